@@ -1,0 +1,1 @@
+//! loom models of the protocols of `tourbillon-shards`; see `tests/`.

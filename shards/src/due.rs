@@ -1,0 +1,182 @@
+//! A timer that came due, on its way from the store to where it runs.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use crate::{
+    claim::{Claim, NEVER, Outcome, Start},
+    node::{Kind, Location, NodeRef},
+    shard::{Owner, Shard, end},
+    sync::Ordering,
+};
+
+/// A timer that came due and has not run: who holds this carries it.
+///
+/// It may still be cancelled or moved, from any thread, until [`run`](Due::run) has begun. Dropping
+/// it ends it as [`shutdown`](Due::shutdown) does.
+pub struct Due<O: Owner>(Option<NodeRef<O>>);
+
+/// What [`Due::run`] did.
+#[derive(Debug)]
+pub enum Ran {
+    /// The callback ran, or the task was woken. For a recurring timer: it waits again, or was
+    /// cancelled meanwhile.
+    Fired,
+    /// The callback panicked, with this. A recurring timer waits again.
+    Panicked(Box<dyn Any + Send>),
+    /// Nothing ran: the timer had been moved to a later deadline, for which it waits now.
+    PutBack,
+    /// Nothing ran: the timer had been cancelled.
+    Over,
+}
+
+impl<O: Owner> Due<O> {
+    pub(crate) fn new(node: NodeRef<O>) -> Self {
+        Self(Some(node))
+    }
+
+    fn node(&self) -> &NodeRef<O> {
+        self.0
+            .as_ref()
+            .expect("only a consuming method takes the node")
+    }
+
+    /// What sort of timer it is. A [`Kind::Sleep`] is cheap to run: it wakes its task.
+    pub fn kind(&self) -> Kind {
+        self.node().vtable.kind
+    }
+
+    /// The deadline that passed, in ns, unless the timer was cancelled since.
+    pub fn deadline(&self) -> Option<u64> {
+        self.node().claim.load().deadline()
+    }
+
+    /// The shard where it waited.
+    pub fn home(&self) -> &Shard<O> {
+        &self.node().home
+    }
+
+    /// Runs the timer, if it is still due.
+    ///
+    /// `now` is asked for the time, in ns, when a recurring timer has run, to skip those of its
+    /// deadlines that passed meanwhile. Its deadlines stay multiples of its period apart.
+    pub fn run(mut self, now: impl FnOnce() -> u64) -> Ran {
+        let node = self
+            .0
+            .take()
+            .expect("only a consuming method takes the node");
+        match node.vtable.kind {
+            Kind::Sleep => fire(node),
+            Kind::Once | Kind::Recurring => run(node, now),
+        }
+    }
+
+    /// Ends the timer with [`Outcome::Shutdown`]: drops its callback, or wakes its task.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+}
+
+impl<O: Owner> Drop for Due<O> {
+    fn drop(&mut self) {
+        if let Some(node) = self.0.take() {
+            end(node, Outcome::Shutdown);
+        }
+    }
+}
+
+fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
+    // From here on nobody carries it, until the home's store does.
+    node.set_location(Location::None);
+    node.home.clone().arrive(node);
+    Ran::PutBack
+}
+
+/// Wakes the task of a sleep.
+fn fire<O: Owner>(node: NodeRef<O>) -> Ran {
+    // Before the claim: once it has fired, its owner may arm it again, and somebody else carries it.
+    node.set_location(Location::None);
+    match node.claim.fire() {
+        Start::Run(_) => {
+            // SAFETY: we won the claim, and the table is the node's own.
+            unsafe { (node.vtable.end)(node.as_ptr()) };
+            node.home.owner().over(Kind::Sleep, Outcome::Fired);
+            Ran::Fired
+        }
+        Start::Moved => {
+            node.home.clone().arrive(node);
+            Ran::PutBack
+        }
+        Start::Over => Ran::Over,
+    }
+}
+
+fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
+    let deadline = match node.claim.start() {
+        Start::Run(deadline) => deadline,
+        Start::Moved => return put_back(node),
+        Start::Over => return Ran::Over,
+    };
+    let kind = node.vtable.kind;
+    // SAFETY: we won the claim to run it, and the table is the node's own.
+    let run = || unsafe { (node.vtable.run)(node.as_ptr()) };
+    let ran = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(()) => Ran::Fired,
+        Err(panic) => Ran::Panicked(panic),
+    };
+    if kind == Kind::Once {
+        node.claim.finish();
+        node.home.owner().over(kind, Outcome::Fired);
+        return ran;
+    }
+    let period = node.wait.load(Ordering::Relaxed);
+    match node.claim.again(following(deadline, period, now())) {
+        None => drop(put_back(node)),
+        Some(how) => {
+            // SAFETY: the claim is over and we made it so; the table is the node's own.
+            unsafe { (node.vtable.end)(node.as_ptr()) };
+            node.home.owner().over(kind, how);
+        }
+    }
+    ran
+}
+
+/// The first of `deadline + period`, `deadline + 2 × period`, … that is after `now`.
+fn following(deadline: u64, period: u64, now: u64) -> u64 {
+    let period = period.max(1);
+    let missed = now.saturating_sub(deadline) / period;
+    period
+        .saturating_mul(missed + 1)
+        .saturating_add(deadline)
+        .min(NEVER)
+}
+
+impl<O: Owner> std::fmt::Debug for Due<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let claim: Option<Claim> = self.0.as_ref().map(|node| node.claim.load());
+        f.debug_tuple("Due").field(&claim).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recurring_deadlines_stay_on_their_grid() {
+        assert_eq!(following(100, 10, 100), 110);
+        assert_eq!(following(100, 10, 109), 110);
+        assert_eq!(
+            following(100, 10, 110),
+            120,
+            "a deadline that is now has passed"
+        );
+        assert_eq!(following(100, 10, 1_234), 1_240);
+        assert_eq!(following(100, 10, 5), 110, "run early by a clock that lags");
+        assert_eq!(following(100, 0, 100), 101, "a zero period is one ns");
+        assert_eq!(following(NEVER - 1, 10, NEVER - 1), NEVER);
+        assert_eq!(following(0, u64::MAX, 7), NEVER);
+    }
+}

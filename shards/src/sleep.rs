@@ -1,0 +1,120 @@
+//! A timer that wakes a task.
+
+use std::{
+    ptr::NonNull,
+    task::{Poll, Waker},
+};
+
+use crate::{
+    claim::{Claim, End, NEVER, Outcome},
+    node::{Header, Kind, Node, NodeRef, VTable},
+    shard::{Owner, Shard},
+    sync::Arc,
+    timer::{Reset, move_to},
+    waker::WakerSlot,
+};
+
+struct Table<O>(std::marker::PhantomData<O>);
+
+impl<O: Owner> Table<O> {
+    const SLEEP: VTable<O> = VTable {
+        kind: Kind::Sleep,
+        run: Self::wake,
+        end: Self::wake,
+        free: NodeRef::<O>::free::<WakerSlot>,
+    };
+
+    unsafe fn wake(ptr: NonNull<Header<O>>) {
+        // SAFETY: a node of this table is a `Node<O, WakerSlot>`; references to it stay shared.
+        let node = unsafe { ptr.cast::<Node<O, WakerSlot>>().as_ref() };
+        if let Some(waker) = node.payload.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A timer that wakes one task, and can be armed again.
+///
+/// Polled and moved by its one owner; the waker may change from poll to poll. Dropping it cancels
+/// it.
+pub struct Sleep<O: Owner>(NodeRef<O>);
+
+impl<O: Owner> Sleep<O> {
+    /// Arms a sleep until `deadline`, in ns. On a closed shard it is over at once.
+    pub fn new(home: &Arc<Shard<O>>, deadline: u64) -> Self {
+        let header = Header::new(&Table::<O>::SLEEP, home.clone(), deadline.min(NEVER), 0);
+        let node = NodeRef::new(Node {
+            header,
+            payload: WakerSlot::new(),
+        });
+        home.arrive(node.clone());
+        Self(node)
+    }
+
+    fn slot(&self) -> &WakerSlot {
+        // SAFETY: `new` made this a `Node<O, WakerSlot>`, and our reference keeps it alive.
+        unsafe {
+            &self
+                .0
+                .as_ptr()
+                .cast::<Node<O, WakerSlot>>()
+                .as_ref()
+                .payload
+        }
+    }
+
+    /// Whether the sleep is over, and how: fired, or shut down. If not, `waker` will be woken.
+    pub fn poll(&self, waker: &Waker) -> Poll<Outcome> {
+        if let Some(how) = self.outcome() {
+            return Poll::Ready(how);
+        }
+        self.slot().register(waker);
+        // Who ended it before the waker was there woke nobody.
+        self.outcome().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// How the sleep ended, if it has.
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self.0.claim.load() {
+            Claim::Over(how) => Some(how),
+            _ => None,
+        }
+    }
+
+    /// The deadline, in ns, unless the sleep is over.
+    pub fn deadline(&self) -> Option<u64> {
+        self.0.claim.load().deadline()
+    }
+
+    /// Moves the deadline; a sleep that is over is armed again.
+    pub fn reset(&mut self, deadline: u64) {
+        let deadline = deadline.min(NEVER);
+        if move_to(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
+            // Who carried it let go of it before it was over.
+            self.0.home.arrive(self.0.clone());
+        }
+    }
+
+    /// The shard where it waits.
+    pub fn home(&self) -> &Arc<Shard<O>> {
+        &self.0.home
+    }
+}
+
+impl<O: Owner> Drop for Sleep<O> {
+    fn drop(&mut self) {
+        // The waker goes here, not where the node's last reference is dropped: that may be under a
+        // lock, and a waker is foreign code.
+        drop(self.slot().take());
+        if self.0.claim.end(Outcome::Cancelled, false) == End::Won {
+            self.0.home.hear_gone(&self.0);
+            self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
+        }
+    }
+}
+
+impl<O: Owner> std::fmt::Debug for Sleep<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Sleep").field(&self.0.claim.load()).finish()
+    }
+}

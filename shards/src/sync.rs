@@ -1,0 +1,43 @@
+//! The primitives that this crate is built on: the standard library's, or loom's when the crate is
+//! built with `--cfg loom`. Nothing else here names either.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    alloc::{alloc, dealloc},
+    cell::UnsafeCell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread::yield_now,
+};
+
+#[cfg(not(loom))]
+pub(crate) use self::plain::UnsafeCell;
+#[cfg(not(loom))]
+pub(crate) use std::{
+    alloc::{alloc, dealloc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread::yield_now,
+};
+
+#[cfg(not(loom))]
+mod plain {
+    /// `std::cell::UnsafeCell` with the closures by which loom sees when an access begins and ends.
+    #[repr(transparent)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
