@@ -1,1 +1,65 @@
-//! x
+//! A work-stealing runtime for Linux servers in which every core owns its timers.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tourbillon::{Runtime, time::{Instant, sleep, timeout}};
+//!
+//! let runtime = Runtime::new().unwrap();
+//!
+//! // A callback, from any thread. The handle cancels, refreshes and resets it, from any thread.
+//! let idle = runtime.after(Duration::from_secs(30), || println!("idle for too long"));
+//! idle.refresh();
+//! idle.cancel();
+//!
+//! // A task, with tokio's names.
+//! runtime.block_on(async {
+//!     let start = Instant::now();
+//!     sleep(Duration::from_millis(1)).await;
+//!     assert!(start.elapsed() >= Duration::from_millis(1));
+//!     let reply = tourbillon::spawn(async { "pong" });
+//!     assert_eq!(timeout(Duration::from_secs(1), reply).await.unwrap().unwrap(), "pong");
+//! });
+//! ```
+//!
+//! | what | where |
+//! |---|---|
+//! | callbacks on timers | [`after`], [`at`], [`every`], and the same on [`Runtime`] and [`Handle`]; [`Timer`] |
+//! | tasks | [`spawn`], [`JoinHandle`], [`task`] |
+//! | time for tasks | [`time`]: `sleep`, `timeout`, `interval` |
+//! | sockets | [`net`] |
+//! | Unix signals | [`signal`] |
+//! | options, handles, shutdown | [`runtime`] |
+//! | what the workers do | [`Handle::metrics`] |
+//!
+//! Timers are exact to the nanosecond and never early. A worker sleeps until its next deadline
+//! without a tick, and is woken for a timer from another thread only if it would sleep past it.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on Linux");
+
+mod error;
+#[cfg(feature = "hyper")]
+#[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
+pub mod hyper;
+pub mod metrics;
+pub mod net;
+mod reactor;
+pub mod runtime;
+pub mod signal;
+mod sys;
+pub mod task;
+pub mod time;
+pub mod timer;
+
+pub use self::{
+    error::{ArmError, BuildError, NoRuntime},
+    runtime::{Handle, Runtime},
+    task::{JoinError, JoinHandle, spawn},
+    timer::{
+        Cancel, CancelOnDrop, Outcome, Reset, Status, Timer,
+        here::{after, at, every, try_after, try_at, try_every},
+    },
+};

@@ -69,7 +69,6 @@ unsafe fn take<O: Owner, F>(ptr: NonNull<Header<O>>) -> F {
 
 /// What [`Timer::cancel`] did. Exact: of all that may end a timer, one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum Cancel {
     /// This call cancelled the timer: its callback will not run (again), and is dropped.
     Cancelled,
@@ -83,7 +82,6 @@ pub enum Cancel {
 
 /// What [`Timer::reset_at`] and its kind did. Exact, as [`Cancel`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum Reset {
     /// The timer waits for the new deadline.
     Waiting,
@@ -148,7 +146,7 @@ impl<O: Owner> Timer<O> {
         let header = Header::new(vtable, home.clone(), deadline.min(NEVER), wait);
         let payload = Callback(UnsafeCell::new(MaybeUninit::new(f)));
         let node = NodeRef::new(Node { header, payload });
-        home.arrive(node.clone());
+        home.arrive(&node);
         Self(node)
     }
 
@@ -241,9 +239,7 @@ pub(crate) fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64) -> R
     match node.claim.reset(node.recurs(), &to) {
         Moved::Later => Reset::Waiting,
         Moved::Earlier => {
-            if let Some(deadline) = node.claim.load().deadline() {
-                node.home.hear_earlier(node, deadline);
-            }
+            node.home.hear_earlier(node);
             Reset::Waiting
         }
         Moved::AfterRun => Reset::AfterRun,

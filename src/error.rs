@@ -1,0 +1,141 @@
+//! What can go wrong, said in types.
+
+use std::{error::Error, fmt, io};
+
+/// Why a runtime could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// `worker_threads(0)`: a runtime needs at least one.
+    ZeroWorkers,
+    /// More workers than a runtime can count.
+    TooManyWorkers {
+        /// How many were asked for.
+        asked: usize,
+        /// The most that there may be.
+        max: usize,
+    },
+    /// An interval of the scheduler was given as zero.
+    ZeroInterval {
+        /// The builder's method.
+        option: &'static str,
+    },
+    /// A core was asked for that the process may not use.
+    CoreNotAllowed {
+        /// The core asked for.
+        core: usize,
+        /// The cores of the process's affinity mask.
+        allowed: Vec<usize>,
+    },
+    /// The system refused a descriptor or a thread.
+    Os {
+        /// What was wanted.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroWorkers => {
+                write!(f, "a runtime of 0 worker threads: there must be at least 1")
+            }
+            Self::TooManyWorkers { asked, max } => {
+                write!(
+                    f,
+                    "a runtime of {asked} worker threads: there may be at most {max}"
+                )
+            }
+            Self::ZeroInterval { option } => {
+                write!(f, "`{option}(0)`: an interval is at least 1 job")
+            }
+            Self::CoreNotAllowed { core, allowed } => {
+                write!(
+                    f,
+                    "core {core} is not among those that this process may use: {allowed:?}"
+                )
+            }
+            Self::Os { what, source } => {
+                write!(f, "the system gave no {what}: {source}")?;
+                match source.raw_os_error() {
+                    Some(libc::EMFILE) => write!(f, " (raise the process's limit, `ulimit -n`)"),
+                    Some(libc::ENFILE) => write!(f, " (raise the system's limit, `fs.file-max`)"),
+                    Some(libc::EAGAIN) => write!(f, " (raise the limit of threads, `ulimit -u`)"),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Os { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<BuildError> for io::Error {
+    fn from(error: BuildError) -> Self {
+        let kind = match &error {
+            BuildError::Os { source, .. } => source.kind(),
+            _ => io::ErrorKind::InvalidInput,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// Why a timer was not armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArmError {
+    /// As many timers are pending as [`Builder::max_timers`](crate::runtime::Builder::max_timers)
+    /// allows.
+    Full {
+        /// The bound.
+        max_timers: usize,
+    },
+    /// A recurring timer was given a period of zero.
+    ZeroPeriod,
+    /// The runtime has been shut down.
+    Shutdown,
+    /// The calling thread is not in the context of a runtime.
+    NoRuntime,
+}
+
+impl fmt::Display for ArmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { max_timers } => {
+                write!(
+                    f,
+                    "{max_timers} timers are pending, which is the bound (`max_timers`)"
+                )
+            }
+            Self::ZeroPeriod => write!(f, "a period of zero: it must be at least 1 ns"),
+            Self::Shutdown => write!(f, "the runtime has been shut down"),
+            Self::NoRuntime => f.write_str(NO_RUNTIME),
+        }
+    }
+}
+
+impl Error for ArmError {}
+
+/// The calling thread is not in the context of a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRuntime;
+
+pub(crate) const NO_RUNTIME: &str = "this thread is in no Tourbillon runtime: call it from a task \
+    or a callback, inside `block_on`, or after `Handle::enter`";
+
+impl fmt::Display for NoRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NO_RUNTIME)
+    }
+}
+
+impl Error for NoRuntime {}

@@ -1,0 +1,150 @@
+//! Counters: one set a worker, written by that worker alone (plain loads and stores), and one for
+//! what happens on other threads.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crossbeam::utils::CachePadded;
+
+/// One counter.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// For the counter's one writer.
+    #[inline]
+    pub(crate) fn add_alone(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed) + n, Relaxed);
+    }
+
+    /// For any thread.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters of one writer.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        /// What a worker, or all of them, have done so far. Counts only grow; each is exact by
+        /// itself, but they are not read at one moment.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn read(&self) -> Counts {
+                Counts { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl std::ops::AddAssign<&Counts> for Counts {
+            fn add_assign(&mut self, other: &Counts) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Timers armed, sleeps not counted.
+    armed,
+    /// Timers over because they ran: callbacks, counted where they ran, and sleeps.
+    fired,
+    /// Timers cancelled, dropped sleeps included.
+    cancelled,
+    /// Timers ended by the shutdown of the runtime.
+    shut_down,
+    /// Runs of callbacks. A recurring timer counts for each run.
+    callbacks,
+    /// Polls of tasks.
+    polls,
+    /// Callbacks and tasks that panicked.
+    panics,
+    /// Times that this worker took work from another.
+    steals,
+    /// Times that this worker slept.
+    parks,
+    /// Times that this worker was woken for a deadline or news, by a write to its eventfd.
+    tickles_written,
+    /// News that other threads brought to this worker without having to wake it.
+    tickles_skipped,
+    /// Times that this worker was woken to search for work.
+    search_wakes,
+}
+
+/// The counters of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerCounters {
+    /// Written by the worker.
+    pub(crate) own: CachePadded<Counters>,
+    /// Written by other threads.
+    pub(crate) foreign: CachePadded<Counters>,
+}
+
+impl WorkerCounters {
+    pub(crate) fn read(&self) -> Counts {
+        let mut counts = self.own.read();
+        counts += &self.foreign.read();
+        counts
+    }
+}
+
+/// A look at a runtime's workers: see [`Handle::metrics`](crate::runtime::Handle::metrics).
+#[derive(Clone, Debug)]
+pub struct RuntimeMetrics {
+    pub(crate) workers: Vec<WorkerMetrics>,
+    pub(crate) injector_depth: usize,
+}
+
+/// A look at one worker.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerMetrics {
+    /// What it has done.
+    pub counts: Counts,
+    /// Timers that stand in its store.
+    pub stored: usize,
+    /// Cancelled timers of which its store has not heard.
+    pub garbage: usize,
+    /// Jobs in its deque.
+    pub queue_depth: usize,
+}
+
+impl RuntimeMetrics {
+    /// How many workers the runtime has; zero once it has been shut down.
+    pub fn num_workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The workers, by their numbers.
+    pub fn workers(&self) -> &[WorkerMetrics] {
+        &self.workers
+    }
+
+    /// What all workers together have done.
+    pub fn total(&self) -> Counts {
+        self.workers
+            .iter()
+            .fold(Counts::default(), |mut sum, worker| {
+                sum += &worker.counts;
+                sum
+            })
+    }
+
+    /// Jobs that came from outside and wait for a worker.
+    pub fn global_queue_depth(&self) -> usize {
+        self.injector_depth
+    }
+}

@@ -1,0 +1,214 @@
+//! What is known of one descriptor, and who waits to know more.
+//!
+//! ```text
+//!  63                                8 7      0
+//! ┌───────────────────────────────────┬────────┐
+//! │ tick: how many events were seen   │ bits   │
+//! └───────────────────────────────────┴────────┘
+//! ```
+//!
+//! An operation that found the descriptor not ready takes back the readiness that it acted on, and
+//! only that: if an event came meanwhile, the tick has moved on, and it tries again.
+
+use std::{
+    io,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use crate::sys::epoll::{self, Event};
+
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+/// Final: reads will find the end, or an error.
+const READ_CLOSED: u64 = 4;
+/// Final: writes will find an error.
+const WRITE_CLOSED: u64 = 8;
+/// Final: the runtime is gone.
+const SHUTDOWN: u64 = 16;
+const BITS: u64 = 0xff;
+const TICK: u64 = BITS + 1;
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+impl Direction {
+    /// The bits that let an operation try.
+    fn mask(self) -> u64 {
+        match self {
+            Direction::Read => READ | READ_CLOSED,
+            Direction::Write => WRITE | WRITE_CLOSED,
+        }
+    }
+
+    /// The bit that an operation can use up.
+    fn usable(self) -> u64 {
+        match self {
+            Direction::Read => READ,
+            Direction::Write => WRITE,
+        }
+    }
+}
+
+/// Evidence that a descriptor was ready, as of some event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready(u64);
+
+/// The readiness of one descriptor.
+#[derive(Debug)]
+pub(crate) struct Readiness {
+    word: AtomicU64,
+    /// One task may wait for each direction; the last to ask is the one that is woken.
+    waiting: Mutex<[Option<Waker>; 2]>,
+}
+
+impl Readiness {
+    pub(super) fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            waiting: Mutex::new([None, None]),
+        }
+    }
+
+    fn add(&self, bits: u64, wakers: &mut Vec<Waker>) {
+        let update = |word: u64| Some((word | bits).wrapping_add(TICK));
+        // Cannot fail: the update always has an answer.
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for direction in [Direction::Read, Direction::Write] {
+            if bits & (direction.mask() | SHUTDOWN) != 0 {
+                wakers.extend(waiting[direction as usize].take());
+            }
+        }
+    }
+
+    /// Notes an event, and collects who waited for it.
+    pub(super) fn set(&self, event: &Event, wakers: &mut Vec<Waker>) {
+        let mut bits = 0;
+        if event.is(epoll::READABLE | epoll::PRIORITY) {
+            bits |= READ;
+        }
+        if event.is(epoll::WRITABLE) {
+            bits |= WRITE;
+        }
+        if event.is(epoll::READ_CLOSED) {
+            bits |= READ | READ_CLOSED;
+        }
+        if event.is(epoll::CLOSED | epoll::ERROR) {
+            bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
+        }
+        self.add(bits, wakers);
+    }
+
+    /// Fails what waits and what comes.
+    pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
+        self.add(SHUTDOWN, wakers);
+    }
+
+    /// Whether an operation may try; if not, `cx` is woken when it may.
+    pub(crate) fn poll(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
+        if let Some(answer) = self.look(direction) {
+            return Poll::Ready(answer);
+        }
+        {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut waiting[direction as usize] {
+                Some(waker) => waker.clone_from(cx.waker()),
+                empty => *empty = Some(cx.waker().clone()),
+            }
+        }
+        // Who set it before the waker was there woke nobody.
+        self.look(direction).map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn look(&self, direction: Direction) -> Option<io::Result<Ready>> {
+        let word = self.word.load(Ordering::Acquire);
+        if word & SHUTDOWN != 0 {
+            return Some(Err(super::shut_down()));
+        }
+        (word & direction.mask() != 0).then_some(Ok(Ready(word)))
+    }
+
+    /// Takes back the readiness that an operation found used up, unless an event came since.
+    pub(crate) fn clear(&self, ready: Ready, direction: Direction) {
+        // The other direction may have used up its own meanwhile; the tick says if it was an event.
+        let update =
+            |word: u64| (word & !BITS == ready.0 & !BITS).then_some(word & !direction.usable());
+        // An error means that an event came: there is something to find.
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(readiness: &Readiness, direction: Direction) -> Option<Ready> {
+        match readiness.poll(&Context::from_waker(Waker::noop()), direction) {
+            Poll::Ready(ready) => Some(ready.unwrap()),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn an_event_that_comes_during_an_operation_is_not_taken_back() {
+        let readiness = Readiness::new();
+        let mut wakers = Vec::new();
+        assert!(poll(&readiness, Direction::Read).is_none());
+        readiness.add(READ, &mut wakers);
+        assert_eq!(wakers.len(), 1, "who asked is woken");
+        let ready = poll(&readiness, Direction::Read).unwrap();
+        readiness.add(READ, &mut wakers);
+        readiness.clear(ready, Direction::Read);
+        let ready = poll(&readiness, Direction::Read).expect("the second event stands");
+        readiness.clear(ready, Direction::Read);
+        assert!(poll(&readiness, Direction::Read).is_none());
+    }
+
+    #[test]
+    fn the_directions_are_used_up_one_by_one() {
+        let readiness = Readiness::new();
+        readiness.add(READ | WRITE, &mut Vec::new());
+        let read = poll(&readiness, Direction::Read).unwrap();
+        let write = poll(&readiness, Direction::Write).unwrap();
+        readiness.clear(read, Direction::Read);
+        assert!(poll(&readiness, Direction::Read).is_none());
+        assert!(poll(&readiness, Direction::Write).is_some());
+        readiness.clear(write, Direction::Write);
+        assert!(poll(&readiness, Direction::Write).is_none());
+    }
+
+    #[test]
+    fn the_end_of_a_stream_stays() {
+        let readiness = Readiness::new();
+        readiness.add(READ | READ_CLOSED, &mut Vec::new());
+        let ready = poll(&readiness, Direction::Read).unwrap();
+        readiness.clear(ready, Direction::Read);
+        assert!(poll(&readiness, Direction::Read).is_some());
+        assert!(poll(&readiness, Direction::Write).is_none());
+    }
+
+    #[test]
+    fn a_closed_runtime_fails_both_directions() {
+        let readiness = Readiness::new();
+        readiness.close(&mut Vec::new());
+        let cx = Context::from_waker(Waker::noop());
+        for direction in [Direction::Read, Direction::Write] {
+            assert!(matches!(
+                readiness.poll(&cx, direction),
+                Poll::Ready(Err(_))
+            ));
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! How a runtime is made.
+
+use std::{fmt, io, sync::Arc, thread};
+
+use crossbeam::deque;
+use tourbillon_shards::Shard;
+
+use super::{
+    Runtime,
+    core::Core,
+    handle::Handle,
+    shared::{Shared, Workers},
+    worker,
+};
+use crate::{
+    error::BuildError,
+    sys::{self, cpu::Cores, epoll},
+};
+
+/// A function that workers call.
+pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
+
+/// More than any machine has; a bound for what is counted in 32 bits and listed in full.
+const MAX_WORKERS: usize = 4096;
+
+/// How workers wait for the next deadline: see [`Builder::precise_wait`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PreciseWait {
+    /// By `epoll_pwait2` where the kernel has it (Linux 5.11), otherwise by a timerfd.
+    #[default]
+    Auto,
+    /// By a timerfd for each worker.
+    Timerfd,
+}
+
+/// What workers look up while they run.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) event_interval: u32,
+    pub(crate) global_queue_interval: u32,
+    pub(crate) max_timers: Option<usize>,
+    pub(crate) on_thread_start: Option<Hook>,
+    pub(crate) on_thread_stop: Option<Hook>,
+}
+
+/// Makes a [`Runtime`] to measure. The names are tokio's where tokio has the thing.
+///
+/// ```
+/// # fn main() -> Result<(), tourbillon::BuildError> {
+/// let runtime = tourbillon::runtime::Builder::new()
+///     .worker_threads(2)
+///     .thread_name("api")
+///     .max_timers(1_000_000)
+///     .build()?;
+/// assert_eq!(runtime.handle().metrics().num_workers(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct Builder {
+    worker_threads: Option<usize>,
+    cores: Option<Vec<usize>>,
+    pin: bool,
+    thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
+    thread_stack_size: Option<usize>,
+    precise_wait: PreciseWait,
+    config: Config,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// The defaults: one worker for each usable core, pinned to it.
+    pub fn new() -> Self {
+        Self {
+            worker_threads: None,
+            cores: None,
+            pin: true,
+            thread_name: Arc::new(|index| format!("tourbillon-{index}")),
+            thread_stack_size: None,
+            precise_wait: PreciseWait::Auto,
+            config: Config {
+                event_interval: 61,
+                global_queue_interval: 31,
+                max_timers: None,
+                on_thread_start: None,
+                on_thread_stop: None,
+            },
+        }
+    }
+
+    /// How many workers there are. By default one for each core that the affinity mask and the CPU
+    /// quota allow.
+    pub fn worker_threads(mut self, workers: usize) -> Self {
+        self.worker_threads = Some(workers);
+        self
+    }
+
+    /// Whether workers are pinned to cores (they are, by default). Even so they are not where there
+    /// would be more workers than cores, or where a CPU quota and not the mask limits them: which
+    /// of its cores to use is then better left to the kernel.
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// The cores that workers are pinned to, the first worker to the first; there are as many
+    /// workers unless [`worker_threads`](Builder::worker_threads) says otherwise. Cores may be
+    /// named more than once, and are used in turn if there are more workers.
+    pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+        self.cores = Some(cores.into_iter().collect());
+        self
+    }
+
+    /// The name of the worker threads, all of them. By default `tourbillon-0` and so on.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.thread_name = Arc::new(move |_| name.clone());
+        self
+    }
+
+    /// The name of each worker thread, by the worker's number.
+    pub fn thread_name_fn<F>(mut self, name: F) -> Self
+    where
+        F: Fn(usize) -> String + Send + Sync + 'static,
+    {
+        self.thread_name = Arc::new(name);
+        self
+    }
+
+    /// The stack size of the worker threads, in bytes. By default the standard library's.
+    pub fn thread_stack_size(mut self, bytes: usize) -> Self {
+        self.thread_stack_size = Some(bytes);
+        self
+    }
+
+    /// After how many jobs a busy worker looks at its timers and sockets. By default 61.
+    pub fn event_interval(mut self, jobs: u32) -> Self {
+        self.config.event_interval = jobs;
+        self
+    }
+
+    /// After how many jobs a busy worker looks at the queue of work from outside. By default 31.
+    pub fn global_queue_interval(mut self, jobs: u32) -> Self {
+        self.config.global_queue_interval = jobs;
+        self
+    }
+
+    /// How many callback timers may be pending at once; past that, `try_after` and its kind refuse.
+    /// By default there is no bound. Sleeps do not count, and neither are `after` and its kind
+    /// refused, which have no way to say so: they count, and may exceed the bound.
+    pub fn max_timers(mut self, timers: usize) -> Self {
+        self.config.max_timers = Some(timers);
+        self
+    }
+
+    /// Called on each worker thread when it starts.
+    pub fn on_thread_start<F>(mut self, f: F) -> Self
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.config.on_thread_start = Some(Arc::new(f));
+        self
+    }
+
+    /// Called on each worker thread before it ends.
+    pub fn on_thread_stop<F>(mut self, f: F) -> Self
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.config.on_thread_stop = Some(Arc::new(f));
+        self
+    }
+
+    /// How workers wait for the next deadline; there is no need to say, but for tests.
+    pub fn precise_wait(mut self, wait: PreciseWait) -> Self {
+        self.precise_wait = wait;
+        self
+    }
+
+    /// Builds the runtime, and starts its workers.
+    ///
+    /// # Errors
+    ///
+    /// If an option was given a value that it cannot have, or the system refuses a thread or a
+    /// descriptor: each worker needs two, three without `epoll_pwait2`.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        for (option, value) in [
+            ("event_interval", self.config.event_interval),
+            ("global_queue_interval", self.config.global_queue_interval),
+        ] {
+            if value == 0 {
+                return Err(BuildError::ZeroInterval { option });
+            }
+        }
+        let (count, pins) = self.layout(&Cores::read())?;
+        let pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
+        let shared = Arc::new(Shared::new(self.config.clone(), count));
+        let mut deques = Vec::with_capacity(count);
+        let mut workers = Workers::with_capacity(count);
+        for index in 0..count {
+            let deque = deque::Worker::new_fifo();
+            let core =
+                Core::new(index, shared.clone(), deque.stealer(), pwait2).map_err(|source| {
+                    BuildError::Os {
+                        what: "descriptor",
+                        source,
+                    }
+                })?;
+            deques.push(deque);
+            workers.push(Arc::new(Shard::new(core)));
+        }
+        shared.workers.store(Arc::new(workers.clone()));
+        let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
+        for (index, (shard, deque)) in workers.into_iter().zip(deques).enumerate() {
+            match self.start(index, pins.as_ref().map(|pins| pins[index]), shard, deque) {
+                Ok(thread) => runtime.threads.push(thread),
+                Err(source) => {
+                    // Those that were started end with the runtime; the others never run.
+                    shared.stop();
+                    (index..count).for_each(|_| shared.leave());
+                    return Err(BuildError::Os {
+                        what: "thread",
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(runtime)
+    }
+
+    fn start(
+        &self,
+        index: usize,
+        core: Option<usize>,
+        shard: Arc<Shard<Core>>,
+        deque: deque::Worker<super::local::Job>,
+    ) -> io::Result<thread::JoinHandle<()>> {
+        let mut thread = thread::Builder::new().name((self.thread_name)(index));
+        if let Some(bytes) = self.thread_stack_size {
+            thread = thread.stack_size(bytes);
+        }
+        thread.spawn(move || {
+            if let Some(core) = core {
+                // Refused, by a sandbox or since the mask was changed: it costs speed alone.
+                sys::cpu::pin(core);
+            }
+            sys::thread::wake_on_time();
+            worker::run(shard, deque);
+        })
+    }
+
+    /// How many workers there are, and to which cores they are pinned.
+    fn layout(&self, usable: &Cores) -> Result<(usize, Option<Vec<usize>>), BuildError> {
+        let count = match (self.worker_threads, &self.cores) {
+            (Some(count), _) => count,
+            (None, Some(cores)) => cores.len(),
+            (None, None) => usable.parallelism,
+        };
+        match count {
+            0 => return Err(BuildError::ZeroWorkers),
+            1..=MAX_WORKERS => {}
+            asked => {
+                return Err(BuildError::TooManyWorkers {
+                    asked,
+                    max: MAX_WORKERS,
+                });
+            }
+        }
+        if let Some(cores) = &self.cores {
+            if let Some(&core) = cores.iter().find(|core| !usable.allowed.contains(core)) {
+                return Err(BuildError::CoreNotAllowed {
+                    core,
+                    allowed: usable.allowed.clone(),
+                });
+            }
+        }
+        let pins = match &self.cores {
+            _ if !self.pin => None,
+            Some(cores) if cores.is_empty() => None,
+            Some(cores) => Some(cores.iter().copied().cycle().take(count).collect()),
+            None if count > usable.allowed.len() || usable.has_quota() => None,
+            None => Some(usable.allowed[..count].to_vec()),
+        };
+        Ok((count, pins))
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("worker_threads", &self.worker_threads)
+            .field("cores", &self.cores)
+            .field("pin", &self.pin)
+            .field("thread_stack_size", &self.thread_stack_size)
+            .field("event_interval", &self.config.event_interval)
+            .field("global_queue_interval", &self.config.global_queue_interval)
+            .field("max_timers", &self.config.max_timers)
+            .field("precise_wait", &self.precise_wait)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cores(allowed: &[usize], parallelism: usize) -> Cores {
+        Cores {
+            allowed: allowed.to_vec(),
+            parallelism,
+        }
+    }
+
+    #[test]
+    fn by_default_each_usable_core_has_a_worker() {
+        let layout = Builder::new().layout(&cores(&[1, 3, 5], 3)).unwrap();
+        assert_eq!(layout, (3, Some(vec![1, 3, 5])));
+    }
+
+    #[test]
+    fn a_quota_limits_the_workers_and_leaves_them_unpinned() {
+        let layout = Builder::new().layout(&cores(&[0, 1, 2, 3], 2)).unwrap();
+        assert_eq!(layout, (2, None));
+    }
+
+    #[test]
+    fn more_workers_than_cores_are_not_pinned() {
+        let layout = Builder::new()
+            .worker_threads(3)
+            .layout(&cores(&[0, 1], 2))
+            .unwrap();
+        assert_eq!(layout, (3, None));
+    }
+
+    #[test]
+    fn fewer_workers_than_cores_are_pinned() {
+        let layout = Builder::new()
+            .worker_threads(1)
+            .layout(&cores(&[4, 5], 2))
+            .unwrap();
+        assert_eq!(layout, (1, Some(vec![4])));
+        let layout = Builder::new()
+            .pin(false)
+            .layout(&cores(&[4, 5], 2))
+            .unwrap();
+        assert_eq!(layout, (2, None));
+    }
+
+    #[test]
+    fn named_cores_are_used_in_turn() {
+        let usable = cores(&[0, 1, 2, 3], 4);
+        let layout = Builder::new().cores([3, 1]).layout(&usable).unwrap();
+        assert_eq!(layout, (2, Some(vec![3, 1])));
+        let layout = Builder::new()
+            .cores([3, 1])
+            .worker_threads(3)
+            .layout(&usable)
+            .unwrap();
+        assert_eq!(layout, (3, Some(vec![3, 1, 3])));
+        assert!(matches!(
+            Builder::new().cores([7]).layout(&usable),
+            Err(BuildError::CoreNotAllowed { core: 7, allowed }) if allowed == [0, 1, 2, 3]
+        ));
+        assert!(matches!(
+            Builder::new().cores([]).layout(&usable),
+            Err(BuildError::ZeroWorkers)
+        ));
+    }
+}

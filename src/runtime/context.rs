@@ -1,0 +1,145 @@
+//! Which runtime, and which worker, the calling thread belongs to.
+
+use std::{
+    cell::{Cell, RefCell},
+    marker::PhantomData,
+    ptr,
+    sync::Arc,
+};
+
+use super::{
+    core::{Core, WorkerShard},
+    handle::Handle,
+    local::Local,
+};
+
+thread_local! {
+    /// The worker that this thread is, if it is one. Set for as long as its `Local` lives.
+    static LOCAL: Cell<*const Local> = const { Cell::new(ptr::null()) };
+    /// The worker's core: what timers ask for.
+    static CORE: Cell<*const Core> = const { Cell::new(ptr::null()) };
+    /// The runtimes that were entered, innermost last.
+    static ENTERED: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    /// Where this thread, which is no worker, puts its next timer.
+    static SPREAD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Makes the calling thread the worker of `local` while `f` runs.
+pub(super) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            LOCAL.set(ptr::null());
+            CORE.set(ptr::null());
+        }
+    }
+    let _reset = Reset;
+    CORE.set(ptr::from_ref(local.shard.owner()));
+    LOCAL.set(ptr::from_ref(local));
+    f()
+}
+
+/// Runs `f` on this thread's worker, if it is one.
+pub(super) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
+    let local = LOCAL.try_with(Cell::get).unwrap_or(ptr::null());
+    // SAFETY: the pointer is set only while the `Local`, on this thread's stack, is borrowed by
+    // `with_worker`.
+    f(unsafe { local.as_ref() })
+}
+
+/// Whether the calling thread is the worker that `core` belongs to.
+#[inline]
+pub(super) fn is_current(core: &Core) -> bool {
+    CORE.try_with(|current| ptr::eq(current.get(), core))
+        .unwrap_or(false)
+}
+
+/// Whether the calling thread is a worker.
+pub(super) fn is_worker() -> bool {
+    with_local(|local| local.is_some())
+}
+
+/// Runs `f` with the handle of the runtime that this thread is in: the one entered last, or the
+/// one whose worker it is.
+pub(crate) fn with_handle<R>(f: impl FnOnce(&Handle) -> R) -> Option<R> {
+    let entered = ENTERED
+        .try_with(|entered| entered.borrow().last().cloned())
+        .ok()
+        .flatten();
+    match entered {
+        Some(handle) => Some(f(&handle)),
+        None => with_local(|local| local.map(|local| f(&local.shard.owner().handle()))),
+    }
+}
+
+/// Runs `f` with the shard where this thread's timers go: its own if it is a worker, otherwise one
+/// of the entered runtime's, in turn. `None` outside of any runtime, or of one that has ended.
+pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<WorkerShard>) -> R) -> Result<R, HomeError> {
+    let entered = ENTERED
+        .try_with(|entered| !entered.borrow().is_empty())
+        .unwrap_or(false);
+    if !entered {
+        return with_local(|local| {
+            local
+                .map(|local| f(&local.shard))
+                .ok_or(HomeError::NoRuntime)
+        });
+    }
+    with_handle(|handle| handle.with_home(f)).expect("a runtime was entered")
+}
+
+/// Why there is no shard for a timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HomeError {
+    NoRuntime,
+    Shutdown,
+}
+
+/// A number that differs from call to call on this thread.
+pub(super) fn spread() -> usize {
+    SPREAD
+        .try_with(|spread| {
+            let next = match spread.get() {
+                // Threads begin at places of their own: an address on their stacks tells them apart.
+                0 => (ptr::from_ref(spread).addr() >> 6) | 1,
+                last => last.wrapping_add(1).max(1),
+            };
+            spread.set(next);
+            next
+        })
+        .unwrap_or(0)
+}
+
+/// Keeps a runtime entered: what the thread arms and spawns goes there. See
+/// [`Handle::enter`](crate::runtime::Handle::enter).
+#[derive(Debug)]
+#[must_use = "the context is left when the guard is dropped"]
+pub struct EnterGuard<'a> {
+    /// How many runtimes were entered when this one was.
+    depth: usize,
+    /// Bound to the handle, and to the thread.
+    _handle: PhantomData<(&'a Handle, *const ())>,
+}
+
+pub(super) fn enter(handle: &Handle) -> EnterGuard<'_> {
+    let depth = ENTERED.with_borrow_mut(|entered| {
+        entered.push(handle.clone());
+        entered.len() - 1
+    });
+    EnterGuard {
+        depth,
+        _handle: PhantomData,
+    }
+}
+
+impl Drop for EnterGuard<'_> {
+    fn drop(&mut self) {
+        // Guards may be dropped out of order; those entered later go with this one.
+        let left = ENTERED.try_with(|entered| {
+            let mut entered = entered.borrow_mut();
+            let depth = self.depth.min(entered.len());
+            entered.split_off(depth)
+        });
+        drop(left);
+    }
+}

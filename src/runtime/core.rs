@@ -1,0 +1,99 @@
+//! What a worker shares with everybody: its shard's owner.
+
+use std::{io, os::fd::AsRawFd, sync::Arc};
+
+use crossbeam::deque::Stealer;
+use tourbillon_shards::{Kind, Outcome, Owner, Shard};
+
+use super::{context, handle::Handle, local::Job, shared::Shared};
+use crate::{
+    metrics::{Counters, WorkerCounters},
+    reactor::{Reactor, WAKE_TOKEN},
+    sys::{epoll, eventfd::EventFd},
+};
+
+/// A worker, as other threads know it: its timers, and through their owner all the rest.
+pub(crate) type WorkerShard = Shard<Core>;
+
+/// The shared part of a worker. It owns the worker's shard, so that whoever has a timer, a task or
+/// a socket of this worker has the way to it, at the price of a count that is this worker's alone.
+pub(crate) struct Core {
+    pub(crate) index: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stealer: Stealer<Job>,
+    pub(crate) reactor: Reactor,
+    pub(crate) counters: WorkerCounters,
+    eventfd: EventFd,
+}
+
+impl Core {
+    pub(super) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        stealer: Stealer<Job>,
+        pwait2: bool,
+    ) -> io::Result<Self> {
+        let eventfd = EventFd::new()?;
+        let reactor = Reactor::new(pwait2)?;
+        reactor
+            .epoll()
+            .add(eventfd.as_raw_fd(), WAKE_TOKEN, epoll::READABLE)?;
+        Ok(Self {
+            index,
+            shared,
+            stealer,
+            reactor,
+            counters: WorkerCounters::default(),
+            eventfd,
+        })
+    }
+
+    /// A handle to this worker's runtime.
+    pub(crate) fn handle(&self) -> Handle {
+        Handle::new(self.shared.clone())
+    }
+
+    /// Wakes the worker, which has been claimed to search.
+    pub(super) fn wake_to_search(&self) {
+        self.counters.foreign.search_wakes.add(1);
+        self.eventfd.write();
+    }
+
+    /// Counts on behalf of the calling thread: as this worker's own if it is a worker of this
+    /// runtime.
+    pub(crate) fn count(&self, counter: impl Fn(&Counters) -> &crate::metrics::Counter) {
+        context::with_local(|local| match local {
+            Some(local) if local.is_of(&self.shared) => {
+                counter(&local.shard.owner().counters.own).add_alone(1);
+            }
+            _ => counter(&self.counters.foreign).add(1),
+        });
+    }
+}
+
+impl Owner for Core {
+    fn wake(&self) {
+        self.counters.foreign.tickles_written.add(1);
+        self.eventfd.write();
+    }
+
+    #[inline]
+    fn is_current(&self) -> bool {
+        context::is_current(self)
+    }
+
+    fn wake_skipped(&self) {
+        self.counters.foreign.tickles_skipped.add(1);
+    }
+
+    fn over(&self, kind: Kind, how: Outcome) {
+        if kind != Kind::Sleep {
+            self.shared.release_timer();
+        }
+        self.count(|counters| match how {
+            Outcome::Fired => &counters.fired,
+            Outcome::Cancelled => &counters.cancelled,
+            _ => &counters.shut_down,
+        });
+    }
+}

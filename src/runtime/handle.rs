@@ -1,0 +1,196 @@
+//! A reference to a runtime.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use super::{
+    block_on,
+    context::{self, EnterGuard, HomeError},
+    core::WorkerShard,
+    shared::Shared,
+};
+use crate::{
+    error::{ArmError, NO_RUNTIME, NoRuntime},
+    metrics::{RuntimeMetrics, WorkerMetrics},
+    task::{self, JoinHandle},
+    time::Instant,
+    timer::{self, Timer},
+};
+
+/// A reference to a [`Runtime`](super::Runtime), by which any thread may spawn tasks and arm timers
+/// there. It does not keep the runtime running.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Handle {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The runtime that the calling thread is in.
+    ///
+    /// # Panics
+    ///
+    /// If it is in none; see [`try_current`](Handle::try_current).
+    pub fn current() -> Self {
+        Self::try_current().expect(NO_RUNTIME)
+    }
+
+    /// The runtime that the calling thread is in.
+    ///
+    /// # Errors
+    ///
+    /// If it is in none.
+    pub fn try_current() -> Result<Self, NoRuntime> {
+        context::with_handle(Clone::clone).ok_or(NoRuntime)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes there.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        context::enter(self)
+    }
+
+    /// Runs `f` with the shard for a timer or task of the calling thread: its own, if it is a
+    /// worker of this runtime, otherwise one after the other.
+    pub(crate) fn with_home<R>(
+        &self,
+        f: impl FnOnce(&Arc<WorkerShard>) -> R,
+    ) -> Result<R, HomeError> {
+        context::with_local(|local| match local {
+            Some(local) if local.is_of(&self.shared) => Ok(f(&local.shard)),
+            _ => {
+                let workers = self.shared.workers.load();
+                match workers.len() {
+                    0 => Err(HomeError::Shutdown),
+                    count => Ok(f(&workers[context::spread() % count])),
+                }
+            }
+        })
+    }
+
+    /// Spawns a task; see [`tourbillon::spawn`](crate::spawn). On a runtime that has been shut down
+    /// the task is cancelled at once.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        task::spawn_on(self, future)
+    }
+
+    /// Runs a future to its end on the calling thread; see
+    /// [`Runtime::block_on`](super::Runtime::block_on).
+    ///
+    /// # Panics
+    ///
+    /// If the calling thread is a worker, and with the future's own panics.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        block_on::block_on(self, future)
+    }
+
+    /// Runs `f` on a worker, `delay` from now: see [`Timer`].
+    ///
+    /// Zero, and less than the clock can tell, mean at once, though never on the caller's stack. A
+    /// delay beyond 73 years means never. On a runtime that has been shut down `f` is dropped, and
+    /// the timer over.
+    pub fn after<F>(&self, delay: Duration, f: F) -> Timer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        timer::after(self, delay, false, f).unwrap_or_else(Timer::refused)
+    }
+
+    /// Runs `f` on a worker, not before `deadline`; at once if that has passed.
+    pub fn at<F>(&self, deadline: impl Into<Instant>, f: F) -> Timer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        timer::at(self, deadline.into(), false, f).unwrap_or_else(Timer::refused)
+    }
+
+    /// Runs `f` on a worker every `period`, for the first time one period from now.
+    ///
+    /// The deadlines are multiples of the period from the first on, however late a run is: a
+    /// recurring timer does not drift. Those that pass while `f` runs, or wait for a worker, are
+    /// skipped. `f` is never run twice at once. If it panics, it is run again at the next
+    /// deadline. A period of zero counts as one nanosecond:
+    /// `f` then runs again as soon as the worker has looked at everything else it has to do.
+    pub fn every<F>(&self, period: Duration, f: F) -> Timer
+    where
+        F: FnMut() + Send + 'static,
+    {
+        let period = period.max(Duration::from_nanos(1));
+        timer::every(self, period, false, f).unwrap_or_else(Timer::refused)
+    }
+
+    /// As [`after`](Handle::after), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime has been shut down, or has as many timers as
+    /// [`max_timers`](super::Builder::max_timers) allows. `f` is dropped.
+    pub fn try_after<F>(&self, delay: Duration, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        timer::after(self, delay, true, f)
+    }
+
+    /// As [`at`](Handle::at), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_after`](Handle::try_after).
+    pub fn try_at<F>(&self, deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        timer::at(self, deadline.into(), true, f)
+    }
+
+    /// As [`every`](Handle::every), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_after`](Handle::try_after), and if the period is zero.
+    pub fn try_every<F>(&self, period: Duration, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnMut() + Send + 'static,
+    {
+        if period.is_zero() {
+            return Err(ArmError::ZeroPeriod);
+        }
+        timer::every(self, period, true, f)
+    }
+
+    /// What the workers have done, and what they have to do.
+    pub fn metrics(&self) -> RuntimeMetrics {
+        let workers = self.shared.workers.load();
+        let workers = workers.iter().map(|worker| WorkerMetrics {
+            counts: worker.owner().counters.read(),
+            stored: worker.stored(),
+            garbage: worker.garbage(),
+            queue_depth: worker.owner().stealer.len(),
+        });
+        RuntimeMetrics {
+            workers: workers.collect(),
+            injector_depth: self.shared.injector.len(),
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workers = self.shared.workers.load().len();
+        f.debug_struct("Handle")
+            .field("workers", &workers)
+            .finish_non_exhaustive()
+    }
+}

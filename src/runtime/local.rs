@@ -1,0 +1,132 @@
+//! The queues of a worker, as its own thread knows them.
+
+use std::{cell::Cell, ptr, sync::Arc};
+
+use crossbeam::deque::{self, Steal};
+use tourbillon_shards::Due;
+
+use super::{
+    core::{Core, WorkerShard},
+    shared::Shared,
+};
+use crate::task::TaskMeta;
+
+/// A task that is ready to be polled.
+pub(crate) type TaskJob = async_task::Runnable<TaskMeta>;
+
+/// What a deque holds.
+pub(crate) enum Job {
+    /// A task to poll.
+    Task(TaskJob),
+    /// A callback whose deadline has passed.
+    Timer(Due<Core>),
+}
+
+/// Where a task that became ready is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// In the LIFO slot: something woke it, and what that wrote is in the cache.
+    Next,
+    /// At the end of the deque: it is new, or it yielded.
+    Last,
+}
+
+/// How often in a row the LIFO slot is preferred to the deque: two tasks that wake each other must
+/// not starve the rest.
+const LIFO_BUDGET: u32 = 3;
+
+/// The thread-bound half of a worker.
+pub(super) struct Local {
+    pub(super) shard: Arc<WorkerShard>,
+    pub(super) deque: deque::Worker<Job>,
+    /// The task that was woken last, which runs next: what wakes it is still in the cache. It cannot
+    /// be stolen; spawned tasks do not come here.
+    lifo: Cell<Option<TaskJob>>,
+    lifo_left: Cell<u32>,
+    /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
+    /// deque, in order, and peers are woken once at the end.
+    batching: Cell<bool>,
+}
+
+impl Local {
+    pub(super) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
+        Self {
+            shard,
+            deque,
+            lifo: Cell::new(None),
+            lifo_left: Cell::new(LIFO_BUDGET),
+            batching: Cell::new(false),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shard.owner().shared
+    }
+
+    pub(super) fn is_of(&self, shared: &Shared) -> bool {
+        ptr::eq(self.shared(), shared)
+    }
+
+    /// Queues a task that became ready on this worker: to run next, or to run last.
+    pub(super) fn schedule(&self, task: TaskJob, order: Order) {
+        let to_deque = match order {
+            Order::Last => Some(task),
+            Order::Next if self.batching.get() => Some(task),
+            Order::Next => self.lifo.replace(Some(task)),
+        };
+        if let Some(task) = to_deque {
+            self.deque.push(Job::Task(task));
+            if !self.batching.get() {
+                self.shared().wake_one();
+            }
+        }
+    }
+
+    /// Gives up the LIFO slot, for a worker that leaves.
+    pub(super) fn release(&self) {
+        if let Some(task) = self.lifo.take() {
+            self.deque.push(Job::Task(task));
+        }
+    }
+
+    /// The next job of this worker's own.
+    pub(super) fn next(&self) -> Option<Job> {
+        if self.lifo_left.get() > 0 {
+            if let Some(task) = self.lifo.take() {
+                self.lifo_left.set(self.lifo_left.get() - 1);
+                return Some(Job::Task(task));
+            }
+        }
+        self.lifo_left.set(LIFO_BUDGET);
+        self.deque.pop().or_else(|| self.lifo.take().map(Job::Task))
+    }
+
+    /// Runs `f`, which wakes and queues many; then wakes one peer if there is more than this worker
+    /// begins with.
+    pub(super) fn batch(&self, f: impl FnOnce()) {
+        struct Done<'a>(&'a Cell<bool>);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        self.batching.set(true);
+        let done = Done(&self.batching);
+        f();
+        drop(done);
+        if self.deque.len() > 1 {
+            self.shared().wake_one();
+        }
+    }
+}
+
+/// Steals until the answer is definite.
+pub(super) fn steal<T>(mut attempt: impl FnMut() -> Steal<T>) -> Option<T> {
+    loop {
+        match attempt() {
+            Steal::Success(job) => return Some(job),
+            Steal::Empty => return None,
+            Steal::Retry => std::hint::spin_loop(),
+        }
+    }
+}

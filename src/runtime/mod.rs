@@ -1,0 +1,253 @@
+//! The runtime: workers, the queues between them, and how it is built and ended.
+//!
+//! | file | what is there |
+//! |---|---|
+//! | `builder` | options, and the start of the workers |
+//! | `worker` | the loop of a worker |
+//! | `local` | the queues of a worker, for its own thread |
+//! | `core` | the worker as other threads know it: the owner of its shard |
+//! | `shared` | what all share: injector, searchers, shutdown |
+//! | `context` | which worker and which runtime a thread belongs to |
+
+mod block_on;
+mod builder;
+mod context;
+mod core;
+mod handle;
+mod local;
+mod shared;
+mod worker;
+
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+    time::Duration,
+};
+
+pub use self::{
+    builder::{Builder, PreciseWait},
+    context::EnterGuard,
+    handle::Handle,
+};
+pub(crate) use self::{
+    context::{HomeError, with_handle, with_home},
+    core::{Core, WorkerShard},
+    local::{Order, TaskJob},
+    shared::lock,
+};
+use crate::{
+    error::{ArmError, BuildError},
+    metrics::RuntimeMetrics,
+    task::JoinHandle,
+    time::Instant,
+    timer::Timer,
+};
+
+/// Runs foreign code on a worker; a panic is counted, and goes no further.
+fn contain(core: &Core, f: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        core.count(|counters| &counters.panics);
+        // What a panic carries may panic when dropped, and what that carries, too.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(again);
+        }
+    }
+}
+
+/// A running set of workers.
+///
+/// Dropping it shuts it down, and waits: each worker finishes the callback or the poll that it is
+/// at, and then every task is dropped and every pending timer ended. Nothing remains, no thread, no
+/// descriptor, no memory but what handles still refer to. To wait less, see
+/// [`shutdown_timeout`](Runtime::shutdown_timeout) and
+/// [`shutdown_background`](Runtime::shutdown_background).
+///
+/// ```
+/// use std::{sync::mpsc, time::Duration};
+///
+/// let runtime = tourbillon::Runtime::new().unwrap();
+/// let (sender, receiver) = mpsc::channel();
+/// runtime.after(Duration::from_millis(1), move || sender.send("fired").unwrap());
+/// assert_eq!(receiver.recv(), Ok("fired"));
+/// ```
+#[derive(Debug)]
+pub struct Runtime {
+    handle: Handle,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Runtime {
+    /// A runtime with the defaults: see [`Builder`].
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a thread or a descriptor.
+    #[allow(clippy::new_ret_no_self, reason = "it does, in a Result")]
+    pub fn new() -> Result<Self, BuildError> {
+        Builder::new().build()
+    }
+
+    /// The options of a runtime.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    fn from_handle(handle: Handle) -> Self {
+        Self {
+            handle,
+            threads: Vec::new(),
+        }
+    }
+
+    /// A reference to this runtime, for other threads.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Enters the runtime: see [`Handle::enter`].
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.handle.enter()
+    }
+
+    /// Runs a future to its end on the calling thread, in the context of this runtime. What it
+    /// spawns runs on the workers.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::time::sleep;
+    ///
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let sum = runtime.block_on(async {
+    ///     let task = tourbillon::spawn(async { 20 });
+    ///     sleep(Duration::from_millis(1)).await;
+    ///     task.await.unwrap() + 22
+    /// });
+    /// assert_eq!(sum, 42);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the calling thread is a worker of a runtime, and with the future's own panics.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.handle.block_on(future)
+    }
+
+    /// Spawns a task: see [`Handle::spawn`].
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.handle.spawn(future)
+    }
+
+    /// Runs `f` once, `delay` from now: see [`Handle::after`].
+    pub fn after<F>(&self, delay: Duration, f: F) -> Timer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.handle.after(delay, f)
+    }
+
+    /// Runs `f` once, not before `deadline`: see [`Handle::at`].
+    pub fn at<F>(&self, deadline: impl Into<Instant>, f: F) -> Timer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.handle.at(deadline, f)
+    }
+
+    /// Runs `f` every `period`: see [`Handle::every`].
+    pub fn every<F>(&self, period: Duration, f: F) -> Timer
+    where
+        F: FnMut() + Send + 'static,
+    {
+        self.handle.every(period, f)
+    }
+
+    /// As [`after`](Runtime::after), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle::try_after`].
+    pub fn try_after<F>(&self, delay: Duration, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.handle.try_after(delay, f)
+    }
+
+    /// As [`at`](Runtime::at), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle::try_after`].
+    pub fn try_at<F>(&self, deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.handle.try_at(deadline, f)
+    }
+
+    /// As [`every`](Runtime::every), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle::try_every`].
+    pub fn try_every<F>(&self, period: Duration, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnMut() + Send + 'static,
+    {
+        self.handle.try_every(period, f)
+    }
+
+    /// What the workers have done: see [`Handle::metrics`].
+    pub fn metrics(&self) -> RuntimeMetrics {
+        self.handle.metrics()
+    }
+
+    /// Shuts the runtime down, and waits for its workers for `timeout` at most; true if all have
+    /// ended. One that is stuck in a callback ends when the callback does, and the last to end
+    /// drops the tasks.
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> bool {
+        self.shut_down(Some(timeout))
+    }
+
+    /// Tells the runtime to shut down, and waits for nothing. May be called on a worker.
+    pub fn shutdown_background(mut self) {
+        self.shut_down(Some(Duration::ZERO));
+    }
+
+    /// 1. Workers are told to stop, and woken.
+    /// 2. Each leaves its loop, and closes its shard: its pending timers end.
+    /// 3. The last to leave closes the reactors, drops all tasks, and empties the queues.
+    /// 4. We join the threads.
+    fn shut_down(&mut self, timeout: Option<Duration>) -> bool {
+        let shared = self.handle.shared();
+        shared.stop();
+        // A worker cannot wait for itself.
+        let timeout = if context::is_worker() {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
+        let ended = shared.wait_for_end(timeout);
+        let threads = std::mem::take(&mut self.threads);
+        if ended && timeout != Some(Duration::ZERO) {
+            for thread in threads {
+                // What remains of a thread that has left is the way out of its main function.
+                let _ = thread.join();
+            }
+        }
+        ended
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.shut_down(None);
+    }
+}

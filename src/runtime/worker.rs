@@ -1,0 +1,259 @@
+//! The loop of a worker: run what is queued, fire what is due, look at the sockets, search, sleep.
+
+use std::{cell::RefCell, sync::Arc, task::Waker, time::Duration};
+
+use crossbeam::deque;
+use tourbillon_shards::{Due, Kind, NEVER, Ran};
+
+use super::{
+    contain, context,
+    core::{Core, WorkerShard},
+    local::{Job, Local, steal},
+    shared::Shared,
+};
+use crate::sys::epoll::Events;
+
+/// How many timers are taken from the shard at a time.
+const DUE_BATCH: usize = 256;
+/// How many batches are queued before the jobs get their turn.
+const DUE_ROUNDS: usize = 4;
+/// Room for the events of one look at the sockets.
+const EVENTS: usize = 256;
+
+/// A worker, on its thread.
+struct Worker<'a> {
+    local: &'a Local,
+    core: &'a Core,
+    shared: &'a Shared,
+    /// Jobs run so far.
+    tick: u64,
+    /// When the timers and sockets were last looked at.
+    looked: u64,
+    /// Whether this worker counts as a searcher.
+    searching: bool,
+    /// Where the search for a victim begins.
+    victim: usize,
+    due: Vec<Due<Core>>,
+    events: RefCell<Events>,
+    wakers: Vec<Waker>,
+}
+
+/// Runs the worker of `shard` on this thread, until the runtime stops.
+pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
+    let shared = shard.owner().shared.clone();
+    let hook = |hook: &Option<super::builder::Hook>| {
+        if let Some(hook) = hook {
+            contain(shard.owner(), || hook());
+        }
+    };
+    let local = Local::new(shard.clone(), deque);
+    context::with_worker(&local, || {
+        hook(&shared.config.on_thread_start);
+        let mut worker = Worker {
+            local: &local,
+            core: local.shard.owner(),
+            shared: &shared,
+            tick: 0,
+            looked: 0,
+            searching: false,
+            victim: local.shard.owner().index,
+            due: Vec::with_capacity(DUE_BATCH),
+            events: RefCell::new(Events::with_capacity(EVENTS)),
+            wakers: Vec::with_capacity(EVENTS),
+        };
+        // A callback's panic is caught where it runs. What may still come here are panics of
+        // foreign destructors and wakers: the worker goes on with the next job.
+        while !shared.is_stopping() {
+            contain(worker.core, || worker.run());
+        }
+        // What this worker still has is ended at once, and not when the slowest has left.
+        contain(worker.core, || drop(local.shard.close()));
+        contain(worker.core, || drop(std::mem::take(&mut worker.due)));
+        local.release();
+        hook(&shared.config.on_thread_stop);
+    });
+    drop(local);
+    drop(shard);
+    shared.leave();
+}
+
+impl Worker<'_> {
+    fn run(&mut self) {
+        while !self.shared.is_stopping() {
+            if self.run_queued() {
+                self.look();
+                continue;
+            }
+            if self.fire_due() {
+                continue;
+            }
+            match self.search() {
+                Some(job) => self.execute(job),
+                None => self.park(),
+            }
+        }
+    }
+
+    /// Runs what is queued here, until nothing is or it is time to look at timers and sockets; true
+    /// if it is.
+    fn run_queued(&mut self) -> bool {
+        let interval = u64::from(self.shared.config.event_interval);
+        while self.tick - self.looked < interval {
+            let Some(job) = self.next() else { return false };
+            self.execute(job);
+            if self.shared.is_stopping() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn next(&mut self) -> Option<Job> {
+        if self.tick % u64::from(self.shared.config.global_queue_interval) == 0 {
+            if let Some(job) = steal(|| self.shared.injector.steal()) {
+                return Some(job);
+            }
+        }
+        self.local.next()
+    }
+
+    fn execute(&mut self, job: Job) {
+        self.tick += 1;
+        let counters = &self.core.counters.own;
+        match job {
+            // Dropping it cancels it.
+            Job::Task(task) if task.metadata().is_aborted() => drop(task),
+            Job::Task(task) => {
+                counters.polls.add_alone(1);
+                task.run();
+            }
+            Job::Timer(due) => match due.run(|| self.shared.clock.now()) {
+                Ran::Fired => counters.callbacks.add_alone(1),
+                Ran::Panicked(panic) => {
+                    counters.callbacks.add_alone(1);
+                    counters.panics.add_alone(1);
+                    // The panic hook has reported it.
+                    contain(self.core, || drop(panic));
+                }
+                Ran::PutBack | Ran::Over => {}
+            },
+        }
+    }
+
+    /// Looks at timers and sockets without waiting.
+    fn look(&mut self) {
+        self.looked = self.tick;
+        self.fire_due();
+        self.core
+            .reactor
+            .wait(self.events.get_mut(), Some(Duration::ZERO));
+        self.dispatch();
+    }
+
+    /// Queues the callbacks, and wakes the tasks, whose deadlines have passed. True if there may be
+    /// something to run now, or more to take.
+    fn fire_due(&mut self) -> bool {
+        let shard = &self.local.shard;
+        let next = shard.next_deadline();
+        if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
+            return false;
+        }
+        let mut more = false;
+        let mut any = false;
+        let (local, due, clock) = (self.local, &mut self.due, &self.shared.clock);
+        local.batch(|| {
+            for _ in 0..DUE_ROUNDS {
+                let expired = shard.expire(clock.now(), DUE_BATCH, due);
+                for timer in due.drain(..) {
+                    any = true;
+                    match timer.kind() {
+                        // Waking is all it does.
+                        Kind::Sleep => drop(timer.run(|| 0)),
+                        _ => local.deque.push(Job::Timer(timer)),
+                    }
+                }
+                more = expired.more;
+                if !more {
+                    break;
+                }
+            }
+        });
+        if more && !any {
+            // Another thread has the shard, for the length of a batch at most.
+            std::thread::yield_now();
+        }
+        any || more
+    }
+
+    /// Wakes the tasks whose sockets are ready.
+    fn dispatch(&mut self) {
+        self.core
+            .reactor
+            .dispatch(self.events.get_mut(), &mut self.wakers);
+        if !self.wakers.is_empty() {
+            let wakers = &mut self.wakers;
+            self.local.batch(|| wakers.drain(..).for_each(Waker::wake));
+        }
+    }
+
+    /// Looks for work elsewhere, if not enough others do.
+    fn search(&mut self) -> Option<Job> {
+        if !self.searching {
+            if !self.shared.searchers.begin() {
+                return None;
+            }
+            self.searching = true;
+        }
+        let job = self.steal()?;
+        self.searching = false;
+        if self.shared.searchers.found() {
+            self.shared.wake_one();
+        }
+        Some(job)
+    }
+
+    fn steal(&mut self) -> Option<Job> {
+        let deque = &self.local.deque;
+        if let Some(job) = steal(|| self.shared.injector.steal_batch_and_pop(deque)) {
+            return Some(job);
+        }
+        let workers = self.shared.workers.load();
+        self.victim = self.victim.wrapping_add(1);
+        for i in 0..workers.len() {
+            let victim = workers[(self.victim + i) % workers.len()].owner();
+            if victim.index == self.core.index {
+                continue;
+            }
+            if let Some(job) = steal(|| victim.stealer.steal_batch_and_pop(deque)) {
+                self.core.counters.own.steals.add_alone(1);
+                return Some(job);
+            }
+        }
+        None
+    }
+
+    /// Sleeps until the next deadline, an event, or a wake-up.
+    fn park(&mut self) {
+        self.looked = self.tick;
+        let (core, shared, events) = (self.core, self.shared, &self.events);
+        events.borrow_mut().clear();
+        let parked = self.local.shard.park(
+            &shared.searchers,
+            self.searching,
+            || shared.is_stopping() || shared.has_work(),
+            |until| {
+                core.counters.own.parks.add_alone(1);
+                let timeout = match until {
+                    NEVER => None,
+                    _ => Some(Duration::from_nanos(
+                        until.saturating_sub(shared.clock.now()),
+                    )),
+                };
+                core.reactor.wait(&mut events.borrow_mut(), timeout);
+            },
+        );
+        self.searching = parked.searching;
+        self.fire_due();
+        self.dispatch();
+    }
+}

@@ -1,0 +1,156 @@
+//! Tasks: futures that run on the workers.
+
+mod join;
+pub(crate) mod registry;
+mod yield_now;
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use async_task::{ScheduleInfo, WithInfo};
+
+pub use self::{
+    join::{JoinError, JoinHandle},
+    yield_now::{YieldNow, yield_now},
+};
+use crate::{
+    error::NO_RUNTIME,
+    runtime::{Handle, Order, TaskJob, WorkerShard, with_handle},
+};
+
+/// What a task's panic carries.
+type Panic = Box<dyn Any + Send + 'static>;
+
+/// What the scheduler knows of a task besides its future.
+#[derive(Debug)]
+pub(crate) struct TaskMeta {
+    aborted: AtomicBool,
+}
+
+impl TaskMeta {
+    /// Whether the task was told to end; who is about to poll it drops it.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+    }
+}
+
+/// Spawns a task on the runtime that the calling thread is in.
+///
+/// The task runs at once and by itself; the handle is to wait for its result, and may be dropped.
+///
+/// ```
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// let task = tourbillon::spawn(async { 6 * 7 });
+/// assert_eq!(task.await.unwrap(), 42);
+/// # });
+/// ```
+///
+/// # Panics
+///
+/// If the thread is in no runtime.
+#[track_caller]
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    with_handle(|handle| spawn_on(handle, future)).expect(NO_RUNTIME)
+}
+
+pub(crate) fn spawn_on<F>(handle: &Handle, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let mut future = Some(future);
+    let spawned = handle.with_home(|home| {
+        let future = future.take().expect("the closure runs once");
+        spawn_at(home, future)
+    });
+    spawned.unwrap_or_else(|_| JoinHandle::cancelled())
+}
+
+fn spawn_at<F>(home: &Arc<WorkerShard>, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let core = home.owner();
+    let Some(place) = core.shared.tasks.reserve(core.index) else {
+        // Dropped here, as it would be there.
+        return JoinHandle::cancelled();
+    };
+    let key = place.key();
+    let task = Registered {
+        future,
+        key,
+        home: home.clone(),
+    };
+    let meta = TaskMeta {
+        aborted: AtomicBool::new(false),
+    };
+    // The task keeps its home, which knows the runtime: a count that is one worker's alone, where
+    // one for the whole runtime would be fought over by all cores.
+    let scheduler = home.clone();
+    let schedule = WithInfo(move |task: TaskJob, info: ScheduleInfo| {
+        let order = if info.woken_while_running {
+            Order::Last
+        } else {
+            Order::Next
+        };
+        scheduler.owner().shared.schedule(task, order);
+    });
+    let (runnable, task) = async_task::Builder::new()
+        .metadata(meta)
+        .spawn(|_| task, schedule);
+    place.fill(&runnable);
+    core.shared.schedule(runnable, Order::Last);
+    JoinHandle::new(task.fallible(), key, home.clone())
+}
+
+/// A task's future: leaves the registry when it ends, and keeps its panics to itself.
+struct Registered<F> {
+    future: F,
+    key: registry::Key,
+    home: Arc<WorkerShard>,
+}
+
+impl<F: Future> Future for Registered<F> {
+    type Output = Result<F::Output, Panic>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: `future` is pinned whenever `self` is: nothing moves it, and `drop` does not
+        // touch it.
+        let (future, home) = unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.future), &this.home)
+        };
+        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => {
+                // The panic hook has reported it; whoever joins the task gets it.
+                home.owner().count(|counters| &counters.panics);
+                Poll::Ready(Err(panic))
+            }
+        }
+    }
+}
+
+impl<F> Drop for Registered<F> {
+    fn drop(&mut self) {
+        drop(self.home.owner().shared.tasks.remove(self.key));
+    }
+}

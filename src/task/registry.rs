@@ -1,0 +1,146 @@
+//! The tasks of a runtime that are alive, so that a shutdown can end those that wait for something,
+//! and a handle one that it has no hold of.
+//!
+//! One list for each worker, to which tasks belong that were spawned there: the locks are taken at
+//! spawn and at the end of a task, for the most part by their own worker.
+
+use std::{
+    ptr::NonNull,
+    sync::{Mutex, MutexGuard},
+    task::Waker,
+};
+
+use crossbeam::utils::CachePadded;
+use slab::Slab;
+
+use super::TaskMeta;
+use crate::runtime::{TaskJob, lock};
+
+/// Where a task is registered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    list: usize,
+    index: usize,
+    /// Tells the task from those that had or will have its place.
+    generation: u64,
+}
+
+struct Entry {
+    generation: u64,
+    /// `None` for a task that is being made.
+    task: Option<Alive>,
+}
+
+/// A task that is alive.
+pub(crate) struct Alive {
+    waker: Waker,
+    /// Lies in the allocation that the waker keeps.
+    meta: NonNull<TaskMeta>,
+}
+
+// SAFETY: the pointer is only ever read, to what is Sync and as alive as the waker beside it.
+unsafe impl Send for Alive {}
+
+#[derive(Default)]
+struct List {
+    entries: Slab<Entry>,
+    generation: u64,
+    closed: bool,
+}
+
+pub(crate) struct Registry {
+    lists: Box<[CachePadded<Mutex<List>>]>,
+}
+
+/// A place in the registry, whose list stays locked until it is filled.
+pub(crate) struct Place<'a> {
+    list: MutexGuard<'a, List>,
+    key: Key,
+}
+
+impl Place<'_> {
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+
+    pub(crate) fn fill(mut self, task: &TaskJob) {
+        let alive = Alive {
+            waker: task.waker(),
+            meta: NonNull::from(task.metadata()),
+        };
+        self.list.entries[self.key.index].task = Some(alive);
+    }
+}
+
+impl Registry {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            lists: (0..workers).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    /// A place for a new task of this worker, unless the registry is closed.
+    pub(crate) fn reserve(&self, worker: usize) -> Option<Place<'_>> {
+        let mut list = lock(&self.lists[worker]);
+        if list.closed {
+            return None;
+        }
+        list.generation += 1;
+        let generation = list.generation;
+        let index = list.entries.insert(Entry {
+            generation,
+            task: None,
+        });
+        Some(Place {
+            list,
+            key: Key {
+                list: worker,
+                index,
+                generation,
+            },
+        })
+    }
+
+    /// Strikes a task off. What is given back is dropped by the caller, under no lock.
+    pub(crate) fn remove(&self, key: Key) -> Option<Alive> {
+        lock(&self.lists[key.list])
+            .entries
+            .try_remove(key.index)?
+            .task
+    }
+
+    /// Tells a task to end, if it is alive.
+    pub(crate) fn abort(&self, key: Key) {
+        let waker = {
+            let list = lock(&self.lists[key.list]);
+            let entry = list
+                .entries
+                .get(key.index)
+                .filter(|e| e.generation == key.generation);
+            entry.and_then(|entry| entry.task.as_ref()).map(|task| {
+                // SAFETY: the task's allocation, of which this is a part, lives as long as the
+                // waker, and the lock keeps that in its place.
+                unsafe { task.meta.as_ref() }.abort();
+                task.waker.clone()
+            })
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Lets no more tasks in, and answers the wakers of those that are alive.
+    pub(crate) fn close(&self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for list in &self.lists {
+            let mut list = lock(list);
+            list.closed = true;
+            let alive = list
+                .entries
+                .iter()
+                .filter_map(|(_, entry)| entry.task.as_ref());
+            wakers.extend(alive.map(|task| task.waker.clone()));
+        }
+        wakers
+    }
+}

@@ -1,0 +1,176 @@
+//! Waiting again and again.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use super::{Instant, Sleep, sleep_until};
+
+/// Ticks every `period`, the first time at once.
+///
+/// A period of zero counts as one nanosecond.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::interval;
+///
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// let mut interval = interval(Duration::from_millis(1));
+/// let first = interval.tick().await;
+/// let second = interval.tick().await;
+/// assert_eq!(second - first, Duration::from_millis(1));
+/// # });
+/// ```
+pub fn interval(period: Duration) -> Interval {
+    interval_at(Instant::now(), period)
+}
+
+/// Ticks every `period`, the first time at `start`.
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    Interval {
+        sleep: sleep_until(start),
+        period: period.max(Duration::from_nanos(1)),
+        missed: MissedTickBehavior::default(),
+    }
+}
+
+/// What an [`Interval`] does after it was not asked in time.
+///
+/// With a period of 10 ms, and one tick taken 25 ms late:
+///
+/// ```text
+/// asked in time   10    20    30    40    50    60    70
+/// Burst           10    20→45 30→45 40→45 50    60    70
+/// Delay           10    20→45             55    65    75
+/// Skip            10    20→45             50    60    70
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissedTickBehavior {
+    /// Ticks as fast as it can until it has caught up. tokio's default.
+    Burst,
+    /// Ticks a period after the late tick, and so on from there.
+    Delay,
+    /// Leaves out what was missed, and ticks where it would have. The default here: servers that
+    /// were late seldom want to do the same thing several times at once.
+    #[default]
+    Skip,
+}
+
+impl MissedTickBehavior {
+    fn next(self, due: Instant, now: Instant, period: Duration) -> Instant {
+        let next = due.saturating_add(period);
+        if next > now {
+            return next;
+        }
+        match self {
+            Self::Burst => next,
+            Self::Delay => now.saturating_add(period),
+            Self::Skip => {
+                let into = now.duration_since(due).as_nanos() % period.as_nanos();
+                // Less than a period, which fits if its nanoseconds fit 64 bits: and a period that
+                // does not, of 584 years, was not missed.
+                let into = Duration::from_nanos(into.try_into().unwrap_or(u64::MAX));
+                (now - into).saturating_add(period)
+            }
+        }
+    }
+}
+
+/// A series of ticks: see [`interval`].
+#[derive(Debug)]
+pub struct Interval {
+    sleep: Sleep,
+    period: Duration,
+    missed: MissedTickBehavior,
+}
+
+impl Interval {
+    /// Waits for the next tick, and answers when that was due. May be dropped and called again
+    /// without losing one.
+    pub async fn tick(&mut self) -> Instant {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// As [`tick`](Interval::tick), for those who write futures by hand.
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        ready!(Pin::new(&mut self.sleep).poll(cx));
+        let due = self.sleep.deadline();
+        let next = self.missed.next(due, Instant::now(), self.period);
+        self.sleep.set_deadline(next);
+        Poll::Ready(due)
+    }
+
+    /// The next tick comes a period from now.
+    pub fn reset(&mut self) {
+        self.reset_after(self.period);
+    }
+
+    /// The next tick comes at once.
+    pub fn reset_immediately(&mut self) {
+        self.reset_at(Instant::now());
+    }
+
+    /// The next tick comes `after` from now.
+    pub fn reset_after(&mut self, after: Duration) {
+        self.reset_at(Instant::now().saturating_add(after));
+    }
+
+    /// The next tick comes at `deadline`.
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.sleep.set_deadline(deadline);
+    }
+
+    /// What is done after a missed tick.
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed
+    }
+
+    /// Sets what is done after a missed tick.
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed = behavior;
+    }
+
+    /// The time between ticks.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missed_ticks_are_made_up_for_as_the_table_says() {
+        let start = Instant::now();
+        let ms = |ms| start + Duration::from_millis(ms);
+        let next = |behavior: MissedTickBehavior, due, now| {
+            behavior.next(ms(due), ms(now), Duration::from_millis(10))
+        };
+        for behavior in [
+            MissedTickBehavior::Burst,
+            MissedTickBehavior::Delay,
+            MissedTickBehavior::Skip,
+        ] {
+            assert_eq!(next(behavior, 10, 11), ms(20), "in time: {behavior:?}");
+        }
+        assert_eq!(next(MissedTickBehavior::Burst, 20, 45), ms(30));
+        assert_eq!(next(MissedTickBehavior::Delay, 20, 45), ms(55));
+        assert_eq!(next(MissedTickBehavior::Skip, 20, 45), ms(50));
+        assert_eq!(
+            next(MissedTickBehavior::Skip, 20, 40),
+            ms(50),
+            "40 has come"
+        );
+    }
+
+    #[test]
+    fn periods_without_end_do_not_overflow() {
+        let now = Instant::now();
+        let next = MissedTickBehavior::Skip.next(now, now, Duration::MAX);
+        assert!(next > now + Duration::from_secs(1 << 33));
+    }
+}

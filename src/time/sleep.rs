@@ -1,0 +1,136 @@
+//! Waiting for a moment.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tourbillon_shards as shards;
+
+use super::Instant;
+use crate::{
+    error::NO_RUNTIME,
+    runtime::{Core, HomeError, with_home},
+};
+
+/// Waits until `duration` has passed. One that is too long for the clock never ends.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::{Instant, sleep};
+///
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// let start = Instant::now();
+/// sleep(Duration::from_millis(2)).await;
+/// assert!(start.elapsed() >= Duration::from_millis(2));
+/// # });
+/// ```
+pub fn sleep(duration: Duration) -> Sleep {
+    sleep_until(Instant::now().saturating_add(duration))
+}
+
+/// Waits until `deadline`, exact to the nanosecond and never less.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep {
+        deadline,
+        state: State::Idle,
+    }
+}
+
+/// The future of [`sleep`] and [`sleep_until`].
+///
+/// It arms its timer when it is polled for the first time, on the shard of the worker that polls
+/// it; one that is never polled costs nothing. If its runtime is shut down it ends at once, since
+/// waiting for ever would be no better: [`is_elapsed`](Sleep::is_elapsed) tells.
+///
+/// # Panics
+///
+/// When polled for the first time outside of a runtime, before its deadline.
+#[must_use = "futures do nothing unless polled"]
+pub struct Sleep {
+    deadline: Instant,
+    state: State,
+}
+
+enum State {
+    /// Not polled.
+    Idle,
+    /// A timer waits, or is over.
+    Armed(shards::Sleep<Core>),
+    /// The deadline had passed when it was polled, or there was nothing to wait on any more.
+    Over { elapsed: bool },
+}
+
+impl Sleep {
+    /// The moment that this waits for.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether this has ended because its deadline passed.
+    pub fn is_elapsed(&self) -> bool {
+        match &self.state {
+            State::Idle => false,
+            State::Armed(timer) => timer.outcome() == Some(shards::Outcome::Fired),
+            State::Over { elapsed } => *elapsed,
+        }
+    }
+
+    /// Waits for another moment, also if this has ended. Takes no `poll` to be in force.
+    ///
+    /// Moving a pending sleep later is one atomic operation.
+    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.get_mut().set_deadline(deadline);
+    }
+
+    pub(crate) fn set_deadline(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+        match &mut self.state {
+            State::Armed(timer) => {
+                let nanos = timer.home().owner().shared.clock.nanos(deadline);
+                timer.reset(nanos);
+            }
+            state => *state = State::Idle,
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if let State::Idle = this.state {
+            if Instant::now() >= this.deadline {
+                this.state = State::Over { elapsed: true };
+                return Poll::Ready(());
+            }
+            this.state = match with_home(Arc::clone) {
+                Ok(home) => {
+                    let nanos = home.owner().shared.clock.nanos(this.deadline);
+                    State::Armed(shards::Sleep::new(&home, nanos))
+                }
+                Err(HomeError::Shutdown) => State::Over { elapsed: false },
+                Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
+            };
+        }
+        match &this.state {
+            State::Armed(timer) => timer.poll(cx.waker()).map(drop),
+            State::Over { .. } => Poll::Ready(()),
+            State::Idle => unreachable!("it was armed above"),
+        }
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep")
+            .field("deadline", &self.deadline)
+            .field("is_elapsed", &self.is_elapsed())
+            .finish()
+    }
+}
