@@ -82,7 +82,9 @@ impl<O: Owner> Due<O> {
 impl<O: Owner> Drop for Due<O> {
     fn drop(&mut self) {
         if let Some(node) = self.0.take() {
-            end(node, Outcome::Shutdown);
+            // Before the claim, as in `fire`.
+            node.set_location(Location::None);
+            end(&node, Outcome::Shutdown);
         }
     }
 }
@@ -90,7 +92,7 @@ impl<O: Owner> Drop for Due<O> {
 fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
     // From here on nobody carries it, until the home's store does.
     node.set_location(Location::None);
-    node.home.clone().arrive(node);
+    node.home.arrive(&node);
     Ran::PutBack
 }
 
@@ -100,13 +102,14 @@ fn fire<O: Owner>(node: NodeRef<O>) -> Ran {
     node.set_location(Location::None);
     match node.claim.fire() {
         Start::Run(_) => {
+            node.home.owner().over(Kind::Sleep, Outcome::Fired);
+            // Last, because it may panic.
             // SAFETY: we won the claim, and the table is the node's own.
             unsafe { (node.vtable.end)(node.as_ptr()) };
-            node.home.owner().over(Kind::Sleep, Outcome::Fired);
             Ran::Fired
         }
         Start::Moved => {
-            node.home.clone().arrive(node);
+            node.home.arrive(&node);
             Ran::PutBack
         }
         Start::Over => Ran::Over,
@@ -135,9 +138,10 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
     match node.claim.again(following(deadline, period, now())) {
         None => drop(put_back(node)),
         Some(how) => {
+            node.home.owner().over(kind, how);
+            // Last, because it may panic.
             // SAFETY: the claim is over and we made it so; the table is the node's own.
             unsafe { (node.vtable.end)(node.as_ptr()) };
-            node.home.owner().over(kind, how);
         }
     }
     ran
@@ -148,7 +152,7 @@ fn following(deadline: u64, period: u64, now: u64) -> u64 {
     let period = period.max(1);
     let missed = now.saturating_sub(deadline) / period;
     period
-        .saturating_mul(missed + 1)
+        .saturating_mul(missed.saturating_add(1))
         .saturating_add(deadline)
         .min(NEVER)
 }

@@ -40,12 +40,14 @@ impl<O: Owner> Inbox<O> {
         head.is_null() || head == closed()
     }
 
-    /// Pushes a node whose `queued` the caller has just changed from false to true; gives it back
-    /// if the inbox is closed.
+    /// Pushes a node whose `queued` the caller has just changed from false to true; gives it back,
+    /// and not queued any more, if the inbox is closed.
     pub(crate) fn push(&self, node: NodeRef<O>) -> Result<(), NodeRef<O>> {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if head == closed() {
+                // As a drainer does: who found it queued relies on what the caller does with it now.
+                node.queued.swap(false, Ordering::AcqRel);
                 return Err(node);
             }
             node.next.store(head, Ordering::Relaxed);

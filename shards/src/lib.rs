@@ -56,7 +56,7 @@ pub use self::{
     claim::{NEVER, Outcome},
     due::{Due, Ran},
     node::Kind,
-    park::Parker,
+    park::{Parker, SearchClaim},
     search::Searchers,
     shard::{Expired, Orphans, Owner, Parked, Shard, SharedShard},
     sleep::Sleep,

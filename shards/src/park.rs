@@ -17,10 +17,13 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// The worker runs, or has been tickled.
+/// The worker runs.
 const AWAKE: u64 = 0;
-/// The worker has been woken to search for work, and is counted as a searcher already.
-const SEARCH: u64 = 1;
+/// The worker has been woken, and has not run yet.
+const TICKLED: u64 = 1;
+/// The worker has been woken to search for work, has not run yet, and is counted as a searcher
+/// already.
+const SEARCH: u64 = 2;
 
 /// The parked word of one worker.
 #[derive(Debug)]
@@ -53,13 +56,21 @@ impl Parker {
     /// be asked after a `fence(SeqCst)` behind what it is woken for.
     #[must_use]
     pub fn claim_if_later(&self, deadline: u64) -> bool {
-        self.claim(deadline.max(SEARCH), AWAKE)
+        let later = deadline.max(SEARCH);
+        self.claim(|word| (word > later).then_some(TICKLED))
+            .is_some()
     }
 
-    /// Whether the worker sleeps and the caller is the one who has to wake it, to search.
+    /// Makes the worker, if it sleeps or has been woken and not run yet, one that searches when it
+    /// runs. The caller has counted it as a searcher before.
     #[must_use]
-    pub fn claim_for_search(&self) -> bool {
-        self.claim(SEARCH, SEARCH)
+    pub fn claim_for_search(&self) -> SearchClaim {
+        let next = |word| (word == TICKLED || word > SEARCH).then_some(SEARCH);
+        match self.claim(next) {
+            None => SearchClaim::Refused,
+            Some(TICKLED) => SearchClaim::Waking,
+            Some(_) => SearchClaim::Asleep,
+        }
     }
 
     /// Until when the worker sleeps, in ns, or `None` while it is awake. A hint.
@@ -67,17 +78,29 @@ impl Parker {
         Some(self.0.load(Ordering::Relaxed)).filter(|&word| word > SEARCH)
     }
 
-    fn claim(&self, later_than: u64, to: u64) -> bool {
+    /// Changes the word as `next` says; answers what it was.
+    fn claim(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let mut word = self.0.load(Ordering::Relaxed);
-        while word > later_than {
+        loop {
+            let to = next(word)?;
             match self
                 .0
                 .compare_exchange_weak(word, to, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => return true,
+                Ok(_) => return Some(word),
                 Err(now) => word = now,
             }
         }
-        false
     }
+}
+
+/// What [`Parker::claim_for_search`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchClaim {
+    /// The worker is awake, or searches already.
+    Refused,
+    /// The worker will search; somebody else is waking it.
+    Waking,
+    /// The worker will search; the caller has to wake it.
+    Asleep,
 }

@@ -94,8 +94,8 @@ impl Searchers {
     /// After work was pushed: wakes one parked worker to search for it, if there is one and nobody
     /// searches.
     ///
-    /// `wake` tries the workers in an order of its own, by [`Parker::claim_for_search`], and wakes
-    /// the first it gets; `work` says whether there is still anything to find.
+    /// `wake` tries the workers in an order of its own, by [`Parker::claim_for_search`], until one is
+    /// not refused, and wakes that if it sleeps; `work` says whether there is still anything to find.
     ///
     /// [`Parker::claim_for_search`]: crate::Parker::claim_for_search
     #[inline]

@@ -6,6 +6,8 @@
 //! The lock is held for one operation or one batch, never while foreign code runs: payloads are
 //! dropped, and wakers woken, by who gets them out of here.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crossbeam_utils::CachePadded;
 
 use crate::{
@@ -21,16 +23,20 @@ use crate::{
 };
 
 /// How much is done under one hold of the lock by a thread that does not own the shard.
-const BATCH: usize = 256;
+const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
+
+/// So many unread cancellations are let be, however few timers there are.
+const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// What a shard asks of the worker that owns it.
 pub trait Owner: Send + Sync + Sized + 'static {
     /// Wakes the owner, which is asleep or about to be: a write to its eventfd, say. Called at most
-    /// once for each time that the owner parks, from any thread, and never under a lock of the shard.
+    /// once for each time that the owner parks (though perhaps so late that it has parked again),
+    /// from any thread, and never under a lock of the shard.
     fn wake(&self);
 
-    /// Whether the calling thread is the owner. Decides between the store and the inbox; a wrong
-    /// answer costs time, no more.
+    /// Whether the calling thread is the owner. Decides between the store and the inbox. A wrong
+    /// *no* costs time, no more; after a wrong *yes* the owner may sleep past a deadline.
     fn is_current(&self) -> bool;
 
     /// News was brought from another thread that the owner, awake or waking in time, needs no wake
@@ -55,8 +61,11 @@ pub struct Shard<O: Owner> {
     inbox: CachePadded<Inbox<O>>,
     /// The earliest deadline that stands in the inbox, or an earlier one.
     inbox_next: AtomicU64,
-    /// Cancelled timers of which the drainer has not heard, or more.
+    /// Cancelled timers whose news nobody has taken from the inbox, or more.
     unread: AtomicUsize,
+    /// Cancelled timers whose news was taken from the inbox and may not be read yet. Written under
+    /// the lock.
+    sweeping: AtomicUsize,
     lock: CachePadded<TryLock>,
     /// The store's first key. Written under the lock.
     store_next: AtomicU64,
@@ -89,7 +98,8 @@ unsafe impl<O: Owner> Send for Shard<O> {}
 pub struct Expired {
     /// How many timers came due.
     pub count: usize,
-    /// Whether there may be more: the limit was reached, or another thread had the shard.
+    /// Whether there may be more: the limit was reached, or another thread had the shard. There may
+    /// be none all the same.
     pub more: bool,
 }
 
@@ -102,13 +112,6 @@ pub struct Parked {
     pub searching: bool,
 }
 
-/// Where an arriving node ended up.
-enum Arrival<O: Owner> {
-    Home,
-    /// The shard is closed; the node is for the caller to end.
-    Refused(NodeRef<O>),
-}
-
 impl<O: Owner> Shard<O> {
     /// An empty shard for `owner`.
     pub fn new(owner: O) -> Self {
@@ -118,6 +121,7 @@ impl<O: Owner> Shard<O> {
             inbox: CachePadded::new(Inbox::new()),
             inbox_next: AtomicU64::new(NEVER),
             unread: AtomicUsize::new(0),
+            sweeping: AtomicUsize::new(0),
             lock: CachePadded::new(TryLock::new()),
             store_next: AtomicU64::new(NEVER),
             stored: AtomicUsize::new(0),
@@ -145,9 +149,10 @@ impl<O: Owner> Shard<O> {
     /// The earliest moment, in ns, at which a timer here may come due; [`NEVER`] if there is none.
     /// May be too early, never too late.
     pub fn next_deadline(&self) -> u64 {
-        self.store_next
-            .load(Ordering::Acquire)
-            .min(self.inbox_next.load(Ordering::Acquire))
+        // In this order: a drainer publishes a deadline as the store's before it takes it from the
+        // inbox's.
+        let inbox = self.inbox_next.load(Ordering::Acquire);
+        inbox.min(self.store_next.load(Ordering::Acquire))
     }
 
     /// Whether other threads have left something in the inbox that nobody has read.
@@ -163,10 +168,10 @@ impl<O: Owner> Shard<O> {
     }
 
     /// How many timers were cancelled from other threads without the store having heard of it:
-    /// nodes without payload. At most `max(64, stored / 4)`, and what is cancelled while somebody
-    /// holds the shard.
+    /// nodes without payload, or more. At most 64 or a quarter of the live timers, whichever is more,
+    /// and what is cancelled while somebody holds the shard.
     pub fn garbage(&self) -> usize {
-        self.unread.load(Ordering::Relaxed)
+        self.unread.load(Ordering::Relaxed) + self.sweeping.load(Ordering::Relaxed)
     }
 
     /// Runs `f` on what the lock guards, or leaves word that the caller was denied.
@@ -187,11 +192,6 @@ impl<O: Owner> Shard<O> {
                 self.drain(&mut *inner, BATCH);
                 self.publish(&*inner);
             });
-        }
-        // What we moved from the inbox to the store may be earlier than what the owner sleeps for,
-        // and the owner may have looked at both while it was in neither.
-        if !self.owner.is_current() {
-            self.wake_before(self.next_deadline());
         }
         Some(result)
     }
@@ -224,93 +224,113 @@ impl<O: Owner> Shard<O> {
         self.wake_before(0)
     }
 
-    /// Brings home a node whose carrier has let go of it (its location is `None`), with a reference
-    /// to carry it by.
-    pub(crate) fn arrive(&self, node: NodeRef<O>) {
-        if let Arrival::Refused(node) = self.try_arrive(node) {
-            end(node, Outcome::Shutdown);
+    /// Brings home a node whose carrier has let go of it (its location is `None`).
+    pub(crate) fn arrive(&self, node: &NodeRef<O>) {
+        if self.owner.is_current() {
+            // What is over meanwhile is given back, to be let go of outside the lock.
+            let arrived = self.locked(|inner| {
+                let open = !inner.closed;
+                open.then(|| inner.read(node.clone()))
+            });
+            match arrived {
+                Some(Some(_over)) => return,
+                Some(None) => return end(node, Outcome::Shutdown),
+                None => {}
+            }
+        }
+        self.tell(node);
+        self.announce(node);
+    }
+
+    /// Puts a node whose claim word has changed into the inbox, if it does not stand there already;
+    /// who drains it then finds whether anybody carries it, and if not, carries it from then on.
+    ///
+    /// A closed shard has no use for it, and ends it; then this is false. Who closed it may have
+    /// seen the node in a deque, or nowhere.
+    fn tell(&self, node: &NodeRef<O>) -> bool {
+        if !node.queued.swap(true, Ordering::AcqRel) {
+            if let Err(node) = self.inbox.push(node.clone()) {
+                end(&node, Outcome::Shutdown);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Publishes the deadline of a node that was pushed, and wakes the owner if it would sleep past
+    /// it.
+    ///
+    /// The word is read after the push, and once more after the fence: who made the deadline earlier
+    /// and found the node `queued` before it was pushed relied on that. The owner that it woke found
+    /// nothing.
+    fn announce(&self, node: &NodeRef<O>) {
+        let mut announced = u64::MAX;
+        while let Some(deadline) = node.claim.load().deadline().filter(|&at| at < announced) {
+            self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
+            if !self.wake_before(deadline) {
+                self.owner.wake_skipped();
+            }
+            announced = deadline;
         }
     }
 
-    fn try_arrive(&self, node: NodeRef<O>) -> Arrival<O> {
+    /// Applies the news of a node at once; false if that has to go through the inbox, where the
+    /// node may stand.
+    fn hear(&self, node: &NodeRef<O>) -> bool {
         if !self.owner.is_current() {
-            return self.arrive_by_inbox(node);
+            return false;
         }
-        let mut node = Some(node);
-        let refused = self.locked(|inner| {
-            if inner.closed {
-                return true;
-            }
-            // What is over meanwhile is let go of outside.
-            node = node.take().and_then(|node| inner.read(node));
-            false
+        let heard = self.locked(|inner| match node.location() {
+            // Given back, to be let go of outside the lock.
+            Location::Slot(_) => Some(inner.apply(node)),
+            Location::Deque => Some(None),
+            Location::None => None,
         });
-        match (refused, node) {
-            (None, Some(node)) => self.arrive_by_inbox(node),
-            (Some(true), Some(node)) => Arrival::Refused(node),
-            (_, _) => Arrival::Home,
-        }
-    }
-
-    fn arrive_by_inbox(&self, node: NodeRef<O>) -> Arrival<O> {
-        let deadline = node.claim.load().deadline();
-        // If it stands in the inbox already, with news, who drains it finds that nobody carries it,
-        // and carries it from then on; that entry has a reference of its own.
-        if !node.queued.swap(true, Ordering::AcqRel) {
-            if let Err(node) = self.inbox.push(node) {
-                return Arrival::Refused(node);
-            }
-        }
-        if let Some(deadline) = deadline {
-            self.announce(deadline);
-        }
-        Arrival::Home
-    }
-
-    /// Publishes a deadline that was pushed, and wakes the owner if it would sleep past it.
-    fn announce(&self, deadline: u64) {
-        self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
-        if !self.wake_before(deadline) {
-            self.owner.wake_skipped();
-        }
-    }
-
-    /// Leaves word of a node whose claim word has changed.
-    fn tell(&self, node: &NodeRef<O>) {
-        if !node.queued.swap(true, Ordering::AcqRel) {
-            // A closed inbox needs no news: who closed it ends all.
-            drop(self.inbox.push(node.clone()));
-        }
+        matches!(heard, Some(Some(_)))
     }
 
     /// The node's deadline was made earlier than it was.
-    pub(crate) fn hear_earlier(&self, node: &NodeRef<O>, deadline: u64) {
-        if self.owner.is_current() && self.locked(|inner| inner.apply(node)).is_some() {
-            return;
+    pub(crate) fn hear_earlier(&self, node: &NodeRef<O>) {
+        if !self.hear(node) {
+            self.tell(node);
+            self.announce(node);
         }
-        self.tell(node);
-        self.announce(deadline);
     }
 
     /// The node is over; its payload is gone already.
     pub(crate) fn hear_gone(&self, node: &NodeRef<O>) {
-        if self.owner.is_current() {
-            let heard = self.locked(|inner| match node.location() {
-                // Let go of outside the lock.
-                Location::Slot(_) => Some(inner.apply(node)),
-                Location::Deque => Some(None),
-                // It stands in the inbox, and counts until it is read.
-                Location::None => None,
-            });
-            if let Some(Some(_carried)) = heard {
-                return;
-            }
+        if self.hear(node) {
+            return;
         }
-        self.tell(node);
-        let unread = self.unread.fetch_add(1, Ordering::Relaxed) + 1;
-        if unread > (self.stored() / 4).max(64) {
+        if !self.tell(node) {
+            return;
+        }
+        self.unread.fetch_add(1, Ordering::Relaxed);
+        let garbage = self.garbage();
+        let live = self.stored().saturating_sub(garbage);
+        if garbage > (live / 4).max(GARBAGE_FLOOR) {
             // Who holds the shard meanwhile will find the mark, and drain.
             self.locked(|inner| self.drain(inner, BATCH));
+        }
+    }
+
+    /// Takes the deadline that is published for the inbox, which is published for the store before
+    /// that. For whoever holds the lock.
+    fn take_inbox_next(&self) -> u64 {
+        let mut next = self.inbox_next.load(Ordering::Acquire);
+        loop {
+            if next < self.store_next.load(Ordering::Relaxed) {
+                self.store_next.store(next, Ordering::Release);
+            }
+            match self.inbox_next.compare_exchange_weak(
+                next,
+                NEVER,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return next,
+                Err(now) => next = now,
+            }
         }
     }
 
@@ -322,12 +342,13 @@ impl<O: Owner> Shard<O> {
                 // A pusher that was overtaken by a drainer leaves a deadline behind: that has to be
                 // taken away, too, or the owner would wake for it again and again.
                 let stale = self.inbox_next.load(Ordering::Acquire) != NEVER;
-                if inner.closed || (self.inbox.is_empty() && !stale) {
+                if self.inbox.is_empty() && !stale {
                     break;
                 }
                 // Before the taking: who pushes later lowers it again.
-                inner.backlog_next = self.inbox_next.swap(NEVER, Ordering::AcqRel);
-                self.unread.swap(0, Ordering::AcqRel);
+                inner.backlog_next = self.take_inbox_next();
+                let unread = self.unread.swap(0, Ordering::AcqRel);
+                self.sweeping.store(unread, Ordering::Relaxed);
                 inner.backlog = self.inbox.take();
             }
             let Some(node) = inner.backlog.next() else {
@@ -338,6 +359,7 @@ impl<O: Owner> Shard<O> {
         }
         if inner.backlog.is_empty() {
             inner.backlog_next = NEVER;
+            self.sweeping.store(0, Ordering::Relaxed);
         }
     }
 
@@ -364,7 +386,9 @@ impl<O: Owner> Shard<O> {
                 let node = inner.nodes[slot as usize]
                     .as_ref()
                     .expect("a held slot has a node");
-                match node.claim.expire(now) {
+                // By the key, not by the time: what was moved later goes back even if it is due,
+                // and comes out in its turn.
+                match node.claim.expire(key) {
                     Expiry::Later(at) => {
                         inner.store.rekey(slot, at);
                         continue;
@@ -401,14 +425,18 @@ impl<O: Owner> Shard<O> {
         sleep: impl FnOnce(u64),
     ) -> Parked {
         let until = self.next_deadline();
-        searchers.park(searching);
+        // In this order, and in the reverse afterwards: whoever counts as parked can be claimed.
         self.parker.announce(until);
-        let sleeps = !self.has_news() && self.next_deadline() >= until && !work();
+        searchers.park(searching);
+        let work = work();
+        let sleeps = !self.has_news() && self.next_deadline() >= until && !work;
         if sleeps {
             sleep(until);
         }
-        let searching = self.parker.resume();
         searchers.unpark();
+        // Who brought the work may have relied on us as a searcher: that we are again, unless there
+        // are enough others.
+        let searching = self.parker.resume() || (work && searchers.begin());
         Parked {
             slept: sleeps,
             searching,
@@ -431,6 +459,7 @@ impl<O: Owner> Shard<O> {
                 inner.backlog_next = NEVER;
                 self.inbox_next.swap(NEVER, Ordering::AcqRel);
                 self.unread.swap(0, Ordering::AcqRel);
+                self.sweeping.store(0, Ordering::Relaxed);
                 while let Some((_, slot)) = inner.store.first() {
                     let node = inner.take(slot);
                     node.set_location(Location::None);
@@ -510,15 +539,17 @@ impl<O: Owner> Inner<O> {
 }
 
 /// Ends a node, and its payload with it if it had not ended before.
-pub(crate) fn end<O: Owner>(node: NodeRef<O>, how: Outcome) {
+pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     if node.claim.end(how, node.recurs()) == End::Won {
+        node.home.owner().over(node.vtable.kind, how);
+        // Last, because it may panic.
         // SAFETY: we won the claim, and the table is the node's own.
         unsafe { (node.vtable.end)(node.as_ptr()) };
-        node.home.owner().over(node.vtable.kind, how);
     }
 }
 
-/// The timers of a shard that was closed; each ends as this is dropped.
+/// The timers of a shard that was closed; each ends as this is dropped. If ending one panics, the
+/// others are ended all the same.
 pub struct Orphans<O: Owner>(Vec<NodeRef<O>>);
 
 impl<O: Owner> Orphans<O> {
@@ -536,14 +567,22 @@ impl<O: Owner> Orphans<O> {
     pub fn end_one(&mut self) -> bool {
         self.0
             .pop()
-            .map(|node| end(node, Outcome::Shutdown))
+            .map(|node| end(&node, Outcome::Shutdown))
             .is_some()
     }
 }
 
 impl<O: Owner> Drop for Orphans<O> {
     fn drop(&mut self) {
-        while self.end_one() {}
+        /// Ends the rest even if one of them panics.
+        struct Rest<'a, O: Owner>(&'a mut Orphans<O>);
+        impl<O: Owner> Drop for Rest<'_, O> {
+            fn drop(&mut self) {
+                while catch_unwind(AssertUnwindSafe(|| self.0.end_one())).unwrap_or(true) {}
+            }
+        }
+        let rest = Rest(self);
+        while rest.0.end_one() {}
     }
 }
 

@@ -47,7 +47,7 @@ impl<O: Owner> Sleep<O> {
             header,
             payload: WakerSlot::new(),
         });
-        home.arrive(node.clone());
+        home.arrive(&node);
         Self(node)
     }
 
@@ -91,7 +91,7 @@ impl<O: Owner> Sleep<O> {
         let deadline = deadline.min(NEVER);
         if move_to(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
             // Who carried it let go of it before it was over.
-            self.0.home.arrive(self.0.clone());
+            self.0.home.arrive(&self.0);
         }
     }
 

@@ -119,7 +119,8 @@ pub struct Timer<O: Owner>(NodeRef<O>);
 impl<O: Owner> Timer<O> {
     /// Arms a timer that runs `f` once.
     ///
-    /// `wait` is what [`refresh`](Timer::refresh) waits for again. On a closed shard the timer is
+    /// `wait` is what [`refresh`](Timer::refresh) waits for again: the deadline less the moment of
+    /// arming. On a closed shard the timer is
     /// over at once, as shut down, and `f` dropped.
     pub fn once<F>(home: &Arc<Shard<O>>, deadline: u64, wait: u64, f: F) -> Self
     where
@@ -176,22 +177,27 @@ impl<O: Owner> Timer<O> {
 
     /// Moves the timer to `now + wait`, and makes `wait` its wait (and, if it recurs, its period).
     pub fn reset(&self, now: u64, wait: u64) -> Reset {
-        let reset = self.reset_at(now.saturating_add(wait));
-        self.keep_wait(reset, wait)
+        // A wait beyond the end of time is as long as there is time left, so that the deadline less
+        // the wait is the moment that it began.
+        let wait = wait.min(NEVER.saturating_sub(now));
+        self.change_wait(wait, |_| self.reset_at(now.saturating_add(wait)))
     }
 
     /// Moves the timer to its present wait's beginning plus `wait`, and makes `wait` its wait.
     pub fn reset_from_start(&self, wait: u64) -> Reset {
-        let old = self.0.wait.load(Ordering::Relaxed);
-        let reset = move_to(&self.0, |deadline| {
-            deadline.saturating_sub(old).saturating_add(wait).min(NEVER)
-        });
-        self.keep_wait(reset, wait)
+        self.change_wait(wait, |old| {
+            move_to(&self.0, |deadline| {
+                deadline.saturating_sub(old).saturating_add(wait).min(NEVER)
+            })
+        })
     }
 
-    fn keep_wait(&self, reset: Reset, wait: u64) -> Reset {
-        if reset != Reset::TooLate {
-            self.0.wait.store(wait, Ordering::Relaxed);
+    fn change_wait(&self, wait: u64, reset: impl FnOnce(u64) -> Reset) -> Reset {
+        // Before the deadline: a recurring timer that runs in between takes the new one.
+        let old = self.0.wait.swap(wait, Ordering::Relaxed);
+        let reset = reset(old);
+        if reset == Reset::TooLate {
+            self.0.wait.store(old, Ordering::Relaxed);
         }
         reset
     }
