@@ -207,14 +207,20 @@ fn arm(
     Ok(Timer(Some(timer)))
 }
 
+/// The deadline that is `wait` from now, and the wait, which may be no longer than time lasts.
+fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
+    let now = home.owner().shared.clock.now();
+    let wait = nanos(wait).min(shards::NEVER - now);
+    (now + wait, wait)
+}
+
 fn arm_after<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     delay: Duration,
     bounded: bool,
     f: F,
 ) -> Result<Timer, ArmError> {
-    let wait = nanos(delay);
-    let deadline = home.owner().shared.clock.now().saturating_add(wait);
+    let (deadline, wait) = from_now(home, delay);
     arm(home, bounded, |home| {
         shards::Timer::once(home, deadline, wait, f)
     })
@@ -240,8 +246,7 @@ fn arm_every<F: FnMut() + Send + 'static>(
     bounded: bool,
     f: F,
 ) -> Result<Timer, ArmError> {
-    let period = nanos(period);
-    let deadline = home.owner().shared.clock.now().saturating_add(period);
+    let (deadline, period) = from_now(home, period);
     arm(home, bounded, |home| {
         shards::Timer::recurring(home, deadline, period, f)
     })

@@ -20,6 +20,8 @@ thread_local! {
     static CORE: Cell<*const Core> = const { Cell::new(ptr::null()) };
     /// The runtimes that were entered, innermost last.
     static ENTERED: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    /// Whether there are any: asked by each timer, and cheaper to ask.
+    static ANY_ENTERED: Cell<bool> = const { Cell::new(false) };
     /// Where this thread, which is no worker, puts its next timer.
     static SPREAD: Cell<usize> = const { Cell::new(0) };
 }
@@ -59,33 +61,35 @@ pub(super) fn is_worker() -> bool {
     with_local(|local| local.is_some())
 }
 
-/// Runs `f` with the handle of the runtime that this thread is in: the one entered last, or the
-/// one whose worker it is.
-pub(crate) fn with_handle<R>(f: impl FnOnce(&Handle) -> R) -> Option<R> {
-    let entered = ENTERED
-        .try_with(|entered| entered.borrow().last().cloned())
-        .ok()
-        .flatten();
-    match entered {
-        Some(handle) => Some(f(&handle)),
-        None => with_local(|local| local.map(|local| f(&local.shard.owner().handle()))),
+/// Runs `f` on the handle of the runtime that was entered last, if one was.
+fn with_entered<R>(f: impl FnOnce(&Handle) -> R) -> Option<R> {
+    if !ANY_ENTERED.get() {
+        return None;
     }
+    ENTERED
+        .try_with(|entered| entered.borrow().last().map(f))
+        .ok()
+        .flatten()
+}
+
+/// A handle to the runtime that this thread is in: the one entered last, or the one whose worker it
+/// is.
+pub(super) fn handle() -> Option<Handle> {
+    with_entered(Handle::clone)
+        .or_else(|| with_local(|local| local.map(|local| local.shard.owner().handle())))
 }
 
 /// Runs `f` with the shard where this thread's timers go: its own if it is a worker, otherwise one
-/// of the entered runtime's, in turn. `None` outside of any runtime, or of one that has ended.
+/// of the entered runtime's, in turn.
 pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<WorkerShard>) -> R) -> Result<R, HomeError> {
-    let entered = ENTERED
-        .try_with(|entered| !entered.borrow().is_empty())
-        .unwrap_or(false);
-    if !entered {
-        return with_local(|local| {
+    match with_entered(|handle| handle.with_home(Arc::clone)) {
+        Some(home) => Ok(f(&home?)),
+        None => with_local(|local| {
             local
                 .map(|local| f(&local.shard))
                 .ok_or(HomeError::NoRuntime)
-        });
+        }),
     }
-    with_handle(|handle| handle.with_home(f)).expect("a runtime was entered")
 }
 
 /// Why there is no shard for a timer.
@@ -124,6 +128,7 @@ pub struct EnterGuard<'a> {
 pub(super) fn enter(handle: &Handle) -> EnterGuard<'_> {
     let depth = ENTERED.with_borrow_mut(|entered| {
         entered.push(handle.clone());
+        ANY_ENTERED.set(true);
         entered.len() - 1
     });
     EnterGuard {
@@ -138,6 +143,7 @@ impl Drop for EnterGuard<'_> {
         let left = ENTERED.try_with(|entered| {
             let mut entered = entered.borrow_mut();
             let depth = self.depth.min(entered.len());
+            ANY_ENTERED.set(depth > 0);
             entered.split_off(depth)
         });
         drop(left);

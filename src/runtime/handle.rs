@@ -43,7 +43,7 @@ impl Handle {
     ///
     /// If it is in none.
     pub fn try_current() -> Result<Self, NoRuntime> {
-        context::with_handle(Clone::clone).ok_or(NoRuntime)
+        context::handle().ok_or(NoRuntime)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -81,7 +81,8 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        task::spawn_on(self, future)
+        self.with_home(|home| task::spawn_at(home, future))
+            .unwrap_or_else(|_| JoinHandle::cancelled())
     }
 
     /// Runs a future to its end on the calling thread; see

@@ -31,7 +31,7 @@ pub use self::{
     handle::Handle,
 };
 pub(crate) use self::{
-    context::{HomeError, with_handle, with_home},
+    context::{HomeError, with_home},
     core::{Core, WorkerShard},
     local::{Order, TaskJob},
     shared::lock,

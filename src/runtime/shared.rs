@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use crossbeam::{deque::Injector, utils::CachePadded};
-use tourbillon_shards::Searchers;
+use tourbillon_shards::{SearchClaim, Searchers};
 
 use super::{
     builder::Config,
@@ -97,11 +97,11 @@ impl Shared {
         (0..workers.len())
             .map(|i| &workers[(first + i) % workers.len()])
             .any(|worker| {
-                let claimed = worker.parker().claim_for_search();
-                if claimed {
+                let claim = worker.parker().claim_for_search();
+                if claim == SearchClaim::Asleep {
                     worker.owner().wake_to_search();
                 }
-                claimed
+                claim != SearchClaim::Refused
             })
     }
 

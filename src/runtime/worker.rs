@@ -119,6 +119,13 @@ impl Worker<'_> {
 
     fn execute(&mut self, job: Job) {
         self.tick += 1;
+        if self.searching {
+            // Before the job, which may take long: while we count as a searcher, nobody is woken.
+            self.searching = false;
+            if self.shared.searchers.found() {
+                self.shared.wake_one();
+            }
+        }
         let counters = &self.core.counters.own;
         match job {
             // Dropping it cancels it.
@@ -160,15 +167,15 @@ impl Worker<'_> {
         }
         let mut more = false;
         let mut any = false;
-        let (local, due, clock) = (self.local, &mut self.due, &self.shared.clock);
+        let (core, local, due, clock) = (self.core, self.local, &mut self.due, &self.shared.clock);
         local.batch(|| {
             for _ in 0..DUE_ROUNDS {
                 let expired = shard.expire(clock.now(), DUE_BATCH, due);
                 for timer in due.drain(..) {
                     any = true;
                     match timer.kind() {
-                        // Waking is all it does.
-                        Kind::Sleep => drop(timer.run(|| 0)),
+                        // Waking is all it does; a foreign waker may do more, and panic.
+                        Kind::Sleep => contain(core, || drop(timer.run(|| 0))),
                         _ => local.deque.push(Job::Timer(timer)),
                     }
                 }
@@ -191,12 +198,17 @@ impl Worker<'_> {
             .reactor
             .dispatch(self.events.get_mut(), &mut self.wakers);
         if !self.wakers.is_empty() {
-            let wakers = &mut self.wakers;
-            self.local.batch(|| wakers.drain(..).for_each(Waker::wake));
+            let (core, wakers) = (self.core, &mut self.wakers);
+            self.local.batch(|| {
+                for waker in wakers.drain(..) {
+                    contain(core, || waker.wake());
+                }
+            });
         }
     }
 
-    /// Looks for work elsewhere, if not enough others do.
+    /// Looks for work elsewhere, if not enough others do. Who finds some is a searcher until it
+    /// executes it.
     fn search(&mut self) -> Option<Job> {
         if !self.searching {
             if !self.shared.searchers.begin() {
@@ -204,12 +216,7 @@ impl Worker<'_> {
             }
             self.searching = true;
         }
-        let job = self.steal()?;
-        self.searching = false;
-        if self.shared.searchers.found() {
-            self.shared.wake_one();
-        }
-        Some(job)
+        self.steal()
     }
 
     fn steal(&mut self) -> Option<Job> {

@@ -38,7 +38,7 @@ impl<T> JoinHandle<T> {
         Self(Some(Joined { task, key, home }))
     }
 
-    pub(super) fn cancelled() -> Self {
+    pub(crate) fn cancelled() -> Self {
         Self(None)
     }
 

@@ -24,7 +24,7 @@ pub use self::{
 };
 use crate::{
     error::NO_RUNTIME,
-    runtime::{Handle, Order, TaskJob, WorkerShard, with_handle},
+    runtime::{HomeError, Order, TaskJob, WorkerShard, with_home},
 };
 
 /// What a task's panic carries.
@@ -67,23 +67,15 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    with_handle(|handle| spawn_on(handle, future)).expect(NO_RUNTIME)
+    match with_home(|home| spawn_at(home, future)) {
+        Ok(handle) => handle,
+        Err(HomeError::Shutdown) => JoinHandle::cancelled(),
+        Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
+    }
 }
 
-pub(crate) fn spawn_on<F>(handle: &Handle, future: F) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    let mut future = Some(future);
-    let spawned = handle.with_home(|home| {
-        let future = future.take().expect("the closure runs once");
-        spawn_at(home, future)
-    });
-    spawned.unwrap_or_else(|_| JoinHandle::cancelled())
-}
-
-fn spawn_at<F>(home: &Arc<WorkerShard>, future: F) -> JoinHandle<F::Output>
+/// Spawns a task of the worker `home`.
+pub(crate) fn spawn_at<F>(home: &Arc<WorkerShard>, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
