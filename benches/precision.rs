@@ -1,0 +1,181 @@
+//! How late a sleep ends on an idle runtime: workload W5, ours and tokio's in one run.
+//!
+//! 2,000 sleeps of 0.1 to 5 ms, one after another, in a spawned task; the systems take turns, a
+//! fifth of the sleeps at a time, so that what else the machine does hits all of them. `floor` is
+//! what the kernel gives to a thread that does nothing but `epoll_pwait2`.
+//!
+//! `cargo bench --bench precision`; with `-- --check` it fails if ours is not a tenth of tokio's at
+//! p50 and p99.
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+const ROUNDS: usize = 5;
+const SLEEPS: usize = 400;
+
+/// A sleep's length: 0.1 to 5 ms, by a multiplicative generator (MINSTD), alike for all systems.
+struct Lengths(u64);
+
+impl Iterator for Lengths {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0 = self.0 * 48_271 % 0x7fff_ffff;
+        Some(Duration::from_nanos(100_000 + self.0 % 4_900_000))
+    }
+}
+
+#[derive(Default)]
+struct Figures {
+    lateness: Vec<Duration>,
+    cpu: f64,
+}
+
+impl Figures {
+    fn percentile(&self, percent: usize) -> f64 {
+        let at = (self.lateness.len() * percent / 100).min(self.lateness.len() - 1);
+        self.lateness[at].as_nanos() as f64 / 1e3
+    }
+}
+
+fn cpu_seconds() -> f64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` has room for what is written, and zeroes are a valid rusage.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+async fn tourbillon(lengths: Vec<Duration>) -> Vec<Duration> {
+    let mut lateness = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        let deadline = Instant::now() + length;
+        tourbillon::time::sleep_until(deadline.into()).await;
+        lateness.push(
+            Instant::now()
+                .checked_duration_since(deadline)
+                .expect("ended early"),
+        );
+    }
+    lateness
+}
+
+async fn tokio(lengths: Vec<Duration>) -> Vec<Duration> {
+    let mut lateness = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        let deadline = Instant::now() + length;
+        tokio::time::sleep_until(deadline.into()).await;
+        lateness.push(
+            Instant::now()
+                .checked_duration_since(deadline)
+                .expect("ended early"),
+        );
+    }
+    lateness
+}
+
+/// What a thread of its own gets that only waits.
+fn floor(lengths: Vec<Duration>) -> Vec<Duration> {
+    let thread = std::thread::spawn(move || {
+        // SAFETY: no pointers.
+        let epoll = unsafe {
+            libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0);
+            libc::epoll_create1(libc::EPOLL_CLOEXEC)
+        };
+        assert!(epoll >= 0, "no descriptor");
+        let mut lateness = Vec::with_capacity(lengths.len());
+        for length in lengths {
+            let deadline = Instant::now() + length;
+            let mut event = libc::epoll_event { events: 0, u64: 0 };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = libc::timespec {
+                tv_sec: left.as_secs() as libc::time_t,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            // SAFETY: room for one event; the timeout lives through the call.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_epoll_pwait2,
+                    epoll,
+                    &raw mut event,
+                    1,
+                    &raw const timeout,
+                    std::ptr::null::<libc::sigset_t>(),
+                    0_usize,
+                );
+            }
+            lateness.push(Instant::now().saturating_duration_since(deadline));
+        }
+        // SAFETY: the descriptor is ours.
+        unsafe { libc::close(epoll) };
+        lateness
+    });
+    thread.join().expect("the thread does not panic")
+}
+
+fn main() -> ExitCode {
+    let check = std::env::args().any(|arg| arg == "--check");
+    let ours = tourbillon::runtime::Builder::new()
+        .worker_threads(2)
+        .build()
+        .expect("a runtime");
+    let theirs = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    type Run<'a> = Box<dyn Fn(Vec<Duration>) -> Vec<Duration> + 'a>;
+    let systems: [(&str, Run<'_>); 3] = [
+        (
+            "tourbillon",
+            Box::new(|l| ours.block_on(ours.spawn(tourbillon(l))).expect("a result")),
+        ),
+        (
+            "tokio",
+            Box::new(|l| theirs.block_on(theirs.spawn(tokio(l))).expect("a result")),
+        ),
+        ("floor", Box::new(floor)),
+    ];
+    let mut figures = systems.each_ref().map(|_| Figures::default());
+    let mut lengths = Lengths(20_261_121);
+    for _ in 0..ROUNDS {
+        let lengths: Vec<_> = lengths.by_ref().take(SLEEPS).collect();
+        for ((_, run), figures) in systems.iter().zip(&mut figures) {
+            let before = cpu_seconds();
+            figures.lateness.extend(run(lengths.clone()));
+            figures.cpu += cpu_seconds() - before;
+        }
+    }
+    println!(
+        "{:<12}{:>12}{:>12}{:>12}{:>16}",
+        "lateness", "p50 µs", "p99 µs", "max µs", "CPU µs a sleep"
+    );
+    for ((name, _), figures) in systems.iter().zip(&mut figures) {
+        figures.lateness.sort_unstable();
+        println!(
+            "{name:<12}{:>12.1}{:>12.1}{:>12.1}{:>16.1}",
+            figures.percentile(50),
+            figures.percentile(99),
+            figures.percentile(100),
+            figures.cpu * 1e6 / figures.lateness.len() as f64,
+        );
+    }
+    let [ours, theirs, floor] = &figures;
+    let ratio = |percent| theirs.percentile(percent) / ours.percentile(percent);
+    println!(
+        "tokio / tourbillon: {:.1} at p50, {:.1} at p99; tourbillon / floor: {:.2} at p50",
+        ratio(50),
+        ratio(99),
+        ours.percentile(50) / floor.percentile(50),
+    );
+    if check && (ratio(50) < 10.0 || ratio(99) < 10.0) {
+        eprintln!("ours is more than a tenth of tokio's");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

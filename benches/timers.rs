@@ -1,0 +1,129 @@
+//! What a timer costs: arming, cancelling and refreshing, ours and tokio's side by side.
+//!
+//! Each body runs on one worker of its runtime, with 100,000 timers pending (workloads W1 and W2 of
+//! the comparison in `docs/`). `cargo bench --bench timers`.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    hint::black_box,
+    pin::Pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+
+const PENDING: usize = 100_000;
+
+/// 1 to 60 s, by a multiplicative generator (MINSTD), alike for all systems.
+struct Delays(u64);
+
+impl Delays {
+    fn draw(&mut self) -> Duration {
+        self.0 = self.0 * 48_271 % 0x7fff_ffff;
+        Duration::from_secs(1) + Duration::from_nanos(self.0 * 27)
+    }
+}
+
+fn ours() -> tourbillon::Runtime {
+    tourbillon::runtime::Builder::new()
+        .worker_threads(1)
+        .build()
+        .expect("a runtime")
+}
+
+fn tokios() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .expect("a runtime")
+}
+
+/// Polls a future once, and expects it to wait.
+async fn start<F: Future>(mut future: Pin<Box<F>>) -> Pin<Box<F>> {
+    poll_fn(|cx| {
+        assert!(future.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    future
+}
+
+fn cancel_and_arm(c: &mut Criterion) {
+    let mut group = c.benchmark_group("cancel the oldest + arm one, 100k pending");
+    group.bench_function("tourbillon callback", |b| {
+        let runtime = ours();
+        b.iter_custom(|iterations| {
+            let task = runtime.spawn(async move {
+                let mut delays = Delays(1);
+                let mut timers: VecDeque<_> = (0..PENDING)
+                    .map(|_| tourbillon::after(delays.draw(), || {}))
+                    .collect();
+                let start = Instant::now();
+                for _ in 0..iterations {
+                    timers.pop_front().expect("one pending").cancel();
+                    timers.push_back(tourbillon::after(delays.draw(), || {}));
+                }
+                let elapsed = start.elapsed();
+                for timer in &timers {
+                    timer.cancel();
+                }
+                elapsed
+            });
+            runtime.block_on(task).expect("a result")
+        });
+    });
+    macro_rules! sleeps {
+        ($name:literal, $runtime:expr, $sleep:path) => {
+            group.bench_function($name, |b| {
+                let runtime = $runtime;
+                b.iter_custom(|iterations| {
+                    let task = runtime.spawn(async move {
+                        let mut delays = Delays(1);
+                        let mut sleeps = VecDeque::with_capacity(PENDING);
+                        for _ in 0..PENDING {
+                            sleeps.push_back(start(Box::pin($sleep(delays.draw()))).await);
+                        }
+                        let begin = Instant::now();
+                        for _ in 0..iterations {
+                            drop(sleeps.pop_front());
+                            sleeps.push_back(start(Box::pin($sleep(delays.draw()))).await);
+                        }
+                        begin.elapsed()
+                    });
+                    runtime.block_on(task).expect("a result")
+                });
+            });
+        };
+    }
+    sleeps!("tourbillon sleep", ours(), tourbillon::time::sleep);
+    sleeps!("tokio sleep", tokios(), unconstrained_sleep);
+    group.finish();
+}
+
+/// tokio's budget would make a task wait that polls so many sleeps without yielding.
+fn unconstrained_sleep(delay: Duration) -> impl Future<Output = ()> {
+    tokio::task::unconstrained(tokio::time::sleep(delay))
+}
+
+fn refresh(c: &mut Criterion) {
+    let mut group = c.benchmark_group("refresh a pending timer");
+    let runtime = ours();
+    let timer = runtime.after(Duration::from_secs(3_600), || {});
+    group.bench_function("from another thread, clock read", |b| {
+        b.iter(|| black_box(timer.refresh()));
+    });
+    let mut deadline = Instant::now() + Duration::from_secs(3_600);
+    group.bench_function("from another thread, instant given", |b| {
+        b.iter(|| {
+            deadline += Duration::from_nanos(1);
+            black_box(timer.reset_at(deadline))
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, cancel_and_arm, refresh);
+criterion_main!(benches);

@@ -1,0 +1,117 @@
+//! All that the core does, once: timers from every side, tasks, sockets, panics, shutdown.
+//!
+//! `cargo run --example tour`. CI runs it under valgrind, which must find that nothing is left.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use tourbillon::{
+    Cancel, Runtime,
+    net::{TcpListener, TcpStream},
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Callbacks, armed from here, from a callback, and from a task.
+fn callbacks(runtime: &Runtime) {
+    let ran = Arc::new(AtomicU32::new(0));
+    let count = |n: u32| {
+        let ran = ran.clone();
+        move || {
+            ran.fetch_add(n, Ordering::Relaxed);
+        }
+    };
+
+    runtime.after(MS, count(1));
+    let inner = count(10);
+    runtime.after(MS, move || drop(tourbillon::after(MS, inner)));
+    let from_task = count(100);
+    runtime.spawn(async move { tourbillon::after(MS, from_task) });
+    let every = runtime.every(MS, count(1_000));
+    let never = runtime.after(HOUR, count(1_000_000));
+    never.refresh();
+    assert_eq!(never.cancel(), Cancel::Cancelled);
+    let moved = runtime.after(HOUR, count(100_000));
+    moved.reset(MS);
+    runtime.after(MS, || {
+        panic!("a callback's panic is caught, counted and reported")
+    });
+
+    while ran.load(Ordering::Relaxed) < 102_111 {
+        std::thread::sleep(MS);
+    }
+    every.cancel();
+    println!("callbacks: {} points", ran.load(Ordering::Relaxed));
+}
+
+/// Sleeps, intervals and timeouts; tasks that end by themselves, by a panic, and by abort.
+async fn tasks() {
+    let sleepers: Vec<_> = (0..10).map(|n| tourbillon::spawn(sleep(MS * n))).collect();
+    for sleeper in sleepers {
+        sleeper.await.expect("a sleep ends");
+    }
+    let mut interval = interval(MS);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for _ in 0..3 {
+        interval.tick().await;
+    }
+    assert!(timeout(MS, sleep(HOUR)).await.is_err());
+    let panics = tourbillon::spawn(async { panic!("a task's panic is its joiner's") });
+    assert!(panics.await.is_err_and(|error| error.is_panic()));
+    let aborted = tourbillon::spawn(sleep(HOUR));
+    aborted.abort();
+    assert!(aborted.await.is_err_and(|error| error.is_cancelled()));
+    println!("tasks: done");
+}
+
+/// An echo, over a connection whose halves belong to different tasks.
+async fn sockets() -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let addr = listener.local_addr()?;
+    let server = tourbillon::spawn(async move {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let (reader, mut writer) = stream.into_split();
+        futures_lite::io::copy(reader, &mut writer).await
+    });
+    let mut client = TcpStream::connect(addr).await?;
+    client.write_all(b"tick").await?;
+    client.close().await?;
+    let mut echo = String::new();
+    client.read_to_string(&mut echo).await?;
+    assert_eq!(echo, "tick");
+    println!("sockets: {} bytes echoed", server.await??);
+    Ok(())
+}
+
+fn main() -> io::Result<()> {
+    let runtime = Runtime::builder().worker_threads(2).build()?;
+    callbacks(&runtime);
+    runtime.block_on(tasks());
+    runtime.block_on(sockets())?;
+
+    // What is pending at the end ends with the runtime: callbacks are dropped, tasks, too.
+    let pending = Arc::new(());
+    for n in 0..1_000 {
+        let pending = pending.clone();
+        runtime.after(HOUR * n, move || drop(pending));
+    }
+    let kept = pending.clone();
+    runtime.spawn(async move {
+        sleep(HOUR).await;
+        drop(kept);
+    });
+    drop(runtime);
+    assert_eq!(Arc::strong_count(&pending), 1);
+    println!("shutdown: nothing left");
+    Ok(())
+}
