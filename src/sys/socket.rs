@@ -10,7 +10,9 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::check;
 
-const BACKLOG: i32 = 1024;
+/// How many connections may wait to be accepted: as many as the system allows, which is
+/// `net.core.somaxconn`. Where there is no room, clients wait a second or more to try again.
+const BACKLOG: i32 = i32::MAX;
 
 fn tcp(addr: SocketAddr) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();

@@ -1,0 +1,38 @@
+//! The program `tourbillon`: a server whose replies and connections are timed by the runtime's
+//! timers (`serve`), and a test under load that keeps its own books (`storm`).
+
+mod args;
+mod serve;
+mod storm;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A work-stealing runtime in which every core owns its timers, at work.
+#[derive(Debug, Parser)]
+#[command(name = "tourbillon", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Answer each HTTP request after a delay, and close connections that are idle for too long.
+    Serve(serve::Args),
+    /// Arm, cancel, refresh and reset timers from all sides, and tell whether each ran once and on
+    /// time. Exits with status 1 if one was lost, ran twice, or was early.
+    Storm(storm::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Storm(args) => storm::run(&args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("tourbillon: {error}");
+        ExitCode::FAILURE
+    })
+}

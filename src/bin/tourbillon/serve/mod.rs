@@ -1,0 +1,200 @@
+//! `tourbillon serve`: HTTP/1.1, through hyper, on the runtime's sockets and timers.
+//!
+//! | file | what is there |
+//! |---|---|
+//! | `accept` | the task that accepts, and survives that it cannot |
+//! | `connection` | one connection: its requests, its idle timer, its end |
+//! | `gate` | which connections are open; how they hear that the server closes |
+//! | `stats` | what was served |
+
+mod accept;
+mod connection;
+mod gate;
+mod stats;
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    io::{self, Write},
+    net::{SocketAddr, ToSocketAddrs},
+    pin::pin,
+    process::ExitCode,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use hyper::body::Bytes;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tourbillon::{
+    net::TcpListener,
+    signal::{Signal, signal},
+    time::{Instant, timeout},
+};
+
+use self::{gate::Gate, stats::Stats};
+use crate::args::{RuntimeArgs, duration, positive_duration};
+
+/// Arguments of `tourbillon serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 is one that the system chooses.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = Addrs::parse)]
+    listen: Addrs,
+    /// How long each reply is delayed.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    delay: Duration,
+    /// For how long a connection may be without a request before it is closed.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive_duration)]
+    idle: Duration,
+    /// After Ctrl-C, how long to wait for the requests that are being answered.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    drain: Duration,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
+/// The addresses that a name and a port stand for.
+#[derive(Clone, Debug)]
+struct Addrs {
+    name: String,
+    addrs: Vec<SocketAddr>,
+}
+
+impl Addrs {
+    fn parse(text: &str) -> Result<Self, String> {
+        let addrs = text.to_socket_addrs().map_err(|error| {
+            format!("{error}; an address and a port are wanted, such as 127.0.0.1:8080 or [::1]:0")
+        })?;
+        Ok(Self {
+            name: text.to_owned(),
+            addrs: addrs.collect(),
+        })
+    }
+}
+
+/// What all connections share.
+struct Server {
+    delay: Duration,
+    idle: Duration,
+    body: Bytes,
+    stats: Stats,
+    gate: Gate,
+}
+
+/// Serves until Ctrl-C or SIGTERM, and says what it served.
+pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
+    raise_descriptor_limit();
+    let runtime = args.runtime.builder().build().map_err(said)?;
+    let server = Arc::new(Server {
+        delay: args.delay,
+        idle: args.idle,
+        body: format!("hello after {}\n", humantime::format_duration(args.delay)).into(),
+        stats: Stats::default(),
+        gate: Gate::default(),
+    });
+    let (listener, mut stop) = runtime.block_on(async {
+        let stop = Stop::new().map_err(said)?;
+        let listener = TcpListener::bind(&*args.listen.addrs)
+            .await
+            .map_err(|error| cannot_listen(&args.listen, &error))?;
+        Ok::<_, String>((listener, stop))
+    })?;
+    // Where nobody reads it any more, there is no use in saying it, nor in ending for it.
+    let addr = listener.local_addr().map_err(said)?;
+    let _ = say(format_args!("listening on {addr}"));
+    let start = Instant::now();
+    let acceptor = runtime.spawn(accept::accept(listener, server.clone()));
+
+    runtime.block_on(async {
+        stop.recv().await.map_err(said)?;
+        acceptor.abort();
+        // Its answer, that it was aborted, comes when the listener is gone.
+        drop(acceptor.await);
+        let open = server.gate.close();
+        if open > 0 {
+            let drain = humantime::format_duration(args.drain);
+            eprintln!(
+                "draining {open} connections, for {drain} at most; once more to stop at once"
+            );
+            let drained = first(server.gate.emptied(), stop.recv());
+            drop(timeout(args.drain, drained).await);
+        }
+        Ok::<_, String>(())
+    })?;
+    // What is still open is cut off here.
+    drop(runtime);
+    let _ = say(format_args!("{}", server.stats.summary(start.elapsed())));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn said(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Prints a line at once, also into a pipe.
+fn say(line: fmt::Arguments<'_>) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()
+}
+
+fn cannot_listen(listen: &Addrs, error: &io::Error) -> String {
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another program listens there: choose another port with --listen, or port 0 for any"
+        }
+        io::ErrorKind::PermissionDenied => "; ports below 1024 are the administrator's",
+        io::ErrorKind::AddrNotAvailable => "; it is no address of this machine",
+        _ => "",
+    };
+    format!("cannot listen on {}: {error}{hint}", listen.name)
+}
+
+/// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024
+/// unasked, for the sake of programs that use `select`.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused, the limit stays as it is; the acceptor tells if that is too few.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// The signals that end the server.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(libc::SIGINT)?,
+            terminate: signal(libc::SIGTERM)?,
+        })
+    }
+
+    async fn recv(&mut self) -> io::Result<()> {
+        match first(self.interrupt.recv(), self.terminate.recv()).await {
+            First::A(came) | First::B(came) => came,
+        }
+    }
+}
+
+/// Which of two futures was ready first.
+enum First<A, B> {
+    A(A),
+    B(B),
+}
+
+/// Waits for the first of two futures, and drops the other.
+async fn first<A: Future, B: Future>(a: A, b: B) -> First<A::Output, B::Output> {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = a.as_mut().poll(cx) {
+            return Poll::Ready(First::A(output));
+        }
+        b.as_mut().poll(cx).map(First::B)
+    })
+    .await
+}

@@ -1,0 +1,225 @@
+//! Arming: by tasks and callbacks on the workers, and by threads outside.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use tourbillon::{
+    Handle, JoinHandle, Runtime, Timer,
+    task::yield_now,
+    time::{Instant, sleep},
+};
+
+use super::{ledger::Ledger, plan::Plan};
+
+/// How many timers are armed before others get their turn.
+const CHUNK: u32 = 256;
+/// How long who arms late timers waits for the next few.
+const NAP: Duration = Duration::from_micros(500);
+
+/// What all that arms refers to; it lasts as long as the process.
+#[derive(Clone, Copy)]
+pub(super) struct Books {
+    pub(super) ledger: &'static Ledger,
+    pub(super) plan: &'static Plan,
+}
+
+/// How a timer is armed: for the thread's own worker, or through a handle from outside.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Here,
+    Through(&'a Handle),
+}
+
+impl Place<'_> {
+    fn after(self, delay: Duration, f: impl FnOnce() + Send + 'static) -> Timer {
+        match self {
+            Place::Here => tourbillon::after(delay, f),
+            Place::Through(handle) => handle.after(delay, f),
+        }
+    }
+
+    fn at(self, deadline: Instant, f: impl FnOnce() + Send + 'static) -> Timer {
+        match self {
+            Place::Here => tourbillon::at(deadline, f),
+            Place::Through(handle) => handle.at(deadline, f),
+        }
+    }
+}
+
+impl Books {
+    /// Arms an early timer.
+    fn arm_early(self, index: u32, place: Place<'_>) {
+        self.arm(index, self.plan.deadline(index), place);
+    }
+
+    /// Arms a late timer.
+    fn arm_late(self, index: u32, place: Place<'_>) {
+        let deadline = self.ledger.now() + self.plan.late_delay(index);
+        self.arm(index, deadline, place);
+    }
+
+    fn arm(self, index: u32, deadline: u64, place: Place<'_>) {
+        let Books { ledger, plan } = self;
+        let callback = move || ledger.ran(index);
+        let timer = if plan.is_armed_by_delay(index) {
+            // From now on, by a clock that the runtime reads a little later.
+            let now = ledger.now();
+            let delay = deadline.saturating_sub(now);
+            ledger.granted(index, now + delay);
+            ledger.granted_wait(index, delay);
+            place.after(Duration::from_nanos(delay), callback)
+        } else {
+            ledger.granted(index, deadline);
+            place.at(ledger.instant(deadline), callback)
+        };
+        ledger.enter(index, timer);
+    }
+}
+
+/// Indices that are given out chunk by chunk.
+struct Chunks {
+    all: Range<u32>,
+    given: AtomicUsize,
+}
+
+impl Chunks {
+    fn new(all: Range<u32>) -> Arc<Self> {
+        Arc::new(Self {
+            all,
+            given: AtomicUsize::new(0),
+        })
+    }
+
+    fn next(&self) -> Option<Range<u32>> {
+        let chunk = self.given.fetch_add(1, Relaxed);
+        let start = (self.all.start as usize).checked_add(chunk.checked_mul(CHUNK as usize)?)?;
+        let start = u32::try_from(start).ok().filter(|&s| s < self.all.end)?;
+        Some(start..start.saturating_add(CHUNK).min(self.all.end))
+    }
+}
+
+/// Begins to arm the early timers: half of them on the workers, by tasks and by callbacks, half
+/// outside. Answers the threads outside.
+pub(super) fn start_early(
+    runtime: &Runtime,
+    books: Books,
+    outside: u32,
+) -> Vec<thread::JoinHandle<()>> {
+    let early = books.plan.early();
+    let middle = if outside == 0 { early } else { early / 2 };
+    let inner = Chunks::new(0..middle);
+    let outer = Chunks::new(middle..early);
+    for _ in 0..runtime.metrics().num_workers() {
+        let chunks = inner.clone();
+        drop(runtime.spawn(async move {
+            while let Some(chunk) = chunks.next() {
+                chunk.for_each(|index| books.arm_early(index, Place::Here));
+                yield_now().await;
+            }
+        }));
+        let chunks = inner.clone();
+        drop(runtime.after(Duration::ZERO, move || arm_by_callbacks(books, chunks)));
+    }
+    let threads = (0..outside).map(|_| {
+        let (chunks, handle) = (outer.clone(), runtime.handle().clone());
+        thread::spawn(move || {
+            while let Some(chunk) = chunks.next() {
+                chunk.for_each(|index| books.arm_early(index, Place::Through(&handle)));
+            }
+        })
+    });
+    threads.collect()
+}
+
+/// Arms a chunk, and arms a timer that arms the next.
+fn arm_by_callbacks(books: Books, chunks: Arc<Chunks>) {
+    if let Some(chunk) = chunks.next() {
+        chunk.for_each(|index| books.arm_early(index, Place::Here));
+        drop(tourbillon::after(Duration::ZERO, move || {
+            arm_by_callbacks(books, chunks);
+        }));
+    }
+}
+
+/// The late timers of one task or thread: every so many of them, from one of the first.
+struct Late {
+    books: Books,
+    next: u32,
+    stride: u32,
+}
+
+impl Late {
+    /// Arms those whose moment has come; false when there are no more.
+    fn arm_some(&mut self, place: Place<'_>) -> bool {
+        let now = self.books.ledger.now();
+        let plan = self.books.plan;
+        while plan.late().contains(&self.next) {
+            if plan.late_arming(self.next) > now {
+                return true;
+            }
+            self.books.arm_late(self.next, place);
+            let Some(next) = self.next.checked_add(self.stride) else {
+                break;
+            };
+            self.next = next;
+        }
+        false
+    }
+}
+
+/// Who arms the late timers.
+pub(super) struct LateArmers<'scope> {
+    tasks: Vec<JoinHandle<()>>,
+    threads: Vec<thread::ScopedJoinHandle<'scope, ()>>,
+}
+
+impl LateArmers<'_> {
+    /// Whether all late timers are armed.
+    pub(super) fn are_done(&self) -> bool {
+        self.tasks.iter().all(JoinHandle::is_finished)
+            && self.threads.iter().all(|thread| thread.is_finished())
+    }
+}
+
+/// Begins to arm the late timers, each when its moment comes: a task for each worker, and the
+/// threads outside.
+pub(super) fn start_late<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    runtime: &Runtime,
+    books: Books,
+    outside: u32,
+) -> LateArmers<'scope> {
+    let workers = runtime.metrics().num_workers() as u32;
+    let late = |number| Late {
+        books,
+        next: books.plan.late().start.saturating_add(number),
+        stride: workers + outside,
+    };
+    let tasks = (0..workers).map(|number| {
+        let mut late = late(number);
+        runtime.spawn(async move {
+            while late.arm_some(Place::Here) {
+                sleep(NAP).await;
+            }
+        })
+    });
+    let tasks = tasks.collect();
+    let threads = (workers..workers + outside).map(|number| {
+        let mut late = late(number);
+        let handle = runtime.handle().clone();
+        scope.spawn(move || {
+            while late.arm_some(Place::Through(&handle)) {
+                thread::sleep(NAP);
+            }
+        })
+    });
+    let threads = threads.collect();
+    LateArmers { tasks, threads }
+}
