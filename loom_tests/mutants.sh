@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Checks that the models can fail: applies each mutant of loom_tests/mutants/ to a scratch copy of
+# shards/, and requires the test that its header names to go red.
+#
+#   loom_tests/mutants.sh             all mutants
+#   loom_tests/mutants.sh NAME...     these (file names without .patch)
+#
+# A mutant's header says `Test: <file>::<test>`; `Bound: <n>` overrides the test's preemption bound
+# where a smaller one will do; `Hangs: yes` says that a run that does not end is the failure.
+# A patch that does not apply, or does not compile, is an error, not a kill.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+seconds=${MUTANT_TIMEOUT:-120}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/mutants}
+export RUSTFLAGS="--cfg loom"
+unset LOOM_MAX_PREEMPTIONS LOOM_MORE_PREEMPTIONS
+
+names=("$@")
+if [ ${#names[@]} -eq 0 ]; then
+    for patch in "$root"/loom_tests/mutants/*.patch; do
+        names+=("$(basename "$patch" .patch)")
+    done
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir -p "$scratch/shards" "$scratch/loom_tests"
+# The root package and its dependencies stay out.
+awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
+    sed 's/^members = .*/members = ["shards", "loom_tests"]/' >"$scratch/Cargo.toml"
+cp "$root/Cargo.lock" "$scratch/"
+cp -R "$root/shards/Cargo.toml" "$scratch/shards/"
+cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
+    "$scratch/loom_tests/"
+cd "$scratch"
+
+field() { sed -n "s/^$2: //p" "$1" | head -n 1; }
+
+run() { cargo test --quiet -p loom_tests --profile loom --test "$@"; }
+
+killed=0
+survived=0
+printf '%-34s | %-78s | %s\n' mutant 'killed by' seconds
+for name in "${names[@]}"; do
+    patch=$root/loom_tests/mutants/$name.patch
+    test=$(field "$patch" Test)
+    file=${test%%::*}
+    rm -rf shards/src
+    cp -R "$root/shards/src" shards/src
+    if ! patch --quiet --strip=1 --fuzz=0 --no-backup-if-mismatch <"$patch" >log 2>&1; then
+        cat log
+        echo "$name: the patch does not apply" >&2
+        exit 2
+    fi
+    find shards/src -name '*.rs' -exec touch {} +
+    if ! run "$file" --no-run >log 2>&1; then
+        cat log
+        echo "$name: the mutant does not compile" >&2
+        exit 2
+    fi
+    bound=$(field "$patch" Bound)
+    begin=$SECONDS
+    status=0
+    env ${bound:+LOOM_MAX_PREEMPTIONS=$bound} timeout "$seconds" \
+        cargo test --quiet -p loom_tests --profile loom --test "$file" -- --exact "${test#*::}" \
+        >log 2>&1 || status=$?
+    by=
+    case $status in
+        0)
+            grep -q '1 passed' log || { cat log; echo "$name: there is no test $test" >&2; exit 2; }
+            ;;
+        124) [ "$(field "$patch" Hangs)" = yes ] && by="$test (hangs)" ;;
+        *) by=$test ;;
+    esac
+    if [ -n "$by" ]; then
+        killed=$((killed + 1))
+    else
+        survived=$((survived + 1))
+        by=$([ "$status" -eq 124 ] && echo "TIMED OUT: $test" || echo "SURVIVED: $test")
+    fi
+    printf '%-34s | %-78s | %s\n' "$name" "$by" $((SECONDS - begin))
+done
+echo "$killed killed, $survived survived"
+[ "$survived" -eq 0 ]

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs the loom models.
+#
+#   loom_tests/run.sh [ARGS...]           with the bounds of CI
+#   loom_tests/run.sh --full [ARGS...]    each bound raised by one (for a night, not for CI)
+#
+# ARGS go to `cargo test`, for example `--test inbox`. LOOM_MAX_PREEMPTIONS=n sets all bounds to n.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "${1:-}" = --full ]; then
+    shift
+    export LOOM_MORE_PREEMPTIONS=${LOOM_MORE_PREEMPTIONS:-1}
+fi
+
+options=(-p loom_tests --profile loom --target-dir "${CARGO_TARGET_DIR:-target/loom}")
+case " $* " in
+    *" -- "*) ;;
+    # Shows bound, number of executions and time of each model.
+    *) set -- "$@" -- --nocapture ;;
+esac
+RUSTFLAGS="--cfg loom" exec cargo test "${options[@]}" "$@"

@@ -1,0 +1,285 @@
+//! One carrier: a timer stands in its home's inbox, or in its store, or is in somebody's hands. It
+//! is never in two of them, and never in none while it lives, whatever is done to it meanwhile.
+//!
+//! A second carrier shows as a second run or as an entry of somebody else's slot that vanishes; a
+//! lost one as a deadlock or as a timer that is still pending after the shard was closed; a reference
+//! too many as a leak.
+#![cfg(loom)]
+
+use loom::{sync::Arc, thread};
+use loom_tests::{EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, run, shard};
+use tourbillon_shards::{Cancel, Due, Outcome, Ran, Reset, Status, Timer};
+
+/// The one timer that is due at `now`.
+fn due(home: &Home, now: u64) -> Due<Worker> {
+    let mut due = Vec::new();
+    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
+    due.pop().unwrap()
+}
+
+/// A timer that another thread armed is cancelled where it stands: in the inbox, on its way, or in
+/// the store.
+#[test]
+fn an_arrival_is_cancelled() {
+    model!(None, || {
+        let home = shard();
+        let probe = Probe::new();
+        let timer = Timer::once(&home, 5, 5, probe.once());
+        EventLoop::new(&home);
+        let canceller = thread::spawn(move || timer.cancel());
+        home.expire(0, usize::MAX, &mut Vec::new());
+        assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
+        assert_eq!((probe.runs(), probe.drops()), (0, 1));
+        home.expire(0, usize::MAX, &mut Vec::new());
+        assert_eq!(home.stored(), 0);
+        close(&home);
+    });
+}
+
+/// A timer that another thread armed is moved, later and earlier, where it stands.
+#[test]
+fn an_arrival_is_moved() {
+    model!(None, || {
+        let home = shard();
+        let probe = Probe::new();
+        let timer = Timer::once(&home, 50, 5, probe.once());
+        EventLoop::new(&home);
+        let mover = thread::spawn(move || {
+            assert_eq!(timer.reset_at(60), Reset::Waiting);
+            assert_eq!(timer.reset_at(10), Reset::Waiting);
+        });
+        expire(&home, 0);
+        mover.join().unwrap();
+        assert!(home.next_deadline() <= 10);
+        expire(&home, 9);
+        assert_eq!(probe.runs(), 0);
+        expire(&home, 10);
+        assert_eq!(probe.runs(), 1);
+        close(&home);
+    });
+}
+
+/// A timer is moved, and pushed again, while the owner follows its link to the next in the inbox.
+#[test]
+fn an_arrival_is_moved_before_another() {
+    model!(None, || {
+        let home = shard();
+        let (probe, other) = (Probe::new(), Probe::new());
+        drop(Timer::once(&home, 20, 5, other.once()));
+        let timer = Timer::once(&home, 50, 5, probe.once());
+        EventLoop::new(&home);
+        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Waiting));
+        expire(&home, 0);
+        mover.join().unwrap();
+        expire(&home, 10);
+        assert_eq!((probe.runs(), other.runs()), (1, 0));
+        expire(&home, 20);
+        assert_eq!(other.runs(), 1);
+        close(&home);
+    });
+}
+
+/// The owner moves a timer that stands in the inbox still, or is being read there: the published
+/// deadline is never too late.
+#[test]
+fn the_owner_moves_an_arrival_earlier() {
+    model!(Some(3), || {
+        let home = shard();
+        let probe = Probe::new();
+        let timer = Timer::once(&home, 50, 5, probe.once());
+        EventLoop::new(&home);
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        assert_eq!(timer.reset_at(10), Reset::Waiting);
+        assert!(home.next_deadline() <= 10);
+        stranger.join().unwrap();
+        expire(&home, 10);
+        assert_eq!(probe.runs(), 1);
+        close(&home);
+    });
+}
+
+/// News of a timer that is in somebody's hands is read when its slot has become another timer's.
+#[test]
+fn a_due_timer_is_moved_when_its_slot_is_anothers() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let (probe, other) = (Probe::new(), Probe::new());
+        let timer = Timer::once(&home, 5, 5, probe.once());
+        let carried = due(&home, 5);
+        drop(Timer::once(&home, 30, 5, other.once()));
+        let mover = thread::spawn(move || {
+            assert_eq!(timer.reset_at(50), Reset::Waiting);
+            assert_eq!(timer.reset_at(40), Reset::Waiting);
+        });
+        expire(&home, 30);
+        assert_eq!(other.runs(), 1);
+        mover.join().unwrap();
+        expire(&home, 30);
+        assert!(matches!(run(carried, 30), Ran::PutBack));
+        assert_eq!(home.stored(), 1, "one carrier");
+        assert_eq!(probe.runs(), 0);
+        expire(&home, 40);
+        assert_eq!(probe.runs(), 1);
+        close(&home);
+    });
+}
+
+/// As above, with a cancellation: it must not take the other timer out of the store.
+#[test]
+fn a_due_timer_is_cancelled_when_its_slot_is_anothers() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let (probe, other) = (Probe::new(), Probe::new());
+        let timer = Timer::once(&home, 5, 5, probe.once());
+        let carried = due(&home, 5);
+        drop(Timer::once(&home, 30, 5, other.once()));
+        let canceller = thread::spawn(move || assert_eq!(timer.cancel(), Cancel::Cancelled));
+        expire(&home, 10);
+        canceller.join().unwrap();
+        expire(&home, 10);
+        assert!(matches!(run(carried, 10), Ran::Over));
+        expire(&home, 30);
+        assert_eq!(other.runs(), 1);
+        close(&home);
+        assert_eq!(
+            probe.runs() + other.runs() + home.owner().over(Outcome::Cancelled),
+            2
+        );
+    });
+}
+
+/// A timer in a thief's hands is moved later, so the thief puts it back, while it is moved earlier
+/// again and the owner parks.
+#[test]
+fn a_put_back_meets_a_move_earlier() {
+    model!(Some(2), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Timer::once(&home, 5, 5, probe.once());
+        let carried = due(&home, 5);
+        // The owner sleeps towards another one, between the timer's two new deadlines.
+        drop(Timer::once(&home, HORIZON + 30, 5, || {}));
+        assert_eq!(timer.reset_at(HORIZON + 50), Reset::Waiting);
+        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Waiting));
+        owner.run_until(|| probe.runs() == 1);
+        assert_eq!(owner.now, 10);
+        thief.join().unwrap();
+        mover.join().unwrap();
+        close(&home);
+        assert_eq!(home.owner().over(Outcome::Fired), 1);
+    });
+}
+
+/// A thief has run a recurring timer and brings it home, while it is moved earlier and the owner
+/// parks.
+#[test]
+fn a_rearm_meets_a_move_earlier() {
+    model!(Some(2), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Arc::new(Timer::recurring(&home, 5, HORIZON + 50, probe.recurring()));
+        let carried = due(&home, 5);
+        drop(Timer::once(&home, HORIZON + 30, 5, || {}));
+        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(10)
+        });
+        let mut before = 0;
+        owner.run_until(|| {
+            before = probe.runs();
+            timer.deadline() > Some(HORIZON) && before > 0
+        });
+        thief.join().unwrap();
+        let reset = mover.join().unwrap();
+        assert_ne!(reset, Reset::TooLate);
+        assert!(probe.runs() <= 2);
+        close(&home);
+        assert_eq!(probe.drops(), 1);
+        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+    });
+}
+
+/// A thief brings a recurring timer home while it is cancelled and the owner reads its inbox: no
+/// carrier is left, and no payload.
+#[test]
+fn a_rearm_meets_a_cancel() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Timer::recurring(&home, 5, 10, probe.recurring());
+        let carried = due(&home, 5);
+        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let canceller = thread::spawn(move || timer.cancel());
+        home.expire(0, usize::MAX, &mut Vec::new());
+        thief.join().unwrap();
+        let cancel = canceller.join().unwrap();
+        assert!(matches!(cancel, Cancel::Cancelled | Cancel::AfterRun));
+        assert!(probe.runs() <= 1);
+        assert_eq!(probe.drops(), 1);
+        home.expire(0, usize::MAX, &mut Vec::new());
+        assert_eq!(home.stored(), 0);
+        close(&home);
+    });
+}
+
+/// Two threads bring news of one timer, and the owner reads: the later news is not lost in the
+/// entry of the earlier.
+#[test]
+fn two_bring_news_of_one_timer() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Arc::new(Timer::once(&home, 50, 5, probe.once()));
+        let movers = [20, 10].map(|to| {
+            let timer = timer.clone();
+            thread::spawn(move || assert_eq!(timer.reset_at(to), Reset::Waiting))
+        });
+        expire(&home, 0);
+        movers.into_iter().for_each(|it| it.join().unwrap());
+        let deadline = timer.deadline().unwrap();
+        assert!(deadline == 10 || deadline == 20);
+        assert!(home.next_deadline() <= deadline);
+        expire(&home, deadline - 1);
+        assert_eq!(probe.runs(), 0);
+        expire(&home, deadline);
+        assert_eq!(probe.runs(), 1);
+        close(&home);
+    });
+}
+
+/// A carrier lets a moved timer go, which ends it, while news of it is read.
+#[test]
+fn a_due_timer_is_dropped_while_it_is_moved() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Arc::new(Timer::once(&home, 5, 5, probe.once()));
+        let carried = due(&home, 5);
+        assert_eq!(timer.reset_at(50), Reset::Waiting);
+        let carrier = thread::spawn(move || drop(carried));
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(20)
+        });
+        expire(&home, 5);
+        carrier.join().unwrap();
+        mover.join().unwrap();
+        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+        expire(&home, 100);
+        assert_eq!((probe.runs(), probe.drops()), (0, 1));
+        assert_eq!(home.stored(), 0);
+        close(&home);
+    });
+}

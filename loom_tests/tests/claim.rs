@@ -1,0 +1,358 @@
+//! The claim word: of all that may end a timer at the same moment one wins, and every answer is
+//! exact.
+//!
+//! A callback that is neither run nor dropped, or twice, shows in its probe; one that is touched by
+//! two threads shows as a causality violation.
+#![cfg(loom)]
+
+use loom::{sync::Arc, thread};
+use loom_tests::{EventLoop, Home, Probe, Worker, close, expire, model, run, shard};
+use tourbillon_shards::{Cancel, Due, Outcome, Ran, Reset, Status, Timer};
+
+/// A timer with deadline 5 and wait 5, and its shard, owned by this thread.
+fn once() -> (Home, Arc<Timer<Worker>>, Probe) {
+    let home = shard();
+    EventLoop::new(&home);
+    let probe = Probe::new();
+    let timer = Arc::new(Timer::once(&home, 5, 5, probe.once()));
+    (home, timer, probe)
+}
+
+/// A recurring timer with deadline 5 and period 10, and its shard, owned by this thread.
+fn recurring() -> (Home, Arc<Timer<Worker>>, Probe) {
+    let home = shard();
+    EventLoop::new(&home);
+    let probe = Probe::new();
+    let timer = Arc::new(Timer::recurring(&home, 5, 10, probe.recurring()));
+    (home, timer, probe)
+}
+
+/// The one timer that is due at `now`.
+fn due(home: &Home, now: u64) -> Due<Worker> {
+    let mut due = Vec::new();
+    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
+    due.pop().unwrap()
+}
+
+/// Closes the shard; after that the callback has been dropped and the timer counted, once.
+fn ended(home: &Home, probe: &Probe) {
+    close(home);
+    assert_eq!(probe.drops(), 1);
+    assert_eq!(home.owner().overs(), 1);
+}
+
+/// A cancel wins against expiry and run, or comes too late; it says which.
+#[test]
+fn fire_or_cancel() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        let canceller = thread::spawn({
+            let timer = timer.clone();
+            move || timer.cancel()
+        });
+        expire(&home, 5);
+        let cancel = canceller.join().unwrap();
+        match probe.runs() {
+            0 => {
+                assert_eq!(cancel, Cancel::Cancelled);
+                assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+            }
+            _ => {
+                assert!(matches!(cancel, Cancel::Running | Cancel::Over));
+                assert_eq!(timer.status(), Status::Over(Outcome::Fired));
+            }
+        }
+        ended(&home, &probe);
+    });
+}
+
+/// Of two cancels one wins, and only if the timer does not run.
+#[test]
+fn fire_or_two_cancels() {
+    model!(Some(3), || {
+        let (home, timer, probe) = once();
+        let due = due(&home, 5);
+        let cancellers = [timer.clone(), timer].map(|it| thread::spawn(move || it.cancel()));
+        run(due, 5);
+        let won = cancellers
+            .into_iter()
+            .map(|it| it.join().unwrap())
+            .filter(|&it| it == Cancel::Cancelled)
+            .count();
+        assert_eq!(won + probe.runs(), 1);
+        ended(&home, &probe);
+    });
+}
+
+/// A reset that was in time keeps the timer from running at its old deadline.
+#[test]
+fn fire_or_reset() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        let mover = thread::spawn(move || timer.reset_at(20));
+        expire(&home, 5);
+        let reset = mover.join().unwrap();
+        let ran = probe.runs();
+        assert_eq!(reset == Reset::Waiting, ran == 0);
+        assert_ne!(reset, Reset::AfterRun);
+        expire(&home, 19);
+        assert_eq!(probe.runs(), ran);
+        expire(&home, 20);
+        assert_eq!(probe.runs(), 1);
+        ended(&home, &probe);
+    });
+}
+
+/// A timer that stands in a deque can be refreshed until it starts to run.
+#[test]
+fn run_or_refresh() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        let due = due(&home, 5);
+        let mover = thread::spawn(move || timer.refresh(5));
+        let ran = run(due, 5);
+        match mover.join().unwrap() {
+            Reset::Waiting => {
+                assert!(matches!(ran, Ran::PutBack));
+                assert_eq!(probe.runs(), 0);
+                assert_eq!(home.next_deadline(), 10);
+                expire(&home, 10);
+            }
+            reset => {
+                assert_eq!(reset, Reset::TooLate);
+                assert!(matches!(ran, Ran::Fired));
+            }
+        }
+        assert_eq!(probe.runs(), 1);
+        ended(&home, &probe);
+    });
+}
+
+/// Run, cancel and reset at once.
+#[test]
+fn fire_or_cancel_or_reset() {
+    model!(Some(3), || {
+        let (home, timer, probe) = once();
+        let due = due(&home, 5);
+        let canceller = thread::spawn({
+            let timer = timer.clone();
+            move || timer.cancel()
+        });
+        let mover = thread::spawn(move || timer.reset_at(20));
+        let ran = run(due, 5);
+        let (cancel, reset) = (canceller.join().unwrap(), mover.join().unwrap());
+        let early = probe.runs();
+        assert_eq!(matches!(ran, Ran::Fired), early == 1);
+        if early == 1 {
+            assert_eq!(reset, Reset::TooLate);
+        }
+        assert_eq!(cancel == Cancel::Cancelled, early == 0);
+        expire(&home, 20);
+        assert_eq!(probe.runs(), early);
+        ended(&home, &probe);
+    });
+}
+
+/// Two threads move a timer, and a third runs it: it runs once, when neither is too late not before
+/// the earlier of what they asked for.
+#[test]
+fn fire_or_two_resets() {
+    model!(Some(3), || {
+        let (home, timer, probe) = once();
+        let due = due(&home, 5);
+        let movers = [20, 30].map(|to| {
+            let timer = timer.clone();
+            thread::spawn(move || timer.reset_at(to))
+        });
+        run(due, 5);
+        let resets = movers.map(|it| it.join().unwrap());
+        let early = probe.runs();
+        for reset in resets {
+            assert_eq!(reset == Reset::TooLate, early == 1);
+        }
+        expire(&home, 19);
+        assert_eq!(probe.runs(), early);
+        if early == 0 {
+            let deadline = timer.deadline().unwrap();
+            assert!(deadline == 20 || deadline == 30);
+            expire(&home, deadline - 1);
+            assert_eq!(probe.runs(), 0);
+            expire(&home, deadline);
+        }
+        assert_eq!(probe.runs(), 1);
+        ended(&home, &probe);
+    });
+}
+
+/// A due timer is shut down by its carrier while it is cancelled and moved.
+#[test]
+fn shutdown_of_a_due_timer_or_cancel_or_reset() {
+    model!(Some(3), || {
+        let (home, timer, probe) = once();
+        let due = due(&home, 5);
+        let canceller = thread::spawn({
+            let timer = timer.clone();
+            move || timer.cancel()
+        });
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(20)
+        });
+        due.shutdown();
+        let cancel = canceller.join().unwrap();
+        mover.join().unwrap();
+        assert_eq!(probe.runs(), 0);
+        let how = match cancel {
+            Cancel::Cancelled => Outcome::Cancelled,
+            cancel => {
+                assert_eq!(cancel, Cancel::Over);
+                Outcome::Shutdown
+            }
+        };
+        assert_eq!(timer.status(), Status::Over(how));
+        ended(&home, &probe);
+    });
+}
+
+/// A recurring timer that is cancelled while it runs has run for the last time.
+#[test]
+fn a_recurring_timer_runs_or_is_cancelled() {
+    model!(None, || {
+        let (home, timer, probe) = recurring();
+        let due = due(&home, 5);
+        let canceller = thread::spawn(move || {
+            let cancel = timer.cancel();
+            (cancel, timer.cancel())
+        });
+        let ran = run(due, 5);
+        let (cancel, again) = canceller.join().unwrap();
+        assert_eq!(
+            again,
+            Cancel::Over,
+            "the first one ends it, at once or after this run"
+        );
+        match cancel {
+            Cancel::Cancelled => assert_eq!(matches!(ran, Ran::Fired), probe.runs() == 1),
+            cancel => {
+                assert_eq!(cancel, Cancel::AfterRun);
+                assert_eq!(probe.runs(), 1);
+            }
+        }
+        let runs = probe.runs();
+        expire(&home, 100);
+        assert_eq!(probe.runs(), runs);
+        assert_eq!(home.owner().over(Outcome::Cancelled), 1);
+        ended(&home, &probe);
+    });
+}
+
+/// A recurring timer that is moved while it runs obeys after the run, and before it at once.
+#[test]
+fn a_recurring_timer_runs_or_is_moved() {
+    model!(None, || {
+        let (home, timer, probe) = recurring();
+        let due = due(&home, 5);
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(50)
+        });
+        let ran = run(due, 5);
+        match mover.join().unwrap() {
+            Reset::Waiting => {
+                assert_eq!(matches!(ran, Ran::PutBack), probe.runs() == 0);
+            }
+            reset => {
+                assert_eq!(reset, Reset::AfterRun);
+                assert_eq!(probe.runs(), 1);
+            }
+        }
+        let runs = probe.runs();
+        assert_eq!(timer.deadline(), Some(50));
+        expire(&home, 49);
+        assert_eq!(probe.runs(), runs);
+        expire(&home, 50);
+        assert_eq!(probe.runs(), runs + 1);
+        ended(&home, &probe);
+    });
+}
+
+/// Run, cancel and reset of a recurring timer at once: never twice at once, never after the cancel.
+#[test]
+fn a_recurring_timer_runs_or_is_cancelled_or_moved() {
+    model!(Some(3), || {
+        let (home, timer, probe) = recurring();
+        let due = due(&home, 5);
+        let canceller = thread::spawn({
+            let timer = timer.clone();
+            move || timer.cancel()
+        });
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(20)
+        });
+        run(due, 5);
+        let cancel = canceller.join().unwrap();
+        mover.join().unwrap();
+        assert!(matches!(cancel, Cancel::Cancelled | Cancel::AfterRun));
+        assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+        let runs = probe.runs();
+        assert!(runs <= 1);
+        expire(&home, 100);
+        assert_eq!(probe.runs(), runs);
+        ended(&home, &probe);
+    });
+}
+
+/// A recurring timer is run by a thief, re-armed, and run by its owner, which may be still at the
+/// first run's heels.
+#[test]
+fn a_recurring_timer_runs_here_and_there() {
+    model!(Some(3), || {
+        let (home, _timer, probe) = recurring();
+        let due = due(&home, 5);
+        let thief = thread::spawn(move || drop(run(due, 5)));
+        expire(&home, 15);
+        let early = probe.runs();
+        thief.join().unwrap();
+        assert!(early <= 2);
+        expire(&home, 15);
+        assert_eq!(probe.runs(), 2);
+        ended(&home, &probe);
+    });
+}
+
+/// A shard is closed while a timer of it is cancelled: it ends as one of the two.
+#[test]
+fn close_or_cancel() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        let canceller = thread::spawn({
+            let timer = timer.clone();
+            move || timer.cancel()
+        });
+        close(&home);
+        let cancel = canceller.join().unwrap();
+        let how = match cancel {
+            Cancel::Cancelled => Outcome::Cancelled,
+            _ => Outcome::Shutdown,
+        };
+        assert_eq!(timer.status(), Status::Over(how));
+        assert_eq!(probe.runs(), 0);
+        ended(&home, &probe);
+    });
+}
+
+/// A shard is closed while a thief runs a recurring timer of it: that run is the last.
+#[test]
+fn close_or_a_recurring_run() {
+    model!(None, || {
+        let (home, timer, probe) = recurring();
+        let due = due(&home, 5);
+        let thief = thread::spawn(move || drop(run(due, 5)));
+        close(&home);
+        thief.join().unwrap();
+        assert_eq!(probe.runs(), 1);
+        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+        ended(&home, &probe);
+    });
+}

@@ -1,0 +1,180 @@
+//! Closing a shard: every timer of it ends, exactly once; those that come later, arrivals, put-backs
+//! and re-arms alike, are refused, and end as well.
+//!
+//! A timer that slips through is still pending after all threads are done.
+#![cfg(loom)]
+
+use loom::{sync::Arc, thread};
+use loom_tests::{EventLoop, Home, Probe, Worker, close, expire, model, run, shard};
+use tourbillon_shards::{Due, Outcome, Sleep, Status, Timer};
+
+/// The one timer that is due at `now`.
+fn due(home: &Home, now: u64) -> Due<Worker> {
+    let mut due = Vec::new();
+    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
+    due.pop().unwrap()
+}
+
+/// One producer arms while the owner closes.
+#[test]
+fn a_producer_arms_while_the_shard_is_closed() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let producer = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || Timer::once(&home, 5, 5, probe.once())
+        });
+        close(&home);
+        let timer = producer.join().unwrap();
+        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+        assert_eq!((probe.runs(), probe.drops()), (0, 1));
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// Two producers arm, and one cancels what it armed, while the owner reads its inbox and closes.
+#[test]
+fn two_producers_arm_and_cancel_while_the_shard_is_closed() {
+    model!(Some(2), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probes = [Probe::new(), Probe::new()];
+        let producers = [false, true].map(|cancels| {
+            let (home, probe) = (home.clone(), probes[usize::from(cancels)].clone());
+            thread::spawn(move || {
+                let timer = Timer::once(&home, 5, 5, probe.once());
+                if cancels {
+                    timer.cancel();
+                }
+                timer
+            })
+        });
+        home.expire(0, usize::MAX, &mut Vec::new());
+        close(&home);
+        for producer in producers {
+            let timer = producer.join().unwrap();
+            assert!(matches!(timer.status(), Status::Over(_)));
+        }
+        for probe in &probes {
+            assert_eq!((probe.runs(), probe.drops()), (0, 1));
+        }
+        assert_eq!(home.owner().overs(), 2);
+    });
+}
+
+/// A timer that was moved while it was due is put back onto a shard that is being closed, and moved
+/// earlier at the same time.
+#[test]
+fn a_put_back_and_a_move_earlier_while_the_shard_is_closed() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Arc::new(Timer::once(&home, 5, 5, probe.once()));
+        let carried = due(&home, 5);
+        timer.reset_at(50);
+        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(20)
+        });
+        close(&home);
+        thief.join().unwrap();
+        mover.join().unwrap();
+        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+        assert_eq!((probe.runs(), probe.drops()), (0, 1));
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// A thief brings a recurring timer home to a shard that is being closed, while it is cancelled.
+#[test]
+fn a_rearm_and_a_cancel_while_the_shard_is_closed() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Arc::new(Timer::recurring(&home, 5, 10, probe.recurring()));
+        let carried = due(&home, 5);
+        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let canceller = thread::spawn({
+            let timer = timer.clone();
+            move || timer.cancel()
+        });
+        close(&home);
+        thief.join().unwrap();
+        canceller.join().unwrap();
+        assert!(matches!(timer.status(), Status::Over(_)));
+        assert_eq!(probe.drops(), 1);
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// A task arms its sleep again and again while the shard is closed: it is told each time.
+#[test]
+fn a_sleep_is_armed_again_while_the_shard_is_closed() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let task = thread::spawn({
+            let home = home.clone();
+            move || {
+                let mut sleep = Sleep::new(&home, 5);
+                for deadline in [10, 7] {
+                    sleep.reset(deadline);
+                }
+                sleep
+            }
+        });
+        close(&home);
+        let sleep = task.join().unwrap();
+        assert_eq!(sleep.outcome(), Some(Outcome::Shutdown));
+    });
+}
+
+/// Somebody else closes the shard while its owner arms a timer.
+#[test]
+fn the_owner_arms_while_the_shard_is_closed() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let closer = thread::spawn({
+            let home = home.clone();
+            move || close(&home)
+        });
+        let timer = Timer::once(&home, 5, 5, probe.once());
+        closer.join().unwrap();
+        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+        assert_eq!((probe.runs(), probe.drops()), (0, 1));
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// A stranger has the shard when the owner closes it, and has read a part of the inbox.
+#[test]
+fn a_stranger_expires_while_the_shard_is_closed() {
+    model!(Some(3), || {
+        let home = shard();
+        let probes = [Probe::new(), Probe::new()];
+        let timers = [0, 1].map(|i| Timer::once(&home, 5, 5, probes[i].once()));
+        EventLoop::new(&home);
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 5)
+        });
+        close(&home);
+        stranger.join().unwrap();
+        for (timer, probe) in timers.iter().zip(&probes) {
+            let how = match probe.runs() {
+                0 => Outcome::Shutdown,
+                _ => Outcome::Fired,
+            };
+            assert_eq!(timer.status(), Status::Over(how));
+            assert_eq!(probe.drops(), 1);
+        }
+        assert_eq!(home.owner().overs(), 2);
+    });
+}

@@ -1,0 +1,139 @@
+//! Inbox, parked word and tickle: an owner that goes to sleep while other threads arm and move
+//! timers in its shard does not sleep past any of them.
+//!
+//! A tickle that is lost shows as a deadlock: the owner's clock goes no further than the horizon
+//! without one.
+#![cfg(loom)]
+
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
+use tourbillon_shards::{Outcome, Reset, Timer};
+
+/// A timer armed by another thread fires, whatever the owner is about to do.
+#[test]
+fn one_producer_arms_while_the_owner_parks() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let producer = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || drop(Timer::once(&home, 5, 5, probe.once()))
+        });
+        owner.run_until(|| probe.runs() == 1);
+        producer.join().unwrap();
+        assert_eq!(owner.now, 5);
+        close(&home);
+        assert_eq!((probe.runs(), probe.drops()), (1, 1));
+        assert_eq!(home.owner().over(Outcome::Fired), 1);
+    });
+}
+
+/// Two threads arm timers; neither relies wrongly on the other's tickle.
+#[test]
+fn two_producers_arm_while_the_owner_parks() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probes = [Probe::new(), Probe::new()];
+        let producers = [0, 1].map(|i| {
+            let (home, probe) = (home.clone(), probes[i].clone());
+            thread::spawn(move || drop(Timer::once(&home, 5 + i as u64, 5, probe.once())))
+        });
+        owner.run_until(|| probes.iter().all(|probe| probe.runs() == 1));
+        producers.into_iter().for_each(|it| it.join().unwrap());
+        close(&home);
+        assert_eq!(home.owner().over(Outcome::Fired), 2);
+    });
+}
+
+/// The owner sleeps towards a deadline that another thread makes earlier.
+#[test]
+fn a_timer_is_moved_earlier_while_the_owner_parks() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Timer::once(&home, HORIZON + 50, 5, probe.once());
+        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Waiting));
+        owner.run_until(|| probe.runs() == 1);
+        mover.join().unwrap();
+        assert_eq!(owner.now, 10);
+        close(&home);
+    });
+}
+
+/// Two threads make one timer earlier, and one of them relies on the other's entry in the inbox.
+/// Until that entry is there the owner may have been awake, and have gone to sleep again towards
+/// another timer that is between the two deadlines.
+#[test]
+fn two_threads_move_a_timer_earlier_while_the_owner_parks() {
+    model!(Some(2), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let between = Timer::once(&home, HORIZON + 30, 5, || {});
+        let timer = Arc::new(Timer::once(&home, HORIZON + 100, 5, probe.once()));
+        let moved = Arc::new(AtomicUsize::new(0));
+        let movers = [HORIZON + 50, 10].map(|deadline| {
+            let (timer, moved) = (timer.clone(), moved.clone());
+            thread::spawn(move || {
+                timer.reset_at(deadline);
+                // The later of the two deadlines may be the one that came last.
+                let last = moved.fetch_add(1, Ordering::AcqRel) == 1;
+                if last && timer.deadline() > Some(HORIZON) {
+                    timer.reset_at(10);
+                }
+            })
+        });
+        drop((timer, between));
+        owner.run_until(|| probe.runs() == 1);
+        movers.into_iter().for_each(|it| it.join().unwrap());
+        close(&home);
+    });
+}
+
+/// Who sleeps towards an earlier deadline is not woken for a later one.
+#[test]
+fn a_later_timer_is_armed_while_the_owner_parks() {
+    model!(None, || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        drop(Timer::once(&home, 5, 5, probe.once()));
+        let producer = thread::spawn({
+            let home = home.clone();
+            move || drop(Timer::once(&home, 50, 5, || {}))
+        });
+        owner.run_until(|| probe.runs() == 1);
+        producer.join().unwrap();
+        assert_eq!(home.owner().wakes(), 0);
+        close(&home);
+    });
+}
+
+/// Two threads arm timers while a third reads the inbox: none of them ever sees a published deadline
+/// later than its own timer's.
+#[test]
+fn the_published_deadline_is_never_too_late() {
+    model!(Some(2), || {
+        let home = shard();
+        let producers = [6, 5].map(|deadline| {
+            let home = home.clone();
+            thread::spawn(move || {
+                drop(Timer::once(&home, deadline, 5, || {}));
+                assert!(home.next_deadline() <= deadline);
+            })
+        });
+        expire(&home, 0);
+        producers.into_iter().for_each(|it| it.join().unwrap());
+        assert_eq!(home.next_deadline(), 5);
+        close(&home);
+    });
+}

@@ -1,0 +1,190 @@
+//! The shard's try-lock, with a third party: who is denied gives up, and what it brought is not lost
+//! by that; nor is what a stranger moves between inbox and store while the owner looks at both.
+//!
+//! In the loom build a stranger reads one entry of the inbox at a time, and a second unread
+//! cancellation is reason enough to become one.
+#![cfg(loom)]
+
+use loom::thread;
+use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
+use tourbillon_shards::{Cancel, Outcome, Timer};
+
+/// A stranger looks for due timers, which drains the inbox, while a producer arms one and the owner
+/// parks.
+#[test]
+fn a_stranger_expires_while_a_producer_arms_and_the_owner_parks() {
+    model!(Some(2), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        let producer = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || drop(Timer::once(&home, 5, 5, probe.once()))
+        });
+        owner.run_until(|| probe.runs() == 1);
+        stranger.join().unwrap();
+        producer.join().unwrap();
+        close(&home);
+        assert_eq!(home.owner().over(Outcome::Fired), 1);
+    });
+}
+
+/// A producer's timer has arrived already: the stranger alone moves it from inbox to store.
+#[test]
+fn a_stranger_drains_while_the_owner_parks() {
+    model!(Some(3), || {
+        let home = shard();
+        let probe = Probe::new();
+        drop(Timer::once(&home, 5, 5, probe.once()));
+        let mut owner = EventLoop::new(&home);
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        owner.park();
+        owner.run_until(|| probe.runs() == 1);
+        stranger.join().unwrap();
+        close(&home);
+    });
+}
+
+/// The stranger reads one entry and leaves a backlog.
+#[test]
+fn a_stranger_leaves_a_backlog_while_the_owner_parks() {
+    model!(Some(3), || {
+        let home = shard();
+        let probe = Probe::new();
+        drop(Timer::once(&home, 5, 5, probe.once()));
+        drop(Timer::once(&home, HORIZON + 10, 5, || {}));
+        drop(Timer::once(&home, HORIZON + 20, 5, || {}));
+        let mut owner = EventLoop::new(&home);
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        owner.park();
+        owner.run_until(|| probe.runs() == 1);
+        stranger.join().unwrap();
+        close(&home);
+    });
+}
+
+/// A canceller that drains what has become too much garbage, a producer, and the owner.
+#[test]
+fn a_canceller_drains_while_a_producer_arms_and_the_owner_parks() {
+    model!(Some(2), || {
+        let home = shard();
+        let [first, second] = [1, 2].map(|i| Timer::once(&home, HORIZON + i, 5, || {}));
+        assert_eq!(first.cancel(), Cancel::Cancelled);
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let canceller = thread::spawn(move || assert_eq!(second.cancel(), Cancel::Cancelled));
+        let producer = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || drop(Timer::once(&home, 5, 5, probe.once()))
+        });
+        owner.run_until(|| probe.runs() == 1);
+        canceller.join().unwrap();
+        producer.join().unwrap();
+        assert!(home.garbage() <= 2);
+        close(&home);
+        assert_eq!(home.owner().over(Outcome::Cancelled), 2);
+    });
+}
+
+/// The canceller is denied by a stranger who has the shard: that one sweeps for it.
+#[test]
+fn a_canceller_is_denied_the_lock() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let [first, second] = [1, 2].map(|i| Timer::once(&home, HORIZON + i, 5, || {}));
+        let canceller = thread::spawn(move || {
+            assert_eq!(first.cancel(), Cancel::Cancelled);
+            assert_eq!(second.cancel(), Cancel::Cancelled);
+        });
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        canceller.join().unwrap();
+        stranger.join().unwrap();
+        assert!(home.stored() < 2, "nobody has read a cancellation");
+        close(&home);
+    });
+}
+
+/// The owner is denied its own shard when it arms a timer.
+#[test]
+fn the_owner_arms_while_a_stranger_has_the_lock() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        drop(Timer::once(&home, 5, 5, probe.once()));
+        assert!(home.next_deadline() <= 5);
+        owner.run_until(|| probe.runs() == 1);
+        stranger.join().unwrap();
+        close(&home);
+    });
+}
+
+/// The owner is denied its own shard when it moves a timer earlier, and when it cancels one.
+#[test]
+fn the_owner_moves_and_cancels_while_a_stranger_has_the_lock() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Timer::once(&home, HORIZON + 10, 5, probe.once());
+        let other = Timer::once(&home, 3, 5, || unreachable!("it is cancelled"));
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        assert_eq!(other.cancel(), Cancel::Cancelled);
+        timer.reset_at(5);
+        owner.run_until(|| probe.runs() == 1);
+        stranger.join().unwrap();
+        close(&home);
+        assert_eq!(home.owner().overs(), 2);
+    });
+}
+
+/// Owner and rescuer take what is due, and each timer is run by one of them.
+#[test]
+fn a_rescuer_and_the_owner_expire_at_once() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probes = [Probe::new(), Probe::new()];
+        for probe in &probes {
+            drop(Timer::once(&home, 5, 5, probe.once()));
+        }
+        let rescuer = thread::spawn({
+            let home = home.clone();
+            move || {
+                let mut due = Vec::new();
+                home.expire(5, 1, &mut due);
+                due.into_iter().for_each(|it| drop(loom_tests::run(it, 5)));
+            }
+        });
+        owner.now = 5;
+        owner.expire();
+        rescuer.join().unwrap();
+        owner.expire();
+        for probe in &probes {
+            assert_eq!((probe.runs(), probe.drops()), (1, 1));
+        }
+        close(&home);
+        assert_eq!(home.owner().over(Outcome::Fired), 2);
+    });
+}

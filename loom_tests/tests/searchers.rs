@@ -1,0 +1,217 @@
+//! Waking one searcher: no work lies about while all who could do it are asleep.
+//!
+//! The queue is a counter of relaxed accesses, which brings no order of its own: that a worker about
+//! to sleep and a pusher see each other is the fences' doing. Work that nobody does shows as a
+//! deadlock.
+#![cfg(loom)]
+
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+use loom_tests::{EventFd, EventLoop, Home, model, park, shard};
+use tourbillon_shards::{Owner, SearchClaim, Searchers};
+
+/// Workers, with a queue from which each takes.
+struct Pool {
+    homes: Vec<Home>,
+    searchers: Searchers,
+    queue: AtomicUsize,
+    done: AtomicUsize,
+    /// How much will be done, after which the workers leave.
+    total: usize,
+    /// What a first job may wait for.
+    second: EventFd,
+}
+
+impl Pool {
+    fn new(workers: usize, total: usize) -> Arc<Self> {
+        Arc::new(Self {
+            homes: (0..workers).map(|_| shard()).collect(),
+            searchers: Searchers::new(workers),
+            queue: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            total,
+            second: EventFd::default(),
+        })
+    }
+
+    fn work(&self) -> bool {
+        self.queue.load(Ordering::Relaxed) > 0 || self.over()
+    }
+
+    fn over(&self) -> bool {
+        self.done.load(Ordering::Relaxed) == self.total
+    }
+
+    fn push(&self) {
+        self.queue.fetch_add(1, Ordering::Relaxed);
+        self.wake_one();
+    }
+
+    fn wake_one(&self) -> bool {
+        let wake = || {
+            self.homes.iter().any(|home| {
+                let claim = home.parker().claim_for_search();
+                if claim == SearchClaim::Asleep {
+                    home.owner().wake();
+                }
+                claim != SearchClaim::Refused
+            })
+        };
+        self.searchers
+            .wake_one(wake, || self.queue.load(Ordering::Relaxed) > 0)
+    }
+
+    fn pop(&self) -> bool {
+        let mut left = self.queue.load(Ordering::Relaxed);
+        while left > 0 {
+            match self
+                .queue
+                .compare_exchange(left, left - 1, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => left = now,
+            }
+        }
+        false
+    }
+
+    /// A worker that looks for work and sleeps in between, until all is done. `job` is what it does
+    /// when it has found some.
+    fn worker(&self, index: usize, job: impl Fn(&Self)) {
+        let home = &self.homes[index];
+        EventLoop::new(home);
+        let mut searching = false;
+        while !self.over() {
+            if self.pop() {
+                if std::mem::take(&mut searching) && self.searchers.found() {
+                    self.wake_one();
+                }
+                job(self);
+                continue;
+            }
+            if !searching && self.searchers.begin() {
+                searching = true;
+                continue;
+            }
+            searching = park(home, &self.searchers, searching, || self.work(), &mut 0).searching;
+        }
+        if searching && self.searchers.found() {
+            self.wake_one();
+        }
+    }
+
+    /// Does a job; who does the last wakes all, so that they leave.
+    fn finish(&self) {
+        if self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.total {
+            for home in &self.homes {
+                home.wake();
+            }
+        }
+    }
+}
+
+/// One worker, going to sleep, and one pusher.
+#[test]
+fn one_worker_and_a_pusher() {
+    model!(None, || {
+        let pool = Pool::new(1, 1);
+        let pusher = thread::spawn({
+            let pool = pool.clone();
+            move || pool.push()
+        });
+        pool.worker(0, Pool::finish);
+        pusher.join().unwrap();
+    });
+}
+
+/// One worker and two pushers, one of which may rely on the other's claim to wake.
+#[test]
+fn one_worker_and_two_pushers() {
+    model!(Some(3), || {
+        let pool = Pool::new(1, 2);
+        let pushers = [0, 1].map(|_| {
+            let pool = pool.clone();
+            thread::spawn(move || pool.push())
+        });
+        pool.worker(0, Pool::finish);
+        pushers.into_iter().for_each(|it| it.join().unwrap());
+    });
+}
+
+/// Two workers and one pusher of two jobs, of which the first lasts until the second is done: the
+/// searcher that finds the first wakes the next.
+#[test]
+fn the_last_searcher_wakes_the_next() {
+    model!(Some(2), || {
+        let pool = Pool::new(2, 2);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let job = |begun: Arc<AtomicUsize>| {
+            move |pool: &Pool| {
+                if begun.fetch_add(1, Ordering::Relaxed) == 0 {
+                    pool.second.sleep();
+                } else {
+                    pool.second.write();
+                }
+                pool.finish();
+            }
+        };
+        let worker = thread::spawn({
+            let (pool, job) = (pool.clone(), job(begun.clone()));
+            move || pool.worker(1, job)
+        });
+        let pusher = thread::spawn({
+            let pool = pool.clone();
+            move || {
+                pool.push();
+                pool.push();
+            }
+        });
+        pool.worker(0, job(begun));
+        worker.join().unwrap();
+        pusher.join().unwrap();
+    });
+}
+
+/// Two workers and two pushers of a job each.
+#[test]
+fn two_workers_and_two_pushers() {
+    model!(Some(1), || {
+        let pool = Pool::new(2, 2);
+        let worker = thread::spawn({
+            let pool = pool.clone();
+            move || pool.worker(1, Pool::finish)
+        });
+        let pushers = [0, 1].map(|_| {
+            let pool = pool.clone();
+            thread::spawn(move || pool.push())
+        });
+        pool.worker(0, Pool::finish);
+        worker.join().unwrap();
+        pushers.into_iter().for_each(|it| it.join().unwrap());
+    });
+}
+
+/// A worker that is woken for a deadline, and not to search, at the moment when somebody looks for a
+/// searcher to wake: it is counted as parked, and cannot be woken.
+#[test]
+fn nobody_to_wake() {
+    model!(Some(3), || {
+        let pool = Pool::new(1, 1);
+        let pusher = thread::spawn({
+            let pool = pool.clone();
+            move || pool.push()
+        });
+        let ticker = thread::spawn({
+            let pool = pool.clone();
+            move || pool.homes[0].wake()
+        });
+        pool.worker(0, Pool::finish);
+        pusher.join().unwrap();
+        ticker.join().unwrap();
+    });
+}

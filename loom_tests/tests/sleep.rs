@@ -1,0 +1,276 @@
+//! `Sleep` with a waker that changes: who sleeps on a future is woken by the waker it registered
+//! last, or has been told that the sleep is over; and a sleep can be armed again while the one who
+//! fired it is still at it.
+//!
+//! A lost wake shows as a deadlock of the task.
+#![cfg(loom)]
+
+use std::task::{Poll, Waker};
+
+use loom::thread;
+use loom_tests::{EventLoop, Home, Task, Worker, close, expire, model, run, shard};
+use tourbillon_shards::{Due, Outcome, Sleep};
+
+/// The one timer that is due at `now`.
+fn due(home: &Home, now: u64) -> Due<Worker> {
+    let mut due = Vec::new();
+    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
+    due.pop().unwrap()
+}
+
+/// A shard owned by this thread, and a sleep there until 5.
+fn sleep() -> (Home, Sleep<Worker>) {
+    let home = shard();
+    EventLoop::new(&home);
+    let sleep = Sleep::new(&home, 5);
+    (home, sleep)
+}
+
+/// Awaits the sleep as a task would.
+fn wait(sleep: &Sleep<Worker>, task: &Task, waker: &Waker) -> Outcome {
+    loop {
+        match sleep.poll(waker) {
+            Poll::Ready(how) => return how,
+            Poll::Pending => task.sleep(),
+        }
+        // Who registers while it is being woken is woken at once, and polls again: a spin.
+        thread::yield_now();
+    }
+}
+
+/// Polled with one waker and then with another while it fires: the second is woken.
+#[test]
+fn the_waker_changes_while_it_fires() {
+    model!(None, || {
+        let (home, sleep) = sleep();
+        let due = due(&home, 5);
+        let worker = thread::spawn(move || drop(run(due, 5)));
+        let (first, second) = (Task::new(), Task::new());
+        let _ = sleep.poll(&first.1);
+        assert_eq!(wait(&sleep, &second.0, &second.1), Outcome::Fired);
+        worker.join().unwrap();
+        drop(sleep);
+        close(&home);
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// The same waker again, while it fires.
+#[test]
+fn the_waker_stays_while_it_fires() {
+    model!(None, || {
+        let (home, sleep) = sleep();
+        let due = due(&home, 5);
+        let worker = thread::spawn(move || drop(run(due, 5)));
+        let (task, waker) = Task::new();
+        let _ = sleep.poll(&waker);
+        assert_eq!(wait(&sleep, &task, &waker), Outcome::Fired);
+        worker.join().unwrap();
+        assert!(task.wakes() <= 2);
+        drop(sleep);
+        close(&home);
+    });
+}
+
+/// Polled with one waker and then with another while the shard is closed.
+#[test]
+fn the_waker_changes_while_the_shard_is_closed() {
+    model!(None, || {
+        let (home, sleep) = sleep();
+        let closer = thread::spawn({
+            let home = home.clone();
+            move || close(&home)
+        });
+        let (first, second) = (Task::new(), Task::new());
+        let _ = sleep.poll(&first.1);
+        assert_eq!(wait(&sleep, &second.0, &second.1), Outcome::Shutdown);
+        closer.join().unwrap();
+        drop(sleep);
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// Moved while it is about to fire: it fires for the old deadline or waits for the new one, and its
+/// task is woken for that. Where the old one had fired, it is armed again while the one who fired it
+/// is still at it.
+#[test]
+fn it_is_moved_while_it_fires() {
+    model!(Some(3), || {
+        let (home, mut sleep) = sleep();
+        let due = due(&home, 5);
+        let worker = thread::spawn(move || drop(run(due, 5)));
+        sleep.reset(20);
+        let (task, waker) = Task::new();
+        assert_eq!(sleep.poll(&waker), Poll::Pending);
+        assert_eq!(sleep.deadline(), Some(20));
+        expire(&home, 19);
+        assert_eq!(sleep.outcome(), None);
+        // The one who fired it may not have brought it home yet.
+        worker.join().unwrap();
+        expire(&home, 20);
+        assert_eq!(wait(&sleep, &task, &waker), Outcome::Fired);
+        drop(sleep);
+        close(&home);
+    });
+}
+
+/// It fires, is armed again and fires again, while the first worker that fired it still takes the
+/// waker.
+#[test]
+fn it_fires_again_while_it_fires() {
+    model!(Some(3), || {
+        let (home, sleep) = sleep();
+        let due = due(&home, 5);
+        let task = thread::spawn({
+            let home = home.clone();
+            move || {
+                let mut sleep = sleep;
+                if sleep.outcome().is_none() {
+                    return;
+                }
+                sleep.reset(20);
+                let (task, waker) = Task::new();
+                let _ = sleep.poll(&waker);
+                while sleep.outcome().is_none() {
+                    expire(&home, 20);
+                    thread::yield_now();
+                }
+                // A task that has not seen it sleeps until it is woken.
+                task.sleep();
+                assert_eq!(sleep.poll(&waker), Poll::Ready(Outcome::Fired));
+            }
+        });
+        run(due, 5);
+        task.join().unwrap();
+        close(&home);
+    });
+}
+
+/// It is armed again by its owner while a stranger reads the inbox, in which there is still an older
+/// entry of it.
+#[test]
+fn it_is_armed_again_while_old_news_is_read() {
+    model!(Some(3), || {
+        let home = shard();
+        let sleep = Sleep::new(&home, 5);
+        EventLoop::new(&home);
+        let due = due(&home, 5);
+        let task = thread::spawn(move || {
+            let mut sleep = sleep;
+            sleep.reset(40);
+            sleep.reset(20);
+            let (task, waker) = Task::new();
+            let how = wait(&sleep, &task, &waker);
+            sleep.reset(30);
+            (sleep, how)
+        });
+        run(due, 5);
+        let mut fired = false;
+        while !fired {
+            let mut due = Vec::new();
+            let expired = home.expire(20, usize::MAX, &mut due);
+            fired = !due.is_empty();
+            due.into_iter().for_each(|due| drop(run(due, 20)));
+            if !fired {
+                assert_eq!(expired.count, 0);
+                thread::yield_now();
+            }
+        }
+        let (sleep, how) = task.join().unwrap();
+        assert_eq!(how, Outcome::Fired);
+        expire(&home, 29);
+        assert_eq!(sleep.deadline(), Some(30));
+        expire(&home, 30);
+        assert_eq!(sleep.outcome(), Some(Outcome::Fired));
+        drop(sleep);
+        close(&home);
+    });
+}
+
+/// Its carrier shuts it down, and it is armed again at that moment: it waits, and fires.
+#[test]
+fn it_is_armed_again_while_its_carrier_shuts_it_down() {
+    model!(None, || {
+        let (home, sleep) = sleep();
+        let due = due(&home, 5);
+        let task = thread::spawn(move || {
+            let mut sleep = sleep;
+            sleep.reset(20);
+            sleep
+        });
+        due.shutdown();
+        let sleep = task.join().unwrap();
+        match sleep.deadline() {
+            Some(deadline) => {
+                assert_eq!(deadline, 20);
+                expire(&home, 20);
+                assert_eq!(sleep.outcome(), Some(Outcome::Fired));
+            }
+            None => assert_eq!(sleep.outcome(), Some(Outcome::Shutdown)),
+        }
+        drop(sleep);
+        close(&home);
+    });
+}
+
+/// Moved, and moved earlier again, while its carrier shuts it down.
+#[test]
+fn it_is_moved_while_its_carrier_shuts_it_down() {
+    model!(None, || {
+        let (home, sleep) = sleep();
+        let due = due(&home, 5);
+        let task = thread::spawn(move || {
+            let mut sleep = sleep;
+            sleep.reset(50);
+            sleep.reset(20);
+            let (task, waker) = Task::new();
+            let _ = sleep.poll(&waker);
+            (sleep, task, waker)
+        });
+        due.shutdown();
+        let (sleep, task, waker) = task.join().unwrap();
+        expire(&home, 20);
+        wait(&sleep, &task, &waker);
+        drop(sleep);
+        expire(&home, 50);
+        assert_eq!(home.stored(), 0);
+        close(&home);
+    });
+}
+
+/// Dropped while it fires: it is over once, and nothing of it is left.
+#[test]
+fn it_is_dropped_while_it_fires() {
+    model!(None, || {
+        let (home, sleep) = sleep();
+        let (task, waker) = Task::new();
+        assert_eq!(sleep.poll(&waker), Poll::Pending);
+        drop(waker);
+        let due = due(&home, 5);
+        let worker = thread::spawn(move || drop(run(due, 5)));
+        drop(sleep);
+        worker.join().unwrap();
+        assert!(task.wakes() <= 1);
+        assert_eq!(std::sync::Arc::strong_count(&task), 1);
+        assert_eq!(home.owner().overs(), 1);
+        close(&home);
+    });
+}
+
+/// Dropped by another thread while it expires, and while the shard is closed.
+#[test]
+fn it_is_dropped_while_the_shard_is_closed() {
+    model!(Some(3), || {
+        let (home, sleep) = sleep();
+        let (task, waker) = Task::new();
+        assert_eq!(sleep.poll(&waker), Poll::Pending);
+        drop(waker);
+        let dropper = thread::spawn(move || drop(sleep));
+        expire(&home, 5);
+        close(&home);
+        dropper.join().unwrap();
+        assert!(task.wakes() <= 1);
+        assert_eq!(std::sync::Arc::strong_count(&task), 1);
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
