@@ -4,7 +4,7 @@
 //! worker                                   any thread
 //!   word.swap(until)                         push; lower the published deadline
 //!   fence(SeqCst)                            fence(SeqCst)
-//!   anything there? then undo                word > deadline, and CAS(word → AWAKE) won?
+//!   anything there? then undo                word > deadline, and CAS(word → TICKLED) won?
 //!   sleep                                    then wake it
 //!   word.swap(AWAKE)
 //! ```

@@ -364,7 +364,7 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Takes what is due at `now` (in ns) out of the store, in the order of the deadlines, reading
-    /// the inbox first; appends at most `limit` timers to `due`.
+    /// the inbox first (a stranger reads a part of it); appends at most `limit` timers to `due`.
     ///
     /// The caller becomes their carrier: it runs them or passes them to who does. Any thread may
     /// call this; one that finds another at it leaves at once, and is told that there may be more.
