@@ -162,17 +162,16 @@ impl Reactor {
         }
     }
 
-    /// Fails all that wait here, and all that will.
-    pub(crate) fn close(&self) {
+    /// Fails all that wait here, and all that will. The caller wakes those that wait, under no lock.
+    #[must_use]
+    pub(crate) fn close(&self) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        {
-            let mut sources = self.sources();
-            sources.closed = true;
-            for (_, source) in &sources.slab {
-                source.readiness.close(&mut wakers);
-            }
+        let mut sources = self.sources();
+        sources.closed = true;
+        for (_, source) in &sources.slab {
+            source.readiness.close(&mut wakers);
         }
-        wakers.into_iter().for_each(Waker::wake);
+        wakers
     }
 }
 

@@ -1,6 +1,11 @@
 //! How a runtime is made.
 
-use std::{fmt, io, sync::Arc, thread};
+use std::{
+    fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+    thread,
+};
 
 use crossbeam::deque;
 use tourbillon_shards::Shard;
@@ -218,12 +223,19 @@ impl Builder {
         shared.workers.store(Arc::new(workers.clone()));
         let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
         for (index, (shard, deque)) in workers.into_iter().zip(deques).enumerate() {
-            match self.start(index, pins.as_ref().map(|pins| pins[index]), shard, deque) {
-                Ok(thread) => runtime.threads.push(thread),
-                Err(source) => {
+            let core = pins.as_ref().map(|pins| pins[index]);
+            // The name may come from a function that panics, and may be one that std refuses.
+            let start = AssertUnwindSafe(|| self.start(index, core, shard, deque));
+            match catch_unwind(start) {
+                Ok(Ok(thread)) => runtime.threads.push(thread),
+                failed => {
                     // Those that were started end with the runtime; the others never run.
                     shared.stop();
                     (index..count).for_each(|_| shared.leave());
+                    let source = match failed {
+                        Ok(result) => result.expect_err("a thread that started was handled above"),
+                        Err(panic) => resume_unwind(panic),
+                    };
                     return Err(BuildError::Os {
                         what: "thread",
                         source,

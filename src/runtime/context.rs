@@ -4,7 +4,10 @@ use std::{
     cell::{Cell, RefCell},
     marker::PhantomData,
     ptr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use super::{
@@ -19,7 +22,9 @@ thread_local! {
     /// The worker's core: what timers ask for.
     static CORE: Cell<*const Core> = const { Cell::new(ptr::null()) };
     /// The runtimes that were entered, innermost last.
-    static ENTERED: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<(u64, Handle)>> = const { RefCell::new(Vec::new()) };
+    /// How many runtimes were ever entered, which tells those of one depth apart.
+    static ENTRIES: Cell<u64> = const { Cell::new(0) };
     /// Whether there are any: asked by each timer, and cheaper to ask.
     static ANY_ENTERED: Cell<bool> = const { Cell::new(false) };
     /// Where this thread, which is no worker, puts its next timer.
@@ -67,7 +72,7 @@ fn with_entered<R>(f: impl FnOnce(&Handle) -> R) -> Option<R> {
         return None;
     }
     ENTERED
-        .try_with(|entered| entered.borrow().last().map(f))
+        .try_with(|entered| entered.borrow().last().map(|(_, handle)| f(handle)))
         .ok()
         .flatten()
 }
@@ -101,11 +106,12 @@ pub(crate) enum HomeError {
 
 /// A number that differs from call to call on this thread.
 pub(super) fn spread() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(1);
     SPREAD
         .try_with(|spread| {
             let next = match spread.get() {
-                // Threads begin at places of their own: an address on their stacks tells them apart.
-                0 => (ptr::from_ref(spread).addr() >> 6) | 1,
+                // Threads begin one after the other: many do no more than this once.
+                0 => THREADS.fetch_add(1, Ordering::Relaxed).max(1),
                 last => last.wrapping_add(1).max(1),
             };
             spread.set(next);
@@ -121,30 +127,41 @@ pub(super) fn spread() -> usize {
 pub struct EnterGuard<'a> {
     /// How many runtimes were entered when this one was.
     depth: usize,
+    /// Which entry this is.
+    entry: u64,
     /// Bound to the handle, and to the thread.
     _handle: PhantomData<(&'a Handle, *const ())>,
 }
 
 pub(super) fn enter(handle: &Handle) -> EnterGuard<'_> {
+    let entry = ENTRIES.get();
+    ENTRIES.set(entry + 1);
     let depth = ENTERED.with_borrow_mut(|entered| {
-        entered.push(handle.clone());
+        entered.push((entry, handle.clone()));
         ANY_ENTERED.set(true);
         entered.len() - 1
     });
     EnterGuard {
         depth,
+        entry,
         _handle: PhantomData,
     }
 }
 
 impl Drop for EnterGuard<'_> {
     fn drop(&mut self) {
-        // Guards may be dropped out of order; those entered later go with this one.
+        // Guards may be dropped out of order; those entered later go with this one, which may have
+        // gone with another.
         let left = ENTERED.try_with(|entered| {
             let mut entered = entered.borrow_mut();
-            let depth = self.depth.min(entered.len());
-            ANY_ENTERED.set(depth > 0);
-            entered.split_off(depth)
+            if entered
+                .get(self.depth)
+                .is_none_or(|(entry, _)| *entry != self.entry)
+            {
+                return Vec::new();
+            }
+            ANY_ENTERED.set(self.depth > 0);
+            entered.split_off(self.depth)
         });
         drop(left);
     }

@@ -25,6 +25,8 @@ use std::{
     time::Duration,
 };
 
+use tourbillon_shards::Orphans;
+
 pub use self::{
     builder::{Builder, PreciseWait},
     context::EnterGuard,
@@ -45,13 +47,21 @@ use crate::{
 };
 
 /// Runs foreign code on a worker; a panic is counted, and goes no further.
-fn contain(core: &Core, f: impl FnOnce()) {
+pub(crate) fn contain(core: &Core, f: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
         core.count(|counters| &counters.panics);
         // What a panic carries may panic when dropped, and what that carries, too.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             std::mem::forget(again);
         }
+    }
+}
+
+/// Ends the timers of a closed shard, each by itself: a destructor that panics keeps no other from
+/// being run.
+fn end_orphans(core: &Core, mut orphans: Orphans<Core>) {
+    while !orphans.is_empty() {
+        contain(core, || _ = orphans.end_one());
     }
 }
 
@@ -75,6 +85,8 @@ fn contain(core: &Core, f: impl FnOnce()) {
 pub struct Runtime {
     handle: Handle,
     threads: Vec<thread::JoinHandle<()>>,
+    /// Set once it has been shut down, by whatever way: dropping it then waits for nothing more.
+    is_down: bool,
 }
 
 impl Runtime {
@@ -97,6 +109,7 @@ impl Runtime {
         Self {
             handle,
             threads: Vec::new(),
+            is_down: false,
         }
     }
 
@@ -226,6 +239,7 @@ impl Runtime {
     /// 3. The last to leave closes the reactors, drops all tasks, and empties the queues.
     /// 4. We join the threads.
     fn shut_down(&mut self, timeout: Option<Duration>) -> bool {
+        self.is_down = true;
         let shared = self.handle.shared();
         shared.stop();
         // A worker cannot wait for itself.
@@ -248,6 +262,8 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.shut_down(None);
+        if !self.is_down {
+            self.shut_down(None);
+        }
     }
 }

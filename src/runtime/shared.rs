@@ -170,8 +170,10 @@ impl Shared {
     /// arm others; those end likewise.
     fn end_all(&self) {
         for worker in self.workers.load().iter() {
-            super::contain(worker.owner(), || drop(worker.close()));
-            worker.owner().reactor.close();
+            super::end_orphans(worker.owner(), worker.close());
+            for waker in worker.owner().reactor.close() {
+                super::contain(worker.owner(), || waker.wake());
+            }
         }
         // Each task that is alive is queued by this, and dropped by what follows.
         for waker in self.tasks.close() {

@@ -8,6 +8,7 @@ use tourbillon_shards::{Due, Kind, NEVER, Ran};
 use super::{
     contain, context,
     core::{Core, WorkerShard},
+    end_orphans,
     local::{Job, Local, steal},
     shared::Shared,
 };
@@ -67,8 +68,10 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
             contain(worker.core, || worker.run());
         }
         // What this worker still has is ended at once, and not when the slowest has left.
-        contain(worker.core, || drop(local.shard.close()));
-        contain(worker.core, || drop(std::mem::take(&mut worker.due)));
+        end_orphans(worker.core, local.shard.close());
+        for timer in std::mem::take(&mut worker.due) {
+            contain(worker.core, || drop(timer));
+        }
         local.release();
         hook(&shared.config.on_thread_stop);
     });
@@ -84,7 +87,8 @@ impl Worker<'_> {
                 self.look();
                 continue;
             }
-            if self.fire_due() {
+            // Told to stop during the last job, it does not look for another.
+            if self.fire_due() || self.shared.is_stopping() {
                 continue;
             }
             match self.search() {

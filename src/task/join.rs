@@ -12,7 +12,7 @@ use std::{
 
 use async_task::FallibleTask;
 
-use super::{Panic, TaskMeta, registry::Key};
+use super::{Panic, Product, TaskMeta, registry::Key};
 use crate::runtime::WorkerShard;
 
 /// A future for the result of a task: see [`spawn`](crate::spawn).
@@ -24,14 +24,14 @@ pub struct JoinHandle<T>(
 );
 
 struct Joined<T> {
-    task: FallibleTask<Result<T, Panic>, TaskMeta>,
+    task: FallibleTask<Product<T>, TaskMeta>,
     key: Key,
     home: Arc<WorkerShard>,
 }
 
 impl<T> JoinHandle<T> {
     pub(super) fn new(
-        task: FallibleTask<Result<T, Panic>, TaskMeta>,
+        task: FallibleTask<Product<T>, TaskMeta>,
         key: Key,
         home: Arc<WorkerShard>,
     ) -> Self {
@@ -70,7 +70,9 @@ impl<T> Future for JoinHandle<T> {
         };
         let output = ready!(Pin::new(&mut joined.task).poll(cx));
         self.0 = None;
-        Poll::Ready(match output {
+        // One that was cancelled has none.
+        let result = output.and_then(|mut product| product.result.take());
+        Poll::Ready(match result {
             Some(Ok(output)) => Ok(output),
             Some(Err(panic)) => Err(JoinError(Cause::Panic(Mutex::new(panic)))),
             None => Err(JoinError(Cause::Cancelled)),

@@ -7,6 +7,7 @@ mod yield_now;
 use std::{
     any::Any,
     future::Future,
+    mem::ManuallyDrop,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
@@ -24,7 +25,7 @@ pub use self::{
 };
 use crate::{
     error::NO_RUNTIME,
-    runtime::{HomeError, Order, TaskJob, WorkerShard, with_home},
+    runtime::{HomeError, Order, TaskJob, WorkerShard, contain, with_home},
 };
 
 /// What a task's panic carries.
@@ -87,7 +88,7 @@ where
     };
     let key = place.key();
     let task = Registered {
-        future,
+        future: ManuallyDrop::new(future),
         key,
         home: home.clone(),
     };
@@ -115,34 +116,60 @@ where
 
 /// A task's future: leaves the registry when it ends, and keeps its panics to itself.
 struct Registered<F> {
-    future: F,
+    /// Dropped by hand: its destructor may panic, for which async-task ends the process.
+    future: ManuallyDrop<F>,
     key: registry::Key,
     home: Arc<WorkerShard>,
 }
 
 impl<F: Future> Future for Registered<F> {
-    type Output = Result<F::Output, Panic>;
+    type Output = Product<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: `future` is pinned whenever `self` is: nothing moves it, and `drop` does not
-        // touch it.
+        // SAFETY: `future` is pinned whenever `self` is: nothing moves it, and `drop` drops it in
+        // its place.
         let (future, home) = unsafe {
             let this = self.get_unchecked_mut();
-            (Pin::new_unchecked(&mut this.future), &this.home)
+            (Pin::new_unchecked(&mut *this.future), &this.home)
         };
-        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-            Ok(poll) => poll.map(Ok),
+        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(output)) => Ok(output),
             Err(panic) => {
                 // The panic hook has reported it; whoever joins the task gets it.
                 home.owner().count(|counters| &counters.panics);
-                Poll::Ready(Err(panic))
+                Err(panic)
             }
-        }
+        };
+        Poll::Ready(Product {
+            result: Some(result),
+            home: home.clone(),
+        })
     }
 }
 
 impl<F> Drop for Registered<F> {
     fn drop(&mut self) {
-        drop(self.home.owner().shared.tasks.remove(self.key));
+        let core = self.home.owner();
+        drop(core.shared.tasks.remove(self.key));
+        let future = &mut self.future;
+        // SAFETY: it is not used after this.
+        contain(core, || unsafe { ManuallyDrop::drop(future) });
+    }
+}
+
+/// What a task came to, until somebody joins it.
+struct Product<T> {
+    /// Taken by who joins the task.
+    result: Option<Result<T, Panic>>,
+    home: Arc<WorkerShard>,
+}
+
+impl<T> Drop for Product<T> {
+    /// Drops what nobody joined; its destructor may panic, for which async-task ends the process.
+    fn drop(&mut self) {
+        if let Some(result) = self.result.take() {
+            contain(self.home.owner(), || drop(result));
+        }
     }
 }

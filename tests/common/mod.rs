@@ -1,0 +1,277 @@
+//! What the integration tests share.
+
+#![allow(
+    dead_code,
+    reason = "each test binary is a crate of its own, and uses a part"
+)]
+
+pub mod timers;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    process::{Command, Stdio},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tourbillon::{Runtime, runtime::Builder};
+
+/// Longer than anything takes that works, on any machine; what does not work fails after it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A delay that no test lives to see.
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// A runtime of so many workers.
+pub fn runtime(workers: usize) -> Runtime {
+    Builder::new()
+        .worker_threads(workers)
+        .build()
+        .expect("the machine has threads and descriptors for a runtime")
+}
+
+/// Waits until `condition` holds.
+#[track_caller]
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "never came true: {what}");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Ends the process if the test takes longer than [`PATIENCE`] twice over: a hang becomes a failure
+/// that says which test it was.
+#[must_use]
+pub struct Alarm(
+    #[expect(dead_code, reason = "dropping it is what stops the alarm")] mpsc::Sender<()>,
+);
+
+/// Sets an [`Alarm`] for the calling test.
+pub fn alarm() -> Alarm {
+    let name = thread::current().name().unwrap_or("?").to_owned();
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        if receiver.recv_timeout(2 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("the test `{name}` hangs");
+            std::process::abort();
+        }
+    });
+    Alarm(sender)
+}
+
+/// Names the test that a child process is there to run.
+const CHILD: &str = "TOURBILLON_ISOLATED_TEST";
+
+/// Runs `body` in a process of its own: for what counts threads and descriptors, lowers limits, or
+/// may abort. `name` is the calling test's.
+///
+/// The child is this test binary, told to run this test alone.
+#[track_caller]
+pub fn isolated(name: &str, body: impl FnOnce()) {
+    if std::env::var_os(CHILD).is_some_and(|child| child == name) {
+        return body();
+    }
+    let mut child = Command::new(std::env::current_exe().expect("a test binary has a path"))
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, name)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the test binary can be started");
+    let out = collect(child.stdout.take().expect("piped"));
+    let err = collect(child.stderr.take().expect("piped"));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            break Some(status);
+        }
+        if start.elapsed() > 2 * PATIENCE {
+            child.kill().expect("it is our child");
+            child.wait().expect("it is our child");
+            break None;
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let out = out.join().expect("reads to the end");
+    let err = err.join().expect("reads to the end");
+    // A name that does not exist would run nothing, and succeed.
+    let ran = out.contains("test result: ok. 1 passed");
+    assert!(
+        status.is_some_and(|status| status.success()) && ran,
+        "the isolated test `{name}` {}\n--- stdout\n{out}\n--- stderr\n{err}",
+        match status {
+            Some(status) => format!("ended with {status}"),
+            None => "hung".to_owned(),
+        }
+    );
+}
+
+fn collect(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came until an error is worth showing.
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// How many threads this process has.
+pub fn threads() -> usize {
+    count("/proc/self/task")
+}
+
+/// How many descriptors this process has open; the one that this looks through is not counted.
+pub fn fds() -> usize {
+    count("/proc/self/fd") - 1
+}
+
+fn count(dir: &str) -> usize {
+    std::fs::read_dir(dir).expect("Linux has it").count()
+}
+
+/// Opens descriptors until the process may have no more, under a limit that is lowered to make it
+/// short. For isolated tests. Dropping the answer makes room again.
+pub fn use_up_descriptors() -> Vec<std::fs::File> {
+    limit_descriptors(256);
+    let mut files = Vec::new();
+    loop {
+        match std::fs::File::open("/dev/null") {
+            Ok(file) => files.push(file),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+                return files;
+            }
+        }
+    }
+}
+
+/// Sets the soft limit of descriptors of this process.
+pub fn limit_descriptors(limit: u64) {
+    let mut limits = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limits` is a valid place for what is read, and then valid to read from.
+    let set = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limits);
+        limits.rlim_cur = limit.min(limits.rlim_max);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limits)
+    };
+    assert_eq!(set, 0, "a soft limit may always be lowered");
+}
+
+/// Something that threads wait at until it is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn open(&self) {
+        *self.0.0.lock().expect("nobody panics with it") = true;
+        self.0.1.notify_all();
+    }
+
+    /// Blocks the thread until the gate is open; panics if it stays shut.
+    #[track_caller]
+    pub fn wait(&self) {
+        assert!(self.wait_for(PATIENCE), "the gate was never opened");
+    }
+
+    /// Blocks the thread until the gate is open; false if that takes longer than `patience`.
+    pub fn wait_for(&self, patience: Duration) -> bool {
+        let open = self.0.0.lock().expect("nobody panics with it");
+        let waited = self.0.1.wait_timeout_while(open, patience, |open| !*open);
+        !waited.expect("nobody panics with it").1.timed_out()
+    }
+
+    pub fn is_open(&self) -> bool {
+        *self.0.0.lock().expect("nobody panics with it")
+    }
+}
+
+/// Counts how many of its tokens were dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Drops(Arc<AtomicUsize>);
+
+impl Drops {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn token(&self) -> Token {
+        Token(self.0.clone())
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// See [`Drops`].
+#[derive(Debug)]
+pub struct Token(Arc<AtomicUsize>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A small generator of numbers that are the same in each run of a test: xorshift64*.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// One of `0..bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// Runs `f` on a worker of the runtime, in a callback, and answers what it answers (or panics as it
+/// panics).
+#[track_caller]
+pub fn on_worker<R: Send + 'static>(
+    runtime: &Runtime,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    let (sender, receiver) = mpsc::channel();
+    runtime.after(Duration::ZERO, move || {
+        let _ = sender.send(catch_unwind(AssertUnwindSafe(f)));
+    });
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(error) => panic!("the callback did not run: {error}"),
+    }
+}
+
+/// The message of a panic.
+pub fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message")
+}

@@ -1,0 +1,66 @@
+//! What tests of callback timers share.
+
+use super::{Drops, HOUR, PATIENCE};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tourbillon::timer::Outcome;
+use tourbillon::{Cancel, Reset, Runtime, Status, Timer};
+
+/// What a callback says of itself: its deadline, and the clock as it read it.
+pub type Report = (Instant, Instant);
+
+pub fn reporter(sender: &mpsc::Sender<Report>, asked: Instant) -> impl FnOnce() + Send + 'static {
+    let sender = sender.clone();
+    move || {
+        let _ = sender.send((asked, Instant::now()));
+    }
+}
+
+/// Receives `count` reports, none of them early.
+#[track_caller]
+pub fn none_early(receiver: &mpsc::Receiver<Report>, count: usize) {
+    for _ in 0..count {
+        let (asked, ran) = receiver.recv_timeout(PATIENCE).expect("all of them run");
+        assert!(ran >= asked, "early by {:?}", asked - ran);
+    }
+}
+
+/// What is true of a timer that nobody can move or cancel any more.
+#[track_caller]
+pub fn assert_over(timer: &Timer, how: Outcome) {
+    assert_eq!(timer.status(), Status::Over(how));
+    assert!(!timer.is_pending());
+    assert_eq!(timer.deadline(), None);
+    assert_eq!(timer.cancel(), Cancel::Over);
+    assert_eq!(timer.refresh(), Reset::TooLate);
+    assert_eq!(timer.reset(HOUR), Reset::TooLate);
+    assert_eq!(timer.reset_at(Instant::now() + HOUR), Reset::TooLate);
+    assert_eq!(timer.reset_from_start(HOUR), Reset::TooLate);
+    assert_eq!(timer.status(), Status::Over(how), "nothing has changed");
+}
+
+/// A recurring timer whose runs say that they started and then wait to be let on.
+pub struct Stepped {
+    pub timer: Timer,
+    pub started: mpsc::Receiver<Instant>,
+    pub go_on: mpsc::Sender<()>,
+    pub drops: Drops,
+}
+
+pub fn stepped(runtime: &Runtime, period: Duration) -> Stepped {
+    let (start, started) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel();
+    let drops = Drops::new();
+    let token = drops.token();
+    let timer = runtime.every(period, move || {
+        let _ = &token;
+        let _ = start.send(Instant::now());
+        let _ = may_go_on.recv_timeout(PATIENCE);
+    });
+    Stepped {
+        timer,
+        started,
+        go_on,
+        drops,
+    }
+}
