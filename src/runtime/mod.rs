@@ -69,7 +69,9 @@ fn end_orphans(core: &Core, mut orphans: Orphans<Core>) {
 ///
 /// Dropping it shuts it down, and waits: each worker finishes the callback or the poll that it is
 /// at, and then every task is dropped and every pending timer ended. Nothing remains, no thread, no
-/// descriptor, no memory but what handles still refer to. To wait less, see
+/// descriptor, no memory but what handles still refer to: a kept [`Timer`], [`JoinHandle`] or socket
+/// keeps the descriptors of its worker. On a worker, of this or of another runtime, dropping it does
+/// not wait, since that would stall what the worker has to do. To wait less elsewhere, see
 /// [`shutdown_timeout`](Runtime::shutdown_timeout) and
 /// [`shutdown_background`](Runtime::shutdown_background).
 ///

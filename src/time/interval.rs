@@ -11,7 +11,8 @@ use super::{Instant, Sleep, sleep_until};
 
 /// Ticks every `period`, the first time at once.
 ///
-/// A period of zero counts as one nanosecond.
+/// A period of zero counts as one nanosecond. As sleeps do, ticks come at once when their runtime has
+/// been shut down, should somebody still ask for them.
 ///
 /// ```
 /// use std::time::Duration;
