@@ -71,14 +71,30 @@ impl Heap {
         self.place(at, entry);
     }
 
+    /// The child of `at` with the smallest key, if it has children.
+    #[inline]
+    fn least_child(&self, at: usize) -> Option<usize> {
+        let first = at * ARITY + 1;
+        let children = self.entries.get(first..)?;
+        let least = match children.first_chunk::<ARITY>() {
+            // Two pairs and a final, without a branch to mispredict.
+            Some(four) => {
+                let left = usize::from(four[1].key < four[0].key);
+                let right = 2 + usize::from(four[3].key < four[2].key);
+                if four[right].key < four[left].key {
+                    right
+                } else {
+                    left
+                }
+            }
+            None => (0..children.len()).min_by_key(|&child| children[child].key)?,
+        };
+        Some(first + least)
+    }
+
     /// Moves `entry`, for which there is a hole at `at`, down to where it belongs.
     fn sift_down(&mut self, mut at: usize, entry: Entry) {
-        loop {
-            let first = at * ARITY + 1;
-            let children = first..(first + ARITY).min(self.entries.len());
-            let Some(least) = children.min_by_key(|&child| self.entries[child].key) else {
-                break;
-            };
+        while let Some(least) = self.least_child(at) {
             let below = self.entries[least];
             if below.key >= entry.key {
                 break;
