@@ -1,94 +1,30 @@
-//! TCP sockets: data arrives whole and in order, ends and errors are told, nothing hangs.
+//! TCP sockets: data and connections arrive, whole and in order.
 
 mod common;
 
 use std::{
-    future::{Future, poll_fn},
+    future::poll_fn,
     io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr},
-    os::fd::AsRawFd,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     thread,
     time::Duration,
 };
 
-use common::{Drops, HOUR, PATIENCE, alarm, eventually, isolated, runtime, use_up_descriptors};
+use common::{
+    PATIENCE, alarm,
+    net::{echo, listen, pair, pair_with_std, pattern, serve_echo},
+    runtime,
+};
 use futures_lite::{AsyncReadExt, AsyncWriteExt, future::zip};
 use socket2::SockRef;
 use tourbillon::{
-    Runtime,
-    net::{OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream},
+    net::TcpStream,
     time::{sleep, timeout},
 };
-
-const ANY_PORT: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
-
-async fn listen() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind(ANY_PORT).await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    assert_ne!(addr.port(), 0);
-    (listener, addr)
-}
-
-/// Two ends of a connection.
-async fn pair() -> (TcpStream, TcpStream) {
-    let (listener, addr) = listen().await;
-    let (client, server) = zip(TcpStream::connect(addr), listener.accept()).await;
-    let (client, (server, peer)) = (client.unwrap(), server.unwrap());
-    assert_eq!(client.local_addr().unwrap(), peer);
-    assert_eq!(server.peer_addr().unwrap(), peer);
-    assert_eq!(client.peer_addr().unwrap(), addr);
-    (client, server)
-}
-
-/// One end of ours, and one of the standard library's, which blocks.
-async fn pair_with_std() -> (TcpStream, std::net::TcpStream) {
-    let (listener, addr) = listen().await;
-    let client = std::net::TcpStream::connect(addr).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
-    client.set_write_timeout(Some(PATIENCE)).unwrap();
-    (listener.accept().await.unwrap().0, client)
-}
-
-/// Sends back all that comes.
-async fn echo(mut stream: TcpStream) -> io::Result<u64> {
-    // Or replies in parts wait for the peer's delayed acknowledgement, 40 ms each time.
-    stream.set_nodelay(true)?;
-    let mut buffer = [0; 1024];
-    let mut count = 0;
-    loop {
-        let n = stream.read(&mut buffer).await?;
-        if n == 0 {
-            return Ok(count);
-        }
-        stream.write_all(&buffer[..n]).await?;
-        count += n as u64;
-    }
-}
-
-/// A server that echoes, for as long as its runtime runs.
-fn serve_echo(runtime: &Runtime) -> SocketAddr {
-    let (listener, addr) = runtime.block_on(listen());
-    runtime.spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            tourbillon::spawn(echo(stream));
-        }
-    });
-    addr
-}
-
-/// Bytes that differ from place to place, and from seed to seed.
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len)
-        .map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed)
-        .collect()
-}
 
 #[test]
 fn an_echo_comes_back() {
@@ -198,52 +134,6 @@ fn after_half_a_close_the_other_direction_goes_on() {
 }
 
 #[test]
-fn a_refused_connection_is_an_error() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    // A port that was just given up: nobody listens there.
-    let addr = {
-        let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
-        listener.local_addr().unwrap()
-    };
-    runtime.block_on(async {
-        let error = TcpStream::connect(addr).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-        // The next address is tried.
-        let (listener, good) = listen().await;
-        let addrs = [addr, good];
-        let stream = TcpStream::connect(&addrs[..]).await.unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), good);
-        drop(listener);
-        let none: &[SocketAddr] = &[];
-        let error = TcpStream::connect(none).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    });
-}
-
-#[test]
-fn an_address_in_use_is_an_error() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    runtime.block_on(async {
-        let (_listener, addr) = listen().await;
-        let error = TcpListener::bind(addr).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-    });
-}
-
-#[test]
-fn outside_of_a_runtime_sockets_are_errors() {
-    let error = futures_lite::future::block_on(TcpListener::bind(ANY_PORT)).unwrap_err();
-    assert!(error.to_string().contains("in no Tourbillon runtime"));
-    let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
-    let addr = listener.local_addr().unwrap();
-    assert!(TcpListener::from_std(listener.try_clone().unwrap()).is_err());
-    let error = futures_lite::future::block_on(TcpStream::connect(addr)).unwrap_err();
-    assert!(error.to_string().contains("in no Tourbillon runtime"));
-}
-
-#[test]
 fn megabytes_pass_both_ways_through_small_buffers() {
     let _alarm = alarm();
     const LEN: usize = 8 << 20;
@@ -349,164 +239,6 @@ fn a_read_of_nothing_is_not_the_end() {
 }
 
 #[test]
-fn halves_can_be_put_together_again() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    runtime.block_on(async {
-        let (client, server) = pair().await;
-        let (other, _its_peer) = pair().await;
-        let addr = client.local_addr().unwrap();
-        let (read, write): (OwnedReadHalf, OwnedWriteHalf) = client.into_split();
-        let (other_read, other_write) = other.into_split();
-        assert_eq!(read.local_addr().unwrap(), addr);
-        assert_eq!(write.peer_addr().unwrap(), server.local_addr().unwrap());
-        // Halves of two connections are given back, and still work.
-        let error = read.reunite(other_write).unwrap_err();
-        assert!(error.to_string().contains("not of one connection"));
-        let tourbillon::net::ReuniteError(read, other_write) = error;
-        drop(other_read.reunite(other_write).unwrap());
-        let mut client = read.reunite(write).unwrap();
-        let echo = tourbillon::spawn(echo(server));
-        client.write_all(b"whole").await.unwrap();
-        let mut received = [0; 5];
-        client.read_exact(&mut received).await.unwrap();
-        assert_eq!(&received, b"whole");
-        drop(client);
-        assert_eq!(echo.await.unwrap().unwrap(), 5);
-    });
-}
-
-#[test]
-fn a_dropped_write_half_sends_the_end_unless_it_is_forgotten() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    runtime.block_on(async {
-        let (client, mut server) = pair().await;
-        let (mut read, write) = client.into_split();
-        drop(write);
-        assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
-        server.write_all(b"z").await.unwrap();
-        let mut byte = [0];
-        read.read_exact(&mut byte).await.unwrap();
-
-        let (client, mut server) = pair().await;
-        let (read, write) = client.into_split();
-        write.forget();
-        let brief = Duration::from_millis(20);
-        assert!(timeout(brief, server.read(&mut [0])).await.is_err());
-        drop(read);
-        assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
-    });
-}
-
-#[test]
-fn a_timeout_on_a_read_leaves_the_stream_usable() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    runtime.block_on(async {
-        let (mut client, mut server) = pair().await;
-        for i in 0..20_u8 {
-            let brief = Duration::from_micros(500);
-            let read = timeout(brief, server.read(&mut [0])).await;
-            assert!(read.is_err(), "nothing was sent");
-            client.write_all(&[i]).await.unwrap();
-            let mut byte = [0];
-            let read = timeout(PATIENCE, server.read_exact(&mut byte)).await;
-            read.unwrap().unwrap();
-            assert_eq!(byte, [i]);
-        }
-    });
-}
-
-#[test]
-fn a_task_that_waits_for_a_stream_can_be_aborted() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let drops = Drops::new();
-    runtime.block_on(async {
-        for _ in 0..20 {
-            let (mut client, mut server) = pair().await;
-            let token = drops.token();
-            let reading = tourbillon::spawn(async move {
-                let _token = token;
-                server.read(&mut [0]).await
-            });
-            tourbillon::task::yield_now().await;
-            reading.abort();
-            assert!(reading.await.unwrap_err().is_cancelled());
-            // Its end is closed with it.
-            assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
-        }
-    });
-    assert_eq!(drops.count(), 20);
-}
-
-#[test]
-fn a_reset_connection_is_an_error_for_who_waits_and_who_comes() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    runtime.block_on(async {
-        let (stream, peer) = pair_with_std().await;
-        let (mut read, mut write) = stream.into_split();
-        let reading = tourbillon::spawn(async move {
-            let error = read.read(&mut [0]).await.unwrap_err();
-            // It was told once; from then on it is the end.
-            let again = read.read(&mut [0]).await;
-            (error.kind(), again.is_err() || again.is_ok_and(|n| n == 0))
-        });
-        sleep(Duration::from_millis(2)).await;
-        // With no time to linger a close is a reset.
-        SockRef::from(&peer)
-            .set_linger(Some(Duration::ZERO))
-            .unwrap();
-        drop(peer);
-        let answer = reading.await.unwrap();
-        assert_eq!(answer, (io::ErrorKind::ConnectionReset, true));
-        assert!(write.write(b"x").await.is_err());
-    });
-}
-
-#[test]
-fn a_reset_ends_a_write_that_waits_for_room() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    runtime.block_on(async {
-        let (mut stream, peer) = pair_with_std().await;
-        let writing = tourbillon::spawn(async move {
-            loop {
-                if let Err(error) = stream.write(&[1; 64 << 10]).await {
-                    return error.kind();
-                }
-            }
-        });
-        sleep(Duration::from_millis(20)).await;
-        assert!(!writing.is_finished(), "there is no room, and nobody reads");
-        SockRef::from(&peer)
-            .set_linger(Some(Duration::ZERO))
-            .unwrap();
-        drop(peer);
-        let kind = writing.await.unwrap();
-        assert!(matches!(
-            kind,
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
-        ));
-    });
-}
-
-#[test]
-fn a_closed_peer_ends_a_read_that_waits() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    runtime.block_on(async {
-        let (mut stream, peer) = pair_with_std().await;
-        let reading = tourbillon::spawn(async move { stream.read(&mut [0; 16]).await });
-        sleep(Duration::from_millis(2)).await;
-        drop(peer);
-        assert_eq!(reading.await.unwrap().unwrap(), 0);
-    });
-}
-
-#[test]
 fn data_that_came_before_the_end_is_read_before_it() {
     let _alarm = alarm();
     let runtime = runtime(2);
@@ -523,54 +255,6 @@ fn data_that_came_before_the_end_is_read_before_it() {
             stream.read_to_end(&mut received).await.unwrap();
             assert_eq!(received, sent);
         }
-    });
-}
-
-#[test]
-fn streams_are_taken_from_and_given_to_the_standard_library() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
-    let addr = listener.local_addr().unwrap();
-    let client = std::net::TcpStream::connect(addr).unwrap();
-    runtime.block_on(async {
-        let listener = TcpListener::from_std(listener).unwrap();
-        assert!(listener.as_raw_fd() >= 0);
-        let (server, _) = listener.accept().await.unwrap();
-        let mut client = TcpStream::from_std(client).unwrap();
-        let echo = tourbillon::spawn(echo(server));
-        client.write_all(b"ours").await.unwrap();
-        let mut received = [0; 4];
-        client.read_exact(&mut received).await.unwrap();
-        assert_eq!(&received, b"ours");
-
-        let mut client = client.into_std();
-        let again = client.read(&mut [0]).unwrap_err();
-        assert_eq!(
-            again.kind(),
-            io::ErrorKind::WouldBlock,
-            "still non-blocking"
-        );
-        client.set_nonblocking(false).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        client.write_all(b"theirs").unwrap();
-        let mut received = [0; 6];
-        client.read_exact(&mut received).unwrap();
-        assert_eq!(&received, b"theirs");
-
-        // And ours again: a descriptor can be registered once it was given back.
-        let mut client = TcpStream::from_std(client).unwrap();
-        client.write_all(b"again").await.unwrap();
-        let mut received = [0; 5];
-        client.read_exact(&mut received).await.unwrap();
-        assert_eq!(&received, b"again");
-        drop(client);
-        assert_eq!(echo.await.unwrap().unwrap(), 15);
-
-        let listener = listener.into_std();
-        assert_eq!(listener.local_addr().unwrap(), addr);
-        let again = listener.accept().unwrap_err();
-        assert_eq!(again.kind(), io::ErrorKind::WouldBlock);
     });
 }
 
@@ -636,96 +320,4 @@ fn all_connections_that_came_at_once_are_accepted() {
         let _late = std::net::TcpStream::connect(addr).unwrap();
         timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     });
-}
-
-#[test]
-fn without_descriptors_accept_and_the_rest_fail_and_recover() {
-    isolated(
-        "without_descriptors_accept_and_the_rest_fail_and_recover",
-        || {
-            let runtime = runtime(1);
-            runtime.block_on(async {
-                let (listener, addr) = listen().await;
-                let mut client = std::net::TcpStream::connect(addr).unwrap();
-                let used_up = use_up_descriptors();
-                for _ in 0..3 {
-                    // Each time at once: the connection still waits.
-                    let error = timeout(PATIENCE, listener.accept()).await.unwrap();
-                    assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-                }
-                let error = timeout(PATIENCE, TcpStream::connect(addr)).await.unwrap();
-                assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-                let error = timeout(PATIENCE, TcpListener::bind(ANY_PORT))
-                    .await
-                    .unwrap();
-                assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-                drop(used_up);
-                let accepted = timeout(PATIENCE, listener.accept()).await.unwrap();
-                let (mut server, peer) = accepted.unwrap();
-                assert_eq!(peer, client.local_addr().unwrap());
-                server.write_all(b"late").await.unwrap();
-                let mut received = [0; 4];
-                client.read_exact(&mut received).unwrap();
-                assert_eq!(&received, b"late");
-                let (_a, _b) = zip(TcpStream::connect(addr), listener.accept()).await;
-            });
-        },
-    );
-}
-
-#[test]
-fn a_connect_that_is_given_up_leaves_no_descriptor() {
-    isolated("a_connect_that_is_given_up_leaves_no_descriptor", || {
-        let runtime = runtime(1);
-        runtime.block_on(async {
-            // A listener whose queue is full lets nobody else in, and says nothing.
-            let (listener, addr) = listen().await;
-            SockRef::from(&listener).listen(0).unwrap();
-            let mut stuck = Vec::new();
-            for _ in 0..8 {
-                let brief = Duration::from_millis(20);
-                match timeout(brief, TcpStream::connect(addr)).await {
-                    Ok(connected) => stuck.push(connected.unwrap()),
-                    Err(_) => break,
-                }
-            }
-            let before = common::fds();
-            for _ in 0..5 {
-                let mut connecting = pin!(TcpStream::connect(addr));
-                poll_fn(|cx| {
-                    // Not awaited to its end.
-                    let _ = connecting.as_mut().poll(cx);
-                    Poll::Ready(())
-                })
-                .await;
-            }
-            assert_eq!(common::fds(), before);
-        });
-    });
-}
-
-#[test]
-fn sockets_that_wait_do_not_keep_a_runtime_from_ending() {
-    let _alarm = alarm();
-    let drops = Drops::new();
-    for _ in 0..20 {
-        let runtime = runtime(2);
-        let addr = serve_echo(&runtime);
-        let mut client = std::net::TcpStream::connect(addr).unwrap();
-        client.write_all(b"a").unwrap();
-        client.read_exact(&mut [0]).unwrap();
-        let token = drops.token();
-        runtime.spawn(async move {
-            let _token = token;
-            sleep(HOUR).await;
-        });
-        drop(runtime);
-        // The server's end is closed with its task.
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
-        eventually("nobody listens", || {
-            std::net::TcpStream::connect(addr).is_err()
-        });
-    }
-    assert_eq!(drops.count(), 20);
 }

@@ -4,54 +4,31 @@ mod common;
 
 use std::{
     future::{self, Future},
-    panic::{AssertUnwindSafe, catch_unwind, panic_any},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
-    task::{Context, Poll, Wake, Waker},
-    thread,
+    task::{Context, Wake, Waker},
     time::{Duration, Instant},
 };
 
 use common::{
-    Drops, Gate, HOUR, PATIENCE, alarm, eventually, isolated, message, on_worker, runtime,
+    Drops, HOUR, PATIENCE, alarm, eventually, isolated, on_worker,
+    panics::{assert_alive, panics},
+    runtime,
 };
 use futures_lite::AsyncRead;
 use tourbillon::{
-    Cancel, Runtime, Status,
+    Cancel, Status,
     net::{TcpListener, TcpStream},
     runtime::Builder,
     task::yield_now,
     time::sleep,
     timer::Outcome,
 };
-
-fn panics(runtime: &Runtime) -> u64 {
-    runtime.metrics().total().panics
-}
-
-/// Panics when it is dropped.
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        // Two panics at once would abort, which is not what is being tested.
-        if !thread::panicking() {
-            panic!("a destructor panics");
-        }
-    }
-}
-
-/// The runtime still does all it is there for.
-#[track_caller]
-fn assert_alive(runtime: &Runtime) {
-    on_worker(runtime, || ());
-    assert_eq!(runtime.block_on(runtime.spawn(async { 1 })).unwrap(), 1);
-    runtime.block_on(sleep(Duration::from_micros(100)));
-}
 
 #[test]
 fn a_panic_in_a_callback_is_counted_and_the_worker_goes_on() {
@@ -155,210 +132,6 @@ fn a_panic_in_a_callback_leaves_the_context_of_the_thread_as_it_was() {
     // If it were still entered, this would be armed on what is gone.
     let status = on_worker(&runtime, || tourbillon::after(HOUR, || ()).status());
     assert_eq!(status, Status::Pending);
-}
-
-#[test]
-fn what_a_callback_holds_may_panic_when_it_is_dropped_after_the_run() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    runtime.after(Duration::ZERO, {
-        let bomb = Bomb;
-        move || drop(bomb)
-    });
-    eventually("it is counted", || panics(&runtime) == 1);
-    assert_alive(&runtime);
-}
-
-#[test]
-fn what_a_callback_holds_may_panic_when_it_is_cancelled() {
-    let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .max_timers(1)
-        .build()
-        .unwrap();
-    for recurs in [false, true] {
-        let bomb = Bomb;
-        let timer = if recurs {
-            runtime.try_every(HOUR, move || {
-                let _ = &bomb;
-            })
-        } else {
-            runtime.try_after(HOUR, move || drop(bomb))
-        };
-        let timer = timer.expect("there is room for one");
-        // Who cancels drops it, and gets its panic; the timer is over all the same.
-        let panic = catch_unwind(AssertUnwindSafe(|| timer.cancel())).unwrap_err();
-        assert_eq!(message(&*panic), "a destructor panics");
-        assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
-        assert_eq!(timer.cancel(), Cancel::Over);
-    }
-    assert!(runtime.try_after(HOUR, || ()).is_ok(), "it made room");
-    assert_eq!(runtime.metrics().total().cancelled, 2);
-}
-
-#[test]
-fn what_a_recurring_callback_holds_may_panic_when_it_ends_in_its_run() {
-    let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .max_timers(1)
-        .build()
-        .unwrap();
-    let (started, release) = (Gate::new(), Gate::new());
-    let timer = {
-        let (started, release, bomb) = (started.clone(), release.clone(), Bomb);
-        let armed = runtime.try_every(Duration::from_millis(1), move || {
-            let _ = &bomb;
-            started.open();
-            release.wait();
-        });
-        armed.unwrap()
-    };
-    started.wait();
-    assert_eq!(timer.cancel(), Cancel::AfterRun);
-    release.open();
-    eventually("the panic is counted", || panics(&runtime) == 1);
-    assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
-    // The books are in order in spite of it.
-    eventually("the cancellation is counted", || {
-        runtime.metrics().total().cancelled == 1
-    });
-    assert!(runtime.try_after(HOUR, || ()).is_ok(), "it made room");
-}
-
-#[test]
-fn a_destructor_that_panics_at_shutdown_keeps_no_other_from_running() {
-    let _alarm = alarm();
-    let drops = Drops::new();
-    let runtime = runtime(2);
-    let mut timers = Vec::new();
-    for i in 0..100 {
-        let token = drops.token();
-        let bomb = (i % 10 == 0).then(|| Bomb);
-        timers.push(runtime.after(HOUR, move || drop((token, bomb))));
-    }
-    let tokens = drops.clone();
-    on_worker(&runtime, move || {
-        for i in 0..100 {
-            let token = tokens.token();
-            let bomb = (i % 10 == 5).then(|| Bomb);
-            tourbillon::after(HOUR, move || drop((token, bomb)));
-        }
-    });
-    drop(runtime);
-    assert_eq!(drops.count(), 200, "the others are dropped");
-    for timer in timers {
-        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
-    }
-}
-
-#[test]
-fn a_future_that_panics_when_it_is_dropped_does_not_take_the_process_down() {
-    isolated(
-        "a_future_that_panics_when_it_is_dropped_does_not_take_the_process_down",
-        || {
-            let drops = Drops::new();
-            let runtime = runtime(1);
-            // When it has returned, and nobody or somebody waits.
-            let (bomb, token) = (Bomb, drops.token());
-            drop(runtime.spawn(async move {
-                let _held = (token, bomb);
-                yield_now().await;
-            }));
-            eventually("it is dropped", || drops.count() == 1);
-            assert_alive(&runtime);
-            // When it is aborted.
-            let (bomb, token) = (Bomb, drops.token());
-            let task = runtime.spawn(async move {
-                let _held = (token, bomb);
-                future::pending::<()>().await;
-            });
-            on_worker(&runtime, || ());
-            task.abort();
-            assert!(runtime.block_on(task).is_err());
-            assert_eq!(drops.count(), 2);
-            eventually("both are counted", || panics(&runtime) == 2);
-            assert_alive(&runtime);
-            // When the runtime ends.
-            for _ in 0..5 {
-                let (bomb, token) = (Bomb, drops.token());
-                runtime.spawn(async move {
-                    let _held = (token, bomb);
-                    future::pending::<()>().await;
-                });
-            }
-            on_worker(&runtime, || ());
-            drop(runtime);
-            assert_eq!(drops.count(), 7);
-        },
-    );
-}
-
-/// Is ready at once, and panics when it is dropped after that.
-struct ReadyBomb(Bomb);
-
-impl Future for ReadyBomb {
-    type Output = i32;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<i32> {
-        let _ = &self.0;
-        Poll::Ready(5)
-    }
-}
-
-#[test]
-fn a_future_that_panics_after_it_returned_does_not_take_the_process_down() {
-    isolated(
-        "a_future_that_panics_after_it_returned_does_not_take_the_process_down",
-        || {
-            let runtime = runtime(1);
-            let joined = runtime.block_on(runtime.spawn(ReadyBomb(Bomb)));
-            // It had a result, and it panicked: which of the two is told is for the docs to say.
-            assert!(joined.is_ok_and(|five| five == 5) || panics(&runtime) == 1);
-            assert_alive(&runtime);
-        },
-    );
-}
-
-#[test]
-fn a_result_that_panics_when_nobody_takes_it_is_counted() {
-    isolated(
-        "a_result_that_panics_when_nobody_takes_it_is_counted",
-        || {
-            let runtime = runtime(1);
-            let go = Gate::new();
-            let gate = go.clone();
-            // Detached while it runs, so that its worker is who drops the result.
-            drop(runtime.spawn(async move {
-                gate.wait();
-                Bomb
-            }));
-            go.open();
-            eventually("it is counted", || panics(&runtime) == 1);
-            assert_alive(&runtime);
-        },
-    );
-}
-
-#[test]
-fn what_a_panic_carries_may_panic_when_it_is_dropped() {
-    isolated("what_a_panic_carries_may_panic_when_it_is_dropped", || {
-        let runtime = runtime(1);
-        runtime.after(Duration::ZERO, || panic_any(Bomb));
-        eventually("both are counted", || panics(&runtime) == 2);
-        assert_alive(&runtime);
-        // Of a task that nobody joins.
-        let go = Gate::new();
-        let gate = go.clone();
-        drop(runtime.spawn(async move {
-            gate.wait();
-            panic_any(Bomb)
-        }));
-        go.open();
-        eventually("both are counted", || panics(&runtime) == 4);
-        assert_alive(&runtime);
-    });
 }
 
 #[test]

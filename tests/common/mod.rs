@@ -5,6 +5,9 @@
     reason = "each test binary is a crate of its own, and uses a part"
 )]
 
+pub mod event;
+pub mod net;
+pub mod panics;
 pub mod timers;
 
 use std::{

@@ -1,0 +1,78 @@
+//! What tests of sockets share.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+};
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt, future::zip};
+use tourbillon::{
+    Runtime,
+    net::{TcpListener, TcpStream},
+};
+
+use super::PATIENCE;
+
+pub const ANY_PORT: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+pub async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(ANY_PORT).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    assert_ne!(addr.port(), 0);
+    (listener, addr)
+}
+
+/// Two ends of a connection.
+pub async fn pair() -> (TcpStream, TcpStream) {
+    let (listener, addr) = listen().await;
+    let (client, server) = zip(TcpStream::connect(addr), listener.accept()).await;
+    let (client, (server, peer)) = (client.unwrap(), server.unwrap());
+    assert_eq!(client.local_addr().unwrap(), peer);
+    assert_eq!(server.peer_addr().unwrap(), peer);
+    assert_eq!(client.peer_addr().unwrap(), addr);
+    (client, server)
+}
+
+/// One end of ours, and one of the standard library's, which blocks.
+pub async fn pair_with_std() -> (TcpStream, std::net::TcpStream) {
+    let (listener, addr) = listen().await;
+    let client = std::net::TcpStream::connect(addr).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_write_timeout(Some(PATIENCE)).unwrap();
+    (listener.accept().await.unwrap().0, client)
+}
+
+/// Sends back all that comes.
+pub async fn echo(mut stream: TcpStream) -> io::Result<u64> {
+    // Or replies in parts wait for the peer's delayed acknowledgement, 40 ms each time.
+    stream.set_nodelay(true)?;
+    let mut buffer = [0; 1024];
+    let mut count = 0;
+    loop {
+        let n = stream.read(&mut buffer).await?;
+        if n == 0 {
+            return Ok(count);
+        }
+        stream.write_all(&buffer[..n]).await?;
+        count += n as u64;
+    }
+}
+
+/// A server that echoes, for as long as its runtime runs.
+pub fn serve_echo(runtime: &Runtime) -> SocketAddr {
+    let (listener, addr) = runtime.block_on(listen());
+    runtime.spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tourbillon::spawn(echo(stream));
+        }
+    });
+    addr
+}
+
+/// Bytes that differ from place to place, and from seed to seed.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed)
+        .collect()
+}
