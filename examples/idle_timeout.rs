@@ -8,7 +8,7 @@
 //! nc 127.0.0.1 7777
 //! ```
 
-use std::{io, net::Shutdown, os::fd::AsFd, sync::Arc, time::Duration};
+use std::{io, net::Shutdown, sync::Arc, time::Duration};
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
@@ -25,7 +25,7 @@ async fn echo(stream: TcpStream, idle: Duration) -> io::Result<()> {
     let timer = tourbillon::after(idle, move || {
         if let Some(stream) = timed.upgrade() {
             // The task finds the end of the stream.
-            let _ = socket2::SockRef::from(&stream.as_fd()).shutdown(Shutdown::Both);
+            let _ = stream.shutdown(Shutdown::Both);
         }
     })
     .cancel_on_drop();

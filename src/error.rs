@@ -20,6 +20,11 @@ pub enum BuildError {
         /// The builder's method.
         option: &'static str,
     },
+    /// A thread's name has a NUL byte in it.
+    ThreadName {
+        /// The name.
+        name: String,
+    },
     /// A core was asked for that the process may not use.
     CoreNotAllowed {
         /// The core asked for.
@@ -50,6 +55,9 @@ impl fmt::Display for BuildError {
             }
             Self::ZeroInterval { option } => {
                 write!(f, "`{option}(0)`: an interval is at least 1 job")
+            }
+            Self::ThreadName { name } => {
+                write!(f, "the thread name {name:?} has a NUL byte in it")
             }
             Self::CoreNotAllowed { core, allowed } => {
                 write!(

@@ -37,8 +37,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on Linux");
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on 64-bit Linux");
 
 mod error;
 #[cfg(feature = "hyper")]

@@ -338,3 +338,33 @@ fn a_runtime_with_the_defaults_has_workers() {
     assert!(format!("{:?}", Runtime::builder()).contains("worker_threads"));
     assert!(format!("{:?}", runtime.handle()).contains("Handle"));
 }
+
+#[test]
+fn a_thread_name_with_a_nul_byte_is_an_error() {
+    let build = Builder::new().worker_threads(1).thread_name("a\0b").build();
+    assert!(matches!(build, Err(BuildError::ThreadName { name }) if name == "a\0b"));
+}
+
+#[test]
+fn signals_that_tell_of_faults_and_those_that_are_none_are_refused() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    for number in [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        0,
+        -1,
+        65,
+        1_000,
+    ] {
+        let error = tourbillon::signal::signal(number).unwrap_err();
+        assert_eq!(
+            error.kind(),
+            io::ErrorKind::InvalidInput,
+            "{number}: {error}"
+        );
+    }
+    assert!(tourbillon::signal::signal(libc::SIGKILL).is_err());
+}

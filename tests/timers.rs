@@ -426,3 +426,35 @@ fn timers_that_were_cancelled_elsewhere_do_not_pile_up() {
     );
     assert!(worker.stored <= 1_000, "{worker:?}");
 }
+
+#[test]
+fn a_due_timer_is_stolen_while_its_worker_runs_the_task_woken_last() {
+    let _alarm = alarm();
+    let runtime = tourbillon::Runtime::builder()
+        .worker_threads(2)
+        .event_interval(1)
+        .build()
+        .unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let served = Gate::new();
+    let gate = served.clone();
+    runtime.spawn(async move {
+        let (waker_sender, waker) = std::sync::mpsc::channel();
+        let mut first = true;
+        // Woken, it occupies its worker until the timer has run elsewhere.
+        tourbillon::spawn(std::future::poll_fn(move |cx| {
+            if std::mem::take(&mut first) {
+                waker_sender.send(cx.waker().clone()).unwrap();
+                return std::task::Poll::Pending;
+            }
+            sender.send(gate.wait_for(PATIENCE)).unwrap();
+            std::task::Poll::Ready(())
+        }));
+        tourbillon::time::sleep(Duration::from_millis(20)).await;
+        tourbillon::after(Duration::from_millis(5), move || served.open());
+        std::thread::sleep(Duration::from_millis(10));
+        waker.recv().unwrap().wake();
+    });
+    let stolen = receiver.recv_timeout(2 * PATIENCE).unwrap();
+    assert!(stolen, "the timer waited for the task");
+}

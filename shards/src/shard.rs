@@ -25,6 +25,9 @@ use crate::{
 /// How much is done under one hold of the lock by a thread that does not own the shard.
 const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
 
+/// How much of the inbox the owner reads before it looks at what is due: some tens of µs.
+const OWNER_BATCH: usize = 1024;
+
 /// So many unread cancellations are let be, however few timers there are.
 const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -98,7 +101,8 @@ unsafe impl<O: Owner> Send for Shard<O> {}
 pub struct Expired {
     /// How many timers came due.
     pub count: usize,
-    /// Whether there may be more: the limit was reached, or another thread had the shard. There may
+    /// Whether there may be more: the limit was reached, a part of the inbox was not read, or another
+    /// thread had the shard. There may
     /// be none all the same.
     pub more: bool,
 }
@@ -364,16 +368,20 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Takes what is due at `now` (in ns) out of the store, in the order of the deadlines, reading
-    /// the inbox first (a stranger reads a part of it); appends at most `limit` timers to `due`.
+    /// the inbox first (a part of it, if it is long); appends at most `limit` timers to `due`.
     ///
     /// The caller becomes their carrier: it runs them or passes them to who does. Any thread may
     /// call this; one that finds another at it leaves at once, and is told that there may be more.
     pub fn expire(&self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> Expired {
         let now = now.min(NEVER - 1);
         let before = due.len();
+        let read = if self.owner.is_current() {
+            OWNER_BATCH
+        } else {
+            BATCH
+        };
         let taken = self.locked(|inner| {
-            let local = self.owner.is_current();
-            self.drain(inner, if local { usize::MAX } else { BATCH });
+            self.drain(inner, read);
             let mut more = !inner.backlog.is_empty();
             while let Some((key, slot)) = inner.store.first() {
                 if key > now {

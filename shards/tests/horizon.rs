@@ -419,3 +419,24 @@ fn a_closed_shard_counts_no_garbage() {
     drop((due, timers));
     assert_eq!(Arc::strong_count(&shard), 1);
 }
+
+/// The owner reads a part of a long inbox, and then looks at what is due.
+#[test]
+fn a_due_timer_does_not_wait_for_a_long_inbox_to_be_read() {
+    let shard = Scripted::shard(true);
+    let (_due, count) = counting(&shard, 10);
+    shard.owner().set_local(false);
+    let far: Vec<_> = (0..100_000).map(|_| counting(&shard, HOUR)).collect();
+    shard.owner().set_local(true);
+    let mut due = Vec::new();
+    let expired = shard.expire(10, usize::MAX, &mut due);
+    assert_eq!((expired.count, expired.more), (1, true));
+    assert!(shard.stored() < 10_000, "it read it all");
+    assert!(shard.has_news(), "what is left keeps the owner awake");
+    due.pop().unwrap().run(|| 10);
+    assert_eq!(ran(&count), 1);
+    while shard.expire(10, usize::MAX, &mut due).more {}
+    assert_eq!(shard.stored(), far.len());
+    assert!(due.is_empty() && !shard.has_news());
+    shard.close();
+}

@@ -65,7 +65,7 @@ impl TcpListener {
         Ok(Self(Registration::new(listener)?))
     }
 
-    /// Waits for a connection. It belongs to the worker that accepts it.
+    /// Waits for a connection. It belongs to the worker that accepts it. Any number of tasks may wait.
     ///
     /// # Errors
     ///

@@ -95,7 +95,8 @@ impl TcpStream {
         )
     }
 
-    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    /// Ends one direction, or both, at once: who waits to read finds the end.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.get().shutdown(how)
     }
 

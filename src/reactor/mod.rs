@@ -11,7 +11,6 @@ use std::{
     os::fd::RawFd,
     sync::{Arc, Mutex, PoisonError},
     task::Waker,
-    time::Duration,
 };
 
 use slab::Slab;
@@ -20,7 +19,7 @@ pub(crate) use self::{
     readiness::{Direction, Readiness},
     registration::Registration,
 };
-use crate::sys::epoll::{self, Epoll, Events};
+use crate::sys::epoll::{self, Epoll, Events, Timeout};
 
 /// The token of the worker's eventfd.
 pub(crate) const WAKE_TOKEN: u64 = u64::MAX - 1;
@@ -132,8 +131,8 @@ impl Reactor {
         }
     }
 
-    /// Waits for events, for `timeout` at most (`None`: for ever).
-    pub(crate) fn wait(&self, events: &mut Events, timeout: Option<Duration>) {
+    /// Waits for events, for `timeout` at most.
+    pub(crate) fn wait(&self, events: &mut Events, timeout: Timeout) {
         // Whatever is wrong with the instance, the worker has to go on; there is nobody to tell.
         if self.epoll.wait(events, timeout).is_err() {
             events.clear();

@@ -29,6 +29,8 @@ const READ_CLOSED: u64 = 4;
 const WRITE_CLOSED: u64 = 8;
 /// Final: the runtime is gone.
 const SHUTDOWN: u64 = 16;
+/// Final: the peer has sent urgent data, where a read stops short of what there is.
+const URGENT: u64 = 32;
 const BITS: u64 = 0xff;
 const TICK: u64 = BITS + 1;
 
@@ -61,19 +63,36 @@ impl Direction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready(u64);
 
+impl Ready {
+    /// Whether a read that does not fill its buffer may have left something.
+    pub(super) fn reads_stop_short(self) -> bool {
+        self.0 & URGENT != 0
+    }
+}
+
 /// The readiness of one descriptor.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     word: AtomicU64,
-    /// One task may wait for each direction; the last to ask is the one that is woken.
-    waiting: Mutex<[Option<Waker>; 2]>,
+    waiting: Mutex<Waiting>,
+}
+
+/// Who is woken when something happens.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Those that poll: one task in each direction, the last to ask.
+    polled: [Option<Waker>; 2],
+    /// Those that wait by a [`Waiter`]: as many as like to.
+    waiters: Vec<(u64, Direction, Waker)>,
+    /// The last waiter's number.
+    last: u64,
 }
 
 impl Readiness {
     pub(super) fn new() -> Self {
         Self {
             word: AtomicU64::new(0),
-            waiting: Mutex::new([None, None]),
+            waiting: Mutex::default(),
         }
     }
 
@@ -84,9 +103,18 @@ impl Readiness {
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let woken = |direction: Direction| bits & (direction.mask() | SHUTDOWN) != 0;
         for direction in [Direction::Read, Direction::Write] {
-            if bits & (direction.mask() | SHUTDOWN) != 0 {
-                wakers.extend(waiting[direction as usize].take());
+            if woken(direction) {
+                wakers.extend(waiting.polled[direction as usize].take());
+            }
+        }
+        let waiters = std::mem::take(&mut waiting.waiters);
+        for (number, direction, waker) in waiters {
+            if woken(direction) {
+                wakers.push(waker);
+            } else {
+                waiting.waiters.push((number, direction, waker));
             }
         }
     }
@@ -94,8 +122,11 @@ impl Readiness {
     /// Notes an event, and collects who waited for it.
     pub(super) fn set(&self, event: &Event, wakers: &mut Vec<Waker>) {
         let mut bits = 0;
-        if event.is(epoll::READABLE | epoll::PRIORITY) {
+        if event.is(epoll::READABLE) {
             bits |= READ;
+        }
+        if event.is(epoll::PRIORITY) {
+            bits |= READ | URGENT;
         }
         if event.is(epoll::WRITABLE) {
             bits |= WRITE;
@@ -103,7 +134,11 @@ impl Readiness {
         if event.is(epoll::READ_CLOSED) {
             bits |= READ | READ_CLOSED;
         }
-        if event.is(epoll::CLOSED | epoll::ERROR) {
+        if event.is(epoll::ERROR) {
+            // Not the end: the error queue of a socket that lives is announced by it, too.
+            bits |= READ | WRITE;
+        }
+        if event.is(epoll::CLOSED) {
             bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
         }
         self.add(bits, wakers);
@@ -114,18 +149,26 @@ impl Readiness {
         self.add(SHUTDOWN, wakers);
     }
 
-    /// Whether an operation may try; if not, `cx` is woken when it may.
+    /// Whether an operation may try; if not, `cx` is woken when it may, unless another task polls for
+    /// the same direction meanwhile.
     pub(crate) fn poll(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
-        if let Some(answer) = self.look(direction) {
-            return Poll::Ready(answer);
-        }
-        {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            match &mut waiting[direction as usize] {
+        self.poll_with(direction, |waiting| {
+            match &mut waiting.polled[direction as usize] {
                 Some(waker) => waker.clone_from(cx.waker()),
                 empty => *empty = Some(cx.waker().clone()),
             }
+        })
+    }
+
+    fn poll_with(
+        &self,
+        direction: Direction,
+        wait: impl FnOnce(&mut Waiting),
+    ) -> Poll<io::Result<Ready>> {
+        if let Some(answer) = self.look(direction) {
+            return Poll::Ready(answer);
         }
+        wait(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         // Who set it before the waker was there woke nobody.
         self.look(direction).map_or(Poll::Pending, Poll::Ready)
     }
@@ -147,6 +190,65 @@ impl Readiness {
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+    }
+}
+
+/// One of many that wait for a descriptor, each to be woken. Waits no more when dropped.
+#[derive(Debug)]
+pub(crate) struct Waiter<'a> {
+    readiness: &'a Readiness,
+    /// Zero before it has waited.
+    number: u64,
+}
+
+impl<'a> Waiter<'a> {
+    pub(crate) fn new(readiness: &'a Readiness) -> Self {
+        Self {
+            readiness,
+            number: 0,
+        }
+    }
+
+    /// As [`Readiness::poll`], for any number of tasks.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &Context<'_>,
+        direction: Direction,
+    ) -> Poll<io::Result<Ready>> {
+        self.readiness.poll_with(direction, |waiting| {
+            if self.number == 0 {
+                waiting.last += 1;
+                self.number = waiting.last;
+            }
+            let number = self.number;
+            match waiting.waiters.iter_mut().find(|(n, ..)| *n == number) {
+                Some((_, _, waker)) => waker.clone_from(cx.waker()),
+                None => {
+                    let waker = cx.waker().clone();
+                    waiting.waiters.push((number, direction, waker));
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if self.number != 0 {
+            let mut waiting = self
+                .readiness
+                .waiting
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let at = waiting
+                .waiters
+                .iter()
+                .position(|(number, ..)| *number == self.number);
+            let left = at.map(|at| waiting.waiters.swap_remove(at));
+            // Foreign code is dropped under no lock.
+            drop(waiting);
+            drop(left);
+        }
     }
 }
 

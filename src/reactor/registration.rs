@@ -1,13 +1,17 @@
 //! A descriptor's place in a reactor.
 
 use std::{
+    future::poll_fn,
     io,
     os::fd::{AsFd, AsRawFd},
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use super::{Direction, Readiness, Token};
+use super::{
+    Direction, Readiness, Token,
+    readiness::{Ready, Waiter},
+};
 use crate::{
     error::ArmError,
     runtime::{WorkerShard, with_home},
@@ -62,7 +66,8 @@ impl<T: AsFd> Registration<T> {
             .expect("only a consuming method takes the source")
     }
 
-    /// Tries `operation` when the descriptor seems ready, and waits when it turns out not to be.
+    /// Tries `operation` when the descriptor seems ready, and waits when it turns out not to be. One
+    /// task at a time in each direction.
     ///
     /// `used_up` is asked of a success whether it has taken all that there was, so that the next
     /// try can wait at once.
@@ -70,14 +75,25 @@ impl<T: AsFd> Registration<T> {
         &self,
         cx: &Context<'_>,
         direction: Direction,
-        mut operation: impl FnMut(&T) -> io::Result<R>,
+        operation: impl FnMut(&T) -> io::Result<R>,
         used_up: impl Fn(&R) -> bool,
     ) -> Poll<io::Result<R>> {
+        let wait = || self.readiness.poll(cx, direction);
+        self.try_io(direction, operation, used_up, wait)
+    }
+
+    fn try_io<R>(
+        &self,
+        direction: Direction,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+        used_up: impl Fn(&R) -> bool,
+        mut wait: impl FnMut() -> Poll<io::Result<Ready>>,
+    ) -> Poll<io::Result<R>> {
         loop {
-            let ready = ready!(self.readiness.poll(cx, direction))?;
+            let ready = ready!(wait())?;
             match operation(self.get()) {
                 Ok(result) => {
-                    if used_up(&result) {
+                    if used_up(&result) && !ready.reads_stop_short() {
                         self.readiness.clear(ready, direction);
                     }
                     return Poll::Ready(Ok(result));
@@ -93,17 +109,23 @@ impl<T: AsFd> Registration<T> {
 
     /// Waits until an operation may succeed.
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
-        std::future::poll_fn(|cx| self.readiness.poll(cx, direction)).await?;
+        let mut waiter = Waiter::new(&self.readiness);
+        poll_fn(|cx| waiter.poll(cx, direction)).await?;
         Ok(())
     }
 
-    /// As [`Registration::poll_io`], as a future.
+    /// As [`Registration::poll_io`], as a future, of which there may be any number.
     pub(crate) async fn io<R>(
         &self,
         direction: Direction,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        std::future::poll_fn(|cx| self.poll_io(cx, direction, &mut operation, |_| false)).await
+        let mut waiter = Waiter::new(&self.readiness);
+        poll_fn(|cx| {
+            let wait = || waiter.poll(cx, direction);
+            self.try_io(direction, &mut operation, |_| false, wait)
+        })
+        .await
     }
 }
 

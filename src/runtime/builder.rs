@@ -1,11 +1,6 @@
 //! How a runtime is made.
 
-use std::{
-    fmt, io,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::Arc,
-    thread,
-};
+use std::{fmt, io, sync::Arc, thread};
 
 use crossbeam::deque;
 use tourbillon_shards::Shard;
@@ -32,10 +27,11 @@ const MAX_WORKERS: usize = 4096;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PreciseWait {
-    /// By `epoll_pwait2` where the kernel has it (Linux 5.11), otherwise by a timerfd.
+    /// By `epoll_pwait2` for up to 10 ms, where the kernel has it (Linux 5.11), otherwise by a timerfd.
+    /// (The kernel lets `epoll_pwait2` be late by a thousandth of the time.)
     #[default]
     Auto,
-    /// By a timerfd for each worker.
+    /// By a timerfd always.
     Timerfd,
 }
 
@@ -106,7 +102,8 @@ impl Builder {
         self
     }
 
-    /// Whether workers are pinned to cores (they are, by default). Even so they are not where there
+    /// Whether workers are pinned to cores (they are, by default). A thread that a worker starts
+    /// inherits its core, unless it is moved. Even so they are not where there
     /// would be more workers than cores, or where a CPU quota and not the mask limits them: which
     /// of its cores to use is then better left to the kernel.
     pub fn pin(mut self, pin: bool) -> Self {
@@ -138,7 +135,9 @@ impl Builder {
         self
     }
 
-    /// The stack size of the worker threads, in bytes. By default the standard library's.
+    /// The stack size of the worker threads, in bytes. By default the standard library's. Callbacks and
+    /// tasks run on it: one that is too small ends the process, and below 64 KiB the workers
+    /// themselves may be too much for it.
     pub fn thread_stack_size(mut self, bytes: usize) -> Self {
         self.thread_stack_size = Some(bytes);
         self
@@ -157,8 +156,9 @@ impl Builder {
     }
 
     /// How many callback timers may be pending at once; past that, `try_after` and its kind refuse.
-    /// By default there is no bound. Sleeps do not count, and neither are `after` and its kind
-    /// refused, which have no way to say so: they count, and may exceed the bound.
+    /// By default there is no bound. A timer counts until it is over: cancelled, or run to the end of
+    /// its callback. Sleeps do not count, and neither are `after` and its kind refused, which have no
+    /// way to say so: they count, and may exceed the bound.
     pub fn max_timers(mut self, timers: usize) -> Self {
         self.config.max_timers = Some(timers);
         self
@@ -193,7 +193,11 @@ impl Builder {
     /// # Errors
     ///
     /// If an option was given a value that it cannot have, or the system refuses a thread or a
-    /// descriptor: each worker needs two, three without `epoll_pwait2`.
+    /// descriptor: each worker needs three.
+    ///
+    /// # Panics
+    ///
+    /// With what the function given to [`thread_name_fn`](Builder::thread_name_fn) panics with.
     pub fn build(self) -> Result<Runtime, BuildError> {
         for (option, value) in [
             ("event_interval", self.config.event_interval),
@@ -203,7 +207,13 @@ impl Builder {
                 return Err(BuildError::ZeroInterval { option });
             }
         }
-        let (count, pins) = self.layout(&Cores::read())?;
+        let (count, pins) = self.layout(Cores::get())?;
+        // Before anything is started: the function is foreign, and may panic.
+        let names: Vec<_> = (0..count).map(|index| (self.thread_name)(index)).collect();
+        if let Some(name) = names.iter().find(|name| name.contains('\0')) {
+            let name = name.clone();
+            return Err(BuildError::ThreadName { name });
+        }
         let pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
         let shared = Arc::new(Shared::new(self.config.clone(), count));
         let mut deques = Vec::with_capacity(count);
@@ -224,18 +234,13 @@ impl Builder {
         let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
         for (index, (shard, deque)) in workers.into_iter().zip(deques).enumerate() {
             let core = pins.as_ref().map(|pins| pins[index]);
-            // The name may come from a function that panics, and may be one that std refuses.
-            let start = AssertUnwindSafe(|| self.start(index, core, shard, deque));
-            match catch_unwind(start) {
-                Ok(Ok(thread)) => runtime.threads.push(thread),
-                failed => {
+            let name = names[index].clone();
+            match self.start(name, core, shard, deque) {
+                Ok(thread) => runtime.threads.push(thread),
+                Err(source) => {
                     // Those that were started end with the runtime; the others never run.
                     shared.stop();
                     (index..count).for_each(|_| shared.leave());
-                    let source = match failed {
-                        Ok(result) => result.expect_err("a thread that started was handled above"),
-                        Err(panic) => resume_unwind(panic),
-                    };
                     return Err(BuildError::Os {
                         what: "thread",
                         source,
@@ -246,14 +251,15 @@ impl Builder {
         Ok(runtime)
     }
 
+    /// Starts the thread of a worker.
     fn start(
         &self,
-        index: usize,
+        name: String,
         core: Option<usize>,
         shard: Arc<Shard<Core>>,
         deque: deque::Worker<super::local::Job>,
     ) -> io::Result<thread::JoinHandle<()>> {
-        let mut thread = thread::Builder::new().name((self.thread_name)(index));
+        let mut thread = thread::Builder::new().name(name);
         if let Some(bytes) = self.thread_stack_size {
             thread = thread.stack_size(bytes);
         }

@@ -27,6 +27,8 @@ thread_local! {
     static ENTRIES: Cell<u64> = const { Cell::new(0) };
     /// Whether there are any: asked by each timer, and cheaper to ask.
     static ANY_ENTERED: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread ends a runtime, after its workers have left.
+    static ENDING: Cell<bool> = const { Cell::new(false) };
     /// Where this thread, which is no worker, puts its next timer.
     static SPREAD: Cell<usize> = const { Cell::new(0) };
 }
@@ -61,9 +63,35 @@ pub(super) fn is_current(core: &Core) -> bool {
         .unwrap_or(false)
 }
 
-/// Whether the calling thread is a worker.
+/// Whether the calling thread is a worker, or ends a runtime in the place of one.
 pub(super) fn is_worker() -> bool {
-    with_local(|local| local.is_some())
+    with_local(|local| local.is_some()) || ENDING.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Runs `f`, which drops what is left of a runtime, in its context: destructors find it as they would
+/// on a worker, and may block as little.
+pub(super) fn with_ending<R>(handle: &Handle, f: impl FnOnce() -> R) -> R {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            ENDING.set(self.0);
+        }
+    }
+    let _entered = enter(handle);
+    let _reset = Reset(ENDING.replace(true));
+    f()
+}
+
+/// Runs `f`, which drops a task of `core`, in the context of a runtime: in that of the task, if the
+/// thread is in none.
+pub(crate) fn inside<R>(core: &Core, f: impl FnOnce() -> R) -> R {
+    let is_inside = with_local(|local| local.is_some()) || ANY_ENTERED.get();
+    if is_inside || ENTERED.try_with(|_| ()).is_err() {
+        return f();
+    }
+    let handle = core.handle();
+    let _entered = enter(&handle);
+    f()
 }
 
 /// Runs `f` on the handle of the runtime that was entered last, if one was.
@@ -125,8 +153,6 @@ pub(super) fn spread() -> usize {
 #[derive(Debug)]
 #[must_use = "the context is left when the guard is dropped"]
 pub struct EnterGuard<'a> {
-    /// How many runtimes were entered when this one was.
-    depth: usize,
     /// Which entry this is.
     entry: u64,
     /// Bound to the handle, and to the thread.
@@ -136,13 +162,11 @@ pub struct EnterGuard<'a> {
 pub(super) fn enter(handle: &Handle) -> EnterGuard<'_> {
     let entry = ENTRIES.get();
     ENTRIES.set(entry + 1);
-    let depth = ENTERED.with_borrow_mut(|entered| {
+    ENTERED.with_borrow_mut(|entered| {
         entered.push((entry, handle.clone()));
         ANY_ENTERED.set(true);
-        entered.len() - 1
     });
     EnterGuard {
-        depth,
         entry,
         _handle: PhantomData,
     }
@@ -150,18 +174,13 @@ pub(super) fn enter(handle: &Handle) -> EnterGuard<'_> {
 
 impl Drop for EnterGuard<'_> {
     fn drop(&mut self) {
-        // Guards may be dropped out of order; those entered later go with this one, which may have
-        // gone with another.
+        // Guards may be dropped out of order: those entered later stay.
         let left = ENTERED.try_with(|entered| {
             let mut entered = entered.borrow_mut();
-            if entered
-                .get(self.depth)
-                .is_none_or(|(entry, _)| *entry != self.entry)
-            {
-                return Vec::new();
-            }
-            ANY_ENTERED.set(self.depth > 0);
-            entered.split_off(self.depth)
+            let at = entered.iter().rposition(|(entry, _)| *entry == self.entry);
+            let left = at.map(|at| entered.remove(at));
+            ANY_ENTERED.set(!entered.is_empty());
+            left
         });
         drop(left);
     }

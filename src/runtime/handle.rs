@@ -50,7 +50,8 @@ impl Handle {
         &self.shared
     }
 
-    /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes there.
+    /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes there,
+    /// unless it enters another meanwhile: the one entered last counts.
     pub fn enter(&self) -> EnterGuard<'_> {
         context::enter(self)
     }

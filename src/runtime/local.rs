@@ -114,9 +114,22 @@ impl Local {
         let done = Done(&self.batching);
         f();
         drop(done);
-        if self.deque.len() > 1 {
+        if self.deque.len() + usize::from(self.has_next()) > 1 {
             self.shared().wake_one();
         }
+    }
+
+    /// Whether the LIFO slot is taken.
+    fn has_next(&self) -> bool {
+        let task = self.lifo.take();
+        let taken = task.is_some();
+        self.lifo.set(task);
+        taken
+    }
+
+    /// Whether there is something that a peer could steal.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.deque.is_empty()
     }
 }
 

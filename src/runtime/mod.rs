@@ -33,7 +33,7 @@ pub use self::{
     handle::Handle,
 };
 pub(crate) use self::{
-    context::{HomeError, with_home},
+    context::{HomeError, inside, with_home},
     core::{Core, WorkerShard},
     local::{Order, TaskJob},
     shared::lock,

@@ -16,6 +16,7 @@ use super::{
     builder::Config,
     context,
     core::WorkerShard,
+    handle::Handle,
     local::{Job, Order, TaskJob, steal},
 };
 use crate::{error::ArmError, task::registry::Registry, time::Clock};
@@ -120,11 +121,14 @@ impl Shared {
         let Some(max_timers) = self.config.max_timers else {
             return Ok(());
         };
-        if self.pending.fetch_add(1, Ordering::Relaxed) >= max_timers && bounded {
-            self.pending.fetch_sub(1, Ordering::Relaxed);
-            return Err(ArmError::Full { max_timers });
+        let admit = |pending| (!bounded || pending < max_timers).then_some(pending + 1);
+        match self
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit)
+        {
+            Ok(_) => Ok(()),
+            Err(_) => Err(ArmError::Full { max_timers }),
         }
-        Ok(())
     }
 
     /// Counts a callback timer out.
@@ -149,7 +153,7 @@ impl Shared {
 
     /// Called by each worker once, when it has left its loop. The last ends what is left: nobody
     /// runs anything any more.
-    pub(super) fn leave(&self) {
+    pub(super) fn leave(self: &Arc<Self>) {
         let last = {
             let mut running = lock(&self.running);
             if *running > 1 {
@@ -160,7 +164,9 @@ impl Shared {
             }
         };
         if last {
-            self.end_all();
+            let handle = Handle::new(self.clone());
+            context::with_ending(&handle, || self.end_all());
+            drop(handle);
             *lock(&self.running) = 0;
         }
         self.left.notify_all();

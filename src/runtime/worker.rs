@@ -12,7 +12,7 @@ use super::{
     local::{Job, Local, steal},
     shared::Shared,
 };
-use crate::sys::epoll::Events;
+use crate::sys::epoll::{Events, Timeout};
 
 /// How many timers are taken from the shard at a time.
 const DUE_BATCH: usize = 256;
@@ -115,6 +115,10 @@ impl Worker<'_> {
     fn next(&mut self) -> Option<Job> {
         if self.tick % u64::from(self.shared.config.global_queue_interval) == 0 {
             if let Some(job) = steal(|| self.shared.injector.steal()) {
+                if self.local.has_queued() {
+                    // Nobody was woken for what this worker was about to run.
+                    self.shared.wake_one();
+                }
                 return Some(job);
             }
         }
@@ -155,9 +159,7 @@ impl Worker<'_> {
     fn look(&mut self) {
         self.looked = self.tick;
         self.fire_due();
-        self.core
-            .reactor
-            .wait(self.events.get_mut(), Some(Duration::ZERO));
+        self.core.reactor.wait(self.events.get_mut(), Timeout::Zero);
         self.dispatch();
     }
 
@@ -190,7 +192,8 @@ impl Worker<'_> {
             }
         });
         if more && !any {
-            // Another thread has the shard, for the length of a batch at most.
+            // There is much to read in the inbox; or another thread has the shard, for the length of
+            // a batch at most.
             std::thread::yield_now();
         }
         any || more
@@ -255,10 +258,11 @@ impl Worker<'_> {
             |until| {
                 core.counters.own.parks.add_alone(1);
                 let timeout = match until {
-                    NEVER => None,
-                    _ => Some(Duration::from_nanos(
-                        until.saturating_sub(shared.clock.now()),
-                    )),
+                    NEVER => Timeout::None,
+                    deadline => Timeout::Until {
+                        deadline,
+                        left: Duration::from_nanos(deadline.saturating_sub(shared.clock.now())),
+                    },
                 };
                 core.reactor.wait(&mut events.borrow_mut(), timeout);
             },

@@ -1,5 +1,7 @@
 //! Which cores this process may use.
 
+use std::sync::OnceLock;
+
 use core_affinity::CoreId;
 
 /// The cores that a runtime may have, as the process had them when it was asked.
@@ -12,9 +14,14 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Reads mask and quota. To be called from a thread that is not pinned: a pinned thread's mask
-    /// is one core, and its children inherit it.
-    pub(crate) fn read() -> Self {
+    /// Mask and quota, as they were when this was first asked: before any worker was pinned, since a
+    /// pinned thread's mask is one core, and its children inherit that.
+    pub(crate) fn get() -> &'static Self {
+        static CORES: OnceLock<Cores> = OnceLock::new();
+        CORES.get_or_init(Self::read)
+    }
+
+    fn read() -> Self {
         let mut allowed: Vec<_> = core_affinity::get_core_ids()
             .unwrap_or_default()
             .iter()

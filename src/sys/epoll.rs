@@ -1,12 +1,17 @@
 //! An epoll instance that waits to the nanosecond.
 //!
-//! `epoll_wait` counts in milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`; below that, a
-//! timerfd in the same instance does the waking.
+//! `epoll_wait` counts in milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`, but the kernel
+//! allows itself to be late by a thousandth of the time (a two-hundredth for a nice thread), whatever
+//! the thread's timer slack: good for short waits. For longer ones, and for all on older kernels, a
+//! timerfd in the same instance does the waking. It is set again only when the deadline is another.
 
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -29,18 +34,30 @@ const EDGE: u32 = libc::EPOLLET as u32;
 /// The token of the timerfd, which callers do not see.
 const TIMER: u64 = u64::MAX;
 
-/// How an [`Epoll`] waits.
-#[derive(Debug)]
-enum Wait {
-    Pwait2,
-    Timer(TimerFd),
+/// Up to here `epoll_pwait2` is late by 10 µs at the most, which is no more than a wake-up takes.
+const SHORT: Duration = Duration::from_millis(10);
+/// No deadline: what the timerfd is set to when it is not.
+const UNSET: u64 = u64::MAX;
+
+/// For how long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    /// Not at all.
+    Zero,
+    /// Until an event comes.
+    None,
+    /// Until a moment on the caller's clock, in ns, which is so long from now.
+    Until { deadline: u64, left: Duration },
 }
 
 /// An epoll instance.
 #[derive(Debug)]
 pub(crate) struct Epoll {
     fd: OwnedFd,
-    wait: Wait,
+    timer: TimerFd,
+    /// The deadline that the timerfd is set to.
+    set: AtomicU64,
+    pwait2: bool,
 }
 
 /// What happened to one descriptor.
@@ -107,21 +124,18 @@ pub(crate) fn has_pwait2() -> bool {
 }
 
 impl Epoll {
-    /// A new instance, which waits by `epoll_pwait2` if `pwait2` says so, or by a timerfd.
+    /// A new instance, which waits for short times by `epoll_pwait2` if `pwait2` says so.
     pub(crate) fn new(pwait2: bool) -> io::Result<Self> {
         // SAFETY: no pointers; the descriptor is checked before it is owned.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: a fresh descriptor that nobody else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let mut epoll = Self {
-            fd,
-            wait: Wait::Pwait2,
+        let epoll = Self {
+            // SAFETY: a fresh descriptor that nobody else owns.
+            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            timer: TimerFd::new()?,
+            set: AtomicU64::new(UNSET),
+            pwait2,
         };
-        if !pwait2 {
-            let timer = TimerFd::new()?;
-            epoll.add(timer.as_raw_fd(), TIMER, READABLE)?;
-            epoll.wait = Wait::Timer(timer);
-        }
+        epoll.add(epoll.timer.as_raw_fd(), TIMER, READABLE)?;
         Ok(epoll)
     }
 
@@ -153,16 +167,29 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits for events, at most for `timeout` (`None`: for ever), but not less. A signal ends the
-    /// wait early, without events.
-    pub(crate) fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    /// Waits for events, at most for `timeout`, but not less. A signal ends the wait early, without
+    /// events.
+    pub(crate) fn wait(&self, events: &mut Events, timeout: Timeout) -> io::Result<()> {
         events.0.clear();
         let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
         let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
         let fd = self.fd.as_raw_fd();
-        let count = match (&self.wait, timeout) {
-            (Wait::Pwait2, Some(timeout)) if !timeout.is_zero() => {
-                let timeout = timespec(timeout);
+        let millis = match timeout {
+            Timeout::Zero => Some(0),
+            Timeout::None => {
+                self.set_timer(UNSET, Duration::ZERO)?;
+                Some(-1)
+            }
+            Timeout::Until { left, .. } if left.is_zero() => Some(0),
+            Timeout::Until { left, .. } if self.pwait2 && left <= SHORT => None,
+            Timeout::Until { deadline, left } => {
+                self.set_timer(deadline, left)?;
+                Some(-1)
+            }
+        };
+        let count = match (millis, timeout) {
+            (None, Timeout::Until { left, .. }) => {
+                let timeout = timespec(left);
                 // SAFETY: `buffer` has room for `room` events, and `timeout` lives through the
                 // call. glibc's wrapper is younger than the system call.
                 let count = unsafe {
@@ -178,18 +205,8 @@ impl Epoll {
                 };
                 count as libc::c_int
             }
-            (wait, timeout) => {
-                let millis = match (wait, timeout) {
-                    (_, Some(Duration::ZERO)) => 0,
-                    (Wait::Timer(timer), Some(timeout)) => {
-                        timer.set(timeout)?;
-                        -1
-                    }
-                    (_, _) => -1,
-                };
-                // SAFETY: `buffer` has room for `room` events.
-                unsafe { libc::epoll_wait(fd, buffer, room, millis) }
-            }
+            // SAFETY: `buffer` has room for `room` events.
+            (millis, _) => unsafe { libc::epoll_wait(fd, buffer, room, millis.unwrap_or(0)) },
         };
         match check(count) {
             // SAFETY: the kernel wrote `count` events into the buffer, which has room for them, and
@@ -198,7 +215,23 @@ impl Epoll {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+        if events.0.iter().any(|event| event.token() == TIMER) {
+            self.set.store(UNSET, Ordering::Relaxed);
+        }
         Ok(())
+    }
+
+    /// Has the timerfd fire at `deadline`, which is `left` from now, or not at all.
+    fn set_timer(&self, deadline: u64, left: Duration) -> io::Result<()> {
+        if self.set.swap(deadline, Ordering::Relaxed) == deadline {
+            return Ok(());
+        }
+        match deadline {
+            UNSET => self.timer.unset(),
+            _ => self.timer.set(left),
+        }
+        // What it is set to is unknown then.
+        .inspect_err(|_| self.set.store(UNSET - 1, Ordering::Relaxed))
     }
 }
 
@@ -211,15 +244,36 @@ mod tests {
     fn waits_no_less_than_asked(pwait2: bool) {
         let epoll = Epoll::new(pwait2).unwrap();
         let mut events = Events::with_capacity(4);
-        for micros in [1, 50, 700, 3_000] {
-            let timeout = Duration::from_micros(micros);
+        for (deadline, micros) in (1..).zip([1, 50, 700, 3_000, 12_000, 20, 15_000]) {
+            let left = Duration::from_micros(micros);
             let start = Instant::now();
-            epoll.wait(&mut events, Some(timeout)).unwrap();
-            assert!(start.elapsed() >= timeout);
+            epoll
+                .wait(&mut events, Timeout::Until { deadline, left })
+                .unwrap();
+            assert!(start.elapsed() >= left);
             assert_eq!(events.iter().count(), 0);
         }
-        epoll.wait(&mut events, Some(Duration::ZERO)).unwrap();
+        epoll.wait(&mut events, Timeout::Zero).unwrap();
         assert_eq!(events.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_deadline_that_is_over_before_its_time_does_not_end_other_waits() {
+        let epoll = Epoll::new(false).unwrap();
+        let eventfd = EventFd::new().unwrap();
+        epoll.add(eventfd.as_raw_fd(), 7, READABLE).unwrap();
+        let mut events = Events::with_capacity(4);
+        eventfd.write();
+        let left = Duration::from_millis(20);
+        epoll
+            .wait(&mut events, Timeout::Until { deadline: 1, left })
+            .unwrap();
+        assert_eq!(events.iter().count(), 1, "the event came first");
+        let (left, start) = (Duration::from_millis(60), Instant::now());
+        epoll
+            .wait(&mut events, Timeout::Until { deadline: 2, left })
+            .unwrap();
+        assert!(start.elapsed() >= left, "the first deadline is void");
     }
 
     #[test]
@@ -242,9 +296,9 @@ mod tests {
         let mut events = Events::with_capacity(4);
         for _ in 0..3 {
             eventfd.write();
-            epoll.wait(&mut events, None).unwrap();
+            epoll.wait(&mut events, Timeout::None).unwrap();
             assert_eq!(events.iter().map(Event::token).collect::<Vec<_>>(), [7]);
-            epoll.wait(&mut events, Some(Duration::ZERO)).unwrap();
+            epoll.wait(&mut events, Timeout::Zero).unwrap();
             assert_eq!(events.iter().count(), 0);
         }
     }

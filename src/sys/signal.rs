@@ -15,6 +15,7 @@ use std::{
 use super::{check, eventfd::EventFd};
 
 const SIGNALS: usize = 65;
+const SIGNALS_END: libc::c_int = SIGNALS as libc::c_int;
 
 /// How often each signal came since somebody first listened for it.
 static COUNTS: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
@@ -51,11 +52,16 @@ pub(crate) fn events() -> io::Result<OwnedFd> {
 
 /// Handles `signal` from now on, in place of its default action.
 pub(crate) fn listen(signal: libc::c_int) -> io::Result<()> {
-    if !(1..SIGNALS as libc::c_int).contains(&signal) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("no signal {signal}"),
-        ));
+    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    match signal {
+        // Handled by going on, the instruction at fault would fault again, for ever.
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => {
+            return refuse(format!(
+                "signal {signal} tells of a fault, and cannot be waited for"
+            ));
+        }
+        1..SIGNALS_END => {}
+        _ => return refuse(format!("there is no signal {signal}")),
     }
     // SAFETY: zeroes are a valid sigaction, and the handler is async-signal-safe.
     unsafe {

@@ -1,4 +1,4 @@
-//! The timerfd by which a worker wakes in time where there is no `epoll_pwait2`.
+//! The timerfd by which a worker wakes in time where `epoll_pwait2` is not precise, or not there.
 
 use std::{
     io,
@@ -23,17 +23,20 @@ impl TimerFd {
 
     /// Makes the descriptor readable once, `after` from now (at least 1 ns), and not before.
     pub(crate) fn set(&self, after: Duration) -> io::Result<()> {
-        let mut spec = libc::itimerspec {
-            it_interval: libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
+        // Zero would disarm it.
+        self.set_time(after.max(Duration::from_nanos(1)))
+    }
+
+    /// Does not make the descriptor readable any more.
+    pub(crate) fn unset(&self) -> io::Result<()> {
+        self.set_time(Duration::ZERO)
+    }
+
+    fn set_time(&self, after: Duration) -> io::Result<()> {
+        let spec = libc::itimerspec {
+            it_interval: super::epoll::timespec(Duration::ZERO),
             it_value: super::epoll::timespec(after),
         };
-        if after.is_zero() {
-            // Zero would disarm it.
-            spec.it_value.tv_nsec = 1;
-        }
         // SAFETY: `spec` is a valid itimerspec, and the old value is not asked for.
         check(unsafe {
             libc::timerfd_settime(self.0.as_raw_fd(), 0, &spec, std::ptr::null_mut())

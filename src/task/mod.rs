@@ -25,7 +25,7 @@ pub use self::{
 };
 use crate::{
     error::NO_RUNTIME,
-    runtime::{HomeError, Order, TaskJob, WorkerShard, contain, with_home},
+    runtime::{HomeError, Order, TaskJob, WorkerShard, contain, inside, with_home},
 };
 
 /// What a task's panic carries.
@@ -154,7 +154,8 @@ impl<F> Drop for Registered<F> {
         drop(core.shared.tasks.remove(self.key));
         let future = &mut self.future;
         // SAFETY: it is not used after this.
-        contain(core, || unsafe { ManuallyDrop::drop(future) });
+        let end = || unsafe { ManuallyDrop::drop(future) };
+        inside(core, || contain(core, end));
     }
 }
 

@@ -1,4 +1,8 @@
 //! Time for tasks: [`sleep`], [`timeout`], [`interval`], under tokio's names.
+//!
+//! What differs from tokio: deadlines are exact to the nanosecond; an interval that was late
+//! [skips](MissedTickBehavior::Skip) by default, where tokio's makes up for it in a burst; a period of
+//! zero is no panic; and what waits for a runtime that is shut down ends at once.
 
 mod clock;
 pub mod delay_queue;

@@ -90,6 +90,10 @@ impl Sleep {
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = deadline;
         match &mut self.state {
+            // Its runtime is gone; the next poll may find another.
+            State::Armed(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {
+                self.state = State::Idle;
+            }
             State::Armed(timer) => {
                 let nanos = timer.home().owner().shared.clock.nanos(deadline);
                 timer.reset(nanos);

@@ -14,7 +14,9 @@ use super::{Instant, Sleep, sleep, sleep_until};
 
 /// Runs a future for `duration` at most, and drops it then.
 ///
-/// The timer is armed only if the future is not ready when it is first polled.
+/// The timer is armed only if the future is not ready when it is first polled. As a sleep does, it
+/// ends early if its runtime is shut down. Like a sleep, it panics when it has to wait outside of a
+/// runtime.
 ///
 /// ```
 /// use std::{future, time::Duration};
