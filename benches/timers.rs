@@ -1,7 +1,7 @@
 //! What a timer costs: arming, cancelling and refreshing, ours and tokio's side by side.
 //!
-//! Each body runs on one worker of its runtime, with 100,000 timers pending (workloads W1 and W2 of
-//! the comparison in `docs/`). `cargo bench --bench timers`.
+//! Each body runs on one worker of its runtime, with 100,000 timers pending.
+//! `cargo bench --bench timers`.
 
 use std::{
     collections::VecDeque,
