@@ -7,13 +7,13 @@ pub use tourbillon_shards::{Cancel, Outcome, Reset, Status};
 
 use crate::{
     error::ArmError,
-    runtime::{Core, Handle, HomeError, WorkerShard, with_home},
+    runtime::{Core, HomeError, WorkerShard, with_home},
     time::Instant,
 };
 
 /// A callback that waits for its deadline, or did.
 ///
-/// Made by `after`, `at` and `every` of [`Handle`], of [`Runtime`](crate::Runtime), and of the
+/// Made by `after`, `at` and `every` of [`Handle`](crate::Handle), of [`Runtime`](crate::Runtime), and of the
 /// [crate] (for the runtime that the calling thread is in). The callback runs on a worker: on the
 /// one whose shard holds the timer, or on one that stole it when it came due. It never runs before
 /// its deadline.
@@ -214,7 +214,7 @@ fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
     (now + wait, wait)
 }
 
-fn arm_after<F: FnOnce() + Send + 'static>(
+pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     delay: Duration,
     bounded: bool,
@@ -226,7 +226,7 @@ fn arm_after<F: FnOnce() + Send + 'static>(
     })
 }
 
-fn arm_at<F: FnOnce() + Send + 'static>(
+pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     deadline: Instant,
     bounded: bool,
@@ -240,7 +240,7 @@ fn arm_at<F: FnOnce() + Send + 'static>(
     })
 }
 
-fn arm_every<F: FnMut() + Send + 'static>(
+pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
     home: &Arc<WorkerShard>,
     period: Duration,
     bounded: bool,
@@ -250,33 +250,6 @@ fn arm_every<F: FnMut() + Send + 'static>(
     arm(home, bounded, |home| {
         shards::Timer::recurring(home, deadline, period, f)
     })
-}
-
-pub(crate) fn after<F: FnOnce() + Send + 'static>(
-    handle: &Handle,
-    delay: Duration,
-    bounded: bool,
-    f: F,
-) -> Result<Timer, ArmError> {
-    handle.with_home(|home| arm_after(home, delay, bounded, f))?
-}
-
-pub(crate) fn at<F: FnOnce() + Send + 'static>(
-    handle: &Handle,
-    deadline: Instant,
-    bounded: bool,
-    f: F,
-) -> Result<Timer, ArmError> {
-    handle.with_home(|home| arm_at(home, deadline, bounded, f))?
-}
-
-pub(crate) fn every<F: FnMut() + Send + 'static>(
-    handle: &Handle,
-    period: Duration,
-    bounded: bool,
-    f: F,
-) -> Result<Timer, ArmError> {
-    handle.with_home(|home| arm_every(home, period, bounded, f))?
 }
 
 /// The runtime that the calling thread is in, with the worker that it is where it is one.
@@ -289,7 +262,7 @@ pub(crate) mod here {
     }
 
     /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in: on its own
-    /// shard, if it is a worker. See [`Handle::after`].
+    /// shard, if it is a worker. See [`Handle::after`](crate::Handle::after).
     ///
     /// # Panics
     ///
@@ -303,7 +276,7 @@ pub(crate) mod here {
     }
 
     /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in: on its
-    /// own shard, if it is a worker. See [`Handle::at`].
+    /// own shard, if it is a worker. See [`Handle::at`](crate::Handle::at).
     ///
     /// # Panics
     ///
@@ -318,7 +291,7 @@ pub(crate) mod here {
     }
 
     /// Runs `f` every `period`, on the runtime that the calling thread is in: on its own shard, if
-    /// it is a worker. See [`Handle::every`].
+    /// it is a worker. See [`Handle::every`](crate::Handle::every).
     ///
     /// # Panics
     ///

@@ -58,7 +58,7 @@ pub use self::{
     node::Kind,
     park::{Parker, SearchClaim},
     search::Searchers,
-    shard::{Expired, Orphans, Owner, Parked, Shard, SharedShard},
+    shard::{Expired, Orphans, Owner, Parked, Shard},
     sleep::Sleep,
     timer::{Cancel, Reset, Status, Timer},
 };

@@ -19,7 +19,7 @@ use crate::{
     park::Parker,
     search::Searchers,
     store::{Heap, Store},
-    sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence},
 };
 
 /// How much is done under one hold of the lock by a thread that does not own the shard.
@@ -593,6 +593,3 @@ impl<O: Owner> Drop for Orphans<O> {
         while rest.0.end_one() {}
     }
 }
-
-/// A shard shared by its worker, its timers and whoever arms them.
-pub type SharedShard<O> = Arc<Shard<O>>;

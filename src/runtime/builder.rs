@@ -232,9 +232,9 @@ impl Builder {
         }
         shared.workers.store(Arc::new(workers.clone()));
         let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
-        for (index, (shard, deque)) in workers.into_iter().zip(deques).enumerate() {
+        let threads = names.into_iter().zip(workers).zip(deques);
+        for (index, ((name, shard), deque)) in threads.enumerate() {
             let core = pins.as_ref().map(|pins| pins[index]);
-            let name = names[index].clone();
             match self.start(name, core, shard, deque) {
                 Ok(thread) => runtime.threads.push(thread),
                 Err(source) => {

@@ -74,6 +74,14 @@ impl Handle {
         })
     }
 
+    /// As [`with_home`](Handle::with_home), for what arms a timer there.
+    fn arm(
+        &self,
+        f: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
+    ) -> Result<Timer, ArmError> {
+        self.with_home(f)?
+    }
+
     /// Spawns a task; see [`tourbillon::spawn`](crate::spawn). On a runtime that has been shut down
     /// the task is cancelled at once.
     #[track_caller]
@@ -106,7 +114,8 @@ impl Handle {
     where
         F: FnOnce() + Send + 'static,
     {
-        timer::after(self, delay, false, f).unwrap_or_else(Timer::refused)
+        self.arm(|home| timer::arm_after(home, delay, false, f))
+            .unwrap_or_else(Timer::refused)
     }
 
     /// Runs `f` on a worker, not before `deadline`; at once if that has passed.
@@ -114,7 +123,8 @@ impl Handle {
     where
         F: FnOnce() + Send + 'static,
     {
-        timer::at(self, deadline.into(), false, f).unwrap_or_else(Timer::refused)
+        self.arm(|home| timer::arm_at(home, deadline.into(), false, f))
+            .unwrap_or_else(Timer::refused)
     }
 
     /// Runs `f` on a worker every `period`, for the first time one period from now.
@@ -129,7 +139,8 @@ impl Handle {
         F: FnMut() + Send + 'static,
     {
         let period = period.max(Duration::from_nanos(1));
-        timer::every(self, period, false, f).unwrap_or_else(Timer::refused)
+        self.arm(|home| timer::arm_every(home, period, false, f))
+            .unwrap_or_else(Timer::refused)
     }
 
     /// As [`after`](Handle::after), if there is room.
@@ -142,7 +153,7 @@ impl Handle {
     where
         F: FnOnce() + Send + 'static,
     {
-        timer::after(self, delay, true, f)
+        self.arm(|home| timer::arm_after(home, delay, true, f))
     }
 
     /// As [`at`](Handle::at), if there is room.
@@ -154,7 +165,7 @@ impl Handle {
     where
         F: FnOnce() + Send + 'static,
     {
-        timer::at(self, deadline.into(), true, f)
+        self.arm(|home| timer::arm_at(home, deadline.into(), true, f))
     }
 
     /// As [`every`](Handle::every), if there is room.
@@ -169,7 +180,7 @@ impl Handle {
         if period.is_zero() {
             return Err(ArmError::ZeroPeriod);
         }
-        timer::every(self, period, true, f)
+        self.arm(|home| timer::arm_every(home, period, true, f))
     }
 
     /// What the workers have done, and what they have to do.

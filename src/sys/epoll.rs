@@ -174,21 +174,12 @@ impl Epoll {
         let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
         let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
         let fd = self.fd.as_raw_fd();
-        let millis = match timeout {
-            Timeout::Zero => Some(0),
-            Timeout::None => {
-                self.set_timer(UNSET, Duration::ZERO)?;
-                Some(-1)
-            }
-            Timeout::Until { left, .. } if left.is_zero() => Some(0),
-            Timeout::Until { left, .. } if self.pwait2 && left <= SHORT => None,
-            Timeout::Until { deadline, left } => {
-                self.set_timer(deadline, left)?;
-                Some(-1)
-            }
-        };
-        let count = match (millis, timeout) {
-            (None, Timeout::Until { left, .. }) => {
+        // SAFETY: `buffer` has room for `room` events.
+        let wait = |millis| unsafe { libc::epoll_wait(fd, buffer, room, millis) };
+        let count = match timeout {
+            Timeout::Zero => wait(0),
+            Timeout::Until { left, .. } if left.is_zero() => wait(0),
+            Timeout::Until { left, .. } if self.pwait2 && left <= SHORT => {
                 let timeout = timespec(left);
                 // SAFETY: `buffer` has room for `room` events, and `timeout` lives through the
                 // call. glibc's wrapper is younger than the system call.
@@ -205,8 +196,14 @@ impl Epoll {
                 };
                 count as libc::c_int
             }
-            // SAFETY: `buffer` has room for `room` events.
-            (millis, _) => unsafe { libc::epoll_wait(fd, buffer, room, millis.unwrap_or(0)) },
+            Timeout::Until { deadline, left } => {
+                self.set_timer(deadline, left)?;
+                wait(-1)
+            }
+            Timeout::None => {
+                self.set_timer(UNSET, Duration::ZERO)?;
+                wait(-1)
+            }
         };
         match check(count) {
             // SAFETY: the kernel wrote `count` events into the buffer, which has room for them, and
