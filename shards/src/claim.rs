@@ -7,11 +7,16 @@
 //! └────────────┴───────────────────────────────────────────────────┘
 //!
 //! Idle ─▶ Pending(d) ─▶ Due(d) ─▶ Running ─▶ Over(Fired)
-//!           │  ▲          │ │       │ ├─ reset ──▶ Rearmed(d') ─▶ Pending(d')   recurring timers
-//!           │  └─ reset ──┘ │       │ └─ cancel ─▶ Stopping(o) ─▶ Over(o)       only
-//!           │               │       └─ again ───▶ Pending(next)
-//!           └── cancel ─────┴──▶ Over(Cancelled | Shutdown)
+//!  │        │  ▲          │ │       │ ├─ reset ──▶ Rearmed(d') ─▶ Pending(d')   recurring timers
+//!  │        │  └─ reset ──┘ │       │ └─ cancel ─▶ Stopping(o) ─▶ Over(o)       only
+//!  │        │               │       └─ again ───▶ Pending(next)
+//!  └────────┴── cancel ─────┴──▶ Over(Cancelled | Shutdown)
 //! ```
+//!
+//! A timer whose callback is told its outcome goes there by a detour, since the telling is a run as
+//! well: `Pending | Due ─▶ Stopping(o) ─▶ Over(o)`, and from `Idle` by `Barred ─start─▶ Stopping`.
+//! `Stopping` has a mark beside the outcome: somebody waits for `Over`. Who waits for a run that is
+//! the last makes `Running` a `Stopping(Fired)` with the mark.
 //!
 //! Each arrow is one compare-exchange, and who wins it owns the timer's payload. Since the deadline
 //! shares the word with the state, the answers of `cancel` and `reset` are exact.
@@ -20,6 +25,8 @@ use crate::sync::{AtomicU64, Ordering};
 
 const SHIFT: u32 = 61;
 const VALUE: u64 = (1 << SHIFT) - 1;
+/// In the value of `Stopping`, above the outcome: somebody waits for the end.
+const WATCHED: u64 = 1 << 2;
 
 /// The deadline that never comes, in nanoseconds: 2^61 − 1, some 73 years after time zero.
 ///
@@ -41,6 +48,10 @@ pub enum Outcome {
 /// What a claim word says, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
+    /// Was built and not started. It will wait for this deadline; for its wait, if that is zero.
+    Idle(u64),
+    /// Was cancelled before it was started, and has yet to be told, when it is started.
+    Barred,
     /// Waits for its deadline, in a store or an inbox.
     Pending(u64),
     /// Was taken from the store because its deadline passed, and has not started to run.
@@ -49,27 +60,38 @@ pub(crate) enum Claim {
     Running(u64),
     /// Recurring timers alone: runs, and was given its next deadline meanwhile.
     Rearmed(u64),
-    /// Recurring timers alone: runs, and ends after this run.
-    Stopping(Outcome),
+    /// Ends with this outcome, when what runs, or is going to be told of it, has returned.
+    Stopping {
+        how: Outcome,
+        /// Whether somebody waits for that.
+        watched: bool,
+    },
     /// Ended. Final for callbacks; a sleep may be armed again from here.
     Over(Outcome),
 }
 
 impl Claim {
+    const IDLE: u64 = 0;
     const PENDING: u64 = 1;
     const DUE: u64 = 2;
     const RUNNING: u64 = 3;
     const REARMED: u64 = 4;
     const STOPPING: u64 = 5;
     const OVER: u64 = 6;
+    const BARRED: u64 = 7;
 
     fn pack(self) -> u64 {
         let (state, value) = match self {
+            Claim::Idle(at) => (Self::IDLE, at),
+            Claim::Barred => (Self::BARRED, 0),
             Claim::Pending(at) => (Self::PENDING, at),
             Claim::Due(at) => (Self::DUE, at),
             Claim::Running(at) => (Self::RUNNING, at),
             Claim::Rearmed(at) => (Self::REARMED, at),
-            Claim::Stopping(how) => (Self::STOPPING, how as u64),
+            Claim::Stopping { how, watched } => (
+                Self::STOPPING,
+                how as u64 | if watched { WATCHED } else { 0 },
+            ),
             Claim::Over(how) => (Self::OVER, how as u64),
         };
         debug_assert!(value <= VALUE);
@@ -78,19 +100,23 @@ impl Claim {
 
     fn unpack(word: u64) -> Self {
         let value = word & VALUE;
-        let outcome = || match value {
+        let outcome = || match value & !WATCHED {
             0 => Outcome::Fired,
             1 => Outcome::Cancelled,
             _ => Outcome::Shutdown,
         };
         match word >> SHIFT {
+            Self::IDLE => Claim::Idle(value),
+            Self::BARRED => Claim::Barred,
             Self::PENDING => Claim::Pending(value),
             Self::DUE => Claim::Due(value),
             Self::RUNNING => Claim::Running(value),
             Self::REARMED => Claim::Rearmed(value),
-            Self::STOPPING => Claim::Stopping(outcome()),
-            Self::OVER => Claim::Over(outcome()),
-            state => unreachable!("no claim word has state {state}"),
+            Self::STOPPING => Claim::Stopping {
+                how: outcome(),
+                watched: value & WATCHED != 0,
+            },
+            _ => Claim::Over(outcome()),
         }
     }
 
@@ -100,9 +126,20 @@ impl Claim {
             Claim::Pending(at) | Claim::Due(at) | Claim::Running(at) | Claim::Rearmed(at) => {
                 Some(at)
             }
-            Claim::Stopping(_) | Claim::Over(_) => None,
+            Claim::Idle(_) | Claim::Barred | Claim::Stopping { .. } | Claim::Over(_) => None,
         }
     }
+}
+
+/// What [`ClaimWord::arm`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Armed {
+    /// The timer waits for this deadline.
+    Waiting(u64),
+    /// It was cancelled before: the caller tells its callback so.
+    Cancelled,
+    /// It had been started before, or was over.
+    Not,
 }
 
 /// What [`ClaimWord::expire`] found.
@@ -130,8 +167,13 @@ pub(crate) enum Start {
 /// What [`ClaimWord::end`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The timer is over; the payload is the caller's to let go of.
+    /// The timer is over, or ends when it has been told; the payload is the caller's to let go of,
+    /// or to tell.
     Won,
+    /// The timer was not started, and is over; the payload is the caller's to let go of.
+    Unstarted,
+    /// The timer was not started; it ends, and is told, when it is.
+    Barred,
     /// It runs and recurs: it ends after this run.
     AfterRun,
     /// It runs, for the last time.
@@ -149,8 +191,19 @@ pub(crate) enum Moved {
     Earlier,
     /// It runs and recurs: it waits for the new deadline after this run.
     AfterRun,
+    /// It was not started: there is nothing to move.
+    NotStarted,
     /// Too late: it runs for the last time, or is over.
     TooLate,
+}
+
+/// What [`ClaimWord::watch`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Who ends the run will see that somebody waits.
+    Marked,
+    /// Nothing runs that would be the last.
+    Nothing,
 }
 
 /// The word itself. Every method is at most one successful compare-exchange.
@@ -185,6 +238,31 @@ impl ClaimWord {
         }
     }
 
+    /// Idle → Pending(`at`), or Barred → Stopping(Cancelled). `at` is asked for the deadline, given
+    /// the one that was set before.
+    pub(crate) fn arm(&self, at: impl Fn(u64) -> u64) -> Armed {
+        self.change(|claim| match claim {
+            Claim::Idle(set) => {
+                let at = at(set);
+                (Some(Claim::Pending(at)), Armed::Waiting(at))
+            }
+            Claim::Barred => {
+                let how = Outcome::Cancelled;
+                let watched = false;
+                (Some(Claim::Stopping { how, watched }), Armed::Cancelled)
+            }
+            _ => (None, Armed::Not),
+        })
+    }
+
+    /// Idle | Barred → Over(Cancelled): true if the caller may let go of the payload.
+    pub(crate) fn abandon(&self) -> bool {
+        self.change(|claim| match claim {
+            Claim::Idle(_) | Claim::Barred => (Some(Claim::Over(Outcome::Cancelled)), true),
+            _ => (None, false),
+        })
+    }
+
     /// Pending → Due, if the deadline is not after `now`. For whoever holds the home's lock.
     pub(crate) fn expire(&self, now: u64) -> Expiry {
         self.change(|claim| match claim {
@@ -212,36 +290,68 @@ impl ClaimWord {
         })
     }
 
-    /// Running → Over(Fired). For who runs it.
-    pub(crate) fn finish(&self) {
-        self.change(|claim| {
-            debug_assert!(matches!(claim, Claim::Running(_)));
-            (Some(Claim::Over(Outcome::Fired)), ())
-        })
+    /// Running | Rearmed | Stopping → Over(`how`). For who runs it; true if somebody waits for it.
+    pub(crate) fn finish(&self, how: Outcome) -> bool {
+        let word = self.0.swap(Claim::Over(how).pack(), Ordering::AcqRel);
+        let claim = Claim::unpack(word);
+        debug_assert!(
+            matches!(
+                claim,
+                Claim::Running(_) | Claim::Rearmed(_) | Claim::Stopping { .. }
+            ),
+            "a running timer was {claim:?}"
+        );
+        matches!(claim, Claim::Stopping { watched: true, .. })
     }
 
     /// Running → Pending(`next`), or what was asked for meanwhile. For who runs it; answers the
-    /// outcome if the timer is over.
+    /// outcome with which the timer has to be finished instead, if somebody asked for that.
     pub(crate) fn again(&self, next: u64) -> Option<Outcome> {
         self.change(|claim| match claim {
             Claim::Running(_) => (Some(Claim::Pending(next)), None),
             Claim::Rearmed(at) => (Some(Claim::Pending(at)), None),
-            Claim::Stopping(how) => (Some(Claim::Over(how)), Some(how)),
-            Claim::Pending(_) | Claim::Due(_) | Claim::Over(_) => {
-                unreachable!("a running timer was {claim:?}")
+            Claim::Stopping { how, .. } => (None, Some(how)),
+            _ => unreachable!("a running timer was {claim:?}"),
+        })
+    }
+
+    /// Marks that somebody waits until the last run is over, or what was told has returned.
+    pub(crate) fn watch(&self, recurs: bool) -> Watch {
+        self.change(|claim| match claim {
+            Claim::Running(_) if !recurs => {
+                let how = Outcome::Fired;
+                let watched = true;
+                (Some(Claim::Stopping { how, watched }), Watch::Marked)
             }
+            Claim::Stopping { how, .. } => {
+                let watched = true;
+                (Some(Claim::Stopping { how, watched }), Watch::Marked)
+            }
+            _ => (None, Watch::Nothing),
         })
     }
 
     /// Ends a timer that does not run yet, as cancelled or shut down. From any thread.
-    pub(crate) fn end(&self, how: Outcome, recurs: bool) -> End {
+    ///
+    /// `tells` says whether its callback has to be told, and is over only then.
+    pub(crate) fn end(&self, how: Outcome, recurs: bool, tells: bool) -> End {
+        let stopping = Claim::Stopping {
+            how,
+            watched: false,
+        };
         self.change(|claim| match claim {
+            Claim::Idle(_) if tells => (Some(Claim::Barred), End::Barred),
+            Claim::Idle(_) => (Some(Claim::Over(how)), End::Unstarted),
+            Claim::Pending(_) | Claim::Due(_) if tells => (Some(stopping), End::Won),
             Claim::Pending(_) | Claim::Due(_) => (Some(Claim::Over(how)), End::Won),
-            Claim::Running(_) | Claim::Rearmed(_) if recurs => {
-                (Some(Claim::Stopping(how)), End::AfterRun)
-            }
-            Claim::Running(_) | Claim::Rearmed(_) => (None, End::Running),
-            Claim::Stopping(_) | Claim::Over(_) => (None, End::Over),
+            Claim::Running(_) | Claim::Rearmed(_) if recurs => (Some(stopping), End::AfterRun),
+            Claim::Running(_)
+            | Claim::Rearmed(_)
+            | Claim::Stopping {
+                how: Outcome::Fired,
+                ..
+            } => (None, End::Running),
+            Claim::Barred | Claim::Stopping { .. } | Claim::Over(_) => (None, End::Over),
         })
     }
 
@@ -262,6 +372,7 @@ impl ClaimWord {
             Claim::Running(at) | Claim::Rearmed(at) if recurs => {
                 (Some(Claim::Rearmed(to(at))), Moved::AfterRun)
             }
+            Claim::Idle(_) => (None, Moved::NotStarted),
             _ => (None, Moved::TooLate),
         })
     }

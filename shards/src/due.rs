@@ -1,14 +1,16 @@
 //! A timer that came due, on its way from the store to where it runs.
 
-use std::{
-    any::Any,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::{any::Any, panic::resume_unwind};
 
 use crate::{
+    callback::Flow,
     claim::{Claim, NEVER, Outcome, Start},
+    ending::{conclude, end, retire, tell},
     node::{Kind, Location, NodeRef},
-    shard::{Owner, Shard, end},
+    notice::Notice,
+    owner::Owner,
+    running,
+    shard::Shard,
     sync::Ordering,
 };
 
@@ -28,7 +30,7 @@ pub enum Ran {
     Panicked(Box<dyn Any + Send>),
     /// Nothing ran: the timer had been moved to a later deadline, for which it waits now.
     PutBack,
-    /// Nothing ran: the timer had been cancelled.
+    /// Nothing ran: the timer had been cancelled, or its condition was gone.
     Over,
 }
 
@@ -73,7 +75,7 @@ impl<O: Owner> Due<O> {
         }
     }
 
-    /// Ends the timer with [`Outcome::Shutdown`]: drops its callback, or wakes its task.
+    /// Ends the timer with [`Outcome::Shutdown`]: drops its callback, or tells it, or wakes its task.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -84,7 +86,11 @@ impl<O: Owner> Drop for Due<O> {
         if let Some(node) = self.0.take() {
             // Before the claim, as in `fire`.
             node.set_location(Location::None);
-            end(&node, Outcome::Shutdown);
+            if let Some(panic) = end(&node, Outcome::Shutdown).and_then(Notice::run) {
+                if !std::thread::panicking() {
+                    resume_unwind(panic);
+                }
+            }
         }
     }
 }
@@ -122,29 +128,52 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
         Start::Moved => return put_back(node),
         Start::Over => return Ran::Over,
     };
-    let kind = node.vtable.kind;
+    if node.extras().is_some_and(|extras| extras.is_dead()) {
+        give_up(&node, Outcome::Cancelled);
+        return Ran::Over;
+    }
     // SAFETY: we won the claim to run it, and the table is the node's own.
     let run = || unsafe { (node.vtable.run)(node.as_ptr()) };
-    let ran = match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(()) => Ran::Fired,
-        Err(panic) => Ran::Panicked(panic),
+    let (ran, flow) = match running::catch(&node, run) {
+        Ok(flow) => (Ran::Fired, flow),
+        Err(panic) => (Ran::Panicked(panic), Flow::Continue(())),
     };
-    if kind == Kind::Once {
-        node.claim.finish();
-        node.home.owner().over(kind, Outcome::Fired);
-        return ran;
-    }
-    let period = node.wait.load(Ordering::Relaxed);
-    match node.claim.again(following(deadline, period, now())) {
-        None => drop(put_back(node)),
-        Some(how) => {
-            node.home.owner().over(kind, how);
-            // Last, because it may panic.
-            // SAFETY: the claim is over and we made it so; the table is the node's own.
-            unsafe { (node.vtable.end)(node.as_ptr()) };
-        }
+    match flow {
+        // It was used up by its run.
+        _ if !node.recurs() => conclude(&node, flow.break_value().unwrap_or(Outcome::Fired)),
+        Flow::Break(how) => retire(&node, how),
+        Flow::Continue(()) => match node.claim.again(next(&node, deadline, now())) {
+            None => drop(put_back(node)),
+            Some(how) => give_up(&node, how),
+        },
     }
     ran
+}
+
+/// Ends a timer that will not run again, or not at all, and whose callback does not know that.
+///
+/// # Panics
+///
+/// As the callback, or its destructor, does.
+fn give_up<O: Owner>(node: &NodeRef<O>, how: Outcome) {
+    if !node.vtable.tells {
+        return retire(node, how);
+    }
+    if let Err(panic) = tell(node, how) {
+        resume_unwind(panic);
+    }
+}
+
+/// The next deadline of a recurring timer that ran for `deadline`.
+fn next<O: Owner>(node: &NodeRef<O>, deadline: u64, now: u64) -> u64 {
+    let period = node.wait.load(Ordering::Relaxed);
+    match node.extras() {
+        None => following(deadline, period, now),
+        Some(extras) => {
+            let next = following(extras.on_grid(deadline), period, now);
+            extras.jittered(next, node.home.owner())
+        }
+    }
 }
 
 /// The first of `deadline + period`, `deadline + 2 × period`, … that is after `now`.

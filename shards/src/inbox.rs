@@ -15,7 +15,7 @@ use std::ptr::{NonNull, without_provenance_mut};
 
 use crate::{
     node::{Header, NodeRef},
-    shard::Owner,
+    owner::Owner,
     sync::{AtomicPtr, Ordering},
 };
 

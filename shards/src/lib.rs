@@ -38,12 +38,21 @@
 //! The protocols, with what each thread may do and why nothing is lost, are in `PROTOCOLS.md` of
 //! this crate; each is checked by loom on this source.
 
+mod callback;
 mod claim;
 mod due;
+mod ending;
+mod extras;
 mod inbox;
+mod inner;
 mod lock;
+mod names;
 mod node;
+mod notice;
+mod orphans;
+mod owner;
 mod park;
+mod running;
 mod search;
 mod shard;
 mod sleep;
@@ -51,14 +60,22 @@ pub mod store;
 mod sync;
 mod timer;
 mod waker;
+mod watchers;
 
 pub use self::{
+    callback::Flow,
     claim::{NEVER, Outcome},
     due::{Due, Ran},
+    extras::Options,
+    names::{Name, Names},
     node::Kind,
+    notice::Notice,
+    orphans::Orphans,
+    owner::Owner,
     park::{Parker, SearchClaim},
     search::Searchers,
-    shard::{Expired, Orphans, Owner, Parked, Shard},
+    shard::{Expired, Parked, Shard},
     sleep::Sleep,
-    timer::{Cancel, Reset, Status, Timer},
+    timer::{Cancel, Reset, Started, Status, Timer},
+    watchers::{Ended, InsideCallback},
 };

@@ -14,8 +14,11 @@
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
 use crate::{
-    claim::{Claim, ClaimWord},
-    shard::{Owner, Shard},
+    callback::Flow,
+    claim::{Claim, ClaimWord, Outcome},
+    extras::{Extras, coalesced},
+    owner::Owner,
+    shard::Shard,
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, alloc, dealloc, fence},
 };
 
@@ -72,10 +75,17 @@ pub enum Kind {
 /// The pointer is to a live node that was made with this table.
 pub(crate) struct VTable<O: Owner> {
     pub(crate) kind: Kind,
+    /// Whether the payload has to be told how the timer ended, if not by running.
+    pub(crate) tells: bool,
     /// Runs the payload. The caller won the claim to Running; a `Once` is used up by it.
-    pub(crate) run: unsafe fn(NonNull<Header<O>>),
-    /// Lets go of the payload, or wakes it. The caller won the claim to Over without running it.
+    pub(crate) run: unsafe fn(NonNull<Header<O>>) -> Flow,
+    /// Lets go of the payload, or wakes it. The caller won the claim to end it without running it,
+    /// or ran it for the last time and it recurs.
     pub(crate) end: unsafe fn(NonNull<Header<O>>),
+    /// Runs the payload, which `tells`, in place of `end`. That uses it up.
+    pub(crate) tell: unsafe fn(NonNull<Header<O>>, Outcome),
+    /// The options of the node, if it has any.
+    pub(crate) extras: Option<unsafe fn(NonNull<Header<O>>) -> NonNull<Extras<O>>>,
     /// Frees the node, whose payload is gone. The caller held the last reference.
     pub(crate) free: unsafe fn(NonNull<Header<O>>),
 }
@@ -99,11 +109,11 @@ impl<O: Owner> Header<O> {
     pub(crate) fn new(
         vtable: &'static VTable<O>,
         home: Arc<Shard<O>>,
-        deadline: u64,
+        claim: Claim,
         wait: u64,
     ) -> Self {
         Self {
-            claim: ClaimWord::new(Claim::Pending(deadline)),
+            claim: ClaimWord::new(claim),
             next: AtomicPtr::new(std::ptr::null_mut()),
             vtable,
             home,
@@ -125,6 +135,15 @@ impl<O: Owner> Header<O> {
 
     pub(crate) fn recurs(&self) -> bool {
         self.vtable.kind == Kind::Recurring
+    }
+
+    /// Whether it runs for the last time, or is about to be told that it has ended.
+    pub(crate) fn is_ending(&self) -> bool {
+        match self.claim.load() {
+            Claim::Stopping { .. } => true,
+            Claim::Running(_) => !self.recurs(),
+            _ => false,
+        }
     }
 }
 
@@ -180,6 +199,26 @@ impl<O: Owner> NodeRef<O> {
 
     pub(crate) fn as_ptr(&self) -> NonNull<Header<O>> {
         self.ptr
+    }
+
+    /// What tells this node from all others that live.
+    pub(crate) fn address(&self) -> usize {
+        self.ptr.as_ptr().addr()
+    }
+
+    #[inline]
+    pub(crate) fn extras(&self) -> Option<&Extras<O>> {
+        // SAFETY: the node lives, the table is its own, and extras are only ever shared.
+        self.vtable
+            .extras
+            .map(|extras| unsafe { extras(self.ptr).as_ref() })
+    }
+
+    /// The key of a deadline in the store: the deadline, but for a timer that may be late.
+    #[inline]
+    pub(crate) fn key(&self, deadline: u64) -> u64 {
+        self.extras()
+            .map_or(deadline, |extras| coalesced(deadline, extras.tolerance))
     }
 
     pub(crate) fn into_raw(self) -> *mut Header<O> {

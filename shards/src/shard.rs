@@ -6,20 +6,22 @@
 //! The lock is held for one operation or one batch, never while foreign code runs: payloads are
 //! dropped, and wakers woken, by who gets them out of here.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    claim::{Claim, End, Expiry, NEVER, Outcome},
+    claim::{NEVER, Outcome},
     due::Due,
-    inbox::{Batch, Inbox},
+    ending::end,
+    inbox::Inbox,
+    inner::Inner,
     lock::TryLock,
-    node::{Kind, Location, NodeRef},
+    node::{Location, NodeRef},
+    orphans::Orphans,
+    owner::Owner,
     park::Parker,
     search::Searchers,
-    store::{Heap, Store},
     sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence},
+    watchers::Watchers,
 };
 
 /// How much is done under one hold of the lock by a thread that does not own the shard.
@@ -30,26 +32,6 @@ const OWNER_BATCH: usize = 1024;
 
 /// So many unread cancellations are let be, however few timers there are.
 const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
-
-/// What a shard asks of the worker that owns it.
-pub trait Owner: Send + Sync + Sized + 'static {
-    /// Wakes the owner, which is asleep or about to be: a write to its eventfd, say. Called at most
-    /// once for each time that the owner parks (though perhaps so late that it has parked again),
-    /// from any thread, and never under a lock of the shard.
-    fn wake(&self);
-
-    /// Whether the calling thread is the owner. Decides between the store and the inbox. A wrong
-    /// *no* costs time, no more; after a wrong *yes* the owner may sleep past a deadline.
-    fn is_current(&self) -> bool;
-
-    /// News was brought from another thread that the owner, awake or waking in time, needs no wake
-    /// for.
-    fn wake_skipped(&self) {}
-
-    /// A timer of this shard is over. Called once for each, from whichever thread ended it, and
-    /// never under a lock of the shard.
-    fn over(&self, _kind: Kind, _how: Outcome) {}
-}
 
 /// The timers of one core.
 ///
@@ -77,18 +59,7 @@ pub struct Shard<O: Owner> {
     /// Whether a part of the inbox was taken but not read. Written under the lock.
     backlogged: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
-}
-
-/// What the lock guards.
-pub(crate) struct Inner<O: Owner> {
-    store: Heap,
-    /// The carried node of each slot.
-    nodes: Vec<Option<NodeRef<O>>>,
-    /// What was taken from the inbox and not read yet.
-    backlog: Batch<O>,
-    /// A lower bound of the deadlines in `backlog`.
-    backlog_next: u64,
-    closed: bool,
+    watchers: Watchers,
 }
 
 // SAFETY: `inner` is only reached under the lock, and all in it is Send; the rest is Sync.
@@ -130,19 +101,18 @@ impl<O: Owner> Shard<O> {
             store_next: AtomicU64::new(NEVER),
             stored: AtomicUsize::new(0),
             backlogged: AtomicBool::new(false),
-            inner: UnsafeCell::new(Inner {
-                store: Heap::new(),
-                nodes: Vec::new(),
-                backlog: Batch::empty(),
-                backlog_next: NEVER,
-                closed: false,
-            }),
+            inner: UnsafeCell::new(Inner::new()),
+            watchers: Watchers::new(),
         }
     }
 
     /// The worker that owns this shard.
     pub fn owner(&self) -> &O {
         &self.owner
+    }
+
+    pub(crate) fn watchers(&self) -> &Watchers {
+        &self.watchers
     }
 
     /// The worker's parked word.
@@ -202,13 +172,8 @@ impl<O: Owner> Shard<O> {
 
     /// Writes the words that are read without the lock.
     fn publish(&self, inner: &Inner<O>) {
-        let next = inner
-            .store
-            .first()
-            .map_or(NEVER, |(key, _)| key)
-            .min(inner.backlog_next);
-        self.store_next.store(next, Ordering::Release);
-        self.stored.store(inner.store.len(), Ordering::Relaxed);
+        self.store_next.store(inner.next(), Ordering::Release);
+        self.stored.store(inner.stored(), Ordering::Relaxed);
         self.backlogged
             .store(!inner.backlog.is_empty(), Ordering::Release);
     }
@@ -238,12 +203,19 @@ impl<O: Owner> Shard<O> {
             });
             match arrived {
                 Some(Some(_over)) => return,
-                Some(None) => return end(node, Outcome::Shutdown),
+                Some(None) => return self.refuse(node),
                 None => {}
             }
         }
         self.tell(node);
         self.announce(node);
+    }
+
+    /// Ends a node that came after the shard was closed.
+    fn refuse(&self, node: &NodeRef<O>) {
+        if let Some(notice) = end(node, Outcome::Shutdown) {
+            self.owner.deliver(notice);
+        }
     }
 
     /// Puts a node whose claim word has changed into the inbox, if it does not stand there already;
@@ -254,7 +226,7 @@ impl<O: Owner> Shard<O> {
     fn tell(&self, node: &NodeRef<O>) -> bool {
         if !node.queued.swap(true, Ordering::AcqRel) {
             if let Err(node) = self.inbox.push(node.clone()) {
-                end(&node, Outcome::Shutdown);
+                self.refuse(&node);
                 return false;
             }
         }
@@ -269,7 +241,8 @@ impl<O: Owner> Shard<O> {
     /// nothing.
     fn announce(&self, node: &NodeRef<O>) {
         let mut announced = u64::MAX;
-        while let Some(deadline) = node.claim.load().deadline().filter(|&at| at < announced) {
+        let next = || node.claim.load().deadline().map(|at| node.key(at));
+        while let Some(deadline) = next().filter(|&at| at < announced) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
             if !self.wake_before(deadline) {
                 self.owner.wake_skipped();
@@ -382,41 +355,47 @@ impl<O: Owner> Shard<O> {
         };
         let taken = self.locked(|inner| {
             self.drain(inner, read);
-            let mut more = !inner.backlog.is_empty();
-            while let Some((key, slot)) = inner.store.first() {
-                if key > now {
-                    break;
-                }
-                if due.len() - before == limit {
-                    more = true;
-                    break;
-                }
-                let node = inner.nodes[slot as usize]
-                    .as_ref()
-                    .expect("a held slot has a node");
-                // By the key, not by the time: what was moved later goes back even if it is due,
-                // and comes out in its turn.
-                match node.claim.expire(key) {
-                    Expiry::Later(at) => {
-                        inner.store.rekey(slot, at);
-                        continue;
-                    }
-                    Expiry::Due => {
-                        node.set_location(Location::Deque);
-                        due.push(Due::new(inner.take(slot)));
-                    }
-                    Expiry::Over => {
-                        node.set_location(Location::None);
-                        drop(inner.take(slot));
-                    }
-                }
-            }
-            more
+            let unread = !inner.backlog.is_empty();
+            inner.expire(now, before.saturating_add(limit), due) || unread
         });
         Expired {
             count: due.len() - before,
             more: taken.unwrap_or(true),
         }
+    }
+
+    /// Announces that the owner sleeps, and answers until when.
+    fn announce_sleep(&self) -> u64 {
+        let until = self.next_deadline();
+        self.parker.announce(until);
+        until
+    }
+
+    /// Whether nothing has come, since it was announced, that would have to end the sleep.
+    fn may_sleep(&self, until: u64) -> bool {
+        !self.has_news() && self.next_deadline() >= until
+    }
+
+    /// Announces that the owner is about to sleep, and answers until when, in ns: it has to sleep
+    /// until then ([`NEVER`]: without an end), or until [`Owner::wake`], and to call
+    /// [`resume`](Shard::resume) when it is awake. `None` if there is something to
+    /// [`expire`](Shard::expire) first; then it is awake still.
+    ///
+    /// For an event loop of one thread. [`park`](Shard::park) is for those that steal from each
+    /// other.
+    pub fn sleep_until(&self) -> Option<u64> {
+        let until = self.announce_sleep();
+        if self.may_sleep(until) {
+            return Some(until);
+        }
+        self.resume();
+        None
+    }
+
+    /// The owner is awake again after [`sleep_until`](Shard::sleep_until).
+    pub fn resume(&self) {
+        let searches = self.parker.resume();
+        debug_assert!(!searches, "nobody is woken to search without `Searchers`");
     }
 
     /// Sleeps until the next deadline, or until woken. For the owner, which is a searcher if it
@@ -432,12 +411,11 @@ impl<O: Owner> Shard<O> {
         work: impl FnOnce() -> bool,
         sleep: impl FnOnce(u64),
     ) -> Parked {
-        let until = self.next_deadline();
         // In this order, and in the reverse afterwards: whoever counts as parked can be claimed.
-        self.parker.announce(until);
+        let until = self.announce_sleep();
         searchers.park(searching);
         let work = work();
-        let sleeps = !self.has_news() && self.next_deadline() >= until && !work;
+        let sleeps = self.may_sleep(until) && !work;
         if sleeps {
             sleep(until);
         }
@@ -468,128 +446,13 @@ impl<O: Owner> Shard<O> {
                 self.inbox_next.swap(NEVER, Ordering::AcqRel);
                 self.unread.swap(0, Ordering::AcqRel);
                 self.sweeping.store(0, Ordering::Relaxed);
-                while let Some((_, slot)) = inner.store.first() {
-                    let node = inner.take(slot);
-                    node.set_location(Location::None);
-                    nodes.push(node);
-                }
-                inner.nodes = Vec::new();
-                inner.store = Heap::new();
+                inner.empty(&mut nodes);
                 nodes
             });
             match closed {
-                Some(nodes) => return Orphans(nodes),
+                Some(nodes) => return Orphans::new(nodes),
                 None => crate::sync::yield_now(),
             }
         }
-    }
-}
-
-impl<O: Owner> Inner<O> {
-    /// Puts an arriving node into the store, or gives it back if it is over.
-    fn insert(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
-        // The word is read under the lock: news that was drained before found the node elsewhere.
-        let Claim::Pending(deadline) = node.claim.load() else {
-            return Some(node);
-        };
-        let slot = self.store.insert(deadline);
-        node.set_location(Location::Slot(slot));
-        let index = slot as usize;
-        if index == self.nodes.len() {
-            self.nodes.push(Some(node));
-        } else {
-            self.nodes[index] = Some(node);
-        }
-        None
-    }
-
-    /// Takes a node out of the store. The caller says where it is from now on.
-    fn take(&mut self, slot: u32) -> NodeRef<O> {
-        self.store.remove(slot);
-        self.nodes[slot as usize]
-            .take()
-            .expect("a held slot has a node")
-    }
-
-    /// Makes the store agree with the claim word of a node; gives back the node if that took it
-    /// out. For nodes that are carried elsewhere it does nothing.
-    fn apply(&mut self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
-        let Location::Slot(slot) = node.location() else {
-            return None;
-        };
-        match node.claim.load() {
-            Claim::Pending(deadline) => {
-                // A later one can wait until the old one comes up.
-                if deadline < self.store.key(slot) {
-                    self.store.rekey(slot, deadline);
-                }
-                None
-            }
-            _ => {
-                node.set_location(Location::None);
-                Some(self.take(slot))
-            }
-        }
-    }
-
-    /// Reads one entry of the inbox, an arrival or news; gives back what is not carried here after
-    /// it.
-    fn read(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
-        match node.location() {
-            // If it is not pending it is over, or due in the hands of somebody who is putting it
-            // back this moment, and will find that out.
-            Location::None => self.insert(node),
-            Location::Slot(_) => self.apply(&node),
-            // Whoever takes it from the deque looks at the word.
-            Location::Deque => Some(node),
-        }
-    }
-}
-
-/// Ends a node, and its payload with it if it had not ended before.
-pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) {
-    if node.claim.end(how, node.recurs()) == End::Won {
-        node.home.owner().over(node.vtable.kind, how);
-        // Last, because it may panic.
-        // SAFETY: we won the claim, and the table is the node's own.
-        unsafe { (node.vtable.end)(node.as_ptr()) };
-    }
-}
-
-/// The timers of a shard that was closed; each ends as this is dropped. If ending one panics, the
-/// others are ended all the same.
-pub struct Orphans<O: Owner>(Vec<NodeRef<O>>);
-
-impl<O: Owner> Orphans<O> {
-    /// How many there are, those that were over already included.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Ends one of them, if there is one.
-    pub fn end_one(&mut self) -> bool {
-        self.0
-            .pop()
-            .map(|node| end(&node, Outcome::Shutdown))
-            .is_some()
-    }
-}
-
-impl<O: Owner> Drop for Orphans<O> {
-    fn drop(&mut self) {
-        /// Ends the rest even if one of them panics.
-        struct Rest<'a, O: Owner>(&'a mut Orphans<O>);
-        impl<O: Owner> Drop for Rest<'_, O> {
-            fn drop(&mut self) {
-                while catch_unwind(AssertUnwindSafe(|| self.0.end_one())).unwrap_or(true) {}
-            }
-        }
-        let rest = Rest(self);
-        while rest.0.end_one() {}
     }
 }

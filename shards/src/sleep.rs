@@ -6,9 +6,11 @@ use std::{
 };
 
 use crate::{
+    callback::Flow,
     claim::{Claim, End, NEVER, Outcome},
     node::{Header, Kind, Node, NodeRef, VTable},
-    shard::{Owner, Shard},
+    owner::Owner,
+    shard::Shard,
     sync::Arc,
     timer::{Reset, move_to},
     waker::WakerSlot,
@@ -19,10 +21,24 @@ struct Table<O>(std::marker::PhantomData<O>);
 impl<O: Owner> Table<O> {
     const SLEEP: VTable<O> = VTable {
         kind: Kind::Sleep,
-        run: Self::wake,
+        tells: false,
+        run: Self::run,
         end: Self::wake,
+        tell: Self::tell,
+        extras: None,
         free: NodeRef::<O>::free::<WakerSlot>,
     };
+
+    unsafe fn run(ptr: NonNull<Header<O>>) -> Flow {
+        // SAFETY: by the table's contract.
+        unsafe { Self::wake(ptr) };
+        Flow::Break(Outcome::Fired)
+    }
+
+    unsafe fn tell(ptr: NonNull<Header<O>>, _: Outcome) {
+        // SAFETY: by the table's contract.
+        unsafe { Self::wake(ptr) };
+    }
 
     unsafe fn wake(ptr: NonNull<Header<O>>) {
         // SAFETY: a node of this table is a `Node<O, WakerSlot>`; references to it stay shared.
@@ -42,7 +58,12 @@ pub struct Sleep<O: Owner>(NodeRef<O>);
 impl<O: Owner> Sleep<O> {
     /// Arms a sleep until `deadline`, in ns. On a closed shard it is over at once.
     pub fn new(home: &Arc<Shard<O>>, deadline: u64) -> Self {
-        let header = Header::new(&Table::<O>::SLEEP, home.clone(), deadline.min(NEVER), 0);
+        let header = Header::new(
+            &Table::<O>::SLEEP,
+            home.clone(),
+            Claim::Pending(deadline.min(NEVER)),
+            0,
+        );
         let node = NodeRef::new(Node {
             header,
             payload: WakerSlot::new(),
@@ -106,7 +127,7 @@ impl<O: Owner> Drop for Sleep<O> {
         // The waker goes here, not where the node's last reference is dropped: that may be under a
         // lock, and a waker is foreign code.
         drop(self.slot().take());
-        if self.0.claim.end(Outcome::Cancelled, false) == End::Won {
+        if self.0.claim.end(Outcome::Cancelled, false, false) == End::Won {
             self.0.home.hear_gone(&self.0);
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
         }

@@ -1,15 +1,18 @@
 //! The primitives that this crate is built on: the standard library's, or loom's when the crate is
 //! built with `--cfg loom`. Nothing else here names either.
 
+use std::sync::PoisonError;
+
 #[cfg(loom)]
 pub(crate) use loom::{
     alloc::{alloc, dealloc},
     cell::UnsafeCell,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread::yield_now,
+    thread_local,
 };
 
 #[cfg(not(loom))]
@@ -18,11 +21,17 @@ pub(crate) use self::plain::UnsafeCell;
 pub(crate) use std::{
     alloc::{alloc, dealloc},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread::yield_now,
+    thread_local,
 };
+
+/// Locks a mutex that no panic can leave in a bad state.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[cfg(not(loom))]
 mod plain {

@@ -1,76 +1,24 @@
 //! The handle of a timer that runs a callback.
 
-use std::{mem::MaybeUninit, ptr::NonNull};
-
 use crate::{
-    claim::{Claim, End, Moved, NEVER, Outcome},
-    node::{Header, Kind, Node, NodeRef, VTable},
-    shard::{Owner, Shard},
-    sync::{Arc, Ordering, UnsafeCell},
+    callback::{self, Flow},
+    claim::{Armed, Claim, End, Moved, NEVER, Outcome},
+    ending,
+    extras::{Extras, Options},
+    node::{Header, NodeRef},
+    notice::Notice,
+    owner::Owner,
+    shard::Shard,
+    sync::{Arc, Ordering},
+    watchers::Ended,
 };
-
-/// The callback of a node. It is there until the claim says that it ran or ended.
-struct Callback<F>(UnsafeCell<MaybeUninit<F>>);
-
-/// The table of a node with callback `F`.
-struct Table<O, F>(std::marker::PhantomData<(O, F)>);
-
-impl<O: Owner, F: FnOnce() + Send + 'static> Table<O, F> {
-    const ONCE: VTable<O> = VTable {
-        kind: Kind::Once,
-        run: Self::run_once,
-        end: Self::end,
-        free: NodeRef::<O>::free::<Callback<F>>,
-    };
-
-    unsafe fn run_once(ptr: NonNull<Header<O>>) {
-        // SAFETY: the caller won the claim, which gives it the callback.
-        unsafe { take::<O, F>(ptr)() }
-    }
-
-    unsafe fn end(ptr: NonNull<Header<O>>) {
-        // SAFETY: as above.
-        drop(unsafe { take::<O, F>(ptr) });
-    }
-}
-
-impl<O: Owner, F: FnMut() + Send + 'static> Table<O, F> {
-    const RECURRING: VTable<O> = VTable {
-        kind: Kind::Recurring,
-        run: Self::run_again,
-        end: Self::end,
-        free: NodeRef::<O>::free::<Callback<F>>,
-    };
-
-    unsafe fn run_again(ptr: NonNull<Header<O>>) {
-        // SAFETY: a node of this table is a `Node<O, Callback<F>>`; references to it stay shared.
-        let node = unsafe { ptr.cast::<Node<O, Callback<F>>>().as_ref() };
-        // SAFETY: the caller won the claim to run it, so the callback is there and is the caller's.
-        node.payload
-            .0
-            .with_mut(|f| unsafe { (*f).assume_init_mut()() });
-    }
-}
-
-/// Moves the callback out of its node.
-///
-/// # Safety
-///
-/// The node is a `Node<O, Callback<F>>`, and the caller won the claim that gives it the callback
-/// for good.
-unsafe fn take<O: Owner, F>(ptr: NonNull<Header<O>>) -> F {
-    // SAFETY: by contract; references to a node stay shared.
-    let node = unsafe { ptr.cast::<Node<O, Callback<F>>>().as_ref() };
-    // SAFETY: by contract the callback is there, and nobody reads it after this.
-    node.payload
-        .0
-        .with_mut(|f| unsafe { (*f).assume_init_read() })
-}
 
 /// What [`Timer::cancel`] did. Exact: of all that may end a timer, one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
-    /// This call cancelled the timer: its callback will not run (again), and is dropped.
+    /// This call cancelled the timer: its callback will not run (again), and is dropped. One that
+    /// takes an outcome is called once more, to be told; for a timer that was not started, when it
+    /// is.
     Cancelled,
     /// The timer recurs and is running now; because of this call that run is its last.
     AfterRun,
@@ -87,7 +35,20 @@ pub enum Reset {
     Waiting,
     /// The timer recurs and is running now; after this run it waits for the new deadline.
     AfterRun,
+    /// The timer was not started: its wait has not begun.
+    NotStarted,
     /// Too late: the timer is running for the last time, or is over.
+    TooLate,
+}
+
+/// What [`Timer::start`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// The timer waits for its deadline (or, on a closed shard, was shut down).
+    Waiting,
+    /// It had been cancelled before; if its callback takes an outcome, it is told.
+    Cancelled,
+    /// It had been started before.
     TooLate,
 }
 
@@ -95,9 +56,12 @@ pub enum Reset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
+    /// It was built and not started.
+    Idle,
     /// It waits for its deadline, or for a worker to run it.
     Pending,
-    /// Its callback is running. It will run again if `last` is false.
+    /// Its callback is running, or about to be told how it ended. It will run again if `last` is
+    /// false.
     Running {
         /// Whether this is its last run.
         last: bool,
@@ -126,7 +90,12 @@ impl<O: Owner> Timer<O> {
     where
         F: FnOnce() + Send + 'static,
     {
-        Self::arm(home, deadline, wait, f, &Table::<O, F>::ONCE)
+        let home = home.clone();
+        let claim = Claim::Pending(deadline.min(NEVER));
+        Self::arm(callback::once(
+            |table| Header::new(table, home, claim, wait),
+            f,
+        ))
     }
 
     /// Arms a timer that runs `f` at `deadline` and then every `period` ns (at least 1).
@@ -134,45 +103,129 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut() + Send + 'static,
     {
-        Self::arm(home, deadline, period, f, &Table::<O, F>::RECURRING)
+        let home = home.clone();
+        let claim = Claim::Pending(deadline.min(NEVER));
+        let header = |table| Header::new(table, home, claim, period);
+        Self::arm(callback::recurring(header, f))
     }
 
-    fn arm<F: Send>(
-        home: &Arc<Shard<O>>,
-        deadline: u64,
-        wait: u64,
-        f: F,
-        vtable: &'static VTable<O>,
-    ) -> Self {
-        let header = Header::new(vtable, home.clone(), deadline.min(NEVER), wait);
-        let payload = Callback(UnsafeCell::new(MaybeUninit::new(f)));
-        let node = NodeRef::new(Node { header, payload });
-        home.arrive(&node);
+    fn arm(node: NodeRef<O>) -> Self {
+        node.home.arrive(&node);
         Self(node)
     }
 
-    /// Cancels the timer. Its callback, if this call is what ended the timer, is dropped here.
-    pub fn cancel(&self) -> Cancel {
-        match self.0.claim.end(Outcome::Cancelled, self.0.recurs()) {
-            End::Won => {
-                let node = &self.0;
-                node.home.hear_gone(node);
-                node.home.owner().over(node.vtable.kind, Outcome::Cancelled);
-                // Last, because it may panic.
-                // SAFETY: we won the claim, and the table is the node's own.
-                unsafe { (node.vtable.end)(node.as_ptr()) };
-                Cancel::Cancelled
-            }
-            End::AfterRun => Cancel::AfterRun,
-            End::Running => Cancel::Running,
-            End::Over => Cancel::Over,
+    /// Builds a timer with options, which waits for nothing until it is [started](Timer::start):
+    /// for `wait` ns then, or until `deadline` if that is given.
+    ///
+    /// `f` is called with [`Outcome::Fired`] when the timer runs. If the options say so it is called
+    /// with the other outcomes, too: then it is called exactly once with the outcome that ends the
+    /// timer, but for a timer that ends itself by its answer.
+    ///
+    /// A timer that is dropped without having been started ends, and `f` is dropped, uncalled.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use tourbillon_shards::{Cancel, Flow, Options, Outcome, Owner, Shard, Started, Timer};
+    /// # struct Loop;
+    /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
+    ///
+    /// let shard = Arc::new(Shard::new(Loop));
+    /// let options = Options { outcome: true, tolerance: 50, ..Options::default() };
+    /// let timer = Timer::build(&shard, 1_000, None, options, |how| {
+    ///     assert_eq!(how, Outcome::Cancelled);
+    ///     Flow::Break(how)
+    /// });
+    /// assert_eq!(timer.start(100), Started::Waiting);
+    /// assert_eq!(timer.deadline(), Some(1_100));
+    /// assert_eq!(timer.cancel(), Cancel::Cancelled);
+    /// shard.close();
+    /// ```
+    pub fn build<F>(
+        home: &Arc<Shard<O>>,
+        wait: u64,
+        deadline: Option<u64>,
+        options: Options<O>,
+        f: F,
+    ) -> Self
+    where
+        F: FnMut(Outcome) -> Flow + Send + 'static,
+    {
+        let home = home.clone();
+        // Zero stands for the wait; a deadline of zero has passed as has one of 1.
+        let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
+        let (recurring, tells) = (options.recurring, options.outcome);
+        let header = |table| Header::new(table, home, claim, wait);
+        let node = callback::optioned(header, recurring, tells, Extras::new(options), f);
+        if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {
+            name.join(&node);
         }
+        Self(node)
+    }
+
+    /// Starts a timer that was [built](Timer::build).
+    pub fn start(&self, now: u64) -> Started {
+        let node = &self.0;
+        let wait = node.wait.load(Ordering::Relaxed);
+        let exact = |set| match set {
+            0 => now.saturating_add(wait).min(NEVER),
+            at => at,
+        };
+        if node.vtable.tells {
+            // Before it can be told.
+            node.home.owner().owed();
+        }
+        let armed = node.claim.arm(|set| match node.extras() {
+            Some(extras) => extras.jittered(exact(set), node.home.owner()),
+            None => exact(set),
+        });
+        match armed {
+            Armed::Waiting(deadline) => {
+                if !node.recurs() {
+                    node.wait
+                        .store(deadline.saturating_sub(now), Ordering::Relaxed);
+                }
+                node.home.arrive(node);
+                Started::Waiting
+            }
+            Armed::Cancelled => {
+                let notice = Notice::new(node.clone(), Outcome::Cancelled);
+                node.home.owner().deliver(notice);
+                Started::Cancelled
+            }
+            Armed::Not => {
+                if node.vtable.tells {
+                    node.home.owner().told();
+                }
+                match node.claim.load() {
+                    Claim::Over(Outcome::Cancelled) => Started::Cancelled,
+                    _ => Started::TooLate,
+                }
+            }
+        }
+    }
+
+    /// Cancels the timer. Its callback, if this call is what ended the timer, is dropped here; one
+    /// that takes an outcome is passed to [`Owner::deliver`].
+    pub fn cancel(&self) -> Cancel {
+        cancel(&self.0)
+    }
+
+    /// Waits until the callback has returned for the last time and will not be called any more, if
+    /// the timer is ending: it runs once and is running, or was cancelled or shut down and is running
+    /// or yet to be told. Otherwise this is over at once.
+    ///
+    /// So after [`cancel`](Timer::cancel) and this, nothing that the callback uses is in use.
+    ///
+    /// # Errors
+    ///
+    /// The future's output is an error if it is polled inside of the callback itself.
+    pub fn ended(&self) -> Ended<O> {
+        Ended::new(self.0.clone())
     }
 
     /// Moves the timer to `deadline`. What it waits for again when refreshed stays as it is.
     pub fn reset_at(&self, deadline: u64) -> Reset {
-        let deadline = deadline.min(NEVER);
-        move_to(&self.0, |_| deadline)
+        reset_at(&self.0, deadline)
     }
 
     /// Moves the timer to `now + wait`, and makes `wait` its wait (and, if it recurs, its period).
@@ -186,6 +239,7 @@ impl<O: Owner> Timer<O> {
     /// Moves the timer to its present wait's beginning plus `wait`, and makes `wait` its wait.
     pub fn reset_from_start(&self, wait: u64) -> Reset {
         self.change_wait(wait, |old| {
+            on_grid(&self.0);
             move_to(&self.0, |deadline| {
                 deadline.saturating_sub(old).saturating_add(wait).min(NEVER)
             })
@@ -196,7 +250,7 @@ impl<O: Owner> Timer<O> {
         // Before the deadline: a recurring timer that runs in between takes the new one.
         let old = self.0.wait.swap(wait, Ordering::Relaxed);
         let reset = reset(old);
-        if reset == Reset::TooLate {
+        if matches!(reset, Reset::TooLate | Reset::NotStarted) {
             self.0.wait.store(old, Ordering::Relaxed);
         }
         reset
@@ -207,7 +261,7 @@ impl<O: Owner> Timer<O> {
     /// This is the cheap one, from any thread: a later deadline is one compare-exchange, and the
     /// shard hears of it when the old one comes up.
     pub fn refresh(&self, now: u64) -> Reset {
-        self.reset_at(now.saturating_add(self.0.wait.load(Ordering::Relaxed)))
+        refresh(&self.0, now)
     }
 
     /// The deadline that the timer waits or runs for, in ns, unless it is over (or will be after
@@ -224,12 +278,14 @@ impl<O: Owner> Timer<O> {
     /// Where the timer stands.
     pub fn status(&self) -> Status {
         match self.0.claim.load() {
+            Claim::Idle(_) => Status::Idle,
+            Claim::Barred => Status::Over(Outcome::Cancelled),
             Claim::Pending(_) | Claim::Due(_) => Status::Pending,
             Claim::Running(_) => Status::Running {
                 last: !self.0.recurs(),
             },
             Claim::Rearmed(_) => Status::Running { last: false },
-            Claim::Stopping(_) => Status::Running { last: true },
+            Claim::Stopping { .. } => Status::Running { last: true },
             Claim::Over(how) => Status::Over(how),
         }
     }
@@ -237,6 +293,56 @@ impl<O: Owner> Timer<O> {
     /// The shard where the timer waits.
     pub fn home(&self) -> &Arc<Shard<O>> {
         &self.0.home
+    }
+}
+
+impl<O: Owner> Drop for Timer<O> {
+    fn drop(&mut self) {
+        if self.0.claim.abandon() {
+            ending::unstarted(&self.0);
+        }
+    }
+}
+
+/// See [`Timer::cancel`].
+pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
+    let end = node
+        .claim
+        .end(Outcome::Cancelled, node.recurs(), node.vtable.tells);
+    match end {
+        End::Won => {
+            node.home.hear_gone(node);
+            if let Some(notice) = ending::ended(node, Outcome::Cancelled) {
+                node.home.owner().deliver(notice);
+            }
+            Cancel::Cancelled
+        }
+        End::Unstarted => {
+            ending::unstarted(node);
+            Cancel::Cancelled
+        }
+        End::Barred => Cancel::Cancelled,
+        End::AfterRun => Cancel::AfterRun,
+        End::Running => Cancel::Running,
+        End::Over => Cancel::Over,
+    }
+}
+
+fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
+    on_grid(node);
+    let deadline = deadline.min(NEVER);
+    move_to(node, |_| deadline)
+}
+
+/// See [`Timer::refresh`].
+pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
+    reset_at(node, now.saturating_add(node.wait.load(Ordering::Relaxed)))
+}
+
+/// The deadline that is to be set has no jitter in it.
+fn on_grid<O: Owner>(node: &NodeRef<O>) {
+    if let Some(extras) = node.extras() {
+        extras.set_on_grid();
     }
 }
 
@@ -249,6 +355,7 @@ pub(crate) fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64) -> R
             Reset::Waiting
         }
         Moved::AfterRun => Reset::AfterRun,
+        Moved::NotStarted => Reset::NotStarted,
         Moved::TooLate => Reset::TooLate,
     }
 }

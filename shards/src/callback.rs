@@ -1,0 +1,213 @@
+//! The payloads of timers that run callbacks, and their tables.
+
+use std::{marker::PhantomData, mem::MaybeUninit, ops::ControlFlow, ptr::NonNull};
+
+use crate::{
+    claim::Outcome,
+    extras::Extras,
+    node::{Header, Kind, Node, NodeRef, VTable},
+    owner::Owner,
+    sync::UnsafeCell,
+};
+
+/// What a run says of the runs to come: whether there are any, or how the timer ended. A timer that
+/// runs once has none, whatever its run says.
+pub type Flow = ControlFlow<Outcome>;
+
+/// The callback of a node. It is there until the claim says that it ran or ended.
+struct Callback<F>(UnsafeCell<MaybeUninit<F>>);
+
+impl<F> Callback<F> {
+    fn new(f: F) -> Self {
+        Self(UnsafeCell::new(MaybeUninit::new(f)))
+    }
+
+    /// Moves the callback out.
+    ///
+    /// # Safety
+    ///
+    /// It is there, and the caller won the claim that gives it the callback for good.
+    unsafe fn take(&self) -> F {
+        // SAFETY: by contract it is there, and nobody reads it after this.
+        self.0.with_mut(|f| unsafe { (*f).assume_init_read() })
+    }
+
+    /// Calls `run` with the callback where it is.
+    ///
+    /// # Safety
+    ///
+    /// It is there, and the caller won the claim to run it.
+    unsafe fn with<R>(&self, run: impl FnOnce(&mut F) -> R) -> R {
+        // SAFETY: by contract it is there, and the caller's alone.
+        self.0.with_mut(|f| run(unsafe { (*f).assume_init_mut() }))
+    }
+}
+
+/// Of a node with payload `P`: the payload.
+///
+/// # Safety
+///
+/// `ptr` is to a live `Node<O, P>`.
+unsafe fn payload<'a, O: Owner, P>(ptr: NonNull<Header<O>>) -> &'a P {
+    // SAFETY: by contract; references to a node stay shared.
+    unsafe { &ptr.cast::<Node<O, P>>().as_ref().payload }
+}
+
+/// The tables of a node whose payload is the callback alone.
+struct Plain<O, F>(PhantomData<(O, F)>);
+
+impl<O: Owner, F: Send + 'static> Plain<O, F> {
+    const fn table(kind: Kind, run: unsafe fn(NonNull<Header<O>>) -> Flow) -> VTable<O> {
+        VTable {
+            kind,
+            tells: false,
+            run,
+            end: Self::end,
+            tell: Self::never,
+            extras: None,
+            free: NodeRef::<O>::free::<Callback<F>>,
+        }
+    }
+
+    unsafe fn end(ptr: NonNull<Header<O>>) {
+        // SAFETY: by the table's contract.
+        drop(unsafe { payload::<O, Callback<F>>(ptr).take() });
+    }
+
+    unsafe fn never(_: NonNull<Header<O>>, how: Outcome) {
+        unreachable!("a callback that takes no outcome was told {how:?}")
+    }
+}
+
+impl<O: Owner, F: FnOnce() + Send + 'static> Plain<O, F> {
+    const ONCE: VTable<O> = Self::table(Kind::Once, Self::run_once);
+
+    unsafe fn run_once(ptr: NonNull<Header<O>>) -> Flow {
+        // SAFETY: by the table's contract.
+        unsafe { payload::<O, Callback<F>>(ptr).take()() };
+        Flow::Break(Outcome::Fired)
+    }
+}
+
+impl<O: Owner, F: FnMut() + Send + 'static> Plain<O, F> {
+    const RECURRING: VTable<O> = Self::table(Kind::Recurring, Self::run_again);
+
+    unsafe fn run_again(ptr: NonNull<Header<O>>) -> Flow {
+        // SAFETY: by the table's contract.
+        unsafe { payload::<O, Callback<F>>(ptr).with(|f| f()) };
+        Flow::Continue(())
+    }
+}
+
+/// A node for a callback that runs once.
+pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static>(
+    header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    f: F,
+) -> NodeRef<O> {
+    let header = header(&Plain::<O, F>::ONCE);
+    let payload = Callback::new(f);
+    NodeRef::new(Node { header, payload })
+}
+
+/// A node for a callback that runs again and again.
+pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static>(
+    header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    f: F,
+) -> NodeRef<O> {
+    let header = header(&Plain::<O, F>::RECURRING);
+    let payload = Callback::new(f);
+    NodeRef::new(Node { header, payload })
+}
+
+/// The payload of a timer with options.
+struct Optioned<O: Owner, F> {
+    extras: Extras<O>,
+    callback: Callback<F>,
+}
+
+// SAFETY: the callback is Send (the only constructor asks for it) and is reached by who won the claim
+// to it alone; the extras are Send and Sync.
+unsafe impl<O: Owner, F: Send> Send for Optioned<O, F> {}
+
+/// The tables of a node with options. They are as many as there are of recurring or not and of
+/// told or not.
+struct Table<O, F>(PhantomData<(O, F)>);
+
+impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static> Table<O, F> {
+    const TABLES: [[VTable<O>; 2]; 2] = [
+        [
+            Self::table(Kind::Once, false),
+            Self::table(Kind::Once, true),
+        ],
+        [
+            Self::table(Kind::Recurring, false),
+            Self::table(Kind::Recurring, true),
+        ],
+    ];
+
+    const fn table(kind: Kind, tells: bool) -> VTable<O> {
+        let once = matches!(kind, Kind::Once);
+        VTable {
+            kind,
+            tells,
+            run: if once {
+                Self::run_once
+            } else {
+                Self::run_again
+            },
+            end: Self::end,
+            tell: Self::tell,
+            extras: Some(Self::extras),
+            free: NodeRef::<O>::free::<Optioned<O, F>>,
+        }
+    }
+
+    unsafe fn run_once(ptr: NonNull<Header<O>>) -> Flow {
+        // SAFETY: by the table's contract.
+        let mut f = unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() };
+        match f(Outcome::Fired) {
+            Flow::Continue(()) => Flow::Break(Outcome::Fired),
+            over => over,
+        }
+    }
+
+    unsafe fn run_again(ptr: NonNull<Header<O>>) -> Flow {
+        // SAFETY: by the table's contract.
+        unsafe {
+            payload::<O, Optioned<O, F>>(ptr)
+                .callback
+                .with(|f| f(Outcome::Fired))
+        }
+    }
+
+    unsafe fn end(ptr: NonNull<Header<O>>) {
+        // SAFETY: by the table's contract.
+        drop(unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() });
+    }
+
+    unsafe fn tell(ptr: NonNull<Header<O>>, how: Outcome) {
+        // SAFETY: by the table's contract.
+        let mut f = unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() };
+        _ = f(how);
+    }
+
+    unsafe fn extras(ptr: NonNull<Header<O>>) -> NonNull<Extras<O>> {
+        // SAFETY: by the table's contract.
+        NonNull::from(unsafe { &payload::<O, Optioned<O, F>>(ptr).extras })
+    }
+}
+
+/// A node for a callback with options.
+pub(crate) fn optioned<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static>(
+    header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    recurring: bool,
+    tells: bool,
+    extras: Extras<O>,
+    f: F,
+) -> NodeRef<O> {
+    let tables: &'static [[VTable<O>; 2]; 2] = &Table::<O, F>::TABLES;
+    let header = header(&tables[usize::from(recurring)][usize::from(tells)]);
+    let callback = Callback::new(f);
+    let payload = Optioned { extras, callback };
+    NodeRef::new(Node { header, payload })
+}

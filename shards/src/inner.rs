@@ -1,0 +1,180 @@
+//! What the lock of a shard guards: the store, and the nodes in it.
+
+use crate::{
+    claim::{Claim, Expiry, NEVER},
+    due::Due,
+    inbox::Batch,
+    node::{Location, NodeRef},
+    owner::Owner,
+    store::{Heap, Store},
+};
+
+/// What the lock guards.
+pub(crate) struct Inner<O: Owner> {
+    store: Heap,
+    /// The carried node of each slot.
+    nodes: Vec<Option<NodeRef<O>>>,
+    /// What was taken from the inbox and not read yet.
+    pub(crate) backlog: Batch<O>,
+    /// A lower bound of the deadlines in `backlog`.
+    pub(crate) backlog_next: u64,
+    /// How many of the stored timers may be late, and wait for more than their deadline.
+    tolerant: usize,
+    pub(crate) closed: bool,
+}
+
+impl<O: Owner> Inner<O> {
+    pub(crate) fn new() -> Self {
+        Self {
+            store: Heap::new(),
+            nodes: Vec::new(),
+            backlog: Batch::empty(),
+            backlog_next: NEVER,
+            tolerant: 0,
+            closed: false,
+        }
+    }
+
+    /// How many timers the store holds.
+    pub(crate) fn stored(&self) -> usize {
+        self.store.len()
+    }
+
+    /// The earliest key of the store, or what may stand in the backlog, if that is earlier.
+    pub(crate) fn next(&self) -> u64 {
+        self.store
+            .first()
+            .map_or(NEVER, |(key, _)| key)
+            .min(self.backlog_next)
+    }
+
+    /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
+    /// may be more.
+    pub(crate) fn expire(&mut self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> bool {
+        while let Some((key, slot)) = self.store.first() {
+            if key > now && self.tolerant == 0 {
+                break;
+            }
+            let node = self.nodes[slot as usize]
+                .as_ref()
+                .expect("a held slot has a node");
+            // By the key, not by the time: what was moved later goes back even if it is due,
+            // and comes out in its turn. But since the worker is awake, what may be late need
+            // not be.
+            let by = if key <= now {
+                key
+            } else if node.claim.load().deadline().is_some_and(|at| at <= now) {
+                now
+            } else {
+                break;
+            };
+            if due.len() == limit {
+                return true;
+            }
+            let mut expiry = node.claim.expire(by);
+            let dead = || node.extras().is_some_and(|extras| extras.is_dead());
+            if matches!(expiry, Expiry::Later(_)) && dead() {
+                // It will not run, whenever that is: it may end now.
+                expiry = node.claim.expire(NEVER);
+            }
+            match expiry {
+                Expiry::Later(at) => {
+                    self.store.rekey(slot, node.key(at));
+                    continue;
+                }
+                Expiry::Due => {
+                    node.set_location(Location::Deque);
+                    due.push(Due::new(self.take(slot)));
+                }
+                Expiry::Over => {
+                    node.set_location(Location::None);
+                    drop(self.take(slot));
+                }
+            }
+        }
+        false
+    }
+
+    /// Takes all timers out of the store, for good.
+    pub(crate) fn empty(&mut self, nodes: &mut Vec<NodeRef<O>>) {
+        while let Some((_, slot)) = self.store.first() {
+            let node = self.take(slot);
+            node.set_location(Location::None);
+            nodes.push(node);
+        }
+        *self = Self {
+            closed: true,
+            ..Self::new()
+        };
+    }
+
+    /// Puts an arriving node into the store, or gives it back if it is over.
+    fn insert(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
+        // The word is read under the lock: news that was drained before found the node elsewhere.
+        let Claim::Pending(deadline) = node.claim.load() else {
+            return Some(node);
+        };
+        let slot = self.store.insert(node.key(deadline));
+        self.tolerant += usize::from(is_tolerant(&node));
+        node.set_location(Location::Slot(slot));
+        let index = slot as usize;
+        if index == self.nodes.len() {
+            self.nodes.push(Some(node));
+        } else {
+            self.nodes[index] = Some(node);
+        }
+        None
+    }
+
+    /// Takes a node out of the store. The caller says where it is from now on.
+    fn take(&mut self, slot: u32) -> NodeRef<O> {
+        self.store.remove(slot);
+        let node = self.nodes[slot as usize]
+            .take()
+            .expect("a held slot has a node");
+        if self.tolerant > 0 {
+            self.tolerant -= usize::from(is_tolerant(&node));
+        }
+        node
+    }
+
+    /// Makes the store agree with the claim word of a node; gives back the node if that took it
+    /// out. For nodes that are carried elsewhere it does nothing.
+    pub(crate) fn apply(&mut self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
+        let Location::Slot(slot) = node.location() else {
+            return None;
+        };
+        match node.claim.load() {
+            Claim::Pending(deadline) => {
+                // A later one can wait until the old one comes up.
+                let key = node.key(deadline);
+                if key < self.store.key(slot) {
+                    self.store.rekey(slot, key);
+                }
+                None
+            }
+            _ => {
+                node.set_location(Location::None);
+                Some(self.take(slot))
+            }
+        }
+    }
+
+    /// Reads one entry of the inbox, an arrival or news; gives back what is not carried here after
+    /// it.
+    pub(crate) fn read(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
+        match node.location() {
+            // If it is not pending it is over, or due in the hands of somebody who is putting it
+            // back this moment, and will find that out.
+            Location::None => self.insert(node),
+            Location::Slot(_) => self.apply(&node),
+            // Whoever takes it from the deque looks at the word.
+            Location::Deque => Some(node),
+        }
+    }
+}
+
+/// Whether a timer's key may be later than its deadline.
+fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
+    node.extras().is_some_and(|extras| extras.tolerance > 0)
+}

@@ -1,0 +1,62 @@
+//! An outcome on its way to the callback that has to be told of it.
+
+use std::{any::Any, panic::resume_unwind, thread::panicking};
+
+use crate::{
+    claim::Outcome,
+    ending::tell,
+    node::{Kind, NodeRef},
+    owner::Owner,
+};
+
+/// A timer ended without running, or will not run any more, and its callback has to be told:
+/// somebody has to [run](Notice::run) this. Dropping it runs it, so that no outcome is lost; a panic
+/// of the callback goes to who dropped it then.
+pub struct Notice<O: Owner>(Option<(NodeRef<O>, Outcome)>);
+
+impl<O: Owner> Notice<O> {
+    pub(crate) fn new(node: NodeRef<O>, how: Outcome) -> Self {
+        Self(Some((node, how)))
+    }
+
+    /// What the callback will be told.
+    pub fn outcome(&self) -> Outcome {
+        self.0
+            .as_ref()
+            .map(|(_, how)| *how)
+            .expect("only a consuming method takes the node")
+    }
+
+    /// What sort of timer it is.
+    pub fn kind(&self) -> Kind {
+        self.0
+            .as_ref()
+            .map(|(node, _)| node.vtable.kind)
+            .expect("only a consuming method takes the node")
+    }
+
+    /// Calls the callback with the outcome; answers what it panicked with, if it did.
+    pub fn run(mut self) -> Option<Box<dyn Any + Send>> {
+        let (node, how) = self.0.take()?;
+        tell(&node, how).err()
+    }
+}
+
+impl<O: Owner> Drop for Notice<O> {
+    fn drop(&mut self) {
+        if let Some((node, how)) = self.0.take() {
+            if let Err(panic) = tell(&node, how) {
+                if !panicking() {
+                    resume_unwind(panic);
+                }
+            }
+        }
+    }
+}
+
+impl<O: Owner> std::fmt::Debug for Notice<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let how = self.0.as_ref().map(|(_, how)| how);
+        f.debug_tuple("Notice").field(&how).finish()
+    }
+}

@@ -1,0 +1,66 @@
+//! The timers of a shard that was closed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::{claim::Outcome, ending::end, node::NodeRef, notice::Notice, owner::Owner};
+
+/// The timers of a shard that was closed; each ends as this is dropped. If ending one panics, the
+/// others are ended all the same.
+pub struct Orphans<O: Owner>(Vec<NodeRef<O>>);
+
+impl<O: Owner> Orphans<O> {
+    pub(crate) fn new(nodes: Vec<NodeRef<O>>) -> Self {
+        Self(nodes)
+    }
+
+    /// How many there are, those that were over already included.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Ends one of them, if there is one: drops its callback, or tells it, or wakes its task.
+    ///
+    /// # Panics
+    ///
+    /// As those do. The timer is over all the same.
+    pub fn end_one(&mut self) -> bool {
+        let Some(node) = self.0.pop() else {
+            return false;
+        };
+        if let Some(panic) = end(&node, Outcome::Shutdown).and_then(Notice::run) {
+            resume_unwind(panic);
+        }
+        true
+    }
+
+    /// Takes `count` of them, or all if there are no more, to be ended by another thread.
+    #[must_use]
+    pub fn split(&mut self, count: usize) -> Self {
+        Self(self.0.split_off(self.0.len().saturating_sub(count)))
+    }
+}
+
+impl<O: Owner> Drop for Orphans<O> {
+    fn drop(&mut self) {
+        /// Ends the rest even if one of them panics.
+        struct Rest<'a, O: Owner>(&'a mut Orphans<O>);
+        impl<O: Owner> Drop for Rest<'_, O> {
+            fn drop(&mut self) {
+                while catch_unwind(AssertUnwindSafe(|| self.0.end_one())).unwrap_or(true) {}
+            }
+        }
+        let rest = Rest(self);
+        while rest.0.end_one() {}
+    }
+}
+
+impl<O: Owner> std::fmt::Debug for Orphans<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Orphans").field("len", &self.len()).finish()
+    }
+}

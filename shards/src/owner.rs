@@ -1,0 +1,42 @@
+//! What a shard asks of who owns it.
+
+use crate::{claim::Outcome, node::Kind, notice::Notice};
+
+/// What a shard asks of the worker that owns it.
+pub trait Owner: Send + Sync + Sized + 'static {
+    /// Wakes the owner, which is asleep or about to be: a write to its eventfd, say. Called at most
+    /// once for each time that the owner parks (though perhaps so late that it has parked again),
+    /// from any thread, and never under a lock of the shard.
+    fn wake(&self);
+
+    /// Whether the calling thread is the owner. Decides between the store and the inbox. A wrong
+    /// *no* costs time, no more; after a wrong *yes* the owner may sleep past a deadline.
+    fn is_current(&self) -> bool;
+
+    /// News was brought from another thread that the owner, awake or waking in time, needs no wake
+    /// for.
+    fn wake_skipped(&self) {}
+
+    /// A timer of this shard is over. Called once for each, from whichever thread ended it, and
+    /// never under a lock of the shard.
+    fn over(&self, _kind: Kind, _how: Outcome) {}
+
+    /// A timer was started whose callback has to be told how it ended; [`told`](Owner::told) is
+    /// called when it was. As many as are owed are yet to come, as notices or as timers.
+    fn owed(&self) {}
+
+    /// A callback that had to be told has been told, or has run for the last time.
+    fn told(&self) {}
+
+    /// A callback has to be told how its timer ended, where callbacks run: on the stack of the
+    /// calling thread is not the place, since that may hold whatever the callback wants to have.
+    /// By default it is told there all the same.
+    fn deliver(&self, notice: Notice<Self>) {
+        notice.run();
+    }
+
+    /// Any number of 64 bits, for [jitter](crate::Options::jitter). By default there is none.
+    fn random(&self) -> u64 {
+        0
+    }
+}
