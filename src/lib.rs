@@ -59,7 +59,7 @@ pub use self::{
     runtime::{Handle, Runtime},
     task::{JoinError, JoinHandle, spawn},
     timer::{
-        Cancel, CancelOnDrop, Outcome, Reset, Status, Timer,
+        Cancel, CancelOnDrop, Outcome, Reset, Started, Status, Timer,
         here::{after, at, every, try_after, try_at, try_every},
     },
 };

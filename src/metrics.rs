@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crossbeam::utils::CachePadded;
+use tourbillon_shards::Outcome;
 
 /// One counter.
 #[derive(Debug, Default)]
@@ -82,6 +83,17 @@ counters! {
     tickles_skipped,
     /// Times that this worker was woken to search for work.
     search_wakes,
+}
+
+impl Counters {
+    /// The counter of timers that ended so.
+    pub(crate) fn over(&self, how: Outcome) -> &Counter {
+        match how {
+            Outcome::Fired => &self.fired,
+            Outcome::Cancelled => &self.cancelled,
+            _ => &self.shut_down,
+        }
+    }
 }
 
 /// The counters of a worker.

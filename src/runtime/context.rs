@@ -64,7 +64,7 @@ pub(super) fn is_current(core: &Core) -> bool {
 }
 
 /// Whether the calling thread is a worker, or ends a runtime in the place of one.
-pub(super) fn is_worker() -> bool {
+pub(crate) fn is_worker() -> bool {
     with_local(|local| local.is_some()) || ENDING.try_with(Cell::get).unwrap_or(false)
 }
 
@@ -130,6 +130,11 @@ pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<WorkerShard>) -> R) -> Result<R, 
 pub(crate) enum HomeError {
     NoRuntime,
     Shutdown,
+}
+
+/// Any number, not for secrets.
+pub(super) fn random() -> u64 {
+    fastrand::u64(..)
 }
 
 /// A number that differs from call to call on this thread.

@@ -1,6 +1,11 @@
 //! A reference to a runtime.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use super::{
     block_on,
@@ -13,7 +18,7 @@ use crate::{
     metrics::{RuntimeMetrics, WorkerMetrics},
     task::{self, JoinHandle},
     time::Instant,
-    timer::{self, Timer},
+    timer::{self, Timer, WallTimer},
 };
 
 /// A reference to a [`Runtime`](super::Runtime), by which any thread may spawn tasks and arm timers
@@ -181,6 +186,36 @@ impl Handle {
             return Err(ArmError::ZeroPeriod);
         }
         self.arm(|home| timer::arm_every(home, period, true, f))
+    }
+
+    /// Runs `f` on a worker when the wall clock says `time`: see
+    /// [`Timer::at_wall`](crate::Timer::at_wall).
+    pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        Timer::at_wall(time).on(self).start(f)
+    }
+
+    /// Cancels timers of this name, `max` at most (`usize::MAX`: all), those that were named last first;
+    /// answers how many this call cancelled. See [`TimerBuilder::name`](crate::timer::TimerBuilder::name).
+    ///
+    /// Finding each takes constant time, however many timers and names there are.
+    pub fn cancel_named(&self, name: &str, max: usize) -> usize {
+        let cancelled = self.shared.names.cancel(name, max);
+        cancelled + self.shared.clock_names.cancel(name, max - cancelled)
+    }
+
+    /// Refreshes all timers of this name, as [`Timer::refresh`](crate::Timer::refresh) does; answers
+    /// how many were in time. Those of other clocks than the monotonic one stay as they are: they
+    /// wait for a moment, not for a delay.
+    pub fn refresh_named(&self, name: &str) -> usize {
+        self.shared.names.refresh(name, self.shared.clock.now())
+    }
+
+    /// How many timers have this name: those that were built and are not over.
+    pub fn count_named(&self, name: &str) -> usize {
+        self.shared.names.count(name) + self.shared.clock_names.count(name)
     }
 
     /// What the workers have done, and what they have to do.
