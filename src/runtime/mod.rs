@@ -35,6 +35,7 @@ pub use self::{
 pub(crate) use self::{
     context::{HomeError, inside, with_home},
     core::{Core, WorkerShard},
+    handle::Choice,
     local::{Order, TaskJob},
     shared::lock,
 };
