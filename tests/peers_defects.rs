@@ -27,6 +27,9 @@ use tourbillon::{
 /// So late is none that is not lost, or stands in a queue that grows and grows.
 const FAR_TOO_LATE: Duration = Duration::from_secs(5);
 
+/// What keeps a worker from looking at its timers for longer than many of them take.
+const LONG: Duration = Duration::from_micros(300);
+
 /// From a µs to some 30 ms, as many of each order of magnitude, and to the nanosecond.
 fn delay(random: &mut Random) -> Duration {
     let micros = 1_u64 << random.below(15);
@@ -40,14 +43,16 @@ fn spin(duration: Duration) {
     }
 }
 
-/// Keeps the workers at work until it is dropped, in callbacks that are longer than many a delay.
+/// Keeps the workers at work until it is dropped: in callbacks that are longer than many a delay, so
+/// that the time as it was before one is stale; or in such that take no time, so that the worker looks
+/// at its timers all the while, just before their deadlines too.
 struct Busy {
     timers: Vec<Timer>,
 }
 
 impl Busy {
-    fn all_of(runtime: &Runtime, workers: usize) -> Self {
-        let busy = |_| runtime.every(Duration::from_nanos(1), || spin(Duration::from_micros(300)));
+    fn all_of(runtime: &Runtime, workers: usize, each: Duration) -> Self {
+        let busy = |_| runtime.every(Duration::from_nanos(1), move || spin(each));
         Self {
             timers: (0..workers).map(busy).collect(),
         }
@@ -65,7 +70,10 @@ impl Drop for Busy {
 /// Arms a callback each way, and checks it against the moment itself where that is known.
 fn arm_each_way(sender: &mpsc::Sender<Report>, random: &mut Random) -> usize {
     let asked = Instant::now() + delay(random);
-    tourbillon::at(asked, reporter(sender, asked));
+    let timer = tourbillon::at(asked, reporter(sender, asked));
+    if let Some(deadline) = timer.deadline() {
+        assert_eq!(deadline.into_std(), asked, "something was cut off");
+    }
     let wait = delay(random);
     let asked = Instant::now() + wait;
     tourbillon::after(wait, reporter(sender, asked));
@@ -103,13 +111,14 @@ fn a_callback_is_not_early_by_a_nanosecond_be_the_worker_cold_or_busy() {
             let count = arm_each_way(&sender, &mut random);
             none_early(&receiver, count);
         }
-        let busy = Busy::all_of(&runtime, workers);
-        let mut count = 0;
-        for _ in 0..500 {
-            count += arm_each_way(&sender, &mut random);
+        for each in [LONG, Duration::ZERO] {
+            let _busy = Busy::all_of(&runtime, workers, each);
+            let mut count = 0;
+            for _ in 0..500 {
+                count += arm_each_way(&sender, &mut random);
+            }
+            none_early(&receiver, count);
         }
-        none_early(&receiver, count);
-        drop(busy);
     }
 }
 
@@ -186,10 +195,12 @@ fn a_sleep_is_not_early_by_a_nanosecond_be_the_worker_cold_or_busy() {
     };
     runtime.block_on(runtime.spawn(sleeps(1, 50))).unwrap();
     runtime.block_on(sleeps(2, 50));
-    let _busy = Busy::all_of(&runtime, 2);
-    let tasks: Vec<_> = (0..100).map(|i| runtime.spawn(sleeps(i, 10))).collect();
-    for task in tasks {
-        runtime.block_on(task).unwrap();
+    for each in [LONG, Duration::ZERO] {
+        let _busy = Busy::all_of(&runtime, 2, each);
+        let tasks: Vec<_> = (0..100).map(|i| runtime.spawn(sleeps(i, 10))).collect();
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
     }
 }
 
