@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     core::{Core, WorkerShard},
-    handle::Handle,
+    handle::{Choice, Handle},
     local::Local,
 };
 
@@ -112,10 +112,13 @@ pub(super) fn handle() -> Option<Handle> {
         .or_else(|| with_local(|local| local.map(|local| local.shard.owner().handle())))
 }
 
-/// Runs `f` with the shard where this thread's timers go: its own if it is a worker, otherwise one
-/// of the entered runtime's, in turn.
-pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<WorkerShard>) -> R) -> Result<R, HomeError> {
-    match with_entered(|handle| handle.with_home(Arc::clone)) {
+/// Runs `f` with the shard where this thread's timers, sockets and tasks go: its own if it is a
+/// worker, otherwise one of the entered runtime's, as `choice` says.
+pub(crate) fn with_home<R>(
+    choice: Choice,
+    f: impl FnOnce(&Arc<WorkerShard>) -> R,
+) -> Result<R, HomeError> {
+    match with_entered(|handle| handle.with_home(choice, Arc::clone)) {
         Some(home) => Ok(f(&home?)),
         None => with_local(|local| {
             local

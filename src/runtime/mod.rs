@@ -34,6 +34,7 @@ pub(crate) use self::{
     clocks::{ClockCore, ClockKind, SKIP_ON_STEP},
     context::{HomeError, inside, is_worker, with_home},
     core::{Core, TimerOwner, WorkerShard},
+    handle::Choice,
     local::{Order, TaskJob},
     shared::{Shared, lock},
 };

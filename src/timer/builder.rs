@@ -12,7 +12,8 @@ use super::{
 use crate::{
     error::{ArmError, NO_RUNTIME},
     runtime::{
-        ClockCore, ClockKind, Core, Handle, HomeError, SKIP_ON_STEP, Shared, TimerOwner, with_home,
+        Choice, ClockCore, ClockKind, Core, Handle, HomeError, SKIP_ON_STEP, Shared, TimerOwner,
+        with_home,
     },
     time::{BootInstant, Instant},
 };
@@ -425,8 +426,8 @@ pub trait Homes: TimerClock {
 impl Homes for Monotonic {
     fn home(handle: Option<&Handle>, worker: Option<usize>) -> Result<Arc<Shard<Core>>, ArmError> {
         let home = match handle {
-            Some(handle) => handle.with_home(Arc::clone)?,
-            None => with_home(Arc::clone)?,
+            Some(handle) => handle.with_home(Choice::NotAwake, Arc::clone)?,
+            None => with_home(Choice::NotAwake, Arc::clone)?,
         };
         let Some(worker) = worker else {
             return Ok(home);
