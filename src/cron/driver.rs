@@ -20,9 +20,10 @@ pub(super) trait Host: Send + Sync + 'static {
     fn now(&self) -> SystemTime;
 
     /// Calls [`Ring::ring`] on a worker once the wall clock says `at`, also if it was put there. Early
-    /// or late does no harm. If the runtime is shut down before, `ring` is dropped, which is how the
-    /// job hears of it.
-    fn set_alarm(&self, at: SystemTime, ring: Ring) -> Result<Alarm, ArmError>;
+    /// or late does no harm. There is room for it, whatever bound there is on timers: a job that runs is
+    /// not to end for want of it. If the runtime has been shut down, or is before it rings, `ring` is
+    /// dropped, which is how the job hears of it.
+    fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm;
 
     /// Calls [`Run::run`] on a worker, which contains its panics, and never on the caller's stack.
     /// If the runtime is shut down before, `run` is dropped.
@@ -84,8 +85,11 @@ impl Cron {
                 stored: 0,
             }),
         });
-        driver.set_alarm(first, 1)?;
-        Ok(CronJob::new(driver))
+        driver.set_alarm(first, 1);
+        match driver.look(Job::end) {
+            Some(End::Shutdown) => Err(ArmError::Shutdown.into()),
+            _ => Ok(CronJob::new(driver)),
+        }
     }
 }
 
@@ -129,8 +133,7 @@ impl Driver {
             (todo, state.decided)
         });
         if let Some(at) = todo.alarm {
-            // A runtime that has been shut down has dropped the `Ring`, which is all there is to do.
-            let _ = self.set_alarm(at, number);
+            self.set_alarm(at, number);
         }
         if let Some((lane, occurrence)) = todo.run {
             self.host.run(Run {
@@ -143,8 +146,8 @@ impl Driver {
     }
 
     /// Sets the alarm that was decided on as the `number`th.
-    fn set_alarm(self: &Arc<Self>, at: SystemTime, number: u64) -> Result<(), ArmError> {
-        let mut alarm = Some(self.host.set_alarm(at, Ring(Some(self.clone())))?);
+    fn set_alarm(self: &Arc<Self>, at: SystemTime, number: u64) {
+        let mut alarm = Some(self.host.set_alarm(at, Ring(Some(self.clone()))));
         self.with(|state| {
             if state.stored < number && state.job.end().is_none() {
                 state.stored = number;
@@ -153,7 +156,6 @@ impl Driver {
         });
         // The one before has rung; or this one has, or is to be cancelled, since the job has ended.
         drop(alarm);
-        Ok(())
     }
 }
 
