@@ -46,12 +46,6 @@
 //! `0,20,40 2 * * *`.
 
 mod builder;
-// SEAM: what is to make use of it is a `Host` on wall-clock timers, and `Cron::start` that launches
-// jobs there.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "no `Host` but that of the tests is there yet")
-)]
 mod driver;
 #[cfg(test)]
 mod driver_tests;
@@ -63,6 +57,7 @@ mod job_tests;
 mod pattern;
 mod policy;
 mod schedule;
+mod start;
 
 pub use jiff;
 
@@ -73,4 +68,5 @@ pub use self::{
     job::Occurrence,
     policy::{Missed, Overlap},
     schedule::{Schedule, Upcoming},
+    start::cron,
 };

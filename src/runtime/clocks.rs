@@ -19,7 +19,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use tourbillon_shards::{Due, Kind, NEVER, Notice, Outcome, Owner, Shard};
@@ -155,7 +155,7 @@ impl TimerOwner for ClockCore {
 
     fn now(&self) -> u64 {
         match self.kind {
-            ClockKind::Wall => wall::nanos(SystemTime::now()),
+            ClockKind::Wall => self.shared.wall_now(),
             ClockKind::Boot => sys::clock::boot(),
         }
     }

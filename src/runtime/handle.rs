@@ -211,6 +211,12 @@ impl Handle {
         self.arm(|home| timer::arm_every(home, period, true, f))
     }
 
+    /// What the runtime's wall clock says.
+    #[cfg(feature = "cron")]
+    pub(crate) fn wall_now(&self) -> SystemTime {
+        crate::time::wall::time(self.shared.wall_now())
+    }
+
     /// Runs `f` on a worker when the wall clock says `time`: see
     /// [`Timer::at_wall`](crate::Timer::at_wall).
     pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer

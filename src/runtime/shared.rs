@@ -5,7 +5,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
@@ -24,7 +24,7 @@ use crate::{
     error::ArmError,
     metrics::{Counter, Counters},
     task::registry::Registry,
-    time::Clock,
+    time::{Clock, wall},
 };
 
 /// The workers of a runtime, by their numbers. Empty before it runs and after it has ended.
@@ -106,6 +106,11 @@ impl Shared {
             }
             _ => self.inject(notice),
         });
+    }
+
+    /// The time of day, in the ns of its shard.
+    pub(crate) fn wall_now(&self) -> u64 {
+        wall::nanos(SystemTime::now())
     }
 
     /// The workers' shards.
