@@ -419,6 +419,38 @@ impl<O: Owner> Shard<O> {
         }
     }
 
+    /// Reads all news, and answers the earliest deadline of a timer that waits here, in ns; [`NEVER`]
+    /// if none does. Exact, where [`next_deadline`](Shard::next_deadline) may be too early, unless
+    /// others arm, move or cancel meanwhile.
+    ///
+    /// Any thread may call this. It takes as long as there is news to read, and waits for the lock if
+    /// another thread has it, which holds it for one batch.
+    pub fn settle(&self) -> u64 {
+        loop {
+            let settled = self.locked(|inner| {
+                self.drain(inner, usize::MAX);
+                while let Some((key, slot)) = inner.store.first() {
+                    let node = inner.nodes[slot as usize]
+                        .as_ref()
+                        .expect("a held slot has a node");
+                    match node.claim.load() {
+                        Claim::Pending(at) if at > key => inner.store.rekey(slot, at),
+                        Claim::Pending(at) => return at,
+                        _ => {
+                            node.set_location(Location::None);
+                            drop(inner.take(slot));
+                        }
+                    }
+                }
+                NEVER
+            });
+            match settled {
+                Some(next) => return next,
+                None => crate::sync::yield_now(),
+            }
+        }
+    }
+
     /// Sleeps until the next deadline, or until woken. For the owner, which is a searcher if it
     /// says so.
     ///
