@@ -183,6 +183,21 @@ impl Handle {
         self.arm(|home| timer::arm_every(home, period, true, f))
     }
 
+    /// Stops the runtime's clock, for tests: see [`time::pause`](crate::time::pause). One that is
+    /// paused stays so.
+    ///
+    /// Called from outside of the runtime, this does not wait for what its workers are at: a callback
+    /// that began before may see the time move once more.
+    pub fn pause(&self) {
+        self.shared.quiescence.pause(&self.shared);
+    }
+
+    /// Lets the runtime's clock run on from where it stands: see [`time::resume`](crate::time::resume).
+    /// One that runs stays so.
+    pub fn resume(&self) {
+        self.shared.quiescence.resume(&self.shared);
+    }
+
     /// What the workers have done, and what they have to do.
     pub fn metrics(&self) -> RuntimeMetrics {
         let workers = self.shared.workers.load();

@@ -8,6 +8,7 @@
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `shared` | what all share: injector, searchers, shutdown |
 //! | `context` | which worker and which runtime a thread belongs to |
+//! | `quiescence` | when nothing is left to do, for a clock that is paused |
 
 mod block_on;
 mod builder;
@@ -15,6 +16,7 @@ mod context;
 mod core;
 mod handle;
 mod local;
+mod quiescence;
 mod shared;
 mod worker;
 
@@ -33,9 +35,10 @@ pub use self::{
     handle::Handle,
 };
 pub(crate) use self::{
-    context::{HomeError, inside, with_home},
+    context::{HomeError, inside, with_clock, with_home},
     core::{Core, WorkerShard},
     local::{Order, TaskJob},
+    quiescence::Advance,
     shared::lock,
 };
 use crate::{
@@ -217,6 +220,16 @@ impl Runtime {
         F: FnMut() + Send + 'static,
     {
         self.handle.try_every(period, f)
+    }
+
+    /// Stops the clock: see [`Handle::pause`].
+    pub fn pause(&self) {
+        self.handle.pause();
+    }
+
+    /// Lets the clock run on: see [`Handle::resume`].
+    pub fn resume(&self) {
+        self.handle.resume();
     }
 
     /// What the workers have done: see [`Handle::metrics`].

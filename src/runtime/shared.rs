@@ -18,6 +18,7 @@ use super::{
     core::WorkerShard,
     handle::Handle,
     local::{Job, Order, TaskJob, steal},
+    quiescence::Quiescence,
 };
 use crate::{error::ArmError, task::registry::Registry, time::Clock};
 
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) tasks: Registry,
+    /// Who waits, for a clock that is paused.
+    pub(super) quiescence: Quiescence,
     pub(super) workers: ArcSwap<Workers>,
     pub(super) injector: CachePadded<Injector<Job>>,
     pub(super) searchers: CachePadded<Searchers>,
@@ -53,6 +56,7 @@ impl Shared {
         Self {
             clock: Clock::new(),
             tasks: Registry::new(workers),
+            quiescence: Quiescence::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
             injector: CachePadded::new(Injector::new()),
             searchers: CachePadded::new(Searchers::new(workers)),
@@ -146,6 +150,11 @@ impl Shared {
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
+        self.wake_workers();
+    }
+
+    /// Wakes all workers, whatever they sleep for.
+    pub(super) fn wake_workers(&self) {
         for worker in self.workers.load().iter() {
             worker.wake();
         }
@@ -193,6 +202,7 @@ impl Shared {
             }
         }
         self.drain_injector();
+        self.quiescence.close();
         // The workers' cores refer to this, and this to them.
         self.workers.store(Arc::default());
     }
