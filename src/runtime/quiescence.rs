@@ -23,6 +23,7 @@
 //! |---|---|
 //! | a worker that runs, fires, searches, or has announced itself and not looked yet | the idle count |
 //! | a thread in `block_on` that runs, or was woken and has not run | its word |
+//! | a judge that has the wakers of those whom it serves in hand | a worker is not idle then, others are counted |
 //! | a wake-up that was claimed and not written | the parked word: not asleep |
 //! | one that was written and not received, a socket that is ready | the epoll instance: readable |
 //! | work in a queue | the injector and the deques. (An idle worker's LIFO slot is empty) |
@@ -53,7 +54,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU8, Ordering, fence},
     },
     task::{Context, Poll, Wake, Waker},
@@ -77,6 +78,8 @@ pub(crate) struct Quiescence(Mutex<State>);
 struct State {
     /// How many workers sleep until they are woken.
     idle: usize,
+    /// How many threads that are no workers have judged, and are waking whom that served.
+    serving: usize,
     /// The threads in `block_on`.
     blocked: Slab<Arc<Blocked>>,
     /// Jumps that were asked for.
@@ -146,6 +149,7 @@ impl State {
         shared.clock.is_paused()
             && !shared.is_stopping()
             && self.idle == workers.len()
+            && self.serving == 0
             && self.blocked.iter().all(|(_, thread)| thread.is_waiting())
             && workers
                 .iter()
@@ -249,9 +253,20 @@ impl Quiescence {
         }
     }
 
-    fn judge(&self, shared: &Shared) {
-        let wakers = lock(&self.0).judge(shared);
-        wake_all(wakers);
+    /// Judges on behalf of a thread that is no worker, until there is nobody to be served. While it
+    /// wakes somebody, nothing is quiet.
+    fn judge<'a>(&'a self, shared: &Shared, mut state: MutexGuard<'a, State>) {
+        loop {
+            let wakers = state.judge(shared);
+            if wakers.is_empty() {
+                return;
+            }
+            state.serving += 1;
+            drop(state);
+            wake_all(wakers);
+            state = lock(&self.0);
+            state.serving -= 1;
+        }
     }
 }
 
@@ -309,7 +324,8 @@ impl BlockedGuard<'_> {
         {
             fence(Ordering::SeqCst);
             if shared.clock.was_paused() {
-                shared.quiescence.judge(shared);
+                let quiescence = &shared.quiescence;
+                quiescence.judge(shared, lock(&quiescence.0));
             }
             // Others may unpark this thread for reasons of their own.
             while self.blocked.is_waiting() {
@@ -326,16 +342,12 @@ impl BlockedGuard<'_> {
 
 impl Drop for BlockedGuard<'_> {
     fn drop(&mut self) {
-        let wakers = {
-            let mut state = lock(&self.shared.quiescence.0);
-            state.blocked.remove(self.place);
-            if self.shared.clock.was_paused() {
-                state.judge(self.shared)
-            } else {
-                Vec::new()
-            }
-        };
-        wake_all(wakers);
+        let quiescence = &self.shared.quiescence;
+        let mut state = lock(&quiescence.0);
+        state.blocked.remove(self.place);
+        if self.shared.clock.was_paused() {
+            quiescence.judge(self.shared, state);
+        }
     }
 }
 
