@@ -285,14 +285,14 @@ fn with_nothing_to_wait_for_the_workers_sleep() {
     let moved = runtime.after(HOUR, || unreachable!("it was moved to never"));
     cancelled.cancel();
     moved.reset(Duration::MAX);
-    let (sender, receiver) = async_channel();
+    let (flag, raised) = flag();
     let (parks, after) = runtime.block_on(async {
         thread::spawn(move || {
             thread::sleep(100 * MS);
-            sender.wake();
+            flag.raise();
         });
         let parks = runtime.metrics().total().parks;
-        receiver.await;
+        raised.await;
         (parks, runtime.metrics().total().parks)
     });
     assert!(after - parks < 20, "{}", after - parks);
@@ -300,8 +300,41 @@ fn with_nothing_to_wait_for_the_workers_sleep() {
     assert_eq!(shown, start, "there was nothing to go to");
 }
 
+#[test]
+fn a_timer_from_outside_is_waited_for_whatever_stood_there_before() {
+    let _alarm = alarm();
+    for _ in 0..50 {
+        let runtime = paused(1);
+        // The worker has gone to sleep until then, and is not told that it need not wake.
+        let moved = runtime.after(HOUR, || ());
+        common::on_worker(&runtime, || ());
+        moved.reset(Duration::MAX);
+        let (flag, raised) = flag();
+        let handle = runtime.handle().clone();
+        let outside = thread::spawn(move || {
+            thread::sleep(MS);
+            handle.after(2 * HOUR, move || flag.raise())
+        });
+        runtime.block_on(raised);
+        assert!(!outside.join().unwrap().is_pending());
+    }
+}
+
+#[test]
+fn a_block_on_in_a_block_on_waits_like_one() {
+    let _alarm = alarm();
+    let runtime = paused(2);
+    runtime.block_on(async {
+        let start = Instant::now();
+        runtime.block_on(sleep(HOUR));
+        assert_eq!(start.elapsed(), HOUR);
+        sleep(HOUR).await;
+        assert_eq!(start.elapsed(), 2 * HOUR);
+    });
+}
+
 /// A future that another thread ends.
-fn async_channel() -> (Flag, impl Future<Output = ()>) {
+fn flag() -> (Flag, impl Future<Output = ()>) {
     let flag = Flag::default();
     let waits = flag.clone();
     let future = future::poll_fn(move |cx| {
@@ -319,7 +352,7 @@ fn async_channel() -> (Flag, impl Future<Output = ()>) {
 struct Flag(Arc<Mutex<(bool, Option<std::task::Waker>)>>);
 
 impl Flag {
-    fn wake(&self) {
+    fn raise(&self) {
         let waker = {
             let mut state = self.0.lock().unwrap();
             state.0 = true;

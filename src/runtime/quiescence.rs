@@ -99,18 +99,22 @@ struct Jump {
     waker: Waker,
 }
 
-/// The news and deadlines of one worker, by the runtime's clock. Another clock's timers, which pass
-/// with it, have their place here.
+/// Reads the news of one worker, and answers its next deadline by the runtime's clock, exactly. Another
+/// clock's timers, which pass with this one, have their place here.
 fn settle(worker: &WorkerShard) -> u64 {
     worker.settle()
 }
 
-/// Wakes the workers that have something due, as [`settle`] said; whether there are any.
+/// Wakes the workers that have something due; `nexts` is what [`settle`] said of each. And those that
+/// announced an earlier moment than that, for a timer that was moved or is gone: who arms one for
+/// later relies on them to be awake by then, and will wake nobody. True if there are any.
 fn wake_due(workers: &[Arc<WorkerShard>], nexts: &[u64], now: u64) -> bool {
     let mut any = false;
-    for (worker, _) in workers.iter().zip(nexts).filter(|(_, next)| **next <= now) {
-        worker.wake();
-        any = true;
+    for (worker, &next) in workers.iter().zip(nexts) {
+        if next <= now || worker.parker().parked_until().is_some_and(|at| at < next) {
+            worker.wake();
+            any = true;
+        }
     }
     any
 }
@@ -150,7 +154,7 @@ impl State {
             && !shared.is_stopping()
             && self.idle == workers.len()
             && self.serving == 0
-            && self.blocked.iter().all(|(_, thread)| thread.is_waiting())
+            && self.blocked.iter().all(|(_, blocked)| self.waits(blocked))
             && workers
                 .iter()
                 .all(|worker| worker.parker().parked_until().is_some())
@@ -158,6 +162,16 @@ impl State {
             && !workers
                 .iter()
                 .any(|worker| worker.owner().reactor.epoll().has_events())
+    }
+
+    /// Whether a thread waits, in this `block_on` or in one that the future called in its turn.
+    fn waits(&self, blocked: &Blocked) -> bool {
+        let id = blocked.thread.id();
+        blocked.is_waiting()
+            || self
+                .blocked
+                .iter()
+                .any(|(_, inner)| inner.thread.id() == id && inner.is_waiting())
     }
 
     /// Gives up all jumps; the caller wakes who is answered.

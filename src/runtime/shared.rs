@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) tasks: Registry,
     /// Who waits, for a clock that is paused.
-    pub(super) quiescence: Quiescence,
+    pub(super) quiescence: CachePadded<Quiescence>,
     pub(super) workers: ArcSwap<Workers>,
     pub(super) injector: CachePadded<Injector<Job>>,
     pub(super) searchers: CachePadded<Searchers>,
@@ -56,7 +56,7 @@ impl Shared {
         Self {
             clock: Clock::new(),
             tasks: Registry::new(workers),
-            quiescence: Quiescence::default(),
+            quiescence: CachePadded::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
             injector: CachePadded::new(Injector::new()),
             searchers: CachePadded::new(Searchers::new(workers)),
