@@ -398,6 +398,25 @@ impl<O: Owner> Shard<O> {
         debug_assert!(!searches, "nobody is woken to search without `Searchers`");
     }
 
+    /// Reads all news, and answers the earliest deadline of a timer that waits here, in ns; [`NEVER`]
+    /// if none does. Exact, where [`next_deadline`](Shard::next_deadline) may be too early, unless
+    /// others arm, move or cancel meanwhile.
+    ///
+    /// Any thread may call this. It takes as long as there is news to read, and waits for the lock if
+    /// another thread has it, which holds it for one batch.
+    pub fn settle(&self) -> u64 {
+        loop {
+            let settled = self.locked(|inner| {
+                self.drain(inner, usize::MAX);
+                inner.settle()
+            });
+            match settled {
+                Some(next) => return next,
+                None => crate::sync::yield_now(),
+            }
+        }
+    }
+
     /// Sleeps until the next deadline, or until woken. For the owner, which is a searcher if it
     /// says so.
     ///
