@@ -321,7 +321,11 @@ pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
             ending::unstarted(node);
             Cancel::Cancelled
         }
-        End::Barred => Cancel::Cancelled,
+        End::Barred => {
+            // It is there to be told alone.
+            ending::leave_name(node);
+            Cancel::Cancelled
+        }
         End::AfterRun => Cancel::AfterRun,
         End::Running => Cancel::Running,
         End::Over => Cancel::Over,
