@@ -103,11 +103,12 @@ impl<O: Owner> Extras<O> {
         deadline.saturating_add(jitter).min(NEVER - 1)
     }
 
-    /// The deadline was set to an exact moment.
-    pub(crate) fn set_on_grid(&self) {
-        if self.jitter != 0 {
-            self.offset.store(0, Ordering::Relaxed);
+    /// The deadline is set to an exact moment; answers what jitter it had.
+    pub(crate) fn set_on_grid(&self) -> u64 {
+        if self.jitter == 0 {
+            return 0;
         }
+        self.offset.swap(0, Ordering::Relaxed)
     }
 }
 

@@ -239,9 +239,12 @@ impl<O: Owner> Timer<O> {
     /// Moves the timer to its present wait's beginning plus `wait`, and makes `wait` its wait.
     pub fn reset_from_start(&self, wait: u64) -> Reset {
         self.change_wait(wait, |old| {
-            on_grid(&self.0);
+            let jitter = on_grid(&self.0);
+            // Of a timer that runs once, the first deadline's jitter is a part of its wait.
+            let before = old.saturating_add(if self.0.recurs() { jitter } else { 0 });
             move_to(&self.0, |deadline| {
-                deadline.saturating_sub(old).saturating_add(wait).min(NEVER)
+                let begun = deadline.saturating_sub(before);
+                begun.saturating_add(wait).min(NEVER)
             })
         })
     }
@@ -343,11 +346,9 @@ pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
     reset_at(node, now.saturating_add(node.wait.load(Ordering::Relaxed)))
 }
 
-/// The deadline that is to be set has no jitter in it.
-fn on_grid<O: Owner>(node: &NodeRef<O>) {
-    if let Some(extras) = node.extras() {
-        extras.set_on_grid();
-    }
+/// The deadline that is to be set has no jitter in it; answers how much the present one has.
+fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
+    node.extras().map_or(0, |extras| extras.set_on_grid())
 }
 
 /// Moves the deadline of a node, and tells its home if that has to know.
