@@ -219,6 +219,36 @@ impl<O: Owner> Timer<O> {
     /// # Errors
     ///
     /// The future's output is an error if it is polled inside of the callback itself.
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Waker}};
+    /// # use std::sync::Mutex;
+    /// use tourbillon_shards::{Cancel, Flow, Notice, Options, Owner, Shard, Timer};
+    ///
+    /// #[derive(Default)]
+    /// struct Loop { notices: Mutex<Vec<Notice<Loop>>> }
+    ///
+    /// impl Owner for Loop {
+    ///     fn wake(&self) {}
+    ///     fn is_current(&self) -> bool { true }
+    ///     fn deliver(&self, notice: Notice<Loop>) { self.notices.lock().unwrap().push(notice); }
+    /// }
+    ///
+    /// let shard = Arc::new(Shard::new(Loop::default()));
+    /// let options = Options { outcome: true, ..Options::default() };
+    /// let timer = Timer::build(&shard, 1_000, None, options, Flow::Break);
+    /// timer.start(0);
+    /// assert_eq!(timer.cancel(), Cancel::Cancelled);
+    ///
+    /// // The callback is yet to be told.
+    /// let mut ended = pin!(timer.ended());
+    /// let mut cx = Context::from_waker(Waker::noop());
+    /// assert_eq!(ended.as_mut().poll(&mut cx), Poll::Pending);
+    /// let notice = shard.owner().notices.lock().unwrap().pop().unwrap();
+    /// notice.run();
+    /// assert_eq!(ended.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
+    /// shard.close();
+    /// ```
     pub fn ended(&self) -> Ended<O> {
         Ended::new(self.0.clone())
     }
