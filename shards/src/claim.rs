@@ -281,10 +281,17 @@ impl ClaimWord {
         })
     }
 
-    /// Due → Over(Fired), for what fires in one step. For the carrier.
-    pub(crate) fn fire(&self) -> Start {
+    /// Due → Over(`how`), or Stopping(`how`) for what has to be told: for what ends without a run, or
+    /// fires in one step. For the carrier.
+    pub(crate) fn end_due(&self, how: Outcome, tells: bool) -> Start {
+        let next = if tells {
+            let watched = false;
+            Claim::Stopping { how, watched }
+        } else {
+            Claim::Over(how)
+        };
         self.change(|claim| match claim {
-            Claim::Due(at) => (Some(Claim::Over(Outcome::Fired)), Start::Run(at)),
+            Claim::Due(at) => (Some(next), Start::Run(at)),
             Claim::Pending(_) => (None, Start::Moved),
             _ => (None, Start::Over),
         })

@@ -5,9 +5,8 @@ use std::{any::Any, panic::resume_unwind};
 use crate::{
     callback::Flow,
     claim::{Claim, NEVER, Outcome, Start},
-    ending::{conclude, end, retire, tell},
+    ending::{conclude, end, ended, retire, tell},
     node::{Kind, Location, NodeRef},
-    notice::Notice,
     owner::Owner,
     running,
     shard::Shard,
@@ -94,9 +93,11 @@ impl<O: Owner> Due<O> {
     /// As the callback, or its destructor, does. The timer is over all the same.
     pub fn cancel(mut self) {
         let Some(node) = self.0.take() else { return };
-        match node.claim.start() {
-            Start::Run(_) => give_up(&node, Outcome::Cancelled),
-            Start::Moved => _ = put_back(node),
+        // Before the claim, as in `fire`.
+        node.set_location(Location::None);
+        match node.claim.end_due(Outcome::Cancelled, node.vtable.tells) {
+            Start::Run(_) => drop(ended(&node, Outcome::Cancelled)),
+            Start::Moved => node.home.arrive(&node),
             Start::Over => {}
         }
     }
@@ -112,11 +113,8 @@ impl<O: Owner> Drop for Due<O> {
         if let Some(node) = self.0.take() {
             // Before the claim, as in `fire`.
             node.set_location(Location::None);
-            if let Some(panic) = end(&node, Outcome::Shutdown).and_then(Notice::run) {
-                if !std::thread::panicking() {
-                    resume_unwind(panic);
-                }
-            }
+            // A callback that has to be told is told here.
+            drop(end(&node, Outcome::Shutdown));
         }
     }
 }
@@ -132,7 +130,7 @@ fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
 fn fire<O: Owner>(node: NodeRef<O>) -> Ran {
     // Before the claim: once it has fired, its owner may arm it again, and somebody else carries it.
     node.set_location(Location::None);
-    match node.claim.fire() {
+    match node.claim.end_due(Outcome::Fired, false) {
         Start::Run(_) => {
             node.home.owner().over(Kind::Sleep, Outcome::Fired);
             // Last, because it may panic.
