@@ -298,6 +298,7 @@ impl ClaimWord {
     }
 
     /// Running | Rearmed | Stopping → Over(`how`). For who runs it; true if somebody waits for it.
+    #[inline]
     pub(crate) fn finish(&self, how: Outcome) -> bool {
         let word = self.0.swap(Claim::Over(how).pack(), Ordering::AcqRel);
         let claim = Claim::unpack(word);

@@ -22,6 +22,7 @@ pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>
 
 /// What follows a claim that was won over a node that waited.
 #[must_use]
+#[inline]
 pub(crate) fn ended<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
     leave_name(node);
     if node.vtable.tells {
@@ -46,6 +47,7 @@ fn let_go<O: Owner>(node: &NodeRef<O>, how: Outcome) {
 }
 
 /// Ends a node that ran, whose callback is used up or let go of.
+#[inline]
 pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     let watched = node.claim.finish(how);
     leave_name(node);
@@ -85,6 +87,7 @@ pub(crate) fn retire<O: Owner>(node: &NodeRef<O>, how: Outcome) {
 }
 
 /// Takes a node that can be cancelled no more out of the list of its name.
+#[inline]
 pub(crate) fn leave_name<O: Owner>(node: &NodeRef<O>) {
     if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {
         name.leave();

@@ -193,6 +193,7 @@ impl<O: Owner> Inner<O> {
 }
 
 /// Whether a timer's key may be later than its deadline.
+#[inline]
 fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
     node.extras().is_some_and(|extras| extras.tolerance > 0)
 }

@@ -26,6 +26,7 @@ pub(crate) fn catch<O: Owner, R>(
     result
 }
 
+#[inline]
 fn replace(address: usize) -> usize {
     RUNNING
         .try_with(|running| running.replace(address))
