@@ -269,6 +269,37 @@ impl Runtime {
         self.shut_down(Some(timeout))
     }
 
+    /// Waits until all tasks have ended by themselves, for `timeout` at most; then shuts the runtime
+    /// down, which ends the timers that are pending at once, and waits for its workers for what is
+    /// left of the time. True if all that came to its end.
+    ///
+    /// Until then everything runs on, timers and sockets as well, and more may be spawned: it is the
+    /// program that tells its tasks to finish. What has not by the end of the time is dropped, as by
+    /// [`shutdown_timeout`](Runtime::shutdown_timeout). On a worker, this waits for nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Outcome, Runtime, Timer, time::sleep};
+    ///
+    /// let runtime = Runtime::new().unwrap();
+    /// Timer::after(Duration::from_secs(3600))
+    ///     .on(runtime.handle())
+    ///     .start_with(|how| assert_eq!(how, Outcome::Shutdown));
+    /// let reply = runtime.spawn(async { sleep(Duration::from_millis(5)).await });
+    /// assert!(runtime.shutdown_graceful(Duration::from_secs(30)));
+    /// assert!(reply.is_finished());
+    /// ```
+    pub fn shutdown_graceful(mut self, timeout: Duration) -> bool {
+        if context::is_worker() {
+            self.shut_down(Some(Duration::ZERO));
+            return false;
+        }
+        let deadline = std::time::Instant::now().checked_add(timeout);
+        let empty = self.handle.shared().tasks.wait_until_empty(deadline);
+        let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
+        self.shut_down(left) && empty
+    }
+
     /// Tells the runtime to shut down, and waits for nothing. May be called on a worker.
     pub fn shutdown_background(mut self) {
         self.shut_down(Some(Duration::ZERO));

@@ -6,8 +6,9 @@
 
 use std::{
     ptr::NonNull,
-    sync::{Mutex, MutexGuard},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     task::Waker,
+    time::Instant,
 };
 
 use crossbeam::utils::CachePadded;
@@ -46,10 +47,15 @@ struct List {
     entries: Slab<Entry>,
     generation: u64,
     closed: bool,
+    /// Somebody waits until there is no task.
+    watched: bool,
 }
 
 pub(crate) struct Registry {
     lists: Box<[CachePadded<Mutex<List>>]>,
+    /// Counts, for who waits until there is no task, the tasks that ended meanwhile.
+    ends: Mutex<u64>,
+    ended: Condvar,
 }
 
 /// A place in the registry, whose list stays locked until it is filled.
@@ -76,6 +82,8 @@ impl Registry {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             lists: (0..workers).map(|_| CachePadded::default()).collect(),
+            ends: Mutex::new(0),
+            ended: Condvar::new(),
         }
     }
 
@@ -103,10 +111,48 @@ impl Registry {
 
     /// Strikes a task off. What is given back is dropped by the caller, under no lock.
     pub(crate) fn remove(&self, key: Key) -> Option<Alive> {
-        lock(&self.lists[key.list])
-            .entries
-            .try_remove(key.index)?
-            .task
+        let (removed, watched) = {
+            let mut list = lock(&self.lists[key.list]);
+            (list.entries.try_remove(key.index), list.watched)
+        };
+        if watched {
+            *lock(&self.ends) += 1;
+            self.ended.notify_all();
+        }
+        removed?.task
+    }
+
+    /// Waits until there is no task, until `deadline` at the latest (if there is one); true if there
+    /// is none.
+    pub(crate) fn wait_until_empty(&self, deadline: Option<Instant>) -> bool {
+        loop {
+            let seen = *lock(&self.ends);
+            // All at once: a task that ends may have spawned one that another list has.
+            let mut lists: Vec<_> = self.lists.iter().map(|list| lock(list)).collect();
+            if lists.iter().all(|list| list.entries.is_empty()) {
+                return true;
+            }
+            for list in &mut lists {
+                list.watched = true;
+            }
+            drop(lists);
+            let mut ends = lock(&self.ends);
+            while *ends == seen {
+                let Some(deadline) = deadline else {
+                    ends = self
+                        .ended
+                        .wait(ends)
+                        .unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                };
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return false;
+                }
+                let waited = self.ended.wait_timeout(ends, left);
+                ends = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
     }
 
     /// Tells a task to end, if it is alive.
