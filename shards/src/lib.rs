@@ -43,6 +43,7 @@ mod claim;
 mod due;
 mod ending;
 mod extras;
+mod foreign;
 mod inbox;
 mod inner;
 mod lock;
