@@ -109,6 +109,15 @@ pub enum ArmError {
     },
     /// A recurring timer was given a period of zero.
     ZeroPeriod,
+    /// A recurring timer was told to run not even once.
+    ZeroTimes,
+    /// A timer was to wait on a worker that the runtime does not have.
+    NoSuchWorker {
+        /// The number asked for.
+        worker: usize,
+        /// How many workers there are; they are numbered from 0.
+        workers: usize,
+    },
     /// The runtime has been shut down.
     Shutdown,
     /// The calling thread is not in the context of a runtime.
@@ -125,6 +134,11 @@ impl fmt::Display for ArmError {
                 )
             }
             Self::ZeroPeriod => write!(f, "a period of zero: it must be at least 1 ns"),
+            Self::ZeroTimes => write!(f, "`times(0)`: a timer runs at least once"),
+            Self::NoSuchWorker { worker, workers } => write!(
+                f,
+                "there is no worker {worker}: the runtime has {workers}, numbered from 0"
+            ),
             Self::Shutdown => write!(f, "the runtime has been shut down"),
             Self::NoRuntime => f.write_str(NO_RUNTIME),
         }

@@ -26,6 +26,7 @@
 //! | callbacks on timers | [`after`], [`at`], [`every`], and the same on [`Runtime`] and [`Handle`]; [`Timer`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`task`] |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval` |
+//! | schedules by cron patterns (feature `cron`) | `cron` |
 //! | sockets | [`net`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
@@ -40,6 +41,9 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on 64-bit Linux");
 
+#[cfg(feature = "cron")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
+pub mod cron;
 mod error;
 #[cfg(feature = "hyper")]
 #[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
@@ -59,7 +63,7 @@ pub use self::{
     runtime::{Handle, Runtime},
     task::{JoinError, JoinHandle, spawn},
     timer::{
-        Cancel, CancelOnDrop, Outcome, Reset, Status, Timer,
+        Cancel, CancelOnDrop, Outcome, Reset, Started, Status, Timer,
         here::{after, at, every, try_after, try_at, try_every},
     },
 };

@@ -75,6 +75,26 @@ impl<O: Owner> Due<O> {
         }
     }
 
+    /// The number that the timer was given in its [options](crate::Options::tag), or zero.
+    pub fn tag(&self) -> u32 {
+        self.node().extras().map_or(0, |extras| extras.tag)
+    }
+
+    /// Ends the timer with [`Outcome::Cancelled`], if it is still due, as if its callback were not to
+    /// run at all: drops it, or tells it. A timer that was moved goes on waiting.
+    ///
+    /// # Panics
+    ///
+    /// As the callback, or its destructor, does. The timer is over all the same.
+    pub fn cancel(mut self) {
+        let Some(node) = self.0.take() else { return };
+        match node.claim.start() {
+            Start::Run(_) => give_up(&node, Outcome::Cancelled),
+            Start::Moved => _ = put_back(node),
+            Start::Over => {}
+        }
+    }
+
     /// Ends the timer with [`Outcome::Shutdown`]: drops its callback, or tells it, or wakes its task.
     pub fn shutdown(self) {
         drop(self);
@@ -136,7 +156,16 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
     let run = || unsafe { (node.vtable.run)(node.as_ptr()) };
     let (ran, flow) = match running::catch(&node, run) {
         Ok(flow) => (Ran::Fired, flow),
-        Err(panic) => (Ran::Panicked(panic), Flow::Continue(())),
+        Err(panic) => {
+            // It cannot say whether it was its last run.
+            let dead = node.extras().is_some_and(|extras| extras.is_dead());
+            let flow = if dead {
+                Flow::Break(Outcome::Fired)
+            } else {
+                Flow::Continue(())
+            };
+            (Ran::Panicked(panic), flow)
+        }
     };
     match flow {
         // It was used up by its run.

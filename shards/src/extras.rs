@@ -23,6 +23,8 @@ pub struct Options<O: Owner> {
     /// Up to so many ns, drawn anew each time by [`Owner::random`], are added to its first deadline
     /// and to those on its grid.
     pub jitter: u64,
+    /// Any number, which [`Due::tag`](crate::Due::tag) tells.
+    pub tag: u32,
     /// The name by which it can be found.
     pub name: Option<Name<O>>,
     /// The condition on which it runs. Where it answers false the timer ends, as cancelled; once it
@@ -38,6 +40,7 @@ impl<O: Owner> Default for Options<O> {
             outcome: false,
             tolerance: 0,
             jitter: 0,
+            tag: 0,
             name: None,
             condition: None,
         }
@@ -59,6 +62,7 @@ impl<O: Owner> std::fmt::Debug for Options<O> {
 /// The part of the options that the node keeps.
 pub(crate) struct Extras<O: Owner> {
     pub(crate) tolerance: u64,
+    pub(crate) tag: u32,
     jitter: u64,
     /// How much jitter the present deadline has in it.
     offset: AtomicU64,
@@ -70,6 +74,7 @@ impl<O: Owner> Extras<O> {
     pub(crate) fn new(options: Options<O>) -> Self {
         Self {
             tolerance: options.tolerance,
+            tag: options.tag,
             jitter: options.jitter,
             offset: AtomicU64::new(0),
             name: options.name,

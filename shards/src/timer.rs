@@ -8,6 +8,7 @@ use crate::{
     node::{Header, NodeRef},
     notice::Notice,
     owner::Owner,
+    running,
     shard::Shard,
     sync::{Arc, Ordering},
     watchers::Ended,
@@ -221,6 +222,11 @@ impl<O: Owner> Timer<O> {
     /// The future's output is an error if it is polled inside of the callback itself.
     pub fn ended(&self) -> Ended<O> {
         Ended::new(self.0.clone())
+    }
+
+    /// Whether the calling thread is inside of the timer's callback.
+    pub fn is_inside(&self) -> bool {
+        running::is_inside(&self.0)
     }
 
     /// Moves the timer to `deadline`. What it waits for again when refreshed stays as it is.

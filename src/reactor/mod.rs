@@ -24,6 +24,9 @@ use crate::sys::epoll::{self, Epoll, Events, Timeout};
 /// The token of the worker's eventfd.
 pub(crate) const WAKE_TOKEN: u64 = u64::MAX - 1;
 
+/// The tokens of the timerfds of the other clocks.
+pub(crate) const CLOCK_TOKENS: [u64; 2] = [u64::MAX - 2, u64::MAX - 3];
+
 /// An epoll instance with its registrations.
 pub(crate) struct Reactor {
     epoll: Epoll,
@@ -92,7 +95,7 @@ impl Reactor {
             if sources.closed {
                 return Err(shut_down());
             }
-            // The two largest are the tokens of the eventfd and the timerfd.
+            // The largest stands in the tokens of the eventfd and of the timerfds.
             sources.generation = (sources.generation + 1) % (u32::MAX - 1);
             let generation = sources.generation;
             let index = sources.slab.insert(Source {

@@ -40,6 +40,11 @@ pub(super) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
          that the worker has to do: `.await` the future there, or spawn it"
     );
     let _entered = handle.enter();
+    drive(future)
+}
+
+/// Runs a future to its end on the calling thread, whatever that is.
+pub(crate) fn drive<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let unpark = Arc::new(Unpark {
         thread: thread::current(),

@@ -1,19 +1,22 @@
 //! How a runtime is made.
 
-use std::{fmt, io, sync::Arc, thread};
+use std::{fmt, io, os::fd::AsRawFd, sync::Arc, thread};
 
 use crossbeam::deque;
 use tourbillon_shards::Shard;
 
 use super::{
     Runtime,
+    clocks::{CLOCKS, ClockCore},
     core::Core,
+    ending,
     handle::Handle,
-    shared::{Shared, Workers},
+    shared::{Shared, Workers, lock},
     worker,
 };
 use crate::{
     error::BuildError,
+    reactor::CLOCK_TOKENS,
     sys::{self, cpu::Cores, epoll},
 };
 
@@ -193,7 +196,7 @@ impl Builder {
     /// # Errors
     ///
     /// If an option was given a value that it cannot have, or the system refuses a thread or a
-    /// descriptor: each worker needs three.
+    /// descriptor: each worker needs three, and the runtime two.
     ///
     /// # Panics
     ///
@@ -221,15 +224,21 @@ impl Builder {
         for index in 0..count {
             let deque = deque::Worker::new_fifo();
             let core =
-                Core::new(index, shared.clone(), deque.stealer(), pwait2).map_err(|source| {
-                    BuildError::Os {
-                        what: "descriptor",
-                        source,
-                    }
-                })?;
+                Core::new(index, shared.clone(), deque.stealer(), pwait2).map_err(descriptor)?;
             deques.push(deque);
             workers.push(Arc::new(Shard::new(core)));
         }
+        let mut clocks = Vec::with_capacity(CLOCKS.len());
+        for (kind, token) in CLOCKS.into_iter().zip(CLOCK_TOKENS) {
+            let clock = ClockCore::shard(shared.clone(), kind).map_err(descriptor)?;
+            for worker in &workers {
+                let epoll = worker.owner().reactor.epoll();
+                let fd = clock.owner().timerfd().as_raw_fd();
+                epoll.add_shared(fd, token).map_err(descriptor)?;
+            }
+            clocks.push(clock);
+        }
+        *lock(&shared.clocks) = clocks;
         shared.workers.store(Arc::new(workers.clone()));
         let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
         let threads = names.into_iter().zip(workers).zip(deques);
@@ -240,7 +249,7 @@ impl Builder {
                 Err(source) => {
                     // Those that were started end with the runtime; the others never run.
                     shared.stop();
-                    (index..count).for_each(|_| shared.leave());
+                    (index..count).for_each(|_| ending::leave(&shared));
                     return Err(BuildError::Os {
                         what: "thread",
                         source,
@@ -307,6 +316,12 @@ impl Builder {
         };
         Ok((count, pins))
     }
+}
+
+/// The system gave no descriptor.
+fn descriptor(source: io::Error) -> BuildError {
+    let what = "descriptor";
+    BuildError::Os { what, source }
 }
 
 impl fmt::Debug for Builder {

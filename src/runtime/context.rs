@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     core::{Core, WorkerShard},
-    handle::Handle,
+    handle::{Choice, Handle},
     local::Local,
 };
 
@@ -64,7 +64,7 @@ pub(super) fn is_current(core: &Core) -> bool {
 }
 
 /// Whether the calling thread is a worker, or ends a runtime in the place of one.
-pub(super) fn is_worker() -> bool {
+pub(crate) fn is_worker() -> bool {
     with_local(|local| local.is_some()) || ENDING.try_with(Cell::get).unwrap_or(false)
 }
 
@@ -112,10 +112,13 @@ pub(super) fn handle() -> Option<Handle> {
         .or_else(|| with_local(|local| local.map(|local| local.shard.owner().handle())))
 }
 
-/// Runs `f` with the shard where this thread's timers go: its own if it is a worker, otherwise one
-/// of the entered runtime's, in turn.
-pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<WorkerShard>) -> R) -> Result<R, HomeError> {
-    match with_entered(|handle| handle.with_home(Arc::clone)) {
+/// Runs `f` with the shard where this thread's timers, sockets and tasks go: its own if it is a
+/// worker, otherwise one of the entered runtime's, as `choice` says.
+pub(crate) fn with_home<R>(
+    choice: Choice,
+    f: impl FnOnce(&Arc<WorkerShard>) -> R,
+) -> Result<R, HomeError> {
+    match with_entered(|handle| handle.with_home(choice, Arc::clone)) {
         Some(home) => Ok(f(&home?)),
         None => with_local(|local| {
             local
@@ -130,6 +133,11 @@ pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<WorkerShard>) -> R) -> Result<R, 
 pub(crate) enum HomeError {
     NoRuntime,
     Shutdown,
+}
+
+/// Any number, not for secrets.
+pub(super) fn random() -> u64 {
+    fastrand::u64(..)
 }
 
 /// A number that differs from call to call on this thread.

@@ -1,9 +1,16 @@
 //! What a worker shares with everybody: its shard's owner.
 
-use std::{io, os::fd::AsRawFd, sync::Arc};
+use std::{
+    io,
+    os::fd::AsRawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use crossbeam::deque::Stealer;
-use tourbillon_shards::{Kind, Outcome, Owner, Shard};
+use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard};
 
 use super::{context, handle::Handle, local::Job, shared::Shared};
 use crate::{
@@ -17,13 +24,28 @@ pub(crate) type WorkerShard = Shard<Core>;
 
 /// The shared part of a worker. It owns the worker's shard, so that whoever has a timer, a task or
 /// a socket of this worker has the way to it, at the price of a count that is this worker's alone.
-pub(crate) struct Core {
+#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+pub struct Core {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stealer: Stealer<Job>,
     pub(crate) reactor: Reactor,
     pub(crate) counters: WorkerCounters,
     eventfd: EventFd,
+    /// Timers of this shard whose callbacks are to be told how they ended, and have not been.
+    owed: AtomicUsize,
+}
+
+/// What the timers' handles ask of the owner of a shard.
+pub trait TimerOwner: Owner {
+    /// The runtime.
+    fn shared(&self) -> &Arc<Shared>;
+
+    /// The time by which the shard's timers are due, in ns.
+    fn now(&self) -> u64;
+
+    /// Counts a timer that is armed here.
+    fn count_armed(&self);
 }
 
 impl Core {
@@ -45,12 +67,18 @@ impl Core {
             reactor,
             counters: WorkerCounters::default(),
             eventfd,
+            owed: AtomicUsize::new(0),
         })
     }
 
     /// A handle to this worker's runtime.
     pub(crate) fn handle(&self) -> Handle {
         Handle::new(self.shared.clone())
+    }
+
+    /// How many callbacks are still to be told.
+    pub(super) fn owes(&self) -> usize {
+        self.owed.load(Ordering::Acquire)
     }
 
     /// Wakes the worker, which has been claimed to search.
@@ -68,6 +96,21 @@ impl Core {
             }
             _ => counter(&self.counters.foreign).add(1),
         });
+    }
+}
+
+impl TimerOwner for Core {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.shared.clock.now()
+    }
+
+    fn count_armed(&self) {
+        self.count(|counters| &counters.armed);
     }
 }
 
@@ -90,10 +133,23 @@ impl Owner for Core {
         if kind != Kind::Sleep {
             self.shared.release_timer();
         }
-        self.count(|counters| match how {
-            Outcome::Fired => &counters.fired,
-            Outcome::Cancelled => &counters.cancelled,
-            _ => &counters.shut_down,
-        });
+        self.count(|counters| counters.over(how));
+    }
+
+    fn owed(&self) {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn told(&self) {
+        // Who ends the runtime sees all that the callback did.
+        self.owed.fetch_sub(1, Ordering::Release);
+    }
+
+    fn deliver(&self, notice: Notice<Self>) {
+        self.shared.deliver(Job::Notice(notice));
+    }
+
+    fn random(&self) -> u64 {
+        context::random()
     }
 }

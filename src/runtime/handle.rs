@@ -1,20 +1,50 @@
 //! A reference to a runtime.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use super::{
     block_on,
     context::{self, EnterGuard, HomeError},
     core::WorkerShard,
-    shared::Shared,
+    shared::{Shared, Workers},
 };
 use crate::{
     error::{ArmError, NO_RUNTIME, NoRuntime},
     metrics::{RuntimeMetrics, WorkerMetrics},
     task::{self, JoinHandle},
     time::Instant,
-    timer::{self, Timer},
+    timer::{self, Timer, WallTimer},
 };
+
+/// How a thread that is no worker of the runtime chooses one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The next in turn. For tasks, which any worker runs: of their home they have no more than a
+    /// place in its books.
+    InTurn,
+    /// The next in turn, unless that is awake and the one after it is not. For what its home alone
+    /// looks at: who sleeps is not stuck in a callback, and who is awake may be.
+    NotAwake,
+}
+
+impl Choice {
+    fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
+        let turn = context::spread();
+        let first = &workers[turn.checked_rem(workers.len())?];
+        if self == Choice::InTurn || !first.parker().is_awake() {
+            return Some(first);
+        }
+        // One look further and no more: it is a hint, and each costs a line of another core's cache.
+        let second = &workers[turn.wrapping_add(1) % workers.len()];
+        let second_is_awake = second.parker().is_awake();
+        Some(if second_is_awake { first } else { second })
+    }
+}
 
 /// A reference to a [`Runtime`](super::Runtime), by which any thread may spawn tasks and arm timers
 /// there. It does not keep the runtime running.
@@ -56,20 +86,18 @@ impl Handle {
         context::enter(self)
     }
 
-    /// Runs `f` with the shard for a timer or task of the calling thread: its own, if it is a
-    /// worker of this runtime, otherwise one after the other.
+    /// Runs `f` with the shard for a timer, socket or task of the calling thread: its own, if it is
+    /// a worker of this runtime, otherwise one of `choice`.
     pub(crate) fn with_home<R>(
         &self,
+        choice: Choice,
         f: impl FnOnce(&Arc<WorkerShard>) -> R,
     ) -> Result<R, HomeError> {
         context::with_local(|local| match local {
             Some(local) if local.is_of(&self.shared) => Ok(f(&local.shard)),
             _ => {
                 let workers = self.shared.workers.load();
-                match workers.len() {
-                    0 => Err(HomeError::Shutdown),
-                    count => Ok(f(&workers[context::spread() % count])),
-                }
+                choice.among(&workers).map(f).ok_or(HomeError::Shutdown)
             }
         })
     }
@@ -79,7 +107,7 @@ impl Handle {
         &self,
         f: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
     ) -> Result<Timer, ArmError> {
-        self.with_home(f)?
+        self.with_home(Choice::NotAwake, f)?
     }
 
     /// Spawns a task; see [`tourbillon::spawn`](crate::spawn). On a runtime that has been shut down
@@ -90,7 +118,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.with_home(|home| task::spawn_at(home, future))
+        self.with_home(Choice::InTurn, |home| task::spawn_at(home, future))
             .unwrap_or_else(|_| JoinHandle::cancelled())
     }
 
@@ -181,6 +209,42 @@ impl Handle {
             return Err(ArmError::ZeroPeriod);
         }
         self.arm(|home| timer::arm_every(home, period, true, f))
+    }
+
+    /// What the runtime's wall clock says.
+    #[cfg(feature = "cron")]
+    pub(crate) fn wall_now(&self) -> SystemTime {
+        crate::time::wall::time(self.shared.wall_now())
+    }
+
+    /// Runs `f` on a worker when the wall clock says `time`: see
+    /// [`Timer::at_wall`](crate::Timer::at_wall).
+    pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        Timer::at_wall(time).on(self).start(f)
+    }
+
+    /// Cancels timers of this name, `max` at most (`usize::MAX`: all), those that were named last first;
+    /// answers how many this call cancelled. See [`TimerBuilder::name`](crate::timer::TimerBuilder::name).
+    ///
+    /// Finding each takes constant time, however many timers and names there are.
+    pub fn cancel_named(&self, name: &str, max: usize) -> usize {
+        let cancelled = self.shared.names.cancel(name, max);
+        cancelled + self.shared.clock_names.cancel(name, max - cancelled)
+    }
+
+    /// Refreshes all timers of this name, as [`Timer::refresh`](crate::Timer::refresh) does; answers
+    /// how many were in time. Those of other clocks than the monotonic one stay as they are: they
+    /// wait for a moment, not for a delay.
+    pub fn refresh_named(&self, name: &str) -> usize {
+        self.shared.names.refresh(name, self.shared.clock.now())
+    }
+
+    /// How many timers have this name: those that were built and are not over.
+    pub fn count_named(&self, name: &str) -> usize {
+        self.shared.names.count(name) + self.shared.clock_names.count(name)
     }
 
     /// What the workers have done, and what they have to do.

@@ -3,9 +3,10 @@
 use std::{cell::Cell, ptr, sync::Arc};
 
 use crossbeam::deque::{self, Steal};
-use tourbillon_shards::Due;
+use tourbillon_shards::{Due, Notice};
 
 use super::{
+    clocks::ClockCore,
     core::{Core, WorkerShard},
     shared::Shared,
 };
@@ -20,6 +21,25 @@ pub(crate) enum Job {
     Task(TaskJob),
     /// A callback whose deadline has passed.
     Timer(Due<Core>),
+    /// A callback that is to be told how its timer ended.
+    Notice(Notice<Core>),
+    /// The same two of a clock that is no worker's.
+    ClockTimer(Due<ClockCore>),
+    ClockNotice(Notice<ClockCore>),
+}
+
+impl Job {
+    /// Ends what is not run any more: drops a task, drops or tells a callback.
+    pub(super) fn end(self) {
+        match self {
+            // Dropping it cancels it.
+            Job::Task(task) => drop(task),
+            Job::Timer(due) => due.shutdown(),
+            Job::ClockTimer(due) => due.shutdown(),
+            Job::Notice(notice) => drop(notice),
+            Job::ClockNotice(notice) => drop(notice),
+        }
+    }
 }
 
 /// Where a task that became ready is queued.

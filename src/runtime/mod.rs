@@ -6,13 +6,17 @@
 //! | `worker` | the loop of a worker |
 //! | `local` | the queues of a worker, for its own thread |
 //! | `core` | the worker as other threads know it: the owner of its shard |
-//! | `shared` | what all share: injector, searchers, shutdown |
+//! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
+//! | `shared` | what all share: injector, searchers |
+//! | `ending` | how workers end, and all that waits with them |
 //! | `context` | which worker and which runtime a thread belongs to |
 
 mod block_on;
 mod builder;
+mod clocks;
 mod context;
 mod core;
+mod ending;
 mod handle;
 mod local;
 mod shared;
@@ -22,28 +26,29 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use tourbillon_shards::Orphans;
-
+pub(crate) use self::{
+    block_on::drive,
+    clocks::{ClockCore, ClockKind, SKIP_ON_STEP},
+    context::{HomeError, inside, is_worker, with_home},
+    core::{Core, TimerOwner, WorkerShard},
+    handle::Choice,
+    local::{Order, TaskJob},
+    shared::{Shared, lock},
+};
 pub use self::{
     builder::{Builder, PreciseWait},
     context::EnterGuard,
     handle::Handle,
-};
-pub(crate) use self::{
-    context::{HomeError, inside, with_home},
-    core::{Core, WorkerShard},
-    local::{Order, TaskJob},
-    shared::lock,
 };
 use crate::{
     error::{ArmError, BuildError},
     metrics::RuntimeMetrics,
     task::JoinHandle,
     time::Instant,
-    timer::Timer,
+    timer::{Timer, Timers, WallTimer},
 };
 
 /// Runs foreign code on a worker; a panic is counted, and goes no further.
@@ -54,14 +59,6 @@ pub(crate) fn contain(core: &Core, f: impl FnOnce()) {
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             std::mem::forget(again);
         }
-    }
-}
-
-/// Ends the timers of a closed shard, each by itself: a destructor that panics keeps no other from
-/// being run.
-fn end_orphans(core: &Core, mut orphans: Orphans<Core>) {
-    while !orphans.is_empty() {
-        contain(core, || _ = orphans.end_one());
     }
 }
 
@@ -217,6 +214,34 @@ impl Runtime {
         F: FnMut() + Send + 'static,
     {
         self.handle.try_every(period, f)
+    }
+
+    /// Runs `f` when the wall clock says `time`: see [`Timer::at_wall`].
+    pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.handle.at_wall(time, f)
+    }
+
+    /// Cancels timers of this name: see [`Handle::cancel_named`].
+    pub fn cancel_named(&self, name: &str, max: usize) -> usize {
+        self.handle.cancel_named(name, max)
+    }
+
+    /// Refreshes all timers of this name: see [`Handle::refresh_named`].
+    pub fn refresh_named(&self, name: &str) -> usize {
+        self.handle.refresh_named(name)
+    }
+
+    /// How many timers have this name: see [`Handle::count_named`].
+    pub fn count_named(&self, name: &str) -> usize {
+        self.handle.count_named(name)
+    }
+
+    /// The timers that wait now: see [`Handle::timers`].
+    pub fn timers(&self) -> Timers {
+        self.handle.timers()
     }
 
     /// What the workers have done: see [`Handle::metrics`].

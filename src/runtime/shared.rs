@@ -5,42 +5,59 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
 use crossbeam::{deque::Injector, utils::CachePadded};
-use tourbillon_shards::{SearchClaim, Searchers};
+use tourbillon_shards::{Kind, Names, Outcome, SearchClaim, Searchers};
 
 use super::{
     builder::Config,
+    clocks::{ClockCore, ClockKind, ClockShard},
     context,
-    core::WorkerShard,
-    handle::Handle,
+    core::{Core, WorkerShard},
+    ending::Ending,
     local::{Job, Order, TaskJob, steal},
 };
-use crate::{error::ArmError, task::registry::Registry, time::Clock};
+use crate::{
+    error::ArmError,
+    metrics::{Counter, Counters},
+    task::registry::Registry,
+    time::{Clock, wall},
+};
 
 /// The workers of a runtime, by their numbers. Empty before it runs and after it has ended.
 pub(crate) type Workers = Vec<Arc<WorkerShard>>;
 
+/// The parts of the table of names, for each worker.
+const NAME_PARTS: usize = 4;
+
 /// The state of a runtime.
-pub(crate) struct Shared {
+#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+pub struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) tasks: Registry,
     pub(super) workers: ArcSwap<Workers>,
+    /// The shards of the clocks that workers do not wait for, in the order of their kinds. Empty
+    /// after the runtime has ended.
+    pub(super) clocks: Mutex<Vec<Arc<ClockShard>>>,
+    pub(crate) names: Arc<Names<Core>>,
+    pub(crate) clock_names: Arc<Names<ClockCore>>,
     pub(super) injector: CachePadded<Injector<Job>>,
+    /// Timers of closed shards, which all workers end.
+    pub(super) orphans: Injector<Box<dyn Ending>>,
     pub(super) searchers: CachePadded<Searchers>,
     /// Pending callback timers, counted only where there is a bound.
     pending: CachePadded<AtomicUsize>,
     /// Set when the runtime is to end: workers leave their loops.
     stopping: AtomicBool,
     /// Set when nobody will look at the injector any more.
-    drained: AtomicBool,
+    pub(super) drained: AtomicBool,
     /// How many workers have not left their loops.
-    running: Mutex<usize>,
-    left: Condvar,
+    pub(super) running: Mutex<usize>,
+    pub(super) left: Condvar,
 }
 
 /// Locks a mutex that no panic can leave in a bad state.
@@ -54,7 +71,11 @@ impl Shared {
             clock: Clock::new(),
             tasks: Registry::new(workers),
             workers: ArcSwap::from_pointee(Vec::new()),
+            clocks: Mutex::new(Vec::new()),
+            names: Arc::new(Names::new(workers * NAME_PARTS)),
+            clock_names: Arc::new(Names::new(NAME_PARTS)),
             injector: CachePadded::new(Injector::new()),
+            orphans: Injector::new(),
             searchers: CachePadded::new(Searchers::new(workers)),
             pending: CachePadded::new(AtomicUsize::new(0)),
             stopping: AtomicBool::new(false),
@@ -74,6 +95,64 @@ impl Shared {
         if self.drained.load(Ordering::Acquire) {
             self.drain_injector();
         }
+    }
+
+    /// Queues an outcome to be told: on this worker, if the calling thread is one.
+    pub(super) fn deliver(&self, notice: Job) {
+        context::with_local(|local| match local {
+            Some(local) if local.is_of(self) => {
+                local.deque.push(notice);
+                self.wake_one();
+            }
+            _ => self.inject(notice),
+        });
+    }
+
+    /// The time of day, in the ns of its shard.
+    pub(crate) fn wall_now(&self) -> u64 {
+        wall::nanos(SystemTime::now())
+    }
+
+    /// The workers' shards.
+    pub(crate) fn workers(&self) -> Arc<Workers> {
+        self.workers.load_full()
+    }
+
+    /// The shards of the other clocks.
+    pub(crate) fn clocks(&self) -> Vec<Arc<ClockShard>> {
+        lock(&self.clocks).clone()
+    }
+
+    /// The shard of a clock, unless the runtime has ended.
+    pub(crate) fn clock_shard(&self, kind: ClockKind) -> Option<Arc<ClockShard>> {
+        lock(&self.clocks).get(kind as usize).cloned()
+    }
+
+    /// How many callbacks are still to be told how their timers ended.
+    pub(super) fn owes(&self) -> usize {
+        let workers: usize = self
+            .workers
+            .load()
+            .iter()
+            .map(|worker| worker.owner().owes())
+            .sum();
+        let clocks: usize = self.clocks().iter().map(|clock| clock.owner().owes()).sum();
+        workers + clocks
+    }
+
+    /// Counts what is of no worker: as the calling worker's, or as the first worker's.
+    pub(super) fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
+        if let Some(worker) = self.workers.load().first() {
+            worker.owner().count(counter);
+        }
+    }
+
+    /// Counts a timer that is over.
+    pub(super) fn over(&self, kind: Kind, how: Outcome) {
+        if kind != Kind::Sleep {
+            self.release_timer();
+        }
+        self.count(|counters| counters.over(how));
     }
 
     /// Queues a task that became ready.
@@ -151,55 +230,9 @@ impl Shared {
         }
     }
 
-    /// Called by each worker once, when it has left its loop. The last ends what is left: nobody
-    /// runs anything any more.
-    pub(super) fn leave(self: &Arc<Self>) {
-        let last = {
-            let mut running = lock(&self.running);
-            if *running > 1 {
-                *running -= 1;
-                false
-            } else {
-                true
-            }
-        };
-        if last {
-            let handle = Handle::new(self.clone());
-            context::with_ending(&handle, || self.end_all());
-            drop(handle);
-            *lock(&self.running) = 0;
-        }
-        self.left.notify_all();
-    }
-
-    /// Ends what nobody will run any more, on the last worker. Dropping tasks may wake, spawn and
-    /// arm others; those end likewise.
-    fn end_all(&self) {
-        for worker in self.workers.load().iter() {
-            super::end_orphans(worker.owner(), worker.close());
-            for waker in worker.owner().reactor.close() {
-                super::contain(worker.owner(), || waker.wake());
-            }
-        }
-        // Each task that is alive is queued by this, and dropped by what follows.
-        for waker in self.tasks.close() {
-            waker.wake();
-        }
-        self.drained.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
-        for worker in self.workers.load().iter() {
-            while let Some(job) = steal(|| worker.owner().stealer.steal()) {
-                super::contain(worker.owner(), || drop(job));
-            }
-        }
-        self.drain_injector();
-        // The workers' cores refer to this, and this to them.
-        self.workers.store(Arc::default());
-    }
-
-    fn drain_injector(&self) {
+    pub(super) fn drain_injector(&self) {
         while let Some(job) = steal(|| self.injector.steal()) {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(job)));
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.end()));
         }
     }
 

@@ -1,18 +1,21 @@
 //! The loop of a worker: run what is queued, fire what is due, look at the sockets, search, sleep.
 
-use std::{cell::RefCell, sync::Arc, task::Waker, time::Duration};
+use std::{any::Any, cell::RefCell, sync::Arc, task::Waker, time::Duration};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Kind, NEVER, Ran};
+use tourbillon_shards::{Due, Kind, NEVER, Owner, Ran};
 
 use super::{
-    contain, context,
+    clocks, contain, context,
     core::{Core, WorkerShard},
-    end_orphans,
+    ending,
     local::{Job, Local, steal},
     shared::Shared,
 };
-use crate::sys::epoll::{Events, Timeout};
+use crate::{
+    reactor::CLOCK_TOKENS,
+    sys::epoll::{Event, Events, Timeout},
+};
 
 /// How many timers are taken from the shard at a time.
 const DUE_BATCH: usize = 256;
@@ -67,17 +70,15 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
         while !shared.is_stopping() {
             contain(worker.core, || worker.run());
         }
-        // What this worker still has is ended at once, and not when the slowest has left.
-        end_orphans(worker.core, local.shard.close());
         for timer in std::mem::take(&mut worker.due) {
             contain(worker.core, || drop(timer));
         }
-        local.release();
+        ending::end(&local);
         hook(&shared.config.on_thread_stop);
     });
     drop(local);
     drop(shard);
-    shared.leave();
+    ending::leave(&shared);
 }
 
 impl Worker<'_> {
@@ -142,16 +143,32 @@ impl Worker<'_> {
                 counters.polls.add_alone(1);
                 task.run();
             }
-            Job::Timer(due) => match due.run(|| self.shared.clock.now()) {
-                Ran::Fired => counters.callbacks.add_alone(1),
-                Ran::Panicked(panic) => {
-                    counters.callbacks.add_alone(1);
-                    counters.panics.add_alone(1);
-                    // The panic hook has reported it.
-                    contain(self.core, || drop(panic));
-                }
-                Ran::PutBack | Ran::Over => {}
-            },
+            Job::Timer(due) => self.fire(due, || self.shared.clock.now()),
+            // Asked of recurring timers, which these clocks have none of.
+            Job::ClockTimer(due) => self.fire(due, || NEVER),
+            Job::Notice(notice) => self.ran(notice.run()),
+            Job::ClockNotice(notice) => self.ran(notice.run()),
+        }
+    }
+
+    #[inline]
+    fn fire<O: Owner>(&self, due: Due<O>, now: impl FnOnce() -> u64) {
+        match due.run(now) {
+            Ran::Fired => self.ran(None),
+            Ran::Panicked(panic) => self.ran(Some(panic)),
+            Ran::PutBack | Ran::Over => {}
+        }
+    }
+
+    /// Counts a callback that has run, and has panicked with this.
+    #[inline]
+    fn ran(&self, panicked: Option<Box<dyn Any + Send>>) {
+        let counters = &self.core.counters.own;
+        counters.callbacks.add_alone(1);
+        if let Some(panic) = panicked {
+            counters.panics.add_alone(1);
+            // The panic hook has reported it.
+            contain(self.core, || drop(panic));
         }
     }
 
@@ -199,8 +216,32 @@ impl Worker<'_> {
         any || more
     }
 
+    /// Queues what is due on the clocks whose timerfds are readable.
+    #[cold]
+    fn serve_clocks(&self, events: &Events) {
+        for (clock, token) in self.shared.clocks().iter().zip(CLOCK_TOKENS) {
+            if !events.iter().any(|event| event.token() == token) {
+                continue;
+            }
+            let due = clocks::serve(clock);
+            self.local.batch(|| {
+                for (timer, skip) in due {
+                    if skip {
+                        contain(self.core, || timer.cancel());
+                    } else {
+                        self.local.deque.push(Job::ClockTimer(timer));
+                    }
+                }
+            });
+        }
+    }
+
     /// Wakes the tasks whose sockets are ready.
     fn dispatch(&mut self) {
+        let clocks = |event: &Event| CLOCK_TOKENS.contains(&event.token());
+        if self.events.get_mut().iter().any(clocks) {
+            self.serve_clocks(&self.events.borrow());
+        }
         self.core
             .reactor
             .dispatch(self.events.get_mut(), &mut self.wakers);

@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use super::{check, timerfd::TimerFd};
+use super::{
+    check,
+    timerfd::{Clock, TimerFd},
+};
 
 /// Readable, as a condition on a descriptor.
 pub(crate) const READABLE: u32 = libc::EPOLLIN as u32;
@@ -131,7 +134,7 @@ impl Epoll {
         let epoll = Self {
             // SAFETY: a fresh descriptor that nobody else owns.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
-            timer: TimerFd::new()?,
+            timer: TimerFd::new(Clock::Monotonic)?,
             set: AtomicU64::new(UNSET),
             pwait2,
         };
@@ -142,10 +145,18 @@ impl Epoll {
     /// Watches `fd` for `conditions`, edge-triggered. Closing `fd` ends the watch, unless it was
     /// duplicated.
     pub(crate) fn add(&self, fd: RawFd, token: u64, conditions: u32) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: conditions | EDGE,
-            u64: token,
-        };
+        self.watch(fd, token, conditions | EDGE)
+    }
+
+    /// As [`add`](Epoll::add), for a descriptor that several instances watch: of those that wait, not
+    /// all are woken.
+    pub(crate) fn add_shared(&self, fd: RawFd, token: u64) -> io::Result<()> {
+        const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+        self.watch(fd, token, READABLE | EDGE | EXCLUSIVE)
+    }
+
+    fn watch(&self, fd: RawFd, token: u64, events: u32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: token };
         // SAFETY: `event` lives through the call.
         check(unsafe {
             libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event)

@@ -1,5 +1,6 @@
 //! Everything that talks to the operating system. Nothing outside this module does.
 
+pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;

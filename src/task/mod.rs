@@ -25,7 +25,7 @@ pub use self::{
 };
 use crate::{
     error::NO_RUNTIME,
-    runtime::{HomeError, Order, TaskJob, WorkerShard, contain, inside, with_home},
+    runtime::{Choice, HomeError, Order, TaskJob, WorkerShard, contain, inside, with_home},
 };
 
 /// What a task's panic carries.
@@ -68,7 +68,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match with_home(|home| spawn_at(home, future)) {
+    match with_home(Choice::InTurn, |home| spawn_at(home, future)) {
         Ok(handle) => handle,
         Err(HomeError::Shutdown) => JoinHandle::cancelled(),
         Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),

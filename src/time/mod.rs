@@ -10,6 +10,7 @@ mod instant;
 mod interval;
 mod sleep;
 mod timeout;
+pub(crate) mod wall;
 
 pub use std::time::Duration;
 
@@ -20,4 +21,5 @@ pub use self::{
     interval::{Interval, MissedTickBehavior, interval, interval_at},
     sleep::{Sleep, sleep, sleep_until},
     timeout::{Elapsed, Timeout, timeout, timeout_at},
+    wall::BootInstant,
 };

@@ -14,7 +14,7 @@ use tourbillon_shards as shards;
 use super::Instant;
 use crate::{
     error::NO_RUNTIME,
-    runtime::{Core, HomeError, with_home},
+    runtime::{Choice, Core, HomeError, with_home},
 };
 
 /// Waits until `duration` has passed. One that is too long for the clock never ends.
@@ -113,7 +113,7 @@ impl Future for Sleep {
                 this.state = State::Over { elapsed: true };
                 return Poll::Ready(());
             }
-            this.state = match with_home(Arc::clone) {
+            this.state = match with_home(Choice::NotAwake, Arc::clone) {
                 Ok(home) => {
                     let nanos = home.owner().shared.clock.nanos(this.deadline);
                     State::Armed(shards::Sleep::new(&home, nanos))

@@ -33,7 +33,7 @@ impl Meddled {
     fn count_reset(&self, answer: Reset, of: &AtomicU64) {
         match answer {
             Reset::Waiting | Reset::AfterRun => of.fetch_add(1, Relaxed),
-            Reset::TooLate => self.too_late.fetch_add(1, Relaxed),
+            Reset::TooLate | Reset::NotStarted => self.too_late.fetch_add(1, Relaxed),
         };
     }
 }

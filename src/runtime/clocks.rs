@@ -1,0 +1,197 @@
+//! Timers on clocks that a worker's epoll instance cannot wait for: the time of day, and the time
+//! that goes on while the machine is suspended.
+//!
+//! They are few, so each clock has one shard for the whole runtime, whose owner is no thread but a
+//! timerfd that all workers watch: whoever is woken by it *serves* the clock. He takes what is due,
+//! sets the timerfd to what is next, and announces that the shard sleeps until then, by the same word
+//! as a worker does; who brings an earlier deadline claims the word, and makes the timerfd readable.
+//!
+//! The timerfd is set before the word is announced, never after: it would undo a claimer's setting.
+//!
+//! When the time of day is set, the kernel says so by the same descriptor
+//! (`TFD_TIMER_CANCEL_ON_SET`), and nothing is polled. An absolute timerfd follows a step by itself;
+//! what a step tells us is which timers it has jumped over.
+
+use std::{
+    io,
+    os::fd::AsRawFd,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tourbillon_shards::{Due, Kind, NEVER, Notice, Outcome, Owner, Shard};
+
+use super::{
+    context,
+    core::TimerOwner,
+    local::Job,
+    shared::{Shared, lock},
+};
+use crate::{
+    sys::{
+        self,
+        timerfd::{self, TimerFd},
+    },
+    time::wall,
+};
+
+/// The timers of one clock.
+pub(crate) type ClockShard = Shard<ClockCore>;
+
+/// What a timer is tagged with that is not to run if a step of the clock jumps over its deadline.
+pub(crate) const SKIP_ON_STEP: u32 = 1;
+
+/// Which clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClockKind {
+    Wall,
+    Boot,
+}
+
+/// All kinds, in the order of their tokens.
+pub(crate) const CLOCKS: [ClockKind; 2] = [ClockKind::Wall, ClockKind::Boot];
+
+/// The owner of the shard of a clock.
+#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+pub struct ClockCore {
+    shared: Arc<Shared>,
+    kind: ClockKind,
+    timerfd: TimerFd,
+    /// Timers whose callbacks are to be told how they ended, and have not been.
+    owed: AtomicUsize,
+    /// Held by who serves.
+    served: Mutex<Served>,
+}
+
+/// When the clock was last served, by itself and by a clock that nobody sets.
+struct Served {
+    clock: u64,
+    boot: u64,
+}
+
+impl ClockCore {
+    pub(super) fn shard(shared: Arc<Shared>, kind: ClockKind) -> io::Result<Arc<ClockShard>> {
+        let timerfd = TimerFd::new(match kind {
+            ClockKind::Wall => timerfd::Clock::Realtime,
+            ClockKind::Boot => timerfd::Clock::Boottime,
+        })?;
+        let shard = Shard::new(Self {
+            shared,
+            kind,
+            timerfd,
+            owed: AtomicUsize::new(0),
+            served: Mutex::new(Served { clock: 0, boot: 0 }),
+        });
+        // It sleeps until somebody arms a timer.
+        shard.sleep_until();
+        Ok(Arc::new(shard))
+    }
+
+    pub(super) fn timerfd(&self) -> &impl AsRawFd {
+        &self.timerfd
+    }
+
+    /// How many callbacks are still to be told.
+    pub(super) fn owes(&self) -> usize {
+        self.owed.load(Ordering::Acquire)
+    }
+
+    /// Sets the timerfd; true if the clock was set before that.
+    fn set_timer(&self, until: u64) -> bool {
+        let set = match (self.kind, until) {
+            (_, NEVER) => self.timerfd.unset(),
+            (ClockKind::Wall, until) => self.timerfd.set_at(wall::since_unix(until)),
+            (ClockKind::Boot, until) => self.timerfd.set_at(Duration::from_nanos(until)),
+        };
+        set.is_err_and(|error| timerfd::is_step(&error))
+    }
+}
+
+/// Takes what is due on a clock, and sets its timerfd. For any worker, when that is readable.
+///
+/// What is answered besides each timer is whether it is to be cancelled, and not run.
+pub(super) fn serve(shard: &ClockShard) -> Vec<(Due<ClockCore>, bool)> {
+    let core = shard.owner();
+    let mut served = lock(&core.served);
+    let mut stepped = core.timerfd.take();
+    shard.resume();
+    let mut jobs = Vec::new();
+    let mut due = Vec::new();
+    loop {
+        let (now, boot) = (core.now(), sys::clock::boot());
+        // Where the clock would be if nobody had set it.
+        let natural = served
+            .clock
+            .saturating_add(boot.saturating_sub(served.boot));
+        let more = shard.expire(now, usize::MAX, &mut due).more;
+        jobs.extend(due.drain(..).map(|due| {
+            let jumped = stepped && due.deadline().is_some_and(|deadline| deadline > natural);
+            let skip = jumped && due.tag() == SKIP_ON_STEP;
+            (due, skip)
+        }));
+        *served = Served { clock: now, boot };
+        stepped = false;
+        if more {
+            std::thread::yield_now();
+            continue;
+        }
+        let next = shard.next_deadline();
+        stepped |= core.set_timer(next);
+        match shard.sleep_until() {
+            Some(until) if until >= next && !stepped => return jobs,
+            Some(_) => shard.resume(),
+            None => {}
+        }
+    }
+}
+
+impl TimerOwner for ClockCore {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn now(&self) -> u64 {
+        match self.kind {
+            ClockKind::Wall => self.shared.wall_now(),
+            ClockKind::Boot => sys::clock::boot(),
+        }
+    }
+
+    fn count_armed(&self) {
+        self.shared.count(|counters| &counters.armed);
+    }
+}
+
+impl Owner for ClockCore {
+    fn wake(&self) {
+        // In the past: readable at once.
+        let _ = self.timerfd.set(Duration::ZERO);
+    }
+
+    fn is_current(&self) -> bool {
+        false
+    }
+
+    fn over(&self, kind: Kind, how: Outcome) {
+        self.shared.over(kind, how);
+    }
+
+    fn owed(&self) {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn told(&self) {
+        self.owed.fetch_sub(1, Ordering::Release);
+    }
+
+    fn deliver(&self, notice: Notice<Self>) {
+        self.shared.deliver(Job::ClockNotice(notice));
+    }
+
+    fn random(&self) -> u64 {
+        context::random()
+    }
+}

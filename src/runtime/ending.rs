@@ -1,0 +1,163 @@
+//! The end of a runtime's workers, and of all that waits there.
+//!
+//! Each worker that has left its loop closes *all* shards, so that none has to wait for one that is
+//! stuck, and puts their timers into one queue, in parts that all workers take from: what there is
+//! to be dropped and told is dropped and told in parallel. The last to leave then ends what only
+//! comes to light when nobody runs any more: sockets' waiters, tasks, and what these cancel.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use tourbillon_shards::{Orphans, Owner};
+
+use super::{
+    contain, context,
+    core::Core,
+    handle::Handle,
+    local::{Job, Local, steal},
+    shared::{Shared, lock},
+};
+
+/// How many timers a worker ends before it looks for other work.
+const PART: usize = 256;
+
+/// Timers of a closed shard, of whatever clock.
+pub(super) trait Ending: Send {
+    /// Ends one of them; false if there was none. Panics as its callback or destructor does.
+    fn end_one(&mut self) -> bool;
+}
+
+impl<O: Owner> Ending for Orphans<O> {
+    fn end_one(&mut self) -> bool {
+        Orphans::end_one(self)
+    }
+}
+
+/// Ends what the runtime has, together with the other workers. For a worker that has left its loop.
+pub(super) fn end(local: &Local) {
+    let core = local.shard.owner();
+    let shared = &core.shared;
+    close_shards(shared);
+    let mut tasks = Vec::new();
+    loop {
+        if let Some(mut part) = steal(|| shared.orphans.steal()) {
+            end_part(core, &mut *part);
+            continue;
+        }
+        match next(local) {
+            // Tasks are dropped when nobody runs any more.
+            Some(Job::Task(task)) => tasks.push(task),
+            Some(job) => contain(core, || job.end()),
+            None => break,
+        }
+    }
+    for task in tasks {
+        local.deque.push(Job::Task(task));
+    }
+    local.release();
+}
+
+fn next(local: &Local) -> Option<Job> {
+    let shared = local.shared();
+    local
+        .next()
+        .or_else(|| steal(|| shared.injector.steal()))
+        .or_else(|| {
+            let workers = shared.workers.load();
+            workers
+                .iter()
+                .find_map(|worker| steal(|| worker.owner().stealer.steal()))
+        })
+}
+
+fn end_part(core: &Core, part: &mut dyn Ending) {
+    let mut more = true;
+    while more {
+        // A destructor that panics keeps no other from being run.
+        contain(core, || {
+            while part.end_one() {}
+            more = false;
+        });
+    }
+}
+
+/// Refuses all timers from now on, and queues those that wait to be ended.
+fn close_shards(shared: &Shared) {
+    for worker in shared.workers.load().iter() {
+        queue(shared, worker.close());
+    }
+    for clock in shared.clocks().iter() {
+        queue(shared, clock.close());
+    }
+}
+
+fn queue<O: Owner>(shared: &Shared, mut orphans: Orphans<O>) {
+    while !orphans.is_empty() {
+        shared.orphans.push(Box::new(orphans.split(PART)));
+    }
+}
+
+/// Called by each worker once, when it has ended its part. The last ends what is left.
+pub(super) fn leave(shared: &Arc<Shared>) {
+    let last = {
+        let mut running = lock(&shared.running);
+        if *running > 1 {
+            *running -= 1;
+            false
+        } else {
+            true
+        }
+    };
+    if last {
+        let handle = Handle::new(shared.clone());
+        context::with_ending(&handle, || end_all(shared));
+        drop(handle);
+        *lock(&shared.running) = 0;
+    }
+    shared.left.notify_all();
+}
+
+/// Ends what nobody will run any more, on the last worker. Dropping tasks may wake, spawn and arm
+/// others; those end likewise.
+fn end_all(shared: &Shared) {
+    // Of workers that were never started, too.
+    close_shards(shared);
+    let workers = shared.workers.load_full();
+    let Some(first) = workers.first() else { return };
+    while let Some(mut part) = steal(|| shared.orphans.steal()) {
+        end_part(first.owner(), &mut *part);
+    }
+    for worker in workers.iter() {
+        for waker in worker.owner().reactor.close() {
+            contain(worker.owner(), || waker.wake());
+        }
+    }
+    // Each task that is alive is queued by this, and dropped by what follows.
+    for waker in shared.tasks.close() {
+        waker.wake();
+    }
+    loop {
+        drain(shared);
+        // Somebody else may have cancelled a timer and be just about to pass on the news: its
+        // callback is told on a worker, which we are the last of.
+        if shared.owes() == 0 {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    shared.drained.store(true, Ordering::Release);
+    std::sync::atomic::fence(Ordering::SeqCst);
+    drain(shared);
+    // The owners of the shards refer to this, and this to them.
+    shared.workers.store(Arc::default());
+    lock(&shared.clocks).clear();
+}
+
+/// Ends all jobs that are queued anywhere.
+fn drain(shared: &Shared) {
+    for worker in shared.workers.load().iter() {
+        while let Some(job) = steal(|| worker.owner().stealer.steal()) {
+            contain(worker.owner(), || job.end());
+        }
+    }
+    shared.drain_injector();
+}

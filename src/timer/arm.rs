@@ -1,0 +1,187 @@
+//! Arming: the short ways, without options.
+
+use std::{sync::Arc, time::Duration};
+
+use tourbillon_shards::{self as shards, Outcome, Shard, Status};
+
+use super::{Timer, TimerClock};
+use crate::{
+    error::ArmError,
+    runtime::{Choice, HomeError, TimerOwner, WorkerShard, with_home},
+    time::Instant,
+};
+
+/// A duration in ns; longer than 584 years saturates.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+impl From<HomeError> for ArmError {
+    fn from(error: HomeError) -> Self {
+        match error {
+            HomeError::NoRuntime => ArmError::NoRuntime,
+            HomeError::Shutdown => ArmError::Shutdown,
+        }
+    }
+}
+
+/// Arms a timer on `home`, if the runtime has room (unless `bounded` is false) and is running.
+pub(super) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
+    home: &Arc<Shard<O>>,
+    bounded: bool,
+    make: impl FnOnce(&Arc<Shard<O>>) -> shards::Timer<O>,
+) -> Result<Timer<C>, ArmError> {
+    let owner = home.owner();
+    owner.shared().admit_timer(bounded)?;
+    owner.count_armed();
+    let timer = make(home);
+    if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
+        return Err(ArmError::Shutdown);
+    }
+    Ok(Timer(Some(timer)))
+}
+
+/// The deadline that is `wait` from now, and the wait, which may be no longer than time lasts.
+fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
+    let now = home.owner().shared.clock.now();
+    let wait = nanos(wait).min(shards::NEVER - now);
+    (now + wait, wait)
+}
+
+pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
+    home: &Arc<WorkerShard>,
+    delay: Duration,
+    bounded: bool,
+    f: F,
+) -> Result<Timer, ArmError> {
+    let (deadline, wait) = from_now(home, delay);
+    arm(home, bounded, |home| {
+        shards::Timer::once(home, deadline, wait, f)
+    })
+}
+
+pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
+    home: &Arc<WorkerShard>,
+    deadline: Instant,
+    bounded: bool,
+    f: F,
+) -> Result<Timer, ArmError> {
+    let clock = &home.owner().shared.clock;
+    let deadline = clock.nanos(deadline);
+    let wait = deadline.saturating_sub(clock.now());
+    arm(home, bounded, |home| {
+        shards::Timer::once(home, deadline, wait, f)
+    })
+}
+
+pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
+    home: &Arc<WorkerShard>,
+    period: Duration,
+    bounded: bool,
+    f: F,
+) -> Result<Timer, ArmError> {
+    let (deadline, period) = from_now(home, period);
+    arm(home, bounded, |home| {
+        shards::Timer::recurring(home, deadline, period, f)
+    })
+}
+
+/// The runtime that the calling thread is in, with the worker that it is where it is one.
+pub mod here {
+    use super::*;
+
+    fn outside(error: ArmError) -> Timer {
+        assert!(error != ArmError::NoRuntime, "{error}");
+        Timer::refused(error)
+    }
+
+    /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in: on its own
+    /// shard, if it is a worker. See [`Handle::after`](crate::Handle::after).
+    ///
+    /// # Panics
+    ///
+    /// If the thread is in no runtime; see [`try_after`].
+    #[track_caller]
+    pub fn after<F>(delay: Duration, f: F) -> Timer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        at_home(|home| arm_after(home, delay, false, f)).unwrap_or_else(outside)
+    }
+
+    /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in: on its
+    /// own shard, if it is a worker. See [`Handle::at`](crate::Handle::at).
+    ///
+    /// # Panics
+    ///
+    /// If the thread is in no runtime; see [`try_at`].
+    #[track_caller]
+    pub fn at<F>(deadline: impl Into<Instant>, f: F) -> Timer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let deadline = deadline.into();
+        at_home(|home| arm_at(home, deadline, false, f)).unwrap_or_else(outside)
+    }
+
+    /// Runs `f` every `period`, on the runtime that the calling thread is in: on its own shard, if
+    /// it is a worker. See [`Handle::every`](crate::Handle::every).
+    ///
+    /// # Panics
+    ///
+    /// If the thread is in no runtime; see [`try_every`].
+    #[track_caller]
+    pub fn every<F>(period: Duration, f: F) -> Timer
+    where
+        F: FnMut() + Send + 'static,
+    {
+        let period = period.max(Duration::from_nanos(1));
+        at_home(|home| arm_every(home, period, false, f)).unwrap_or_else(outside)
+    }
+
+    /// As [`after`], if there is a runtime and it has room.
+    ///
+    /// # Errors
+    ///
+    /// See [`ArmError`].
+    pub fn try_after<F>(delay: Duration, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        at_home(|home| arm_after(home, delay, true, f))
+    }
+
+    /// As [`at`], if there is a runtime and it has room.
+    ///
+    /// # Errors
+    ///
+    /// See [`ArmError`].
+    pub fn try_at<F>(deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let deadline = deadline.into();
+        at_home(|home| arm_at(home, deadline, true, f))
+    }
+
+    /// As [`every`], if there is a runtime and it has room, and the period is not zero.
+    ///
+    /// # Errors
+    ///
+    /// See [`ArmError`].
+    pub fn try_every<F>(period: Duration, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnMut() + Send + 'static,
+    {
+        if period.is_zero() {
+            return Err(ArmError::ZeroPeriod);
+        }
+        at_home(|home| arm_every(home, period, true, f))
+    }
+
+    fn at_home(
+        arm: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
+    ) -> Result<Timer, ArmError> {
+        with_home(Choice::NotAwake, arm)?
+    }
+}
