@@ -130,6 +130,26 @@ fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     });
 }
 
+/// Its carrier cancels it, while it is moved: it waits on, or is told.
+#[test]
+fn a_due_timer_is_cancelled_by_its_carrier_or_moved() {
+    model!(None, || {
+        let (home, timer, probe) = told(false, GO_ON);
+        let due = due(&home, 5);
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(20)
+        });
+        due.cancel();
+        let how = match mover.join().unwrap() {
+            Reset::Waiting => Outcome::Fired,
+            _ => Outcome::Cancelled,
+        };
+        expire(&home, 20);
+        ended(&home, &timer, &probe, &[how]);
+    });
+}
+
 /// It runs, is cancelled and moved at once.
 #[test]
 fn run_or_cancel_or_reset() {

@@ -42,19 +42,20 @@ fn a_timer_is_moved_earlier_while_the_owner_goes_to_sleep() {
     });
 }
 
-/// A stranger moves an arrival from inbox to store while the owner looks at both.
+/// Who armed a timer moves it from inbox to store while the owner looks at both.
 #[test]
 fn a_stranger_drains_while_the_owner_goes_to_sleep() {
     model!(Some(3), || {
         let home = shard();
-        let probe = Probe::new();
-        drop(Timer::once(&home, 5, 5, probe.once()));
         let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
         let stranger = thread::spawn({
-            let home = home.clone();
-            move || expire(&home, 0)
+            let (home, probe) = (home.clone(), probe.clone());
+            move || {
+                drop(Timer::once(&home, 5, 5, probe.once()));
+                expire(&home, 0);
+            }
         });
-        owner.sleep();
         owner.run_and_sleep_until(|| probe.runs() == 1);
         stranger.join().unwrap();
         close(&home);

@@ -225,6 +225,26 @@ fn an_abandoned_one_that_is_told_is_cancelled_by_name() {
     model!(None, || abandoned(told()));
 }
 
+/// Dropped without having been started while it is looked for: it is not found any more.
+#[test]
+fn an_abandoned_one_is_refreshed_by_name() {
+    model!(None, || {
+        let names = Arc::new(Names::new(1));
+        let (home, timer, probe) = built(Options {
+            name: Some(Name::new(&names, "n")),
+            ..told()
+        });
+        let other = thread::spawn({
+            let names = names.clone();
+            move || assert_eq!(names.refresh("n", 5), 0)
+        });
+        drop(timer);
+        other.join().unwrap();
+        assert_eq!(names.list(), []);
+        ended(&home, &probe, &[]);
+    });
+}
+
 fn abandoned(options: Options<Worker>) {
     let names = Arc::new(Names::new(1));
     let (home, timer, probe) = built(Options {
