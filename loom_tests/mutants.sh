@@ -14,6 +14,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 seconds=${MUTANT_TIMEOUT:-120}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/mutants}
 export RUSTFLAGS="--cfg loom"
+# Most mutants are found in less time than it takes to build them.
+export CARGO_PROFILE_LOOM_OPT_LEVEL=${CARGO_PROFILE_LOOM_OPT_LEVEL:-1}
+export CARGO_PROFILE_LOOM_INCREMENTAL=${CARGO_PROFILE_LOOM_INCREMENTAL:-true}
 unset LOOM_MAX_PREEMPTIONS LOOM_MORE_PREEMPTIONS
 
 names=("$@")
