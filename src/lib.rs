@@ -30,6 +30,7 @@
 //! | sockets | [`net`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
+//! | tests that do not wait | [`time::pause`], [`time::advance`]; `#[tourbillon::test]` with feature `macros` |
 //! | what the workers do | [`Handle::metrics`] |
 //!
 //! Timers are exact to the nanosecond and never early. A worker sleeps until its next deadline
@@ -57,6 +58,10 @@ mod sys;
 pub mod task;
 pub mod time;
 pub mod timer;
+
+#[cfg(feature = "macros")]
+#[cfg_attr(docsrs, doc(cfg(feature = "macros")))]
+pub use tourbillon_macros::{main, test};
 
 pub use self::{
     error::{ArmError, BuildError, NoRuntime},

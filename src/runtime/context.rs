@@ -15,6 +15,7 @@ use super::{
     handle::{Choice, Handle},
     local::Local,
 };
+use crate::time::Clock;
 
 thread_local! {
     /// The worker that this thread is, if it is one. Set for as long as its `Local` lives.
@@ -126,6 +127,13 @@ pub(crate) fn with_home<R>(
                 .ok_or(HomeError::NoRuntime)
         }),
     }
+}
+
+/// Runs `f` on the clock of the runtime that this thread is in, if it is in one: the same whose shards
+/// [`with_home`] finds.
+pub(crate) fn with_clock<R>(f: impl Fn(&Clock) -> R) -> Option<R> {
+    with_entered(|handle| f(&handle.shared().clock))
+        .or_else(|| with_local(|local| local.map(|local| f(&local.shared().clock))))
 }
 
 /// Why there is no shard for a timer.

@@ -17,7 +17,7 @@ use crate::{
     error::{ArmError, NO_RUNTIME, NoRuntime},
     metrics::{RuntimeMetrics, WorkerMetrics},
     task::{self, JoinHandle},
-    time::Instant,
+    time::{Instant, NotPaused, wall},
     timer::{self, Timer, WallTimer},
 };
 
@@ -214,7 +214,7 @@ impl Handle {
     /// What the runtime's wall clock says.
     #[cfg(feature = "cron")]
     pub(crate) fn wall_now(&self) -> SystemTime {
-        crate::time::wall::time(self.shared.wall_now())
+        wall::time(self.shared.clock.other(crate::time::OtherClock::Wall))
     }
 
     /// Runs `f` on a worker when the wall clock says `time`: see
@@ -245,6 +245,35 @@ impl Handle {
     /// How many timers have this name: those that were built and are not over.
     pub fn count_named(&self, name: &str) -> usize {
         self.shared.names.count(name) + self.shared.clock_names.count(name)
+    }
+
+    /// Stops the runtime's clock, for tests: see [`time::pause`](crate::time::pause). One that is
+    /// paused stays so.
+    ///
+    /// Called from outside of the runtime, this does not wait for what its workers are at: a callback
+    /// that began before may see the time move once more.
+    pub fn pause(&self) {
+        self.shared.quiescence.pause(&self.shared);
+    }
+
+    /// Sets the runtime's wall clock, while its clock is paused: see
+    /// [`time::set_wall_clock`](crate::time::set_wall_clock).
+    ///
+    /// # Errors
+    ///
+    /// If the clock is not paused.
+    pub fn set_wall_clock(&self, time: SystemTime) -> Result<(), NotPaused> {
+        let set = self
+            .shared
+            .quiescence
+            .set_wall(&self.shared, wall::nanos(time));
+        if set { Ok(()) } else { Err(NotPaused) }
+    }
+
+    /// Lets the runtime's clock run on from where it stands: see [`time::resume`](crate::time::resume).
+    /// One that runs stays so.
+    pub fn resume(&self) {
+        self.shared.quiescence.resume(&self.shared);
     }
 
     /// What the workers have done, and what they have to do.

@@ -12,10 +12,9 @@ use super::{
 use crate::{
     error::{ArmError, NO_RUNTIME},
     runtime::{
-        Choice, ClockCore, ClockKind, Core, Handle, HomeError, SKIP_ON_STEP, Shared, TimerOwner,
-        with_home,
+        Choice, ClockCore, Core, Handle, HomeError, SKIP_ON_STEP, Shared, TimerOwner, with_home,
     },
-    time::{BootInstant, Instant},
+    time::{BootInstant, Instant, OtherClock},
 };
 
 /// The options of one timer, and how it is started.
@@ -448,7 +447,10 @@ impl Homes for Monotonic {
     }
 }
 
-fn clock_home(kind: ClockKind, handle: Option<&Handle>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
+fn clock_home(
+    kind: OtherClock,
+    handle: Option<&Handle>,
+) -> Result<Arc<Shard<ClockCore>>, ArmError> {
     let current;
     let handle = match handle {
         Some(handle) => handle,
@@ -463,7 +465,7 @@ fn clock_home(kind: ClockKind, handle: Option<&Handle>) -> Result<Arc<Shard<Cloc
 
 impl Homes for Wall {
     fn home(handle: Option<&Handle>, _: Option<usize>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
-        clock_home(ClockKind::Wall, handle)
+        clock_home(OtherClock::Wall, handle)
     }
 
     fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
@@ -473,7 +475,7 @@ impl Homes for Wall {
 
 impl Homes for Boot {
     fn home(handle: Option<&Handle>, _: Option<usize>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
-        clock_home(ClockKind::Boot, handle)
+        clock_home(OtherClock::Boot, handle)
     }
 
     fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
