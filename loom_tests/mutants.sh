@@ -33,7 +33,7 @@ mkdir -p "$scratch/shards" "$scratch/loom_tests"
 awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
     sed 's/^members = .*/members = ["shards", "loom_tests"]/' >"$scratch/Cargo.toml"
 cp "$root/Cargo.lock" "$scratch/"
-cp -R "$root/shards/Cargo.toml" "$scratch/shards/"
+cp -R "$root/shards/Cargo.toml" "$root/shards/examples" "$scratch/shards/"
 cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
     "$scratch/loom_tests/"
 cd "$scratch"
