@@ -14,6 +14,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 seconds=${MUTANT_TIMEOUT:-120}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/mutants}
 export RUSTFLAGS="--cfg loom"
+# Most mutants are found in less time than it takes to build them.
+export CARGO_PROFILE_LOOM_OPT_LEVEL=${CARGO_PROFILE_LOOM_OPT_LEVEL:-1}
+export CARGO_PROFILE_LOOM_INCREMENTAL=${CARGO_PROFILE_LOOM_INCREMENTAL:-true}
 unset LOOM_MAX_PREEMPTIONS LOOM_MORE_PREEMPTIONS
 
 names=("$@")
@@ -30,7 +33,7 @@ mkdir -p "$scratch/shards" "$scratch/loom_tests"
 awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
     sed 's/^members = .*/members = ["shards", "loom_tests"]/' >"$scratch/Cargo.toml"
 cp "$root/Cargo.lock" "$scratch/"
-cp -R "$root/shards/Cargo.toml" "$scratch/shards/"
+cp -R "$root/shards/Cargo.toml" "$root/shards/examples" "$scratch/shards/"
 cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
     "$scratch/loom_tests/"
 cd "$scratch"

@@ -7,13 +7,16 @@
 #![cfg(loom)]
 
 use std::{
+    future::Future,
     panic::resume_unwind,
+    pin::pin,
     sync::{Arc as Plain, Mutex as PlainMutex, atomic::AtomicUsize as PlainUsize},
-    task::{Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
     time::Instant,
 };
 
 use loom::{
+    cell::UnsafeCell,
     model::Builder,
     sync::{
         Arc, Condvar, Mutex,
@@ -21,7 +24,9 @@ use loom::{
     },
     thread::{self, ThreadId},
 };
-use tourbillon_shards::{Due, Kind, Outcome, Owner, Parked, Ran, Searchers, Shard};
+use tourbillon_shards::{
+    Due, Flow, Kind, Notice, Outcome, Owner, Parked, Ran, Searchers, Shard, Timer,
+};
 
 /// Later than this the modelled clock does not go by itself: who sleeps until a later moment sleeps
 /// until it is woken.
@@ -99,7 +104,7 @@ impl EventFd {
 /// The owner of a shard.
 ///
 /// Checks that it is woken at most once for each time that it parks. Its counts are plain: they
-/// are not part of what is modelled.
+/// are not part of what is modelled. What it has to tell it keeps until [`tell`] is called.
 #[derive(Default)]
 pub struct Worker {
     /// What the worker sleeps on.
@@ -108,9 +113,23 @@ pub struct Worker {
     parks: PlainUsize,
     wakes: PlainUsize,
     overs: PlainMutex<Vec<(Kind, Outcome)>>,
+    notices: Mutex<Vec<Notice<Worker>>>,
+    owed: PlainUsize,
+    told: PlainUsize,
 }
 
 impl Worker {
+    /// Takes an outcome that a callback has to be told.
+    pub fn notice(&self) -> Option<Notice<Worker>> {
+        self.notices.lock().unwrap().pop()
+    }
+
+    /// How many callbacks have to be told an outcome yet.
+    pub fn owes(&self) -> usize {
+        let (owed, told) = (&self.owed, &self.told);
+        owed.load(Ordering::Relaxed) - told.load(Ordering::Relaxed)
+    }
+
     /// How many timers ended as `how`.
     pub fn over(&self, how: Outcome) -> usize {
         let overs = self.overs.lock().unwrap();
@@ -146,6 +165,20 @@ impl Owner for Worker {
     fn over(&self, kind: Kind, how: Outcome) {
         self.overs.lock().unwrap().push((kind, how));
     }
+
+    fn owed(&self) {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn told(&self) {
+        let told = self.told.fetch_add(1, Ordering::Relaxed) + 1;
+        let owed = self.owed.load(Ordering::Relaxed);
+        assert!(told <= owed, "told {told} times, owed {owed} times only");
+    }
+
+    fn deliver(&self, notice: Notice<Self>) {
+        self.notices.lock().unwrap().push(notice);
+    }
 }
 
 /// A shard of a [`Worker`].
@@ -180,13 +213,36 @@ impl EventLoop {
         park(&self.home, &self.searchers, false, || false, &mut self.now)
     }
 
+    /// Sleeps as [`park`](EventLoop::park) does, in the way of a loop that steals from nobody.
+    pub fn sleep(&mut self) {
+        let owner = self.home.owner();
+        owner.parks.fetch_add(1, Ordering::Relaxed);
+        if let Some(until) = self.home.sleep_until() {
+            if until <= HORIZON {
+                self.now = until.max(self.now);
+            } else {
+                owner.eventfd.sleep();
+            }
+            self.home.resume();
+        }
+    }
+
     /// Takes what is due, and runs it.
     pub fn expire(&mut self) {
         expire(&self.home, self.now);
     }
 
     /// Runs what comes due, and sleeps in between, until `done`.
-    pub fn run_until(&mut self, mut done: impl FnMut() -> bool) {
+    pub fn run_until(&mut self, done: impl FnMut() -> bool) {
+        self.run(done, |this| _ = this.park());
+    }
+
+    /// The same with [`sleep`](EventLoop::sleep).
+    pub fn run_and_sleep_until(&mut self, done: impl FnMut() -> bool) {
+        self.run(done, Self::sleep);
+    }
+
+    fn run(&mut self, mut done: impl FnMut() -> bool, mut sleep: impl FnMut(&mut Self)) {
         loop {
             let mut due = Vec::new();
             let expired = self.home.expire(self.now, usize::MAX, &mut due);
@@ -199,7 +255,7 @@ impl EventLoop {
                 // Another thread has the shard. An owner does not sleep on that.
                 thread::yield_now();
             } else {
-                self.park();
+                sleep(self);
             }
         }
     }
@@ -239,6 +295,32 @@ pub fn run(due: Due<Worker>, now: u64) -> Ran {
     }
 }
 
+/// Calls the callbacks that have to be told an outcome.
+pub fn tell(home: &Home) {
+    while let Some(notice) = home.owner().notice() {
+        tell_one(notice);
+    }
+}
+
+/// Calls a callback that has to be told an outcome.
+pub fn tell_one(notice: Notice<Worker>) {
+    if let Some(panic) = notice.run() {
+        resume_unwind(panic);
+    }
+}
+
+/// Waits for the end of a timer as a task would, which it may be too late for.
+pub fn wait_for_the_end(timer: &Timer<Worker>) {
+    let (task, waker) = Task::new();
+    let mut ended = pin!(timer.ended());
+    loop {
+        match ended.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result.unwrap(),
+            Poll::Pending => task.sleep(),
+        }
+    }
+}
+
 /// Closes a shard, and ends its timers.
 pub fn close(home: &Home) {
     drop(home.close());
@@ -252,6 +334,25 @@ pub struct Probe(Plain<Seen>);
 struct Seen {
     runs: PlainUsize,
     drops: PlainUsize,
+    told: PlainMutex<Vec<(Outcome, ThreadId)>>,
+    used: Used,
+}
+
+/// What a callback uses from its beginning until it is dropped: a second user at the same time is a
+/// causality violation.
+#[derive(Default)]
+struct Used(UnsafeCell<usize>);
+
+// SAFETY: not all that is done with it is sound; loom tells.
+unsafe impl Send for Used {}
+// SAFETY: as above.
+unsafe impl Sync for Used {}
+
+impl Used {
+    fn touch(&self) {
+        // SAFETY: loom checks that nobody else is at it.
+        self.0.with_mut(|times| unsafe { *times += 1 });
+    }
 }
 
 struct Payload(Plain<Seen>);
@@ -259,6 +360,7 @@ struct Payload(Plain<Seen>);
 impl Drop for Payload {
     fn drop(&mut self) {
         self.0.drops.fetch_add(1, Ordering::Relaxed);
+        self.0.used.touch();
     }
 }
 
@@ -285,6 +387,41 @@ impl Probe {
             payload.0.runs.fetch_add(1, Ordering::Relaxed);
             inside.swap(false, Ordering::Relaxed);
         }
+    }
+
+    /// A callback for a timer with options, in the midst of which other threads get their turn.
+    pub fn told(&self, answer: Flow) -> impl FnMut(Outcome) -> Flow + Send + use<> {
+        let payload = Payload(self.0.clone());
+        let inside = AtomicBool::new(false);
+        move |how| {
+            let seen = &payload.0;
+            seen.used.touch();
+            seen.told
+                .lock()
+                .unwrap()
+                .push((how, thread::current().id()));
+            inside.swap(true, Ordering::Relaxed);
+            seen.used.touch();
+            seen.runs.fetch_add(1, Ordering::Relaxed);
+            answer
+        }
+    }
+
+    /// Uses what the callback uses.
+    pub fn touch(&self) {
+        self.0.used.touch();
+    }
+
+    /// What a callback of [`told`](Probe::told) was told, in this order.
+    pub fn outcomes(&self) -> Vec<Outcome> {
+        let told = self.0.told.lock().unwrap();
+        told.iter().map(|told| told.0).collect()
+    }
+
+    /// Whether a callback of [`told`](Probe::told) was called by the calling thread.
+    pub fn was_told_here(&self) -> bool {
+        let here = thread::current().id();
+        self.0.told.lock().unwrap().iter().any(|it| it.1 == here)
     }
 
     /// How often it ran.

@@ -7,7 +7,7 @@
 
 use loom::thread;
 use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
-use tourbillon_shards::{Cancel, Outcome, Timer};
+use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Timer};
 
 /// A stranger looks for due timers, which drains the inbox, while a producer arms one and the owner
 /// parks.
@@ -186,5 +186,52 @@ fn a_rescuer_and_the_owner_expire_at_once() {
         }
         close(&home);
         assert_eq!(home.owner().over(Outcome::Fired), 2);
+    });
+}
+
+/// A stranger settles the store, which moves an entry to a later key, and makes the timer earlier
+/// again, while the owner parks.
+#[test]
+fn a_stranger_settles_and_moves_while_the_owner_parks() {
+    model!(Some(2), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Timer::once(&home, HORIZON + 10, 5, probe.once());
+        assert_eq!(timer.reset_at(HORIZON + 50), Reset::Waiting);
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || {
+                assert_eq!(home.settle(), HORIZON + 50);
+                assert_eq!(timer.reset_at(10), Reset::Waiting);
+                let next = home.settle();
+                assert!(next == 10 || next == NEVER);
+            }
+        });
+        owner.run_until(|| probe.runs() == 1);
+        assert_eq!(owner.now, 10);
+        stranger.join().unwrap();
+        close(&home);
+    });
+}
+
+/// A stranger settles while a timer arrives: it finds it, if that has returned.
+#[test]
+fn a_stranger_settles_while_a_producer_arms() {
+    model!(Some(3), || {
+        let home = shard();
+        let probe = Probe::new();
+        let producer = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || {
+                drop(Timer::once(&home, 5, 5, probe.once()));
+                assert_eq!(home.settle(), 5);
+            }
+        });
+        let next = home.settle();
+        assert!(next == 5 || next == NEVER);
+        producer.join().unwrap();
+        assert_eq!(home.next_deadline(), 5);
+        close(&home);
     });
 }

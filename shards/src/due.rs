@@ -86,12 +86,16 @@ impl<O: Owner> Due<O> {
     }
 
     /// Ends the timer with [`Outcome::Cancelled`], if it is still due, as if its callback were not to
-    /// run at all: drops it, or tells it. A timer that was moved goes on waiting.
+    /// run at all: drops it, or tells it. A timer that was moved goes on waiting. A sleep, which only
+    /// its owner cancels, is ended as by [`shutdown`](Due::shutdown).
     ///
     /// # Panics
     ///
     /// As the callback, or its destructor, does. The timer is over all the same.
     pub fn cancel(mut self) {
+        if self.kind() == Kind::Sleep {
+            return self.shutdown();
+        }
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.
         node.set_location(Location::None);

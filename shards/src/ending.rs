@@ -1,6 +1,6 @@
 //! How a node ends: what is done, and in which order, by who won the claim to end it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 
 use crate::{
     claim::{End, Outcome},
@@ -79,7 +79,8 @@ pub(crate) fn tell<O: Owner>(node: &NodeRef<O>, how: Outcome) -> std::thread::Re
 pub(crate) fn retire<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     // SAFETY: who ran it has the callback, and the table is the node's own.
     let end = || unsafe { (node.vtable.end)(node.as_ptr()) };
-    let dropped = catch_unwind(AssertUnwindSafe(end));
+    // The destructor is a part of the callback, which cannot wait for its own end.
+    let dropped = running::catch(node, end);
     conclude(node, how);
     if let Err(panic) = dropped {
         resume_unwind(panic);

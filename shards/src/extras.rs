@@ -55,8 +55,8 @@ pub struct Options<O: Owner> {
     /// The name by which it can be found.
     pub name: Option<Name<O>>,
     /// The condition on which it runs. Where it answers false the timer ends, as cancelled; once it
-    /// has, it must never answer true again. It is asked with a lock of the shard held: it may not
-    /// call into this crate, nor panic.
+    /// has, it must never answer true again. It is asked, and perhaps dropped, with a lock of the
+    /// shard held: it and its destructor may not call into this crate, nor panic.
     pub condition: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 

@@ -89,6 +89,7 @@ mod claim;
 mod due;
 mod ending;
 mod extras;
+mod foreign;
 mod inbox;
 mod inner;
 mod lock;

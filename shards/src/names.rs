@@ -20,6 +20,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 
 use crate::{
+    foreign::each,
     node::NodeRef,
     owner::Owner,
     sync::{Arc, AtomicU32, Mutex, Ordering, lock},
@@ -86,6 +87,11 @@ impl<O: Owner> Names<O> {
     /// were named last come first, as long as none has ended: its place goes to the last.
     ///
     /// A timer that is running for the last time is not cancelled and not counted.
+    ///
+    /// # Panics
+    ///
+    /// As the destructor of a callback does. Some timers may not have been cancelled then, and can
+    /// be found by their name.
     pub fn cancel(&self, name: &str, max: usize) -> usize {
         let mut cancelled = 0;
         while cancelled < max {
@@ -93,10 +99,11 @@ impl<O: Owner> Names<O> {
             if found.is_empty() {
                 break;
             }
-            for node in found {
+            // All of them, for nobody will find them here again.
+            each(found, |node| {
                 let answer = cancel(&node);
                 cancelled += usize::from(matches!(answer, Cancel::Cancelled | Cancel::AfterRun));
-            }
+            });
         }
         cancelled
     }

@@ -14,6 +14,7 @@ use std::{
 
 use crate::{
     claim::Watch,
+    foreign::each,
     node::NodeRef,
     owner::Owner,
     running,
@@ -87,9 +88,7 @@ impl Watchers {
             woken.push(list.entries.swap_remove(at));
         }
         drop(list);
-        for entry in woken {
-            entry.waker.wake();
-        }
+        each(woken, |entry| entry.waker.wake());
     }
 }
 

@@ -1,0 +1,231 @@
+//! Timers that may be late, up to a point, and those that may not run at all because their condition
+//! has gone.
+//!
+//! A timer that is passed over shows as a clock that went past its window, which other timers behind
+//! it make possible.
+#![cfg(loom)]
+
+use loom::{sync::Arc, thread};
+use loom_tests::{EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, shard, tell};
+use tourbillon_shards::{Cancel, Flow, Options, Outcome, Reset, Started, Status, Timer};
+
+/// With this tolerance what is due at 5 waits for 8, and what is due at 17 for 20.
+fn tolerant() -> Options<Worker> {
+    Options {
+        tolerance: 3,
+        ..Options::default()
+    }
+}
+
+/// A timer that runs at `deadline`, or later.
+fn timer(home: &Home, deadline: u64, options: Options<Worker>, probe: &Probe) -> Timer<Worker> {
+    let callback = probe.told(Flow::Continue(()));
+    let timer = Timer::build(home, 5, Some(deadline), options, callback);
+    assert_eq!(timer.start(0), Started::Waiting);
+    timer
+}
+
+/// Armed by another thread: the owner does not sleep past the end of the window.
+#[test]
+fn a_tolerant_timer_is_armed_while_the_owner_parks() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let producer = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || drop(timer(&home, 5, tolerant(), &probe))
+        });
+        owner.run_until(|| probe.runs() == 1);
+        assert_eq!(owner.now, 8);
+        producer.join().unwrap();
+        close(&home);
+    });
+}
+
+/// The owner goes to sleep towards a timer that is just behind the window: it is woken, and sleeps
+/// towards the window then.
+#[test]
+fn a_tolerant_timer_is_armed_just_before_another() {
+    model!(None, || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        drop(Timer::once(&home, HORIZON + 30, 5, || {}));
+        let producer = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            // Its window is 126 ..= 129.
+            move || drop(timer(&home, HORIZON + 26, tolerant(), &probe))
+        });
+        owner.run_until(|| home.stored() == 2);
+        assert_eq!(home.next_deadline(), HORIZON + 28);
+        producer.join().unwrap();
+        close(&home);
+    });
+}
+
+/// Moved earlier by another thread while the owner goes to sleep towards a timer that is behind its
+/// new window.
+#[test]
+fn a_tolerant_timer_is_moved_earlier_while_the_owner_parks() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = timer(&home, HORIZON + 50, tolerant(), &probe);
+        drop(Timer::once(&home, HORIZON + 30, 5, || {}));
+        let mover = thread::spawn(move || assert_eq!(timer.reset_at(5), Reset::Waiting));
+        owner.run_until(|| probe.runs() == 1);
+        assert_eq!(owner.now, 8);
+        mover.join().unwrap();
+        close(&home);
+    });
+}
+
+/// Moved later, and earlier again, while the owner takes what is due.
+#[test]
+fn a_tolerant_timer_is_moved_later_and_earlier() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = timer(&home, 5, tolerant(), &probe);
+        let mover = thread::spawn(move || {
+            let later = timer.reset_at(33);
+            let earlier = timer.reset_at(17);
+            assert_eq!(later, earlier);
+            later
+        });
+        expire(&home, 8);
+        let moved = mover.join().unwrap();
+        assert_eq!(moved == Reset::Waiting, probe.runs() == 0);
+        assert!(probe.runs() == 1 || home.next_deadline() <= 20);
+        expire(&home, 16);
+        assert_eq!(moved == Reset::Waiting, probe.runs() == 0);
+        expire(&home, 20);
+        assert_eq!(probe.runs(), 1);
+        close(&home);
+    });
+}
+
+/// The owner is awake and takes it before its time is up, if it was not moved or cancelled.
+#[test]
+fn a_tolerant_timer_is_taken_early_or_refreshed() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = timer(&home, 5, tolerant(), &probe);
+        let mover = thread::spawn(move || timer.refresh(6));
+        expire(&home, 6);
+        let moved = mover.join().unwrap() == Reset::Waiting;
+        assert_eq!(probe.runs(), usize::from(!moved));
+        expire(&home, 10);
+        assert_eq!(probe.runs(), usize::from(!moved));
+        assert!(!moved || home.next_deadline() <= 12);
+        expire(&home, 12);
+        assert_eq!(probe.runs(), 1);
+        close(&home);
+    });
+}
+
+/// As above, with a cancel.
+#[test]
+fn a_tolerant_timer_is_taken_early_or_cancelled() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = timer(&home, 5, tolerant(), &probe);
+        let canceller = thread::spawn(move || timer.cancel());
+        expire(&home, 6);
+        let cancelled = canceller.join().unwrap() == Cancel::Cancelled;
+        assert_eq!(probe.runs(), usize::from(!cancelled));
+        expire(&home, 8);
+        assert_eq!(home.stored(), 0);
+        assert_eq!((home.owner().overs(), probe.drops()), (1, 1));
+        close(&home);
+    });
+}
+
+/// A stranger takes it early while the owner is about to sleep until the end of its window: it runs
+/// once, and the owner sleeps on until the next.
+#[test]
+fn a_tolerant_timer_is_taken_early_by_a_stranger() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        drop(timer(&home, 5, tolerant(), &probe));
+        let other = Probe::new();
+        drop(Timer::once(&home, 20, 5, other.once()));
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 6)
+        });
+        owner.run_until(|| other.runs() == 1);
+        assert_eq!(owner.now, 20);
+        stranger.join().unwrap();
+        assert_eq!(probe.runs(), 1);
+        close(&home);
+    });
+}
+
+/// A timer that is moved to 20, whose condition has gone, and which has to be told.
+fn dead(home: &Home, probe: &Probe) -> Arc<Timer<Worker>> {
+    let options = Options {
+        outcome: true,
+        condition: Some(Box::new(|| false)),
+        ..Options::default()
+    };
+    let timer = timer(home, 5, options, probe);
+    assert_eq!(timer.reset_at(20), Reset::Waiting);
+    Arc::new(timer)
+}
+
+/// One whose condition has gone is found so when it would be put back, while it is cancelled.
+#[test]
+fn a_dead_one_is_put_back_or_cancelled() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = dead(&home, &probe);
+        let canceller = thread::spawn({
+            let timer = timer.clone();
+            move || assert_ne!(timer.cancel(), Cancel::AfterRun)
+        });
+        expire(&home, 5);
+        canceller.join().unwrap();
+        tell(&home);
+        assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+        assert_eq!(probe.outcomes(), [Outcome::Cancelled]);
+        assert_eq!(home.owner().owes(), 0);
+        expire(&home, 5);
+        assert_eq!(home.stored(), 0);
+        close(&home);
+    });
+}
+
+/// The same, while it is moved: it ends at the latest when it would run.
+#[test]
+fn a_dead_one_is_put_back_or_moved() {
+    model!(None, || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = dead(&home, &probe);
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(30)
+        });
+        expire(&home, 5);
+        mover.join().unwrap();
+        expire(&home, 30);
+        assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+        assert_eq!(probe.outcomes(), [Outcome::Cancelled]);
+        assert_eq!(home.owner().owes(), 0);
+        assert_eq!(home.stored(), 0);
+        close(&home);
+    });
+}
