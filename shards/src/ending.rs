@@ -84,7 +84,8 @@ pub(crate) fn retire<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     }
 }
 
-fn leave_name<O: Owner>(node: &NodeRef<O>) {
+/// Takes a node that can be cancelled no more out of the list of its name.
+pub(crate) fn leave_name<O: Owner>(node: &NodeRef<O>) {
     if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {
         name.leave();
     }

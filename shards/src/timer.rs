@@ -198,7 +198,12 @@ impl<O: Owner> Timer<O> {
                     node.home.owner().told();
                 }
                 match node.claim.load() {
-                    Claim::Over(Outcome::Cancelled) => Started::Cancelled,
+                    // Told or yet to be, the answer is the same.
+                    Claim::Over(Outcome::Cancelled)
+                    | Claim::Stopping {
+                        how: Outcome::Cancelled,
+                        ..
+                    } => Started::Cancelled,
                     _ => Started::TooLate,
                 }
             }
@@ -327,7 +332,11 @@ pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
             ending::unstarted(node);
             Cancel::Cancelled
         }
-        End::Barred => Cancel::Cancelled,
+        End::Barred => {
+            // It is there to be told alone.
+            ending::leave_name(node);
+            Cancel::Cancelled
+        }
         End::AfterRun => Cancel::AfterRun,
         End::Running => Cancel::Running,
         End::Over => Cancel::Over,
