@@ -67,6 +67,10 @@ impl Future for Sleep {
 impl rt::Sleep for Sleep {}
 
 impl rt::Timer for TourbillonTimer {
+    fn now(&self) -> StdInstant {
+        Instant::now().into_std()
+    }
+
     fn sleep(&self, duration: time::Duration) -> Pin<Box<dyn rt::Sleep>> {
         Box::pin(Sleep(time::sleep(duration)))
     }

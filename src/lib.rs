@@ -26,9 +26,11 @@
 //! | callbacks on timers | [`after`], [`at`], [`every`], and the same on [`Runtime`] and [`Handle`]; [`Timer`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`task`] |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval` |
+//! | schedules by cron patterns (feature `cron`) | `cron` |
 //! | sockets | [`net`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
+//! | tests that do not wait | [`time::pause`], [`time::advance`]; `#[tourbillon::test]` with feature `macros` |
 //! | what the workers do | [`Handle::metrics`] |
 //!
 //! Timers are exact to the nanosecond and never early. A worker sleeps until its next deadline
@@ -40,6 +42,9 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on 64-bit Linux");
 
+#[cfg(feature = "cron")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
+pub mod cron;
 mod error;
 #[cfg(feature = "hyper")]
 #[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
@@ -53,6 +58,10 @@ mod sys;
 pub mod task;
 pub mod time;
 pub mod timer;
+
+#[cfg(feature = "macros")]
+#[cfg_attr(docsrs, doc(cfg(feature = "macros")))]
+pub use tourbillon_macros::{main, test};
 
 pub use self::{
     error::{ArmError, BuildError, NoRuntime},

@@ -128,7 +128,10 @@ pub struct WorkerMetrics {
     pub counts: Counts,
     /// Timers that stand in its store.
     pub stored: usize,
-    /// Cancelled timers of which its store has not heard.
+    /// Timers cancelled from other threads of which its store has not heard: at most 64 or a quarter of
+    /// the pending ones, whichever is more, even while the worker is blocked, and what was cancelled
+    /// while somebody was at the shard. Those that are being swept, 256 at a time, count until all are:
+    /// that may be a hundredth more.
     pub garbage: usize,
     /// Jobs in its deque.
     pub queue_depth: usize,

@@ -163,3 +163,26 @@ fn an_abort_during_a_storm_of_wakes_is_exact() {
     }
     assert!(cancelled > 0, "no abort came in time");
 }
+
+#[test]
+fn an_abort_that_meets_the_task_on_its_way_to_be_polled_is_not_lost() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    // Somebody else for the processors: the two meet where one of them is held up.
+    let stop = Gate::new();
+    let busy: Vec<_> = (0..4)
+        .map(|_| {
+            let stop = stop.clone();
+            std::thread::spawn(move || while !stop.is_open() {})
+        })
+        .collect();
+    for _ in 0..3_000 {
+        let task = runtime.spawn(future::pending::<()>());
+        task.abort();
+        assert!(runtime.block_on(task).unwrap_err().is_cancelled());
+    }
+    stop.open();
+    for thread in busy {
+        thread.join().unwrap();
+    }
+}

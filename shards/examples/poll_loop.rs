@@ -1,31 +1,40 @@
-//! A shard in an event loop of one's own: a bare `poll(2)` over a socket pair.
+//! A shard in an event loop of one's own: a bare `poll(2)` over a pipe.
 //!
 //! The loop sleeps until the shard's next deadline. Other threads arm, move and cancel timers without
-//! a lock; if the loop would sleep past a new deadline, the shard has it woken by a byte in the socket.
+//! a lock; if the loop would sleep past a new deadline, the shard has it woken by a byte in the pipe.
 //!
 //! ```text
 //! cargo run -p tourbillon-shards --example poll_loop
 //! ```
 
 use std::{
+    fs::File,
     io::{self, Read, Write},
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::fd::{AsRawFd, FromRawFd},
     sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{self, ThreadId},
     time::Instant,
 };
 
-use tourbillon_shards::{Cancel, NEVER, Owner, Searchers, Shard, Timer};
+use tourbillon_shards::{
+    Cancel, Due, Flow, NEVER, Name, Names, Notice, Options, Outcome, Owner, Ran, Shard, Timer,
+};
+
+const MS: u64 = 1_000_000;
 
 /// What the shard knows of the loop that owns it.
 struct Loop {
     start: Instant,
     thread: ThreadId,
-    waker: UnixStream,
+    /// The end of the pipe that is written to.
+    waker: File,
     wakes: AtomicU32,
+    /// Outcomes that the loop has yet to tell.
+    notices: Mutex<Vec<Notice<Loop>>>,
+    done: AtomicBool,
 }
 
 impl Loop {
@@ -38,25 +47,43 @@ impl Loop {
 impl Owner for Loop {
     fn wake(&self) {
         self.wakes.fetch_add(1, Ordering::Relaxed);
-        // A full socket wakes as well.
+        // A full pipe wakes as well.
         let _ = (&self.waker).write(&[0]);
     }
 
     fn is_current(&self) -> bool {
         thread::current().id() == self.thread
     }
+
+    /// Callbacks are told where they run: by the loop, which is woken for it.
+    fn deliver(&self, notice: Notice<Self>) {
+        let mut notices = self.notices.lock().expect("nothing panics under it");
+        notices.push(notice);
+        drop(notices);
+        // A byte stays in the pipe until it is read: this is not lost, whatever the loop does.
+        self.wake();
+    }
+}
+
+/// Both ends of a pipe: the one to read from, the one to write to, which never blocks.
+fn pipe() -> io::Result<(File, File)> {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: they are open, and nobody else's.
+    Ok(unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) })
 }
 
 /// Sleeps until the moment comes, in ns, or somebody wakes the loop. `poll(2)` counts in ms, and
 /// rounding up is what keeps it from spinning; `ppoll(2)` or a timerfd would be more precise.
-fn sleep(wakes: &mut UnixStream, now: u64, until: u64) -> io::Result<()> {
+fn sleep(wakes: &mut File, now: u64, until: u64) -> io::Result<()> {
     let millis = match until {
         NEVER => -1,
-        _ => until
-            .saturating_sub(now)
-            .div_ceil(1_000_000)
-            .min(i32::MAX as u64) as i32,
+        _ => until.saturating_sub(now).div_ceil(MS).min(i32::MAX as u64) as i32,
     };
+    // A loop that does more has more of these.
     let mut watched = libc::pollfd {
         fd: wakes.as_raw_fd(),
         events: libc::POLLIN,
@@ -71,65 +98,133 @@ fn sleep(wakes: &mut UnixStream, now: u64, until: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// The loop, until somebody says that it is done.
+fn run(shard: &Shard<Loop>, wakes: &mut File) -> io::Result<()> {
+    let owner = shard.owner();
+    let mut due: Vec<Due<Loop>> = Vec::new();
+    while !owner.done.load(Ordering::Acquire) {
+        shard.expire(owner.now(), usize::MAX, &mut due);
+        for timer in due.drain(..) {
+            if let Ran::Panicked(_) = timer.run(|| owner.now()) {
+                eprintln!("a callback panicked; the loop goes on");
+            }
+        }
+        tell(owner);
+        // `None`: something came meanwhile, to be expired first.
+        if let Some(until) = shard.sleep_until() {
+            let slept = sleep(wakes, owner.now(), until);
+            shard.resume();
+            slept?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells callbacks how their timers ended.
+fn tell(owner: &Loop) {
+    let mut notices = owner.notices.lock().expect("nothing panics under it");
+    let taken = std::mem::take(&mut *notices);
+    drop(notices);
+    for notice in taken {
+        notice.run();
+    }
+}
+
 fn main() -> io::Result<()> {
-    let (mut reader, writer) = UnixStream::pair()?;
-    writer.set_nonblocking(true)?;
+    let (mut wakes, waker) = pipe()?;
     let shard = Arc::new(Shard::new(Loop {
         start: Instant::now(),
         thread: thread::current().id(),
-        waker: writer,
+        waker,
         wakes: AtomicU32::new(0),
+        notices: Mutex::default(),
+        done: AtomicBool::new(false),
     }));
-    let ran = Arc::new(AtomicU32::new(0));
-    const MS: u64 = 1_000_000;
 
-    // From the loop's own thread: straight into the store.
+    // From the loop's own thread: straight into the store. It need not be punctual, and so seldom
+    // wakes the loop for itself.
     let ticks = Arc::new(AtomicU32::new(0));
     let count = ticks.clone();
-    let tick = Timer::recurring(&shard, 5 * MS, 5 * MS, move || {
+    let tolerant = Options {
+        recurring: true,
+        tolerance: 2 * MS,
+        ..Options::default()
+    };
+    let tick = Timer::build(&shard, 5 * MS, None, tolerant, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
+        Flow::Continue(())
     });
+    tick.start(shard.owner().now());
+
+    // Found by name, from anywhere. The sessions expire in an hour; this program ends them before.
+    let names = Arc::new(Names::new(4));
+    for _ in 0..3 {
+        let session = Options {
+            name: Some(Name::new(&names, "session")),
+            ..Options::default()
+        };
+        Timer::build(&shard, 3_600_000 * MS, None, session, |_| {
+            unreachable!("it is cancelled")
+        })
+        .start(shard.owner().now());
+    }
+
+    // A request that is to be answered in time, or given up: its callback is told either.
+    let answered = Arc::new(Mutex::new(None));
+    let answer = answered.clone();
+    let told = Options {
+        outcome: true,
+        ..Options::default()
+    };
+    let request = Timer::build(&shard, 60_000 * MS, None, told, move |how| {
+        *answer.lock().expect("nothing panics under it") = Some(how);
+        Flow::Break(how)
+    });
+    request.start(shard.owner().now());
 
     // From another thread: through the inbox.
-    let (home, count) = (shard.clone(), ran.clone());
+    let home = shard.clone();
+    let table = names.clone();
     let stranger = thread::spawn(move || {
+        let ran = Arc::new(AtomicU32::new(0));
         for delay in (1..=10).rev() {
-            let count = count.clone();
+            let (count, own) = (ran.clone(), Arc::downgrade(&home));
             let wait = delay * MS;
             Timer::once(&home, home.owner().now() + wait, wait, move || {
-                count.fetch_add(1, Ordering::Relaxed);
+                if count.fetch_add(1, Ordering::Relaxed) == 9 {
+                    let home = own.upgrade().expect("the loop that runs this has it");
+                    home.owner().done.store(true, Ordering::Release);
+                }
             });
         }
+        assert_eq!(table.cancel("session", usize::MAX), 3);
+        // The answer has come; the loop tells the callback so.
+        assert_eq!(request.cancel(), Cancel::Cancelled);
         let late = Timer::once(&home, NEVER, NEVER, || unreachable!("it is cancelled"));
         late.refresh(home.owner().now());
         assert_eq!(late.cancel(), Cancel::Cancelled);
     });
 
-    // The loop. It has no peers that search for work, and no work but timers.
-    let alone = Searchers::new(1);
-    let mut due = Vec::new();
-    while ran.load(Ordering::Relaxed) < 10 {
-        shard.expire(shard.owner().now(), usize::MAX, &mut due);
-        for timer in due.drain(..) {
-            timer.run(|| shard.owner().now());
-        }
-        let mut slept = Ok(());
-        shard.park(
-            &alone,
-            false,
-            || ran.load(Ordering::Relaxed) == 10,
-            |until| slept = sleep(&mut reader, shard.owner().now(), until),
-        );
-        slept?;
-    }
+    run(&shard, &mut wakes)?;
+
     stranger.join().expect("the thread does not panic");
     assert_eq!(tick.cancel(), Cancel::Cancelled);
-    // Its timers refer to the shard until it is closed.
-    shard.close();
+    // Its timers refer to the shard until it is closed. What is left is told so here; and what was
+    // delivered before, there.
+    drop(shard.close());
+    tell(shard.owner());
+    let answered = answered.lock().expect("nothing panics under it").take();
+    assert_eq!(answered, Some(Outcome::Cancelled));
+    assert_eq!(names.count("session"), 0);
     println!(
-        "10 timers from another thread, {} ticks, woken {} times",
+        "10 timers from another thread, {} ticks, 3 sessions ended, one request answered, woken {} times",
         ticks.load(Ordering::Relaxed),
         shard.owner().wakes.load(Ordering::Relaxed),
     );
     Ok(())
+}
+
+#[test]
+fn ends_well() -> io::Result<()> {
+    main()
 }

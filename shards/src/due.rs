@@ -64,6 +64,12 @@ impl<O: Owner> Due<O> {
     ///
     /// `now` is asked for the time, in ns, when a recurring timer has run, to skip those of its
     /// deadlines that passed meanwhile. Its deadlines stay multiples of its period apart.
+    ///
+    /// # Panics
+    ///
+    /// What the callback panics with in its run is in [`Ran::Panicked`]. As it does when it is told,
+    /// after its run or in place of it, how its timer ended; as its destructor does; and as wakers do
+    /// that are woken by this. The timer is over all the same.
     pub fn run(mut self, now: impl FnOnce() -> u64) -> Ran {
         let node = self
             .0
@@ -200,7 +206,11 @@ fn next<O: Owner>(node: &NodeRef<O>, deadline: u64, now: u64) -> u64 {
         None => following(deadline, period, now),
         Some(extras) => {
             let next = following(extras.on_grid(deadline), period, now);
-            extras.jittered(next, node.home.owner())
+            // One that was moved meanwhile waits for that very moment, and begins a grid there.
+            match node.claim.load() {
+                Claim::Rearmed(_) => next,
+                _ => extras.jittered(next, node.home.owner()),
+            }
         }
     }
 }

@@ -11,6 +11,32 @@ use crate::{
 };
 
 /// The options of a timer: see [`Timer::build`](crate::Timer::build).
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tourbillon_shards::{Flow, Options, Owner, Shard, Timer};
+/// # struct Loop;
+/// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
+/// const MS: u64 = 1_000_000;
+///
+/// let shard = Arc::new(Shard::new(Loop));
+/// // A poll every second for as long as somebody has the connection, which can wait for others that
+/// // wake the loop.
+/// let connection = Arc::new(());
+/// let weak = Arc::downgrade(&connection);
+/// let options = Options {
+///     recurring: true,
+///     tolerance: 100 * MS,
+///     condition: Some(Box::new(move || weak.strong_count() > 0)),
+///     ..Options::default()
+/// };
+/// let timer = Timer::build(&shard, 1_000 * MS, None, options, |_| Flow::Continue(()));
+/// timer.start(0);
+///
+/// let wakes = shard.next_deadline();
+/// assert!((1_000 * MS..=1_100 * MS).contains(&wakes));
+/// shard.close();
+/// ```
 pub struct Options<O: Owner> {
     /// Whether it runs again and again, its wait being the period.
     pub recurring: bool,
@@ -18,7 +44,8 @@ pub struct Options<O: Owner> {
     /// (a recurring one) after its runs: then always by who runs [`Notice`](crate::Notice)s.
     pub outcome: bool,
     /// How late it may run, in ns, to share a wake-up with others. It waits for the roundest moment
-    /// in that window: the one whose binary number ends in the most zeros.
+    /// in that window: the one whose binary number ends in the most zeros. If it is the next to come,
+    /// and the owner looks at its shard after its deadline, it runs then.
     pub tolerance: u64,
     /// Up to so many ns, drawn anew each time by [`Owner::random`], are added to its first deadline
     /// and to those on its grid.
@@ -114,11 +141,12 @@ impl<O: Owner> Extras<O> {
         deadline.saturating_add(jitter).min(NEVER - 1)
     }
 
-    /// The deadline was set to an exact moment.
-    pub(crate) fn set_on_grid(&self) {
-        if self.jitter != 0 {
-            self.offset.store(0, Ordering::Relaxed);
+    /// The deadline is set to an exact moment; answers what jitter it had.
+    pub(crate) fn set_on_grid(&self) -> u64 {
+        if self.jitter == 0 {
+            return 0;
         }
+        self.offset.swap(0, Ordering::Relaxed)
     }
 }
 

@@ -95,6 +95,24 @@ impl<O: Owner> Inner<O> {
         false
     }
 
+    /// The earliest key, once those that have been moved, or are gone, are where they belong.
+    pub(crate) fn settle(&mut self) -> u64 {
+        while let Some((key, slot)) = self.store.first() {
+            let node = self.nodes[slot as usize]
+                .as_ref()
+                .expect("a held slot has a node");
+            match node.claim.load().deadline().map(|at| node.key(at)) {
+                Some(next) if next <= key => return next,
+                Some(next) => self.store.rekey(slot, next),
+                None => {
+                    node.set_location(Location::None);
+                    drop(self.take(slot));
+                }
+            }
+        }
+        NEVER
+    }
+
     /// Takes all timers out of the store, for good.
     pub(crate) fn empty(&mut self, nodes: &mut Vec<NodeRef<O>>) {
         while let Some((_, slot)) = self.store.first() {

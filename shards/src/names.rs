@@ -35,6 +35,27 @@ const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
 type Part<O> = HashMap<Shared<str>, Vec<NodeRef<O>>>;
 
 /// The timers that have names, of any number of shards.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tourbillon_shards::{Flow, Name, Names, Options, Owner, Shard, Timer};
+/// # struct Loop;
+/// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
+/// let shard = Arc::new(Shard::new(Loop));
+/// let names = Arc::new(Names::new(16));
+/// for wait in [10, 20, 30] {
+///     let name = Some(Name::new(&names, "user 17"));
+///     let options = Options { name, ..Options::default() };
+///     Timer::build(&shard, wait, None, options, Flow::Break).start(0);
+/// }
+/// assert_eq!(names.count("user 17"), 3);
+/// assert_eq!(names.refresh("user 17", 100), 3);
+/// assert_eq!(shard.next_deadline(), 10, "or earlier than is needed: it hears of it then");
+/// assert_eq!(names.cancel("user 17", 2), 2);
+/// assert_eq!(names.cancel("user 17", usize::MAX), 1);
+/// assert!(names.list().is_empty());
+/// shard.close();
+/// ```
 pub struct Names<O: Owner> {
     hasher: RandomState,
     parts: Box<[CachePadded<Mutex<Part<O>>>]>,
@@ -61,8 +82,8 @@ impl<O: Owner> Names<O> {
         lock(self.part(name)).get(name).map_or(0, Vec::len)
     }
 
-    /// Cancels timers of this name, `max` at most, those that were named last first; answers how many
-    /// this call cancelled.
+    /// Cancels timers of this name, `max` at most; answers how many this call cancelled. Those that
+    /// were named last come first, as long as none has ended: its place goes to the last.
     ///
     /// A timer that is running for the last time is not cancelled and not counted.
     pub fn cancel(&self, name: &str, max: usize) -> usize {

@@ -68,6 +68,9 @@ pub enum Kind {
     Sleep,
 }
 
+/// Where a node has its options.
+pub(crate) type FindExtras<O> = unsafe fn(NonNull<Header<O>>) -> NonNull<Extras<O>>;
+
 /// What a node does with its payload; one table for each type of payload.
 ///
 /// # Safety of the functions
@@ -85,7 +88,7 @@ pub(crate) struct VTable<O: Owner> {
     /// Runs the payload, which `tells`, in place of `end`. That uses it up.
     pub(crate) tell: unsafe fn(NonNull<Header<O>>, Outcome),
     /// The options of the node, if it has any.
-    pub(crate) extras: Option<unsafe fn(NonNull<Header<O>>) -> NonNull<Extras<O>>>,
+    pub(crate) extras: Option<FindExtras<O>>,
     /// Frees the node, whose payload is gone. The caller held the last reference.
     pub(crate) free: unsafe fn(NonNull<Header<O>>),
 }

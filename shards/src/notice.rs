@@ -12,6 +12,39 @@ use crate::{
 /// A timer ended without running, or will not run any more, and its callback has to be told:
 /// somebody has to [run](Notice::run) this. Dropping it runs it, so that no outcome is lost; a panic
 /// of the callback goes to who dropped it then.
+///
+/// The shard passes it to [`Owner::deliver`], which keeps it for the loop to run, or sends it there:
+///
+/// ```
+/// # use std::sync::{Arc, mpsc};
+/// use tourbillon_shards::{Flow, Notice, Options, Outcome, Owner, Shard, Timer};
+///
+/// struct Loop { notices: mpsc::Sender<Notice<Loop>> }
+///
+/// impl Owner for Loop {
+///     fn wake(&self) {}
+///     fn is_current(&self) -> bool { true }
+///     fn deliver(&self, notice: Notice<Loop>) {
+///         // And ends the sleep of the loop, if it is not the loop that does this. A loop that is
+///         // gone leaves the notice to be run here, as it is dropped.
+///         let _ = self.notices.send(notice);
+///     }
+/// }
+///
+/// let (notices, delivered) = mpsc::channel();
+/// let shard = Arc::new(Shard::new(Loop { notices }));
+/// let options = Options { outcome: true, ..Options::default() };
+/// let timer = Timer::build(&shard, 1_000, None, options, Flow::Break);
+/// timer.start(0);
+/// timer.cancel();
+///
+/// // In the loop:
+/// for notice in delivered.try_iter() {
+///     assert_eq!(notice.outcome(), Outcome::Cancelled);
+///     if let Some(_panic) = notice.run() { /* the callback panicked */ }
+/// }
+/// # shard.close();
+/// ```
 pub struct Notice<O: Owner>(Option<(NodeRef<O>, Outcome)>);
 
 impl<O: Owner> Notice<O> {

@@ -73,6 +73,11 @@ impl Parker {
         }
     }
 
+    /// Whether the worker runs: it neither sleeps nor has yet to run after it was woken. A hint.
+    pub fn is_awake(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == AWAKE
+    }
+
     /// Until when the worker sleeps, in ns, or `None` while it is awake. A hint.
     pub fn parked_until(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|&word| word > SEARCH)

@@ -381,8 +381,41 @@ impl<O: Owner> Shard<O> {
     /// [`resume`](Shard::resume) when it is awake. `None` if there is something to
     /// [`expire`](Shard::expire) first; then it is awake still.
     ///
+    /// What else would have to end the sleep has to be looked at between this and the sleep; who brings
+    /// it calls [`wake`](Shard::wake).
+    ///
     /// For an event loop of one thread. [`park`](Shard::park) is for those that steal from each
     /// other.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, thread, time::{Duration, Instant}};
+    /// # use tourbillon_shards::{NEVER, Owner, Shard, Timer};
+    /// struct Loop(thread::Thread);
+    ///
+    /// impl Owner for Loop {
+    ///     fn wake(&self) { self.0.unpark(); }
+    ///     fn is_current(&self) -> bool { thread::current().id() == self.0.id() }
+    /// }
+    ///
+    /// let shard = Arc::new(Shard::new(Loop(thread::current())));
+    /// let start = Instant::now();
+    /// let now = || start.elapsed().as_nanos() as u64;
+    /// let timer = Timer::once(&shard, 1_000_000, 1_000_000, || ());
+    /// while timer.deadline().is_some() {
+    ///     let mut due = Vec::new();
+    ///     shard.expire(now(), usize::MAX, &mut due);
+    ///     for timer in due {
+    ///         timer.run(now);
+    ///     }
+    ///     if let Some(until) = shard.sleep_until() {
+    ///         if until != NEVER {
+    ///             thread::park_timeout(Duration::from_nanos(until.saturating_sub(now())));
+    ///         }
+    ///         shard.resume();
+    ///     }
+    /// }
+    /// shard.close();
+    /// ```
     pub fn sleep_until(&self) -> Option<u64> {
         let until = self.announce_sleep();
         if self.may_sleep(until) {
@@ -396,6 +429,25 @@ impl<O: Owner> Shard<O> {
     pub fn resume(&self) {
         let searches = self.parker.resume();
         debug_assert!(!searches, "nobody is woken to search without `Searchers`");
+    }
+
+    /// Reads all news, and answers the earliest deadline of a timer that waits here, in ns; [`NEVER`]
+    /// if none does. Exact, where [`next_deadline`](Shard::next_deadline) may be too early, unless
+    /// others arm, move or cancel meanwhile.
+    ///
+    /// Any thread may call this. It takes as long as there is news to read, and waits for the lock if
+    /// another thread has it, which holds it for one batch.
+    pub fn settle(&self) -> u64 {
+        loop {
+            let settled = self.locked(|inner| {
+                self.drain(inner, usize::MAX);
+                inner.settle()
+            });
+            match settled {
+                Some(next) => return next,
+                None => crate::sync::yield_now(),
+            }
+        }
     }
 
     /// Sleeps until the next deadline, or until woken. For the owner, which is a searcher if it

@@ -225,6 +225,36 @@ impl<O: Owner> Timer<O> {
     /// # Errors
     ///
     /// The future's output is an error if it is polled inside of the callback itself.
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Waker}};
+    /// # use std::sync::Mutex;
+    /// use tourbillon_shards::{Cancel, Flow, Notice, Options, Owner, Shard, Timer};
+    ///
+    /// #[derive(Default)]
+    /// struct Loop { notices: Mutex<Vec<Notice<Loop>>> }
+    ///
+    /// impl Owner for Loop {
+    ///     fn wake(&self) {}
+    ///     fn is_current(&self) -> bool { true }
+    ///     fn deliver(&self, notice: Notice<Loop>) { self.notices.lock().unwrap().push(notice); }
+    /// }
+    ///
+    /// let shard = Arc::new(Shard::new(Loop::default()));
+    /// let options = Options { outcome: true, ..Options::default() };
+    /// let timer = Timer::build(&shard, 1_000, None, options, Flow::Break);
+    /// timer.start(0);
+    /// assert_eq!(timer.cancel(), Cancel::Cancelled);
+    ///
+    /// // The callback is yet to be told.
+    /// let mut ended = pin!(timer.ended());
+    /// let mut cx = Context::from_waker(Waker::noop());
+    /// assert_eq!(ended.as_mut().poll(&mut cx), Poll::Pending);
+    /// let notice = shard.owner().notices.lock().unwrap().pop().unwrap();
+    /// notice.run();
+    /// assert_eq!(ended.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
+    /// shard.close();
+    /// ```
     pub fn ended(&self) -> Ended<O> {
         Ended::new(self.0.clone())
     }
@@ -250,9 +280,12 @@ impl<O: Owner> Timer<O> {
     /// Moves the timer to its present wait's beginning plus `wait`, and makes `wait` its wait.
     pub fn reset_from_start(&self, wait: u64) -> Reset {
         self.change_wait(wait, |old| {
-            on_grid(&self.0);
+            let jitter = on_grid(&self.0);
+            // Of a timer that runs once, the first deadline's jitter is a part of its wait.
+            let before = old.saturating_add(if self.0.recurs() { jitter } else { 0 });
             move_to(&self.0, |deadline| {
-                deadline.saturating_sub(old).saturating_add(wait).min(NEVER)
+                let begun = deadline.saturating_sub(before);
+                begun.saturating_add(wait).min(NEVER)
             })
         })
     }
@@ -354,11 +387,9 @@ pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
     reset_at(node, now.saturating_add(node.wait.load(Ordering::Relaxed)))
 }
 
-/// The deadline that is to be set has no jitter in it.
-fn on_grid<O: Owner>(node: &NodeRef<O>) {
-    if let Some(extras) = node.extras() {
-        extras.set_on_grid();
-    }
+/// The deadline that is to be set has no jitter in it; answers how much the present one has.
+fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
+    node.extras().map_or(0, |extras| extras.set_on_grid())
 }
 
 /// Moves the deadline of a node, and tells its home if that has to know.

@@ -78,6 +78,7 @@ fn a_pusher_does_not_spin_for_a_worker_that_is_waking_up() {
 fn one_of_many_wakes_a_sleeper() {
     let parker = Parker::new();
     assert_eq!(parker.parked_until(), None);
+    assert!(parker.is_awake());
     assert!(!parker.claim_if_later(0), "it is awake");
     assert_eq!(
         parker.claim_for_search(),
@@ -86,9 +87,11 @@ fn one_of_many_wakes_a_sleeper() {
     );
     parker.announce(100);
     assert_eq!(parker.parked_until(), Some(100));
+    assert!(!parker.is_awake());
     assert!(!parker.claim_if_later(100), "it wakes in time");
     assert!(parker.claim_if_later(99));
     assert!(!parker.claim_if_later(0), "it was woken");
+    assert!(!parker.is_awake(), "it does not run yet");
     // It does not run yet: whoever is waking it wakes a searcher.
     assert_eq!(parker.claim_for_search(), SearchClaim::Waking);
     assert_eq!(parker.claim_for_search(), SearchClaim::Refused);
@@ -98,7 +101,9 @@ fn one_of_many_wakes_a_sleeper() {
     assert_eq!(parker.claim_for_search(), SearchClaim::Asleep);
     assert!(!parker.claim_if_later(0));
     assert_eq!(parker.parked_until(), None);
+    assert!(!parker.is_awake());
     assert!(parker.resume());
+    assert!(parker.is_awake());
     assert!(!parker.resume());
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::ArmError,
-    runtime::{WorkerShard, with_home},
+    runtime::{Choice, WorkerShard, with_home},
 };
 
 /// Something with a descriptor, watched by the reactor of the worker that it was made on.
@@ -32,7 +32,7 @@ impl<T: AsFd> Registration<T> {
     /// Registers a non-blocking descriptor with the calling worker, or one of the runtime that the
     /// thread is in.
     pub(crate) fn new(source: T) -> io::Result<Self> {
-        let home = with_home(Arc::clone)
+        let home = with_home(Choice::NotAwake, Arc::clone)
             .map_err(ArmError::from)
             .map_err(io::Error::other)?;
         let fd = source.as_fd().as_raw_fd();

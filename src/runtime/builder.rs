@@ -69,6 +69,7 @@ pub struct Builder {
     thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
     thread_stack_size: Option<usize>,
     precise_wait: PreciseWait,
+    start_paused: bool,
     config: Config,
 }
 
@@ -88,6 +89,7 @@ impl Builder {
             thread_name: Arc::new(|index| format!("tourbillon-{index}")),
             thread_stack_size: None,
             precise_wait: PreciseWait::Auto,
+            start_paused: false,
             config: Config {
                 event_interval: 61,
                 global_queue_interval: 31,
@@ -191,6 +193,27 @@ impl Builder {
         self
     }
 
+    /// Whether the runtime's clock is paused from the start, for tests: see
+    /// [`time::pause`](crate::time::pause). By default it runs.
+    ///
+    /// ```
+    /// use tourbillon::{Runtime, time::{Duration, Instant, sleep}};
+    ///
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let runtime = Runtime::builder().start_paused(true).build()?;
+    /// runtime.block_on(async {
+    ///     let start = Instant::now();
+    ///     sleep(Duration::from_secs(3600)).await;
+    ///     assert_eq!(start.elapsed(), Duration::from_secs(3600));
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start_paused(mut self, start_paused: bool) -> Self {
+        self.start_paused = start_paused;
+        self
+    }
+
     /// Builds the runtime, and starts its workers.
     ///
     /// # Errors
@@ -219,6 +242,9 @@ impl Builder {
         }
         let pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
         let shared = Arc::new(Shared::new(self.config.clone(), count));
+        if self.start_paused {
+            shared.clock.pause();
+        }
         let mut deques = Vec::with_capacity(count);
         let mut workers = Workers::with_capacity(count);
         for index in 0..count {
@@ -335,6 +361,7 @@ impl fmt::Debug for Builder {
             .field("global_queue_interval", &self.config.global_queue_interval)
             .field("max_timers", &self.config.max_timers)
             .field("precise_wait", &self.precise_wait)
+            .field("start_paused", &self.start_paused)
             .finish_non_exhaustive()
     }
 }

@@ -19,7 +19,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use tourbillon_shards::{Due, Kind, NEVER, Notice, Outcome, Owner, Shard};
@@ -31,11 +31,8 @@ use super::{
     shared::{Shared, lock},
 };
 use crate::{
-    sys::{
-        self,
-        timerfd::{self, TimerFd},
-    },
-    time::wall,
+    sys::timerfd::{self, TimerFd},
+    time::{OtherClock, wall},
 };
 
 /// The timers of one clock.
@@ -44,21 +41,14 @@ pub(crate) type ClockShard = Shard<ClockCore>;
 /// What a timer is tagged with that is not to run if a step of the clock jumps over its deadline.
 pub(crate) const SKIP_ON_STEP: u32 = 1;
 
-/// Which clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClockKind {
-    Wall,
-    Boot,
-}
-
-/// All kinds, in the order of their tokens.
-pub(crate) const CLOCKS: [ClockKind; 2] = [ClockKind::Wall, ClockKind::Boot];
+/// All clocks, in the order of their tokens.
+pub(crate) const CLOCKS: [OtherClock; 2] = [OtherClock::Wall, OtherClock::Boot];
 
 /// The owner of the shard of a clock.
 #[expect(missing_debug_implementations, reason = "nobody outside can name it")]
 pub struct ClockCore {
     shared: Arc<Shared>,
-    kind: ClockKind,
+    kind: OtherClock,
     timerfd: TimerFd,
     /// Timers whose callbacks are to be told how they ended, and have not been.
     owed: AtomicUsize,
@@ -73,21 +63,29 @@ struct Served {
 }
 
 impl ClockCore {
-    pub(super) fn shard(shared: Arc<Shared>, kind: ClockKind) -> io::Result<Arc<ClockShard>> {
+    pub(super) fn shard(shared: Arc<Shared>, kind: OtherClock) -> io::Result<Arc<ClockShard>> {
         let timerfd = TimerFd::new(match kind {
-            ClockKind::Wall => timerfd::Clock::Realtime,
-            ClockKind::Boot => timerfd::Clock::Boottime,
+            OtherClock::Wall => timerfd::Clock::Realtime,
+            OtherClock::Boot => timerfd::Clock::Boottime,
         })?;
+        let served = Served {
+            clock: shared.clock.other(kind),
+            boot: shared.clock.other(OtherClock::Boot),
+        };
         let shard = Shard::new(Self {
             shared,
             kind,
             timerfd,
             owed: AtomicUsize::new(0),
-            served: Mutex::new(Served { clock: 0, boot: 0 }),
+            served: Mutex::new(served),
         });
         // It sleeps until somebody arms a timer.
         shard.sleep_until();
         Ok(Arc::new(shard))
+    }
+
+    pub(super) fn kind(&self) -> OtherClock {
+        self.kind
     }
 
     pub(super) fn timerfd(&self) -> &impl AsRawFd {
@@ -101,10 +99,17 @@ impl ClockCore {
 
     /// Sets the timerfd; true if the clock was set before that.
     fn set_timer(&self, until: u64) -> bool {
+        let clock = &self.shared.clock;
         let set = match (self.kind, until) {
             (_, NEVER) => self.timerfd.unset(),
-            (ClockKind::Wall, until) => self.timerfd.set_at(wall::since_unix(until)),
-            (ClockKind::Boot, until) => self.timerfd.set_at(Duration::from_nanos(until)),
+            _ if clock.is_paused() => self.timerfd.unset(),
+            // By its own clock it would not know by how much that is off.
+            _ if clock.was_paused() => {
+                let left = until.saturating_sub(self.now());
+                self.timerfd.set(Duration::from_nanos(left))
+            }
+            (OtherClock::Wall, until) => self.timerfd.set_at(wall::since_unix(until)),
+            (OtherClock::Boot, until) => self.timerfd.set_at(Duration::from_nanos(until)),
         };
         set.is_err_and(|error| timerfd::is_step(&error))
     }
@@ -116,12 +121,13 @@ impl ClockCore {
 pub(super) fn serve(shard: &ClockShard) -> Vec<(Due<ClockCore>, bool)> {
     let core = shard.owner();
     let mut served = lock(&core.served);
+    let clock = &core.shared.clock;
     let mut stepped = core.timerfd.take();
     shard.resume();
     let mut jobs = Vec::new();
     let mut due = Vec::new();
     loop {
-        let (now, boot) = (core.now(), sys::clock::boot());
+        let (now, boot) = (core.now(), clock.other(OtherClock::Boot));
         // Where the clock would be if nobody had set it.
         let natural = served
             .clock
@@ -141,7 +147,9 @@ pub(super) fn serve(shard: &ClockShard) -> Vec<(Due<ClockCore>, bool)> {
         let next = shard.next_deadline();
         stepped |= core.set_timer(next);
         match shard.sleep_until() {
-            Some(until) if until >= next && !stepped => return jobs,
+            // The clock may have been set, or put forward, before that was announced.
+            Some(NEVER) if !stepped => return jobs,
+            Some(until) if until >= next && !stepped && core.now() < until => return jobs,
             Some(_) => shard.resume(),
             None => {}
         }
@@ -154,10 +162,7 @@ impl TimerOwner for ClockCore {
     }
 
     fn now(&self) -> u64 {
-        match self.kind {
-            ClockKind::Wall => wall::nanos(SystemTime::now()),
-            ClockKind::Boot => sys::clock::boot(),
-        }
+        self.shared.clock.other(self.kind)
     }
 
     fn count_armed(&self) {

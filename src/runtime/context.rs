@@ -12,9 +12,10 @@ use std::{
 
 use super::{
     core::{Core, WorkerShard},
-    handle::Handle,
+    handle::{Choice, Handle},
     local::Local,
 };
+use crate::time::Clock;
 
 thread_local! {
     /// The worker that this thread is, if it is one. Set for as long as its `Local` lives.
@@ -112,10 +113,13 @@ pub(super) fn handle() -> Option<Handle> {
         .or_else(|| with_local(|local| local.map(|local| local.shard.owner().handle())))
 }
 
-/// Runs `f` with the shard where this thread's timers go: its own if it is a worker, otherwise one
-/// of the entered runtime's, in turn.
-pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<WorkerShard>) -> R) -> Result<R, HomeError> {
-    match with_entered(|handle| handle.with_home(Arc::clone)) {
+/// Runs `f` with the shard where this thread's timers, sockets and tasks go: its own if it is a
+/// worker, otherwise one of the entered runtime's, as `choice` says.
+pub(crate) fn with_home<R>(
+    choice: Choice,
+    f: impl FnOnce(&Arc<WorkerShard>) -> R,
+) -> Result<R, HomeError> {
+    match with_entered(|handle| handle.with_home(choice, Arc::clone)) {
         Some(home) => Ok(f(&home?)),
         None => with_local(|local| {
             local
@@ -123,6 +127,13 @@ pub(crate) fn with_home<R>(f: impl FnOnce(&Arc<WorkerShard>) -> R) -> Result<R, 
                 .ok_or(HomeError::NoRuntime)
         }),
     }
+}
+
+/// Runs `f` on the clock of the runtime that this thread is in, if it is in one: the same whose shards
+/// [`with_home`] finds.
+pub(crate) fn with_clock<R>(f: impl Fn(&Clock) -> R) -> Option<R> {
+    with_entered(|handle| f(&handle.shared().clock))
+        .or_else(|| with_local(|local| local.map(|local| f(&local.shared().clock))))
 }
 
 /// Why there is no shard for a timer.

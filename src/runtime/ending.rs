@@ -147,6 +147,7 @@ fn end_all(shared: &Shared) {
     shared.drained.store(true, Ordering::Release);
     std::sync::atomic::fence(Ordering::SeqCst);
     drain(shared);
+    shared.quiescence.close();
     // The owners of the shards refer to this, and this to them.
     shared.workers.store(Arc::default());
     lock(&shared.clocks).clear();

@@ -11,15 +11,40 @@ use super::{
     block_on,
     context::{self, EnterGuard, HomeError},
     core::WorkerShard,
-    shared::Shared,
+    shared::{Shared, Workers},
 };
 use crate::{
     error::{ArmError, NO_RUNTIME, NoRuntime},
     metrics::{RuntimeMetrics, WorkerMetrics},
     task::{self, JoinHandle},
-    time::Instant,
+    time::{Instant, NotPaused, wall},
     timer::{self, Timer, WallTimer},
 };
+
+/// How a thread that is no worker of the runtime chooses one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The next in turn. For tasks, which any worker runs: of their home they have no more than a
+    /// place in its books.
+    InTurn,
+    /// The next in turn, unless that is awake and the one after it is not. For what its home alone
+    /// looks at: who sleeps is not stuck in a callback, and who is awake may be.
+    NotAwake,
+}
+
+impl Choice {
+    fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
+        let turn = context::spread();
+        let first = &workers[turn.checked_rem(workers.len())?];
+        if self == Choice::InTurn || !first.parker().is_awake() {
+            return Some(first);
+        }
+        // One look further and no more: it is a hint, and each costs a line of another core's cache.
+        let second = &workers[turn.wrapping_add(1) % workers.len()];
+        let second_is_awake = second.parker().is_awake();
+        Some(if second_is_awake { first } else { second })
+    }
+}
 
 /// A reference to a [`Runtime`](super::Runtime), by which any thread may spawn tasks and arm timers
 /// there. It does not keep the runtime running.
@@ -61,20 +86,18 @@ impl Handle {
         context::enter(self)
     }
 
-    /// Runs `f` with the shard for a timer or task of the calling thread: its own, if it is a
-    /// worker of this runtime, otherwise one after the other.
+    /// Runs `f` with the shard for a timer, socket or task of the calling thread: its own, if it is
+    /// a worker of this runtime, otherwise one of `choice`.
     pub(crate) fn with_home<R>(
         &self,
+        choice: Choice,
         f: impl FnOnce(&Arc<WorkerShard>) -> R,
     ) -> Result<R, HomeError> {
         context::with_local(|local| match local {
             Some(local) if local.is_of(&self.shared) => Ok(f(&local.shard)),
             _ => {
                 let workers = self.shared.workers.load();
-                match workers.len() {
-                    0 => Err(HomeError::Shutdown),
-                    count => Ok(f(&workers[context::spread() % count])),
-                }
+                choice.among(&workers).map(f).ok_or(HomeError::Shutdown)
             }
         })
     }
@@ -84,7 +107,7 @@ impl Handle {
         &self,
         f: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
     ) -> Result<Timer, ArmError> {
-        self.with_home(f)?
+        self.with_home(Choice::NotAwake, f)?
     }
 
     /// Spawns a task; see [`tourbillon::spawn`](crate::spawn). On a runtime that has been shut down
@@ -95,7 +118,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.with_home(|home| task::spawn_at(home, future))
+        self.with_home(Choice::InTurn, |home| task::spawn_at(home, future))
             .unwrap_or_else(|_| JoinHandle::cancelled())
     }
 
@@ -188,6 +211,12 @@ impl Handle {
         self.arm(|home| timer::arm_every(home, period, true, f))
     }
 
+    /// What the runtime's wall clock says.
+    #[cfg(feature = "cron")]
+    pub(crate) fn wall_now(&self) -> SystemTime {
+        wall::time(self.shared.clock.other(crate::time::OtherClock::Wall))
+    }
+
     /// Runs `f` on a worker when the wall clock says `time`: see
     /// [`Timer::at_wall`](crate::Timer::at_wall).
     pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
@@ -219,6 +248,35 @@ impl Handle {
     /// How many timers have this name: those that were built, and can be cancelled still.
     pub fn count_named(&self, name: &str) -> usize {
         self.shared.names.count(name) + self.shared.clock_names.count(name)
+    }
+
+    /// Stops the runtime's clock, for tests: see [`time::pause`](crate::time::pause). One that is
+    /// paused stays so.
+    ///
+    /// Called from outside of the runtime, this does not wait for what its workers are at: a callback
+    /// that began before may see the time move once more.
+    pub fn pause(&self) {
+        self.shared.quiescence.pause(&self.shared);
+    }
+
+    /// Sets the runtime's wall clock, while its clock is paused: see
+    /// [`time::set_wall_clock`](crate::time::set_wall_clock).
+    ///
+    /// # Errors
+    ///
+    /// If the clock is not paused.
+    pub fn set_wall_clock(&self, time: SystemTime) -> Result<(), NotPaused> {
+        let set = self
+            .shared
+            .quiescence
+            .set_wall(&self.shared, wall::nanos(time));
+        if set { Ok(()) } else { Err(NotPaused) }
+    }
+
+    /// Lets the runtime's clock run on from where it stands: see [`time::resume`](crate::time::resume).
+    /// One that runs stays so.
+    pub fn resume(&self) {
+        self.shared.quiescence.resume(&self.shared);
     }
 
     /// What the workers have done, and what they have to do.

@@ -10,6 +10,7 @@
 //! | `shared` | what all share: injector, searchers |
 //! | `ending` | how workers end, and all that waits with them |
 //! | `context` | which worker and which runtime a thread belongs to |
+//! | `quiescence` | when nothing is left to do, for a clock that is paused |
 
 mod block_on;
 mod builder;
@@ -19,6 +20,7 @@ mod core;
 mod ending;
 mod handle;
 mod local;
+mod quiescence;
 mod shared;
 mod worker;
 
@@ -31,10 +33,12 @@ use std::{
 
 pub(crate) use self::{
     block_on::drive,
-    clocks::{ClockCore, ClockKind, SKIP_ON_STEP},
-    context::{HomeError, inside, is_worker, with_home},
+    clocks::{ClockCore, SKIP_ON_STEP},
+    context::{HomeError, inside, is_worker, with_clock, with_home},
     core::{Core, TimerOwner, WorkerShard},
+    handle::Choice,
     local::{Order, TaskJob},
+    quiescence::Advance,
     shared::{Shared, lock},
 };
 pub use self::{
@@ -241,6 +245,16 @@ impl Runtime {
     /// The timers that wait now: see [`Handle::timers`].
     pub fn timers(&self) -> Timers {
         self.handle.timers()
+    }
+
+    /// Stops the clock: see [`Handle::pause`].
+    pub fn pause(&self) {
+        self.handle.pause();
+    }
+
+    /// Lets the clock run on: see [`Handle::resume`].
+    pub fn resume(&self) {
+        self.handle.resume();
     }
 
     /// What the workers have done: see [`Handle::metrics`].

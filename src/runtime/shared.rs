@@ -14,17 +14,18 @@ use tourbillon_shards::{Kind, Names, Outcome, SearchClaim, Searchers};
 
 use super::{
     builder::Config,
-    clocks::{ClockCore, ClockKind, ClockShard},
+    clocks::{ClockCore, ClockShard},
     context,
     core::{Core, WorkerShard},
     ending::Ending,
     local::{Job, Order, TaskJob, steal},
+    quiescence::Quiescence,
 };
 use crate::{
     error::ArmError,
     metrics::{Counter, Counters},
     task::registry::Registry,
-    time::Clock,
+    time::{Clock, OtherClock},
 };
 
 /// The workers of a runtime, by their numbers. Empty before it runs and after it has ended.
@@ -39,6 +40,8 @@ pub struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) tasks: Registry,
+    /// Who waits, for a clock that is paused.
+    pub(super) quiescence: CachePadded<Quiescence>,
     pub(super) workers: ArcSwap<Workers>,
     /// The shards of the clocks that workers do not wait for, in the order of their kinds. Empty
     /// after the runtime has ended.
@@ -70,6 +73,7 @@ impl Shared {
         Self {
             clock: Clock::new(),
             tasks: Registry::new(workers),
+            quiescence: CachePadded::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
             clocks: Mutex::new(Vec::new()),
             names: Arc::new(Names::new(workers * NAME_PARTS)),
@@ -119,7 +123,7 @@ impl Shared {
     }
 
     /// The shard of a clock, unless the runtime has ended.
-    pub(crate) fn clock_shard(&self, kind: ClockKind) -> Option<Arc<ClockShard>> {
+    pub(crate) fn clock_shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
         lock(&self.clocks).get(kind as usize).cloned()
     }
 
@@ -220,6 +224,14 @@ impl Shared {
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    /// Wakes all workers, and has all clocks served, whatever they wait for.
+    pub(super) fn wake_all(&self) {
+        for clock in self.clocks() {
+            clock.wake();
+        }
         for worker in self.workers.load().iter() {
             worker.wake();
         }

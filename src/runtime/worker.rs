@@ -1,6 +1,6 @@
 //! The loop of a worker: run what is queued, fire what is due, look at the sockets, search, sleep.
 
-use std::{any::Any, cell::RefCell, sync::Arc, task::Waker, time::Duration};
+use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
 use tourbillon_shards::{Due, Kind, NEVER, Owner, Ran};
@@ -137,8 +137,6 @@ impl Worker<'_> {
         }
         let counters = &self.core.counters.own;
         match job {
-            // Dropping it cancels it.
-            Job::Task(task) if task.metadata().is_aborted() => drop(task),
             Job::Task(task) => {
                 counters.polls.add_alone(1);
                 task.run();
@@ -291,6 +289,7 @@ impl Worker<'_> {
     fn park(&mut self) {
         self.looked = self.tick;
         let (core, shared, events) = (self.core, self.shared, &self.events);
+        let wakers = &mut self.wakers;
         events.borrow_mut().clear();
         let parked = self.local.shard.park(
             &shared.searchers,
@@ -298,13 +297,15 @@ impl Worker<'_> {
             || shared.is_stopping() || shared.has_work(),
             |until| {
                 core.counters.own.parks.add_alone(1);
-                let timeout = match until {
-                    NEVER => Timeout::None,
-                    deadline => Timeout::Until {
-                        deadline,
-                        left: Duration::from_nanos(deadline.saturating_sub(shared.clock.now())),
-                    },
-                };
+                let timeout =
+                    if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
+                        Timeout::Zero
+                    } else if until == NEVER {
+                        Timeout::None
+                    } else {
+                        let (deadline, left) = shared.clock.until(until);
+                        Timeout::Until { deadline, left }
+                    };
                 core.reactor.wait(&mut events.borrow_mut(), timeout);
             },
         );

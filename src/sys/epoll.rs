@@ -49,7 +49,7 @@ pub(crate) enum Timeout {
     Zero,
     /// Until an event comes.
     None,
-    /// Until a moment on the caller's clock, in ns, which is so long from now.
+    /// Until a moment that is so long from now: in ns, on a clock that runs as the kernel's does.
     Until { deadline: u64, left: Duration },
 }
 
@@ -229,6 +229,34 @@ impl Epoll {
         Ok(())
     }
 
+    /// Waits for as long as it takes until there are events to be had, and leaves them there. A signal
+    /// ends the wait early.
+    pub(crate) fn wait_ready(&self) -> io::Result<()> {
+        self.poll(-1).map(drop)
+    }
+
+    /// Whether there are events to be had, for the one who waits here; they are left to it. From any
+    /// thread. (An instance that cannot be looked at will not tell who waits of any, either.)
+    pub(crate) fn has_events(&self) -> bool {
+        self.poll(0).unwrap_or(false)
+    }
+
+    /// Waits for `millis` (−1: without end) until there are events; whether there are.
+    fn poll(&self, millis: libc::c_int) -> io::Result<bool> {
+        let mut fd = libc::pollfd {
+            fd: self.fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: `fd` is one valid pollfd, and lives through the call.
+        match check(unsafe { libc::poll(&mut fd, 1, millis) }) {
+            Ok(ready) => Ok(ready > 0),
+            // A signal came, and had there been events, it would have said so.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Has the timerfd fire at `deadline`, which is `left` from now, or not at all.
     fn set_timer(&self, deadline: u64, left: Duration) -> io::Result<()> {
         if self.set.swap(deadline, Ordering::Relaxed) == deadline {
@@ -294,6 +322,25 @@ mod tests {
     #[test]
     fn timerfd_waits_no_less_than_asked() {
         waits_no_less_than_asked(false);
+    }
+
+    #[test]
+    fn events_can_be_seen_from_outside_until_they_are_taken() {
+        let epoll = Epoll::new(false).unwrap();
+        let eventfd = EventFd::new().unwrap();
+        epoll.add(eventfd.as_raw_fd(), 7, READABLE).unwrap();
+        let mut events = Events::with_capacity(4);
+        for _ in 0..3 {
+            assert!(!epoll.has_events());
+            eventfd.write();
+            for _ in 0..2 {
+                epoll.wait_ready().unwrap();
+                assert!(epoll.has_events());
+            }
+            epoll.wait(&mut events, Timeout::Zero).unwrap();
+            assert_eq!(events.iter().count(), 1);
+        }
+        assert!(!epoll.has_events());
     }
 
     #[test]

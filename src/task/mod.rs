@@ -10,6 +10,7 @@ use std::{
     mem::ManuallyDrop,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
+    ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +26,7 @@ pub use self::{
 };
 use crate::{
     error::NO_RUNTIME,
-    runtime::{HomeError, Order, TaskJob, WorkerShard, contain, inside, with_home},
+    runtime::{Choice, HomeError, Order, TaskJob, WorkerShard, contain, inside, with_home},
 };
 
 /// What a task's panic carries.
@@ -38,8 +39,8 @@ pub(crate) struct TaskMeta {
 }
 
 impl TaskMeta {
-    /// Whether the task was told to end; who is about to poll it drops it.
-    pub(crate) fn is_aborted(&self) -> bool {
+    /// Whether the task was told to end.
+    fn is_aborted(&self) -> bool {
         self.aborted.load(Ordering::Acquire)
     }
 
@@ -68,7 +69,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match with_home(|home| spawn_at(home, future)) {
+    match with_home(Choice::InTurn, |home| spawn_at(home, future)) {
         Ok(handle) => handle,
         Err(HomeError::Shutdown) => JoinHandle::cancelled(),
         Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
@@ -87,8 +88,9 @@ where
         return JoinHandle::cancelled();
     };
     let key = place.key();
-    let task = Registered {
+    let task = |meta: &TaskMeta| Registered {
         future: ManuallyDrop::new(future),
+        meta: NonNull::from(meta),
         key,
         home: home.clone(),
     };
@@ -108,7 +110,7 @@ where
     });
     let (runnable, task) = async_task::Builder::new()
         .metadata(meta)
-        .spawn(|_| task, schedule);
+        .spawn(task, schedule);
     place.fill(&runnable);
     core.shared.schedule(runnable, Order::Last);
     JoinHandle::new(task.fallible(), key, home.clone())
@@ -118,20 +120,34 @@ where
 struct Registered<F> {
     /// Dropped by hand: its destructor may panic, for which async-task ends the process.
     future: ManuallyDrop<F>,
+    /// In the same allocation, which lives as long as its future.
+    meta: NonNull<TaskMeta>,
     key: registry::Key,
     home: Arc<WorkerShard>,
 }
+
+// SAFETY: the metadata is Sync, and is only ever shared; the rest is Send if the future is.
+unsafe impl<F: Send> Send for Registered<F> {}
 
 impl<F: Future> Future for Registered<F> {
     type Output = Product<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // SAFETY: `future` is pinned whenever `self` is: nothing moves it, and `drop` drops it in
-        // its place.
-        let (future, home) = unsafe {
+        // its place. The metadata lives, since the future does.
+        let (future, home, meta) = unsafe {
             let this = self.get_unchecked_mut();
-            (Pin::new_unchecked(&mut *this.future), &this.home)
+            let meta = this.meta.as_ref();
+            (Pin::new_unchecked(&mut *this.future), &this.home, meta)
         };
+        // Here, and not before the task is run: async-task has taken the mark away by now that it is
+        // scheduled. Who aborted it before that is seen, and who does so later schedules it again.
+        if meta.is_aborted() {
+            return Poll::Ready(Product {
+                result: None,
+                home: home.clone(),
+            });
+        }
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),
@@ -161,7 +177,7 @@ impl<F> Drop for Registered<F> {
 
 /// What a task came to, until somebody joins it.
 struct Product<T> {
-    /// Taken by who joins the task.
+    /// Taken by who joins the task. None if it was aborted.
     result: Option<Result<T, Panic>>,
     home: Arc<WorkerShard>,
 }

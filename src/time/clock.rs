@@ -1,41 +1,233 @@
-//! The clock of a runtime: nanoseconds since it was built, by the monotonic clock.
+//! The clock of a runtime: nanoseconds since it was built, by the monotonic clock, or by hand.
+//!
+//! A clock that was never paused is the monotonic one. The first pause sets a flag for good, by which
+//! every later reading goes through a mutex: paused clocks are for tests. Who reads takes the
+//! monotonic time *first* and looks at the flag then; who pauses sets the flag, and then reads the
+//! time at which the clock stands still. So nobody comes back from the one path with a time that is
+//! later than what the other shows.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    },
+    time::{Duration, Instant as StdInstant},
+};
 
 use tourbillon_shards::NEVER;
 
-use super::Instant;
+use super::{
+    Instant,
+    other::{Offsets, OtherClock},
+};
 
-/// Translates between instants and the nanoseconds in which shards count.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    origin: Instant,
+/// How many clocks were ever paused, and are still there: while there is none, nobody asks in whose
+/// context it reads the time.
+static WARPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether any clock of the process may show another time than the monotonic clock's.
+#[inline]
+pub(super) fn any_warped() -> bool {
+    WARPED.load(Ordering::Relaxed) != 0
 }
 
-impl Clock {
-    pub(crate) fn new() -> Self {
-        Self {
-            origin: Instant::now(),
-        }
+/// Translates between instants and the nanoseconds in which shards count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epoch(Instant);
+
+impl Epoch {
+    /// Counts from `origin`.
+    pub(crate) fn new(origin: Instant) -> Self {
+        Self(origin)
     }
 
-    /// The present, in ns. Never ahead of what an [`Instant`] read afterwards says.
-    #[inline]
-    pub(crate) fn now(&self) -> u64 {
-        self.nanos(Instant::now())
-    }
-
-    /// An instant in ns: zero for what was before the runtime, [`NEVER`] for what it will not see.
+    /// An instant in ns: zero for what was before the epoch, [`NEVER`] for what no runtime will see.
     #[inline]
     pub(crate) fn nanos(&self, instant: Instant) -> u64 {
-        let since = instant.saturating_duration_since(self.origin);
+        let since = instant.saturating_duration_since(self.0);
         let nanos = since.as_secs().saturating_mul(1_000_000_000);
         nanos.saturating_add(since.subsec_nanos().into()).min(NEVER)
     }
 
     /// The instant of a deadline.
     pub(crate) fn instant(&self, nanos: u64) -> Instant {
-        self.origin + Duration::from_nanos(nanos)
+        self.0 + Duration::from_nanos(nanos)
+    }
+}
+
+/// The clock of a runtime.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    epoch: Epoch,
+    /// Whether it was ever paused.
+    warped: AtomicBool,
+    warp: Mutex<Warp>,
+    others: Offsets,
+}
+
+/// What a clock that was paused shows.
+#[derive(Clone, Copy, Debug)]
+enum Warp {
+    /// This, in ns.
+    Frozen(u64),
+    /// So much more than the monotonic clock's nanoseconds since the epoch, or (wrapping) less.
+    Skewed(u64),
+}
+
+/// The last moment that a paused clock can be brought to: what is later is never.
+const LAST: u64 = NEVER - 1;
+
+impl Clock {
+    /// A clock that begins now, and runs.
+    pub(crate) fn new() -> Self {
+        Self {
+            epoch: Epoch::new(StdInstant::now().into()),
+            warped: AtomicBool::new(false),
+            warp: Mutex::new(Warp::Skewed(0)),
+            others: Offsets::default(),
+        }
+    }
+
+    fn warp(&self) -> std::sync::MutexGuard<'_, Warp> {
+        self.warp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The monotonic clock, in ns since the epoch.
+    #[inline]
+    fn real(&self) -> u64 {
+        self.epoch.nanos(StdInstant::now().into())
+    }
+
+    /// The present, in ns. Never ahead of what an [`Instant`] read afterwards says.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        let real = self.real();
+        if self.was_paused() {
+            return self.warped_now(&self.warp());
+        }
+        real
+    }
+
+    #[cold]
+    fn warped_now(&self, warp: &Warp) -> u64 {
+        match *warp {
+            Warp::Frozen(at) => at,
+            // Read under the mutex: what it was when the skew was another would be too early.
+            Warp::Skewed(skew) => self.real().wrapping_add(skew).min(NEVER),
+        }
+    }
+
+    /// What [`Instant::now`] is in the context of this clock's runtime, if that is not what the
+    /// monotonic clock says.
+    #[inline]
+    pub(crate) fn warped_instant(&self) -> Option<Instant> {
+        self.was_paused()
+            .then(|| self.instant(self.warped_now(&self.warp())))
+    }
+
+    /// See [`Epoch::nanos`].
+    #[inline]
+    pub(crate) fn nanos(&self, instant: Instant) -> u64 {
+        self.epoch.nanos(instant)
+    }
+
+    /// See [`Epoch::instant`].
+    pub(crate) fn instant(&self, nanos: u64) -> Instant {
+        self.epoch.instant(nanos)
+    }
+
+    /// What another clock shows: what the kernel's does, or, if this one was paused, what it shows in
+    /// step with this one.
+    pub(crate) fn other(&self, other: OtherClock) -> u64 {
+        if self.was_paused() {
+            return self.others.shown(other, self.now());
+        }
+        other.real()
+    }
+
+    /// What this clock, which was paused, will show where the other one shows `moment`.
+    pub(crate) fn own(&self, other: OtherClock, moment: u64) -> u64 {
+        self.others.own(other, moment)
+    }
+
+    /// Sets another clock, in step with this one that was paused, to what it shows now.
+    pub(crate) fn set_other(&self, other: OtherClock, shown: u64) {
+        let warp = self.warp();
+        self.others.set(other, shown, self.warped_now(&warp));
+    }
+
+    /// How long it is until `deadline` if the clock runs, and the moment of the monotonic clock that
+    /// this is, in ns: which tells apart what one deadline means before a pause and after it.
+    pub(crate) fn until(&self, deadline: u64) -> (u64, Duration) {
+        let skew = if self.was_paused() {
+            match *self.warp() {
+                // Who is woken by what follows waits anew.
+                Warp::Frozen(_) => return (deadline, Duration::ZERO),
+                Warp::Skewed(skew) => skew,
+            }
+        } else {
+            0
+        };
+        // A skew brings no clock past what shards count in, so this is 63 bits and a sign.
+        let at = deadline.wrapping_sub(skew);
+        let left = (at as i64).saturating_sub_unsigned(self.real()).max(0);
+        (at, Duration::from_nanos(left as u64))
+    }
+
+    /// Whether the clock was ever paused. To be asked after a fence that follows the announcement of
+    /// who is about to wait by the clock: who pauses wakes those after it.
+    #[inline]
+    pub(crate) fn was_paused(&self) -> bool {
+        self.warped.load(Ordering::Relaxed)
+    }
+
+    /// Whether the clock is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.was_paused() && matches!(*self.warp(), Warp::Frozen(_))
+    }
+
+    /// Stops the clock, if it runs.
+    pub(crate) fn pause(&self) {
+        let mut warp = self.warp();
+        if !self.was_paused() {
+            let now = self.real();
+            for other in [OtherClock::Wall, OtherClock::Boot] {
+                self.others.set(other, other.real(), now);
+            }
+        }
+        if !self.warped.swap(true, Ordering::AcqRel) {
+            WARPED.fetch_add(1, Ordering::AcqRel);
+        }
+        fence(Ordering::SeqCst);
+        *warp = Warp::Frozen(self.warped_now(&warp));
+    }
+
+    /// Lets the clock run on from where it stands, if it is paused.
+    pub(crate) fn resume(&self) {
+        let mut warp = self.warp();
+        if let Warp::Frozen(at) = *warp {
+            *warp = Warp::Skewed(at.wrapping_sub(self.real()));
+        }
+    }
+
+    /// Puts a clock that is or was paused forward; at most to its last moment.
+    pub(crate) fn advance(&self, by: Duration) {
+        let by = by.as_nanos().try_into().unwrap_or(u64::MAX);
+        let mut warp = self.warp();
+        let now = self.warped_now(&warp);
+        let by = by.min(LAST.saturating_sub(now));
+        match &mut *warp {
+            Warp::Frozen(at) => *at += by,
+            Warp::Skewed(skew) => *skew = skew.wrapping_add(by),
+        }
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        if *self.warped.get_mut() {
+            WARPED.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -46,14 +238,75 @@ mod tests {
     #[test]
     fn instants_translate_exactly_and_saturate() {
         let clock = Clock::new();
-        let deadline = clock.origin + Duration::new(3, 7);
+        let origin = clock.epoch.0;
+        let deadline = origin + Duration::new(3, 7);
         assert_eq!(clock.nanos(deadline), 3_000_000_007);
         assert_eq!(clock.instant(3_000_000_007), deadline);
-        if let Some(before) = clock.origin.checked_sub(Duration::from_millis(1)) {
+        if let Some(before) = origin.checked_sub(Duration::from_millis(1)) {
             assert_eq!(clock.nanos(before), 0);
         }
-        let century = clock.origin + Duration::from_secs(100 * 365 * 86_400);
+        let century = origin + Duration::from_secs(100 * 365 * 86_400);
         assert_eq!(clock.nanos(century), NEVER);
         assert_eq!(clock.nanos(Instant::far_future()), NEVER);
+    }
+
+    #[test]
+    fn a_paused_clock_stands_still_and_is_put_forward_exactly() {
+        let clock = Clock::new();
+        let before = clock.now();
+        clock.pause();
+        let at = clock.now();
+        assert!(at >= before);
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(clock.now(), at);
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(clock.now(), at + 5_000_000_000);
+        assert_eq!(clock.warped_instant(), Some(clock.instant(clock.now())));
+        clock.pause();
+        assert_eq!(clock.now(), at + 5_000_000_000);
+    }
+
+    #[test]
+    fn a_resumed_clock_goes_on_from_where_it_stood() {
+        let clock = Clock::new();
+        clock.pause();
+        let at = clock.now();
+        std::thread::sleep(Duration::from_millis(5));
+        clock.resume();
+        let since = StdInstant::now();
+        let shown = clock.now();
+        assert!(shown >= at);
+        assert!(
+            clock.now() - shown <= since.elapsed().as_nanos() as u64,
+            "no faster than real"
+        );
+        assert!(
+            clock.real() - clock.now() >= 5_000_000,
+            "what passed while it was paused does not count"
+        );
+        // A deadline is another moment of the monotonic clock than it was.
+        let deadline = at + 60_000_000_000;
+        let (first, left) = clock.until(deadline);
+        assert!(left <= Duration::from_secs(60));
+        clock.pause();
+        clock.advance(Duration::from_secs(10));
+        clock.resume();
+        let (second, left) = clock.until(deadline);
+        assert!(left <= Duration::from_secs(50));
+        assert!(second < first);
+    }
+
+    #[test]
+    fn no_clock_is_put_past_its_end() {
+        let clock = Clock::new();
+        clock.pause();
+        clock.advance(Duration::MAX);
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now(), LAST);
+        clock.resume();
+        assert!(clock.now() >= LAST);
+        assert_eq!(clock.until(0).1, Duration::ZERO);
+        clock.pause();
+        assert!(clock.now() <= NEVER);
     }
 }

@@ -13,7 +13,7 @@ use tourbillon_shards::{
     store::{Heap, Store},
 };
 
-use super::{Clock, Instant, Sleep, sleep_until};
+use super::{Epoch, Instant, Sleep, sleep_until};
 
 /// Values that each wait for a deadline of their own, and come out one by one when it has passed:
 /// the key expiry of a cache, the retries of a client. The names are tokio-util's.
@@ -40,7 +40,7 @@ use super::{Clock, Instant, Sleep, sleep_until};
 /// # });
 /// ```
 pub struct DelayQueue<T> {
-    clock: Clock,
+    epoch: Epoch,
     /// When each slot is due.
     store: Heap,
     /// What is in each slot.
@@ -111,7 +111,7 @@ impl<T> DelayQueue<T> {
     /// An empty queue with room for so many values.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
-            clock: Clock::new(),
+            epoch: Epoch::new(Instant::now()),
             store: Heap::new(),
             entries: Vec::with_capacity(capacity),
             generation: 0,
@@ -132,7 +132,7 @@ impl<T> DelayQueue<T> {
     /// If there are more than 2^32 − 3 values.
     pub fn insert_at(&mut self, value: T, deadline: Instant) -> Key {
         let first = self.store.first();
-        let slot = self.store.insert(self.clock.nanos(deadline));
+        let slot = self.store.insert(self.epoch.nanos(deadline));
         self.generation += 1;
         let generation = self.generation;
         let entry = Some(Entry {
@@ -184,7 +184,7 @@ impl<T> DelayQueue<T> {
     /// If it has come out.
     #[track_caller]
     pub fn reset_at(&mut self, key: &Key, deadline: Instant) {
-        let nanos = self.clock.nanos(deadline);
+        let nanos = self.epoch.nanos(deadline);
         let first = self.store.first();
         let entry = self.entry(key).expect("the value is not in the queue");
         entry.deadline = deadline;
@@ -230,10 +230,10 @@ impl<T> DelayQueue<T> {
                 self.keep(cx.waker());
                 return Poll::Ready(None);
             };
-            if key != NEVER && key <= self.clock.now() {
+            if key != NEVER && key <= self.epoch.nanos(Instant::now()) {
                 return Poll::Ready(Some(self.take(slot)));
             }
-            let deadline = self.clock.instant(key);
+            let deadline = self.epoch.instant(key);
             let sleep = self.sleep.get_or_insert_with(|| sleep_until(deadline));
             if sleep.deadline() != deadline {
                 sleep.set_deadline(deadline);

@@ -5,16 +5,40 @@ use std::{
     time::{Duration, Instant as StdInstant},
 };
 
+use super::clock::{self, Clock};
+use crate::runtime::with_clock;
+
 /// A moment of the monotonic clock: [`std::time::Instant`], in a type of the runtime's own, as
 /// tokio has it. Convert with `into` and [`into_std`](Instant::into_std).
+///
+/// In the context of a runtime whose clock is, or was, [paused](super::pause), it is a moment of that
+/// clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(StdInstant);
 
 impl Instant {
-    /// The present.
+    /// The present, by the clock of the runtime that the calling thread is in. That is the monotonic
+    /// clock, unless it was [paused](super::pause).
     #[inline]
     pub fn now() -> Self {
-        Self(StdInstant::now())
+        // In this order: see `clock.rs`.
+        let now = Self(StdInstant::now());
+        if clock::any_warped() {
+            return Self::warped_now(now);
+        }
+        now
+    }
+
+    #[cold]
+    fn warped_now(real: Self) -> Self {
+        with_clock(Clock::warped_instant).flatten().unwrap_or(real)
+    }
+
+    /// Whether the time that is read here may not be that of who will use it: outside of any runtime,
+    /// while there is one whose clock differs.
+    #[inline]
+    pub(super) fn is_adrift() -> bool {
+        clock::any_warped() && with_clock(|_| ()).is_none()
     }
 
     /// The standard library's instant.
@@ -41,7 +65,7 @@ impl Instant {
 
     /// How long ago this was, or zero.
     pub fn elapsed(&self) -> Duration {
-        self.0.elapsed()
+        Self::now().saturating_duration_since(*self)
     }
 
     /// This plus a duration, unless the clock does not reach that far.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Instant, Sleep, sleep_until};
+use super::{Instant, Sleep, sleep, sleep_until};
 
 /// Ticks every `period`, the first time at once.
 ///
@@ -26,16 +26,13 @@ use super::{Instant, Sleep, sleep_until};
 /// # });
 /// ```
 pub fn interval(period: Duration) -> Interval {
-    interval_at(Instant::now(), period)
+    // Its deadline is the present, as a sleep understands it.
+    Interval::new(sleep(Duration::ZERO), period)
 }
 
 /// Ticks every `period`, the first time at `start`.
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
-    Interval {
-        sleep: sleep_until(start),
-        period: period.max(Duration::from_nanos(1)),
-        missed: MissedTickBehavior::default(),
-    }
+    Interval::new(sleep_until(start), period)
 }
 
 /// What an [`Interval`] does after it was not asked in time.
@@ -89,6 +86,14 @@ pub struct Interval {
 }
 
 impl Interval {
+    fn new(first: Sleep, period: Duration) -> Self {
+        Self {
+            sleep: first,
+            period: period.max(Duration::from_nanos(1)),
+            missed: MissedTickBehavior::default(),
+        }
+    }
+
     /// Waits for the next tick, and answers when that was due. May be dropped and called again
     /// without losing one.
     pub async fn tick(&mut self) -> Instant {
@@ -166,6 +171,13 @@ mod tests {
             ms(50),
             "40 has come"
         );
+    }
+
+    #[test]
+    fn an_interval_begins_now() {
+        let before = Instant::now();
+        let start = interval(Duration::from_secs(1)).sleep.deadline();
+        assert!(before <= start && start <= Instant::now());
     }
 
     #[test]

@@ -14,10 +14,13 @@ use tourbillon_shards as shards;
 use super::Instant;
 use crate::{
     error::NO_RUNTIME,
-    runtime::{Core, HomeError, with_home},
+    runtime::{Choice, Core, HomeError, with_home},
 };
 
 /// Waits until `duration` has passed. One that is too long for the clock never ends.
+///
+/// The time counts from this call. (Made outside of any runtime, while there is one whose clock is or
+/// was [paused](super::pause), from the first poll: only then is it known which clock it means.)
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,7 +33,11 @@ use crate::{
 /// # });
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    sleep_until(Instant::now().saturating_add(duration))
+    let mut sleep = sleep_until(Instant::now().saturating_add(duration));
+    if Instant::is_adrift() {
+        sleep.state = State::Adrift(duration);
+    }
+    sleep
 }
 
 /// Waits until `deadline`, exact to the nanosecond and never less.
@@ -59,6 +66,8 @@ pub struct Sleep {
 enum State {
     /// Not polled.
     Idle,
+    /// Not polled, and so long from when it is.
+    Adrift(Duration),
     /// A timer waits, or is over.
     Armed(shards::Sleep<Core>),
     /// The deadline had passed when it was polled, or there was nothing to wait on any more.
@@ -74,7 +83,7 @@ impl Sleep {
     /// Whether this has ended because its deadline passed.
     pub fn is_elapsed(&self) -> bool {
         match &self.state {
-            State::Idle => false,
+            State::Idle | State::Adrift(_) => false,
             State::Armed(timer) => timer.outcome() == Some(shards::Outcome::Fired),
             State::Over { elapsed } => *elapsed,
         }
@@ -108,12 +117,15 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        if let State::Adrift(duration) = this.state {
+            this.set_deadline(Instant::now().saturating_add(duration));
+        }
         if let State::Idle = this.state {
             if Instant::now() >= this.deadline {
                 this.state = State::Over { elapsed: true };
                 return Poll::Ready(());
             }
-            this.state = match with_home(Arc::clone) {
+            this.state = match with_home(Choice::NotAwake, Arc::clone) {
                 Ok(home) => {
                     let nanos = home.owner().shared.clock.nanos(this.deadline);
                     State::Armed(shards::Sleep::new(&home, nanos))
@@ -125,7 +137,7 @@ impl Future for Sleep {
         match &this.state {
             State::Armed(timer) => timer.poll(cx.waker()).map(drop),
             State::Over { .. } => Poll::Ready(()),
-            State::Idle => unreachable!("it was armed above"),
+            State::Idle | State::Adrift(_) => unreachable!("it was armed above"),
         }
     }
 }
@@ -136,5 +148,15 @@ impl fmt::Debug for Sleep {
             .field("deadline", &self.deadline)
             .field("is_elapsed", &self.is_elapsed())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_is_small() {
+        assert!(size_of::<Sleep>() <= 32);
     }
 }

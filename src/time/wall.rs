@@ -7,7 +7,8 @@ use std::{
 
 use tourbillon_shards::NEVER;
 
-use crate::sys;
+use super::{OtherClock, clock};
+use crate::{runtime::with_clock, sys};
 
 /// 2020-01-01, the zero of wall-clock shards: what has passed before it is due, and they reach to
 /// 2093.
@@ -36,10 +37,11 @@ pub(crate) fn since_unix(nanos: u64) -> Duration {
 pub struct BootInstant(u64);
 
 impl BootInstant {
-    /// The present. On a runtime whose clock is paused it is not asked: boot-time timers go by the
-    /// runtime's clock there.
+    /// The present. In the context of a runtime whose clock is, or was,
+    /// [paused](super::pause), it goes in step with that.
     pub fn now() -> Self {
-        Self::from_nanos(sys::clock::boot())
+        let shown = clock::any_warped().then(|| with_clock(|clock| clock.other(OtherClock::Boot)));
+        Self::from_nanos(shown.flatten().unwrap_or_else(sys::clock::boot))
     }
 
     pub(crate) fn from_nanos(nanos: u64) -> Self {

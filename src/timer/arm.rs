@@ -7,7 +7,7 @@ use tourbillon_shards::{self as shards, Outcome, Shard, Status};
 use super::{Timer, TimerClock};
 use crate::{
     error::ArmError,
-    runtime::{HomeError, TimerOwner, WorkerShard, with_home},
+    runtime::{Choice, HomeError, TimerOwner, WorkerShard, with_home},
     time::Instant,
 };
 
@@ -106,7 +106,7 @@ pub mod here {
     where
         F: FnOnce() + Send + 'static,
     {
-        flat(with_home(|home| arm_after(home, delay, false, f))).unwrap_or_else(outside)
+        at_home(|home| arm_after(home, delay, false, f)).unwrap_or_else(outside)
     }
 
     /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in: on its
@@ -121,7 +121,7 @@ pub mod here {
         F: FnOnce() + Send + 'static,
     {
         let deadline = deadline.into();
-        flat(with_home(|home| arm_at(home, deadline, false, f))).unwrap_or_else(outside)
+        at_home(|home| arm_at(home, deadline, false, f)).unwrap_or_else(outside)
     }
 
     /// Runs `f` every `period`, on the runtime that the calling thread is in: on its own shard, if
@@ -136,7 +136,7 @@ pub mod here {
         F: FnMut() + Send + 'static,
     {
         let period = period.max(Duration::from_nanos(1));
-        flat(with_home(|home| arm_every(home, period, false, f))).unwrap_or_else(outside)
+        at_home(|home| arm_every(home, period, false, f)).unwrap_or_else(outside)
     }
 
     /// As [`after`], if there is a runtime and it has room.
@@ -148,7 +148,7 @@ pub mod here {
     where
         F: FnOnce() + Send + 'static,
     {
-        flat(with_home(|home| arm_after(home, delay, true, f)))
+        at_home(|home| arm_after(home, delay, true, f))
     }
 
     /// As [`at`], if there is a runtime and it has room.
@@ -161,7 +161,7 @@ pub mod here {
         F: FnOnce() + Send + 'static,
     {
         let deadline = deadline.into();
-        flat(with_home(|home| arm_at(home, deadline, true, f)))
+        at_home(|home| arm_at(home, deadline, true, f))
     }
 
     /// As [`every`], if there is a runtime and it has room, and the period is not zero.
@@ -176,10 +176,12 @@ pub mod here {
         if period.is_zero() {
             return Err(ArmError::ZeroPeriod);
         }
-        flat(with_home(|home| arm_every(home, period, true, f)))
+        at_home(|home| arm_every(home, period, true, f))
     }
 
-    fn flat(armed: Result<Result<Timer, ArmError>, HomeError>) -> Result<Timer, ArmError> {
-        armed.unwrap_or_else(|error| Err(error.into()))
+    fn at_home(
+        arm: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
+    ) -> Result<Timer, ArmError> {
+        with_home(Choice::NotAwake, arm)?
     }
 }

@@ -12,9 +12,9 @@ use super::{
 use crate::{
     error::{ArmError, NO_RUNTIME},
     runtime::{
-        ClockCore, ClockKind, Core, Handle, HomeError, SKIP_ON_STEP, Shared, TimerOwner, with_home,
+        Choice, ClockCore, Core, Handle, HomeError, SKIP_ON_STEP, Shared, TimerOwner, with_home,
     },
-    time::{BootInstant, Instant},
+    time::{BootInstant, Instant, OtherClock},
 };
 
 /// The options of one timer, and how it is started.
@@ -446,8 +446,8 @@ pub trait Homes: TimerClock {
 impl Homes for Monotonic {
     fn home(handle: Option<&Handle>, worker: Option<usize>) -> Result<Arc<Shard<Core>>, ArmError> {
         let home = match handle {
-            Some(handle) => handle.with_home(Arc::clone)?,
-            None => with_home(Arc::clone)?,
+            Some(handle) => handle.with_home(Choice::NotAwake, Arc::clone)?,
+            None => with_home(Choice::NotAwake, Arc::clone)?,
         };
         let Some(worker) = worker else {
             return Ok(home);
@@ -468,7 +468,10 @@ impl Homes for Monotonic {
     }
 }
 
-fn clock_home(kind: ClockKind, handle: Option<&Handle>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
+fn clock_home(
+    kind: OtherClock,
+    handle: Option<&Handle>,
+) -> Result<Arc<Shard<ClockCore>>, ArmError> {
     let current;
     let handle = match handle {
         Some(handle) => handle,
@@ -483,7 +486,7 @@ fn clock_home(kind: ClockKind, handle: Option<&Handle>) -> Result<Arc<Shard<Cloc
 
 impl Homes for Wall {
     fn home(handle: Option<&Handle>, _: Option<usize>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
-        clock_home(ClockKind::Wall, handle)
+        clock_home(OtherClock::Wall, handle)
     }
 
     fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
@@ -493,7 +496,7 @@ impl Homes for Wall {
 
 impl Homes for Boot {
     fn home(handle: Option<&Handle>, _: Option<usize>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
-        clock_home(ClockKind::Boot, handle)
+        clock_home(OtherClock::Boot, handle)
     }
 
     fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {

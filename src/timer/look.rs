@@ -5,8 +5,8 @@ use std::fmt;
 use tourbillon_shards::{NEVER, Owner, Shard};
 
 use crate::{
-    runtime::{ClockKind, Handle, Shared},
-    time::{BootInstant, Instant, wall},
+    runtime::{Handle, Shared},
+    time::{BootInstant, Instant, OtherClock, wall},
 };
 
 /// The timers of one shard.
@@ -107,10 +107,10 @@ fn look(shared: &Shared) -> Timers {
             .map(|worker| counts(worker, |next| shared.clock.instant(next)))
             .collect(),
         wall: shared
-            .clock_shard(ClockKind::Wall)
+            .clock_shard(OtherClock::Wall)
             .map_or_else(ended, |shard| counts(&shard, wall::time)),
         boot: shared
-            .clock_shard(ClockKind::Boot)
+            .clock_shard(OtherClock::Boot)
             .map_or_else(ended, |shard| counts(&shard, BootInstant::from_nanos)),
         named: merged,
     }

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt};
 
 use super::{Cancel, Timer, TimerClock};
-use crate::runtime::{drive, is_worker};
+use crate::runtime::{TimerOwner as _, drive, is_worker};
 
 /// Why [`Timer::cancel_and_wait`] or [`Timer::blocking_cancel_and_wait`] did not wait. The timer was
 /// cancelled all the same, if it could be: each has the answer of [`Timer::cancel`] with it.
@@ -100,7 +100,7 @@ impl<C: TimerClock> Timer<C> {
         if is_worker() {
             return Err(WaitError::OnWorker(answer));
         }
-        match drive(timer.ended()) {
+        match drive(timer.home().owner().shared(), timer.ended()) {
             Ok(()) => Ok(answer),
             Err(_) => Err(WaitError::InsideCallback(answer)),
         }

@@ -5,26 +5,39 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, ThreadId},
 };
 
-use tourbillon_shards::{Due, Kind, Outcome, Owner, Shard};
+use tourbillon_shards::{Due, Flow, Kind, Notice, Outcome, Owner, Shard};
 
 /// An owner that is at home when the test says so, and counts what it hears.
 pub struct Scripted {
     local: AtomicBool,
+    keeps: AtomicBool,
     pub wakes: AtomicUsize,
     pub over: Overs,
+    owed: AtomicUsize,
+    told: AtomicUsize,
+    notices: Mutex<Vec<Notice<Scripted>>>,
+    /// What is drawn next, and by how much it grows each time.
+    random: AtomicU64,
+    step: AtomicU64,
 }
 
 impl Scripted {
     pub fn shard(local: bool) -> Arc<Shard<Scripted>> {
         Arc::new(Shard::new(Scripted {
             local: AtomicBool::new(local),
+            keeps: AtomicBool::new(false),
             wakes: AtomicUsize::new(0),
             over: Overs::default(),
+            owed: AtomicUsize::new(0),
+            told: AtomicUsize::new(0),
+            notices: Mutex::default(),
+            random: AtomicU64::new(0),
+            step: AtomicU64::new(0),
         }))
     }
 
@@ -32,6 +45,30 @@ impl Scripted {
     /// else (and uses the inbox).
     pub fn set_local(&self, local: bool) {
         self.local.store(local, Ordering::Relaxed);
+    }
+
+    /// From now on notices are kept, to be [taken](Scripted::notices), and not run at once.
+    pub fn keep_notices(&self) {
+        self.keeps.store(true, Ordering::Relaxed);
+    }
+
+    /// What was delivered and kept.
+    pub fn notices(&self) -> Vec<Notice<Scripted>> {
+        std::mem::take(&mut *self.notices.lock().unwrap())
+    }
+
+    /// How many callbacks are yet to be told.
+    pub fn owes(&self) -> usize {
+        let told = self.told.load(Ordering::Relaxed);
+        let owed = self.owed.load(Ordering::Relaxed);
+        owed.checked_sub(told)
+            .expect("more were told than are owed")
+    }
+
+    /// From now on `random` is drawn, then `random + step`, …
+    pub fn set_random(&self, random: u64, step: u64) {
+        self.random.store(random, Ordering::Relaxed);
+        self.step.store(step, Ordering::Relaxed);
     }
 }
 
@@ -46,6 +83,27 @@ impl Owner for Scripted {
 
     fn over(&self, kind: Kind, how: Outcome) {
         self.over.note(kind, how);
+    }
+
+    fn owed(&self) {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn told(&self) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn deliver(&self, notice: Notice<Self>) {
+        if self.keeps.load(Ordering::Relaxed) {
+            self.notices.lock().unwrap().push(notice);
+        } else {
+            notice.run();
+        }
+    }
+
+    fn random(&self) -> u64 {
+        let step = self.step.load(Ordering::Relaxed);
+        self.random.fetch_add(step, Ordering::Relaxed)
     }
 }
 
@@ -115,6 +173,70 @@ impl Drops {
 impl Drop for Probe {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a callback was called with.
+#[derive(Clone, Default)]
+pub struct Calls(Arc<Mutex<Vec<Outcome>>>);
+
+impl Calls {
+    /// A callback that writes its calls down here, and goes on.
+    pub fn callback(&self) -> impl FnMut(Outcome) -> Flow + Send + 'static {
+        self.answering(|_| Flow::Continue(()))
+    }
+
+    /// A callback that writes its calls down here, and then does and answers as `f` does, which gets
+    /// the number of the call.
+    pub fn answering(
+        &self,
+        mut f: impl FnMut(usize) -> Flow + Send + 'static,
+    ) -> impl FnMut(Outcome) -> Flow + Send + 'static {
+        let calls = self.0.clone();
+        move |how| {
+            let count = {
+                let mut calls = calls.lock().unwrap();
+                calls.push(how);
+                calls.len()
+            };
+            f(count)
+        }
+    }
+
+    /// All calls until now.
+    pub fn get(&self) -> Vec<Outcome> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Whether no callback is left that writes here.
+    pub fn is_dropped(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+/// Does the test once by the store, and once by the inbox; afterwards nothing may be left.
+pub fn both_ways(test: impl Fn(&Arc<Shard<Scripted>>)) {
+    for local in [true, false] {
+        let shard = Scripted::shard(local);
+        test(&shard);
+        drop(shard.close());
+        for notice in shard.owner().notices() {
+            notice.run();
+        }
+        assert_eq!(shard.owner().owes(), 0, "somebody was not told");
+        assert_eq!(Arc::strong_count(&shard), 1, "a node was left behind");
+    }
+}
+
+/// xorshift64*.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
     }
 }
 

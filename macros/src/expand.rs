@@ -1,0 +1,250 @@
+//! What becomes of the function.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{ItemFn, Path, ReturnType, Signature, parse_quote};
+
+use crate::options::{Errors, Options};
+
+/// Which of the attributes it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attribute {
+    Main,
+    Test,
+}
+
+impl Attribute {
+    fn name(self) -> &'static str {
+        match self {
+            Attribute::Main => "#[tourbillon::main]",
+            Attribute::Test => "#[tourbillon::test]",
+        }
+    }
+}
+
+/// The function that an attribute makes of one, or what is wrong with it.
+pub(crate) fn expand(
+    attribute: Attribute,
+    options: TokenStream,
+    function: TokenStream,
+) -> TokenStream {
+    let function = match syn::parse2::<ItemFn>(function.clone()) {
+        Ok(function) => function,
+        Err(error) => {
+            let error = error.into_compile_error();
+            return quote!(#error #function);
+        }
+    };
+    let mut errors = Errors::default();
+    let options = errors.note(Options::parse(options));
+    check(attribute, &function, &mut errors);
+    match (errors.or(()), options) {
+        (Ok(()), Some(options)) => runs(attribute, &options, &function),
+        (Err(error), _) => {
+            let error = error.into_compile_error();
+            let stub = stub(&function);
+            quote!(#error #stub)
+        }
+        (Ok(()), None) => unreachable!("options that were not read are an error"),
+    }
+}
+
+/// Looks for what such a function cannot be.
+fn check(attribute: Attribute, function: &ItemFn, errors: &mut Errors) {
+    let name = attribute.name();
+    let sig = &function.sig;
+    let fn_span = sig.fn_token.span;
+    if sig.asyncness.is_none() {
+        let message = format!("{name} is for functions that are `async`: write `async fn`");
+        errors.at(sig.fn_token, fn_span, &message);
+    }
+    if !sig.inputs.is_empty() {
+        let message = format!("a function under {name} has no arguments: nobody would give them");
+        errors.at(&sig.inputs, fn_span, &message);
+    }
+    if !sig.generics.params.is_empty() {
+        let message = format!("a function under {name} is not generic: nobody would choose");
+        errors.at(&sig.generics, fn_span, &message);
+    }
+    if attribute == Attribute::Test {
+        for attr in &function.attrs {
+            let path = attr.path().segments.last();
+            if path.is_some_and(|last| last.ident == "test") {
+                errors.at(attr, fn_span, "the function is marked as a test twice");
+            }
+        }
+    }
+}
+
+/// The function with a runtime around its body.
+fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStream {
+    let krate = options.crate_path.clone();
+    let krate: Path = krate.unwrap_or_else(|| parse_quote!(::tourbillon));
+    let mut builder = quote!(#krate::runtime::Builder::new());
+    let workers = match attribute {
+        Attribute::Main => options.worker_threads,
+        Attribute::Test => Some(options.worker_threads.unwrap_or(1)),
+    };
+    if let Some(workers) = workers {
+        builder.extend(quote!(.worker_threads(#workers)));
+    }
+    if attribute == Attribute::Test {
+        builder.extend(quote!(.pin(false)));
+    }
+    if let Some(paused) = options.start_paused {
+        builder.extend(quote!(.start_paused(#paused)));
+    }
+    let test = (attribute == Attribute::Test).then(|| quote!(#[::core::prelude::v1::test]));
+    let (attrs, vis, body) = (&function.attrs, &function.vis, &function.block);
+    let outer = Signature {
+        asyncness: None,
+        ..function.sig.clone()
+    };
+    let output = &function.sig.output;
+    // As a function of its own, and not an async block, the body has a return type that the compiler
+    // knows, and can point to.
+    quote! {
+        #(#attrs)*
+        #test
+        #vis #outer {
+            async fn __tourbillon_body() #output #body
+
+            match #builder.build() {
+                ::core::result::Result::Ok(runtime) => runtime.block_on(__tourbillon_body()),
+                ::core::result::Result::Err(error) => {
+                    ::core::panic!("the function's runtime could not be built: {error}")
+                }
+            }
+        }
+    }
+}
+
+/// A function in the place of one that cannot be made, so that nobody complains of its absence.
+fn stub(function: &ItemFn) -> TokenStream {
+    let (vis, name) = (&function.vis, &function.sig.ident);
+    let output = match &function.sig.output {
+        ReturnType::Type(_, ty) if matches!(**ty, syn::Type::ImplTrait(_)) => return quote!(),
+        output => output,
+    };
+    quote! {
+        #[allow(dead_code)]
+        #vis fn #name() #output {
+            loop {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use Attribute::{Main, Test};
+
+    fn expanded(attribute: Attribute, options: &str, function: &str) -> String {
+        let (options, function) = (options.parse().unwrap(), function.parse().unwrap());
+        expand(attribute, options, function).to_string()
+    }
+
+    /// What is wrong, and the source that it points to.
+    fn errors(attribute: Attribute, options: &str, function: &str) -> Vec<(String, String)> {
+        let options: TokenStream = options.parse().unwrap();
+        let function: ItemFn = syn::parse_str(function).unwrap();
+        let mut errors = Errors::default();
+        errors.note(Options::parse(options));
+        check(attribute, &function, &mut errors);
+        let Err(errors) = errors.or(()) else {
+            return Vec::new();
+        };
+        errors
+            .into_iter()
+            .map(|error| (error.to_string(), error.span().source_text().unwrap()))
+            .collect()
+    }
+
+    #[track_caller]
+    fn fails(options: &str, function: &str, message: &str, source: &str) {
+        for attribute in [Main, Test] {
+            let errors = errors(attribute, options, function);
+            let [(said, pointed)] = &errors[..] else {
+                panic!("one error is expected: {errors:?}");
+            };
+            assert!(said.contains(message), "{said}");
+            assert_eq!(pointed, source);
+            assert!(expanded(attribute, options, function).contains("compile_error"));
+        }
+    }
+
+    const FINE: &str = "async fn main() {}";
+
+    #[test]
+    fn what_is_no_such_function_is_said_where_it_is() {
+        fails("", "fn main() {}", "write `async fn`", "fn");
+        let with_arguments = "async fn main(a: u8, b: u8) {}";
+        fails("", with_arguments, "no arguments", "a: u8, b: u8");
+        fails("", "async fn main<T>() {}", "not generic", "<T>");
+        let twice = errors(Test, "", "#[test] async fn works() {}");
+        assert_eq!(twice[0].1, "#[test]");
+        assert!(errors(Main, "", "#[test] async fn works() {}").is_empty());
+    }
+
+    #[test]
+    fn what_is_no_option_is_said_where_it_is() {
+        fails("workers = 2", FINE, "unknown option `workers`", "workers");
+        fails("start_paused", FINE, "`name = value`", "start_paused");
+        for value in [
+            "\"two\"",
+            "0",
+            "-1",
+            "true",
+            "1.5",
+            "n",
+            "99999999999999999999",
+        ] {
+            let options = format!("worker_threads = {value}");
+            fails(&options, FINE, "is a number, from 1 on", value);
+        }
+        for value in ["1", "\"true\""] {
+            let options = format!("start_paused = {value}");
+            fails(&options, FINE, "`true` or `false`", value);
+        }
+        for value in ["tourbillon", "\"not a path\"", "\"\""] {
+            fails(&format!("crate = {value}"), FINE, "path in quotes", value);
+        }
+        let single = "flavor = \"current_thread\"";
+        fails(single, FINE, "`worker_threads = 1`", "\"current_thread\"");
+        fails("flavor = \"local\"", FINE, "\"multi_thread\"", "\"local\"");
+        fails("flavor = 7", FINE, "\"multi_thread\"", "7");
+        let twice = "start_paused = true, worker_threads = 1, start_paused = false";
+        fails(twice, FINE, "`start_paused` is given twice", "start_paused");
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once() {
+        let all = errors(Main, "workers = 1, start_paused = 1", "fn main(arg: u8) {}");
+        assert_eq!(all.len(), 4, "{all:?}");
+    }
+
+    #[test]
+    fn what_is_no_function_is_left_for_the_compiler_to_see() {
+        let expanded = expanded(Main, "", "struct Main;");
+        assert!(expanded.contains("compile_error") && expanded.contains("struct Main"));
+    }
+
+    #[test]
+    fn options_reach_the_builder() {
+        let builds = |attribute, options, calls: &str| {
+            let code = expanded(attribute, options, FINE).replace(' ', "");
+            let calls = format!("match{calls}.build()");
+            assert!(code.contains(&calls), "{code}");
+        };
+        let builder = "::tourbillon::runtime::Builder::new()";
+        builds(Main, "", builder);
+        builds(Main, "flavor = \"multi_thread\",", builder);
+        let two = format!("{builder}.worker_threads(2usize).start_paused(true)");
+        builds(Main, "start_paused = true, worker_threads = 2", &two);
+        let one = format!("{builder}.worker_threads(1usize).pin(false)");
+        builds(Test, "", &one);
+        let renamed = "a::b::runtime::Builder::new().start_paused(false)";
+        builds(Main, "crate = \"a::b\", start_paused = false", renamed);
+    }
+}

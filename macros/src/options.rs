@@ -1,0 +1,153 @@
+//! What stands in the brackets of an attribute.
+
+use proc_macro2::{Span, TokenStream};
+use quote::ToTokens;
+use syn::{
+    Error, Expr, ExprLit, Ident, Lit, Path, Result, Token,
+    ext::IdentExt,
+    parse::{Parse, ParseStream, Parser},
+    punctuated::Punctuated,
+};
+
+/// The options of an attribute.
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) worker_threads: Option<usize>,
+    pub(crate) start_paused: Option<bool>,
+    pub(crate) crate_path: Option<Path>,
+}
+
+/// The options by their names, for messages.
+const KNOWN: &str = "`worker_threads`, `start_paused`, `flavor` and `crate`";
+
+/// `name = value`.
+struct Pair {
+    name: Ident,
+    value: Expr,
+}
+
+impl Parse for Pair {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        // `crate` is a keyword.
+        let name = input.call(Ident::parse_any)?;
+        if !input.peek(Token![=]) {
+            let message = format!("an option is `name = value`: there are {KNOWN}");
+            return Err(Error::new(name.span(), message));
+        }
+        input.parse::<Token![=]>()?;
+        let value = input.parse()?;
+        Ok(Self { name, value })
+    }
+}
+
+impl Options {
+    /// Reads the options; the error is of all that is wrong with them.
+    pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
+        let pairs = Punctuated::<Pair, Token![,]>::parse_terminated.parse2(tokens)?;
+        let mut options = Self::default();
+        let mut seen = Vec::<Ident>::new();
+        let mut errors = Errors::default();
+        for Pair { name, value } in pairs {
+            if seen.contains(&name) {
+                let message = format!("`{name}` is given twice");
+                errors.add(Error::new(name.span(), message));
+                continue;
+            }
+            errors.note(options.set(&name, &value));
+            seen.push(name);
+        }
+        errors.or(options)
+    }
+
+    fn set(&mut self, name: &Ident, value: &Expr) -> Result<()> {
+        match name.to_string().as_str() {
+            "worker_threads" => self.worker_threads = Some(number(value)?),
+            "start_paused" => {
+                let Some(Lit::Bool(paused)) = literal(value) else {
+                    return Err(Error::new_spanned(
+                        value,
+                        "`start_paused` is `true` or `false`",
+                    ));
+                };
+                self.start_paused = Some(paused.value);
+            }
+            "flavor" => flavor(value)?,
+            "crate" => {
+                let wrong = "`crate` is a path in quotes, such as \"crate::tourbillon\"";
+                let Some(Lit::Str(path)) = literal(value) else {
+                    return Err(Error::new_spanned(value, wrong));
+                };
+                let path = path.parse_with(Path::parse_mod_style);
+                self.crate_path = Some(path.map_err(|_| Error::new_spanned(value, wrong))?);
+            }
+            unknown => {
+                let message = format!("unknown option `{unknown}`: there are {KNOWN}");
+                return Err(Error::new(name.span(), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn literal(value: &Expr) -> Option<&Lit> {
+    match value {
+        Expr::Lit(ExprLit { lit, .. }) => Some(lit),
+        _ => None,
+    }
+}
+
+fn number(value: &Expr) -> Result<usize> {
+    let number = match literal(value) {
+        Some(Lit::Int(number)) => number.base10_parse::<usize>().ok(),
+        _ => None,
+    };
+    number
+        .filter(|&number| number > 0)
+        .ok_or_else(|| Error::new_spanned(value, "`worker_threads` is a number, from 1 on"))
+}
+
+fn flavor(value: &Expr) -> Result<()> {
+    let message = match literal(value) {
+        Some(Lit::Str(flavor)) => match flavor.value().as_str() {
+            "multi_thread" => return Ok(()),
+            "current_thread" => {
+                "there is no `current_thread` here: `worker_threads = 1` is what comes nearest"
+            }
+            _ => "`flavor` is \"multi_thread\"",
+        },
+        _ => "`flavor` is \"multi_thread\"",
+    };
+    Err(Error::new_spanned(value, message))
+}
+
+/// Errors that are reported together.
+#[derive(Default)]
+pub(crate) struct Errors(Option<Error>);
+
+impl Errors {
+    pub(crate) fn add(&mut self, error: Error) {
+        match &mut self.0 {
+            Some(errors) => errors.combine(error),
+            None => self.0 = Some(error),
+        }
+    }
+
+    /// Keeps the error of a result, if it is one.
+    pub(crate) fn note<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.add(error)).ok()
+    }
+
+    /// Adds an error that points to `tokens`, or to `otherwise` where there are none.
+    pub(crate) fn at(&mut self, tokens: impl ToTokens, otherwise: Span, message: &str) {
+        let tokens = tokens.into_token_stream();
+        self.add(if tokens.is_empty() {
+            Error::new(otherwise, message)
+        } else {
+            Error::new_spanned(tokens, message)
+        });
+    }
+
+    pub(crate) fn or<T>(self, value: T) -> Result<T> {
+        self.0.map_or(Ok(value), Err)
+    }
+}

@@ -1,0 +1,144 @@
+//! A timer whose condition is gone does not run any more, and ends as cancelled where that is seen.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use common::{Calls, Scripted, both_ways, expire, turn};
+use tourbillon_shards::{Cancel, Options, Outcome, Ran, Reset, Shard, Status, Timer};
+
+struct Alive(Arc<AtomicBool>);
+
+impl Alive {
+    fn kill(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+fn started(
+    shard: &Arc<Shard<Scripted>>,
+    recurring: bool,
+    outcome: bool,
+    calls: &Calls,
+) -> (Timer<Scripted>, Alive) {
+    let alive = Arc::new(AtomicBool::new(true));
+    let mine = alive.clone();
+    let options = Options {
+        recurring,
+        outcome,
+        condition: Some(Box::new(move || mine.load(Ordering::Relaxed))),
+        ..Options::default()
+    };
+    let timer = Timer::build(shard, 10, None, options, calls.callback());
+    timer.start(0);
+    (timer, Alive(alive))
+}
+
+fn all_sorts(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
+    for recurring in [false, true] {
+        for outcome in [false, true] {
+            both_ways(|shard| test(shard, recurring, outcome));
+        }
+    }
+}
+
+/// It ended as cancelled; whether that was told depends on whether it takes outcomes.
+fn ended(
+    shard: &Arc<Shard<Scripted>>,
+    timer: &Timer<Scripted>,
+    calls: &Calls,
+    runs: usize,
+    outcome: bool,
+) {
+    assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+    assert_eq!(timer.cancel(), Cancel::Over);
+    let mut expected = vec![Outcome::Fired; runs];
+    expected.extend(outcome.then_some(Outcome::Cancelled));
+    assert_eq!(calls.get(), expected);
+    assert!(calls.is_dropped());
+    assert_eq!(shard.owner().owes(), 0);
+    assert_eq!(shard.owner().over.all().values().sum::<usize>(), 1);
+    assert_eq!(turn(shard, 1_000_000), 0);
+    assert_eq!(shard.stored(), 0);
+}
+
+#[test]
+fn the_living_run() {
+    all_sorts(|shard, recurring, outcome| {
+        let calls = Calls::default();
+        let (_timer, _alive) = started(shard, recurring, outcome, &calls);
+        assert_eq!(turn(shard, 10), 1);
+        assert_eq!(calls.get(), [Outcome::Fired]);
+    });
+}
+
+#[test]
+fn the_dead_end_where_they_would_run() {
+    all_sorts(|shard, recurring, outcome| {
+        let calls = Calls::default();
+        let (timer, alive) = started(shard, recurring, outcome, &calls);
+        alive.kill();
+        let due = expire(shard, 10, 1).pop().unwrap();
+        assert!(matches!(due.run(|| 10), Ran::Over));
+        ended(shard, &timer, &calls, 0, outcome);
+    });
+}
+
+#[test]
+fn those_that_die_between_runs_end_at_the_next() {
+    both_ways(|shard| {
+        let calls = Calls::default();
+        let (timer, alive) = started(shard, true, true, &calls);
+        assert_eq!(turn(shard, 10), 1);
+        assert_eq!(turn(shard, 20), 1);
+        alive.kill();
+        let due = expire(shard, 30, 1).pop().unwrap();
+        assert!(matches!(due.run(|| 30), Ran::Over));
+        ended(shard, &timer, &calls, 2, true);
+    });
+}
+
+/// Moved far away, and dead: it ends when its old deadline comes up, not years later.
+#[test]
+fn the_dead_end_early_where_they_would_be_put_back() {
+    all_sorts(|shard, recurring, outcome| {
+        let calls = Calls::default();
+        let (timer, alive) = started(shard, recurring, outcome, &calls);
+        // The store has heard of it before it is moved.
+        assert_eq!(turn(shard, 5), 0);
+        assert_eq!(timer.reset_at(1 << 60), Reset::Waiting);
+        alive.kill();
+        let due = expire(shard, 10, 1).pop().expect("it comes up");
+        assert!(matches!(due.run(|| 10), Ran::Over));
+        ended(shard, &timer, &calls, 0, outcome);
+    });
+}
+
+#[test]
+fn the_living_are_put_back() {
+    all_sorts(|shard, recurring, outcome| {
+        let calls = Calls::default();
+        let (timer, _alive) = started(shard, recurring, outcome, &calls);
+        assert_eq!(turn(shard, 5), 0);
+        assert_eq!(timer.reset_at(100), Reset::Waiting);
+        assert_eq!(turn(shard, 99), 0);
+        assert_eq!(turn(shard, 100), 1);
+        assert_eq!(calls.get(), [Outcome::Fired]);
+    });
+}
+
+#[test]
+fn the_dead_can_still_be_cancelled() {
+    both_ways(|shard| {
+        let calls = Calls::default();
+        let (timer, alive) = started(shard, true, true, &calls);
+        alive.kill();
+        assert_eq!(timer.status(), Status::Pending, "nobody has looked");
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+        ended(shard, &timer, &calls, 0, true);
+    });
+}

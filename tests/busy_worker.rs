@@ -1,0 +1,166 @@
+//! A timer armed from outside, while one worker is stuck in a callback, goes to a worker that sleeps.
+//!
+//! Promised here: a worker that sleeps, or was woken and has yet to run, is chosen before one that is
+//! awake (with more than two workers: if it is the next in turn or the one after that).
+//!
+//! Not promised yet, since the choice is all that there is: that what stands on the stuck worker's
+//! shard fires in time. What was armed before the worker got stuck stays there, and what is armed
+//! while all workers are awake may still go there: in the moment, say, in which the other one looks
+//! through what it was woken for. That takes a peer that looks after the stuck worker's shard.
+
+mod common;
+
+use std::{
+    fs,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use common::{
+    HOUR, alarm, eventually,
+    timers::{Report, reporter},
+};
+use tourbillon::{Runtime, time::sleep};
+
+/// Far more than any machine needs, and less than what ends the test.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// A runtime of two workers, one of which runs in circles until this is dropped; the other has
+/// nothing but a timer that is hours away.
+struct HalfBusy {
+    runtime: Runtime,
+    let_go: Arc<AtomicBool>,
+    /// The id of the other worker's thread.
+    other: libc::pid_t,
+}
+
+fn thread_id() -> libc::pid_t {
+    // SAFETY: it has no conditions.
+    unsafe { libc::gettid() }
+}
+
+impl HalfBusy {
+    fn new() -> Self {
+        let threads: Arc<Mutex<Vec<libc::pid_t>>> = Arc::default();
+        let started = threads.clone();
+        let runtime = Runtime::builder()
+            .worker_threads(2)
+            .on_thread_start(move || started.lock().unwrap().push(thread_id()))
+            .build()
+            .unwrap();
+        eventually("both workers started", || {
+            threads.lock().unwrap().len() == 2
+        });
+        let let_go = Arc::new(AtomicBool::new(false));
+        let stop = let_go.clone();
+        let (sender, receiver) = mpsc::channel();
+        runtime.after(Duration::ZERO, move || {
+            sender.send(thread_id()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let busy = receiver.recv_timeout(BOUND).unwrap();
+        let threads = threads.lock().unwrap();
+        let other = *threads.iter().find(|&&thread| thread != busy).unwrap();
+        let this = Self {
+            runtime,
+            let_go,
+            other,
+        };
+        this.wait_until_the_other_sleeps();
+        drop(this.runtime.after(HOUR, || ()));
+        this.wait_until_the_other_sleeps();
+        this
+    }
+
+    /// It waits nowhere but in epoll, and nobody wakes it but who arms something for it.
+    fn wait_until_the_other_sleeps(&self) {
+        let stat = format!("/proc/self/task/{}/stat", self.other);
+        eventually("the other worker sleeps", || {
+            let stat = fs::read_to_string(&stat).unwrap();
+            // The state follows the name, which is in brackets.
+            stat.rsplit(") ").next().unwrap().starts_with('S')
+        });
+    }
+
+    /// How many timers each worker's shard was given, the lesser first.
+    fn armed(&self) -> [u64; 2] {
+        let metrics = self.runtime.metrics();
+        let mut armed = [0, 1].map(|i| metrics.workers()[i].counts.armed);
+        armed.sort_unstable();
+        armed
+    }
+}
+
+impl Drop for HalfBusy {
+    fn drop(&mut self) {
+        self.let_go.store(true, Ordering::Relaxed);
+    }
+}
+
+#[track_caller]
+fn fires(receiver: &mpsc::Receiver<Report>) {
+    let (asked, ran) = receiver
+        .recv_timeout(BOUND)
+        .expect("it waits for the worker that is stuck");
+    assert!(ran >= asked, "early by {:?}", asked - ran);
+}
+
+/// In sylar they were 190 ms late, as long as the callback took: they went to the busy thread, and the
+/// other slept on, for as long as its own timers had told it to.
+#[test]
+fn timers_armed_from_outside_fire_while_one_worker_is_stuck_and_the_other_sleeps() {
+    let _alarm = alarm();
+    let half_busy = HalfBusy::new();
+    let (sender, receiver) = mpsc::channel();
+    for _ in 0..100 {
+        let asked = Instant::now() + Duration::from_millis(10);
+        drop(half_busy.runtime.at(asked, reporter(&sender, asked)));
+        fires(&receiver);
+        half_busy.wait_until_the_other_sleeps();
+    }
+    // The one that is stuck has the callback in which it is, and nothing else.
+    assert_eq!(half_busy.armed(), [1, 101]);
+}
+
+/// As for any thread outside, for one that has entered the runtime, or runs a future there.
+#[test]
+fn a_thread_that_has_entered_the_runtime_avoids_the_worker_that_is_stuck() {
+    let _alarm = alarm();
+    let half_busy = HalfBusy::new();
+    let (sender, receiver) = mpsc::channel();
+    for _ in 0..20 {
+        {
+            let _entered = half_busy.runtime.enter();
+            let asked = Instant::now() + Duration::from_millis(2);
+            drop(tourbillon::at(asked, reporter(&sender, asked)));
+        }
+        fires(&receiver);
+        half_busy.wait_until_the_other_sleeps();
+        let done = sender.clone();
+        let handle = half_busy.runtime.handle().clone();
+        std::thread::spawn(move || {
+            let asked = Instant::now() + Duration::from_millis(2);
+            handle.block_on(sleep(Duration::from_millis(2)));
+            let _ = done.send((asked, Instant::now()));
+        });
+        fires(&receiver);
+        half_busy.wait_until_the_other_sleeps();
+    }
+}
+
+/// They wake nobody, being later than what it sleeps until; so it sleeps through all of them.
+#[test]
+fn timers_that_need_no_waking_go_to_the_worker_that_sleeps() {
+    let _alarm = alarm();
+    let half_busy = HalfBusy::new();
+    for _ in 0..1_000 {
+        drop(half_busy.runtime.after(2 * HOUR, || ()));
+    }
+    assert_eq!(half_busy.armed(), [1, 1_001]);
+}
