@@ -22,8 +22,10 @@ use common::{
 use futures_lite::future::{block_on, poll_once};
 use tourbillon::{Cancel, Outcome, Runtime, Status, Timer, timer::WaitError};
 
+type Way = fn(&Timer) -> Result<Cancel, WaitError>;
+
 /// Both ways to wait, from a thread that is no worker.
-const WAYS: [fn(&Timer) -> Result<Cancel, WaitError>; 2] = [
+const WAYS: [Way; 2] = [
     |timer| timer.blocking_cancel_and_wait(),
     |timer| block_on(timer.cancel_and_wait()),
 ];

@@ -271,9 +271,7 @@ fn who_cancels_may_hold_what_the_callback_wants() {
             .start_with(wants());
         assert_eq!(wall.cancel(), Cancel::Cancelled);
         let f = wants();
-        let every = Timer::every(HOUR)
-            .on(runtime.handle())
-            .start_with(move |how| f(how));
+        let every = Timer::every(HOUR).on(runtime.handle()).start_with(f);
         assert_eq!(every.cancel(), Cancel::Cancelled);
         assert_eq!(held.total(), 0, "nobody was told here");
         drop(named);

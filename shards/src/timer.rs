@@ -47,7 +47,7 @@ pub enum Reset {
 pub enum Started {
     /// The timer waits for its deadline (or, on a closed shard, was shut down).
     Waiting,
-    /// It had been cancelled before; if its callback takes an outcome, it is told.
+    /// It had been cancelled. If its callback takes an outcome, it is told, once, by the first call.
     Cancelled,
     /// It had been started before.
     TooLate,
