@@ -156,7 +156,10 @@ fn the_runtime_that_is_given_comes_before_the_one_that_the_thread_is_in() {
                 .start(|| ()),
         );
     }
-    eventually("they wait there", || other.timers().pending() == 6);
+    eventually("they wait there", || {
+        read_inboxes(other.handle());
+        other.timers().pending() == 6
+    });
     assert_eq!(other.timers().wall.pending, 3);
     assert_eq!(inside.timers().pending(), 0);
     assert_eq!(inside.metrics().total().armed, 0);

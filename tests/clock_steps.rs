@@ -11,7 +11,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use common::{alarm, eventually, runtime, told::Told};
+use common::{
+    alarm, eventually, runtime,
+    told::{Told, read_inboxes},
+};
 use tourbillon::{Cancel, Outcome, Status, Timer, time::BootInstant, timer::OnStep};
 
 /// Longer than the tests' patience: what waits for so long fires in time for a step alone.
@@ -88,7 +91,10 @@ fn a_step_of_the_clock_is_noticed_at_once() {
     let at = |time: SystemTime| Timer::at_wall(time).on(handle);
     // The kernel is told of the earliest of them, and to tell of a step.
     let armed = |count: usize| {
-        eventually("they are read", || handle.timers().wall.pending == count);
+        eventually("they are read", || {
+            read_inboxes(handle);
+            handle.timers().wall.pending == count
+        });
         thread::sleep(Duration::from_millis(50));
     };
 

@@ -4,14 +4,15 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use tourbillon::{Handle, Outcome, Timer};
 
-use super::Gate;
+use super::{Gate, PATIENCE};
 
 /// Counts what callbacks are told.
 #[derive(Clone, Debug, Default)]
@@ -56,23 +57,33 @@ pub fn worker_number() -> Option<usize> {
 #[track_caller]
 pub fn stick_a_worker(handle: &Handle) -> (usize, Gate) {
     let release = Gate::new();
-    let (sender, stuck) = std::sync::mpsc::channel();
+    let (sender, stuck) = mpsc::channel();
     let gate = release.clone();
     Timer::after(Duration::ZERO).on(handle).start(move || {
         let _ = sender.send(worker_number());
         gate.wait();
     });
-    let worker = stuck.recv_timeout(super::PATIENCE).expect("it runs");
+    let worker = stuck.recv_timeout(PATIENCE).expect("it runs");
     (worker.expect("on a worker"), release)
 }
 
-/// Makes each worker read what came from other threads; asleep, it leaves that until it next wakes.
+/// Makes each worker, and who serves the other clocks, read what came from other threads: asleep,
+/// they leave that until they next wake.
 #[track_caller]
 pub fn read_inboxes(handle: &Handle) {
-    for worker in 0..handle.timers().workers.len() {
-        let (sender, ran) = std::sync::mpsc::channel();
+    let (sender, ran) = mpsc::channel();
+    let say = || {
+        let sender = sender.clone();
+        move || _ = sender.send(())
+    };
+    let workers = handle.timers().workers.len();
+    for worker in 0..workers {
         let now = Timer::after(Duration::ZERO).on(handle).on_worker(worker);
-        now.start(move || _ = sender.send(()));
-        ran.recv_timeout(super::PATIENCE).expect("it runs");
+        now.start(say());
+    }
+    Timer::at_wall(UNIX_EPOCH).on(handle).start(say());
+    Timer::after_boot(Duration::ZERO).on(handle).start(say());
+    for _ in 0..workers + 2 {
+        ran.recv_timeout(PATIENCE).expect("it runs");
     }
 }
