@@ -166,8 +166,8 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
         Ok(flow) => (Ran::Fired, flow),
         Err(panic) => {
             // It cannot say whether it was its last run.
-            let dead = node.extras().is_some_and(|extras| extras.is_dead());
-            let flow = if dead {
+            let spent = node.extras().is_some_and(|extras| extras.is_spent());
+            let flow = if spent {
                 Flow::Break(Outcome::Fired)
             } else {
                 Flow::Continue(())

@@ -58,6 +58,9 @@ pub struct Options<O: Owner> {
     /// has, it must never answer true again. It is asked, and perhaps dropped, with a lock of the
     /// shard held: it and its destructor may not call into this crate, nor panic.
     pub condition: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Of a recurring timer, asked after a run that panicked, and so has not answered: whether it was
+    /// the last. By default none is.
+    pub spent: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl<O: Owner> Default for Options<O> {
@@ -70,6 +73,7 @@ impl<O: Owner> Default for Options<O> {
             tag: 0,
             name: None,
             condition: None,
+            spent: None,
         }
     }
 }
@@ -95,6 +99,7 @@ pub(crate) struct Extras<O: Owner> {
     offset: AtomicU64,
     pub(crate) name: Option<Name<O>>,
     condition: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    spent: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl<O: Owner> Extras<O> {
@@ -106,12 +111,18 @@ impl<O: Owner> Extras<O> {
             offset: AtomicU64::new(0),
             name: options.name,
             condition: options.condition,
+            spent: options.spent,
         }
     }
 
     /// Whether the condition has gone.
     pub(crate) fn is_dead(&self) -> bool {
         self.condition.as_ref().is_some_and(|alive| !alive())
+    }
+
+    /// Whether a run that panicked was the last.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent.as_ref().is_some_and(|spent| spent())
     }
 
     /// What the deadline would be without its jitter.

@@ -47,7 +47,7 @@ pub enum Reset {
 pub enum Started {
     /// The timer waits for its deadline (or, on a closed shard, was shut down).
     Waiting,
-    /// It had been cancelled before; if its callback takes an outcome, it is told.
+    /// It had been cancelled. If its callback takes an outcome, it is told, once, by the first call.
     Cancelled,
     /// It had been started before.
     TooLate,
@@ -198,7 +198,12 @@ impl<O: Owner> Timer<O> {
                     node.home.owner().told();
                 }
                 match node.claim.load() {
-                    Claim::Over(Outcome::Cancelled) => Started::Cancelled,
+                    // Told or yet to be, the answer is the same.
+                    Claim::Over(Outcome::Cancelled)
+                    | Claim::Stopping {
+                        how: Outcome::Cancelled,
+                        ..
+                    } => Started::Cancelled,
                     _ => Started::TooLate,
                 }
             }

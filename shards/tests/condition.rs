@@ -3,9 +3,12 @@
 
 mod common;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    panic::resume_unwind,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use common::{Calls, Scripted, both_ways, expire, turn};
@@ -141,4 +144,46 @@ fn the_dead_can_still_be_cancelled() {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         ended(shard, &timer, &calls, 0, true);
     });
+}
+
+/// Of a run that panicked it is asked whether it was the last; that its condition is gone is found out
+/// by the next.
+#[test]
+fn a_run_that_panics_ends_the_timer_as_fired_only_if_it_was_the_last() {
+    for (spent, outcome) in [(false, false), (false, true), (true, false), (true, true)] {
+        both_ways(|shard| {
+            let calls = Calls::default();
+            let alive = Alive(Arc::new(AtomicBool::new(true)));
+            let (mine, killed) = (alive.0.clone(), alive.0.clone());
+            let options = Options {
+                recurring: true,
+                outcome,
+                condition: Some(Box::new(move || mine.load(Ordering::Relaxed))),
+                spent: Some(Box::new(move || spent)),
+                ..Options::default()
+            };
+            let mut note = calls.callback();
+            let run = move |how| {
+                let flow = note(how);
+                if how == Outcome::Fired {
+                    killed.store(false, Ordering::Relaxed);
+                    resume_unwind(Box::new("as planned"));
+                }
+                flow
+            };
+            let timer = Timer::build(shard, 10, None, options, run);
+            timer.start(0);
+            let due = expire(shard, 10, 1).pop().expect("it is due");
+            assert!(matches!(due.run(|| 10), Ran::Panicked(_)));
+            if spent {
+                assert_eq!(timer.status(), Status::Over(Outcome::Fired));
+                assert_eq!(calls.get(), [Outcome::Fired]);
+            } else {
+                assert_eq!(timer.status(), Status::Pending);
+                let due = expire(shard, 20, 1).pop().expect("it is due");
+                assert!(matches!(due.run(|| 20), Ran::Over));
+                ended(shard, &timer, &calls, 1, outcome);
+            }
+        });
+    }
 }

@@ -226,8 +226,11 @@ impl Handle {
         Timer::at_wall(time).on(self).start(f)
     }
 
-    /// Cancels timers of this name, `max` at most (`usize::MAX`: all), those that were named last first;
-    /// answers how many this call cancelled. See [`TimerBuilder::name`](crate::timer::TimerBuilder::name).
+    /// Cancels timers of this name, `max` at most (`usize::MAX`: all); answers how many this call
+    /// cancelled. See [`TimerBuilder::name`](crate::timer::TimerBuilder::name).
+    ///
+    /// Of those that go by the monotonic clock the ones that were named last are cancelled first, but
+    /// that the last takes the place of one that ended meanwhile; then those of other clocks.
     ///
     /// Finding each takes constant time, however many timers and names there are.
     pub fn cancel_named(&self, name: &str, max: usize) -> usize {
@@ -236,13 +239,13 @@ impl Handle {
     }
 
     /// Refreshes all timers of this name, as [`Timer::refresh`](crate::Timer::refresh) does; answers
-    /// how many were in time. Those of other clocks than the monotonic one stay as they are: they
-    /// wait for a moment, not for a delay.
+    /// how many were in time. Those of other clocks than the monotonic one stay as they are, for most
+    /// wait for a moment, not for a delay; so do those that were not started.
     pub fn refresh_named(&self, name: &str) -> usize {
         self.shared.names.refresh(name, self.shared.clock.now())
     }
 
-    /// How many timers have this name: those that were built and are not over.
+    /// How many timers have this name: those that were built, and can be cancelled still.
     pub fn count_named(&self, name: &str) -> usize {
         self.shared.names.count(name) + self.shared.clock_names.count(name)
     }

@@ -327,7 +327,11 @@ impl<S: Schedule<Clock = Monotonic>, W> TimerBuilder<S, W> {
 }
 
 impl<W> TimerBuilder<Every, W> {
-    /// Ends the timer after so many runs. The last run's `Fired` is its outcome then.
+    /// Ends the timer after so many runs, those that panic included. The last run's `Fired` is its
+    /// outcome then, and its callback is told of no other.
+    ///
+    /// Zero is refused by [`try_start`](TimerBuilder::try_start) and its kind; by the others, which
+    /// cannot refuse, the timer is started, and ends as cancelled at its first deadline.
     pub fn times(mut self, times: u64) -> Self {
         self.schedule.times = Some(times);
         self
@@ -342,8 +346,24 @@ impl<W> TimerBuilder<Once<Wall>, W> {
     }
 }
 
-/// What asks whether a timer's condition holds.
+/// A question about a timer, with its answer.
 pub(super) type Ask = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// What a timer's shard asks about it.
+#[derive(Default)]
+pub(super) struct Asks {
+    /// Whether it is to run.
+    pub(super) condition: Option<Ask>,
+    /// Whether a run that panicked was the last.
+    pub(super) spent: Option<Ask>,
+}
+
+impl Asks {
+    pub(super) fn condition(condition: Option<Ask>) -> Self {
+        let spent = None;
+        Self { condition, spent }
+    }
+}
 
 /// How a timer's callback is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,7 +385,7 @@ where
     pub(super) fn arm<F>(
         self,
         mode: Mode,
-        condition: Option<Ask>,
+        asks: Asks,
         f: F,
     ) -> Result<Timer<S::Clock>, (ArmError, F)>
     where
@@ -389,7 +409,8 @@ where
             jitter: nanos(self.jitter),
             tag: plan.tag,
             name: self.name.map(|name| Name::new(names, &name)),
-            condition,
+            condition: asks.condition,
+            spent: asks.spent,
         };
         let wait = nanos(self.schedule.wait());
         let mut f = Some(f);

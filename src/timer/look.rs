@@ -13,7 +13,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimerCounts<I> {
-    /// Timers and sleeps that wait, but for some that have just come from other threads.
+    /// Timers and sleeps that wait, but for those that came from other threads and have not been
+    /// read: a worker that sleeps reads them when it next wakes, which is before the first is due.
     pub pending: usize,
     /// Cancelled ones of which the shard has not heard.
     pub garbage: usize,

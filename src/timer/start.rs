@@ -9,7 +9,7 @@ use tourbillon_shards::{Flow, Outcome};
 
 use super::{
     Every, Monotonic, Once, Timer, TimerBuilder, TimerClock,
-    builder::{Ask, Homes, Mode, refuse},
+    builder::{Ask, Asks, Homes, Mode, refuse},
 };
 use crate::error::ArmError;
 
@@ -128,7 +128,7 @@ where
             }
             Flow::Continue(())
         };
-        self.arm(mode(false, bounded, start), None, run)
+        self.arm(mode(false, bounded, start), Asks::default(), run)
             .map_err(|(error, _)| error)
     }
 
@@ -145,7 +145,10 @@ where
             }
             Flow::Continue(())
         };
-        told(self.arm(mode(true, bounded, start), None, run), bounded)
+        told(
+            self.arm(mode(true, bounded, start), Asks::default(), run),
+            bounded,
+        )
     }
 }
 
@@ -162,7 +165,7 @@ where
         f: F,
     ) -> Result<Timer<C>, ArmError> {
         let weak = self.condition.clone();
-        let condition = alive(&weak);
+        let asks = Asks::condition(alive(&weak));
         let mut f = Some(f);
         let run = move |_| {
             let Some(alive) = weak.upgrade() else {
@@ -173,7 +176,7 @@ where
             }
             Flow::Continue(())
         };
-        self.arm(mode(false, bounded, start), condition, run)
+        self.arm(mode(false, bounded, start), asks, run)
             .map_err(|(error, _)| error)
     }
 
@@ -184,7 +187,7 @@ where
         f: F,
     ) -> Result<Timer<C>, ArmError> {
         let weak = self.condition.clone();
-        let condition = alive(&weak);
+        let asks = Asks::condition(alive(&weak));
         let mut f = Some(f);
         let run = move |how| {
             let alive = weak.upgrade();
@@ -197,10 +200,7 @@ where
             }
             Flow::Break(how)
         };
-        told(
-            self.arm(mode(true, bounded, start), condition, run),
-            bounded,
-        )
+        told(self.arm(mode(true, bounded, start), asks, run), bounded)
     }
 }
 
@@ -221,15 +221,18 @@ impl Runs {
         }
     }
 
-    /// What asks whether there is a run left, and for another condition, if there is one. A run that
-    /// panicked has no answer of its own.
-    fn ask(&self, alive: Option<Ask>) -> Option<Ask> {
+    /// What asks whether there is a run left, and for another condition, if there is one.
+    fn asks(&self, alive: Option<Ask>) -> Asks {
         let Some(left) = self.0.clone() else {
-            return alive;
+            return Asks::condition(alive);
         };
-        Some(Box::new(move || {
-            left.load(Ordering::Relaxed) > 0 && alive.as_ref().is_none_or(|alive| alive())
-        }))
+        let spent = left.clone();
+        Asks {
+            condition: Some(Box::new(move || {
+                left.load(Ordering::Relaxed) > 0 && alive.as_ref().is_none_or(|alive| alive())
+            })),
+            spent: Some(Box::new(move || spent.load(Ordering::Relaxed) == 0)),
+        }
     }
 }
 
@@ -249,13 +252,13 @@ impl TimerBuilder<Every> {
         mut f: F,
     ) -> Result<Timer, ArmError> {
         let runs = Runs::new(self.times_left());
-        let condition = runs.ask(None);
+        let asks = runs.asks(None);
         let run = move |_| {
             let flow = runs.count();
             f();
             flow
         };
-        self.arm(mode(false, bounded, start), condition, run)
+        self.arm(mode(false, bounded, start), asks, run)
             .map_err(|(error, _)| error)
     }
 
@@ -266,7 +269,7 @@ impl TimerBuilder<Every> {
         mut f: F,
     ) -> Result<Timer, ArmError> {
         let runs = Runs::new(self.times_left());
-        let condition = runs.ask(None);
+        let asks = runs.asks(None);
         let run = move |how| {
             let flow = match how {
                 Outcome::Fired => runs.count(),
@@ -275,10 +278,7 @@ impl TimerBuilder<Every> {
             f(how);
             flow
         };
-        told(
-            self.arm(mode(true, bounded, start), condition, run),
-            bounded,
-        )
+        told(self.arm(mode(true, bounded, start), asks, run), bounded)
     }
 }
 
@@ -293,7 +293,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
     ) -> Result<Timer, ArmError> {
         let weak = self.condition.clone();
         let runs = Runs::new(self.times_left());
-        let condition = runs.ask(alive(&weak));
+        let asks = runs.asks(alive(&weak));
         let run = move |_| {
             let Some(alive) = weak.upgrade() else {
                 return Flow::Break(Outcome::Cancelled);
@@ -302,7 +302,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
             f(alive);
             flow
         };
-        self.arm(mode(false, bounded, start), condition, run)
+        self.arm(mode(false, bounded, start), asks, run)
             .map_err(|(error, _)| error)
     }
 
@@ -314,7 +314,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
     ) -> Result<Timer, ArmError> {
         let weak = self.condition.clone();
         let runs = Runs::new(self.times_left());
-        let condition = runs.ask(alive(&weak));
+        let asks = runs.asks(alive(&weak));
         let run = move |how| {
             let alive = weak.upgrade();
             let (how, flow) = match how {
@@ -327,10 +327,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
             f(how, alive);
             flow
         };
-        told(
-            self.arm(mode(true, bounded, start), condition, run),
-            bounded,
-        )
+        told(self.arm(mode(true, bounded, start), asks, run), bounded)
     }
 }
 

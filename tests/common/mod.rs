@@ -9,6 +9,7 @@ pub mod event;
 pub mod net;
 pub mod panics;
 pub mod timers;
+pub mod told;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},

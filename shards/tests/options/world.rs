@@ -155,7 +155,9 @@ impl World {
                 timer.state = State::Telling(Outcome::Cancelled);
                 Started::Cancelled
             }
-            State::Over(Outcome::Cancelled) => Started::Cancelled,
+            State::Telling(Outcome::Cancelled) | State::Over(Outcome::Cancelled) => {
+                Started::Cancelled
+            }
             _ => Started::TooLate,
         }
     }
@@ -180,6 +182,7 @@ impl World {
                 .name
                 .map(|name| Name::new(&self.names, &name.to_string())),
             condition: Some(Box::new(move || mine.load(Ordering::Relaxed))),
+            ..Options::default()
         };
         let f = callback(&plan, &calls, &self.clock, &cell);
         let timer = Arc::new(Timer::build(&self.shard, plan.wait, deadline, options, f));

@@ -1,0 +1,89 @@
+//! What tests of outcomes share.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use tourbillon::{Handle, Outcome, Timer};
+
+use super::{Gate, PATIENCE};
+
+/// Counts what callbacks are told.
+#[derive(Clone, Debug, Default)]
+pub struct Told(Arc<[AtomicUsize; 3]>);
+
+impl Told {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn note(&self, how: Outcome) {
+        self.0[how as usize].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A callback that counts what it is told.
+    pub fn once(&self) -> impl FnOnce(Outcome) + Send + 'static {
+        let told = self.clone();
+        move |how| told.note(how)
+    }
+
+    pub fn count(&self, how: Outcome) -> usize {
+        self.0[how as usize].load(Ordering::SeqCst)
+    }
+
+    /// How many were told `Fired`, `Cancelled` and `Shutdown`.
+    pub fn all(&self) -> [usize; 3] {
+        [Outcome::Fired, Outcome::Cancelled, Outcome::Shutdown].map(|how| self.count(how))
+    }
+
+    pub fn total(&self) -> usize {
+        self.all().iter().sum()
+    }
+}
+
+/// The number of the worker that the calling thread is, by the name that workers have by default.
+pub fn worker_number() -> Option<usize> {
+    let current = thread::current();
+    current.name()?.strip_prefix("tourbillon-")?.parse().ok()
+}
+
+/// Keeps some worker busy until the gate is opened; answers which.
+#[track_caller]
+pub fn stick_a_worker(handle: &Handle) -> (usize, Gate) {
+    let release = Gate::new();
+    let (sender, stuck) = mpsc::channel();
+    let gate = release.clone();
+    Timer::after(Duration::ZERO).on(handle).start(move || {
+        let _ = sender.send(worker_number());
+        gate.wait();
+    });
+    let worker = stuck.recv_timeout(PATIENCE).expect("it runs");
+    (worker.expect("on a worker"), release)
+}
+
+/// Makes each worker, and who serves the other clocks, read what came from other threads: asleep,
+/// they leave that until they next wake.
+#[track_caller]
+pub fn read_inboxes(handle: &Handle) {
+    let (sender, ran) = mpsc::channel();
+    let say = || {
+        let sender = sender.clone();
+        move || _ = sender.send(())
+    };
+    let workers = handle.timers().workers.len();
+    for worker in 0..workers {
+        let now = Timer::after(Duration::ZERO).on(handle).on_worker(worker);
+        now.start(say());
+    }
+    Timer::at_wall(UNIX_EPOCH).on(handle).start(say());
+    Timer::after_boot(Duration::ZERO).on(handle).start(say());
+    for _ in 0..workers + 2 {
+        ran.recv_timeout(PATIENCE).expect("it runs");
+    }
+}
