@@ -93,9 +93,6 @@ impl<O: Owner> Due<O> {
     ///
     /// As the callback, or its destructor, does. The timer is over all the same.
     pub fn cancel(mut self) {
-        if self.kind() == Kind::Sleep {
-            return self.shutdown();
-        }
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.
         node.set_location(Location::None);

@@ -17,7 +17,7 @@ use std::{
     os::fd::AsRawFd,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -52,6 +52,8 @@ pub struct ClockCore {
     timerfd: TimerFd,
     /// Timers whose callbacks are to be told how they ended, and have not been.
     owed: AtomicUsize,
+    /// The clock was set, and who heard of it did not serve.
+    stepped: AtomicBool,
     /// Held by who serves.
     served: Mutex<Served>,
 }
@@ -77,6 +79,7 @@ impl ClockCore {
             kind,
             timerfd,
             owed: AtomicUsize::new(0),
+            stepped: AtomicBool::new(false),
             served: Mutex::new(served),
         });
         // It sleeps until somebody arms a timer.
@@ -95,6 +98,11 @@ impl ClockCore {
     /// How many callbacks are still to be told.
     pub(super) fn owes(&self) -> usize {
         self.owed.load(Ordering::Acquire)
+    }
+
+    /// Whether the clock was set since this was last asked.
+    fn take_step(&self) -> bool {
+        self.timerfd.take() | self.stepped.swap(false, Ordering::AcqRel)
     }
 
     /// Sets the timerfd; true if the clock was set before that.
@@ -122,12 +130,14 @@ pub(super) fn serve(shard: &ClockShard) -> Vec<(Due<ClockCore>, bool)> {
     let core = shard.owner();
     let mut served = lock(&core.served);
     let clock = &core.shared.clock;
-    let mut stepped = core.timerfd.take();
+    let mut stepped = false;
     shard.resume();
     let mut jobs = Vec::new();
     let mut due = Vec::new();
     loop {
         let (now, boot) = (core.now(), clock.other(OtherClock::Boot));
+        // After the reading: what it shows was not set without this saying so.
+        stepped |= core.take_step();
         // Where the clock would be if nobody had set it.
         let natural = served
             .clock
@@ -139,17 +149,17 @@ pub(super) fn serve(shard: &ClockShard) -> Vec<(Due<ClockCore>, bool)> {
             (due, skip)
         }));
         *served = Served { clock: now, boot };
-        stepped = false;
         if more {
             std::thread::yield_now();
             continue;
         }
         let next = shard.next_deadline();
-        stepped |= core.set_timer(next);
+        let set = core.set_timer(next);
+        stepped |= set;
         match shard.sleep_until() {
             // The clock may have been set, or put forward, before that was announced.
-            Some(NEVER) if !stepped => return jobs,
-            Some(until) if until >= next && !stepped && core.now() < until => return jobs,
+            Some(NEVER) if !set => return jobs,
+            Some(until) if until >= next && !set && core.now() < until => return jobs,
             Some(_) => shard.resume(),
             None => {}
         }
@@ -172,8 +182,11 @@ impl TimerOwner for ClockCore {
 
 impl Owner for ClockCore {
     fn wake(&self) {
-        // In the past: readable at once.
-        let _ = self.timerfd.set(Duration::ZERO);
+        // In the past: readable at once. It tells of a step as the setting before it would have.
+        let set = self.timerfd.set_at(Duration::ZERO);
+        if set.is_err_and(|error| timerfd::is_step(&error)) {
+            self.stepped.store(true, Ordering::Release);
+        }
     }
 
     fn is_current(&self) -> bool {
