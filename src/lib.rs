@@ -24,14 +24,19 @@
 //! | what | where |
 //! |---|---|
 //! | callbacks on timers | [`after`], [`at`], [`every`], and the same on [`Runtime`] and [`Handle`]; [`Timer`] |
-//! | tasks | [`spawn`], [`JoinHandle`], [`task`] |
-//! | time for tasks | [`time`]: `sleep`, `timeout`, `interval` |
+//! | their options: outcomes, names, conditions, tolerance, start later | [`TimerBuilder`](timer::TimerBuilder) |
+//! | certainly not running any more | [`Timer::cancel_and_wait`], [`Timer::blocking_cancel_and_wait`] |
+//! | by the time of day, or counting while the machine is suspended | [`Timer::at_wall`], [`Timer::after_boot`] |
 //! | schedules by cron patterns (feature `cron`) | `cron` |
+//! | timers by name | [`Handle::cancel_named`], [`Handle::refresh_named`], [`Handle::count_named`] |
+//! | tasks | [`spawn`], [`JoinHandle`], [`task`] |
+//! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
 //! | sockets | [`net`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
-//! | tests that do not wait | [`time::pause`], [`time::advance`]; `#[tourbillon::test]` with feature `macros` |
-//! | what the workers do | [`Handle::metrics`] |
+//! | tests that do not wait | [`time::pause`], [`time::advance`], [`time::set_wall_clock`]; `#[tourbillon::test]` with feature `macros` |
+//! | which timers wait, and what the workers do | [`Handle::timers`], [`Handle::metrics`] |
+//! | hyper's runtime traits (feature `hyper`) | `hyper` |
 //!
 //! Timers are exact to the nanosecond and never early. A worker sleeps until its next deadline
 //! without a tick, and is woken for a timer from another thread only if it would sleep past it.
@@ -72,3 +77,15 @@ pub use self::{
         here::{after, at, every, try_after, try_at, try_every},
     },
 };
+
+/// The examples of the README and of the book, compiled and run with those of the API. (Of the test in
+/// the README a doctest sees no more than that the attribute takes it.)
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/timers.md")]
+struct TimersOfTheBook;
+#[cfg(all(doctest, feature = "cron"))]
+#[doc = include_str!("../docs/src/cron.md")]
+struct CronOfTheBook;

@@ -306,7 +306,7 @@ impl Runtime {
     }
 
     /// 1. Workers are told to stop, and woken.
-    /// 2. Each leaves its loop, and closes its shard: its pending timers end.
+    /// 2. Each leaves its loop, closes all shards, and ends what waited there, together with the others.
     /// 3. The last to leave closes the reactors, drops all tasks, and empties the queues.
     /// 4. We join the threads.
     fn shut_down(&mut self, timeout: Option<Duration>) -> bool {

@@ -1,0 +1,152 @@
+//! How often workers wake up, by how late their timers may be.
+//!
+//! 20,000 recurring timers of one second, each with a random phase, on one worker and on two; the
+//! tolerance goes up from row to row. For some seconds: how often workers went to sleep, which is how
+//! often they woke up; what CPU time the process used; and how late the callbacks ran.
+//!
+//! `cargo bench --bench tolerance`
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tourbillon::{CancelOnDrop, Runtime, Timer};
+
+const TIMERS: usize = 20_000;
+const PERIOD: Duration = Duration::from_secs(1);
+const MEASURED: Duration = Duration::from_secs(5);
+const TOLERANCES: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+];
+
+/// Phases within a period, by a multiplicative generator (MINSTD), alike for all rows.
+struct Phases(u64);
+
+impl Iterator for Phases {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0 = self.0 * 48_271 % 0x7fff_ffff;
+        Some(PERIOD.mul_f64(self.0 as f64 / f64::from(0x7fff_ffff)))
+    }
+}
+
+/// How late each run was, in ns.
+struct Lateness {
+    measuring: AtomicBool,
+    runs: AtomicUsize,
+    nanos: Vec<AtomicUsize>,
+}
+
+impl Lateness {
+    fn new() -> Arc<Self> {
+        let room = TIMERS * (MEASURED.as_secs() as usize + 2);
+        Arc::new(Self {
+            measuring: AtomicBool::new(false),
+            runs: AtomicUsize::new(0),
+            nanos: (0..room).map(|_| AtomicUsize::new(0)).collect(),
+        })
+    }
+
+    /// A run of a timer that is due at `first`, and each period after it.
+    fn note(&self, first: Instant) {
+        if !self.measuring.load(Relaxed) {
+            return;
+        }
+        let since = Instant::now()
+            .checked_duration_since(first)
+            .expect("no timer is early");
+        let run = self.runs.fetch_add(1, Relaxed);
+        if let Some(nanos) = self.nanos.get(run) {
+            nanos.store((since.as_nanos() % PERIOD.as_nanos()) as usize, Relaxed);
+        }
+    }
+
+    fn sorted_ms(&self) -> Vec<f64> {
+        let runs = self.runs.load(Relaxed).min(self.nanos.len());
+        let nanos = self.nanos[..runs].iter().map(|nanos| nanos.load(Relaxed));
+        let mut nanos: Vec<_> = nanos.collect();
+        nanos.sort_unstable();
+        nanos.into_iter().map(|nanos| nanos as f64 / 1e6).collect()
+    }
+}
+
+fn cpu_seconds() -> f64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` has room for what is written, and zeroes are a valid rusage.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// One row of the table.
+fn row(workers: usize, tolerance: Duration) {
+    let runtime = Runtime::builder()
+        .worker_threads(workers)
+        .build()
+        .expect("a runtime of a few workers");
+    let lateness = Lateness::new();
+    // All begin when all are armed.
+    let start = Instant::now() + PERIOD;
+    let timers: Vec<CancelOnDrop> = Phases(1)
+        .take(TIMERS)
+        .enumerate()
+        .map(|(index, phase)| {
+            let (first, lateness) = (start + phase, lateness.clone());
+            let timer = Timer::every(PERIOD)
+                .on(runtime.handle())
+                .on_worker(index % workers)
+                .tolerance(tolerance)
+                .start(move || lateness.note(first));
+            timer.reset_at(first);
+            timer.cancel_on_drop()
+        })
+        .collect();
+    assert!(Instant::now() < start, "too slow to arm them in a period");
+    // One period to settle, and a half, so as not to begin at a round moment.
+    thread::sleep((start + PERIOD * 3 / 2).saturating_duration_since(Instant::now()));
+
+    let (parks, cpu, begun) = (
+        runtime.metrics().total().parks,
+        cpu_seconds(),
+        Instant::now(),
+    );
+    lateness.measuring.store(true, Relaxed);
+    thread::sleep(MEASURED);
+    lateness.measuring.store(false, Relaxed);
+    let seconds = begun.elapsed().as_secs_f64();
+    let (parks, cpu) = (runtime.metrics().total().parks - parks, cpu_seconds() - cpu);
+    drop(timers);
+
+    let sorted = lateness.sorted_ms();
+    let percentile = |percent: usize| sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)];
+    println!(
+        "{workers:>7}  {:>9}  {:>7.0}  {:>10.0}  {:>8.1}  {:>8.2}  {:>8.2}",
+        format!("{} ms", tolerance.as_millis()),
+        sorted.len() as f64 / seconds,
+        parks as f64 / seconds,
+        cpu * 1e3 / seconds,
+        percentile(50),
+        percentile(99),
+    );
+}
+
+fn main() {
+    println!("workers  tolerance   runs/s  wake-ups/s  CPU ms/s   late p50  p99 (ms)");
+    for workers in [1, 2] {
+        for tolerance in TOLERANCES {
+            row(workers, tolerance);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The documentation names what there is: tests, files and items of the API in the table of features,
+//! and files by links.
+//!
+//! In `docs/src/features.md`, a code span of the column of tests is a file, or a file and, after a
+//! colon, the names of tests in it. Those of the column before it are items of the API.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+/// The root of the tree.
+fn root() -> PathBuf {
+    // As cargo sets it when it runs a test, so that another tree can be looked at.
+    env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from)
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files below `dir` whose names end so.
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    for path in entries.map(|entry| entry.expect("it was listed").path()) {
+        if path.is_dir() {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|is| is == extension) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Whether `text` has the name as a word of its own.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+    })
+}
+
+/// What stands in backticks.
+fn spans(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The rows of the tables, without their heads, cell by cell.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let lines: Vec<_> = text.lines().collect();
+    let is_row = |line: &str| line.starts_with('|');
+    let is_head = |at: usize| {
+        lines
+            .get(at + 1)
+            .is_some_and(|next| next.starts_with("|---"))
+    };
+    (0..lines.len())
+        .filter(|&at| is_row(lines[at]) && !lines[at].starts_with("|---") && !is_head(at))
+        .map(|at| {
+            lines[at]
+                .trim_matches('|')
+                .split('|')
+                .map(str::trim)
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn the_table_of_features_names_tests_that_there_are() {
+    let root = root();
+    let table = read(root.join("docs/src/features.md"));
+    let mut missing = Vec::new();
+    let mut named = 0;
+    for row in rows(&table) {
+        let [what, here, tests] = row[..] else {
+            panic!("three cells in each row: {row:?}");
+        };
+        let is_there = !tests.is_empty() && tests != "as above";
+        let says_so = here.contains("**not there yet**");
+        assert!(
+            is_there || says_so,
+            "neither tests nor a word that it is not there: {what}"
+        );
+        for span in spans(tests) {
+            let (file, tests) = span.split_once(": ").unwrap_or((span, ""));
+            // Else an option, or a variable.
+            if !file.contains('/') {
+                continue;
+            }
+            named += 1;
+            if !root.join(file).exists() {
+                missing.push(format!("{file} (for: {what})"));
+                continue;
+            }
+            let source = if tests.is_empty() {
+                String::new()
+            } else {
+                read(root.join(file))
+            };
+            for test in tests.split(", ").filter(|test| !test.is_empty()) {
+                named += 1;
+                if !has_word(&source, test) {
+                    missing.push(format!("{file}: {test} (for: {what})"));
+                }
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "not in the tree:\n{}",
+        missing.join("\n")
+    );
+    assert!(named > 100, "the table was not understood: {named} names");
+}
+
+#[test]
+fn the_table_of_features_names_items_that_there_are() {
+    let root = root();
+    let table = read(root.join("docs/src/features.md"));
+    let dirs = ["src", "shards/src", "macros/src"].map(|dir| root.join(dir));
+    let sources = dirs.iter().flat_map(|dir| files(dir, "rs")).map(read);
+    let sources = sources.collect::<Vec<_>>().join("\n");
+    let mut missing = Vec::new();
+    for row in rows(&table) {
+        // Else a command, or a file.
+        let is_item = |span: &&str| {
+            span.chars()
+                .all(|c| c.is_alphanumeric() || "_:".contains(c))
+        };
+        for item in spans(row[1]).filter(is_item) {
+            let known = |part: &str| part == "shards" || has_word(&sources, part);
+            if !item.split("::").all(known) {
+                missing.push(item);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "not in the API: {missing:?}");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let root = root();
+    let mut pages = files(&root.join("docs/src"), "md");
+    for page in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "shards/README.md",
+    ] {
+        pages.push(root.join(page));
+    }
+    let mut broken = Vec::new();
+    for page in pages {
+        let text = read(&page);
+        let dir = page.parent().expect("a file is somewhere");
+        for link in text.split("](").skip(1) {
+            let link = link.split(')').next().expect("there is a first part");
+            let (file, section) = link.split_once('#').unwrap_or((link, ""));
+            if link.contains("://") {
+                continue;
+            }
+            let target = if file.is_empty() {
+                page.clone()
+            } else {
+                dir.join(file)
+            };
+            if !target.exists() || (!section.is_empty() && !has_section(&read(&target), section)) {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "links to nowhere:\n{}",
+        broken.join("\n")
+    );
+}
+
+/// Whether a page has a heading with this anchor.
+fn has_section(page: &str, section: &str) -> bool {
+    let mut headings = page.lines().filter_map(|line| {
+        let heading = line.trim_start_matches('#');
+        (heading.len() < line.len()).then_some(heading.trim())
+    });
+    headings.any(|heading| {
+        let kept = heading.to_lowercase();
+        let kept = kept
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c })
+            .collect::<String>()
+            == section
+    })
+}
