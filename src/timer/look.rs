@@ -18,7 +18,8 @@ pub struct TimerCounts<I> {
     pub pending: usize,
     /// Cancelled ones of which the shard has not heard.
     pub garbage: usize,
-    /// When the shard will look for what is due: no later than the earliest deadline. `None` if it
+    /// When the shard will look for what is due: no later than the earliest deadline (and
+    /// the tolerance of a timer that has one). `None` if it
     /// has none.
     pub next_deadline: Option<I>,
 }
