@@ -1,20 +1,20 @@
 //! The options of one timer.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
-use tourbillon_shards::{Flow, Name, Names, Options, Outcome, Shard, Timer as ShardTimer};
+use tourbillon_shards::{Flow, Name, Options, Outcome, Timer as ShardTimer};
 
 use super::{
-    Boot, Monotonic, Timer, TimerClock, Wall,
+    Boot, Every, Monotonic, OnStep, Once, Schedule, Timer, TimerClock, Wall,
     arm::{arm, nanos},
     clock::sealed::Sealed,
+    home::Homes,
+    schedule::Moment,
 };
 use crate::{
     error::{ArmError, NO_RUNTIME},
-    runtime::{
-        Choice, ClockCore, Core, Handle, HomeError, SKIP_ON_STEP, Shared, TimerOwner, with_home,
-    },
-    time::{BootInstant, Instant, OtherClock},
+    runtime::{Handle, TimerOwner},
+    time::{BootInstant, Instant},
 };
 
 /// The options of one timer, and how it is started.
@@ -59,128 +59,10 @@ pub struct TimerBuilder<S: Schedule, W = ()> {
     pub(super) condition: W,
 }
 
-/// When a timer runs: [`Once`], or [`Every`].
-pub trait Schedule: schedule::Sealed {}
-
-/// A timer that runs once.
-#[derive(Clone, Copy, Debug)]
-pub struct Once<C: TimerClock> {
-    delay: Duration,
-    at: Option<C::Instant>,
-    on_step: OnStep,
-}
-
-/// A timer that runs again and again.
-#[derive(Clone, Copy, Debug)]
-pub struct Every {
-    period: Duration,
-    pub(super) times: Option<u64>,
-}
-
-/// What becomes of a wall-clock timer when the clock is set to after its deadline, so that the moment
-/// it waits for never comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStep {
-    /// It runs at once: its deadline has passed.
-    #[default]
-    Fire,
-    /// It does not run, and ends as cancelled.
-    Skip,
-}
-
-/// Which clock a schedule goes by, and what it comes to.
-pub(super) mod schedule {
-    use super::{Duration, TimerClock};
-
-    pub trait Sealed {
-        /// The clock.
-        type Clock: TimerClock;
-
-        /// The wait, the deadline (if it is given, and not counted from the start), whether it
-        /// recurs, and the tag.
-        fn plan(&self, nanos: impl Fn(&super::Moment<Self>) -> u64) -> super::Plan;
-
-        /// What is wrong with it, if anything is.
-        fn flaw(&self) -> Option<super::ArmError> {
-            None
-        }
-
-        /// Its period or delay.
-        fn wait(&self) -> Duration;
-    }
-}
-
-type Moment<S> = <<S as schedule::Sealed>::Clock as TimerClock>::Instant;
-
-/// What a schedule comes to, in the terms of the shards.
-#[derive(Debug)]
-pub struct Plan {
-    deadline: Option<u64>,
-    recurring: bool,
-    tag: u32,
-}
-
-impl<C: TimerClock> Schedule for Once<C> where C::Instant: Copy {}
-
-impl<C: TimerClock> schedule::Sealed for Once<C>
-where
-    C::Instant: Copy,
-{
-    type Clock = C;
-
-    fn plan(&self, nanos: impl Fn(&C::Instant) -> u64) -> Plan {
-        Plan {
-            deadline: self.at.as_ref().map(nanos),
-            recurring: false,
-            tag: match self.on_step {
-                OnStep::Fire => 0,
-                OnStep::Skip => SKIP_ON_STEP,
-            },
-        }
-    }
-
-    fn wait(&self) -> Duration {
-        self.delay
-    }
-}
-
-impl Schedule for Every {}
-
-impl schedule::Sealed for Every {
-    type Clock = Monotonic;
-
-    fn plan(&self, _: impl Fn(&Instant) -> u64) -> Plan {
-        Plan {
-            deadline: None,
-            recurring: true,
-            tag: 0,
-        }
-    }
-
-    fn flaw(&self) -> Option<ArmError> {
-        match self {
-            Every { period, .. } if period.is_zero() => Some(ArmError::ZeroPeriod),
-            Every { times: Some(0), .. } => Some(ArmError::ZeroTimes),
-            _ => None,
-        }
-    }
-
-    fn wait(&self) -> Duration {
-        self.period.max(Duration::from_nanos(1))
-    }
-}
-
-impl<C: TimerClock> Once<C> {
-    fn new(delay: Duration, at: Option<C::Instant>) -> Self {
-        let on_step = OnStep::Fire;
-        Self { delay, at, on_step }
-    }
-}
-
 impl Timer {
     /// A timer that runs once, `delay` after it is started.
     pub fn after(delay: Duration) -> TimerBuilder<Once<Monotonic>> {
-        TimerBuilder::new(Once::new(delay, None))
+        TimerBuilder::new(Once::after(delay))
     }
 
     /// A timer that runs once, not before `deadline`.
@@ -191,10 +73,7 @@ impl Timer {
     /// A timer that runs every `period`, for the first time one period after it is started. See
     /// [`Handle::every`].
     pub fn every(period: Duration) -> TimerBuilder<Every> {
-        TimerBuilder::new(Every {
-            period,
-            times: None,
-        })
+        TimerBuilder::new(Every::new(period))
     }
 
     /// A timer that runs once, when the wall clock says `time`, whether or not that is set
@@ -221,7 +100,7 @@ impl Timer {
     /// A timer that runs once, `delay` after it is started, the time that the machine is suspended
     /// included. One that comes due meanwhile runs when the machine is resumed; it does not wake it.
     pub fn after_boot(delay: Duration) -> TimerBuilder<Once<Boot>> {
-        TimerBuilder::new(Once::new(delay, None))
+        TimerBuilder::new(Once::after(delay))
     }
 
     /// A timer that runs once, not before `deadline`, as [`after_boot`](Timer::after_boot).
@@ -235,7 +114,7 @@ fn once_at<C: TimerClock>(at: C::Instant) -> TimerBuilder<Once<C>>
 where
     C::Instant: Copy,
 {
-    TimerBuilder::new(Once::new(Duration::ZERO, Some(at)))
+    TimerBuilder::new(Once::at(at))
 }
 
 impl<S: Schedule> TimerBuilder<S> {
@@ -412,7 +291,7 @@ where
             condition: asks.condition,
             spent: asks.spent,
         };
-        let wait = nanos(self.schedule.wait());
+        let wait = nanos(plan.wait);
         let mut f = Some(f);
         let made = arm(&home, mode.bounded, |home| {
             let f = f.take().expect("it is armed once");
@@ -428,79 +307,6 @@ where
             (Err(error), Some(f)) => Err((error, f)),
             (Err(error), None) => unreachable!("a timer that was made was refused: {error}"),
         }
-    }
-}
-
-/// Where the timers of a clock live.
-pub trait Homes: TimerClock {
-    /// The shard for a timer: of a worker, or of the clock.
-    fn home(
-        handle: Option<&Handle>,
-        worker: Option<usize>,
-    ) -> Result<Arc<Shard<Self::Owner>>, ArmError>;
-
-    /// The names of such timers.
-    fn names(shared: &Shared) -> &Arc<Names<Self::Owner>>;
-}
-
-impl Homes for Monotonic {
-    fn home(handle: Option<&Handle>, worker: Option<usize>) -> Result<Arc<Shard<Core>>, ArmError> {
-        let home = match handle {
-            Some(handle) => handle.with_home(Choice::NotAwake, Arc::clone)?,
-            None => with_home(Choice::NotAwake, Arc::clone)?,
-        };
-        let Some(worker) = worker else {
-            return Ok(home);
-        };
-        let workers = home.owner().shared.workers();
-        match workers.get(worker) {
-            Some(home) => Ok(home.clone()),
-            None if workers.is_empty() => Err(ArmError::Shutdown),
-            None => Err(ArmError::NoSuchWorker {
-                worker,
-                workers: workers.len(),
-            }),
-        }
-    }
-
-    fn names(shared: &Shared) -> &Arc<Names<Core>> {
-        &shared.names
-    }
-}
-
-fn clock_home(
-    kind: OtherClock,
-    handle: Option<&Handle>,
-) -> Result<Arc<Shard<ClockCore>>, ArmError> {
-    let current;
-    let handle = match handle {
-        Some(handle) => handle,
-        None => {
-            current = Handle::try_current().map_err(|_| HomeError::NoRuntime)?;
-            &current
-        }
-    };
-    let shard = handle.shared().clock_shard(kind);
-    shard.ok_or(ArmError::Shutdown)
-}
-
-impl Homes for Wall {
-    fn home(handle: Option<&Handle>, _: Option<usize>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
-        clock_home(OtherClock::Wall, handle)
-    }
-
-    fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
-        &shared.clock_names
-    }
-}
-
-impl Homes for Boot {
-    fn home(handle: Option<&Handle>, _: Option<usize>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
-        clock_home(OtherClock::Boot, handle)
-    }
-
-    fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
-        &shared.clock_names
     }
 }
 

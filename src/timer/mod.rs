@@ -3,7 +3,9 @@
 mod arm;
 mod builder;
 mod clock;
+mod home;
 mod look;
+mod schedule;
 mod start;
 mod wait;
 
@@ -15,9 +17,10 @@ pub use tourbillon_shards::{Cancel, Outcome, Reset, Started, Status};
 use self::arm::nanos;
 pub(crate) use self::arm::{arm_after, arm_at, arm_every, here};
 pub use self::{
-    builder::{Every, OnStep, Once, Schedule, TimerBuilder},
+    builder::TimerBuilder,
     clock::{Boot, BootTimer, Monotonic, TimerClock, Wall, WallTimer},
     look::{TimerCounts, Timers},
+    schedule::{Every, OnStep, Once, Schedule},
     wait::WaitError,
 };
 use crate::{error::ArmError, runtime::TimerOwner as _};

@@ -9,7 +9,8 @@ use tourbillon_shards::{Flow, Outcome};
 
 use super::{
     Every, Monotonic, Once, Timer, TimerBuilder, TimerClock,
-    builder::{Ask, Asks, Homes, Mode, refuse},
+    builder::{Ask, Asks, Mode, refuse},
+    home::Homes,
 };
 use crate::error::ArmError;
 

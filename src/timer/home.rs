@@ -1,0 +1,85 @@
+//! Where the timers of each clock live.
+
+use std::sync::Arc;
+
+use tourbillon_shards::{Names, Shard};
+
+use super::{Boot, Monotonic, TimerClock, Wall};
+use crate::{
+    error::ArmError,
+    runtime::{Choice, ClockCore, Core, Handle, HomeError, Shared, with_home},
+    time::OtherClock,
+};
+
+/// Where the timers of a clock live.
+pub trait Homes: TimerClock {
+    /// The shard for a timer: of a worker, or of the clock.
+    fn home(
+        handle: Option<&Handle>,
+        worker: Option<usize>,
+    ) -> Result<Arc<Shard<Self::Owner>>, ArmError>;
+
+    /// The names of such timers.
+    fn names(shared: &Shared) -> &Arc<Names<Self::Owner>>;
+}
+
+impl Homes for Monotonic {
+    fn home(handle: Option<&Handle>, worker: Option<usize>) -> Result<Arc<Shard<Core>>, ArmError> {
+        let home = match handle {
+            Some(handle) => handle.with_home(Choice::NotAwake, Arc::clone)?,
+            None => with_home(Choice::NotAwake, Arc::clone)?,
+        };
+        let Some(worker) = worker else {
+            return Ok(home);
+        };
+        let workers = home.owner().shared.workers();
+        match workers.get(worker) {
+            Some(home) => Ok(home.clone()),
+            None if workers.is_empty() => Err(ArmError::Shutdown),
+            None => Err(ArmError::NoSuchWorker {
+                worker,
+                workers: workers.len(),
+            }),
+        }
+    }
+
+    fn names(shared: &Shared) -> &Arc<Names<Core>> {
+        &shared.names
+    }
+}
+
+fn clock_home(
+    kind: OtherClock,
+    handle: Option<&Handle>,
+) -> Result<Arc<Shard<ClockCore>>, ArmError> {
+    let current;
+    let handle = match handle {
+        Some(handle) => handle,
+        None => {
+            current = Handle::try_current().map_err(|_| HomeError::NoRuntime)?;
+            &current
+        }
+    };
+    let shard = handle.shared().clock_shard(kind);
+    shard.ok_or(ArmError::Shutdown)
+}
+
+impl Homes for Wall {
+    fn home(handle: Option<&Handle>, _: Option<usize>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
+        clock_home(OtherClock::Wall, handle)
+    }
+
+    fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
+        &shared.clock_names
+    }
+}
+
+impl Homes for Boot {
+    fn home(handle: Option<&Handle>, _: Option<usize>) -> Result<Arc<Shard<ClockCore>>, ArmError> {
+        clock_home(OtherClock::Boot, handle)
+    }
+
+    fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
+        &shared.clock_names
+    }
+}
