@@ -47,7 +47,7 @@ pub enum Reset {
 pub enum Started {
     /// The timer waits for its deadline (or, on a closed shard, was shut down).
     Waiting,
-    /// It had been cancelled before; if its callback takes an outcome, it is told.
+    /// It had been cancelled before, started or not; if its callback takes an outcome, it is told.
     Cancelled,
     /// It had been started before.
     TooLate,
@@ -198,7 +198,12 @@ impl<O: Owner> Timer<O> {
                     node.home.owner().told();
                 }
                 match node.claim.load() {
-                    Claim::Over(Outcome::Cancelled) => Started::Cancelled,
+                    // Whether its callback has been told by now or not.
+                    Claim::Over(Outcome::Cancelled)
+                    | Claim::Stopping {
+                        how: Outcome::Cancelled,
+                        ..
+                    } => Started::Cancelled,
                     _ => Started::TooLate,
                 }
             }

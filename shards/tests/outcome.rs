@@ -161,7 +161,7 @@ fn a_kept_notice_is_a_timer_that_ends() {
             assert_eq!(timer.deadline(), None);
             assert_eq!(timer.cancel(), Cancel::Over);
             assert_eq!(timer.refresh(5), Reset::TooLate);
-            assert_eq!(timer.start(5), Started::TooLate);
+            assert_eq!(timer.start(5), Started::Cancelled);
             assert_eq!(shard.owner().owes(), 1, "the notice is yet to be run");
             assert!(shard.owner().over.all().is_empty());
             assert!(calls.get().is_empty());

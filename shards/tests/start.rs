@@ -146,6 +146,26 @@ fn the_second_start_is_too_late() {
 
 /// One of a hundred threads' starts counts.
 #[test]
+fn a_start_after_a_cancel_says_so_whether_that_was_told_or_not() {
+    for recurring in [false, true] {
+        both_ways(|shard| {
+            shard.owner().keep_notices();
+            let options = options(recurring, true);
+            let timer = Timer::build(shard, 10, None, options, Flow::Break);
+            assert_eq!(timer.start(0), Started::Waiting);
+            assert_eq!(timer.cancel(), Cancel::Cancelled);
+            assert_eq!(timer.start(0), Started::Cancelled);
+            for notice in shard.owner().notices() {
+                assert!(notice.run().is_none());
+            }
+            assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+            assert_eq!(timer.start(0), Started::Cancelled);
+            assert_eq!(shard.owner().owes(), 0);
+        });
+    }
+}
+
+#[test]
 fn one_of_many_starts_counts() {
     for round in 0..200 {
         let shard = Scripted::shard(false);

@@ -155,7 +155,9 @@ impl World {
                 timer.state = State::Telling(Outcome::Cancelled);
                 Started::Cancelled
             }
-            State::Over(Outcome::Cancelled) => Started::Cancelled,
+            State::Telling(Outcome::Cancelled) | State::Over(Outcome::Cancelled) => {
+                Started::Cancelled
+            }
             _ => Started::TooLate,
         }
     }
