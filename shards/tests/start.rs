@@ -166,6 +166,19 @@ fn a_start_after_a_cancel_says_so_whether_that_was_told_or_not() {
 }
 
 #[test]
+fn a_period_beyond_the_end_of_time_begins_at_the_start() {
+    both_ways(|shard| {
+        let calls = Calls::default();
+        let options = options(true, false);
+        let timer = Timer::build(shard, u64::MAX, None, options, calls.callback());
+        assert_eq!(timer.start(1_000), Started::Waiting);
+        assert_eq!(timer.deadline(), Some(NEVER));
+        assert_eq!(timer.reset_from_start(10), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(1_010));
+    });
+}
+
+#[test]
 fn one_of_many_starts_counts() {
     for round in 0..200 {
         let shard = Scripted::shard(false);
