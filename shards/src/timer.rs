@@ -181,9 +181,14 @@ impl<O: Owner> Timer<O> {
         });
         match armed {
             Armed::Waiting(deadline) => {
-                if !node.recurs() {
-                    node.wait
-                        .store(deadline.saturating_sub(now), Ordering::Relaxed);
+                let waits = if node.recurs() {
+                    // As in `reset`.
+                    wait.min(NEVER.saturating_sub(now))
+                } else {
+                    deadline.saturating_sub(now)
+                };
+                if waits != wait {
+                    node.wait.store(waits, Ordering::Relaxed);
                 }
                 node.home.arrive(node);
                 Started::Waiting

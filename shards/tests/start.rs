@@ -146,6 +146,39 @@ fn the_second_start_is_too_late() {
 
 /// One of a hundred threads' starts counts.
 #[test]
+fn a_start_after_a_cancel_says_so_whether_that_was_told_or_not() {
+    for recurring in [false, true] {
+        both_ways(|shard| {
+            shard.owner().keep_notices();
+            let options = options(recurring, true);
+            let timer = Timer::build(shard, 10, None, options, Flow::Break);
+            assert_eq!(timer.start(0), Started::Waiting);
+            assert_eq!(timer.cancel(), Cancel::Cancelled);
+            assert_eq!(timer.start(0), Started::Cancelled);
+            for notice in shard.owner().notices() {
+                assert!(notice.run().is_none());
+            }
+            assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+            assert_eq!(timer.start(0), Started::Cancelled);
+            assert_eq!(shard.owner().owes(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_period_beyond_the_end_of_time_begins_at_the_start() {
+    both_ways(|shard| {
+        let calls = Calls::default();
+        let options = options(true, false);
+        let timer = Timer::build(shard, u64::MAX, None, options, calls.callback());
+        assert_eq!(timer.start(1_000), Started::Waiting);
+        assert_eq!(timer.deadline(), Some(NEVER));
+        assert_eq!(timer.reset_from_start(10), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(1_010));
+    });
+}
+
+#[test]
 fn one_of_many_starts_counts() {
     for round in 0..200 {
         let shard = Scripted::shard(false);

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon_shards::{Due, Kind, NEVER, Notice, Outcome, Owner, Shard};
+use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
 
 use super::{
     context,
@@ -124,35 +124,14 @@ impl ClockCore {
 }
 
 /// Takes what is due on a clock, and sets its timerfd. For any worker, when that is readable.
-///
-/// What is answered besides each timer is whether it is to be cancelled, and not run.
-pub(super) fn serve(shard: &ClockShard) -> Vec<(Due<ClockCore>, bool)> {
+pub(super) fn serve(shard: &ClockShard) -> Vec<Job> {
     let core = shard.owner();
     let mut served = lock(&core.served);
-    let clock = &core.shared.clock;
     let mut stepped = false;
     shard.resume();
     let mut jobs = Vec::new();
-    let mut due = Vec::new();
     loop {
-        let (now, boot) = (core.now(), clock.other(OtherClock::Boot));
-        // After the reading: what it shows was not set without this saying so.
-        stepped |= core.take_step();
-        // Where the clock would be if nobody had set it.
-        let natural = served
-            .clock
-            .saturating_add(boot.saturating_sub(served.boot));
-        let more = shard.expire(now, usize::MAX, &mut due).more;
-        jobs.extend(due.drain(..).map(|due| {
-            let jumped = stepped && due.deadline().is_some_and(|deadline| deadline > natural);
-            let skip = jumped && due.tag() == SKIP_ON_STEP;
-            (due, skip)
-        }));
-        *served = Served { clock: now, boot };
-        if more {
-            std::thread::yield_now();
-            continue;
-        }
+        take(shard, &mut served, &mut stepped, &mut jobs);
         let next = shard.next_deadline();
         let set = core.set_timer(next);
         stepped |= set;
@@ -163,6 +142,47 @@ pub(super) fn serve(shard: &ClockShard) -> Vec<(Due<ClockCore>, bool)> {
             Some(_) => shard.resume(),
             None => {}
         }
+    }
+}
+
+/// Sets a clock by `set`, and answers what is due then. Which timers that jumps over is found out here,
+/// and not when somebody comes to serve: one that is armed in between has not been jumped over.
+pub(super) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
+    let mut served = lock(&shard.owner().served);
+    let mut jobs = Vec::new();
+    take(shard, &mut served, &mut false, &mut jobs);
+    set();
+    take(shard, &mut served, &mut true, &mut jobs);
+    jobs
+}
+
+/// Takes all that is due. If the clock was `stepped` since it was served, those whose moment that jumped
+/// over may have to be skipped.
+fn take(shard: &ClockShard, served: &mut Served, stepped: &mut bool, jobs: &mut Vec<Job>) {
+    let core = shard.owner();
+    let mut due = Vec::new();
+    loop {
+        let (now, boot) = (core.now(), core.shared.clock.other(OtherClock::Boot));
+        // After the reading: what it shows was not set without this saying so.
+        *stepped |= core.take_step();
+        // Where the clock would be if nobody had set it.
+        let natural = served
+            .clock
+            .saturating_add(boot.saturating_sub(served.boot));
+        let jumped = |at| *stepped && natural < at && at < now;
+        let more = shard.expire(now, usize::MAX, &mut due).more;
+        jobs.extend(due.drain(..).map(|due| {
+            if due.tag() == SKIP_ON_STEP && due.deadline().is_some_and(jumped) {
+                Job::Skipped(due)
+            } else {
+                Job::ClockTimer(due)
+            }
+        }));
+        if !more {
+            *served = Served { clock: now, boot };
+            return;
+        }
+        std::thread::yield_now();
     }
 }
 

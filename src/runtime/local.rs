@@ -26,6 +26,8 @@ pub(crate) enum Job {
     /// The same two of a clock that is no worker's.
     ClockTimer(Due<ClockCore>),
     ClockNotice(Notice<ClockCore>),
+    /// A callback that is not to be run, because its clock was set to after its deadline.
+    Skipped(Due<ClockCore>),
 }
 
 impl Job {
@@ -36,6 +38,7 @@ impl Job {
             Job::Task(task) => drop(task),
             Job::Timer(due) => due.shutdown(),
             Job::ClockTimer(due) => due.shutdown(),
+            Job::Skipped(due) => due.cancel(),
             Job::Notice(notice) => drop(notice),
             Job::ClockNotice(notice) => drop(notice),
         }

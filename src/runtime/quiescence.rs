@@ -66,7 +66,7 @@ use slab::Slab;
 use tourbillon_shards::NEVER;
 
 use super::{
-    clocks::ClockShard,
+    clocks::{self, ClockShard},
     core::{Core, WorkerShard},
     shared::{Shared, Workers, lock},
 };
@@ -305,15 +305,30 @@ impl Quiescence {
     /// Sets the wall clock of the runtime, whose clock is paused. False if it is not.
     #[must_use]
     pub(super) fn set_wall(&self, shared: &Shared, shown: u64) -> bool {
-        let _state = lock(&self.0);
-        let paused = shared.clock.is_paused();
-        if paused {
-            shared.clock.set_other(OtherClock::Wall, shown);
-            if let Some(wall) = shared.clock_shard(OtherClock::Wall) {
-                wall.wake();
+        let wall = shared.clock_shard(OtherClock::Wall);
+        let jobs = {
+            let mut state = lock(&self.0);
+            if !shared.clock.is_paused() {
+                return false;
             }
+            let set = || shared.clock.set_other(OtherClock::Wall, shown);
+            let Some(wall) = &wall else {
+                set();
+                return true;
+            };
+            state.serving += 1;
+            clocks::step(wall, set)
+        };
+        // Under no lock: on a runtime that ends just now they are ended here.
+        for job in jobs {
+            shared.deliver(job);
         }
-        paused
+        lock(&self.0).serving -= 1;
+        // It sleeps until another moment now; and who was idle judges anew.
+        if let Some(wall) = &wall {
+            wall.wake();
+        }
+        true
     }
 
     /// Ends what waits here, on a runtime where nothing runs any more.

@@ -101,14 +101,14 @@ impl Shared {
         }
     }
 
-    /// Queues an outcome to be told: on this worker, if the calling thread is one.
-    pub(super) fn deliver(&self, notice: Job) {
+    /// Queues what is to be run or told: on this worker, if the calling thread is one.
+    pub(super) fn deliver(&self, job: Job) {
         context::with_local(|local| match local {
             Some(local) if local.is_of(self) => {
-                local.deque.push(notice);
+                local.deque.push(job);
                 self.wake_one();
             }
-            _ => self.inject(notice),
+            _ => self.inject(job),
         });
     }
 

@@ -144,6 +144,8 @@ impl Worker<'_> {
             Job::Timer(due) => self.fire(due, || self.shared.clock.now()),
             // Asked of recurring timers, which these clocks have none of.
             Job::ClockTimer(due) => self.fire(due, || NEVER),
+            // Told there and then, if it is to be.
+            Job::Skipped(due) => contain(self.core, || due.cancel()),
             Job::Notice(notice) => self.ran(notice.run()),
             Job::ClockNotice(notice) => self.ran(notice.run()),
         }
@@ -223,12 +225,8 @@ impl Worker<'_> {
             }
             let due = clocks::serve(clock);
             self.local.batch(|| {
-                for (timer, skip) in due {
-                    if skip {
-                        contain(self.core, || timer.cancel());
-                    } else {
-                        self.local.deque.push(Job::ClockTimer(timer));
-                    }
+                for job in due {
+                    self.local.deque.push(job);
                 }
             });
         }

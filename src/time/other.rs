@@ -43,22 +43,23 @@ impl Offsets {
     /// What the other clock shows where the runtime's shows `now`.
     pub(super) fn shown(&self, clock: OtherClock, now: u64) -> u64 {
         let offset = self.0[clock as usize].load(Ordering::SeqCst);
-        between(now.wrapping_add(offset))
+        between(now.wrapping_add(offset), NEVER - 1)
     }
 
-    /// What the runtime's clock will show where the other shows `moment`: zero for what was before.
+    /// What the runtime's clock will show where the other shows `moment`: zero for what was before, and
+    /// [`NEVER`] for what it does not live to see.
     pub(super) fn own(&self, clock: OtherClock, moment: u64) -> u64 {
         if moment == NEVER {
             return NEVER;
         }
         let offset = self.0[clock as usize].load(Ordering::SeqCst);
-        between(moment.wrapping_sub(offset))
+        between(moment.wrapping_sub(offset), NEVER)
     }
 }
 
-/// The sum or difference of two numbers of 61 bits, within those that clocks show.
-fn between(nanos: u64) -> u64 {
-    (nanos as i64).clamp(0, NEVER as i64 - 1) as u64
+/// The sum or difference of two numbers of 61 bits, from zero to `last`.
+fn between(nanos: u64, last: u64) -> u64 {
+    (nanos as i64).clamp(0, last as i64) as u64
 }
 
 #[cfg(test)]
@@ -79,5 +80,10 @@ mod tests {
         offsets.set(OtherClock::Wall, 1_000, 5);
         assert_eq!(offsets.own(OtherClock::Wall, 3), 0);
         assert_eq!(offsets.shown(OtherClock::Wall, NEVER), NEVER - 1);
+        // Set back so far that this is beyond the end of the runtime's clock.
+        offsets.set(OtherClock::Wall, 5, NEVER - 1);
+        assert_eq!(offsets.own(OtherClock::Wall, 5), NEVER - 1);
+        assert_eq!(offsets.own(OtherClock::Wall, 6), NEVER);
+        assert_eq!(offsets.own(OtherClock::Wall, 1_000), NEVER);
     }
 }

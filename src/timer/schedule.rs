@@ -24,7 +24,8 @@ pub struct Every {
 }
 
 /// What becomes of a wall-clock timer when the clock is set to after its deadline, so that the moment
-/// it waits for never comes.
+/// it waits for never comes. (Set to that very moment, it runs. One that is armed for what has passed
+/// runs as well: nothing jumped over it.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStep {
     /// It runs at once: its deadline has passed.

@@ -145,9 +145,11 @@ impl World {
                     at => at,
                 };
                 let at = timer.jittered(exact, random);
-                if !timer.plan.recurring {
-                    timer.wait = at.saturating_sub(now);
-                }
+                timer.wait = if timer.plan.recurring {
+                    timer.wait.min(NEVER.saturating_sub(now))
+                } else {
+                    at.saturating_sub(now)
+                };
                 self.arrive(id, at);
                 Started::Waiting
             }
