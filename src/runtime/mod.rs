@@ -10,6 +10,7 @@
 //! | `shared` | what all share: injector, searchers |
 //! | `ending` | how workers end, and all that waits with them |
 //! | `context` | which worker and which runtime a thread belongs to |
+//! | `passing` | all shards seen alike, for a clock that is paused |
 //! | `quiescence` | when nothing is left to do, for a clock that is paused |
 
 mod block_on;
@@ -20,6 +21,7 @@ mod core;
 mod ending;
 mod handle;
 mod local;
+mod passing;
 mod quiescence;
 mod shared;
 mod worker;
