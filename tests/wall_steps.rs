@@ -202,8 +202,12 @@ fn each_step_is_judged_by_itself() {
         // Nobody had the time to serve the clock in between.
         set_wall_clock(noon() + 2 * HOUR).unwrap();
         step(noon()).await;
-        let end = (Outcome::Cancelled, noon(), Duration::ZERO);
-        assert_eq!(skips.get(), [end], "there was no such moment");
+        let told = skips.get().into_iter().map(|end| end.0);
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [Outcome::Cancelled],
+            "jumped over"
+        );
         assert_eq!(later.get(), []);
         sleep(4 * HOUR).await;
         let end = (Outcome::Fired, noon() + 3 * HOUR, 3 * HOUR);

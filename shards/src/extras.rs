@@ -132,13 +132,19 @@ impl<O: Owner> Extras<O> {
 
     /// The deadline with jitter drawn for it.
     pub(crate) fn jittered(&self, deadline: u64, owner: &O) -> u64 {
-        if self.jitter == 0 || deadline == NEVER {
+        if self.jitter == 0 {
+            return deadline;
+        }
+        if deadline == NEVER {
+            self.offset.store(0, Ordering::Relaxed);
             return deadline;
         }
         // The remainder is uneven by one in 2^64 / jitter, which nobody will see.
         let jitter = owner.random() % self.jitter.saturating_add(1).max(1);
-        self.offset.store(jitter, Ordering::Relaxed);
-        deadline.saturating_add(jitter).min(NEVER - 1)
+        let jittered = deadline.saturating_add(jitter).min(NEVER - 1);
+        // What there was room for.
+        self.offset.store(jittered - deadline, Ordering::Relaxed);
+        jittered
     }
 
     /// The deadline is set to an exact moment; answers what jitter it had.

@@ -153,3 +153,14 @@ fn a_wait_that_is_changed_from_its_start_keeps_the_grid() {
         assert_eq!(timer.deadline(), Some(PERIOD + 2 * 500 + 200));
     });
 }
+
+#[test]
+fn what_there_is_no_room_for_at_the_end_of_time_does_not_count() {
+    both_ways(|shard| {
+        shard.owner().set_random(NEVER, 0);
+        let timer = started(shard, true, u64::MAX, Flow::Break);
+        assert_eq!(timer.deadline(), Some(NEVER - 1));
+        assert_eq!(timer.reset_from_start(2 * PERIOD), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(2 * PERIOD), "its wait began at zero");
+    });
+}

@@ -14,6 +14,7 @@ mod check;
 mod clocks;
 mod model;
 mod timer;
+mod whole;
 mod world;
 
 use std::fmt;

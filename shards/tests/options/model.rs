@@ -70,11 +70,14 @@ impl Model {
     pub fn jittered(&mut self, at: u64, random: u64) -> u64 {
         let jitter = u128::from(self.plan.jitter);
         if jitter == 0 || at == NEVER {
+            self.offset = 0;
             return at;
         }
         let modulus = (jitter + 1).min(u128::from(u64::MAX));
-        self.offset = (u128::from(random) % modulus) as u64;
-        at.saturating_add(self.offset).min(NEVER - 1)
+        let drawn = (u128::from(random) % modulus) as u64;
+        let jittered = at.saturating_add(drawn).min(NEVER - 1);
+        self.offset = jittered - at;
+        jittered
     }
 }
 
