@@ -60,10 +60,9 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
     const fn table(kind: Kind, run: unsafe fn(NonNull<Header<O>>) -> Flow) -> VTable<O> {
         VTable {
             kind,
-            tells: false,
             run,
             end: Self::end,
-            tell: Self::never,
+            tell: None,
             extras: None,
             free: NodeRef::<O>::free::<Callback<F>>,
         }
@@ -72,10 +71,6 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
     unsafe fn end(ptr: NonNull<Header<O>>) {
         // SAFETY: by the table's contract.
         drop(unsafe { payload::<O, Callback<F>>(ptr).take() });
-    }
-
-    unsafe fn never(_: NonNull<Header<O>>, how: Outcome) {
-        unreachable!("a callback that takes no outcome was told {how:?}")
     }
 }
 
@@ -125,10 +120,6 @@ struct Optioned<O: Owner, F> {
     callback: Callback<F>,
 }
 
-// SAFETY: the callback is Send (the only constructor asks for it) and is reached by who won the claim
-// to it alone; the extras are Send and Sync.
-unsafe impl<O: Owner, F: Send> Send for Optioned<O, F> {}
-
 /// The tables of a node with options. They are as many as there are of recurring or not and of
 /// told or not.
 struct Table<O, F>(PhantomData<(O, F)>);
@@ -149,14 +140,13 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static> Table<O, F> {
         let once = matches!(kind, Kind::Once);
         VTable {
             kind,
-            tells,
             run: if once {
                 Self::run_once
             } else {
                 Self::run_again
             },
             end: Self::end,
-            tell: Self::tell,
+            tell: if tells { Some(Self::tell) } else { None },
             extras: Some(Self::extras),
             free: NodeRef::<O>::free::<Optioned<O, F>>,
         }

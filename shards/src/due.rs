@@ -86,18 +86,22 @@ impl<O: Owner> Due<O> {
     }
 
     /// Ends the timer with [`Outcome::Cancelled`], if it is still due, as if its callback were not to
-    /// run at all: drops it, or tells it. A timer that was moved goes on waiting. A sleep, which only
-    /// its owner cancels, is ended as by [`shutdown`](Due::shutdown).
+    /// run at all: drops it, or passes it to [`Owner::deliver`] to be told. A timer that was moved goes on
+    /// waiting.
     ///
     /// # Panics
     ///
-    /// As the callback, or its destructor, does. The timer is over all the same.
+    /// As the callback's destructor does. The timer is over all the same.
     pub fn cancel(mut self) {
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.
         node.set_location(Location::None);
-        match node.claim.end_due(Outcome::Cancelled, node.vtable.tells) {
-            Start::Run(_) => drop(ended(&node, Outcome::Cancelled)),
+        match node.claim.end_due(Outcome::Cancelled, node.tells()) {
+            Start::Run(_) => {
+                if let Some(notice) = ended(&node, Outcome::Cancelled) {
+                    node.home.owner().deliver(notice);
+                }
+            }
             Start::Moved => node.home.arrive(&node),
             Start::Over => {}
         }
@@ -163,12 +167,8 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
         Ok(flow) => (Ran::Fired, flow),
         Err(panic) => {
             // It cannot say whether it was its last run.
-            let spent = node.extras().is_some_and(|extras| extras.is_spent());
-            let flow = if spent {
-                Flow::Break(Outcome::Fired)
-            } else {
-                Flow::Continue(())
-            };
+            let spent = node.extras().and_then(|extras| extras.spent());
+            let flow = spent.map_or(Flow::Continue(()), Flow::Break);
             (Ran::Panicked(panic), flow)
         }
     };
@@ -190,7 +190,7 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
 ///
 /// As the callback, or its destructor, does.
 fn give_up<O: Owner>(node: &NodeRef<O>, how: Outcome) {
-    if !node.vtable.tells {
+    if !node.tells() {
         return retire(node, how);
     }
     if let Err(panic) = tell(node, how) {

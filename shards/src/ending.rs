@@ -14,7 +14,7 @@ use crate::{
 /// it has to be told, is the caller's to tell.
 #[must_use]
 pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
-    match node.claim.end(how, node.recurs(), node.vtable.tells) {
+    match node.claim.end(how, node.recurs(), node.tells()) {
         End::Won => ended(node, how),
         _ => None,
     }
@@ -25,7 +25,7 @@ pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>
 #[inline]
 pub(crate) fn ended<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
     leave_name(node);
-    if node.vtable.tells {
+    if node.tells() {
         return Some(Notice::new(node.clone(), how));
     }
     let_go(node, how);
@@ -53,7 +53,7 @@ pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     leave_name(node);
     let owner = node.home.owner();
     owner.over(node.vtable.kind, how);
-    if node.vtable.tells {
+    if node.tells() {
         owner.told();
     }
     if watched {
@@ -64,9 +64,10 @@ pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
 
 /// Tells the callback of a node that is to end so, and ends it.
 pub(crate) fn tell<O: Owner>(node: &NodeRef<O>, how: Outcome) -> std::thread::Result<()> {
+    let tell = node.vtable.tell.expect("only what has to be told is told");
     // SAFETY: the claim to end it was won, which came with the callback; the table is the node's own.
-    let tell = || unsafe { (node.vtable.tell)(node.as_ptr(), how) };
-    let told = running::catch(node, tell);
+    let tell = || unsafe { tell(node.as_ptr(), how) };
+    let told = running::telling(how, || running::catch(node, tell));
     conclude(node, how);
     told
 }

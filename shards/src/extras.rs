@@ -4,7 +4,7 @@
 //! lives, but for two words.
 
 use crate::{
-    claim::NEVER,
+    claim::{NEVER, Outcome},
     names::Name,
     owner::Owner,
     sync::{AtomicU64, Ordering},
@@ -58,9 +58,9 @@ pub struct Options<O: Owner> {
     /// has, it must never answer true again. It is asked, and perhaps dropped, with a lock of the
     /// shard held: it and its destructor may not call into this crate, nor panic.
     pub condition: Option<Box<dyn Fn() -> bool + Send + Sync>>,
-    /// Of a recurring timer, asked after a run that panicked, and so has not answered: whether it was
-    /// the last. By default none is.
-    pub spent: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Of a recurring timer, asked after a run that panicked, and so has not answered: how the timer
+    /// ended, if it was the last. By default none is. It is dropped as the condition is.
+    pub spent: Option<Box<dyn Fn() -> Option<Outcome> + Send + Sync>>,
 }
 
 impl<O: Owner> Default for Options<O> {
@@ -99,7 +99,7 @@ pub(crate) struct Extras<O: Owner> {
     offset: AtomicU64,
     pub(crate) name: Option<Name<O>>,
     condition: Option<Box<dyn Fn() -> bool + Send + Sync>>,
-    spent: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    spent: Option<Box<dyn Fn() -> Option<Outcome> + Send + Sync>>,
 }
 
 impl<O: Owner> Extras<O> {
@@ -121,8 +121,8 @@ impl<O: Owner> Extras<O> {
     }
 
     /// Whether a run that panicked was the last.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.spent.as_ref().is_some_and(|spent| spent())
+    pub(crate) fn spent(&self) -> Option<Outcome> {
+        self.spent.as_ref().and_then(|spent| spent())
     }
 
     /// What the deadline would be without its jitter.

@@ -48,6 +48,23 @@ impl<O: Owner> Inner<O> {
             .min(self.backlog_next)
     }
 
+    /// The earliest moment at which [`expire`](Inner::expire) may find something: the first timer's
+    /// deadline, if that may be late.
+    pub(crate) fn soonest(&self) -> u64 {
+        let next = self.next();
+        if self.tolerant == 0 {
+            return next;
+        }
+        let first = self.store.first().and_then(|(_, slot)| {
+            let node = self.nodes[slot as usize].as_ref();
+            node.expect("a held slot has a node")
+                .claim
+                .load()
+                .deadline()
+        });
+        first.map_or(next, |first| first.min(next))
+    }
+
     /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
     /// may be more.
     pub(crate) fn expire(&mut self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> bool {

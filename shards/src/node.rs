@@ -78,15 +78,14 @@ pub(crate) type FindExtras<O> = unsafe fn(NonNull<Header<O>>) -> NonNull<Extras<
 /// The pointer is to a live node that was made with this table.
 pub(crate) struct VTable<O: Owner> {
     pub(crate) kind: Kind,
-    /// Whether the payload has to be told how the timer ended, if not by running.
-    pub(crate) tells: bool,
     /// Runs the payload. The caller won the claim to Running; a `Once` is used up by it.
     pub(crate) run: unsafe fn(NonNull<Header<O>>) -> Flow,
     /// Lets go of the payload, or wakes it. The caller won the claim to end it without running it,
     /// or ran it for the last time and it recurs.
     pub(crate) end: unsafe fn(NonNull<Header<O>>),
-    /// Runs the payload, which `tells`, in place of `end`. That uses it up.
-    pub(crate) tell: unsafe fn(NonNull<Header<O>>, Outcome),
+    /// Runs the payload in place of `end`, if it has to be told how the timer ended where that was not
+    /// by running. That uses it up.
+    pub(crate) tell: Option<unsafe fn(NonNull<Header<O>>, Outcome)>,
     /// The options of the node, if it has any.
     pub(crate) extras: Option<FindExtras<O>>,
     /// Frees the node, whose payload is gone. The caller held the last reference.
@@ -138,6 +137,12 @@ impl<O: Owner> Header<O> {
 
     pub(crate) fn recurs(&self) -> bool {
         self.vtable.kind == Kind::Recurring
+    }
+
+    /// Whether the payload has to be told how the timer ended, if not by running.
+    #[inline]
+    pub(crate) fn tells(&self) -> bool {
+        self.vtable.tell.is_some()
     }
 
     /// Whether it runs for the last time, or is about to be told that it has ended.
@@ -253,9 +258,12 @@ impl<O: Owner> Deref for NodeRef<O> {
 
 impl<O: Owner> Clone for NodeRef<O> {
     fn clone(&self) -> Self {
-        // Relaxed: a new reference is made from one that keeps the node alive (as in Arc). A
-        // handle, an inbox and a carrier are all that refer to a node, so no count overflows.
-        self.refs.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: a new reference is made from one that keeps the node alive. As in Arc, what would
+        // overflow the count (by futures of `Timer::ended` that were forgotten) ends the process while
+        // there is room left for all threads that may be here.
+        if self.refs.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+            std::process::abort();
+        }
         Self {
             ptr: self.ptr,
             _owns: PhantomData,

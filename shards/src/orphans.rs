@@ -2,7 +2,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::{claim::Outcome, ending::end, node::NodeRef, notice::Notice, owner::Owner};
+use crate::{
+    claim::Outcome, ending::end, foreign::forget, node::NodeRef, notice::Notice, owner::Owner,
+};
+
+/// What [`Orphans::end_next`] did.
+#[derive(Debug)]
+pub enum Orphan<O: Owner> {
+    /// The timer is over.
+    Ended,
+    /// Its callback is to be told so.
+    Told(Notice<O>),
+}
 
 /// The timers of a shard that was closed; each ends as this is dropped. If ending one panics, the
 /// others are ended all the same.
@@ -29,13 +40,30 @@ impl<O: Owner> Orphans<O> {
     ///
     /// As those do. The timer is over all the same.
     pub fn end_one(&mut self) -> bool {
-        let Some(node) = self.0.pop() else {
-            return false;
-        };
-        if let Some(panic) = end(&node, Outcome::Shutdown).and_then(Notice::run) {
-            resume_unwind(panic);
+        match self.end_next() {
+            None => false,
+            Some(Orphan::Ended) => true,
+            Some(Orphan::Told(notice)) => {
+                if let Some(panic) = notice.run() {
+                    resume_unwind(panic);
+                }
+                true
+            }
         }
-        true
+    }
+
+    /// Ends one of them, if there is one, but for the telling of a callback, which is left to the
+    /// caller.
+    ///
+    /// # Panics
+    ///
+    /// As a callback's destructor, or a task's waker, does. The timer is over all the same.
+    pub fn end_next(&mut self) -> Option<Orphan<O>> {
+        let node = self.0.pop()?;
+        Some(match end(&node, Outcome::Shutdown) {
+            None => Orphan::Ended,
+            Some(notice) => Orphan::Told(notice),
+        })
     }
 
     /// Takes `count` of them, or all if there are no more, to be ended by another thread.
@@ -51,7 +79,14 @@ impl<O: Owner> Drop for Orphans<O> {
         struct Rest<'a, O: Owner>(&'a mut Orphans<O>);
         impl<O: Owner> Drop for Rest<'_, O> {
             fn drop(&mut self) {
-                while catch_unwind(AssertUnwindSafe(|| self.0.end_one())).unwrap_or(true) {}
+                let mut more = true;
+                while more {
+                    let end_one = AssertUnwindSafe(|| self.0.end_one());
+                    more = catch_unwind(end_one).unwrap_or_else(|panic| {
+                        forget(panic);
+                        true
+                    });
+                }
             }
         }
         let rest = Rest(self);

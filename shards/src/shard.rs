@@ -54,6 +54,9 @@ pub struct Shard<O: Owner> {
     lock: CachePadded<TryLock>,
     /// The store's first key. Written under the lock.
     store_next: AtomicU64,
+    /// The earliest moment at which the store's first timer may come due, which may be late. Written
+    /// under the lock.
+    store_soonest: AtomicU64,
     /// How many timers the store holds. Written under the lock.
     stored: AtomicUsize,
     /// Whether a part of the inbox was taken but not read. Written under the lock.
@@ -99,6 +102,7 @@ impl<O: Owner> Shard<O> {
             sweeping: AtomicUsize::new(0),
             lock: CachePadded::new(TryLock::new()),
             store_next: AtomicU64::new(NEVER),
+            store_soonest: AtomicU64::new(NEVER),
             stored: AtomicUsize::new(0),
             backlogged: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
@@ -127,6 +131,14 @@ impl<O: Owner> Shard<O> {
         // inbox's.
         let inbox = self.inbox_next.load(Ordering::Acquire);
         inbox.min(self.store_next.load(Ordering::Acquire))
+    }
+
+    /// The earliest moment, in ns, at which [`expire`](Shard::expire) may find something: earlier than
+    /// [`next_deadline`](Shard::next_deadline) if that is the end of the time that the next timer
+    /// [may be late](crate::Options::tolerance). For an owner that is awake anyway; a hint.
+    pub fn soonest(&self) -> u64 {
+        let soonest = self.store_soonest.load(Ordering::Relaxed);
+        self.next_deadline().min(soonest)
     }
 
     /// Whether other threads have left something in the inbox that nobody has read.
@@ -173,6 +185,7 @@ impl<O: Owner> Shard<O> {
     /// Writes the words that are read without the lock.
     fn publish(&self, inner: &Inner<O>) {
         self.store_next.store(inner.next(), Ordering::Release);
+        self.store_soonest.store(inner.soonest(), Ordering::Relaxed);
         self.stored.store(inner.stored(), Ordering::Relaxed);
         self.backlogged
             .store(!inner.backlog.is_empty(), Ordering::Release);

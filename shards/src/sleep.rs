@@ -21,10 +21,9 @@ struct Table<O>(std::marker::PhantomData<O>);
 impl<O: Owner> Table<O> {
     const SLEEP: VTable<O> = VTable {
         kind: Kind::Sleep,
-        tells: false,
         run: Self::run,
         end: Self::wake,
-        tell: Self::tell,
+        tell: None,
         extras: None,
         free: NodeRef::<O>::free::<WakerSlot>,
     };
@@ -33,11 +32,6 @@ impl<O: Owner> Table<O> {
         // SAFETY: by the table's contract.
         unsafe { Self::wake(ptr) };
         Flow::Break(Outcome::Fired)
-    }
-
-    unsafe fn tell(ptr: NonNull<Header<O>>, _: Outcome) {
-        // SAFETY: by the table's contract.
-        unsafe { Self::wake(ptr) };
     }
 
     unsafe fn wake(ptr: NonNull<Header<O>>) {

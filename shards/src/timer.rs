@@ -171,25 +171,29 @@ impl<O: Owner> Timer<O> {
             0 => now.saturating_add(wait).min(NEVER),
             at => at,
         };
-        if node.vtable.tells {
+        if node.tells() {
             // Before it can be told.
             node.home.owner().owed();
         }
-        let armed = node.claim.arm(|set| match node.extras() {
-            Some(extras) => extras.jittered(exact(set), node.home.owner()),
-            None => exact(set),
+        let armed = node.claim.arm(|set| {
+            let deadline = match node.extras() {
+                Some(extras) => extras.jittered(exact(set), node.home.owner()),
+                None => exact(set),
+            };
+            let waits = if node.recurs() {
+                // As in `reset`.
+                wait.min(NEVER.saturating_sub(now))
+            } else {
+                deadline.saturating_sub(now)
+            };
+            if waits != wait {
+                // Before the deadline: who refreshes it relies on it.
+                node.wait.store(waits, Ordering::Relaxed);
+            }
+            deadline
         });
         match armed {
-            Armed::Waiting(deadline) => {
-                let waits = if node.recurs() {
-                    // As in `reset`.
-                    wait.min(NEVER.saturating_sub(now))
-                } else {
-                    deadline.saturating_sub(now)
-                };
-                if waits != wait {
-                    node.wait.store(waits, Ordering::Relaxed);
-                }
+            Armed::Waiting(_) => {
                 node.home.arrive(node);
                 Started::Waiting
             }
@@ -199,7 +203,7 @@ impl<O: Owner> Timer<O> {
                 Started::Cancelled
             }
             Armed::Not => {
-                if node.vtable.tells {
+                if node.tells() {
                     node.home.owner().told();
                 }
                 match node.claim.load() {
@@ -296,10 +300,14 @@ impl<O: Owner> Timer<O> {
     }
 
     fn change_wait(&self, wait: u64, reset: impl FnOnce(u64) -> Reset) -> Reset {
+        if let Claim::Idle(_) = self.0.claim.load() {
+            // Who starts it this moment waits for what it was built with.
+            return Reset::NotStarted;
+        }
         // Before the deadline: a recurring timer that runs in between takes the new one.
         let old = self.0.wait.swap(wait, Ordering::Relaxed);
         let reset = reset(old);
-        if matches!(reset, Reset::TooLate | Reset::NotStarted) {
+        if reset == Reset::TooLate {
             self.0.wait.store(old, Ordering::Relaxed);
         }
         reset
@@ -357,7 +365,7 @@ impl<O: Owner> Drop for Timer<O> {
 pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
     let end = node
         .claim
-        .end(Outcome::Cancelled, node.recurs(), node.vtable.tells);
+        .end(Outcome::Cancelled, node.recurs(), node.tells());
     match end {
         End::Won => {
             node.home.hear_gone(node);

@@ -7,6 +7,7 @@
 //! the mark was there, so was the waker, and it takes it from the list.
 
 use std::{
+    collections::HashMap,
     future::Future,
     pin::Pin,
     task::{Context, Poll, Waker},
@@ -21,74 +22,68 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// The wakers of those that wait for nodes of one shard, with the nodes' addresses.
-pub(crate) struct Watchers(Mutex<List>);
+/// The wakers of those that wait for nodes of one shard, by the nodes' addresses.
+pub(crate) struct Watchers(Mutex<Lists>);
 
-struct List {
+#[derive(Default)]
+struct Lists {
     tickets: u64,
-    entries: Vec<Entry>,
+    /// No list is empty.
+    by_node: HashMap<usize, Vec<Entry>>,
 }
 
 struct Entry {
-    node: usize,
     ticket: u64,
     waker: Waker,
 }
 
 impl Watchers {
     pub(crate) fn new() -> Self {
-        let entries = Vec::new();
-        Self(Mutex::new(List {
-            tickets: 0,
-            entries,
-        }))
+        Self(Mutex::new(Lists::default()))
     }
 
     /// Keeps a waker, in the place of the one that `ticket` stands for.
     fn add(&self, node: usize, ticket: &mut Option<u64>, waker: &Waker) {
         // Cloned outside of the lock, as it is dropped: a waker is foreign code.
         let mut waker = waker.clone();
-        let mut list = lock(&self.0);
+        let mut lists = lock(&self.0);
+        lists.tickets += 1;
+        let next = lists.tickets;
+        let list = lists.by_node.entry(node).or_default();
         let old = list
-            .entries
             .iter_mut()
-            .find(|entry| Some(entry.ticket) == *ticket);
+            .find(|entry| ticket.is_some_and(|ticket| ticket == entry.ticket));
         match old {
             Some(entry) => std::mem::swap(&mut entry.waker, &mut waker),
             None => {
-                list.tickets += 1;
-                let id = list.tickets;
-                *ticket = Some(id);
-                list.entries.push(Entry {
-                    node,
-                    ticket: id,
-                    waker,
-                });
+                *ticket = Some(next);
+                let ticket = next;
+                list.push(Entry { ticket, waker });
                 return;
             }
         }
-        drop(list);
+        drop(lists);
         drop(waker);
     }
 
-    fn remove(&self, ticket: u64) {
-        let mut list = lock(&self.0);
-        let at = list.entries.iter().position(|entry| entry.ticket == ticket);
-        let gone = at.map(|at| list.entries.swap_remove(at));
-        drop(list);
+    fn remove(&self, node: usize, ticket: u64) {
+        let mut lists = lock(&self.0);
+        let Some(list) = lists.by_node.get_mut(&node) else {
+            return;
+        };
+        let at = list.iter().position(|entry| entry.ticket == ticket);
+        let gone = at.map(|at| list.swap_remove(at));
+        if list.is_empty() {
+            lists.by_node.remove(&node);
+        }
+        drop(lists);
         drop(gone);
     }
 
     /// Wakes those that wait for the node at this address.
     pub(crate) fn wake(&self, node: usize) {
-        let mut list = lock(&self.0);
-        let waits = |entry: &Entry| entry.node == node;
-        let mut woken = Vec::new();
-        while let Some(at) = list.entries.iter().position(waits) {
-            woken.push(list.entries.swap_remove(at));
-        }
-        drop(list);
-        each(woken, |entry| entry.waker.wake());
+        let woken = lock(&self.0).by_node.remove(&node);
+        each(woken.unwrap_or_default(), |entry| entry.waker.wake());
     }
 }
 
@@ -121,7 +116,8 @@ impl<O: Owner> Ended<O> {
 
     fn forget(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.node.home.watchers().remove(ticket);
+            let node = self.node.address();
+            self.node.home.watchers().remove(node, ticket);
         }
     }
 }

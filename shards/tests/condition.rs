@@ -159,7 +159,7 @@ fn a_run_that_panics_ends_the_timer_as_fired_only_if_it_was_the_last() {
                 recurring: true,
                 outcome,
                 condition: Some(Box::new(move || mine.load(Ordering::Relaxed))),
-                spent: Some(Box::new(move || spent)),
+                spent: Some(Box::new(move || spent.then_some(Outcome::Fired))),
                 ..Options::default()
             };
             let mut note = calls.callback();

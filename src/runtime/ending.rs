@@ -5,9 +5,12 @@
 //! to be dropped and told is dropped and told in parallel. The last to leave then ends what only
 //! comes to light when nobody runs any more: sockets' waiters, tasks, and what these cancel.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use tourbillon_shards::{Orphans, Owner};
+use tourbillon_shards::{Notice, Orphan, Orphans, Owner};
 
 use super::{
     contain, context,
@@ -20,15 +23,27 @@ use super::{
 /// How many timers a worker ends before it looks for other work.
 const PART: usize = 256;
 
+/// For how long a worker that has nothing left to do waits for those that have.
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// Timers of a closed shard, of whatever clock.
 pub(super) trait Ending: Send {
-    /// Ends one of them; false if there was none. Panics as its callback or destructor does.
-    fn end_one(&mut self) -> bool;
+    /// Ends one of them; false if there was none. A callback that has to be told is queued by `told`.
+    /// Panics as a destructor or a waker does.
+    fn end_next(&mut self, told: &dyn Fn(Job)) -> bool;
 }
 
-impl<O: Owner> Ending for Orphans<O> {
-    fn end_one(&mut self) -> bool {
-        Orphans::end_one(self)
+impl<O: Owner> Ending for Orphans<O>
+where
+    Job: From<Notice<O>>,
+{
+    fn end_next(&mut self, told: &dyn Fn(Job)) -> bool {
+        match Orphans::end_next(self) {
+            None => return false,
+            Some(Orphan::Ended) => {}
+            Some(Orphan::Told(notice)) => told(notice.into()),
+        }
+        true
     }
 }
 
@@ -39,15 +54,22 @@ pub(super) fn end(local: &Local) {
     close_shards(shared);
     let mut tasks = Vec::new();
     loop {
-        if let Some(mut part) = steal(|| shared.orphans.steal()) {
-            end_part(core, &mut *part);
-            continue;
-        }
-        match next(local) {
+        // Before another part is begun: callbacks that are told stand in the deque one by one, where
+        // others take them while one of them takes long.
+        let own = local.next().or_else(|| steal(|| shared.injector.steal()));
+        let job = own.or_else(|| {
+            let mut part = steal(|| shared.orphans.steal())?;
+            end_part(core, &mut *part, &|job| local.deque.push(job));
+            local.next()
+        });
+        match job.or_else(|| steal_from(shared)) {
             // Tasks are dropped when nobody runs any more.
             Some(Job::Task(task)) => tasks.push(task),
             Some(job) => contain(core, || job.end()),
-            None => break,
+            None if !shared.orphans.is_empty() => {}
+            None if shared.owes() == 0 => break,
+            // Somebody tells a callback, or is about to, and there may be more to tell after that.
+            None => std::thread::sleep(MOMENT),
         }
     }
     for task in tasks {
@@ -56,25 +78,20 @@ pub(super) fn end(local: &Local) {
     local.release();
 }
 
-fn next(local: &Local) -> Option<Job> {
-    let shared = local.shared();
-    local
-        .next()
-        .or_else(|| steal(|| shared.injector.steal()))
-        .or_else(|| {
-            let workers = shared.workers.load();
-            workers
-                .iter()
-                .find_map(|worker| steal(|| worker.owner().stealer.steal()))
-        })
+/// A job of another worker.
+fn steal_from(shared: &Shared) -> Option<Job> {
+    let workers = shared.workers.load();
+    workers
+        .iter()
+        .find_map(|worker| steal(|| worker.owner().stealer.steal()))
 }
 
-fn end_part(core: &Core, part: &mut dyn Ending) {
+fn end_part(core: &Core, part: &mut dyn Ending, told: &dyn Fn(Job)) {
     let mut more = true;
     while more {
         // A destructor that panics keeps no other from being run.
         contain(core, || {
-            while part.end_one() {}
+            while part.end_next(told) {}
             more = false;
         });
     }
@@ -90,7 +107,10 @@ fn close_shards(shared: &Shared) {
     }
 }
 
-fn queue<O: Owner>(shared: &Shared, mut orphans: Orphans<O>) {
+fn queue<O: Owner>(shared: &Shared, mut orphans: Orphans<O>)
+where
+    Job: From<Notice<O>>,
+{
     while !orphans.is_empty() {
         shared.orphans.push(Box::new(orphans.split(PART)));
     }
@@ -124,7 +144,7 @@ fn end_all(shared: &Shared) {
     let workers = shared.workers.load_full();
     let Some(first) = workers.first() else { return };
     while let Some(mut part) = steal(|| shared.orphans.steal()) {
-        end_part(first.owner(), &mut *part);
+        end_part(first.owner(), &mut *part, &|job| shared.injector.push(job));
     }
     for worker in workers.iter() {
         for waker in worker.owner().reactor.close() {

@@ -45,6 +45,18 @@ impl Job {
     }
 }
 
+impl From<Notice<Core>> for Job {
+    fn from(notice: Notice<Core>) -> Self {
+        Job::Notice(notice)
+    }
+}
+
+impl From<Notice<ClockCore>> for Job {
+    fn from(notice: Notice<ClockCore>) -> Self {
+        Job::ClockNotice(notice)
+    }
+}
+
 /// Where a task that became ready is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {

@@ -58,13 +58,21 @@ use crate::{
 
 /// Runs foreign code on a worker; a panic is counted, and goes no further.
 pub(crate) fn contain(core: &Core, f: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+    if !contained(f) {
         core.count(|counters| &counters.panics);
-        // What a panic carries may panic when dropped, and what that carries, too.
-        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            std::mem::forget(again);
-        }
     }
+}
+
+/// Runs foreign code; a panic goes no further. False if there was one.
+fn contained(f: impl FnOnce()) -> bool {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else {
+        return true;
+    };
+    // What a panic carries may panic when dropped, and what that carries, too.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    false
 }
 
 /// A running set of workers.

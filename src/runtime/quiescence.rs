@@ -51,7 +51,6 @@ use std::{
     collections::VecDeque,
     future::Future,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -66,7 +65,7 @@ use slab::Slab;
 use tourbillon_shards::NEVER;
 
 use super::{
-    clocks,
+    clocks, contained,
     core::Core,
     passing::{Shards, wake_due},
     shared::{Shared, lock},
@@ -170,7 +169,7 @@ impl State {
 /// woken.
 fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        contained(|| waker.wake());
     }
 }
 

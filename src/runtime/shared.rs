@@ -239,7 +239,7 @@ impl Shared {
 
     pub(super) fn drain_injector(&self) {
         while let Some(job) = steal(|| self.injector.steal()) {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.end()));
+            super::contained(|| job.end());
         }
     }
 

@@ -184,7 +184,7 @@ impl Worker<'_> {
     /// something to run now, or more to take.
     fn fire_due(&mut self) -> bool {
         let shard = &self.local.shard;
-        let next = shard.next_deadline();
+        let next = shard.soonest();
         if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }

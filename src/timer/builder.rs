@@ -2,7 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use tourbillon_shards::{Flow, Name, Options, Outcome, Timer as ShardTimer};
+use tourbillon_shards::{
+    self as shards, Flow, Name, Options, Outcome, Status, Timer as ShardTimer,
+};
 
 use super::{
     Boot, Every, Monotonic, OnStep, Once, Schedule, Timer, TimerClock, Wall,
@@ -233,8 +235,8 @@ pub(super) type Ask = Box<dyn Fn() -> bool + Send + Sync>;
 pub(super) struct Asks {
     /// Whether it is to run.
     pub(super) condition: Option<Ask>,
-    /// Whether a run that panicked was the last.
-    pub(super) spent: Option<Ask>,
+    /// How the timer ended, if a run that panicked was the last.
+    pub(super) spent: Option<Box<dyn Fn() -> Option<Outcome> + Send + Sync>>,
 }
 
 impl Asks {
@@ -266,19 +268,23 @@ where
         mode: Mode,
         asks: Asks,
         f: F,
-    ) -> Result<Timer<S::Clock>, (ArmError, F)>
+    ) -> Result<Timer<S::Clock>, (ArmError, Option<F>)>
     where
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
         let flaw = self.schedule.flaw().filter(|_| mode.bounded);
         if let Some(flaw) = flaw {
-            return Err((flaw, f));
+            return Err((flaw, Some(f)));
         }
         let home = match S::Clock::home(self.handle.as_ref(), self.worker) {
             Ok(home) => home,
-            Err(error) => return Err((error, f)),
+            Err(error) => return Err((error, Some(f))),
         };
         let shared = home.owner().shared();
+        if mode.outcome && shared.is_stopping() && shards::is_told_of_shutdown() {
+            // It would be told at once, and again if it answers as its like just did.
+            return Err((ArmError::Shutdown, Some(f)));
+        }
         let plan = self.schedule.plan(|at| S::Clock::nanos(shared, *at));
         let names = S::Clock::names(shared);
         let options = Options {
@@ -302,10 +308,14 @@ where
                 if mode.start {
                     timer.start();
                 }
+                // One that is told is told so.
+                let refused = mode.bounded && !mode.outcome;
+                if refused && timer.status() == Status::Over(Outcome::Shutdown) {
+                    return Err((ArmError::Shutdown, None));
+                }
                 Ok(timer)
             }
-            (Err(error), Some(f)) => Err((error, f)),
-            (Err(error), None) => unreachable!("a timer that was made was refused: {error}"),
+            (Err(error), f) => Err((error, f)),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::{
     Arc, Weak,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use tourbillon_shards::{Flow, Outcome};
+use tourbillon_shards::{self as shards, Flow, Outcome};
 
 use super::{
     Every, Monotonic, Once, Timer, TimerBuilder, TimerClock,
@@ -33,6 +33,10 @@ macro_rules! starters {
 
         /// Starts the timer: `f` is told how it ended. On a runtime that has been shut down `f` is told
         /// so at once, by the calling thread.
+        ///
+        /// A callback that is told [`Shutdown`](Outcome::Shutdown) and starts another timer in answer
+        /// would never come to an end: of what it starts on a runtime that is shut down, callbacks are
+        /// dropped, and not told.
         ///
         /// # Panics
         ///
@@ -97,14 +101,14 @@ fn mode(outcome: bool, bounded: bool, start: bool) -> Mode {
     }
 }
 
-/// Makes of a callback that takes outcomes, and was not armed, one that has been told so.
+/// Tells a callback that takes outcomes, and was not armed because its runtime has been shut down.
 fn told<C: TimerClock, F: FnMut(Outcome) -> Flow>(
-    armed: Result<Timer<C>, (ArmError, F)>,
+    armed: Result<Timer<C>, (ArmError, Option<F>)>,
     bounded: bool,
 ) -> Result<Timer<C>, ArmError> {
-    armed.map_err(|(error, mut f)| {
-        if error == ArmError::Shutdown && !bounded {
-            _ = f(Outcome::Shutdown);
+    armed.map_err(|(error, f)| {
+        if let Some(mut f) = f.filter(|_| error == ArmError::Shutdown && !bounded) {
+            shards::tell_of_shutdown(|how| _ = f(how));
         }
         error
     })
@@ -232,7 +236,9 @@ impl Runs {
             condition: Some(Box::new(move || {
                 left.load(Ordering::Relaxed) > 0 && alive.as_ref().is_none_or(|alive| alive())
             })),
-            spent: Some(Box::new(move || spent.load(Ordering::Relaxed) == 0)),
+            spent: Some(Box::new(move || {
+                (spent.load(Ordering::Relaxed) == 0).then_some(Outcome::Fired)
+            })),
         }
     }
 }
@@ -315,7 +321,14 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
     ) -> Result<Timer, ArmError> {
         let weak = self.condition.clone();
         let runs = Runs::new(self.times_left());
-        let asks = runs.asks(alive(&weak));
+        let mut asks = runs.asks(alive(&weak));
+        // Whether it has been told the last: if it panics at that, it is not to be told again.
+        let ended = Arc::new(AtomicBool::new(false));
+        let (spent, told) = (asks.spent.take(), ended.clone());
+        asks.spent = Some(Box::new(move || {
+            let ended = told.load(Ordering::Relaxed).then_some(Outcome::Cancelled);
+            ended.or_else(|| spent.as_ref().and_then(|spent| spent()))
+        }));
         let run = move |how| {
             let alive = weak.upgrade();
             let (how, flow) = match how {
@@ -325,10 +338,11 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
                 Outcome::Fired => (how, runs.count()),
                 how => (how, Flow::Break(how)),
             };
+            ended.store(how != Outcome::Fired, Ordering::Relaxed);
             f(how, alive);
             flow
         };
-        told(self.arm(mode(true, bounded, start), asks, run), bounded)
+        self::told(self.arm(mode(true, bounded, start), asks, run), bounded)
     }
 }
 
