@@ -99,11 +99,11 @@ fn no_more_threads_than(before: usize) {
 #[test]
 fn a_dropped_runtime_has_joined_its_threads_to_their_thread_locals() {
     let _alarm = alarm();
-    struct Slow(Drops);
+    struct Slow(Drops, Duration);
     impl Drop for Slow {
         fn drop(&mut self) {
             // Who does not join the thread is past it by then.
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(self.1);
             drop(self.0.token());
         }
     }
@@ -116,22 +116,27 @@ fn a_dropped_runtime_has_joined_its_threads_to_their_thread_locals() {
             .thread_keep_alive(keep_alive)
             .build()
             .unwrap();
-        let release = Gate::new();
-        for _ in 0..3 {
-            let (slow, started) = (Slow(drops.clone()), Gate::new());
+        let mut gates = Vec::new();
+        // The first takes longest: who joins the last alone is past the first by then.
+        for delay in [60, 30, 1].map(Duration::from_millis) {
+            let (started, release) = (Gate::new(), Gate::new());
             let (begun, wait) = (started.clone(), release.clone());
+            let slow = Slow(drops.clone(), delay);
             runtime.spawn_blocking(move || {
                 SLOW.set(Some(slow));
                 begun.open();
                 wait.wait();
             });
             started.wait();
+            gates.push(release);
         }
-        release.open();
-        if keep_alive.is_zero() {
-            eventually("they have begun to end", || {
-                runtime.metrics().num_blocking_threads() == 0
-            });
+        for (ended, release) in (1..).zip(gates) {
+            release.open();
+            if keep_alive.is_zero() {
+                eventually("it has begun to end", || {
+                    runtime.metrics().num_blocking_threads() == 3 - ended
+                });
+            }
         }
         drop(runtime);
         assert_eq!(drops.count(), 3);
