@@ -8,6 +8,8 @@ use std::{error::Error, fmt, io};
 pub enum BuildError {
     /// `worker_threads(0)`: a runtime needs at least one.
     ZeroWorkers,
+    /// `max_blocking_threads(0)`: what is given to `spawn_blocking` would never run.
+    ZeroBlockingThreads,
     /// More workers than a runtime can count.
     TooManyWorkers {
         /// How many were asked for.
@@ -46,6 +48,12 @@ impl fmt::Display for BuildError {
         match self {
             Self::ZeroWorkers => {
                 write!(f, "a runtime of 0 worker threads: there must be at least 1")
+            }
+            Self::ZeroBlockingThreads => {
+                write!(
+                    f,
+                    "`max_blocking_threads(0)`: there must be room for at least 1"
+                )
             }
             Self::TooManyWorkers { asked, max } => {
                 write!(

@@ -118,6 +118,15 @@ impl WorkerCounters {
 pub struct RuntimeMetrics {
     pub(crate) workers: Vec<WorkerMetrics>,
     pub(crate) injector_depth: usize,
+    pub(crate) blocking: BlockingMetrics,
+}
+
+/// A look at the blocking threads.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockingMetrics {
+    pub(crate) threads: usize,
+    pub(crate) idle: usize,
+    pub(crate) queued: usize,
 }
 
 /// A look at one worker.
@@ -161,5 +170,29 @@ impl RuntimeMetrics {
     /// Jobs that came from outside and wait for a worker.
     pub fn global_queue_depth(&self) -> usize {
         self.injector_depth
+    }
+
+    /// How many threads there are for [`spawn_blocking`](crate::task::spawn_blocking), idle ones
+    /// included.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// assert_eq!(runtime.metrics().num_blocking_threads(), 0);
+    /// let job = runtime.spawn_blocking(|| ());
+    /// assert_eq!(runtime.metrics().num_blocking_threads(), 1);
+    /// # runtime.block_on(job).unwrap();
+    /// ```
+    pub fn num_blocking_threads(&self) -> usize {
+        self.blocking.threads
+    }
+
+    /// How many of them have nothing to do.
+    pub fn num_idle_blocking_threads(&self) -> usize {
+        self.blocking.idle
+    }
+
+    /// How many jobs wait for one of them.
+    pub fn blocking_queue_depth(&self) -> usize {
+        self.blocking.queued
     }
 }

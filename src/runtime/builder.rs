@@ -1,6 +1,6 @@
 //! How a runtime is made.
 
-use std::{fmt, io, os::fd::AsRawFd, sync::Arc, thread};
+use std::{fmt, io, os::fd::AsRawFd, sync::Arc, thread, time::Duration};
 
 use crossbeam::deque;
 use tourbillon_shards::Shard;
@@ -44,6 +44,9 @@ pub(crate) struct Config {
     pub(crate) event_interval: u32,
     pub(crate) global_queue_interval: u32,
     pub(crate) max_timers: Option<usize>,
+    pub(crate) max_blocking_threads: usize,
+    pub(crate) thread_keep_alive: Duration,
+    pub(crate) thread_stack_size: Option<usize>,
     pub(crate) on_thread_start: Option<Hook>,
     pub(crate) on_thread_stop: Option<Hook>,
 }
@@ -67,7 +70,6 @@ pub struct Builder {
     cores: Option<Vec<usize>>,
     pin: bool,
     thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
-    thread_stack_size: Option<usize>,
     precise_wait: PreciseWait,
     start_paused: bool,
     config: Config,
@@ -87,13 +89,15 @@ impl Builder {
             cores: None,
             pin: true,
             thread_name: Arc::new(|index| format!("tourbillon-{index}")),
-            thread_stack_size: None,
             precise_wait: PreciseWait::Auto,
             start_paused: false,
             config: Config {
                 event_interval: 61,
                 global_queue_interval: 31,
                 max_timers: None,
+                max_blocking_threads: 512,
+                thread_keep_alive: Duration::from_secs(10),
+                thread_stack_size: None,
                 on_thread_start: None,
                 on_thread_stop: None,
             },
@@ -140,11 +144,12 @@ impl Builder {
         self
     }
 
-    /// The stack size of the worker threads, in bytes. By default the standard library's. Callbacks and
-    /// tasks run on it: one that is too small ends the process, and below 64 KiB the workers
+    /// The stack size of the worker threads, and of those for
+    /// [`spawn_blocking`](crate::task::spawn_blocking), in bytes. By default the standard library's.
+    /// Callbacks and tasks run on it: one that is too small ends the process, and below 64 KiB the workers
     /// themselves may be too much for it.
     pub fn thread_stack_size(mut self, bytes: usize) -> Self {
-        self.thread_stack_size = Some(bytes);
+        self.config.thread_stack_size = Some(bytes);
         self
     }
 
@@ -166,6 +171,33 @@ impl Builder {
     /// way to say so: they count, and may exceed the bound.
     pub fn max_timers(mut self, timers: usize) -> Self {
         self.config.max_timers = Some(timers);
+        self
+    }
+
+    /// How many threads there may be for [`spawn_blocking`](crate::task::spawn_blocking), besides the
+    /// workers; past that, what is given to it waits for its turn. By default 512. They are started when
+    /// they are needed.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::time::Duration;
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .max_blocking_threads(8)
+    ///     .thread_keep_alive(Duration::from_secs(1))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_blocking_threads(mut self, threads: usize) -> Self {
+        self.config.max_blocking_threads = threads;
+        self
+    }
+
+    /// After how long without work such a thread ends. By default 10 s; with `Duration::MAX` it stays
+    /// until the runtime is shut down.
+    pub fn thread_keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.config.thread_keep_alive = keep_alive;
         self
     }
 
@@ -233,7 +265,11 @@ impl Builder {
                 return Err(BuildError::ZeroInterval { option });
             }
         }
+        if self.config.max_blocking_threads == 0 {
+            return Err(BuildError::ZeroBlockingThreads);
+        }
         let (count, pins) = self.layout(Cores::get())?;
+        sys::thread::note_slack();
         // Before anything is started: the function is foreign, and may panic.
         let names: Vec<_> = (0..count).map(|index| (self.thread_name)(index)).collect();
         if let Some(name) = names.iter().find(|name| name.contains('\0')) {
@@ -295,7 +331,7 @@ impl Builder {
         deque: deque::Worker<super::local::Job>,
     ) -> io::Result<thread::JoinHandle<()>> {
         let mut thread = thread::Builder::new().name(name);
-        if let Some(bytes) = self.thread_stack_size {
+        if let Some(bytes) = self.config.thread_stack_size {
             thread = thread.stack_size(bytes);
         }
         thread.spawn(move || {
@@ -356,10 +392,12 @@ impl fmt::Debug for Builder {
             .field("worker_threads", &self.worker_threads)
             .field("cores", &self.cores)
             .field("pin", &self.pin)
-            .field("thread_stack_size", &self.thread_stack_size)
+            .field("thread_stack_size", &self.config.thread_stack_size)
             .field("event_interval", &self.config.event_interval)
             .field("global_queue_interval", &self.config.global_queue_interval)
             .field("max_timers", &self.config.max_timers)
+            .field("max_blocking_threads", &self.config.max_blocking_threads)
+            .field("thread_keep_alive", &self.config.thread_keep_alive)
             .field("precise_wait", &self.precise_wait)
             .field("start_paused", &self.start_paused)
             .finish_non_exhaustive()

@@ -122,6 +122,21 @@ impl Handle {
             .unwrap_or_else(|_| JoinHandle::cancelled())
     }
 
+    /// Runs `f`, which may block, on a thread that is there for it; see
+    /// [`task::spawn_blocking`](crate::task::spawn_blocking). On a runtime that has been shut down it is
+    /// dropped, and the handle says cancelled.
+    #[track_caller]
+    pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        match self.with_home(Choice::InTurn, Arc::clone) {
+            Ok(home) => task::spawn_blocking_at(&home, f),
+            Err(_) => JoinHandle::cancelled(),
+        }
+    }
+
     /// Runs a future to its end on the calling thread; see
     /// [`Runtime::block_on`](super::Runtime::block_on).
     ///
@@ -291,6 +306,7 @@ impl Handle {
         RuntimeMetrics {
             workers: workers.collect(),
             injector_depth: self.shared.injector.len(),
+            blocking: self.shared.blocking.metrics(),
         }
     }
 }

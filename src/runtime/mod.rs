@@ -9,11 +9,13 @@
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
 //! | `ending` | how workers end, and all that waits with them |
+//! | `blocking` | the threads that may block, and their queue |
 //! | `context` | which worker and which runtime a thread belongs to |
 //! | `passing` | all shards seen alike, for a clock that is paused |
 //! | `quiescence` | when nothing is left to do, for a clock that is paused |
 
 mod block_on;
+mod blocking;
 mod builder;
 mod clocks;
 mod context;
@@ -80,8 +82,11 @@ fn contained(f: impl FnOnce()) -> bool {
 /// Dropping it shuts it down, and waits: each worker finishes the callback or the poll that it is
 /// at, and then every task is dropped and every pending timer ended. Nothing remains, no thread, no
 /// descriptor, no memory but what handles still refer to: a kept [`Timer`], [`JoinHandle`] or socket
-/// keeps the descriptors of its worker. On a worker, of this or of another runtime, dropping it does
-/// not wait, since that would stall what the worker has to do. To wait less elsewhere, see
+/// keeps the descriptors of its worker. Of what was given to
+/// [`spawn_blocking`](crate::task::spawn_blocking), what runs is waited for, and what has not begun is
+/// dropped. On a worker, of this or of another runtime, dropping it does not wait, since that would
+/// stall what the worker has to do; nor does it on a blocking thread of its own. To wait less
+/// elsewhere, see
 /// [`shutdown_timeout`](Runtime::shutdown_timeout) and
 /// [`shutdown_background`](Runtime::shutdown_background).
 ///
@@ -167,6 +172,17 @@ impl Runtime {
         F::Output: Send + 'static,
     {
         self.handle.spawn(future)
+    }
+
+    /// Runs `f`, which may block, on a thread that is there for it: see
+    /// [`task::spawn_blocking`](crate::task::spawn_blocking).
+    #[track_caller]
+    pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.handle.spawn_blocking(f)
     }
 
     /// Runs `f` once, `delay` from now: see [`Handle::after`].
@@ -272,14 +288,15 @@ impl Runtime {
         self.handle.metrics()
     }
 
-    /// Shuts the runtime down, and waits for its workers for `timeout` at most; true if all have
-    /// ended. One that is stuck in a callback ends when the callback does, and the last to end
-    /// drops the tasks.
+    /// Shuts the runtime down, and waits for its workers and blocking threads for `timeout` at most;
+    /// true if all have ended. One that is stuck in a callback ends when the callback does, and the last
+    /// worker to end drops the tasks.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> bool {
         self.shut_down(Some(timeout))
     }
 
-    /// Waits until all tasks have ended by themselves, for `timeout` at most; then shuts the runtime
+    /// Waits until all tasks have ended by themselves, and all that was given to
+    /// [`spawn_blocking`](crate::task::spawn_blocking), for `timeout` at most; then shuts the runtime
     /// down, which ends the timers that are pending at once, and waits for its workers for what is
     /// left of the time. True if all that came to its end.
     ///
@@ -300,7 +317,7 @@ impl Runtime {
     /// assert!(reply.is_finished());
     /// ```
     pub fn shutdown_graceful(mut self, timeout: Duration) -> bool {
-        if context::is_worker() {
+        if self.may_not_wait() {
             self.shut_down(Some(Duration::ZERO));
             return false;
         }
@@ -315,21 +332,31 @@ impl Runtime {
         self.shut_down(Some(Duration::ZERO));
     }
 
-    /// 1. Workers are told to stop, and woken.
+    /// Whether what ends the runtime may not wait: on a worker, and on a blocking thread of its own,
+    /// which would wait for itself.
+    fn may_not_wait(&self) -> bool {
+        context::is_worker() || blocking::is_of(self.handle.shared())
+    }
+
+    /// 1. Workers and blocking threads are told to stop, and woken; the workers get what is queued for
+    ///    blocking threads, to drop it.
     /// 2. Each leaves its loop, closes all shards, and ends what waited there, together with the others.
     /// 3. The last to leave closes the reactors, drops all tasks, and empties the queues.
-    /// 4. We join the threads.
+    /// 4. We join the threads, and then those that block: what they wait for may be a task, which has
+    ///    been dropped by now.
     fn shut_down(&mut self, timeout: Option<Duration>) -> bool {
         self.is_down = true;
         let shared = self.handle.shared();
         shared.stop();
         // A worker cannot wait for itself.
-        let timeout = if context::is_worker() {
+        let timeout = if self.may_not_wait() {
             Some(Duration::ZERO)
         } else {
             timeout
         };
-        let ended = shared.wait_for_end(timeout);
+        // None: it is too far off to be told.
+        let deadline = timeout.and_then(|timeout| std::time::Instant::now().checked_add(timeout));
+        let ended = shared.wait_for_end(timeout) && shared.blocking.wait_for_end(deadline);
         let threads = std::mem::take(&mut self.threads);
         if ended && timeout != Some(Duration::ZERO) {
             for thread in threads {

@@ -22,6 +22,7 @@
 //! | what | seen by |
 //! |---|---|
 //! | a worker that runs, fires, searches, or has announced itself and not looked yet | the idle count |
+//! | a blocking thread that has something to do, and is in no `block_on` | the count of those, which is looked at first |
 //! | a thread in `block_on` that runs, or was woken and has not run | its word |
 //! | a judge that has the wakers of those whom it serves in hand | a worker is not idle then, others are counted |
 //! | a wake-up that was claimed and not written, of a worker or of a clock | the parked word: not asleep |
@@ -65,6 +66,7 @@ use slab::Slab;
 use tourbillon_shards::NEVER;
 
 use super::{
+    blocking::Waiting,
     clocks, contained,
     core::Core,
     passing::{Shards, wake_due},
@@ -133,7 +135,9 @@ impl State {
     /// Whether nobody is at anything, nor about to be. Does not look at the timers.
     fn is_still(&self, shared: &Shared, shards: &Shards) -> bool {
         let workers = &shards.workers;
-        shared.clock.is_paused()
+        // First of all: these do not need the mutex to act, but what they did is seen by what follows.
+        !shared.blocking.is_busy()
+            && shared.clock.is_paused()
             && !shared.is_stopping()
             && self.idle == workers.len()
             && self.serving == 0
@@ -271,12 +275,20 @@ impl Quiescence {
             thread: thread::current(),
             word: AtomicU8::new(RUNS),
         });
-        let place = lock(&self.0).blocked.insert(blocked.clone());
+        let mut state = lock(&self.0);
+        let place = state.blocked.insert(blocked.clone());
+        let job = Waiting::begin(shared);
         BlockedGuard {
             shared,
             blocked,
             place,
+            job,
         }
+    }
+
+    /// Judges after something that kept the runtime busy is through.
+    pub(super) fn look(&self, shared: &Shared) {
+        self.judge(shared, lock(&self.0));
     }
 
     /// Judges on behalf of a thread that is no worker, until there is nobody to be served. While it
@@ -333,6 +345,8 @@ pub(super) struct BlockedGuard<'a> {
     shared: &'a Shared,
     blocked: Arc<Blocked>,
     place: usize,
+    /// The job that it is in, on a blocking thread.
+    job: Waiting,
 }
 
 impl BlockedGuard<'_> {
@@ -371,6 +385,7 @@ impl Drop for BlockedGuard<'_> {
         let quiescence = &self.shared.quiescence;
         let mut state = lock(&quiescence.0);
         state.blocked.remove(self.place);
+        self.job.end(self.shared);
         if self.shared.clock.was_paused() {
             quiescence.judge(self.shared, state);
         }

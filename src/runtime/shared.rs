@@ -13,6 +13,7 @@ use crossbeam::{deque::Injector, utils::CachePadded};
 use tourbillon_shards::{Kind, Names, Outcome, SearchClaim, Searchers};
 
 use super::{
+    blocking::Blocking,
     builder::Config,
     clocks::{ClockCore, ClockShard},
     context,
@@ -40,6 +41,8 @@ pub struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) tasks: Registry,
+    /// The threads that may block.
+    pub(crate) blocking: CachePadded<Blocking>,
     /// Who waits, for a clock that is paused.
     pub(super) quiescence: CachePadded<Quiescence>,
     pub(super) workers: ArcSwap<Workers>,
@@ -73,6 +76,7 @@ impl Shared {
         Self {
             clock: Clock::new(),
             tasks: Registry::new(workers),
+            blocking: CachePadded::default(),
             quiescence: CachePadded::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
             clocks: Mutex::new(Vec::new()),
@@ -220,10 +224,11 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Tells the workers to end.
+    /// Tells the workers and the blocking threads to end.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
+        self.blocking.stop(self);
         self.wake_all();
     }
 

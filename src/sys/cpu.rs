@@ -1,6 +1,6 @@
 //! Which cores this process may use.
 
-use std::sync::OnceLock;
+use std::{mem, sync::OnceLock};
 
 use core_affinity::CoreId;
 
@@ -40,6 +40,24 @@ impl Cores {
     pub(crate) fn has_quota(&self) -> bool {
         self.parallelism < self.allowed.len()
     }
+}
+
+/// Lets the calling thread run wherever the process may: a thread that a worker starts has inherited
+/// its core. Refused by some sandboxes, which costs speed alone.
+pub(crate) fn unpin() {
+    let cores = &Cores::get().allowed;
+    if cores.is_empty() {
+        return;
+    }
+    // SAFETY: all zeros is a set, the empty one.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    let bits = 8 * mem::size_of_val(&set);
+    for &core in cores.iter().filter(|&&core| core < bits) {
+        // SAFETY: the core is within the set.
+        unsafe { libc::CPU_SET(core, &mut set) };
+    }
+    // SAFETY: the set is valid to read from, and its size is given. 0 is the calling thread.
+    unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) };
 }
 
 /// Pins the calling thread to a core; false if the system refuses.

@@ -27,6 +27,8 @@ struct Joined<T> {
     task: FallibleTask<Product<T>, TaskMeta>,
     key: Key,
     home: Arc<WorkerShard>,
+    /// Its number in the queue of the blocking threads, if it is for one of them.
+    queued: Option<u64>,
 }
 
 impl<T> JoinHandle<T> {
@@ -34,8 +36,14 @@ impl<T> JoinHandle<T> {
         task: FallibleTask<Product<T>, TaskMeta>,
         key: Key,
         home: Arc<WorkerShard>,
+        queued: Option<u64>,
     ) -> Self {
-        Self(Some(Joined { task, key, home }))
+        Self(Some(Joined {
+            task,
+            key,
+            home,
+            queued,
+        }))
     }
 
     pub(crate) fn cancelled() -> Self {
@@ -43,10 +51,19 @@ impl<T> JoinHandle<T> {
     }
 
     /// Ends the task at its next `.await`: its future is dropped on a worker, and joining it gives
-    /// an error that [is cancelled](JoinError::is_cancelled). One that has ended has ended.
+    /// an error that [is cancelled](JoinError::is_cancelled). One that has ended has ended. What was
+    /// given to [`spawn_blocking`](super::spawn_blocking) is dropped likewise if it has not begun, and
+    /// runs on if it has.
     pub fn abort(&self) {
-        if let Some(Joined { key, home, .. }) = &self.0 {
-            home.owner().shared.tasks.abort(*key);
+        if let Some(Joined {
+            key, home, queued, ..
+        }) = &self.0
+        {
+            let shared = &home.owner().shared;
+            shared.tasks.abort(*key);
+            if let Some(number) = queued {
+                shared.blocking.abort(shared, *number);
+            }
         }
     }
 
@@ -71,11 +88,13 @@ impl<T> Future for JoinHandle<T> {
         let output = ready!(Pin::new(&mut joined.task).poll(cx));
         self.0 = None;
         // One that was cancelled has none.
-        let result = output.and_then(|mut product| product.result.take());
+        let (result, refusal) = output.map_or((None, None), |mut product| {
+            (product.result.take(), product.refusal.take())
+        });
         Poll::Ready(match result {
             Some(Ok(output)) => Ok(output),
             Some(Err(panic)) => Err(JoinError(Cause::Panic(Mutex::new(panic)))),
-            None => Err(JoinError(Cause::Cancelled)),
+            None => Err(JoinError(refusal.map_or(Cause::Cancelled, Cause::Refused))),
         })
     }
 }
@@ -103,12 +122,20 @@ enum Cause {
     Cancelled,
     /// In a mutex, so that the error is Sync; a panic need not be.
     Panic(Mutex<Panic>),
+    /// There was no thread to run it on.
+    Refused(io::Error),
 }
 
 impl JoinError {
     /// Whether the task was aborted, or ended by the shutdown of its runtime.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0, Cause::Cancelled)
+    }
+
+    /// Whether it was given to [`spawn_blocking`](super::spawn_blocking), and dropped because the
+    /// system gave no thread to run it on. The [source](Error::source) is what the system said.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.0, Cause::Refused(_))
     }
 
     /// Whether the task panicked.
@@ -124,7 +151,7 @@ impl JoinError {
     #[track_caller]
     pub fn into_panic(self) -> Box<dyn std::any::Any + Send + 'static> {
         self.try_into_panic()
-            .expect("the task was cancelled: it did not panic")
+            .expect("the task was cancelled or refused: it did not panic")
     }
 
     /// What the task panicked with.
@@ -137,7 +164,7 @@ impl JoinError {
             Cause::Panic(panic) => Ok(panic
                 .into_inner()
                 .unwrap_or_else(std::sync::PoisonError::into_inner)),
-            Cause::Cancelled => Err(self),
+            Cause::Cancelled | Cause::Refused(_) => Err(self),
         }
     }
 
@@ -160,6 +187,9 @@ impl fmt::Display for JoinError {
             (Cause::Cancelled, _) => f.write_str("task was cancelled"),
             (Cause::Panic(_), Some(message)) => write!(f, "task panicked with message {message:?}"),
             (Cause::Panic(_), None) => f.write_str("task panicked"),
+            (Cause::Refused(source), _) => {
+                write!(f, "the system gave no thread for the task: {source}")
+            }
         }
     }
 }
@@ -169,11 +199,19 @@ impl fmt::Debug for JoinError {
         match &self.0 {
             Cause::Cancelled => f.write_str("JoinError::Cancelled"),
             Cause::Panic(_) => write!(f, "JoinError::Panic({:?})", self.message()),
+            Cause::Refused(source) => write!(f, "JoinError::Refused({source:?})"),
         }
     }
 }
 
-impl Error for JoinError {}
+impl Error for JoinError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            Cause::Refused(source) => Some(source),
+            _ => None,
+        }
+    }
+}
 
 impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> Self {

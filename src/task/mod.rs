@@ -1,5 +1,6 @@
 //! Tasks: futures that run on the workers.
 
+mod blocking;
 mod join;
 pub(crate) mod registry;
 mod yield_now;
@@ -7,20 +8,23 @@ mod yield_now;
 use std::{
     any::Any,
     future::Future,
+    io,
     mem::ManuallyDrop,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     ptr::NonNull,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
     task::{Context, Poll},
 };
 
-use async_task::{ScheduleInfo, WithInfo};
+use async_task::{FallibleTask, Schedule, ScheduleInfo, WithInfo};
 
+pub(crate) use self::blocking::spawn_blocking_at;
 pub use self::{
+    blocking::spawn_blocking,
     join::{JoinError, JoinHandle},
     yield_now::{YieldNow, yield_now},
 };
@@ -36,6 +40,8 @@ type Panic = Box<dyn Any + Send + 'static>;
 #[derive(Debug)]
 pub(crate) struct TaskMeta {
     aborted: AtomicBool,
+    /// The system's error, if it gave no thread to run it on; 0 otherwise.
+    refused: AtomicI32,
 }
 
 impl TaskMeta {
@@ -44,8 +50,23 @@ impl TaskMeta {
         self.aborted.load(Ordering::Acquire)
     }
 
-    fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
+    }
+
+    /// Lets the task end, because the system gave no thread to run it on.
+    pub(crate) fn refuse(&self, error: &io::Error) {
+        let code = error.raw_os_error().unwrap_or(libc::EAGAIN);
+        self.refused.store(code, Ordering::Relaxed);
+        self.abort();
+    }
+
+    /// Why there was no thread to run it on, if there was none.
+    fn refusal(&self) -> Option<io::Error> {
+        match self.refused.load(Ordering::Relaxed) {
+            0 => None,
+            code => Some(io::Error::from_raw_os_error(code)),
+        }
     }
 }
 
@@ -82,21 +103,6 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let core = home.owner();
-    let Some(place) = core.shared.tasks.reserve(core.index) else {
-        // Dropped here, as it would be there.
-        return JoinHandle::cancelled();
-    };
-    let key = place.key();
-    let task = |meta: &TaskMeta| Registered {
-        future: ManuallyDrop::new(future),
-        meta: NonNull::from(meta),
-        key,
-        home: home.clone(),
-    };
-    let meta = TaskMeta {
-        aborted: AtomicBool::new(false),
-    };
     // The task keeps its home, which knows the runtime: a count that is one worker's alone, where
     // one for the whole runtime would be fought over by all cores.
     let scheduler = home.clone();
@@ -108,12 +114,52 @@ where
         };
         scheduler.owner().shared.schedule(task, order);
     });
+    let Some(registered) = register(home, future, schedule) else {
+        // Dropped here, as it would be there.
+        return JoinHandle::cancelled();
+    };
+    let shared = &home.owner().shared;
+    shared.schedule(registered.runnable, Order::Last);
+    JoinHandle::new(registered.task, registered.key, home.clone(), None)
+}
+
+/// A new task, which is in the registry and not yet scheduled.
+struct NewTask<T> {
+    runnable: TaskJob,
+    task: FallibleTask<Product<T>, TaskMeta>,
+    key: registry::Key,
+}
+
+/// Makes a task in the books of the worker `home`, unless the runtime has ended.
+fn register<F, S>(home: &Arc<WorkerShard>, future: F, schedule: S) -> Option<NewTask<F::Output>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+    S: Schedule<TaskMeta> + Send + Sync + 'static,
+{
+    let core = home.owner();
+    let place = core.shared.tasks.reserve(core.index)?;
+    let key = place.key();
+    let task = |meta: &TaskMeta| Registered {
+        future: ManuallyDrop::new(future),
+        meta: NonNull::from(meta),
+        key,
+        home: home.clone(),
+    };
+    let meta = TaskMeta {
+        aborted: AtomicBool::new(false),
+        refused: AtomicI32::new(0),
+    };
     let (runnable, task) = async_task::Builder::new()
         .metadata(meta)
         .spawn(task, schedule);
     place.fill(&runnable);
-    core.shared.schedule(runnable, Order::Last);
-    JoinHandle::new(task.fallible(), key, home.clone())
+    let task = task.fallible();
+    Some(NewTask {
+        runnable,
+        task,
+        key,
+    })
 }
 
 /// A task's future: leaves the registry when it ends, and keeps its panics to itself.
@@ -145,6 +191,7 @@ impl<F: Future> Future for Registered<F> {
         if meta.is_aborted() {
             return Poll::Ready(Product {
                 result: None,
+                refusal: meta.refusal(),
                 home: home.clone(),
             });
         }
@@ -159,6 +206,7 @@ impl<F: Future> Future for Registered<F> {
         };
         Poll::Ready(Product {
             result: Some(result),
+            refusal: None,
             home: home.clone(),
         })
     }
@@ -177,8 +225,10 @@ impl<F> Drop for Registered<F> {
 
 /// What a task came to, until somebody joins it.
 struct Product<T> {
-    /// Taken by who joins the task. None if it was aborted.
+    /// Taken by who joins the task. None if it was aborted, or refused.
     result: Option<Result<T, Panic>>,
+    /// Why there was no thread to run it on, if there was none.
+    refusal: Option<io::Error>,
     home: Arc<WorkerShard>,
 }
 

@@ -1,0 +1,95 @@
+//! Work that blocks, on threads of its own.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use super::{JoinHandle, register};
+use crate::{
+    error::NO_RUNTIME,
+    runtime::{Choice, HomeError, WorkerShard, with_home},
+};
+
+/// Runs `f`, which may block, on a thread that is there for it, of the runtime that the calling thread
+/// is in.
+///
+/// For system calls that wait, for files, for locks that are held for long, and for computations of
+/// more than some 100 µs: on a worker they would keep its timers and sockets waiting. The threads are
+/// named `tourbillon-blocking-0` and so on. One is started if none is idle, up to
+/// [`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads); past that `f` waits for its
+/// turn, first come first served. One that has been idle for
+/// [`thread_keep_alive`](crate::runtime::Builder::thread_keep_alive) ends. They are pinned to no core:
+/// they may run wherever the process may. They are in the context of the runtime, so `f` may arm timers
+/// and spawn tasks, and it may call [`Handle::block_on`](crate::Handle::block_on).
+///
+/// - A panic of `f` goes to who awaits the handle, as that of a task.
+/// - [`abort`](JoinHandle::abort) drops `f` if it has not begun, and does nothing if it has.
+/// - Dropping the handle lets `f` run on.
+/// - At the shutdown of the runtime what has not begun is dropped, and what runs is waited for, for as
+///   long as the shutdown waits; [`shutdown_graceful`](crate::Runtime::shutdown_graceful) lets all that
+///   is queued run first.
+/// - Where the system gives no thread, `f` waits for one that there is. If there is none at all, it is
+///   dropped, and the handle gives an error that [is refused](super::JoinError::is_refused).
+/// - On a [paused clock](crate::time::pause) the time stands still until `f` is through, but while it
+///   waits in `block_on`.
+///
+/// ```
+/// use tourbillon::task::spawn_blocking;
+///
+/// # fn main() -> Result<(), tourbillon::BuildError> {
+/// tourbillon::Runtime::new()?.block_on(async {
+///     let read = spawn_blocking(|| std::fs::read_to_string("/proc/self/comm"));
+///     assert!(!read.await.unwrap().unwrap().is_empty());
+/// });
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// If the thread is in no runtime.
+#[track_caller]
+pub fn spawn_blocking<F, R>(f: F) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    match with_home(Choice::InTurn, Arc::clone) {
+        Ok(home) => spawn_blocking_at(&home, f),
+        Err(HomeError::Shutdown) => JoinHandle::cancelled(),
+        Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
+    }
+}
+
+/// Runs `f` on a blocking thread, in the books of the worker `home`.
+pub(crate) fn spawn_blocking_at<F, R>(home: &Arc<WorkerShard>, f: F) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    // It is never woken: it is queued from the beginning, and done when it has been polled.
+    let Some(registered) = register(home, Call(Some(f)), |_| ()) else {
+        return JoinHandle::cancelled();
+    };
+    let shared = &home.owner().shared;
+    let number = shared.blocking.push(shared, registered.runnable);
+    JoinHandle::new(registered.task, registered.key, home.clone(), number)
+}
+
+/// Calls what it holds when it is polled.
+struct Call<F>(Option<F>);
+
+/// What it holds is not pinned, but taken out.
+impl<F> Unpin for Call<F> {}
+
+impl<F: FnOnce() -> R, R> Future for Call<F> {
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<R> {
+        // Polled again, which nobody does, it stays as it is.
+        self.0.take().map_or(Poll::Pending, |f| Poll::Ready(f()))
+    }
+}
