@@ -8,6 +8,7 @@
 # A mutant's header says `Test: <file>::<test>`; `Bound: <n>` overrides the test's preemption bound
 # where a smaller one will do; `Hangs: yes` says that a run that does not end is the failure.
 # A patch that does not apply, or does not compile, is an error, not a kill.
+# Two runs at once need a CARGO_TARGET_DIR each: in one they would take each other's mutants.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

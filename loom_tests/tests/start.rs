@@ -21,6 +21,16 @@ fn built(options: Options<Worker>) -> (Home, Timer<Worker>, Probe) {
     (home, timer, probe)
 }
 
+/// The same, but it will wait for the moment 20, and has no wait until it is started.
+fn built_for_20(options: Options<Worker>) -> (Home, Timer<Worker>, Probe) {
+    let home = shard();
+    EventLoop::new(&home);
+    let probe = Probe::new();
+    let callback = probe.told(Flow::Continue(()));
+    let timer = Timer::build(&home, 0, Some(20), options, callback);
+    (home, timer, probe)
+}
+
 fn told() -> Options<Worker> {
     Options {
         outcome: true,
@@ -143,6 +153,57 @@ fn start_or_reset() {
         };
         expire(&home, deadline - 1);
         assert_eq!(probe.runs(), 0);
+        expire(&home, deadline);
+        ended(&home, &probe, &[Outcome::Fired]);
+    });
+}
+
+/// Refreshed by its name while it is started for a moment: it waits for that, or a whole wait anew. A
+/// wait that is read too early is none.
+#[test]
+fn start_or_refresh_by_name() {
+    model!(None, || {
+        let names = Arc::new(Names::new(1));
+        let (home, timer, probe) = built_for_20(Options {
+            name: Some(Name::new(&names, "n")),
+            ..told()
+        });
+        let other = thread::spawn({
+            let names = names.clone();
+            move || names.refresh("n", 5)
+        });
+        assert_eq!(timer.start(0), Started::Waiting);
+        let deadline = match other.join().unwrap() {
+            0 => 20,
+            _ => 25,
+        };
+        assert_eq!((timer.deadline(), timer.wait()), (Some(deadline), 20));
+        expire(&home, deadline - 1);
+        assert_eq!(probe.runs(), 0);
+        expire(&home, deadline);
+        ended(&home, &probe, &[Outcome::Fired]);
+    });
+}
+
+/// Given another wait while it is started for a moment: its wait began when it was started.
+#[test]
+fn start_or_reset_from_start() {
+    model!(None, || {
+        let (home, timer, probe) = built_for_20(told());
+        let timer = Arc::new(timer);
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_from_start(30)
+        });
+        assert_eq!(timer.start(0), Started::Waiting);
+        let deadline = match mover.join().unwrap() {
+            Reset::NotStarted => 20,
+            reset => {
+                assert_eq!(reset, Reset::Waiting);
+                30
+            }
+        };
+        assert_eq!((timer.deadline(), timer.wait()), (Some(deadline), deadline));
         expire(&home, deadline);
         ended(&home, &probe, &[Outcome::Fired]);
     });

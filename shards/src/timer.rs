@@ -397,7 +397,12 @@ fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
 
 /// See [`Timer::refresh`].
 pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
-    reset_at(node, now.saturating_add(node.wait.load(Ordering::Relaxed)))
+    on_grid(node);
+    // The wait is read behind the claim word: who starts the timer writes it before.
+    move_to(node, |_| {
+        let wait = node.wait.load(Ordering::Relaxed);
+        now.saturating_add(wait).min(NEVER)
+    })
 }
 
 /// The deadline that is to be set has no jitter in it; answers how much the present one has.
