@@ -15,6 +15,7 @@ use super::{
 use crate::{
     reactor::CLOCK_TOKENS,
     sys::epoll::{Event, Events, Timeout},
+    task::budget,
 };
 
 /// How many timers are taken from the shard at a time.
@@ -139,7 +140,7 @@ impl Worker<'_> {
         match job {
             Job::Task(task) => {
                 counters.polls.add_alone(1);
-                task.run();
+                budget::limited(|| task.run());
             }
             Job::Timer(due) => self.fire(due, || self.shared.clock.now()),
             // Asked of recurring timers, which these clocks have none of.

@@ -1,5 +1,6 @@
 //! Tasks: futures that run on the workers.
 
+pub(crate) mod budget;
 mod join;
 pub(crate) mod registry;
 mod yield_now;
@@ -21,6 +22,7 @@ use std::{
 use async_task::{ScheduleInfo, WithInfo};
 
 pub use self::{
+    budget::{Unconstrained, consume_budget, unconstrained},
     join::{JoinError, JoinHandle},
     yield_now::{YieldNow, yield_now},
 };
