@@ -9,7 +9,7 @@ use super::{
     clocks, contain, context,
     core::{Core, WorkerShard},
     ending,
-    local::{Job, Local, steal},
+    local::{Job, Local, TaskJob, steal},
     shared::Shared,
 };
 use crate::{
@@ -22,6 +22,8 @@ use crate::{
 const DUE_BATCH: usize = 256;
 /// How many batches are queued before the jobs get their turn.
 const DUE_ROUNDS: usize = 4;
+/// How long a thief watches whether the owner of a LIFO slot gets on, in spins: about a microsecond.
+const STUCK_SPINS: usize = 32;
 /// Room for the events of one look at the sockets.
 const EVENTS: usize = 256;
 
@@ -283,7 +285,26 @@ impl Worker<'_> {
                 return Some(job);
             }
         }
-        None
+        let next = workers
+            .iter()
+            .find_map(|worker| self.steal_next(worker.owner()));
+        next.map(Job::Task)
+    }
+
+    /// Takes the task that a peer was to run next, if the peer is stuck in the job before it.
+    fn steal_next(&self, victim: &Core) -> Option<TaskJob> {
+        let polls = || victim.counters.own.polls.get();
+        let before = polls();
+        for _ in 0..STUCK_SPINS {
+            // One that gets on runs it sooner than we would, and from its own cache.
+            if victim.next.is_empty() || polls() != before {
+                return None;
+            }
+            std::hint::spin_loop();
+        }
+        let task = victim.next.steal()?;
+        self.core.counters.own.steals.add_alone(1);
+        Some(task)
     }
 
     /// Sleeps until the next deadline, an event, or a wake-up.
