@@ -22,6 +22,9 @@ use crate::{
 const DUE_BATCH: usize = 256;
 /// How many batches are queued before the jobs get their turn.
 const DUE_ROUNDS: usize = 4;
+/// How many jobs are queued before a look takes no more timers than jobs have run since the last: the
+/// rest wait in the shard, in their order, and what sockets and tasks bring is not behind all of them.
+const DUE_QUEUED: usize = DUE_BATCH * DUE_ROUNDS;
 /// How long a thief watches whether the owner of a LIFO slot gets on, in spins: about a microsecond.
 const STUCK_SPINS: usize = 32;
 /// Room for the events of one look at the sockets.
@@ -92,11 +95,15 @@ impl Worker<'_> {
                 continue;
             }
             // Told to stop during the last job, it does not look for another.
-            if self.fire_due() || self.shared.is_stopping() {
+            let fired = self.fire_due();
+            if (fired && self.local.has_jobs()) || self.shared.is_stopping() {
                 continue;
             }
             match self.search() {
                 Some(job) => self.execute(job),
+                // Sleeps of other threads, or nothing but news: that makes no jobs to be counted, and
+                // a flood of it must not keep the sockets waiting.
+                None if fired => self.look_at_sockets(),
                 None => self.park(),
             }
         }
@@ -177,6 +184,10 @@ impl Worker<'_> {
     fn look(&mut self) {
         self.looked = self.tick;
         self.fire_due();
+        self.look_at_sockets();
+    }
+
+    fn look_at_sockets(&mut self) {
         self.core.reactor.wait(self.events.get_mut(), Timeout::Zero);
         self.dispatch();
     }
@@ -189,12 +200,15 @@ impl Worker<'_> {
         if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
+        let queued = self.local.deque.len();
+        let interval = self.shared.config.event_interval as usize;
+        let mut room = DUE_QUEUED.saturating_sub(queued).max(interval);
         let mut more = false;
         let mut any = false;
         let (core, local, due, clock) = (self.core, self.local, &mut self.due, &self.shared.clock);
         local.batch(|| {
             for _ in 0..DUE_ROUNDS {
-                let expired = shard.expire(clock.now(), DUE_BATCH, due);
+                let expired = shard.expire(clock.now(), room.min(DUE_BATCH), due);
                 for timer in due.drain(..) {
                     any = true;
                     match timer.kind() {
@@ -204,7 +218,8 @@ impl Worker<'_> {
                     }
                 }
                 more = expired.more;
-                if !more {
+                room -= expired.count;
+                if !more || room == 0 {
                     break;
                 }
             }
