@@ -117,3 +117,55 @@ impl Drop for NextSlot {
         drop(Self::own(*self.task.get_mut()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::atomic::AtomicUsize, thread};
+
+    use super::*;
+    use crate::task::TaskMeta;
+
+    /// What the fence is for: without it two get one task, within some thousand rounds.
+    #[test]
+    fn owner_and_thieves_get_each_task_once() {
+        const TASKS: usize = 200_000;
+        let slot = NextSlot::new();
+        let (runs, stolen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let over = AtomicBool::new(false);
+        let got = |task: TaskJob| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            // It is ready at once; run twice, it is freed twice.
+            task.run();
+        };
+        membarrier::is_there();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Acquire) {
+                        if let Some(task) = slot.steal() {
+                            stolen.fetch_add(1, Ordering::Relaxed);
+                            got(task);
+                        }
+                    }
+                });
+            }
+            for _ in 0..TASKS {
+                let future = |_: &TaskMeta| async {};
+                let builder = async_task::Builder::new().metadata(TaskMeta::default());
+                let (task, joined) =
+                    builder.spawn(future, |_: TaskJob| unreachable!("it is ready"));
+                joined.detach();
+                // SAFETY: by this thread alone.
+                let left = unsafe { slot.put(task) };
+                assert!(left.is_none(), "it was emptied before");
+                // SAFETY: likewise.
+                if let Some(task) = unsafe { slot.take() } {
+                    got(task);
+                }
+            }
+            over.store(true, Ordering::Release);
+        });
+        assert_eq!(runs.load(Ordering::Relaxed), TASKS);
+        println!("{} were stolen", stolen.load(Ordering::Relaxed));
+    }
+}
