@@ -89,6 +89,8 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
 
 impl Worker<'_> {
     fn run(&mut self) {
+        // Should a task's destructor have panicked.
+        budget::end();
         while !self.shared.is_stopping() {
             if self.run_queued() {
                 self.look();
@@ -149,7 +151,9 @@ impl Worker<'_> {
         match job {
             Job::Task(task) => {
                 counters.polls.add_alone(1);
-                budget::limited(|| task.run());
+                budget::begin();
+                task.run();
+                budget::end();
             }
             Job::Timer(due) => self.fire(due, || self.shared.clock.now()),
             // Asked of recurring timers, which these clocks have none of.

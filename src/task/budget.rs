@@ -41,7 +41,21 @@ fn with<R>(left: i32, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f`, which polls a task, with a whole budget.
+/// From here to [`end`] there is a whole budget, for a task. For a worker, which polls no task within
+/// another: two stores, where [`limited`] makes a ping-pong
+/// of two tasks slower by 2 ns of 66.
+#[inline]
+pub(crate) fn begin() {
+    LEFT.set(BUDGET);
+}
+
+/// There is no budget any more.
+#[inline]
+pub(crate) fn end() {
+    LEFT.set(UNLIMITED);
+}
+
+/// Runs `f`, which polls a future, with a whole budget.
 #[inline]
 pub(crate) fn limited<R>(f: impl FnOnce() -> R) -> R {
     with(BUDGET, f)
