@@ -60,6 +60,15 @@ fn one_worker_runs_all_of_them_once_in_the_order_of_their_deadlines() {
         let handle = runtime.handle().clone();
         // By one job of the worker itself: all of them stand in its shard before any can run.
         on_worker(&runtime, move || {
+            // First, so that their turn is before that of the rest.
+            let recurring = (0..RECURRING).map(|_| {
+                let again = again.clone();
+                tourbillon::every(Duration::from_millis(1), move || {
+                    spin(WORK);
+                    again.fetch_add(1, SeqCst);
+                })
+            });
+            let recurring: Vec<_> = recurring.collect();
             let start = Instant::now() + Duration::from_millis(10);
             // By a stride, so that they are not armed in order. (It has no divisor with the number.)
             for i in (0..TIMERS).map(|i| i * 7_919 % TIMERS) {
@@ -73,14 +82,7 @@ fn one_worker_runs_all_of_them_once_in_the_order_of_their_deadlines() {
                     ran.lock().unwrap().push(i);
                 }));
             }
-            let recurring = (0..RECURRING).map(|_| {
-                let again = again.clone();
-                tourbillon::every(Duration::from_millis(1), move || {
-                    spin(WORK);
-                    again.fetch_add(1, SeqCst);
-                })
-            });
-            recurring.collect::<Vec<_>>()
+            recurring
         })
     };
     eventually("all have run", || ran.lock().unwrap().len() >= TIMERS);
