@@ -35,7 +35,7 @@ use crate::{
 type Panic = Box<dyn Any + Send + 'static>;
 
 /// What the scheduler knows of a task besides its future.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TaskMeta {
     aborted: AtomicBool,
 }
@@ -96,7 +96,9 @@ where
         key,
         home: home.clone(),
     };
-    let meta = TaskMeta::default();
+    let meta = TaskMeta {
+        aborted: AtomicBool::new(false),
+    };
     // The task keeps its home, which knows the runtime: a count that is one worker's alone, where
     // one for the whole runtime would be fought over by all cores.
     let scheduler = home.clone();
