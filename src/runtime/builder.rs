@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::BuildError,
     reactor::CLOCK_TOKENS,
-    sys::{self, cpu::Cores, epoll, membarrier},
+    sys::{self, cpu::Cores, epoll},
 };
 
 /// A function that workers call.
@@ -241,8 +241,6 @@ impl Builder {
             return Err(BuildError::ThreadName { name });
         }
         let pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
-        // Here, since it may take a while: thieves ask for it.
-        membarrier::is_there();
         let shared = Arc::new(Shared::new(self.config.clone(), count));
         if self.start_paused {
             shared.clock.pause();

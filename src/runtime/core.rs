@@ -9,10 +9,10 @@ use std::{
     },
 };
 
-use crossbeam::{deque::Stealer, utils::CachePadded};
+use crossbeam::deque::Stealer;
 use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard};
 
-use super::{context, handle::Handle, local::Job, next::NextSlot, shared::Shared};
+use super::{context, handle::Handle, local::Job, shared::Shared};
 use crate::{
     metrics::{Counters, WorkerCounters},
     reactor::{Reactor, WAKE_TOKEN},
@@ -29,8 +29,6 @@ pub struct Core {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stealer: Stealer<Job>,
-    /// The worker writes it at each wake-up; who looks at what stands beside it shall not pay for that.
-    pub(super) next: CachePadded<NextSlot>,
     pub(crate) reactor: Reactor,
     pub(crate) counters: WorkerCounters,
     eventfd: EventFd,
@@ -66,7 +64,6 @@ impl Core {
             index,
             shared,
             stealer,
-            next: CachePadded::new(NextSlot::new()),
             reactor,
             counters: WorkerCounters::default(),
             eventfd,

@@ -156,10 +156,6 @@ fn end_all(shared: &Shared) {
 /// Ends all jobs that are queued anywhere.
 fn drain(shared: &Shared) {
     for worker in shared.workers.load().iter() {
-        // What was woken on a worker after it had given up its slot.
-        if let Some(task) = worker.owner().next.clear() {
-            contain(worker.owner(), || drop(task));
-        }
         while let Some(job) = steal(|| worker.owner().stealer.steal()) {
             contain(worker.owner(), || job.end());
         }

@@ -8,7 +8,6 @@ use tourbillon_shards::{Due, Notice};
 use super::{
     clocks::ClockCore,
     core::{Core, WorkerShard},
-    next::NextSlot,
     shared::Shared,
 };
 use crate::task::TaskMeta;
@@ -60,8 +59,9 @@ const LIFO_BUDGET: u32 = 3;
 pub(super) struct Local {
     pub(super) shard: Arc<WorkerShard>,
     pub(super) deque: deque::Worker<Job>,
-    /// How often in a row the task that was woken last may still be preferred. It stands in the core's
-    /// slot; spawned tasks do not come there.
+    /// The task that was woken last, which runs next: what wakes it is still in the cache. It cannot
+    /// be stolen; spawned tasks do not come here.
+    lifo: Cell<Option<TaskJob>>,
     lifo_left: Cell<u32>,
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
     /// deque, in order, and peers are woken once at the end.
@@ -73,6 +73,7 @@ impl Local {
         Self {
             shard,
             deque,
+            lifo: Cell::new(None),
             lifo_left: Cell::new(LIFO_BUDGET),
             batching: Cell::new(false),
         }
@@ -86,29 +87,12 @@ impl Local {
         ptr::eq(self.shared(), shared)
     }
 
-    /// The LIFO slot.
-    fn slot(&self) -> &NextSlot {
-        &self.shard.owner().next
-    }
-
-    #[inline]
-    fn put_next(&self, task: TaskJob) -> Option<TaskJob> {
-        // SAFETY: a `Local` is its worker's own, and does not leave the thread.
-        unsafe { self.slot().put(task) }
-    }
-
-    #[inline]
-    fn take_next(&self) -> Option<TaskJob> {
-        // SAFETY: as above.
-        unsafe { self.slot().take() }
-    }
-
     /// Queues a task that became ready on this worker: to run next, or to run last.
     pub(super) fn schedule(&self, task: TaskJob, order: Order) {
         let to_deque = match order {
             Order::Last => Some(task),
             Order::Next if self.batching.get() => Some(task),
-            Order::Next => self.put_next(task),
+            Order::Next => self.lifo.replace(Some(task)),
         };
         if let Some(task) = to_deque {
             self.deque.push(Job::Task(task));
@@ -120,7 +104,7 @@ impl Local {
 
     /// Gives up the LIFO slot, for a worker that leaves.
     pub(super) fn release(&self) {
-        if let Some(task) = self.take_next() {
+        if let Some(task) = self.lifo.take() {
             self.deque.push(Job::Task(task));
         }
     }
@@ -128,13 +112,13 @@ impl Local {
     /// The next job of this worker's own.
     pub(super) fn next(&self) -> Option<Job> {
         if self.lifo_left.get() > 0 {
-            if let Some(task) = self.take_next() {
+            if let Some(task) = self.lifo.take() {
                 self.lifo_left.set(self.lifo_left.get() - 1);
                 return Some(Job::Task(task));
             }
         }
         self.lifo_left.set(LIFO_BUDGET);
-        self.deque.pop().or_else(|| self.take_next().map(Job::Task))
+        self.deque.pop().or_else(|| self.lifo.take().map(Job::Task))
     }
 
     /// Runs `f`, which wakes and queues many; then wakes one peer if there is more than this worker
@@ -150,17 +134,20 @@ impl Local {
         let done = Done(&self.batching);
         f();
         drop(done);
-        if self.deque.len() + usize::from(!self.slot().is_empty()) > 1 {
+        if self.deque.len() + usize::from(self.has_next()) > 1 {
             self.shared().wake_one();
         }
     }
 
-    /// Whether there is a job of this worker's own.
-    pub(super) fn has_jobs(&self) -> bool {
-        self.has_queued() || !self.slot().is_empty()
+    /// Whether the LIFO slot is taken.
+    fn has_next(&self) -> bool {
+        let task = self.lifo.take();
+        let taken = task.is_some();
+        self.lifo.set(task);
+        taken
     }
 
-    /// Whether there is something that a peer would steal at once.
+    /// Whether there is something that a peer could steal.
     pub(super) fn has_queued(&self) -> bool {
         !self.deque.is_empty()
     }

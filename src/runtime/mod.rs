@@ -5,7 +5,6 @@
 //! | `builder` | options, and the start of the workers |
 //! | `worker` | the loop of a worker |
 //! | `local` | the queues of a worker, for its own thread |
-//! | `next` | the slot for the task that a worker runs next |
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
@@ -21,7 +20,6 @@ mod core;
 mod ending;
 mod handle;
 mod local;
-mod next;
 mod quiescence;
 mod shared;
 mod worker;

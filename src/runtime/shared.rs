@@ -184,9 +184,7 @@ impl Shared {
             })
     }
 
-    /// Whether there is work in any queue that a searcher takes from at once. The LIFO slots are not among
-    /// them: nobody relies on a searcher for what the slot's owner runs next, and who sleeps in spite of
-    /// them leaves two tasks that wake each other where they are.
+    /// Whether there is work in any queue that a searcher looks at.
     pub(super) fn has_work(&self) -> bool {
         !self.injector.is_empty()
             || self

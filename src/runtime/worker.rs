@@ -9,7 +9,7 @@ use super::{
     clocks, contain, context,
     core::{Core, WorkerShard},
     ending,
-    local::{Job, Local, TaskJob, steal},
+    local::{Job, Local, steal},
     shared::Shared,
 };
 use crate::{
@@ -25,8 +25,6 @@ const DUE_ROUNDS: usize = 4;
 /// How many jobs are queued before a look takes no more timers than jobs have run since the last: the
 /// rest wait in the shard, in their order, and what sockets and tasks bring is not behind all of them.
 const DUE_QUEUED: usize = DUE_BATCH * DUE_ROUNDS;
-/// How long a thief watches whether the owner of a LIFO slot gets on, in spins: about a microsecond.
-const STUCK_SPINS: usize = 32;
 /// Room for the events of one look at the sockets.
 const EVENTS: usize = 256;
 
@@ -304,26 +302,7 @@ impl Worker<'_> {
                 return Some(job);
             }
         }
-        let next = workers
-            .iter()
-            .find_map(|worker| self.steal_next(worker.owner()));
-        next.map(Job::Task)
-    }
-
-    /// Takes the task that a peer was to run next, if the peer is stuck in the job before it.
-    fn steal_next(&self, victim: &Core) -> Option<TaskJob> {
-        let polls = || victim.counters.own.polls.get();
-        let before = polls();
-        for _ in 0..STUCK_SPINS {
-            // One that gets on runs it sooner than we would, and from its own cache.
-            if victim.next.is_empty() || polls() != before {
-                return None;
-            }
-            std::hint::spin_loop();
-        }
-        let task = victim.next.steal()?;
-        self.core.counters.own.steals.add_alone(1);
-        Some(task)
+        None
     }
 
     /// Sleeps until the next deadline, an event, or a wake-up.

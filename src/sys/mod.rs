@@ -4,7 +4,6 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
-pub(crate) mod membarrier;
 pub(crate) mod signal;
 pub(crate) mod socket;
 pub(crate) mod thread;
