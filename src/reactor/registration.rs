@@ -15,6 +15,7 @@ use super::{
 use crate::{
     error::ArmError,
     runtime::{Choice, WorkerShard, with_home},
+    task::budget,
 };
 
 /// Something with a descriptor, watched by the reactor of the worker that it was made on.
@@ -79,10 +80,24 @@ impl<T: AsFd> Registration<T> {
         used_up: impl Fn(&R) -> bool,
     ) -> Poll<io::Result<R>> {
         let wait = || self.readiness.poll(cx, direction);
-        self.try_io(direction, operation, used_up, wait)
+        self.try_io(cx, direction, operation, used_up, wait)
     }
 
     fn try_io<R>(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        operation: impl FnMut(&T) -> io::Result<R>,
+        used_up: impl Fn(&R) -> bool,
+        wait: impl FnMut() -> Poll<io::Result<Ready>>,
+    ) -> Poll<io::Result<R>> {
+        ready!(budget::check(cx));
+        let answer = ready!(self.try_until(direction, operation, used_up, wait));
+        budget::spend();
+        Poll::Ready(answer)
+    }
+
+    fn try_until<R>(
         &self,
         direction: Direction,
         mut operation: impl FnMut(&T) -> io::Result<R>,
@@ -123,7 +138,7 @@ impl<T: AsFd> Registration<T> {
         let mut waiter = Waiter::new(&self.readiness);
         poll_fn(|cx| {
             let wait = || waiter.poll(cx, direction);
-            self.try_io(direction, &mut operation, |_| false, wait)
+            self.try_io(cx, direction, &mut operation, |_| false, wait)
         })
         .await
     }

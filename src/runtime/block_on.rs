@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{context, handle::Handle, shared::Shared};
+use crate::task::budget;
 
 #[track_caller]
 pub(super) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
@@ -26,7 +27,7 @@ pub(crate) fn drive<F: Future>(shared: &Shared, future: F) -> F::Output {
     let waker = thread.waker();
     let mut cx = Context::from_waker(&waker);
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+        if let Poll::Ready(output) = budget::limited(|| future.as_mut().poll(&mut cx)) {
             return output;
         }
         thread.wait();

@@ -162,6 +162,11 @@ impl Local {
         taken
     }
 
+    /// Whether there is a job of this worker's own.
+    pub(super) fn has_jobs(&self) -> bool {
+        self.has_queued() || self.has_next()
+    }
+
     /// Whether there is something that a peer could steal.
     pub(super) fn has_queued(&self) -> bool {
         !self.deque.is_empty()

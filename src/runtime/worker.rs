@@ -15,12 +15,16 @@ use super::{
 use crate::{
     reactor::CLOCK_TOKENS,
     sys::epoll::{Event, Events, Timeout},
+    task::budget,
 };
 
 /// How many timers are taken from the shard at a time.
 const DUE_BATCH: usize = 256;
 /// How many batches are queued before the jobs get their turn.
 const DUE_ROUNDS: usize = 4;
+/// How many jobs are queued before a look takes no more timers than jobs have run since the last: the
+/// rest wait in the shard, in their order, and what sockets and tasks bring is not behind all of them.
+const DUE_QUEUED: usize = DUE_BATCH * DUE_ROUNDS;
 /// Room for the events of one look at the sockets.
 const EVENTS: usize = 256;
 
@@ -83,17 +87,23 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
 
 impl Worker<'_> {
     fn run(&mut self) {
+        // Should a task's destructor have panicked.
+        budget::end();
         while !self.shared.is_stopping() {
             if self.run_queued() {
                 self.look();
                 continue;
             }
             // Told to stop during the last job, it does not look for another.
-            if self.fire_due() || self.shared.is_stopping() {
+            let fired = self.fire_due();
+            if (fired && self.local.has_jobs()) || self.shared.is_stopping() {
                 continue;
             }
             match self.search() {
                 Some(job) => self.execute(job),
+                // Sleeps of other threads, or nothing but news: that makes no jobs to be counted, and
+                // a flood of it must not keep the sockets waiting.
+                None if fired => self.look_at_sockets(),
                 None => self.park(),
             }
         }
@@ -139,7 +149,9 @@ impl Worker<'_> {
         match job {
             Job::Task(task) => {
                 counters.polls.add_alone(1);
+                budget::begin();
                 task.run();
+                budget::end();
             }
             Job::Timer(due) => self.fire(due, || self.shared.clock.now()),
             // Asked of recurring timers, which these clocks have none of.
@@ -176,6 +188,10 @@ impl Worker<'_> {
     fn look(&mut self) {
         self.looked = self.tick;
         self.fire_due();
+        self.look_at_sockets();
+    }
+
+    fn look_at_sockets(&mut self) {
         self.core.reactor.wait(self.events.get_mut(), Timeout::Zero);
         self.dispatch();
     }
@@ -188,12 +204,15 @@ impl Worker<'_> {
         if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
+        let queued = self.local.deque.len();
+        let interval = self.shared.config.event_interval as usize;
+        let mut room = DUE_QUEUED.saturating_sub(queued).max(interval);
         let mut more = false;
         let mut any = false;
         let (core, local, due, clock) = (self.core, self.local, &mut self.due, &self.shared.clock);
         local.batch(|| {
             for _ in 0..DUE_ROUNDS {
-                let expired = shard.expire(clock.now(), DUE_BATCH, due);
+                let expired = shard.expire(clock.now(), room.min(DUE_BATCH), due);
                 for timer in due.drain(..) {
                     any = true;
                     match timer.kind() {
@@ -203,7 +222,8 @@ impl Worker<'_> {
                     }
                 }
                 more = expired.more;
-                if !more {
+                room -= expired.count;
+                if !more || room == 0 {
                     break;
                 }
             }

@@ -12,7 +12,7 @@ use std::{
 
 use async_task::FallibleTask;
 
-use super::{Panic, Product, TaskMeta, registry::Key};
+use super::{Panic, Product, TaskMeta, budget, registry::Key};
 use crate::runtime::WorkerShard;
 
 /// A future for the result of a task: see [`spawn`](crate::spawn).
@@ -85,7 +85,9 @@ impl<T> Future for JoinHandle<T> {
         let Some(joined) = &mut self.0 else {
             return Poll::Ready(Err(JoinError(Cause::Cancelled)));
         };
+        ready!(budget::check(cx));
         let output = ready!(Pin::new(&mut joined.task).poll(cx));
+        budget::spend();
         self.0 = None;
         // One that was cancelled has none.
         let (result, refusal) = output.map_or((None, None), |mut product| {

@@ -1,6 +1,7 @@
 //! Tasks: futures that run on the workers.
 
 mod blocking;
+pub(crate) mod budget;
 mod join;
 pub(crate) mod registry;
 mod yield_now;
@@ -25,6 +26,7 @@ use async_task::{FallibleTask, Schedule, ScheduleInfo, WithInfo};
 pub(crate) use self::blocking::spawn_blocking_at;
 pub use self::{
     blocking::spawn_blocking,
+    budget::{Unconstrained, consume_budget, unconstrained},
     join::{JoinError, JoinHandle},
     yield_now::{YieldNow, yield_now},
 };

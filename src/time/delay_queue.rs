@@ -14,6 +14,7 @@ use tourbillon_shards::{
 };
 
 use super::{Epoch, Instant, Sleep, sleep_until};
+use crate::task::budget;
 
 /// Values that each wait for a deadline of their own, and come out one by one when it has passed:
 /// the key expiry of a cache, the retries of a client. The names are tokio-util's.
@@ -231,6 +232,8 @@ impl<T> DelayQueue<T> {
                 return Poll::Ready(None);
             };
             if key != NEVER && key <= self.epoch.nanos(Instant::now()) {
+                ready!(budget::check(cx));
+                budget::spend();
                 return Poll::Ready(Some(self.take(slot)));
             }
             let deadline = self.epoch.instant(key);

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use super::Instant;
 use crate::{
     error::NO_RUNTIME,
     runtime::{Choice, Core, HomeError, with_home},
+    task::budget,
 };
 
 /// Waits until `duration` has passed. One that is too long for the clock never ends.
@@ -122,7 +123,11 @@ impl Future for Sleep {
         }
         if let State::Idle = this.state {
             if Instant::now() >= this.deadline {
+                // Over also if it has to give way: asked again it is ready whatever is left, so that a
+                // neighbour in a `select` that is greedy at each poll does not keep it waiting for ever.
                 this.state = State::Over { elapsed: true };
+                ready!(budget::check(cx));
+                budget::spend();
                 return Poll::Ready(());
             }
             this.state = match with_home(Choice::NotAwake, Arc::clone) {
@@ -135,7 +140,8 @@ impl Future for Sleep {
             };
         }
         match &this.state {
-            State::Armed(timer) => timer.poll(cx.waker()).map(drop),
+            // Not checked before: it has given way once, when it was armed.
+            State::Armed(timer) => timer.poll(cx.waker()).map(|_| budget::spend()),
             State::Over { .. } => Poll::Ready(()),
             State::Idle | State::Adrift(_) => unreachable!("it was armed above"),
         }

@@ -1,0 +1,407 @@
+//! Whatever floods a worker, what else it owns is served after a bounded number of jobs: timers,
+//! sockets, tasks, and what comes from outside. Counted by the jobs themselves, on one worker: no test
+//! here depends on how long anything takes.
+//!
+//! The bounds are those of `docs/src/limits.md`.
+
+mod common;
+
+use std::{
+    future::{Future, poll_fn},
+    io::Write,
+    os::fd::AsRawFd,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{PATIENCE, alarm, net::pair_with_std, on_worker};
+use futures_lite::AsyncReadExt;
+use tourbillon::{Runtime, runtime::Builder, task::yield_now, time};
+
+/// What runs between the looks at timers and sockets, by default.
+const EVENT_INTERVAL: usize = 61;
+/// What runs between the looks at what comes from outside, by default.
+const GLOBAL_QUEUE_INTERVAL: usize = 31;
+/// How many timers are queued before most of them are left in the shard.
+const DUE_QUEUED: usize = 1024;
+/// The jobs that a test itself brings, and a few that the runtime does.
+const A_FEW: usize = 8;
+
+fn runtime() -> Runtime {
+    common::runtime(1)
+}
+
+/// A count of jobs, at one of which something begins that is served at another.
+#[derive(Clone, Default)]
+struct Course(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    jobs: AtomicUsize,
+    began: AtomicUsize,
+    served: AtomicUsize,
+    over: AtomicBool,
+    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Course {
+    /// What is done, in a job of the flood, for something to be served.
+    fn begins_by(&self, act: impl FnOnce() + Send + 'static) {
+        *self.0.act.lock().unwrap() = Some(Box::new(act));
+    }
+
+    /// A job of the flood. True if there is to be no more.
+    fn job(&self) -> bool {
+        let n = self.0.jobs.fetch_add(1, SeqCst);
+        if n == 5_000 {
+            let act = self.0.act.lock().unwrap().take();
+            act.expect("something is to begin")();
+            self.0.began.store(self.0.jobs.load(SeqCst), SeqCst);
+        }
+        // Should it never be served, the flood ends by itself, and the test fails.
+        self.0.over.load(SeqCst) || n > 500_000
+    }
+
+    /// It is served.
+    fn served(&self) {
+        self.0.served.store(self.0.jobs.load(SeqCst), SeqCst);
+        self.0.over.store(true, SeqCst);
+    }
+
+    /// How many jobs ran in between, when it is over.
+    fn between(&self) -> usize {
+        common::eventually("it is served", || self.0.over.load(SeqCst));
+        let (began, served) = (self.0.began.load(SeqCst), self.0.served.load(SeqCst));
+        assert!(began > 0, "served before it began");
+        served - began
+    }
+}
+
+/// How many tasks yield in turns.
+const YIELDING: usize = 8;
+
+fn flood_by_yielding(runtime: &Runtime, course: &Course) {
+    let course = course.clone();
+    on_worker(runtime, move || {
+        for _ in 0..YIELDING {
+            let course = course.clone();
+            tourbillon::spawn(async move {
+                while !course.job() {
+                    yield_now().await;
+                }
+            });
+        }
+    });
+}
+
+/// Two tasks that wake each other, by the LIFO slot.
+fn flood_by_waking(runtime: &Runtime, course: &Course) {
+    let wakers: Arc<Mutex<[Option<Waker>; 2]>> = Arc::default();
+    for me in [0, 1] {
+        let (course, wakers) = (course.clone(), wakers.clone());
+        runtime.spawn(poll_fn(move |cx| {
+            let over = course.job();
+            let other = {
+                let mut wakers = wakers.lock().unwrap();
+                wakers[me] = Some(cx.waker().clone());
+                wakers[1 - me].take()
+            };
+            if let Some(other) = other {
+                other.wake();
+            }
+            if over { Poll::Ready(()) } else { Poll::Pending }
+        }));
+    }
+}
+
+/// Recurring timers that are always due.
+fn flood_by_timers(runtime: &Runtime, course: &Course) -> Vec<tourbillon::Timer> {
+    let course = course.clone();
+    on_worker(runtime, move || {
+        let timers = (0..3_000).map(|_| {
+            let course = course.clone();
+            tourbillon::every(Duration::from_nanos(1), move || {
+                course.job();
+            })
+        });
+        timers.collect()
+    })
+}
+
+/// A hundred thousand timers that come due at once.
+fn flood_by_one_moment(runtime: &Runtime, course: &Course) {
+    let course = course.clone();
+    on_worker(runtime, move || {
+        let at = Instant::now() + Duration::from_millis(1);
+        for _ in 0..100_000 {
+            let course = course.clone();
+            drop(tourbillon::at(at, move || {
+                course.job();
+            }));
+        }
+        while Instant::now() < at {}
+    });
+}
+
+/// A task waits for a socket, which one job makes ready.
+fn serve_a_socket(runtime: &Runtime, course: &Course) {
+    let (mut ours, mut theirs) = runtime.block_on(runtime.spawn(pair_with_std())).unwrap();
+    let fd = ours.as_raw_fd();
+    let reads = Arc::new(AtomicBool::new(false));
+    let (this, reading) = (course.clone(), reads.clone());
+    runtime.spawn(async move {
+        reading.store(true, SeqCst);
+        ours.read_exact(&mut [0]).await.unwrap();
+        this.served();
+    });
+    common::eventually("it reads", || reads.load(SeqCst));
+    // The poll in which it began has ended then.
+    on_worker(runtime, || ());
+    course.begins_by(move || {
+        theirs.write_all(&[1]).unwrap();
+        let mut poll = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry.
+        let ready = unsafe { libc::poll(&mut poll, 1, PATIENCE.as_millis() as i32) };
+        assert_eq!(ready, 1, "what was written has come");
+        // Not closed before it is read.
+        std::mem::forget(theirs);
+    });
+}
+
+/// One job arms a timer, and ends when its deadline has passed.
+fn serve_a_timer(course: &Course) {
+    let this = course.clone();
+    course.begins_by(move || {
+        let at = Instant::now() + Duration::from_micros(50);
+        drop(tourbillon::at(at, move || this.served()));
+        while Instant::now() < at {}
+    });
+}
+
+/// One job spawns a task.
+fn serve_a_task(course: &Course) {
+    let this = course.clone();
+    course.begins_by(move || {
+        tourbillon::spawn(async move { this.served() });
+    });
+}
+
+/// While one job runs, another thread spawns a task.
+fn serve_an_outsider(runtime: &Runtime, course: &Course) {
+    let (this, handle) = (course.clone(), runtime.handle().clone());
+    course.begins_by(move || {
+        let spawner = thread::spawn(move || drop(handle.spawn(async move { this.served() })));
+        spawner.join().unwrap();
+    });
+}
+
+#[track_caller]
+fn assert_within(course: &Course, bound: usize) {
+    let between = course.between();
+    assert!(
+        between <= bound,
+        "{between} jobs, where {bound} are the bound"
+    );
+}
+
+#[test]
+fn tasks_that_are_always_ready_keep_a_socket_waiting_for_an_interval() {
+    let _alarm = alarm();
+    for interval in [1, 5, 61] {
+        let runtime = Builder::new()
+            .worker_threads(1)
+            .event_interval(interval)
+            .build()
+            .unwrap();
+        let course = Course::default();
+        serve_a_socket(&runtime, &course);
+        flood_by_yielding(&runtime, &course);
+        assert_within(&course, interval as usize + YIELDING + A_FEW);
+    }
+}
+
+#[test]
+fn tasks_that_are_always_ready_keep_a_timer_waiting_for_an_interval() {
+    let _alarm = alarm();
+    let (runtime, course) = (runtime(), Course::default());
+    serve_a_timer(&course);
+    flood_by_yielding(&runtime, &course);
+    assert_within(&course, EVENT_INTERVAL + YIELDING + A_FEW);
+}
+
+#[test]
+fn tasks_that_are_always_ready_keep_an_outsider_waiting_for_an_interval() {
+    let _alarm = alarm();
+    let (runtime, course) = (runtime(), Course::default());
+    serve_an_outsider(&runtime, &course);
+    flood_by_yielding(&runtime, &course);
+    assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
+}
+
+#[test]
+fn tasks_that_wake_each_other_keep_nothing_waiting_for_longer() {
+    let _alarm = alarm();
+    let runtime = runtime();
+    let course = Course::default();
+    serve_a_task(&course);
+    flood_by_waking(&runtime, &course);
+    // Three by the slot for each of the deque.
+    assert_within(&course, 4 + A_FEW);
+
+    let course = Course::default();
+    serve_a_timer(&course);
+    flood_by_waking(&runtime, &course);
+    assert_within(&course, EVENT_INTERVAL + 4 + A_FEW);
+
+    let course = Course::default();
+    serve_a_socket(&runtime, &course);
+    flood_by_waking(&runtime, &course);
+    assert_within(&course, EVENT_INTERVAL + 4 + A_FEW);
+
+    let course = Course::default();
+    serve_an_outsider(&runtime, &course);
+    flood_by_waking(&runtime, &course);
+    assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
+}
+
+/// What is behind the timers that are queued when it comes, and those of the look at which it is found.
+const BEHIND_TIMERS: usize = DUE_QUEUED + 2 * EVENT_INTERVAL + A_FEW;
+
+#[test]
+fn timers_that_are_always_due_keep_nothing_waiting_for_more_than_what_is_queued() {
+    let _alarm = alarm();
+    for serve in [
+        |_: &Runtime, course: &Course| serve_a_task(course),
+        serve_a_socket,
+        serve_an_outsider,
+    ] {
+        let (runtime, course) = (runtime(), Course::default());
+        serve(&runtime, &course);
+        let timers = flood_by_timers(&runtime, &course);
+        assert_within(&course, BEHIND_TIMERS);
+        for timer in timers {
+            timer.cancel();
+        }
+    }
+}
+
+/// All of them were queued, sixteen for each that ran, and what came next was behind them.
+#[test]
+fn a_hundred_thousand_timers_of_one_moment_keep_nothing_waiting_for_all_of_them() {
+    let _alarm = alarm();
+    for serve in [
+        |_: &Runtime, course: &Course| serve_a_task(course),
+        serve_a_socket,
+        serve_an_outsider,
+    ] {
+        let (runtime, course) = (runtime(), Course::default());
+        serve(&runtime, &course);
+        flood_by_one_moment(&runtime, &course);
+        assert_within(&course, BEHIND_TIMERS);
+    }
+}
+
+/// Sockets that are always ready, each with a task.
+#[test]
+fn sockets_that_are_always_ready_keep_a_timer_waiting_for_an_interval() {
+    const SOCKETS: usize = 32;
+    let _alarm = alarm();
+    let (runtime, course) = (runtime(), Course::default());
+    serve_a_timer(&course);
+    let mut pairs = Vec::new();
+    for _ in 0..SOCKETS {
+        pairs.push(runtime.block_on(runtime.spawn(pair_with_std())).unwrap());
+    }
+    for (mut ours, mut theirs) in pairs {
+        let course = course.clone();
+        runtime.spawn(async move {
+            // Each byte is an event, and a poll.
+            while !course.job() {
+                theirs.write_all(&[1]).unwrap();
+                ours.read_exact(&mut [0]).await.unwrap();
+                yield_now().await;
+            }
+        });
+    }
+    assert_within(&course, EVENT_INTERVAL + SOCKETS + A_FEW);
+}
+
+/// A sleep of no task, which whoever wakes it arms again.
+struct Restless {
+    sleep: Mutex<Option<Pin<Box<time::Sleep>>>>,
+    course: Course,
+}
+
+impl Restless {
+    fn arm(self: &Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        loop {
+            let mut sleep = Box::pin(time::sleep(Duration::from_micros(1)));
+            // (One that has passed is ready at once, and wakes nobody.)
+            if sleep
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+            {
+                *self.sleep.lock().unwrap() = Some(sleep);
+                return;
+            }
+        }
+    }
+}
+
+impl Wake for Restless {
+    fn wake(self: Arc<Self>) {
+        if !self.course.job() {
+            self.arm();
+        }
+    }
+}
+
+/// These make no jobs to be counted, and the worker never came to look at anything else.
+#[test]
+fn sleeps_of_other_threads_keep_nothing_waiting_for_more_than_a_round() {
+    let _alarm = alarm();
+    for serve in [serve_a_socket, serve_an_outsider] {
+        let (runtime, course) = (runtime(), Course::default());
+        serve(&runtime, &course);
+        let this = course.clone();
+        on_worker(&runtime, move || {
+            for _ in 0..3_000 {
+                let restless = Restless {
+                    sleep: Mutex::default(),
+                    course: this.clone(),
+                };
+                Arc::new(restless).arm();
+            }
+        });
+        assert_within(&course, 2 * DUE_QUEUED);
+    }
+}
+
+/// A long job is as long as it is: nothing here cuts it short. What is due meanwhile comes after it.
+#[test]
+fn a_job_is_as_long_as_it_is() {
+    let _alarm = alarm();
+    let runtime = runtime();
+    let (sender, receiver) = mpsc::channel();
+    let ran = on_worker(&runtime, move || {
+        let at = Instant::now();
+        let timer = tourbillon::at(at, move || sender.send(()).unwrap());
+        while at.elapsed() < Duration::from_millis(20) {}
+        timer.is_pending()
+    });
+    assert!(ran, "it waits");
+    receiver.recv_timeout(PATIENCE).unwrap();
+}
