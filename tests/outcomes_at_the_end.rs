@@ -3,7 +3,11 @@
 mod common;
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, SystemTime},
 };
@@ -168,7 +172,33 @@ fn callbacks_that_are_told_of_the_shutdown_may_do_what_they_like() {
     drop(runtime);
     let [fired, cancelled, shut_down] = told.all();
     assert_eq!((fired, cancelled + shut_down), (0, 100));
-    assert_eq!(late.all(), [0, 0, 200]);
+    // What those start that are told of the shutdown is dropped untold.
+    assert_eq!(late.all(), [0, 0, 2 * cancelled]);
+}
+
+/// A retry, say, that does not look at how it ended.
+fn again(handle: &Handle, runs: &Arc<AtomicUsize>) {
+    let (handle, runs) = (handle.clone(), runs.clone());
+    let builder = Timer::after(Duration::from_millis(1)).on(&handle.clone());
+    let _detached = builder.start_with(move |_| {
+        runs.fetch_add(1, Ordering::SeqCst);
+        again(&handle, &runs);
+    });
+}
+
+#[test]
+fn a_callback_that_always_starts_itself_again_does_not_keep_the_shutdown_from_ending() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let handle = runtime.handle().clone();
+    let runs = Arc::new(AtomicUsize::new(0));
+    again(&handle, &runs);
+    eventually("it runs again", || runs.load(Ordering::SeqCst) > 2);
+    assert!(runtime.shutdown_timeout(PATIENCE));
+    // Nor does it run for ever where there is no runtime any more.
+    let before = runs.load(Ordering::SeqCst);
+    again(&handle, &runs);
+    assert_eq!(runs.load(Ordering::SeqCst), before + 1);
 }
 
 #[test]

@@ -71,6 +71,9 @@ pub enum Kind {
 /// Where a node has its options.
 pub(crate) type FindExtras<O> = unsafe fn(NonNull<Header<O>>) -> NonNull<Extras<O>>;
 
+/// How a node's payload is told how the timer ended.
+pub(crate) type Tell<O> = unsafe fn(NonNull<Header<O>>, Outcome);
+
 /// What a node does with its payload; one table for each type of payload.
 ///
 /// # Safety of the functions
@@ -85,7 +88,7 @@ pub(crate) struct VTable<O: Owner> {
     pub(crate) end: unsafe fn(NonNull<Header<O>>),
     /// Runs the payload in place of `end`, if it has to be told how the timer ended where that was not
     /// by running. That uses it up.
-    pub(crate) tell: Option<unsafe fn(NonNull<Header<O>>, Outcome)>,
+    pub(crate) tell: Option<Tell<O>>,
     /// The options of the node, if it has any.
     pub(crate) extras: Option<FindExtras<O>>,
     /// Frees the node, whose payload is gone. The caller held the last reference.

@@ -131,7 +131,11 @@ pub(super) fn serve(shard: &ClockShard) -> Vec<Job> {
     shard.resume();
     let mut jobs = Vec::new();
     loop {
-        take(shard, &mut served, &mut stepped, &mut jobs);
+        take(shard, &mut served, &mut jobs, || {
+            // For good: this may be the second round after one step.
+            stepped |= core.take_step();
+            stepped
+        });
         let next = shard.next_deadline();
         let set = core.set_timer(next);
         stepped |= set;
@@ -150,26 +154,32 @@ pub(super) fn serve(shard: &ClockShard) -> Vec<Job> {
 pub(super) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
     let mut served = lock(&shard.owner().served);
     let mut jobs = Vec::new();
-    take(shard, &mut served, &mut false, &mut jobs);
+    // The timerfd is left alone: who is woken by it finds it readable.
+    take(shard, &mut served, &mut jobs, || false);
     set();
-    take(shard, &mut served, &mut true, &mut jobs);
+    take(shard, &mut served, &mut jobs, || true);
     jobs
 }
 
-/// Takes all that is due. If the clock was `stepped` since it was served, those whose moment that jumped
-/// over may have to be skipped.
-fn take(shard: &ClockShard, served: &mut Served, stepped: &mut bool, jobs: &mut Vec<Job>) {
+/// Takes all that is due. If the clock was `stepped` since it was served, which is asked after it was
+/// read, those whose moment that jumped over may have to be skipped.
+fn take(
+    shard: &ClockShard,
+    served: &mut Served,
+    jobs: &mut Vec<Job>,
+    mut stepped: impl FnMut() -> bool,
+) {
     let core = shard.owner();
     let mut due = Vec::new();
     loop {
         let (now, boot) = (core.now(), core.shared.clock.other(OtherClock::Boot));
         // After the reading: what it shows was not set without this saying so.
-        *stepped |= core.take_step();
+        let stepped = stepped();
         // Where the clock would be if nobody had set it.
         let natural = served
             .clock
             .saturating_add(boot.saturating_sub(served.boot));
-        let jumped = |at| *stepped && natural < at && at < now;
+        let jumped = |at| stepped && natural < at && at < now;
         let more = shard.expire(now, usize::MAX, &mut due).more;
         jobs.extend(due.drain(..).map(|due| {
             if due.tag() == SKIP_ON_STEP && due.deadline().is_some_and(jumped) {
