@@ -172,3 +172,21 @@ fn a_tolerance_leaves_the_deadline_as_it_is() {
     assert!(next.is_none_or(|next| next >= at && next <= at + HOUR));
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 }
+
+/// Whatever it wakes for: also what is no timer.
+#[test]
+fn a_worker_that_is_awake_in_the_window_runs_the_timer_then() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (sender, receiver) = mpsc::channel();
+    let timer = Timer::after(Duration::from_millis(5))
+        .on(runtime.handle())
+        .tolerance(HOUR)
+        .start(move || sender.send(()).unwrap());
+    let start = Instant::now();
+    while receiver.try_recv().is_err() {
+        assert!(start.elapsed() < PATIENCE, "it waits: {timer:?}");
+        runtime.block_on(runtime.spawn(async {})).unwrap();
+    }
+    assert!(start.elapsed() >= Duration::from_millis(5));
+}
