@@ -115,6 +115,9 @@ fn a_timer_kept_alive_does_not_fire_until_it_is_let_be() {
         thread::sleep(Duration::from_micros(50));
     }
     none_early(&receiver, 1);
+    eventually("the callback has returned", || {
+        !matches!(timer.status(), Status::Running { .. })
+    });
     assert_over(&timer, Outcome::Fired);
 }
 

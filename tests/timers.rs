@@ -389,6 +389,11 @@ fn a_hundred_thousand_timers_of_four_threads_all_fire_once() {
 fn threads_that_arm_one_timer_each_use_all_workers() {
     let _alarm = alarm();
     let runtime = runtime(2);
+    // One that has yet to go to sleep for the first time would be passed over.
+    eventually("both workers have slept", || {
+        let metrics = runtime.metrics();
+        metrics.workers().iter().all(|w| w.counts.parks > 0)
+    });
     thread::scope(|scope| {
         for _ in 0..64 {
             scope.spawn(|| drop(runtime.after(HOUR, || ())));
