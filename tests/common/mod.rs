@@ -126,7 +126,7 @@ fn collect(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<
     })
 }
 
-/// How many threads this process has.
+/// How many threads this process has. One that was joined may be listed for some ms yet.
 pub fn threads() -> usize {
     count("/proc/self/task")
 }
