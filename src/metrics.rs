@@ -77,6 +77,14 @@ counters! {
     steals,
     /// Times that this worker slept.
     parks,
+    /// Times that this worker was called because another had not come back in time.
+    alarms,
+    /// Those that were for nothing: the other was asleep by then, with nothing due.
+    false_alarms,
+    /// Timers that came due on another worker, which was busy, and were taken by this one.
+    rescued_timers,
+    /// Tasks that wait for sockets of another worker, which was busy, and were woken by this one.
+    rescued_tasks,
     /// Times that this worker was woken for a deadline or news, by a write to its eventfd.
     tickles_written,
     /// News that other threads brought to this worker without having to wake it.

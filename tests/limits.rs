@@ -182,8 +182,8 @@ fn a_runtime_that_gets_some_of_its_descriptors_gives_them_back() {
             let before = (threads(), fds());
             for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
                 let mut used_up = use_up_descriptors();
-                // Three a worker, and two for the other clocks.
-                let enough = 3 * 4 + 2;
+                // Four a worker, and two for the other clocks.
+                let enough = 4 * 4 + 2;
                 let mut failed = 0;
                 // One more at a time, until a runtime of four workers can be built.
                 for _ in 0..=enough {

@@ -107,6 +107,7 @@ pub mod store;
 mod sync;
 mod timer;
 mod waker;
+mod watch;
 mod watchers;
 
 pub use self::{

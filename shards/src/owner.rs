@@ -17,6 +17,12 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// for.
     fn wake_skipped(&self) {}
 
+    /// Sets the alarm of a shard that is [watched](crate::Shard::watched), or sets it anew: at `at`, in
+    /// ns, it wakes some thread that is not the owner, and that calls
+    /// [`take_alarm`](crate::Shard::take_alarm). With [`NEVER`](crate::NEVER) it is not set any more. A
+    /// timerfd that all peers wait for, say. From any thread, and never under a lock of the shard.
+    fn alarm(&self, _at: u64) {}
+
     /// A timer of this shard is over. Called once for each, from whichever thread ended it, and
     /// never under a lock of the shard.
     fn over(&self, _kind: Kind, _how: Outcome) {}

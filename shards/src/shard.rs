@@ -21,6 +21,7 @@ use crate::{
     park::Parker,
     search::Searchers,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence},
+    watch::Watch,
     watchers::Watchers,
 };
 
@@ -63,6 +64,8 @@ pub struct Shard<O: Owner> {
     backlogged: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
     watchers: Watchers,
+    /// Read by all who arm, written by those who look after a shard.
+    pub(crate) watch: CachePadded<Watch>,
 }
 
 // SAFETY: `inner` is only reached under the lock, and all in it is Send; the rest is Sync.
@@ -91,8 +94,12 @@ pub struct Parked {
 }
 
 impl<O: Owner> Shard<O> {
-    /// An empty shard for `owner`.
+    /// An empty shard for `owner`, which nobody watches.
     pub fn new(owner: O) -> Self {
+        Self::with_watch(owner, Watch::off())
+    }
+
+    pub(crate) fn with_watch(owner: O, watch: Watch) -> Self {
         Self {
             owner,
             parker: CachePadded::new(Parker::new()),
@@ -107,6 +114,7 @@ impl<O: Owner> Shard<O> {
             backlogged: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
             watchers: Watchers::new(),
+            watch: CachePadded::new(watch),
         }
     }
 
@@ -215,7 +223,9 @@ impl<O: Owner> Shard<O> {
                 open.then(|| inner.read(node.clone()))
             });
             match arrived {
-                Some(Some(_over)) => return,
+                Some(Some(_over)) => {
+                    return self.lower_alarm(self.store_next.load(Ordering::Relaxed));
+                }
                 Some(None) => return self.refuse(node),
                 None => {}
             }
@@ -259,6 +269,10 @@ impl<O: Owner> Shard<O> {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
             if !self.wake_before(deadline) {
                 self.owner.wake_skipped();
+                // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
+                if self.parker.is_awake() {
+                    self.lower_alarm(deadline);
+                }
             }
             announced = deadline;
         }
@@ -281,7 +295,9 @@ impl<O: Owner> Shard<O> {
 
     /// The node's deadline was made earlier than it was.
     pub(crate) fn hear_earlier(&self, node: &NodeRef<O>) {
-        if !self.hear(node) {
+        if self.hear(node) {
+            self.lower_alarm(self.store_next.load(Ordering::Relaxed));
+        } else {
             self.tell(node);
             self.announce(node);
         }

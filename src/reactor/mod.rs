@@ -27,6 +27,24 @@ pub(crate) const WAKE_TOKEN: u64 = u64::MAX - 1;
 /// The tokens of the timerfds of the other clocks.
 pub(crate) const CLOCK_TOKENS: [u64; 2] = [u64::MAX - 2, u64::MAX - 3];
 
+/// In the place of the generation, in the tokens of the workers' alarms.
+const ALARM: u32 = u32::MAX - 1;
+
+/// The token of the alarm of a worker.
+pub(crate) fn alarm_token(worker: usize) -> u64 {
+    Token {
+        index: worker as u32,
+        generation: ALARM,
+    }
+    .pack()
+}
+
+/// Which worker's alarm it is that has this token, if it is one.
+pub(crate) fn alarm_of(token: u64) -> Option<usize> {
+    let token = Token::unpack(token);
+    (token.generation == ALARM).then_some(token.index as usize)
+}
+
 /// An epoll instance with its registrations.
 pub(crate) struct Reactor {
     epoll: Epoll,
@@ -95,8 +113,9 @@ impl Reactor {
             if sources.closed {
                 return Err(shut_down());
             }
-            // The largest stands in the tokens of the eventfd and of the timerfds.
-            sources.generation = (sources.generation + 1) % (u32::MAX - 1);
+            // The largest stands in the tokens of the eventfd and of the timerfds, the one below in those
+            // of the alarms.
+            sources.generation = (sources.generation + 1) % ALARM;
             let generation = sources.generation;
             let index = sources.slab.insert(Source {
                 generation,
@@ -139,6 +158,18 @@ impl Reactor {
         // Whatever is wrong with the instance, the worker has to go on; there is nobody to tell.
         if self.epoll.wait(events, timeout).is_err() {
             events.clear();
+        }
+    }
+
+    /// Takes events in the place of the worker, without waiting; true if it has to be woken, because
+    /// what would have woken it is among them.
+    pub(crate) fn take(&self, events: &mut Events) -> bool {
+        match self.epoll.take(events) {
+            Ok(has_timer) => has_timer || events.iter().any(|it| it.token() == WAKE_TOKEN),
+            Err(_) => {
+                events.clear();
+                false
+            }
         }
     }
 

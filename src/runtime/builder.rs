@@ -11,6 +11,7 @@ use super::{
     core::Core,
     ending,
     handle::Handle,
+    rescue,
     shared::{Shared, Workers, lock},
     worker,
 };
@@ -44,6 +45,9 @@ pub(crate) struct Config {
     pub(crate) event_interval: u32,
     pub(crate) global_queue_interval: u32,
     pub(crate) max_timers: Option<usize>,
+    pub(crate) rescue_grace: Duration,
+    /// Whether there is anybody to come to the aid of a worker.
+    pub(crate) is_watched: bool,
     pub(crate) max_blocking_threads: usize,
     pub(crate) thread_keep_alive: Duration,
     pub(crate) thread_stack_size: Option<usize>,
@@ -95,6 +99,8 @@ impl Builder {
                 event_interval: 61,
                 global_queue_interval: 31,
                 max_timers: None,
+                rescue_grace: Duration::from_micros(100),
+                is_watched: false,
                 max_blocking_threads: 512,
                 thread_keep_alive: Duration::from_secs(10),
                 thread_stack_size: None,
@@ -162,6 +168,35 @@ impl Builder {
     /// After how many jobs a busy worker looks at the queue of work from outside. By default 31.
     pub fn global_queue_interval(mut self, jobs: u32) -> Self {
         self.config.global_queue_interval = jobs;
+        self
+    }
+
+    /// How late a timer may be before another worker takes it, if its own is stuck in a callback or in
+    /// the poll of a task. By default 100 µs, to which comes what it takes to wake the other, and in dense
+    /// traffic up to 200 µs. A worker that is busy for longer without being stuck is helped in the same
+    /// way. With `Duration::MAX` nobody is helped, and timers and sockets wait for their own worker.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::{sync::mpsc, thread, time::Duration};
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .worker_threads(2)
+    ///     .rescue_grace(Duration::from_millis(1))
+    ///     .build()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// runtime.spawn(async move {
+    ///     let timer = tourbillon::Timer::after(Duration::from_millis(2));
+    ///     timer.start(move || sender.send("in time").unwrap());
+    ///     // It should not, but it does.
+    ///     thread::sleep(Duration::from_secs(1));
+    /// });
+    /// assert_eq!(receiver.recv(), Ok("in time"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rescue_grace(mut self, grace: Duration) -> Self {
+        self.config.rescue_grace = grace;
         self
     }
 
@@ -251,7 +286,7 @@ impl Builder {
     /// # Errors
     ///
     /// If an option was given a value that it cannot have, or the system refuses a thread or a
-    /// descriptor: each worker needs three, and the runtime two.
+    /// descriptor: each worker needs four (three where there is but one), and the runtime two.
     ///
     /// # Panics
     ///
@@ -277,7 +312,9 @@ impl Builder {
             return Err(BuildError::ThreadName { name });
         }
         let pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
-        let shared = Arc::new(Shared::new(self.config.clone(), count));
+        let mut config = self.config.clone();
+        config.is_watched = count > 1 && config.rescue_grace != Duration::MAX;
+        let shared = Arc::new(Shared::new(config, count));
         if self.start_paused {
             shared.clock.pause();
         }
@@ -285,11 +322,18 @@ impl Builder {
         let mut workers = Workers::with_capacity(count);
         for index in 0..count {
             let deque = deque::Worker::new_fifo();
-            let core =
-                Core::new(index, shared.clone(), deque.stealer(), pwait2).map_err(descriptor)?;
+            let watched = shared.config.is_watched;
+            let core = Core::new(index, shared.clone(), deque.stealer(), pwait2, watched)
+                .map_err(descriptor)?;
             deques.push(deque);
-            workers.push(Arc::new(Shard::new(core)));
+            workers.push(Arc::new(if watched {
+                let grace = shared.config.rescue_grace.as_nanos();
+                Shard::watched(core, grace.try_into().unwrap_or(u64::MAX))
+            } else {
+                Shard::new(core)
+            }));
         }
+        rescue::watch_each_other(&workers).map_err(descriptor)?;
         let mut clocks = Vec::with_capacity(CLOCKS.len());
         for (kind, token) in CLOCKS.into_iter().zip(CLOCK_TOKENS) {
             let clock = ClockCore::shard(shared.clone(), kind).map_err(descriptor)?;
@@ -396,6 +440,7 @@ impl fmt::Debug for Builder {
             .field("event_interval", &self.config.event_interval)
             .field("global_queue_interval", &self.config.global_queue_interval)
             .field("max_timers", &self.config.max_timers)
+            .field("rescue_grace", &self.config.rescue_grace)
             .field("max_blocking_threads", &self.config.max_blocking_threads)
             .field("thread_keep_alive", &self.config.thread_keep_alive)
             .field("precise_wait", &self.precise_wait)

@@ -10,13 +10,17 @@ use std::{
 };
 
 use crossbeam::deque::Stealer;
-use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard};
+use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
 
-use super::{context, handle::Handle, local::Job, shared::Shared};
+use super::{context, handle::Handle, local::Job, rescue::Patience, shared::Shared};
 use crate::{
     metrics::{Counters, WorkerCounters},
-    reactor::{Reactor, WAKE_TOKEN},
-    sys::{epoll, eventfd::EventFd},
+    reactor::{Reactor, WAKE_TOKEN, alarm_token},
+    sys::{
+        epoll,
+        eventfd::EventFd,
+        timerfd::{self, TimerFd},
+    },
 };
 
 /// A worker, as other threads know it: its timers, and through their owner all the rest.
@@ -32,6 +36,9 @@ pub struct Core {
     pub(crate) reactor: Reactor,
     pub(crate) counters: WorkerCounters,
     eventfd: EventFd,
+    /// What calls its peers if the worker does not come back: they wait for it, the worker does not.
+    alarm: Option<TimerFd>,
+    pub(super) patience: Patience,
     /// Timers of this shard whose callbacks are to be told how they ended, and have not been.
     owed: AtomicUsize,
 }
@@ -54,6 +61,7 @@ impl Core {
         shared: Arc<Shared>,
         stealer: Stealer<Job>,
         pwait2: bool,
+        watched: bool,
     ) -> io::Result<Self> {
         let eventfd = EventFd::new()?;
         let reactor = Reactor::new(pwait2)?;
@@ -67,6 +75,10 @@ impl Core {
             reactor,
             counters: WorkerCounters::default(),
             eventfd,
+            alarm: watched
+                .then(|| TimerFd::new(timerfd::Clock::Monotonic))
+                .transpose()?,
+            patience: Patience::default(),
             owed: AtomicUsize::new(0),
         })
     }
@@ -79,6 +91,20 @@ impl Core {
     /// How many callbacks are still to be told.
     pub(super) fn owes(&self) -> usize {
         self.owed.load(Ordering::Acquire)
+    }
+
+    /// Has this worker called when the alarm of the other goes off.
+    pub(super) fn watch(&self, other: &Core) -> io::Result<()> {
+        let Some(alarm) = &other.alarm else {
+            return Ok(());
+        };
+        let epoll = self.reactor.epoll();
+        epoll.add_shared(alarm.as_raw_fd(), alarm_token(other.index))
+    }
+
+    /// Wakes the worker, from whose epoll instance another thread took what would have woken it.
+    pub(super) fn wake_again(&self) {
+        self.eventfd.write();
     }
 
     /// Wakes the worker, which has been claimed to search.
@@ -123,6 +149,19 @@ impl Owner for Core {
     #[inline]
     fn is_current(&self) -> bool {
         context::is_current(self)
+    }
+
+    fn alarm(&self, at: u64) {
+        let Some(alarm) = &self.alarm else { return };
+        let clock = &self.shared.clock;
+        // A clock that is put forward by hand calls nobody.
+        let moment = clock.kernel(at).filter(|_| at != NEVER);
+        // An alarm that the system does not set costs the help, and there is nobody to tell.
+        let _ = match moment {
+            None => alarm.unset(),
+            // A moment, not a length of time: the thread may stand still before it comes to this.
+            Some(moment) => alarm.set_at(moment),
+        };
     }
 
     fn wake_skipped(&self) {

@@ -8,6 +8,7 @@
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
+//! | `rescue` | help for a worker that does not come back |
 //! | `ending` | how workers end, and all that waits with them |
 //! | `blocking` | the threads that may block, and their queue |
 //! | `context` | which worker and which runtime a thread belongs to |
@@ -25,6 +26,7 @@ mod handle;
 mod local;
 mod passing;
 mod quiescence;
+mod rescue;
 mod shared;
 mod worker;
 

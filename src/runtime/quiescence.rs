@@ -224,6 +224,10 @@ impl Quiescence {
                 shared.clock.advance(jump.by);
             }
             shared.clock.resume();
+            // The alarms stood still as the clock did.
+            for worker in shared.workers.load().iter() {
+                worker.call();
+            }
             shared.wake_all();
             state.release()
         };

@@ -10,11 +10,12 @@ use super::{
     core::{Core, WorkerShard},
     ending,
     local::{Job, Local, steal},
+    rescue::Rest,
     shared::Shared,
 };
 use crate::{
     reactor::CLOCK_TOKENS,
-    sys::epoll::{Event, Events, Timeout},
+    sys::epoll::{Events, Timeout},
     task::budget,
 };
 
@@ -29,10 +30,10 @@ const DUE_QUEUED: usize = DUE_BATCH * DUE_ROUNDS;
 const EVENTS: usize = 256;
 
 /// A worker, on its thread.
-struct Worker<'a> {
-    local: &'a Local,
-    core: &'a Core,
-    shared: &'a Shared,
+pub(super) struct Worker<'a> {
+    pub(super) local: &'a Local,
+    pub(super) core: &'a Core,
+    pub(super) shared: &'a Shared,
     /// Jobs run so far.
     tick: u64,
     /// When the timers and sockets were last looked at.
@@ -41,9 +42,15 @@ struct Worker<'a> {
     searching: bool,
     /// Where the search for a victim begins.
     victim: usize,
-    due: Vec<Due<Core>>,
-    events: RefCell<Events>,
-    wakers: Vec<Waker>,
+    /// Timers that were taken from a shard, on their way to the deque.
+    pub(super) due: Vec<Due<Core>>,
+    pub(super) events: RefCell<Events>,
+    pub(super) wakers: Vec<Waker>,
+    /// Workers whose alarms went off.
+    pub(super) called: Vec<usize>,
+    /// What was taken from the epoll instance of one of them.
+    pub(super) others_events: Events,
+    rest: Rest,
 }
 
 /// Runs the worker of `shard` on this thread, until the runtime stops.
@@ -68,6 +75,9 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
             due: Vec::with_capacity(DUE_BATCH),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
+            called: Vec::new(),
+            others_events: Events::with_capacity(EVENTS),
+            rest: Rest::default(),
         };
         // A callback's panic is caught where it runs. What may still come here are panics of
         // foreign destructors and wakers: the worker goes on with the next job.
@@ -140,10 +150,7 @@ impl Worker<'_> {
         self.tick += 1;
         if self.searching {
             // Before the job, which may take long: while we count as a searcher, nobody is woken.
-            self.searching = false;
-            if self.shared.searchers.found() {
-                self.shared.wake_one();
-            }
+            self.found();
         }
         let counters = &self.core.counters.own;
         match job {
@@ -160,6 +167,14 @@ impl Worker<'_> {
             Job::Skipped(due) => contain(self.core, || due.cancel()),
             Job::Notice(notice) => self.ran(notice.run()),
             Job::ClockNotice(notice) => self.ran(notice.run()),
+        }
+    }
+
+    /// The search is over.
+    fn found(&mut self) {
+        self.searching = false;
+        if self.shared.searchers.found() {
+            self.shared.wake_one();
         }
     }
 
@@ -192,8 +207,11 @@ impl Worker<'_> {
     }
 
     fn look_at_sockets(&mut self) {
+        self.beat();
         self.core.reactor.wait(self.events.get_mut(), Timeout::Zero);
-        self.dispatch();
+        self.harvest();
+        self.queue_due();
+        self.wake_tasks();
     }
 
     /// Queues the callbacks, and wakes the tasks, whose deadlines have passed. True if there may be
@@ -210,30 +228,9 @@ impl Worker<'_> {
         if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
-        let queued = self.local.deque.len();
-        let interval = self.shared.config.event_interval as usize;
-        let mut room = DUE_QUEUED.saturating_sub(queued).max(interval);
-        let mut more = false;
-        let mut any = false;
-        let (core, local, due, clock) = (self.core, self.local, &mut self.due, &self.shared.clock);
-        local.batch(|| {
-            for _ in 0..DUE_ROUNDS {
-                let expired = shard.expire(clock.now(), room.min(DUE_BATCH), due);
-                for timer in due.drain(..) {
-                    any = true;
-                    match timer.kind() {
-                        // Waking is all it does; a foreign waker may do more, and panic.
-                        Kind::Sleep => contain(core, || drop(timer.run(|| 0))),
-                        _ => local.deque.push(Job::Timer(timer)),
-                    }
-                }
-                more = expired.more;
-                room -= expired.count;
-                if !more || room == 0 {
-                    break;
-                }
-            }
-        });
+        let more = self.collect_due(shard);
+        let any = !self.due.is_empty();
+        self.queue_due();
         if more && !any {
             // There is much to read in the inbox; or another thread has the shard, for the length of
             // a batch at most.
@@ -242,9 +239,48 @@ impl Worker<'_> {
         any || more
     }
 
+    /// Takes what is due from a shard, as much as there is room for in the deque. True if there may be
+    /// more.
+    pub(super) fn collect_due(&mut self, shard: &WorkerShard) -> bool {
+        let queued = self.local.deque.len();
+        let interval = self.shared.config.event_interval as usize;
+        let mut room = DUE_QUEUED.saturating_sub(queued).max(interval);
+        for _ in 0..DUE_ROUNDS {
+            let now = self.shared.clock.now();
+            let expired = shard.expire(now, room.min(DUE_BATCH), &mut self.due);
+            room -= expired.count;
+            if !expired.more {
+                return false;
+            }
+            if room == 0 {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Queues the callbacks, and wakes the tasks, that were taken.
+    pub(super) fn queue_due(&mut self) {
+        let (core, local, due) = (self.core, self.local, &mut self.due);
+        local.batch(|| {
+            for timer in due.drain(..) {
+                match timer.kind() {
+                    // Waking is all it does; a foreign waker may do more, and panic.
+                    Kind::Sleep => contain(core, || drop(timer.run(|| 0))),
+                    _ => local.deque.push(Job::Timer(timer)),
+                }
+            }
+        });
+    }
+
     /// Queues what is due on the clocks whose timerfds are readable.
-    #[cold]
-    fn serve_clocks(&self, events: &Events) {
+    pub(super) fn serve_clocks(&self, events: &Events) {
+        if !events
+            .iter()
+            .any(|event| CLOCK_TOKENS.contains(&event.token()))
+        {
+            return;
+        }
         for (clock, token) in self.shared.clocks().iter().zip(CLOCK_TOKENS) {
             if !events.iter().any(|event| event.token() == token) {
                 continue;
@@ -258,15 +294,18 @@ impl Worker<'_> {
         }
     }
 
-    /// Wakes the tasks whose sockets are ready.
-    fn dispatch(&mut self) {
-        let clocks = |event: &Event| CLOCK_TOKENS.contains(&event.token());
-        if self.events.get_mut().iter().any(clocks) {
-            self.serve_clocks(&self.events.borrow());
-        }
+    /// Takes what the events are about into its hands, and runs none of it: as long as this worker has
+    /// an alarm or a clock to see to, nobody else does.
+    fn harvest(&mut self) {
+        self.answer_alarms();
+        self.serve_clocks(&self.events.borrow());
         self.core
             .reactor
             .dispatch(self.events.get_mut(), &mut self.wakers);
+    }
+
+    /// Wakes those that were found to wait.
+    pub(super) fn wake_tasks(&mut self) {
         if !self.wakers.is_empty() {
             let (core, wakers) = (self.core, &mut self.wakers);
             self.local.batch(|| {
@@ -313,14 +352,16 @@ impl Worker<'_> {
     fn park(&mut self) {
         self.looked = self.tick;
         let (core, shared, events) = (self.core, self.shared, &self.events);
-        let wakers = &mut self.wakers;
+        let (wakers, rest, shard) = (&mut self.wakers, &mut self.rest, &self.local.shard);
+        let tick = self.tick;
         events.borrow_mut().clear();
-        let parked = self.local.shard.park(
+        let parked = shard.park(
             &shared.searchers,
             self.searching,
             || shared.is_stopping() || shared.has_work(),
             |until| {
                 core.counters.own.parks.add_alone(1);
+                rest.begin(shard, until, tick);
                 let timeout =
                     if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
                         Timeout::Zero
@@ -334,7 +375,18 @@ impl Worker<'_> {
             },
         );
         self.searching = parked.searching;
-        self.fire_due();
-        self.dispatch();
+        if parked.slept && self.shared.config.is_watched {
+            self.rest.end(shard, self.shared.clock.now());
+        }
+        self.beat();
+        self.harvest();
+        if self.searching && !(self.due.is_empty() && self.wakers.is_empty()) {
+            // Wakers are foreign, and while we count as a searcher, nobody is woken.
+            self.found();
+        }
+        if !self.fire_due() {
+            self.queue_due();
+        }
+        self.wake_tasks();
     }
 }

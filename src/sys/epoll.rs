@@ -41,6 +41,8 @@ const TIMER: u64 = u64::MAX;
 const SHORT: Duration = Duration::from_millis(10);
 /// No deadline: what the timerfd is set to when it is not.
 const UNSET: u64 = u64::MAX;
+/// No deadline either: what it is set to is not known.
+const UNKNOWN: u64 = u64::MAX - 1;
 
 /// For how long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,10 @@ impl Events {
 
     pub(crate) fn clear(&mut self) {
         self.0.clear();
+    }
+
+    fn has_timer(&self) -> bool {
+        self.0.iter().any(|event| event.token() == TIMER)
     }
 }
 
@@ -216,15 +222,42 @@ impl Epoll {
                 wait(-1)
             }
         };
+        // SAFETY: the kernel has written so many events into the buffer of `events`.
+        unsafe { self.waited(events, count) }?;
+        if events.has_timer() {
+            self.set.store(UNSET, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes events in the place of the one who waits here, without waiting. True if that one has to be
+    /// woken, because what would have woken it in time is among them.
+    pub(crate) fn take(&self, events: &mut Events) -> io::Result<bool> {
+        events.0.clear();
+        let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
+        let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
+        // SAFETY: `buffer` has room for `room` events.
+        let count = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), buffer, room, 0) };
+        // SAFETY: the kernel has written so many events into the buffer of `events`.
+        unsafe { self.waited(events, count) }?;
+        let has_timer = events.has_timer();
+        if has_timer {
+            self.set.store(UNKNOWN, Ordering::Relaxed);
+        }
+        Ok(has_timer)
+    }
+
+    /// Takes note of how many events there are.
+    ///
+    /// # Safety
+    ///
+    /// If `count` is not negative, so many have been written into the buffer of `events`.
+    unsafe fn waited(&self, events: &mut Events, count: libc::c_int) -> io::Result<()> {
         match check(count) {
-            // SAFETY: the kernel wrote `count` events into the buffer, which has room for them, and
-            // `Event` is transparent.
+            // SAFETY: the caller says so, and `Event` is transparent.
             Ok(count) => unsafe { events.0.set_len(count as usize) },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
-        }
-        if events.0.iter().any(|event| event.token() == TIMER) {
-            self.set.store(UNSET, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -267,7 +300,7 @@ impl Epoll {
             _ => self.timer.set(left),
         }
         // What it is set to is unknown then.
-        .inspect_err(|_| self.set.store(UNSET - 1, Ordering::Relaxed))
+        .inspect_err(|_| self.set.store(UNKNOWN, Ordering::Relaxed))
     }
 }
 

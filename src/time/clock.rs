@@ -20,6 +20,7 @@ use super::{
     Instant,
     other::{Offsets, OtherClock},
 };
+use crate::sys;
 
 /// How many clocks were ever paused, and are still there: while there is none, nobody asks in whose
 /// context it reads the time.
@@ -59,6 +60,8 @@ impl Epoch {
 #[derive(Debug)]
 pub(crate) struct Clock {
     epoch: Epoch,
+    /// What the kernel's monotonic clock said at the epoch, or a little after it, in ns.
+    kernel: u64,
     /// Whether it was ever paused.
     warped: AtomicBool,
     warp: Mutex<Warp>,
@@ -82,6 +85,7 @@ impl Clock {
     pub(crate) fn new() -> Self {
         Self {
             epoch: Epoch::new(StdInstant::now().into()),
+            kernel: sys::clock::monotonic(),
             warped: AtomicBool::new(false),
             warp: Mutex::new(Warp::Skewed(0)),
             others: Offsets::default(),
@@ -174,6 +178,22 @@ impl Clock {
         (at, Duration::from_nanos(left as u64))
     }
 
+    /// What the kernel's monotonic clock says at `deadline` (since its zero, and not before), if the clock
+    /// runs.
+    pub(crate) fn kernel(&self, deadline: u64) -> Option<Duration> {
+        let skew = if self.was_paused() {
+            match *self.warp() {
+                Warp::Frozen(_) => return None,
+                Warp::Skewed(skew) => skew,
+            }
+        } else {
+            0
+        };
+        let since = deadline.wrapping_sub(skew) as i64;
+        let at = self.kernel.saturating_add_signed(since);
+        Some(Duration::from_nanos(at))
+    }
+
     /// Whether the clock was ever paused. To be asked after a fence that follows the announcement of
     /// who is about to wait by the clock: who pauses wakes those after it.
     #[inline]
@@ -248,6 +268,26 @@ mod tests {
         let century = origin + Duration::from_secs(100 * 365 * 86_400);
         assert_eq!(clock.nanos(century), NEVER);
         assert_eq!(clock.nanos(Instant::far_future()), NEVER);
+    }
+
+    #[test]
+    fn the_kernel_knows_the_moment_of_a_deadline() {
+        let clock = Clock::new();
+        let before = Duration::from_nanos(sys::clock::monotonic());
+        let at = clock.kernel(clock.now()).unwrap();
+        assert!(at >= before, "not before it");
+        let later = clock.kernel(clock.now() + 5_000_000_000).unwrap();
+        assert!(later - at >= Duration::from_secs(5));
+        clock.pause();
+        assert_eq!(clock.kernel(clock.now()), None);
+        clock.advance(Duration::from_secs(7));
+        clock.resume();
+        let put_forward = clock.kernel(clock.now()).unwrap();
+        assert!(put_forward >= at);
+        assert!(
+            put_forward <= Duration::from_nanos(sys::clock::monotonic()) + Duration::from_secs(1)
+        );
+        assert_eq!(clock.kernel(0).unwrap().max(at), at, "it has passed");
     }
 
     #[test]

@@ -1,0 +1,239 @@
+//! The watch: how peers come to know that an owner does not come back to its shard.
+//!
+//! A shard that is watched has an *alarm*, a timer of the operating system that wakes somebody else
+//! than the owner: [`Owner::alarm`] sets it. While the owner is awake the alarm is always set, to
+//! soon after the next deadline and not too far off in any case. An owner that is well pushes it
+//! further each time that it comes by ([`beat`](Shard::beat)); when one is stuck, it goes off, and who
+//! gets it *takes* it, does what the owner should have done, and sets it again.
+//!
+//! ```text
+//! owner                                   who got the alarm
+//!   parked word: swap(AWAKE)                word: CAS(w → NEVER), if w has passed
+//!   fence(SeqCst)                           fence(SeqCst)
+//!   word due, or NEVER? then set it         owner awake? then take what is due, and set it again
+//! ```
+//!
+//! It is Dekker's once more: an alarm that was taken is set again by its taker, who sees that the
+//! owner is awake, or by the owner, who sees that it was taken. Against those who arm timers from
+//! elsewhere the published deadlines and the word are ordered in the same way.
+//!
+//! The word and the alarm itself cannot be changed in one step. So who has changed the word sets the
+//! alarm, and looks at the word again, until they agree: of two at once, the one who set it last has
+//! looked at the word after that.
+
+use crate::{
+    claim::NEVER,
+    owner::Owner,
+    shard::Shard,
+    sync::{AtomicU64, Ordering, fence},
+};
+
+/// How far off the alarm of an owner that is awake is at most, in ns: what an owner that is stuck has
+/// besides timers waits for so long.
+const BEAT: u64 = if cfg!(loom) { 40 } else { 1_000_000 };
+/// How far off it is set at least by a beat: dense deadlines do not each cost a setting.
+const FLOOR: u64 = if cfg!(loom) { 4 } else { 200_000 };
+/// An alarm that is nearer than this is pushed further by a beat.
+const MARGIN: u64 = if cfg!(loom) { 2 } else { 50_000 };
+/// An alarm that is later than it should be by no more than this is let be.
+const SLACK: u64 = if cfg!(loom) { 0 } else { 150_000 };
+
+/// The word of a shard that nobody watches: earlier than all that it might be lowered to.
+const OFF: u64 = 0;
+
+/// Until when the owner of a shard may stay away.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// What the alarm is set to, in ns, [`NEVER`] if it is not, or [`OFF`].
+    word: AtomicU64,
+    /// How late a timer may be before others take it, in ns.
+    grace: u64,
+}
+
+impl Watch {
+    /// Nobody watches.
+    pub(crate) fn off() -> Self {
+        Self {
+            word: AtomicU64::new(OFF),
+            grace: NEVER,
+        }
+    }
+
+    pub(crate) fn new(grace: u64) -> Self {
+        Self {
+            word: AtomicU64::new(NEVER),
+            grace,
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        self.grace == NEVER
+    }
+
+    /// When a timer with this deadline is late.
+    fn late(&self, deadline: u64) -> u64 {
+        deadline.saturating_add(self.grace).min(NEVER)
+    }
+
+    /// What an alarm is set to at `now`, `reach` beats off at most.
+    fn want(&self, now: u64, deadline: u64, reach: u32) -> u64 {
+        let latest = now.saturating_add(BEAT.saturating_mul(u64::from(reach.max(1))));
+        self.late(deadline).clamp(now.saturating_add(FLOOR), latest)
+    }
+
+    /// Sets the alarm to `at`, unless it is set to then, or before, or not much later.
+    #[inline]
+    fn lower(&self, at: u64, set: impl Fn(u64)) {
+        if self.word.load(Ordering::Relaxed) > at.saturating_add(SLACK) {
+            self.lower_to(at, set);
+        }
+    }
+
+    #[cold]
+    fn lower_to(&self, at: u64, set: impl Fn(u64)) {
+        if self.word.fetch_min(at, Ordering::AcqRel) > at {
+            self.apply(set);
+        }
+    }
+
+    /// Sets the alarm to what the word says.
+    fn apply(&self, set: impl Fn(u64)) {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            set(word);
+            fence(Ordering::SeqCst);
+            let now = self.word.load(Ordering::Acquire);
+            if now == word {
+                return;
+            }
+            word = now;
+        }
+    }
+
+    /// Sets the word and the alarm, whatever they are.
+    fn set(&self, at: u64, set: impl Fn(u64)) {
+        if self.word.swap(at, Ordering::AcqRel) != at {
+            self.apply(set);
+        }
+    }
+}
+
+impl<O: Owner> Shard<O> {
+    /// A shard whose owner is watched: others are to take what is due here when it is late by `grace`,
+    /// in ns. See [`Owner::alarm`], by which they are called, and [`take_alarm`](Shard::take_alarm).
+    pub fn watched(owner: O, grace: u64) -> Self {
+        Self::with_watch(owner, Watch::new(grace.min(NEVER - 1)))
+    }
+
+    fn set_alarm(&self) -> impl Fn(u64) {
+        |at| self.owner().alarm(at)
+    }
+
+    /// A deadline was published while the owner may be awake.
+    #[inline]
+    pub(crate) fn lower_alarm(&self, deadline: u64) {
+        self.watch
+            .lower(self.watch.late(deadline), self.set_alarm());
+    }
+
+    /// The owner comes by at `now`, in ns, and is well: its alarm is pushed further, if it is near.
+    /// For the owner, whenever it is awake: after it has slept, before anything else is run, and then
+    /// now and again, each ms if it can. Costs two loads in most cases.
+    pub fn beat(&self, now: u64) {
+        let watch = &self.watch;
+        if watch.is_off() {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        let want = watch.want(now, self.next_deadline(), 1);
+        let word = watch.word.load(Ordering::Acquire);
+        if word < now.saturating_add(MARGIN) || word > want.saturating_add(SLACK) {
+            watch.set(want, self.set_alarm());
+            self.look_again(now);
+        }
+    }
+
+    /// Who armed a timer while the alarm was set may have relied on it as it was.
+    fn look_again(&self, now: u64) {
+        fence(Ordering::SeqCst);
+        let want = self.watch.want(now, self.next_deadline(), u32::MAX);
+        self.watch.lower(want, self.set_alarm());
+    }
+
+    /// The owner, which has announced that it sleeps until `until`, has nobody called before that has
+    /// passed and it has not come. One that will be awake again before the alarm goes off may as well
+    /// leave it, and save the setting: at worst somebody comes for nothing.
+    pub fn rest(&self, until: u64) {
+        if !self.watch.is_off() {
+            self.watch.set(self.watch.late(until), self.set_alarm());
+        }
+    }
+
+    /// When the alarm goes off, in ns; [`NEVER`] if it is not set. A hint.
+    pub fn alarm(&self) -> u64 {
+        match self.watch.word.load(Ordering::Relaxed) {
+            OFF => NEVER,
+            at => at,
+        }
+    }
+
+    /// The alarm went off, and the calling thread, which is not the owner, got to know; `now` was read
+    /// after that. True if it is the one to [rescue](Shard::is_late) what is here: it then calls
+    /// [`expire`](Shard::expire), and after that [`watch_on`](Shard::watch_on), before it runs anything.
+    #[must_use]
+    pub fn take_alarm(&self, now: u64) -> bool {
+        let watch = &self.watch;
+        let word = watch.word.load(Ordering::Acquire);
+        if watch.is_off() || word == NEVER {
+            return false;
+        }
+        if word > now {
+            // It was set again since it went off. Should it have gone off for that very moment, by a
+            // clock that is a little ahead, that is not lost by this.
+            watch.apply(self.set_alarm());
+            return false;
+        }
+        let taken = watch
+            .word
+            .compare_exchange(word, NEVER, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        fence(Ordering::SeqCst);
+        taken
+    }
+
+    /// Whether the owner, awake or asleep, has let the next deadline pass by more than the grace.
+    pub fn is_late(&self, now: u64) -> bool {
+        self.watch.late(self.next_deadline()) <= now
+    }
+
+    /// Sets the alarm again that the calling thread has taken, if the owner is awake; whether it is.
+    /// One that is asleep sets it itself when it wakes. After several looks at an owner that is stuck, and
+    /// for whom there was nothing to do, the next may be further off: by so many times the usual, unless
+    /// there is a deadline before.
+    pub fn watch_on(&self, now: u64, reach: u32) -> bool {
+        if !self.parker().is_awake() {
+            return false;
+        }
+        let watch = &self.watch;
+        let want = watch.want(now, self.next_deadline(), reach);
+        let set = watch
+            .word
+            .compare_exchange(NEVER, want, Ordering::AcqRel, Ordering::Relaxed);
+        // Otherwise the owner has, or who lowered it.
+        if set.is_ok() {
+            watch.apply(self.set_alarm());
+        }
+        self.look_again(now);
+        true
+    }
+
+    /// Has somebody called at once, whatever the alarm was set to: the owner will not come back for a
+    /// while, and knows it; or nobody knows what the alarm is set to.
+    pub fn call(&self) {
+        if !self.watch.is_off() {
+            // In the past.
+            self.watch.word.swap(OFF + 1, Ordering::AcqRel);
+            self.watch.apply(self.set_alarm());
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Help for a worker that does not come back: the peer that is called by its alarm does what it should
+//! have done.
+//!
+//! While a worker is awake, its alarm, a timerfd, is set to soon after its next deadline, and no more
+//! than a ms off: see `shards/src/watch.rs`. It pushes that further each time that it comes by. All its
+//! peers wait for the alarm, *exclusively*: the kernel wakes one of those that sleep. If none does, it
+//! stands in the instances of all of them, and who looks at its sockets first finds it.
+//!
+//! Who is called takes what is due out of the other's shard, its inbox included; the events out of its
+//! epoll instance; and the task out of its LIFO slot. What is in its deque can be stolen anyhow. It sets
+//! the alarm again before it runs any of that: should it be the next to be stuck, there is somebody to
+//! be called for the both of them.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use tourbillon_shards::NEVER;
+
+use super::{core::WorkerShard, worker::Worker};
+use crate::reactor::alarm_of;
+
+/// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
+const PEERS: usize = 64;
+
+/// Has the workers wait for each other's alarms.
+pub(super) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
+    for (index, worker) in workers.iter().enumerate() {
+        let peers = (1..workers.len()).map(|i| &workers[(index + i) % workers.len()]);
+        for peer in peers.take(PEERS) {
+            peer.owner().watch(worker.owner())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the alarm has to be set each time that a worker goes to sleep.
+///
+/// If it is not, it may go off while the worker sleeps, and a peer comes for nothing; if it is, that
+/// costs a system call, and another when the worker wakes before its deadline. So one that slept for
+/// less than the alarm had left next time lets it be, until that was wrong. Not so one that has run
+/// nothing since it last slept: it was called for nothing itself, and that is not to go round.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// How many jobs the worker had run when it last went to sleep.
+    ran: u64,
+    /// The alarm is let be.
+    lets_be: bool,
+    /// What it was set to before the sleep.
+    before: u64,
+}
+
+impl Rest {
+    /// Sees to the alarm of a worker that goes to sleep until `until`.
+    pub(super) fn begin(&mut self, shard: &WorkerShard, until: u64, ran: u64) {
+        self.lets_be &= std::mem::replace(&mut self.ran, ran) != ran;
+        if !self.lets_be {
+            self.before = shard.alarm();
+            shard.rest(until);
+        }
+    }
+
+    /// The worker is awake again.
+    pub(super) fn end(&mut self, shard: &WorkerShard, now: u64) {
+        if self.lets_be {
+            self.lets_be = shard.alarm() != NEVER;
+        } else {
+            self.lets_be = self.before != NEVER && now < self.before;
+        }
+    }
+}
+
+impl Worker<'_> {
+    /// The worker is awake, and well.
+    pub(super) fn beat(&mut self) {
+        if self.shared.config.is_watched {
+            self.local.shard.beat(self.shared.clock.now());
+        }
+    }
+
+    /// Comes to the aid of those whose alarms are among the events: takes into its hands what they should
+    /// have done.
+    pub(super) fn answer_alarms(&mut self) {
+        let mut called = std::mem::take(&mut self.called);
+        let events = self.events.get_mut().iter();
+        called.extend(events.filter_map(|event| alarm_of(event.token())));
+        while let Some(index) = called.pop() {
+            if self.answer(index) {
+                // Alarms that stood in its instance.
+                let events = self.others_events.iter();
+                called.extend(events.filter_map(|event| alarm_of(event.token())));
+            }
+        }
+        self.called = called;
+    }
+
+    /// Answers the alarm of a worker; true if that was rescued.
+    #[cold]
+    fn answer(&mut self, index: usize) -> bool {
+        let shared = self.shared;
+        let workers = shared.workers.load();
+        let Some(peer) = workers.get(index) else {
+            return false;
+        };
+        let now = shared.clock.now();
+        if !peer.take_alarm(now) || shared.clock.is_paused() {
+            return false;
+        }
+        if index == self.core.index {
+            // It stood in another's instance, and we are well.
+            peer.beat(now);
+            return false;
+        }
+        let counters = &self.core.counters.own;
+        counters.alarms.add_alone(1);
+        if !peer.parker().is_awake() && !peer.is_late(now) {
+            counters.false_alarms.add_alone(1);
+            return false;
+        }
+        self.rescue(peer);
+        true
+    }
+
+    /// Takes what a worker that did not come back should have seen to: timers, sockets, and who is next.
+    fn rescue(&mut self, peer: &WorkerShard) {
+        let core = peer.owner();
+        let held = (self.due.len(), self.wakers.len());
+        self.collect_due(peer);
+        if core.reactor.take(&mut self.others_events) {
+            core.wake_again();
+        }
+        core.reactor.dispatch(&self.others_events, &mut self.wakers);
+        self.serve_clocks(&self.others_events);
+        let timers = self.due.len() - held.0;
+        let tasks = self.wakers.len() - held.1;
+        let counters = &self.core.counters.own;
+        counters.rescued_timers.add_alone(timers as u64);
+        counters.rescued_tasks.add_alone(tasks as u64);
+        let reach = core.patience.after(timers + tasks > 0);
+        peer.watch_on(self.shared.clock.now(), reach);
+    }
+}
+
+/// How long it takes, in beats, until the next look at a worker that is stuck.
+#[derive(Debug, Default)]
+pub(super) struct Patience(AtomicU32);
+
+impl Patience {
+    /// At most so many.
+    const MOST: u32 = 4;
+
+    /// After a look at which there was something to do, or not. A hint, if there are several at once.
+    fn after(&self, found: bool) -> u32 {
+        let next = if found {
+            1
+        } else {
+            (self.0.load(Ordering::Relaxed) * 2).clamp(1, Self::MOST)
+        };
+        self.0.store(next, Ordering::Relaxed);
+        next
+    }
+}
