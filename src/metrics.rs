@@ -83,7 +83,8 @@ counters! {
     false_alarms,
     /// Timers that came due on another worker, which was busy, and were taken by this one.
     rescued_timers,
-    /// Tasks that wait for sockets of another worker, which was busy, and were woken by this one.
+    /// Tasks of another worker, which was busy, that were woken by this one because their sockets were ready,
+    /// or taken because they were next.
     rescued_tasks,
     /// Times that this worker was woken for a deadline or news, by a write to its eventfd.
     tickles_written,

@@ -65,6 +65,8 @@
 //!
 //! **Tasks** wait by [`Sleep`], which wakes a [`Waker`](std::task::Waker) and can be armed again.
 //!
+//! **Workers** that run tasks keep the one to run next in a [`NextSlot`], which peers can empty.
+//!
 //! **Options** are for [`Timer::build`], whose timers wait once they are [started](Timer::start):
 //! see [`Options`].
 //!
@@ -103,6 +105,7 @@ mod running;
 mod search;
 mod shard;
 mod sleep;
+mod slot;
 pub mod store;
 mod sync;
 mod timer;
@@ -125,6 +128,7 @@ pub use self::{
     search::Searchers,
     shard::{Expired, Parked, Shard},
     sleep::Sleep,
+    slot::{NextSlot, RawPointer},
     timer::{Cancel, Reset, Started, Status, Timer},
     watchers::{Ended, InsideCallback},
 };

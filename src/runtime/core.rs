@@ -9,10 +9,16 @@ use std::{
     },
 };
 
-use crossbeam::deque::Stealer;
-use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
+use crossbeam::{deque::Stealer, utils::CachePadded};
+use tourbillon_shards::{Kind, NEVER, NextSlot, Notice, Outcome, Owner, Shard};
 
-use super::{context, handle::Handle, local::Job, rescue::Patience, shared::Shared};
+use super::{
+    context,
+    handle::Handle,
+    local::{Job, NextTask, TaskJob},
+    rescue::Patience,
+    shared::Shared,
+};
 use crate::{
     metrics::{Counters, WorkerCounters},
     reactor::{Reactor, WAKE_TOKEN, alarm_token},
@@ -33,6 +39,9 @@ pub struct Core {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stealer: Stealer<Job>,
+    /// The worker's LIFO slot, which the worker alone fills. The worker writes it with each wake-up:
+    /// nothing that others write is beside it.
+    pub(super) next: CachePadded<NextSlot<NextTask>>,
     pub(crate) reactor: Reactor,
     pub(crate) counters: WorkerCounters,
     eventfd: EventFd,
@@ -72,6 +81,7 @@ impl Core {
             index,
             shared,
             stealer,
+            next: CachePadded::default(),
             reactor,
             counters: WorkerCounters::default(),
             eventfd,
@@ -105,6 +115,17 @@ impl Core {
     /// Wakes the worker, from whose epoll instance another thread took what would have woken it.
     pub(super) fn wake_again(&self) {
         self.eventfd.write();
+    }
+
+    /// Takes the task that the worker would run next, for who rescues what a stuck worker has: the
+    /// worker gets to it only after the job that it is at.
+    ///
+    /// From a worker that is not stuck it is better not taken, whose cache has what the task is about
+    /// to read. Nobody is woken for what stands in the slot, and a worker that sleeps has none; so this
+    /// is no place for searchers to look at. Whoever takes the task runs it, queues it or drops it,
+    /// which cancels it.
+    pub(super) fn steal_next(&self) -> Option<TaskJob> {
+        self.next.steal().map(TaskJob::from)
     }
 
     /// Wakes the worker, which has been claimed to search.
@@ -190,5 +211,132 @@ impl Owner for Core {
 
     fn random(&self) -> u64 {
         context::random()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::poll_fn,
+        sync::{Mutex, mpsc},
+        task::{Poll, Waker},
+        thread,
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{Runtime, task::JoinHandle};
+
+    /// Longer than anything takes that works.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn runtime() -> (Runtime, Arc<WorkerShard>) {
+        let runtime = Runtime::builder().worker_threads(1).build().unwrap();
+        let worker = runtime.handle().shared().workers()[0].clone();
+        (runtime, worker)
+    }
+
+    /// A task that waits to be woken once, and its waker. It answers where it ended.
+    fn waiting(runtime: &Runtime) -> (JoinHandle<thread::ThreadId>, Waker) {
+        let (sender, receiver) = mpsc::channel();
+        let mut waits = true;
+        let task = runtime.spawn(poll_fn(move |cx| {
+            if !std::mem::take(&mut waits) {
+                return Poll::Ready(thread::current().id());
+            }
+            sender.send(cx.waker().clone()).unwrap();
+            Poll::Pending
+        }));
+        let waker = receiver.recv_timeout(PATIENCE).unwrap();
+        // It has returned, so that to wake it is no yield, when the worker does something else.
+        runtime.block_on(runtime.spawn(async {})).unwrap();
+        (task, waker)
+    }
+
+    /// A job on the worker that wakes these, and is stuck then, until the sender is dropped.
+    fn stuck(runtime: &Runtime, wakers: Vec<Waker>) -> mpsc::Sender<()> {
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (is_stuck, receiver) = mpsc::channel();
+        let wait = Mutex::new(wait);
+        runtime.after(Duration::ZERO, move || {
+            wakers.into_iter().for_each(Waker::wake);
+            is_stuck.send(()).unwrap();
+            let wait = wait.lock().unwrap();
+            assert!(wait.recv_timeout(PATIENCE).is_err(), "nothing is sent");
+        });
+        receiver.recv_timeout(PATIENCE).unwrap();
+        go_on
+    }
+
+    #[test]
+    fn the_next_task_of_a_stuck_worker_is_stolen() {
+        let (runtime, worker) = runtime();
+        let (task, waker) = waiting(&runtime);
+        assert!(worker.owner().steal_next().is_none());
+        let go_on = stuck(&runtime, vec![waker]);
+        let stolen = worker.owner().steal_next().expect("it stands in the slot");
+        assert!(worker.owner().steal_next().is_none());
+        stolen.run();
+        assert_eq!(runtime.block_on(task).unwrap(), thread::current().id());
+        drop(go_on);
+    }
+
+    #[test]
+    fn only_the_task_that_was_woken_last_stands_in_the_slot() {
+        let (runtime, worker) = runtime();
+        let (first, first_waker) = waiting(&runtime);
+        let (second, second_waker) = waiting(&runtime);
+        let go_on = stuck(&runtime, vec![first_waker, second_waker]);
+        let stolen = worker.owner().steal_next().expect("it stands in the slot");
+        assert!(worker.owner().steal_next().is_none());
+        assert!(!worker.owner().stealer.is_empty(), "the first made room");
+        stolen.run();
+        drop(go_on);
+        let here = thread::current().id();
+        assert_eq!(runtime.block_on(second).unwrap(), here);
+        assert_ne!(runtime.block_on(first).unwrap(), here);
+    }
+
+    #[test]
+    fn what_stands_in_the_slot_at_the_end_is_dropped() {
+        let (runtime, worker) = runtime();
+        let (task, waker) = waiting(&runtime);
+        let go_on = stuck(&runtime, vec![waker]);
+        runtime.handle().shared().stop();
+        drop(go_on);
+        drop(runtime);
+        assert!(worker.owner().steal_next().is_none());
+        assert!(
+            futures_lite::future::block_on(task)
+                .unwrap_err()
+                .is_cancelled()
+        );
+    }
+
+    /// A hook wakes a task when the worker has given up its slot already.
+    #[test]
+    fn what_a_hook_puts_into_the_slot_is_dropped() {
+        let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
+        let runtime = Runtime::builder()
+            .worker_threads(1)
+            .on_thread_stop({
+                let waker = waker.clone();
+                move || waker.lock().unwrap().take().unwrap().wake()
+            })
+            .build()
+            .unwrap();
+        let worker = runtime.handle().shared().workers()[0].clone();
+        let task;
+        (task, *waker.lock().unwrap()) = {
+            let (task, waker) = waiting(&runtime);
+            (task, Some(waker))
+        };
+        drop(runtime);
+        assert!(worker.owner().steal_next().is_none());
+        assert!(
+            futures_lite::future::block_on(task)
+                .unwrap_err()
+                .is_cancelled()
+        );
     }
 }

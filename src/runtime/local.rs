@@ -1,9 +1,13 @@
 //! The queues of a worker, as its own thread knows them.
 
-use std::{cell::Cell, ptr, sync::Arc};
+use std::{
+    cell::Cell,
+    ptr::{self, NonNull},
+    sync::Arc,
+};
 
 use crossbeam::deque::{self, Steal};
-use tourbillon_shards::{Due, Notice};
+use tourbillon_shards::{Due, NextSlot, Notice, RawPointer};
 
 use super::{
     clocks::ClockCore,
@@ -14,6 +18,29 @@ use crate::task::TaskMeta;
 
 /// A task that is ready to be polled.
 pub(crate) type TaskJob = async_task::Runnable<TaskMeta>;
+
+/// A task in a LIFO slot.
+pub(super) struct NextTask(TaskJob);
+
+impl From<NextTask> for TaskJob {
+    fn from(next: NextTask) -> Self {
+        next.0
+    }
+}
+
+// SAFETY: the two are those of a task, which is Send.
+unsafe impl RawPointer for NextTask {
+    #[inline]
+    fn into_raw(self) -> NonNull<()> {
+        self.0.into_raw()
+    }
+
+    #[inline]
+    unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        // SAFETY: the caller has it from `into_raw`, and passes it once.
+        Self(unsafe { TaskJob::from_raw(raw) })
+    }
+}
 
 /// What a deque holds.
 pub(crate) enum Job {
@@ -74,9 +101,7 @@ const LIFO_BUDGET: u32 = 3;
 pub(super) struct Local {
     pub(super) shard: Arc<WorkerShard>,
     pub(super) deque: deque::Worker<Job>,
-    /// The task that was woken last, which runs next: what wakes it is still in the cache. It cannot
-    /// be stolen; spawned tasks do not come here.
-    lifo: Cell<Option<TaskJob>>,
+    /// How often in a row the LIFO slot may still be preferred.
     lifo_left: Cell<u32>,
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
     /// deque, in order, and peers are woken once at the end.
@@ -88,7 +113,6 @@ impl Local {
         Self {
             shard,
             deque,
-            lifo: Cell::new(None),
             lifo_left: Cell::new(LIFO_BUDGET),
             batching: Cell::new(false),
         }
@@ -96,6 +120,17 @@ impl Local {
 
     pub(super) fn shared(&self) -> &Shared {
         &self.shard.owner().shared
+    }
+
+    /// The LIFO slot: the task that was woken last, which runs next, since what wakes it is still in
+    /// the cache. Peers leave it alone unless this worker is stuck; spawned tasks do not come here.
+    #[inline]
+    fn lifo(&self) -> &NextSlot<NextTask> {
+        &self.shard.owner().next
+    }
+
+    fn take_next(&self) -> Option<TaskJob> {
+        self.lifo().take().map(TaskJob::from)
     }
 
     pub(super) fn is_of(&self, shared: &Shared) -> bool {
@@ -107,7 +142,7 @@ impl Local {
         let to_deque = match order {
             Order::Last => Some(task),
             Order::Next if self.batching.get() => Some(task),
-            Order::Next => self.lifo.replace(Some(task)),
+            Order::Next => self.lifo().put(NextTask(task)).map(TaskJob::from),
         };
         if let Some(task) = to_deque {
             self.deque.push(Job::Task(task));
@@ -119,7 +154,7 @@ impl Local {
 
     /// Gives up the LIFO slot, for a worker that leaves.
     pub(super) fn release(&self) {
-        if let Some(task) = self.lifo.take() {
+        if let Some(task) = self.take_next() {
             self.deque.push(Job::Task(task));
         }
     }
@@ -127,13 +162,13 @@ impl Local {
     /// The next job of this worker's own.
     pub(super) fn next(&self) -> Option<Job> {
         if self.lifo_left.get() > 0 {
-            if let Some(task) = self.lifo.take() {
+            if let Some(task) = self.take_next() {
                 self.lifo_left.set(self.lifo_left.get() - 1);
                 return Some(Job::Task(task));
             }
         }
         self.lifo_left.set(LIFO_BUDGET);
-        self.deque.pop().or_else(|| self.lifo.take().map(Job::Task))
+        self.deque.pop().or_else(|| self.take_next().map(Job::Task))
     }
 
     /// Runs `f`, which wakes and queues many; then wakes one peer if there is more than this worker
@@ -156,10 +191,7 @@ impl Local {
 
     /// Whether the LIFO slot is taken.
     fn has_next(&self) -> bool {
-        let task = self.lifo.take();
-        let taken = task.is_some();
-        self.lifo.set(task);
-        taken
+        !self.lifo().is_empty()
     }
 
     /// Whether there is a job of this worker's own.
@@ -170,6 +202,14 @@ impl Local {
     /// Whether there is something that a peer could steal.
     pub(super) fn has_queued(&self) -> bool {
         !self.deque.is_empty()
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // A hook may have woken a task after the worker gave up its slot. A task refers to the worker of
+        // its home, in whose slot it would stay for ever; what is in the deque, the last worker ends.
+        self.release();
     }
 }
 

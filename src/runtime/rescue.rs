@@ -21,7 +21,7 @@ use std::{
 
 use tourbillon_shards::NEVER;
 
-use super::{core::WorkerShard, worker::Worker};
+use super::{core::WorkerShard, local::Job, worker::Worker};
 use crate::reactor::alarm_of;
 
 /// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
@@ -135,8 +135,12 @@ impl Worker<'_> {
         }
         core.reactor.dispatch(&self.others_events, &mut self.wakers);
         self.serve_clocks(&self.others_events);
+        let next = core.steal_next();
         let timers = self.due.len() - held.0;
-        let tasks = self.wakers.len() - held.1;
+        let tasks = self.wakers.len() - held.1 + usize::from(next.is_some());
+        if let Some(next) = next {
+            self.local.deque.push(Job::Task(next));
+        }
         let counters = &self.core.counters.own;
         counters.rescued_timers.add_alone(timers as u64);
         counters.rescued_tasks.add_alone(tasks as u64);

@@ -1,0 +1,197 @@
+//! The slot for what a worker runs next, while thieves empty it: each task is had once, none is lost,
+//! and who has it sees what was done to it before.
+//!
+//! The owner is the first thread, since it is the one that changes the slot (see `README.md`).
+#![cfg(loom)]
+
+use std::{ptr::NonNull, sync::Arc as Plain, sync::atomic::AtomicUsize as PlainUsize};
+
+use loom::{
+    cell::UnsafeCell,
+    sync::{Arc, atomic::Ordering},
+    thread::{self, JoinHandle},
+};
+use loom_tests::model;
+use tourbillon_shards::{NextSlot, RawPointer};
+
+/// What there is of a task. It outlives the task, so that to have one twice does nothing undefined.
+struct Memory {
+    future: UnsafeCell<usize>,
+    had: PlainUsize,
+}
+
+/// A task, which somebody has, or a slot.
+struct Task(NonNull<Memory>);
+
+// SAFETY: who has it is alone with `future`, as loom checks.
+unsafe impl Send for Task {}
+
+// SAFETY: it is a pointer.
+unsafe impl RawPointer for Task {
+    fn into_raw(self) -> NonNull<()> {
+        let memory = self.0;
+        std::mem::forget(self);
+        memory.cast()
+    }
+
+    unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        Self(raw.cast())
+    }
+}
+
+impl Task {
+    fn memory(&self) -> &Memory {
+        // SAFETY: `Tasks` outlives it.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn poll(&self) {
+        // SAFETY: loom checks that nobody else is at it.
+        self.memory()
+            .future
+            .with_mut(|polls| unsafe { *polls += 1 });
+    }
+}
+
+/// Run or dropped, whichever comes to the same here.
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.poll();
+        self.memory().had.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The tasks of a model.
+#[derive(Clone)]
+struct Tasks(Plain<[Memory]>);
+
+// SAFETY: as of the tasks.
+unsafe impl Send for Tasks {}
+
+impl Tasks {
+    fn new(count: usize) -> Self {
+        let memory = |_| Memory {
+            future: UnsafeCell::new(0),
+            had: PlainUsize::new(0),
+        };
+        Self((0..count).map(memory).collect())
+    }
+
+    /// A task that is queued: its future was polled by the calling thread before.
+    fn wake(&self, number: usize) -> Task {
+        let task = Task(NonNull::from(&self.0[number]));
+        task.poll();
+        task
+    }
+
+    /// How often each was had.
+    fn had(&self) -> Vec<usize> {
+        let had = |memory: &Memory| memory.had.load(Ordering::Relaxed);
+        self.0.iter().map(had).collect()
+    }
+}
+
+type Slot = Arc<NextSlot<Task>>;
+
+fn slot() -> Slot {
+    Arc::new(NextSlot::default())
+}
+
+/// Takes what it finds, as who rescues does. True if it found something.
+fn thief(slot: &Slot, tasks: &Tasks) -> JoinHandle<bool> {
+    let (slot, tasks) = (slot.clone(), tasks.clone());
+    thread::spawn(move || {
+        let stolen = slot.steal().is_some();
+        // The memory is there until the task is not.
+        drop(tasks);
+        stolen
+    })
+}
+
+/// The owner fills an empty slot and empties it, twice, as two tasks do that wake each other.
+fn tasks_in_turn(thieves: usize, preemptions: Option<usize>) {
+    model!(preemptions, move || {
+        let (slot, tasks) = (slot(), Tasks::new(2));
+        let thieves: Vec<_> = (0..thieves).map(|_| thief(&slot, &tasks)).collect();
+        let mut own = 0;
+        for number in 0..2 {
+            assert!(slot.put(tasks.wake(number)).is_none(), "it was empty");
+            own += usize::from(slot.take().is_some());
+            assert!(slot.is_empty(), "nobody else fills it");
+        }
+        let stolen = thieves.into_iter().map(|thief| thief.join().unwrap());
+        assert_eq!(own + stolen.filter(|stolen| *stolen).count(), 2);
+        assert_eq!(tasks.had(), [1, 1]);
+    });
+}
+
+#[test]
+fn one_thief_while_tasks_take_turns() {
+    tasks_in_turn(1, None);
+}
+
+#[test]
+fn two_thieves_while_tasks_take_turns() {
+    tasks_in_turn(2, Some(3));
+}
+
+/// The owner puts one task upon another, and gets back the first, unless a thief has it.
+fn one_upon_the_other(thieves: usize, preemptions: Option<usize>) {
+    model!(preemptions, move || {
+        let (slot, tasks) = (slot(), Tasks::new(2));
+        let thieves: Vec<_> = (0..thieves).map(|_| thief(&slot, &tasks)).collect();
+        assert!(slot.put(tasks.wake(0)).is_none());
+        let mut own = usize::from(slot.put(tasks.wake(1)).is_some());
+        own += usize::from(slot.take().is_some());
+        let stolen = thieves.into_iter().map(|thief| thief.join().unwrap());
+        assert_eq!(own + stolen.filter(|stolen| *stolen).count(), 2);
+        assert_eq!(tasks.had(), [1, 1]);
+    });
+}
+
+#[test]
+fn one_thief_while_one_is_put_upon_the_other() {
+    one_upon_the_other(1, None);
+}
+
+#[test]
+fn two_thieves_while_one_is_put_upon_the_other() {
+    one_upon_the_other(2, Some(3));
+}
+
+/// The same task comes again while a thief that has seen it hesitates: what it takes is the second
+/// coming, or nothing.
+#[test]
+fn the_same_task_comes_again() {
+    model!(Some(3), || {
+        let (slot, tasks) = (slot(), Tasks::new(1));
+        let thieves = [thief(&slot, &tasks), thief(&slot, &tasks)];
+        let mut puts = 0;
+        loop {
+            puts += 1;
+            assert!(slot.put(tasks.wake(0)).is_none());
+            // A task that was stolen is not woken here again.
+            if slot.take().is_none() || puts == 2 {
+                break;
+            }
+        }
+        thieves
+            .into_iter()
+            .for_each(|thief| _ = thief.join().unwrap());
+        assert_eq!(tasks.had(), [puts]);
+    });
+}
+
+/// What nobody took is dropped with the slot, by whoever comes last.
+#[test]
+fn a_full_slot_is_dropped() {
+    model!(None, || {
+        let (slot, tasks) = (slot(), Tasks::new(2));
+        let thief = thief(&slot, &tasks);
+        assert!(slot.put(tasks.wake(0)).is_none());
+        let other = slot.put(tasks.wake(1));
+        drop((other, slot));
+        thief.join().unwrap();
+        assert_eq!(tasks.had(), [1, 1]);
+    });
+}
