@@ -106,6 +106,7 @@ mod search;
 mod shard;
 mod sleep;
 mod slot;
+mod standby;
 pub mod store;
 mod sync;
 mod timer;

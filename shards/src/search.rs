@@ -16,27 +16,38 @@
 use crate::sync::{AtomicU64, Ordering, fence};
 
 const SEARCHING: u64 = 1;
-const PARKED: u64 = 1 << 32;
+const PARKED: u64 = 1 << 16;
+pub(crate) const SITTING: u64 = 1 << 32;
+pub(crate) const HELPING: u64 = 1 << 48;
 
 fn searching(word: u64) -> u64 {
     word % PARKED
 }
 
-fn parked(word: u64) -> u64 {
-    word / PARKED
+pub(crate) fn parked(word: u64) -> u64 {
+    word % SITTING / PARKED
 }
 
-/// How many workers of a runtime search for work, and how many are parked: one word for all.
+pub(crate) fn sitting(word: u64) -> u64 {
+    word % HELPING / SITTING
+}
+
+pub(crate) fn helping(word: u64) -> u64 {
+    word / HELPING
+}
+
+/// How many workers of a runtime search for work, how many are parked, and how many helpers there are
+/// and sit (see `standby.rs`): one word for all, so at most 65,535 of each.
 ///
 /// ```text
-///  63            32 31             0
-/// ┌────────────────┬────────────────┐
-/// │ parked         │ searching      │
-/// └────────────────┴────────────────┘
+///  63        48 47        32 31        16 15         0
+/// ┌────────────┬────────────┬────────────┬────────────┐
+/// │ helpers    │ that sit   │ parked     │ searching  │
+/// └────────────┴────────────┴────────────┴────────────┘
 /// ```
 #[derive(Debug)]
 pub struct Searchers {
-    word: AtomicU64,
+    pub(crate) word: AtomicU64,
     limit: u64,
 }
 
