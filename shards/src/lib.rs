@@ -106,6 +106,7 @@ mod sleep;
 pub mod store;
 mod sync;
 mod timer;
+mod type_name;
 mod waker;
 mod watchers;
 
@@ -125,6 +126,7 @@ pub use self::{
     shard::{Expired, Parked, Shard},
     sleep::Sleep,
     timer::{Cancel, Reset, Started, Status, Timer},
+    type_name::TypeName,
     watchers::{Ended, InsideCallback},
 };
 
