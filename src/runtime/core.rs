@@ -12,7 +12,7 @@ use std::{
 use crossbeam::deque::Stealer;
 use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard};
 
-use super::{context, handle::Handle, local::Job, shared::Shared};
+use super::{context, handle::Handle, local::Job, shared::Shared, stall::Watch};
 use crate::{
     metrics::{Counters, WorkerCounters},
     reactor::{Reactor, WAKE_TOKEN},
@@ -31,6 +31,8 @@ pub struct Core {
     pub(crate) stealer: Stealer<Job>,
     pub(crate) reactor: Reactor,
     pub(crate) counters: WorkerCounters,
+    /// What it is at.
+    pub(super) watch: Watch,
     eventfd: EventFd,
     /// Timers of this shard whose callbacks are to be told how they ended, and have not been.
     owed: AtomicUsize,
@@ -66,6 +68,7 @@ impl Core {
             stealer,
             reactor,
             counters: WorkerCounters::default(),
+            watch: Watch::new(),
             eventfd,
             owed: AtomicUsize::new(0),
         })

@@ -3,7 +3,7 @@
 use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Kind, NEVER, Owner, Ran};
+use tourbillon_shards::{Due, Kind, NEVER, Owner, Ran, TypeName};
 
 use super::{
     clocks, contain, context,
@@ -11,6 +11,7 @@ use super::{
     ending,
     local::{Job, Local, steal},
     shared::Shared,
+    stall::{self, InLoop},
 };
 use crate::{
     reactor::CLOCK_TOKENS,
@@ -37,6 +38,8 @@ struct Worker<'a> {
     tick: u64,
     /// When the timers and sockets were last looked at.
     looked: u64,
+    /// When this worker was last in its loop.
+    in_loop: InLoop,
     /// Whether this worker counts as a searcher.
     searching: bool,
     /// Where the search for a victim begins.
@@ -63,6 +66,7 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
             shared: &shared,
             tick: 0,
             looked: 0,
+            in_loop: InLoop::now(local.shard.owner(), 0),
             searching: false,
             victim: local.shard.owner().index,
             due: Vec::with_capacity(DUE_BATCH),
@@ -90,7 +94,9 @@ impl Worker<'_> {
         // Should a task's destructor have panicked.
         budget::end();
         while !self.shared.is_stopping() {
-            if self.run_queued() {
+            let is_time = self.run_queued();
+            self.core.watch.end();
+            if is_time {
                 self.look();
                 continue;
             }
@@ -103,10 +109,16 @@ impl Worker<'_> {
                 Some(job) => self.execute(job),
                 // Sleeps of other threads, or nothing but news: that makes no jobs to be counted, and
                 // a flood of it must not keep the sockets waiting.
-                None if fired => self.look_at_sockets(),
+                None if fired => {
+                    stall::was_away(self.core, &mut self.in_loop, self.tick);
+                    self.look_at_sockets();
+                }
                 None => self.park(),
             }
         }
+        // Told to stop while it was kept from its loop.
+        self.core.watch.end();
+        stall::was_away(self.core, &mut self.in_loop, self.tick);
     }
 
     /// Runs what is queued here, until nothing is or it is time to look at timers and sockets; true
@@ -148,6 +160,9 @@ impl Worker<'_> {
         let counters = &self.core.counters.own;
         match job {
             Job::Task(task) => {
+                let meta = task.metadata();
+                let spawned = Some(meta.spawned);
+                self.core.watch.begin(self.tick, meta.future, spawned);
                 counters.polls.add_alone(1);
                 budget::begin();
                 task.run();
@@ -157,19 +172,34 @@ impl Worker<'_> {
             // Asked of recurring timers, which these clocks have none of.
             Job::ClockTimer(due) => self.fire(due, || NEVER),
             // Told there and then, if it is to be.
-            Job::Skipped(due) => contain(self.core, || due.cancel()),
-            Job::Notice(notice) => self.ran(notice.run()),
-            Job::ClockNotice(notice) => self.ran(notice.run()),
+            Job::Skipped(due) => {
+                self.begin_callback(due.type_name());
+                contain(self.core, || due.cancel());
+            }
+            Job::Notice(notice) => {
+                self.begin_callback(notice.type_name());
+                self.ran(notice.run());
+            }
+            Job::ClockNotice(notice) => {
+                self.begin_callback(notice.type_name());
+                self.ran(notice.run());
+            }
         }
     }
 
     #[inline]
     fn fire<O: Owner>(&self, due: Due<O>, now: impl FnOnce() -> u64) {
+        self.begin_callback(due.type_name());
         match due.run(now) {
             Ran::Fired => self.ran(None),
             Ran::Panicked(panic) => self.ran(Some(panic)),
             Ran::PutBack | Ran::Over => {}
         }
+    }
+
+    #[inline]
+    fn begin_callback(&self, name: &'static TypeName) {
+        self.core.watch.begin(self.tick, name, None);
     }
 
     /// Counts a callback that has run, and has panicked with this.
@@ -187,6 +217,7 @@ impl Worker<'_> {
     /// Looks at timers and sockets without waiting.
     fn look(&mut self) {
         self.looked = self.tick;
+        stall::was_away(self.core, &mut self.in_loop, self.tick);
         self.fire_due();
         self.look_at_sockets();
     }
@@ -311,6 +342,9 @@ impl Worker<'_> {
 
     /// Sleeps until the next deadline, an event, or a wake-up.
     fn park(&mut self) {
+        if self.tick != self.looked {
+            stall::was_away(self.core, &mut self.in_loop, self.tick);
+        }
         self.looked = self.tick;
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let wakers = &mut self.wakers;
@@ -334,6 +368,7 @@ impl Worker<'_> {
             },
         );
         self.searching = parked.searching;
+        self.in_loop = InLoop::now(self.core, self.tick);
         self.fire_due();
         self.dispatch();
     }

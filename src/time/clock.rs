@@ -94,7 +94,7 @@ impl Clock {
 
     /// The monotonic clock, in ns since the epoch.
     #[inline]
-    fn real(&self) -> u64 {
+    pub(crate) fn real(&self) -> u64 {
         self.epoch.nanos(StdInstant::now().into())
     }
 
