@@ -226,8 +226,9 @@ impl Builder {
     }
 
     /// For how long a callback or one poll of a task may keep its worker from its timers and sockets;
-    /// what takes longer is reported, once: to [`on_stall`](Builder::on_stall), and in
-    /// [`Counts::stalls`](crate::metrics::Counts::stalls). By default 100 ms. That is what a person begins to notice, and the
+    /// what takes longer is reported, once: to [`on_stall`](Builder::on_stall), in
+    /// [`Counts::stalls`](crate::metrics::Counts::stalls), and with feature `tracing` as a warning of
+    /// target `tourbillon::stall`. By default 100 ms. That is what a person begins to notice, and the
     /// period of CPU quotas: what they make a worker wait at a time is less, and it is real time that
     /// counts here, not what the worker has of its core. `Duration::MAX` turns it off. A threshold of
     /// less than some ms says little: jobs are looked at about once in a ms.

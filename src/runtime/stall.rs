@@ -303,9 +303,25 @@ pub(crate) fn this_job_is(name: &'static TypeName) {
 fn report(core: &Core, stall: &Stall) {
     // As the worker's that stalled, whoever counts.
     core.counters.foreign.stalls.add(1);
+    #[cfg(feature = "tracing")]
+    contain(core, || trace(stall));
     if let Some(hook) = &core.shared.config.on_stall {
         contain(core, || hook(stall));
     }
+}
+
+#[cfg(feature = "tracing")]
+fn trace(stall: &Stall) {
+    tracing::warn!(
+        target: "tourbillon::stall",
+        worker = stall.worker,
+        job = stall.job,
+        spawned = stall.spawned.map(tracing::field::display),
+        elapsed_ms = u64::try_from(stall.elapsed.as_millis()).unwrap_or(u64::MAX),
+        is_running = stall.is_running,
+        jobs = stall.jobs,
+        "a worker is kept from its timers and sockets"
+    );
 }
 
 #[cfg(test)]
