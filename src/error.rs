@@ -22,6 +22,8 @@ pub enum BuildError {
         /// The builder's method.
         option: &'static str,
     },
+    /// `stall_threshold(Duration::ZERO)`: each job would be reported.
+    ZeroStallThreshold,
     /// A thread's name has a NUL byte in it.
     ThreadName {
         /// The name.
@@ -63,6 +65,12 @@ impl fmt::Display for BuildError {
             }
             Self::ZeroInterval { option } => {
                 write!(f, "`{option}(0)`: an interval is at least 1 job")
+            }
+            Self::ZeroStallThreshold => {
+                write!(
+                    f,
+                    "`stall_threshold(0)`: each job takes longer (`Duration::MAX` reports none)"
+                )
             }
             Self::ThreadName { name } => {
                 write!(f, "the thread name {name:?} has a NUL byte in it")

@@ -36,6 +36,7 @@
 //! | options, handles, shutdown | [`runtime`] |
 //! | tests that do not wait | [`time::pause`], [`time::advance`], [`time::set_wall_clock`]; `#[tourbillon::test]` with feature `macros` |
 //! | which timers wait, and what the workers do | [`Handle::timers`], [`Handle::metrics`] |
+//! | what keeps a worker for too long | [`Builder::stall_threshold`](runtime::Builder::stall_threshold), [`Builder::on_stall`](runtime::Builder::on_stall); a warning with feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
 //!
 //! Timers are exact to the nanosecond and never early. A worker sleeps until its next deadline

@@ -73,6 +73,9 @@ counters! {
     polls,
     /// Callbacks and tasks that panicked.
     panics,
+    /// Jobs that kept this worker for too long: see
+    /// [`Builder::stall_threshold`](crate::runtime::Builder::stall_threshold).
+    stalls,
     /// Times that this worker took work from another.
     steals,
     /// Times that this worker slept.

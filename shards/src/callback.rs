@@ -8,6 +8,7 @@ use crate::{
     node::{Header, Kind, Node, NodeRef, VTable},
     owner::Owner,
     sync::UnsafeCell,
+    type_name::TypeName,
 };
 
 /// What a run says of the runs to come: whether there are any, or how the timer ended. A timer that
@@ -60,6 +61,7 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
     const fn table(kind: Kind, run: unsafe fn(NonNull<Header<O>>) -> Flow) -> VTable<O> {
         VTable {
             kind,
+            name: TypeName::new::<F>(),
             run,
             end: Self::end,
             tell: None,
@@ -121,10 +123,10 @@ struct Optioned<O: Owner, F> {
 }
 
 /// The tables of a node with options. They are as many as there are of recurring or not and of
-/// told or not.
-struct Table<O, F>(PhantomData<(O, F)>);
+/// told or not. They go by the name of `N`.
+struct Table<O, F, N>(PhantomData<(O, F, N)>);
 
-impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static> Table<O, F> {
+impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, F, N> {
     const TABLES: [[VTable<O>; 2]; 2] = [
         [
             Self::table(Kind::Once, false),
@@ -140,6 +142,7 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static> Table<O, F> {
         let once = matches!(kind, Kind::Once);
         VTable {
             kind,
+            name: TypeName::new::<N>(),
             run: if once {
                 Self::run_once
             } else {
@@ -187,15 +190,20 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static> Table<O, F> {
     }
 }
 
-/// A node for a callback with options.
-pub(crate) fn optioned<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static>(
+/// A node for a callback with options, under the name of `N`.
+pub(crate) fn optioned<N, O, F>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
     recurring: bool,
     tells: bool,
     extras: Extras<O>,
     f: F,
-) -> NodeRef<O> {
-    let tables: &'static [[VTable<O>; 2]; 2] = &Table::<O, F>::TABLES;
+) -> NodeRef<O>
+where
+    N: 'static,
+    O: Owner,
+    F: FnMut(Outcome) -> Flow + Send + 'static,
+{
+    let tables: &'static [[VTable<O>; 2]; 2] = &Table::<O, F, N>::TABLES;
     let header = header(&tables[usize::from(recurring)][usize::from(tells)]);
     let callback = Callback::new(f);
     let payload = Optioned { extras, callback };

@@ -11,6 +11,7 @@ use crate::{
     running,
     shard::Shard,
     sync::Ordering,
+    type_name::TypeName,
 };
 
 /// A timer that came due and has not run: who holds this carries it.
@@ -47,6 +48,12 @@ impl<O: Owner> Due<O> {
     /// What sort of timer it is. A [`Kind::Sleep`] is cheap to run: it wakes its task.
     pub fn kind(&self) -> Kind {
         self.node().vtable.kind
+    }
+
+    /// The type of its callback, or the name by which that goes: see [`Timer::build_as`](crate::Timer::build_as).
+    #[inline]
+    pub fn type_name(&self) -> &'static TypeName {
+        &self.node().vtable.name
     }
 
     /// The deadline that passed, in ns, unless the timer was cancelled since.

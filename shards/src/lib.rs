@@ -110,6 +110,7 @@ mod standby;
 pub mod store;
 mod sync;
 mod timer;
+mod type_name;
 mod waker;
 mod watch;
 mod watchers;
@@ -131,6 +132,7 @@ pub use self::{
     sleep::Sleep,
     slot::{NextSlot, RawPointer},
     timer::{Cancel, Reset, Started, Status, Timer},
+    type_name::TypeName,
     watchers::{Ended, InsideCallback},
 };
 

@@ -20,6 +20,7 @@ use crate::{
     owner::Owner,
     shard::Shard,
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, alloc, dealloc, fence},
+    type_name::TypeName,
 };
 
 /// Where a node is carried.
@@ -81,6 +82,8 @@ pub(crate) type Tell<O> = unsafe fn(NonNull<Header<O>>, Outcome);
 /// The pointer is to a live node that was made with this table.
 pub(crate) struct VTable<O: Owner> {
     pub(crate) kind: Kind,
+    /// The type of the callback.
+    pub(crate) name: TypeName,
     /// Runs the payload. The caller won the claim to Running; a `Once` is used up by it.
     pub(crate) run: unsafe fn(NonNull<Header<O>>) -> Flow,
     /// Lets go of the payload, or wakes it. The caller won the claim to end it without running it,

@@ -7,6 +7,7 @@ use crate::{
     ending::tell,
     node::{Kind, NodeRef},
     owner::Owner,
+    type_name::TypeName,
 };
 
 /// A timer ended without running, or will not run any more, and its callback has to be told:
@@ -65,6 +66,14 @@ impl<O: Owner> Notice<O> {
         self.0
             .as_ref()
             .map(|(node, _)| node.vtable.kind)
+            .expect("only a consuming method takes the node")
+    }
+
+    /// The type of the callback: see [`Due::type_name`](crate::Due::type_name).
+    pub fn type_name(&self) -> &'static TypeName {
+        self.0
+            .as_ref()
+            .map(|(node, _)| &node.vtable.name)
             .expect("only a consuming method takes the node")
     }
 

@@ -13,6 +13,7 @@ use crate::{
     shard::Shard,
     sync::Arc,
     timer::{Reset, move_to},
+    type_name::TypeName,
     waker::WakerSlot,
 };
 
@@ -21,6 +22,7 @@ struct Table<O>(std::marker::PhantomData<O>);
 impl<O: Owner> Table<O> {
     const SLEEP: VTable<O> = VTable {
         kind: Kind::Sleep,
+        name: TypeName::new::<Sleep<O>>(),
         run: Self::run,
         end: Self::wake,
         tell: None,

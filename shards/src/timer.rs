@@ -151,12 +151,28 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
+        Self::build_as::<F, F>(home, wait, deadline, options, f)
+    }
+
+    /// As [`build`](Timer::build), for an `f` that stands for another callback: it goes by the type name
+    /// of `N`, the one that its user would know (see [`Due::type_name`](crate::Due::type_name)).
+    pub fn build_as<N, F>(
+        home: &Arc<Shard<O>>,
+        wait: u64,
+        deadline: Option<u64>,
+        options: Options<O>,
+        f: F,
+    ) -> Self
+    where
+        N: 'static,
+        F: FnMut(Outcome) -> Flow + Send + 'static,
+    {
         let home = home.clone();
         // Zero stands for the wait; a deadline of zero has passed as has one of 1.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, tells) = (options.recurring, options.outcome);
         let header = |table| Header::new(table, home, claim, wait);
-        let node = callback::optioned(header, recurring, tells, Extras::new(options), f);
+        let node = callback::optioned::<N, O, F>(header, recurring, tells, Extras::new(options), f);
         if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {
             name.join(&node);
         }

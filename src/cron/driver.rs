@@ -6,13 +6,19 @@ use std::{
     time::SystemTime,
 };
 
+use tourbillon_shards::TypeName;
+
 use super::{
     builder::Cron,
     error::CronError,
     handle::CronJob,
     job::{End, Job, Lane, Occurrence, Todo},
 };
-use crate::{error::ArmError, runtime::lock, timer::Cancel};
+use crate::{
+    error::ArmError,
+    runtime::{lock, this_job_is},
+    timer::Cancel,
+};
 
 /// What a job needs of a runtime.
 pub(super) trait Host: Send + Sync + 'static {
@@ -39,6 +45,8 @@ pub(super) type Callback = Arc<dyn Fn(&Occurrence) + Send + Sync>;
 
 pub(super) struct Driver {
     host: Box<dyn Host>,
+    /// The type of the callback, as its user knows it.
+    name: &'static TypeName,
     state: Mutex<State>,
 }
 
@@ -67,8 +75,13 @@ impl State {
 }
 
 impl Cron {
-    /// Starts a job on `host`.
-    pub(super) fn launch(&self, host: Box<dyn Host>, f: Callback) -> Result<CronJob, CronError> {
+    /// Starts a job on `host`, of a callback that goes by `name`.
+    pub(super) fn launch(
+        &self,
+        host: Box<dyn Host>,
+        name: &'static TypeName,
+        f: Callback,
+    ) -> Result<CronJob, CronError> {
         let job = Job::new(self.schedule(), self.policy, host.now());
         let Some(first) = job.next() else {
             return Err(CronError::Never {
@@ -77,6 +90,7 @@ impl Cron {
         };
         let driver = Arc::new(Driver {
             host,
+            name,
             state: Mutex::new(State {
                 job,
                 f: Some(f),
@@ -197,6 +211,7 @@ impl Run {
             false => None,
         });
         if let Some(f) = f {
+            this_job_is(self.driver.name);
             f(&self.occurrence);
         }
     }

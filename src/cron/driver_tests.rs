@@ -9,6 +9,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use tourbillon_shards::TypeName;
+
 use super::{
     Cron, CronError, CronJob, Missed, Occurrence, Overlap,
     driver::{Alarm, Host, Ring, Run},
@@ -92,7 +94,8 @@ impl Fake {
     }
 
     fn start(&self, cron: &Cron, f: impl Fn(&Occurrence) + Send + Sync + 'static) -> CronJob {
-        cron.launch(Box::new(self.clone()), Arc::new(f)).unwrap()
+        cron.launch(Box::new(self.clone()), TypeName::of::<()>(), Arc::new(f))
+            .unwrap()
     }
 }
 
@@ -295,7 +298,11 @@ fn what_cannot_be_started_is_refused() {
     let (fake, notes) = (Fake::new(), Notes::default());
     let start = |cron: &str| {
         let cron = Cron::parse(cron).unwrap();
-        let started = cron.launch(Box::new(fake.clone()), Arc::new(notes.taker()));
+        let started = cron.launch(
+            Box::new(fake.clone()),
+            TypeName::of::<()>(),
+            Arc::new(notes.taker()),
+        );
         started.unwrap_err()
     };
     let pattern = "0 0 30 2 *".to_owned();

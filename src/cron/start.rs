@@ -5,6 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tourbillon_shards::TypeName;
+
 use super::{
     builder::Cron,
     driver::{Alarm, Callback, Host, Ring, Run},
@@ -69,7 +71,8 @@ impl Cron {
     where
         F: Fn() + Send + Sync + 'static,
     {
-        self.start_with_on(handle, move |_| f())
+        let f: Callback = Arc::new(move |_| f());
+        self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
     }
 
     /// As [`start`](Cron::start), with a callback that is told what it runs for.
@@ -94,7 +97,7 @@ impl Cron {
         F: Fn(&Occurrence) + Send + Sync + 'static,
     {
         let f: Callback = Arc::new(f);
-        self.launch(Box::new(handle.clone()), f)
+        self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
     }
 }
 

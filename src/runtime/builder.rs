@@ -13,6 +13,7 @@ use super::{
     handle::Handle,
     rescue,
     shared::{Shared, Workers, lock},
+    stall::{Stall, StallHook},
     worker,
 };
 use crate::{
@@ -53,6 +54,9 @@ pub(crate) struct Config {
     pub(crate) thread_stack_size: Option<usize>,
     pub(crate) on_thread_start: Option<Hook>,
     pub(crate) on_thread_stop: Option<Hook>,
+    /// In ns.
+    pub(super) stall_threshold: u64,
+    pub(super) on_stall: Option<StallHook>,
 }
 
 /// Makes a [`Runtime`] to measure. The names are tokio's where tokio has the thing.
@@ -106,6 +110,8 @@ impl Builder {
                 thread_stack_size: None,
                 on_thread_start: None,
                 on_thread_stop: None,
+                stall_threshold: 100_000_000,
+                on_stall: None,
             },
         }
     }
@@ -254,6 +260,73 @@ impl Builder {
         self
     }
 
+    /// For how long a callback or one poll of a task may keep its worker from its timers and sockets;
+    /// what takes longer is reported, once: to [`on_stall`](Builder::on_stall), in
+    /// [`Counts::stalls`](crate::metrics::Counts::stalls), and with feature `tracing` as a warning of
+    /// target `tourbillon::stall`. By default 100 ms. That is what a person begins to notice, and the
+    /// period of CPU quotas: what they make a worker wait at a time is less, and it is real time that
+    /// counts here, not what the worker has of its core. `Duration::MAX` turns it off. A threshold of
+    /// less than some ms says little: jobs are looked at about once in a ms.
+    ///
+    /// No clock is read for it per job. A stuck job is found while it runs if another worker has nothing
+    /// to do and watches, and otherwise when the worker is back in its loop, at most
+    /// [`event_interval`](Builder::event_interval) jobs later. What these took together is what is
+    /// reported then: see [`Stall::jobs`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::time::Duration;
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .stall_threshold(Duration::from_millis(20))
+    ///     .build()?;
+    /// assert_eq!(runtime.metrics().total().stalls, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Zero is refused by [`build`](Builder::build), with [`BuildError::ZeroStallThreshold`].
+    pub fn stall_threshold(mut self, threshold: Duration) -> Self {
+        self.config.stall_threshold = threshold.as_nanos().try_into().unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Called with each job that keeps its worker for longer than
+    /// [`stall_threshold`](Builder::stall_threshold), on the thread that noticed: another worker's, or
+    /// the worker's own when the job is over. It is to be quick, as that worker does nothing else
+    /// meanwhile. A panic of it is caught, and counted in
+    /// [`Counts::panics`](crate::metrics::Counts::panics).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::{sync::mpsc, thread, time::Duration};
+    ///
+    /// let (sender, stalls) = mpsc::channel();
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .worker_threads(1)
+    ///     .stall_threshold(Duration::from_millis(10))
+    ///     .on_stall(move |stall| {
+    ///         eprintln!("{stall}");
+    ///         let _ = sender.send(stall.clone());
+    ///     })
+    ///     .build()?;
+    /// runtime.spawn(async { thread::sleep(Duration::from_millis(30)) });
+    /// let stall = stalls.recv().unwrap();
+    /// assert!(stall.elapsed >= Duration::from_millis(10));
+    /// assert!(stall.spawned.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_stall<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&Stall) + Send + Sync + 'static,
+    {
+        self.config.on_stall = Some(Arc::new(f));
+        self
+    }
+
     /// How workers wait for the next deadline; there is no need to say, but for tests.
     pub fn precise_wait(mut self, wait: PreciseWait) -> Self {
         self.precise_wait = wait;
@@ -302,6 +375,9 @@ impl Builder {
         }
         if self.config.max_blocking_threads == 0 {
             return Err(BuildError::ZeroBlockingThreads);
+        }
+        if self.config.stall_threshold == 0 {
+            return Err(BuildError::ZeroStallThreshold);
         }
         let (count, pins) = self.layout(Cores::get())?;
         sys::thread::note_slack();
@@ -443,6 +519,10 @@ impl fmt::Debug for Builder {
             .field("rescue_grace", &self.config.rescue_grace)
             .field("max_blocking_threads", &self.config.max_blocking_threads)
             .field("thread_keep_alive", &self.config.thread_keep_alive)
+            .field(
+                "stall_threshold",
+                &Duration::from_nanos(self.config.stall_threshold),
+            )
             .field("precise_wait", &self.precise_wait)
             .field("start_paused", &self.start_paused)
             .finish_non_exhaustive()

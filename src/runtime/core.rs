@@ -18,6 +18,7 @@ use super::{
     local::{Job, NextTask, TaskJob},
     rescue::Patience,
     shared::Shared,
+    stall::Watch,
 };
 use crate::{
     metrics::{Counters, WorkerCounters},
@@ -44,6 +45,8 @@ pub struct Core {
     pub(super) next: CachePadded<NextSlot<NextTask>>,
     pub(crate) reactor: Reactor,
     pub(crate) counters: WorkerCounters,
+    /// What it is at.
+    pub(super) watch: Watch,
     eventfd: EventFd,
     /// What calls its peers if the worker does not come back: they wait for it, the worker does not.
     alarm: Option<TimerFd>,
@@ -84,6 +87,7 @@ impl Core {
             next: CachePadded::default(),
             reactor,
             counters: WorkerCounters::default(),
+            watch: Watch::new(),
             eventfd,
             alarm: watched
                 .then(|| TimerFd::new(timerfd::Clock::Monotonic))
@@ -104,7 +108,7 @@ impl Core {
     }
 
     /// Has this worker called when the alarm of the other goes off.
-    pub(super) fn watch(&self, other: &Core) -> io::Result<()> {
+    pub(super) fn answer_for(&self, other: &Core) -> io::Result<()> {
         let Some(alarm) = &other.alarm else {
             return Ok(());
         };

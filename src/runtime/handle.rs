@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::Future,
+    panic::Location,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -118,7 +119,8 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.with_home(Choice::InTurn, |home| task::spawn_at(home, future))
+        let spawned = Location::caller();
+        self.with_home(Choice::InTurn, |home| task::spawn_at(home, future, spawned))
             .unwrap_or_else(|_| JoinHandle::cancelled())
     }
 

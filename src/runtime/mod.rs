@@ -14,6 +14,7 @@
 //! | `context` | which worker and which runtime a thread belongs to |
 //! | `passing` | all shards seen alike, for a clock that is paused |
 //! | `quiescence` | when nothing is left to do, for a clock that is paused |
+//! | `stall` | jobs that keep their worker for too long |
 
 mod block_on;
 mod blocking;
@@ -28,6 +29,7 @@ mod passing;
 mod quiescence;
 mod rescue;
 mod shared;
+mod stall;
 mod worker;
 
 use std::{
@@ -37,6 +39,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+#[cfg(feature = "cron")]
+pub(crate) use self::stall::this_job_is;
 pub(crate) use self::{
     block_on::drive,
     clocks::{ClockCore, SKIP_ON_STEP},
@@ -51,6 +55,7 @@ pub use self::{
     builder::{Builder, PreciseWait},
     context::EnterGuard,
     handle::Handle,
+    stall::Stall,
 };
 use crate::{
     error::{ArmError, BuildError},

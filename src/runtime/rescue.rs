@@ -21,7 +21,7 @@ use std::{
 
 use tourbillon_shards::NEVER;
 
-use super::{core::WorkerShard, local::Job, worker::Worker};
+use super::{core::WorkerShard, local::Job, stall, worker::Worker};
 use crate::reactor::alarm_of;
 
 /// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
@@ -32,7 +32,7 @@ pub(super) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     for (index, worker) in workers.iter().enumerate() {
         let peers = (1..workers.len()).map(|i| &workers[(index + i) % workers.len()]);
         for peer in peers.take(PEERS) {
-            peer.owner().watch(worker.owner())?;
+            peer.owner().answer_for(worker.owner())?;
         }
     }
     Ok(())
@@ -75,10 +75,18 @@ impl Rest {
 }
 
 impl Worker<'_> {
-    /// The worker is awake, and well.
-    pub(super) fn beat(&mut self) {
-        if self.shared.config.is_watched {
-            self.local.shard.beat(self.shared.clock.now());
+    /// The worker is awake, and well, by the real clock.
+    pub(super) fn beat(&mut self, real: u64) {
+        self.local.shard.beat(self.shared.clock.present(real));
+    }
+
+    /// Looks for how long those that were found awake have been at their jobs. What is told of that is
+    /// foreign code.
+    pub(super) fn report_stuck(&mut self) {
+        while let Some(index) = self.stuck.pop() {
+            if let Some(peer) = self.shared.workers.load().get(index) {
+                stall::look(peer.owner(), self.shared.clock.real());
+            }
         }
     }
 
@@ -121,6 +129,7 @@ impl Worker<'_> {
             counters.false_alarms.add_alone(1);
             return false;
         }
+        self.stuck.push(index);
         self.rescue(peer);
         true
     }

@@ -3,7 +3,7 @@
 use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Kind, NEVER, Owner, Ran};
+use tourbillon_shards::{Due, Kind, NEVER, Owner, Ran, TypeName};
 
 use super::{
     clocks, contain, context,
@@ -12,6 +12,7 @@ use super::{
     local::{Job, Local, steal},
     rescue::Rest,
     shared::Shared,
+    stall::{self, InLoop},
 };
 use crate::{
     reactor::CLOCK_TOKENS,
@@ -38,6 +39,8 @@ pub(super) struct Worker<'a> {
     tick: u64,
     /// When the timers and sockets were last looked at.
     looked: u64,
+    /// When this worker was last in its loop.
+    in_loop: InLoop,
     /// Whether this worker counts as a searcher.
     searching: bool,
     /// Where the search for a victim begins.
@@ -48,6 +51,8 @@ pub(super) struct Worker<'a> {
     pub(super) wakers: Vec<Waker>,
     /// Workers whose alarms went off.
     pub(super) called: Vec<usize>,
+    /// Those that were found awake.
+    pub(super) stuck: Vec<usize>,
     /// What was taken from the epoll instance of one of them.
     pub(super) others_events: Events,
     rest: Rest,
@@ -63,6 +68,7 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     };
     let local = Local::new(shard.clone(), deque);
     context::with_worker(&local, || {
+        local.shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
         let mut worker = Worker {
             local: &local,
@@ -70,12 +76,14 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
             shared: &shared,
             tick: 0,
             looked: 0,
+            in_loop: InLoop::at(shared.clock.real(), 0),
             searching: false,
             victim: local.shard.owner().index,
             due: Vec::with_capacity(DUE_BATCH),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
             called: Vec::new(),
+            stuck: Vec::new(),
             others_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
         };
@@ -100,7 +108,9 @@ impl Worker<'_> {
         // Should a task's destructor have panicked.
         budget::end();
         while !self.shared.is_stopping() {
-            if self.run_queued() {
+            let is_time = self.run_queued();
+            self.core.watch.end();
+            if is_time {
                 self.look();
                 continue;
             }
@@ -113,10 +123,16 @@ impl Worker<'_> {
                 Some(job) => self.execute(job),
                 // Sleeps of other threads, or nothing but news: that makes no jobs to be counted, and
                 // a flood of it must not keep the sockets waiting.
-                None if fired => self.look_at_sockets(),
+                None if fired => {
+                    stall::was_away(self.core, &mut self.in_loop, self.tick);
+                    self.look_at_sockets();
+                }
                 None => self.park(),
             }
         }
+        // Told to stop while it was kept from its loop.
+        self.core.watch.end();
+        stall::was_away(self.core, &mut self.in_loop, self.tick);
     }
 
     /// Runs what is queued here, until nothing is or it is time to look at timers and sockets; true
@@ -155,6 +171,9 @@ impl Worker<'_> {
         let counters = &self.core.counters.own;
         match job {
             Job::Task(task) => {
+                let meta = task.metadata();
+                let spawned = Some(meta.spawned);
+                self.core.watch.begin(self.tick, meta.future, spawned);
                 counters.polls.add_alone(1);
                 budget::begin();
                 task.run();
@@ -164,9 +183,18 @@ impl Worker<'_> {
             // Asked of recurring timers, which these clocks have none of.
             Job::ClockTimer(due) => self.fire(due, || NEVER),
             // Told there and then, if it is to be.
-            Job::Skipped(due) => contain(self.core, || due.cancel()),
-            Job::Notice(notice) => self.ran(notice.run()),
-            Job::ClockNotice(notice) => self.ran(notice.run()),
+            Job::Skipped(due) => {
+                self.begin_callback(due.type_name());
+                contain(self.core, || due.cancel());
+            }
+            Job::Notice(notice) => {
+                self.begin_callback(notice.type_name());
+                self.ran(notice.run());
+            }
+            Job::ClockNotice(notice) => {
+                self.begin_callback(notice.type_name());
+                self.ran(notice.run());
+            }
         }
     }
 
@@ -180,11 +208,17 @@ impl Worker<'_> {
 
     #[inline]
     fn fire<O: Owner>(&self, due: Due<O>, now: impl FnOnce() -> u64) {
+        self.begin_callback(due.type_name());
         match due.run(now) {
             Ran::Fired => self.ran(None),
             Ran::Panicked(panic) => self.ran(Some(panic)),
             Ran::PutBack | Ran::Over => {}
         }
+    }
+
+    #[inline]
+    fn begin_callback(&self, name: &'static TypeName) {
+        self.core.watch.begin(self.tick, name, None);
     }
 
     /// Counts a callback that has run, and has panicked with this.
@@ -202,16 +236,16 @@ impl Worker<'_> {
     /// Looks at timers and sockets without waiting.
     fn look(&mut self) {
         self.looked = self.tick;
+        stall::was_away(self.core, &mut self.in_loop, self.tick);
         self.fire_due();
         self.look_at_sockets();
     }
 
     fn look_at_sockets(&mut self) {
-        self.beat();
+        self.beat(self.in_loop.at);
         self.core.reactor.wait(self.events.get_mut(), Timeout::Zero);
         self.harvest();
-        self.queue_due();
-        self.wake_tasks();
+        self.take_up();
     }
 
     /// Queues the callbacks, and wakes the tasks, whose deadlines have passed. True if there may be
@@ -261,6 +295,9 @@ impl Worker<'_> {
 
     /// Queues the callbacks, and wakes the tasks, that were taken.
     pub(super) fn queue_due(&mut self) {
+        if self.due.is_empty() {
+            return;
+        }
         let (core, local, due) = (self.core, self.local, &mut self.due);
         local.batch(|| {
             for timer in due.drain(..) {
@@ -294,6 +331,13 @@ impl Worker<'_> {
         }
     }
 
+    /// Queues and wakes what was taken, which runs foreign code.
+    pub(super) fn take_up(&mut self) {
+        self.queue_due();
+        self.wake_tasks();
+        self.report_stuck();
+    }
+
     /// Takes what the events are about into its hands, and runs none of it: as long as this worker has
     /// an alarm or a clock to see to, nobody else does.
     fn harvest(&mut self) {
@@ -305,7 +349,7 @@ impl Worker<'_> {
     }
 
     /// Wakes those that were found to wait.
-    pub(super) fn wake_tasks(&mut self) {
+    fn wake_tasks(&mut self) {
         if !self.wakers.is_empty() {
             let (core, wakers) = (self.core, &mut self.wakers);
             self.local.batch(|| {
@@ -350,6 +394,9 @@ impl Worker<'_> {
 
     /// Sleeps until the next deadline, an event, or a wake-up.
     fn park(&mut self) {
+        if self.tick != self.looked {
+            stall::was_away(self.core, &mut self.in_loop, self.tick);
+        }
         self.looked = self.tick;
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &mut self.rest, &self.local.shard);
@@ -375,18 +422,18 @@ impl Worker<'_> {
             },
         );
         self.searching = parked.searching;
-        if parked.slept && self.shared.config.is_watched {
-            self.rest.end(shard, self.shared.clock.now());
+        let now = self.shared.clock.real();
+        self.in_loop = InLoop::at(now, self.tick);
+        if parked.slept {
+            self.rest.end(shard, self.shared.clock.present(now));
         }
-        self.beat();
+        self.beat(now);
         self.harvest();
         if self.searching && !(self.due.is_empty() && self.wakers.is_empty()) {
             // Wakers are foreign, and while we count as a searcher, nobody is woken.
             self.found();
         }
-        if !self.fire_due() {
-            self.queue_due();
-        }
-        self.wake_tasks();
+        self.fire_due();
+        self.take_up();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    panic::Location,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -65,13 +66,14 @@ where
 }
 
 /// Runs `f` on a blocking thread, in the books of the worker `home`.
+#[track_caller]
 pub(crate) fn spawn_blocking_at<F, R>(home: &Arc<WorkerShard>, f: F) -> JoinHandle<R>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
     // It is never woken: it is queued from the beginning, and done when it has been polled.
-    let Some(registered) = register(home, Call(Some(f)), |_| ()) else {
+    let Some(registered) = register(home, Call(Some(f)), Location::caller(), |_| ()) else {
         return JoinHandle::cancelled();
     };
     let shared = &home.owner().shared;

@@ -11,7 +11,7 @@ use std::{
     future::Future,
     io,
     mem::ManuallyDrop,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, Location, catch_unwind},
     pin::Pin,
     ptr::NonNull,
     sync::{
@@ -22,6 +22,7 @@ use std::{
 };
 
 use async_task::{FallibleTask, Schedule, ScheduleInfo, WithInfo};
+use tourbillon_shards::TypeName;
 
 pub(crate) use self::blocking::spawn_blocking_at;
 pub use self::{
@@ -41,6 +42,9 @@ type Panic = Box<dyn Any + Send + 'static>;
 /// What the scheduler knows of a task besides its future.
 #[derive(Debug)]
 pub(crate) struct TaskMeta {
+    /// The type of its future, and where it was spawned.
+    pub(crate) future: &'static TypeName,
+    pub(crate) spawned: &'static Location<'static>,
     aborted: AtomicBool,
     /// The system's error, if it gave no thread to run it on; 0 otherwise.
     refused: AtomicI32,
@@ -92,15 +96,20 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match with_home(Choice::InTurn, |home| spawn_at(home, future)) {
+    let spawned = Location::caller();
+    match with_home(Choice::InTurn, |home| spawn_at(home, future, spawned)) {
         Ok(handle) => handle,
         Err(HomeError::Shutdown) => JoinHandle::cancelled(),
         Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
     }
 }
 
-/// Spawns a task of the worker `home`.
-pub(crate) fn spawn_at<F>(home: &Arc<WorkerShard>, future: F) -> JoinHandle<F::Output>
+/// Spawns a task of the worker `home`; the user did so at `spawned`.
+pub(crate) fn spawn_at<F>(
+    home: &Arc<WorkerShard>,
+    future: F,
+    spawned: &'static Location<'static>,
+) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -116,7 +125,7 @@ where
         };
         scheduler.owner().shared.schedule(task, order);
     });
-    let Some(registered) = register(home, future, schedule) else {
+    let Some(registered) = register(home, future, spawned, schedule) else {
         // Dropped here, as it would be there.
         return JoinHandle::cancelled();
     };
@@ -133,7 +142,12 @@ struct NewTask<T> {
 }
 
 /// Makes a task in the books of the worker `home`, unless the runtime has ended.
-fn register<F, S>(home: &Arc<WorkerShard>, future: F, schedule: S) -> Option<NewTask<F::Output>>
+fn register<F, S>(
+    home: &Arc<WorkerShard>,
+    future: F,
+    spawned: &'static Location<'static>,
+    schedule: S,
+) -> Option<NewTask<F::Output>>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -149,6 +163,8 @@ where
         home: home.clone(),
     };
     let meta = TaskMeta {
+        future: TypeName::of::<F>(),
+        spawned,
         aborted: AtomicBool::new(false),
         refused: AtomicI32::new(0),
     };

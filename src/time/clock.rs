@@ -98,14 +98,19 @@ impl Clock {
 
     /// The monotonic clock, in ns since the epoch.
     #[inline]
-    fn real(&self) -> u64 {
+    pub(crate) fn real(&self) -> u64 {
         self.epoch.nanos(StdInstant::now().into())
     }
 
     /// The present, in ns. Never ahead of what an [`Instant`] read afterwards says.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        let real = self.real();
+        self.present(self.real())
+    }
+
+    /// The same, for who has read the [real](Clock::real) time just now.
+    #[inline]
+    pub(crate) fn present(&self, real: u64) -> u64 {
         if self.was_paused() {
             return self.warped_now(&self.warp());
         }

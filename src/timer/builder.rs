@@ -262,14 +262,16 @@ where
     Moment<S>: Copy,
     S::Clock: Homes,
 {
-    /// Makes the timer. `f` is given back where there is no runtime that could call it.
-    pub(super) fn arm<F>(
+    /// Makes the timer. `f`, which stands for the user's callback `N`, is given back where there is no
+    /// runtime that could call it.
+    pub(super) fn arm<N, F>(
         self,
         mode: Mode,
         asks: Asks,
         f: F,
     ) -> Result<Timer<S::Clock>, (ArmError, Option<F>)>
     where
+        N: 'static,
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
         let flaw = self.schedule.flaw().filter(|_| mode.bounded);
@@ -301,7 +303,7 @@ where
         let mut f = Some(f);
         let made = arm(&home, mode.bounded, |home| {
             let f = f.take().expect("it is armed once");
-            ShardTimer::build(home, wait, plan.deadline, options, f)
+            ShardTimer::build_as::<N, F>(home, wait, plan.deadline, options, f)
         });
         match (made, f) {
             (Ok(timer), _) => {

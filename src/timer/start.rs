@@ -133,7 +133,7 @@ where
             }
             Flow::Continue(())
         };
-        self.arm(mode(false, bounded, start), Asks::default(), run)
+        self.arm::<F, _>(mode(false, bounded, start), Asks::default(), run)
             .map_err(|(error, _)| error)
     }
 
@@ -151,7 +151,7 @@ where
             Flow::Continue(())
         };
         told(
-            self.arm(mode(true, bounded, start), Asks::default(), run),
+            self.arm::<F, _>(mode(true, bounded, start), Asks::default(), run),
             bounded,
         )
     }
@@ -181,7 +181,7 @@ where
             }
             Flow::Continue(())
         };
-        self.arm(mode(false, bounded, start), asks, run)
+        self.arm::<F, _>(mode(false, bounded, start), asks, run)
             .map_err(|(error, _)| error)
     }
 
@@ -205,7 +205,10 @@ where
             }
             Flow::Break(how)
         };
-        told(self.arm(mode(true, bounded, start), asks, run), bounded)
+        told(
+            self.arm::<F, _>(mode(true, bounded, start), asks, run),
+            bounded,
+        )
     }
 }
 
@@ -265,7 +268,7 @@ impl TimerBuilder<Every> {
             f();
             flow
         };
-        self.arm(mode(false, bounded, start), asks, run)
+        self.arm::<F, _>(mode(false, bounded, start), asks, run)
             .map_err(|(error, _)| error)
     }
 
@@ -285,7 +288,10 @@ impl TimerBuilder<Every> {
             f(how);
             flow
         };
-        told(self.arm(mode(true, bounded, start), asks, run), bounded)
+        told(
+            self.arm::<F, _>(mode(true, bounded, start), asks, run),
+            bounded,
+        )
     }
 }
 
@@ -309,7 +315,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
             f(alive);
             flow
         };
-        self.arm(mode(false, bounded, start), asks, run)
+        self.arm::<F, _>(mode(false, bounded, start), asks, run)
             .map_err(|(error, _)| error)
     }
 
@@ -342,7 +348,10 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
             f(how, alive);
             flow
         };
-        self::told(self.arm(mode(true, bounded, start), asks, run), bounded)
+        self::told(
+            self.arm::<F, _>(mode(true, bounded, start), asks, run),
+            bounded,
+        )
     }
 }
 
