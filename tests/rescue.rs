@@ -23,14 +23,14 @@ use std::{
 
 use common::{
     Gate, HOUR, PATIENCE, alarm,
-    blocked::{Blocked, REST, SOON, Says, all_come_elsewhere, nothing_comes},
+    blocked::{Blocked, REST, SOON, Says, all_come_elsewhere, assert_ends, nothing_comes},
     event::Event,
     eventually,
     net::connections,
     on_worker, runtime,
 };
 use futures_lite::AsyncReadExt;
-use tourbillon::{Cancel, Outcome, Reset, Status, Timer, net::TcpStream, time::sleep_until};
+use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream, time::sleep_until};
 
 /// What is later was not done by a peer, on any machine.
 const BOUND: Duration = Duration::from_millis(250);
@@ -38,10 +38,12 @@ const BOUND: Duration = Duration::from_millis(250);
 fn sleep_here(says: &Says, index: usize, due: Instant) {
     let mut sleep = Box::pin(sleep_until(due.into()));
     let armed = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(armed.is_pending(), "it is not due yet");
     let says = says.clone();
     tourbillon::spawn(async move {
-        sleep.await;
+        // On a machine where arming takes that long it may have passed.
+        if armed.is_pending() {
+            sleep.await;
+        }
         says.came(index, due);
     });
 }
@@ -93,7 +95,8 @@ fn timers_and_sockets_of_a_blocked_worker_are_served_while_it_is_blocked() {
                 reads.came(index, *writes[index].get().unwrap());
             });
         }
-        let due = Instant::now() + SOON;
+        // Later than all are armed.
+        let due = Instant::now() + 10 * SOON;
         for index in 0..TIMERS {
             drop(tourbillon::at(due, fires.comes(index, due)));
         }
@@ -162,7 +165,7 @@ fn a_timer_of_a_blocked_worker_that_is_moved_earlier_is_served() {
     sender.send(soon).unwrap();
     assert_eq!(timer.reset_at(soon), Reset::Waiting);
     all_come_elsewhere(&blocked, &came, 1);
-    assert_eq!(timer.status(), Status::Over(Outcome::Fired));
+    assert_ends(&timer, Outcome::Fired);
     drop(blocked);
     nothing_comes(&runtime, &came);
 }
@@ -253,9 +256,7 @@ fn recurring_timers_of_a_blocked_worker_keep_running() {
             matches!(how, Cancel::Cancelled | Cancel::AfterRun),
             "{how:?}"
         );
-        eventually("it is over", || {
-            timer.status() == Status::Over(Outcome::Cancelled)
-        });
+        assert_ends(timer, Outcome::Cancelled);
     };
     cancel(&second);
     assert!(other.try_iter().count() > 0, "it ran, too");

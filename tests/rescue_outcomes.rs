@@ -15,14 +15,14 @@ use std::{
 
 use common::{
     Drops, HOUR, PATIENCE, Random, alarm,
-    blocked::{Blocked, REST, SOON, Says, all_come_elsewhere, nothing_comes, settle},
+    blocked::{Blocked, REST, SOON, Says, all_come_elsewhere, assert_ends, nothing_comes, settle},
     eventually,
     net::connections,
     on_worker, runtime,
     told::Told,
 };
 use futures_lite::AsyncReadExt;
-use tourbillon::{Cancel, Outcome, Reset, Status, Timer, net::TcpStream};
+use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream};
 
 /// A timer of a blocked worker, which one thread moves and cancels, and what became of that.
 struct Meddled {
@@ -53,7 +53,7 @@ impl Meddled {
             [0, 1, 0] => Outcome::Cancelled,
             told => panic!("told {told:?}"),
         };
-        assert_eq!(self.timer.status(), Status::Over(how));
+        assert_ends(&self.timer, how);
         let cancelled = usize::from(how == Outcome::Cancelled);
         assert_eq!(meddling.cancelled, cancelled, "{how:?}");
         let at = epoch + Duration::from_nanos(self.at.load(SeqCst));
@@ -204,8 +204,8 @@ fn a_worker_that_returns_goes_on_where_its_peers_have_left_off() {
         }
         nothing_comes(&runtime, &came_now);
         nothing_comes(&runtime, &came_later);
-        for timer in timers {
-            assert_eq!(timer.status(), Status::Over(Outcome::Fired));
+        for timer in &timers {
+            assert_ends(timer, Outcome::Fired);
         }
     }
     assert!(read.try_recv().is_err(), "twice");
@@ -261,7 +261,7 @@ fn each_timer_of_a_blocked_worker_has_one_outcome_when_the_runtime_is_shut_down(
                 [0, 0, 1] => Outcome::Shutdown,
                 told => panic!("told {told:?}"),
             };
-            assert_eq!(timer.status(), Status::Over(how));
+            assert_ends(timer, how);
             ends[how as usize] += 1;
         }
     }

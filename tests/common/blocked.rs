@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{Handle, Runtime, Timer};
+use tourbillon::{Handle, Outcome, Runtime, Status, Timer};
 
-use super::{Gate, PATIENCE, told::worker_number};
+use super::{Gate, PATIENCE, eventually, told::worker_number};
 
 /// From when a timer is armed to its deadline, for its worker to be blocked by then.
 pub const SOON: Duration = Duration::from_millis(20);
@@ -140,4 +140,11 @@ pub fn settle(runtime: &Runtime) {
     for _ in 0..workers {
         receiver.recv_timeout(PATIENCE).expect("it runs");
     }
+}
+
+/// The timer is over, or will be: its callback has been told so, and may not have returned yet.
+#[track_caller]
+pub fn assert_ends(timer: &Timer, how: Outcome) {
+    eventually("it is over", || matches!(timer.status(), Status::Over(_)));
+    assert_eq!(timer.status(), Status::Over(how));
 }
