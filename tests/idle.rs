@@ -131,6 +131,33 @@ fn nor_do_they_where_a_timerfd_does_the_waking() {
     });
 }
 
+/// All of it together less than once in a second: whoever looks after the peers does not look on its own.
+#[test]
+fn a_hundred_thousand_pending_timers_wake_nobody_every_second() {
+    const WATCHED: Duration = Duration::from_secs(5);
+    isolated(
+        "a_hundred_thousand_pending_timers_wake_nobody_every_second",
+        || {
+            let runtime = build(2, PreciseWait::Auto);
+            let timers: Vec<_> = (0..100_000)
+                .map(|i| runtime.after(Duration::from_secs(60) + Duration::from_micros(i), || ()))
+                .collect();
+            let parks = || runtime.metrics().total().parks;
+            let before: u64 = rest().values().sum();
+            let (start, parked) = (Instant::now(), parks());
+            thread::sleep(WATCHED);
+            let seconds = start.elapsed().as_secs();
+            let switched = switches().values().sum::<u64>() - before;
+            let parked = parks() - parked;
+            assert!(
+                parked < seconds && switched < seconds,
+                "{parked} parks and {switched} switches in {seconds} s"
+            );
+            assert!(timers.iter().all(|timer| timer.is_pending()));
+        },
+    );
+}
+
 #[test]
 fn a_runtime_without_timers_sleeps() {
     isolated("a_runtime_without_timers_sleeps", || {

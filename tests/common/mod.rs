@@ -5,6 +5,7 @@
     reason = "each test binary is a crate of its own, and uses a part"
 )]
 
+pub mod blocked;
 pub mod event;
 pub mod net;
 pub mod panics;

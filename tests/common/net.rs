@@ -42,6 +42,18 @@ pub async fn pair_with_std() -> (TcpStream, std::net::TcpStream) {
     (listener.accept().await.unwrap().0, client)
 }
 
+/// Connections between two ends of the standard library's.
+pub fn connections(count: usize) -> (Vec<std::net::TcpStream>, Vec<std::net::TcpStream>) {
+    let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let connect = |_| {
+        let theirs = std::net::TcpStream::connect(addr).unwrap();
+        theirs.set_nodelay(true).unwrap();
+        (listener.accept().unwrap().0, theirs)
+    };
+    (0..count).map(connect).unzip()
+}
+
 /// Sends back all that comes.
 pub async fn echo(mut stream: TcpStream) -> io::Result<u64> {
     // Or replies in parts wait for the peer's delayed acknowledgement, 40 ms each time.

@@ -1,0 +1,150 @@
+//! What tests of blocked workers share.
+
+use std::{
+    sync::mpsc,
+    thread::{self, ThreadId},
+    time::{Duration, Instant},
+};
+
+use tourbillon::{Handle, Outcome, Runtime, Status, Timer};
+
+use super::{Gate, PATIENCE, eventually, told::worker_number};
+
+/// From when a timer is armed to its deadline, for its worker to be blocked by then.
+pub const SOON: Duration = Duration::from_millis(20);
+/// In which workers that have nothing to do have gone to sleep; on a machine where they have not, a test
+/// proves less.
+pub const REST: Duration = Duration::from_millis(20);
+
+/// A worker that is blocked in a callback until this is dropped.
+pub struct Blocked {
+    /// Its number.
+    pub worker: usize,
+    pub thread: ThreadId,
+    release: Gate,
+}
+
+impl Blocked {
+    /// Blocks some worker, after it has done what is to be done there before.
+    #[track_caller]
+    pub fn after<R: Send + 'static>(
+        handle: &Handle,
+        prepare: impl FnOnce() -> R + Send + 'static,
+    ) -> (Self, R) {
+        let release = Gate::new();
+        let gate = release.clone();
+        let (sender, receiver) = mpsc::channel();
+        let _detached = handle.after(Duration::ZERO, move || {
+            let answer = prepare();
+            let worker = worker_number().expect("callbacks run on workers");
+            let _ = sender.send((worker, thread::current().id(), answer));
+            gate.wait();
+        });
+        let (worker, thread, answer) = receiver.recv_timeout(PATIENCE).expect("it runs");
+        let this = Self {
+            worker,
+            thread,
+            release,
+        };
+        (this, answer)
+    }
+
+    #[track_caller]
+    pub fn some(handle: &Handle) -> Self {
+        Self::after(handle, || ()).0
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.release.open();
+    }
+}
+
+/// Something came: which, when it was due, when it came, and on which thread.
+#[derive(Debug)]
+pub struct Came {
+    pub index: usize,
+    pub due: Instant,
+    pub at: Instant,
+    pub thread: ThreadId,
+}
+
+/// Where it is said that something came.
+#[derive(Clone)]
+pub struct Says(mpsc::Sender<Came>);
+
+impl Says {
+    pub fn new() -> (Self, mpsc::Receiver<Came>) {
+        let (sender, receiver) = mpsc::channel();
+        (Self(sender), receiver)
+    }
+
+    pub fn came(&self, index: usize, due: Instant) {
+        // Who listens may have given up.
+        let _ = self.0.send(Came {
+            index,
+            due,
+            at: Instant::now(),
+            thread: thread::current().id(),
+        });
+    }
+
+    /// A callback that says so.
+    pub fn comes(&self, index: usize, due: Instant) -> impl FnOnce() + Send + 'static {
+        let this = self.clone();
+        move || this.came(index, due)
+    }
+}
+
+/// Receives `count`, each index once, none of them early or on the blocked worker.
+#[track_caller]
+pub fn all_come_elsewhere(
+    blocked: &Blocked,
+    receiver: &mpsc::Receiver<Came>,
+    count: usize,
+) -> Vec<Came> {
+    let mut all: Vec<Came> = Vec::with_capacity(count);
+    let mut seen = vec![false; count];
+    while all.len() < count {
+        let Ok(came) = receiver.recv_timeout(PATIENCE / 3) else {
+            panic!("{} of {count} came while a worker is blocked", all.len());
+        };
+        assert_ne!(came.thread, blocked.thread, "it was blocked");
+        assert!(came.at >= came.due, "early by {:?}", came.due - came.at);
+        assert!(!std::mem::replace(&mut seen[came.index], true), "twice");
+        all.push(came);
+    }
+    all
+}
+
+/// Nothing comes any more.
+#[track_caller]
+pub fn nothing_comes(runtime: &Runtime, receiver: &mpsc::Receiver<Came>) {
+    settle(runtime);
+    if let Ok(came) = receiver.recv_timeout(REST) {
+        panic!("{came:?}, once more");
+    }
+}
+
+/// Waits until each worker's shard has been looked at. No worker may be blocked.
+#[track_caller]
+pub fn settle(runtime: &Runtime) {
+    let workers = runtime.metrics().num_workers();
+    let (sender, receiver) = mpsc::channel();
+    for worker in 0..workers {
+        let sender = sender.clone();
+        let now = Timer::after(Duration::ZERO).on(runtime.handle());
+        now.on_worker(worker).start(move || _ = sender.send(()));
+    }
+    for _ in 0..workers {
+        receiver.recv_timeout(PATIENCE).expect("it runs");
+    }
+}
+
+/// The timer is over, or will be: its callback has been told so, and may not have returned yet.
+#[track_caller]
+pub fn assert_ends(timer: &Timer, how: Outcome) {
+    eventually("it is over", || matches!(timer.status(), Status::Over(_)));
+    assert_eq!(timer.status(), Status::Over(how));
+}
