@@ -8,6 +8,15 @@ use std::{error::Error, fmt, io};
 pub enum BuildError {
     /// `worker_threads(0)`: a runtime needs at least one.
     ZeroWorkers,
+    /// `helpers` from more to fewer, or of more than a runtime can count.
+    Helpers {
+        /// The lower bound.
+        least: usize,
+        /// The upper bound.
+        most: usize,
+        /// The most that there may be.
+        max: usize,
+    },
     /// `max_blocking_threads(0)`: what is given to `spawn_blocking` would never run.
     ZeroBlockingThreads,
     /// More workers than a runtime can count.
@@ -50,6 +59,12 @@ impl fmt::Display for BuildError {
         match self {
             Self::ZeroWorkers => {
                 write!(f, "a runtime of 0 worker threads: there must be at least 1")
+            }
+            Self::Helpers { least, most, max } => {
+                write!(
+                    f,
+                    "`helpers({least}..={most})`: from fewer to more, and at most {max}"
+                )
             }
             Self::ZeroBlockingThreads => {
                 write!(

@@ -131,6 +131,7 @@ pub struct RuntimeMetrics {
     pub(crate) workers: Vec<WorkerMetrics>,
     pub(crate) injector_depth: usize,
     pub(crate) blocking: BlockingMetrics,
+    pub(crate) helpers: HelperMetrics,
 }
 
 /// A look at the blocking threads.
@@ -139,6 +140,16 @@ pub(crate) struct BlockingMetrics {
     pub(crate) threads: usize,
     pub(crate) idle: usize,
     pub(crate) queued: usize,
+}
+
+/// A look at the helpers.
+#[derive(Clone, Debug)]
+pub(crate) struct HelperMetrics {
+    pub(crate) threads: usize,
+    pub(crate) idle: usize,
+    pub(crate) started: u64,
+    /// What they have done, those that have ended included.
+    pub(crate) counts: Counts,
 }
 
 /// A look at one worker.
@@ -169,14 +180,34 @@ impl RuntimeMetrics {
         &self.workers
     }
 
-    /// What all workers together have done.
+    /// What all workers together have done, and the helpers.
     pub fn total(&self) -> Counts {
-        self.workers
-            .iter()
-            .fold(Counts::default(), |mut sum, worker| {
-                sum += &worker.counts;
-                sum
-            })
+        let mut sum = self.helpers.counts.clone();
+        for worker in &self.workers {
+            sum += &worker.counts;
+        }
+        sum
+    }
+
+    /// How many [helpers](crate::runtime::Builder::helpers) there are, those that wait to be called
+    /// included.
+    pub fn num_helpers(&self) -> usize {
+        self.helpers.threads
+    }
+
+    /// How many of them wait to be called.
+    pub fn num_idle_helpers(&self) -> usize {
+        self.helpers.idle
+    }
+
+    /// How many helpers were ever started.
+    pub fn helpers_started(&self) -> u64 {
+        self.helpers.started
+    }
+
+    /// What helpers have done, those that have ended included.
+    pub fn helper_counts(&self) -> &Counts {
+        &self.helpers.counts
     }
 
     /// Jobs that came from outside and wait for a worker.

@@ -37,10 +37,8 @@ fn a_dropped_runtime_leaves_no_thread_and_no_descriptor() {
                         .build()
                         .unwrap();
                     assert_eq!(threads(), before.0 + workers);
-                    // Three each, one more to be called by where there are peers to call; and one for
-                    // each of the two clocks that workers do not wait for.
-                    let each = if workers > 1 { 4 } else { 3 };
-                    assert_eq!(fds() - before.1 - 2, each * workers);
+                    // Four each, and one for each of the two clocks that workers do not wait for.
+                    assert_eq!(fds() - before.1 - 2, 4 * workers);
                     drop(runtime);
                     eventually("nothing is left", || (threads(), fds()) == before);
                 }

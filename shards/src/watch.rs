@@ -66,8 +66,16 @@ impl Watch {
         }
     }
 
+    /// Nobody watches until somebody is called.
+    fn when_called(grace: u64) -> Self {
+        Self {
+            word: AtomicU64::new(OFF),
+            grace,
+        }
+    }
+
     fn is_off(&self) -> bool {
-        self.grace == NEVER
+        self.word.load(Ordering::Relaxed) == OFF
     }
 
     /// When a timer with this deadline is late.
@@ -75,9 +83,10 @@ impl Watch {
         deadline.saturating_add(self.grace).min(NEVER)
     }
 
-    /// What an alarm is set to at `now`, `reach` beats off at most.
+    /// What an alarm is set to at `now`, `reach` beats off at most, or as near as it may be.
     fn want(&self, now: u64, deadline: u64, reach: u32) -> u64 {
-        let latest = now.saturating_add(BEAT.saturating_mul(u64::from(reach.max(1))));
+        let reach = BEAT.saturating_mul(u64::from(reach)).max(FLOOR);
+        let latest = now.saturating_add(reach);
         self.late(deadline).clamp(now.saturating_add(FLOOR), latest)
     }
 
@@ -123,6 +132,11 @@ impl<O: Owner> Shard<O> {
     /// in ns. See [`Owner::alarm`], by which they are called, and [`take_alarm`](Shard::take_alarm).
     pub fn watched(owner: O, grace: u64) -> Self {
         Self::with_watch(owner, Watch::new(grace.min(NEVER - 1)))
+    }
+
+    /// The same from the first [call](Shard::call) on; until then it costs nothing.
+    pub fn watched_when_called(owner: O, grace: u64) -> Self {
+        Self::with_watch(owner, Watch::when_called(grace.min(NEVER - 1)))
     }
 
     fn set_alarm(&self) -> impl Fn(u64) {
@@ -209,7 +223,7 @@ impl<O: Owner> Shard<O> {
     /// Sets the alarm again that the calling thread has taken, if the owner is awake; whether it is.
     /// One that is asleep sets it itself when it wakes. After several looks at an owner that is stuck, and
     /// for whom there was nothing to do, the next may be further off: by so many times the usual, unless
-    /// there is a deadline before.
+    /// there is a deadline before. With zero it is as near as can be.
     pub fn watch_on(&self, now: u64, reach: u32) -> bool {
         if !self.parker().is_awake() {
             return false;
@@ -230,7 +244,7 @@ impl<O: Owner> Shard<O> {
     /// Has somebody called at once, whatever the alarm was set to: the owner will not come back for a
     /// while, and knows it; or nobody knows what the alarm is set to.
     pub fn call(&self) {
-        if !self.watch.is_off() {
+        if self.watch.grace != NEVER {
             // In the past.
             self.watch.word.swap(OFF + 1, Ordering::AcqRel);
             self.watch.apply(self.set_alarm());

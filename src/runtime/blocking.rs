@@ -3,8 +3,7 @@
 //! A job is a task that is polled once, on one of these threads. It waits in one queue, first come
 //! first served. Who queues one claims an idle thread, or starts another while there are fewer than the
 //! bound; otherwise the job waits for a thread to be through with its own. A thread that was idle for
-//! the keep-alive ends, and joins the one that ended before it, so that at most one thread that has
-//! ended is ever left to be joined.
+//! the keep-alive ends.
 //!
 //! What is dropped unrun is dropped by a worker, as tasks are: it is marked as aborted and queued
 //! there. At the shutdown that is all that is queued; jobs that run are waited for by who shuts down.
@@ -16,7 +15,7 @@
 
 use std::{
     cell::Cell,
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
@@ -33,6 +32,7 @@ use super::{
     handle::Handle,
     local::{Job, TaskJob},
     shared::{Shared, lock},
+    threads::{self, Threads},
 };
 use crate::{metrics::BlockingMetrics, sys};
 
@@ -68,11 +68,7 @@ struct State {
     idle: usize,
     /// How many were claimed, and have not taken notice.
     claimed: usize,
-    /// How many were ever started: their numbers.
-    started: u64,
-    handles: HashMap<u64, thread::JoinHandle<()>>,
-    /// The thread that ended last.
-    last: Option<thread::JoinHandle<()>>,
+    handles: Threads,
     stopping: bool,
 }
 
@@ -121,17 +117,13 @@ impl Blocking {
         shared: &Arc<Shared>,
         state: &mut MutexGuard<'_, State>,
     ) -> Result<(), io::Error> {
-        let number = state.started;
-        let mut thread = thread::Builder::new().name(format!("tourbillon-blocking-{number}"));
-        if let Some(bytes) = shared.config.thread_stack_size {
-            thread = thread.stack_size(bytes);
-        }
-        let shared = shared.clone();
-        // With the lock held: the thread finds its handle, and what was queued for it.
-        let handle = thread.spawn(move || main(shared, number))?;
-        state.started += 1;
+        let main = {
+            let shared = shared.clone();
+            move |number| main(shared, number)
+        };
+        // With the lock held: the thread finds what was queued for it.
+        state.handles.start(&shared.config, "blocking", main)?;
         state.threads += 1;
-        state.handles.insert(number, handle);
         Ok(())
     }
 
@@ -186,13 +178,9 @@ impl Blocking {
             let waited = self.ended.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let last = state.last.take();
-        let handles = std::mem::take(&mut state.handles);
+        let left = state.handles.take();
         drop(state);
-        for thread in last.into_iter().chain(handles.into_values()) {
-            // What remains of it is the way out of its main function.
-            let _ = thread.join();
-        }
+        threads::join(left);
         true
     }
 
@@ -265,8 +253,7 @@ impl Blocking {
             self.ended.notify_all();
             return None;
         }
-        let own = state.handles.remove(&number);
-        std::mem::replace(&mut state.last, own)
+        state.handles.leave(number)
     }
 }
 
@@ -301,9 +288,7 @@ fn main(shared: Arc<Shared>, number: u64) {
         let _entered = context::enter(&handle);
         shared.blocking.run(&shared, number)
     };
-    if let Some(thread) = ended {
-        let _ = thread.join();
-    }
+    threads::join(ended);
 }
 
 /// Whether the calling thread is one of this runtime's blocking threads.

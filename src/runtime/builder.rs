@@ -1,6 +1,6 @@
 //! How a runtime is made.
 
-use std::{fmt, io, os::fd::AsRawFd, sync::Arc, thread, time::Duration};
+use std::{fmt, io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc, thread, time::Duration};
 
 use crossbeam::deque;
 use tourbillon_shards::Shard;
@@ -8,10 +8,10 @@ use tourbillon_shards::Shard;
 use super::{
     Runtime,
     clocks::{CLOCKS, ClockCore},
-    core::Core,
+    core::{Core, Role},
     ending,
     handle::Handle,
-    rescue,
+    helpers, rescue,
     shared::{Shared, Workers, lock},
     stall::{Stall, StallHook},
     worker,
@@ -47,8 +47,9 @@ pub(crate) struct Config {
     pub(crate) global_queue_interval: u32,
     pub(crate) max_timers: Option<usize>,
     pub(crate) rescue_grace: Duration,
-    /// Whether there is anybody to come to the aid of a worker.
-    pub(crate) is_watched: bool,
+    /// How many helpers there are at least, and at most.
+    pub(crate) helpers: (usize, usize),
+    pub(crate) pwait2: bool,
     pub(crate) max_blocking_threads: usize,
     pub(crate) thread_keep_alive: Duration,
     pub(crate) thread_stack_size: Option<usize>,
@@ -104,7 +105,8 @@ impl Builder {
                 global_queue_interval: 31,
                 max_timers: None,
                 rescue_grace: Duration::from_micros(100),
-                is_watched: false,
+                helpers: (0, 0),
+                pwait2: false,
                 max_blocking_threads: 512,
                 thread_keep_alive: Duration::from_secs(10),
                 thread_stack_size: None,
@@ -203,6 +205,38 @@ impl Builder {
     /// ```
     pub fn rescue_grace(mut self, grace: Duration) -> Self {
         self.config.rescue_grace = grace;
+        self
+    }
+
+    /// How many helpers there may be: threads that come when all workers are stuck, in callbacks that
+    /// block or compute for long, and do what the workers should. By default none, `0..=0`: then nothing
+    /// can help where no worker is left to. With `0..=n` one is started the first time that all workers are
+    /// awake at once, and waits; `n` is how many may be stuck in their turn. One that was not called for the
+    /// [keep-alive](Builder::thread_keep_alive) ends, as long as another thread is there to be called.
+    /// With a lower bound so many are there from the start.
+    ///
+    /// Helpers are not pinned. They have no timers and sockets of their own, and run what they find until
+    /// there is no more. They are not called as long as the workers are well, however busy.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::{sync::mpsc, thread, time::Duration};
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new().worker_threads(1).helpers(0..=2).build()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// runtime.spawn(async move {
+    ///     let timer = tourbillon::Timer::after(Duration::from_millis(2));
+    ///     timer.start(move || sender.send("in time").unwrap());
+    ///     // The only worker: nobody else is there, but a helper.
+    ///     thread::sleep(Duration::from_secs(1));
+    /// });
+    /// assert_eq!(receiver.recv(), Ok("in time"));
+    /// assert!(runtime.metrics().num_helpers() >= 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn helpers(mut self, helpers: RangeInclusive<usize>) -> Self {
+        self.config.helpers = (*helpers.start(), *helpers.end());
         self
     }
 
@@ -359,7 +393,7 @@ impl Builder {
     /// # Errors
     ///
     /// If an option was given a value that it cannot have, or the system refuses a thread or a
-    /// descriptor: each worker needs four (three where there is but one), and the runtime two.
+    /// descriptor: each worker needs four, a helper three, and the runtime two.
     ///
     /// # Panics
     ///
@@ -372,6 +406,14 @@ impl Builder {
             if value == 0 {
                 return Err(BuildError::ZeroInterval { option });
             }
+        }
+        let (least, most) = self.config.helpers;
+        if least > most || most > MAX_WORKERS {
+            return Err(BuildError::Helpers {
+                least,
+                most,
+                max: MAX_WORKERS,
+            });
         }
         if self.config.max_blocking_threads == 0 {
             return Err(BuildError::ZeroBlockingThreads);
@@ -387,9 +429,8 @@ impl Builder {
             let name = name.clone();
             return Err(BuildError::ThreadName { name });
         }
-        let pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
         let mut config = self.config.clone();
-        config.is_watched = count > 1 && config.rescue_grace != Duration::MAX;
+        config.pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
         let shared = Arc::new(Shared::new(config, count));
         if self.start_paused {
             shared.clock.pause();
@@ -398,16 +439,10 @@ impl Builder {
         let mut workers = Workers::with_capacity(count);
         for index in 0..count {
             let deque = deque::Worker::new_fifo();
-            let watched = shared.config.is_watched;
-            let core = Core::new(index, shared.clone(), deque.stealer(), pwait2, watched)
+            let core = Core::new(index, shared.clone(), deque.stealer(), Role::Worker)
                 .map_err(descriptor)?;
             deques.push(deque);
-            workers.push(Arc::new(if watched {
-                let grace = shared.config.rescue_grace.as_nanos();
-                Shard::watched(core, grace.try_into().unwrap_or(u64::MAX))
-            } else {
-                Shard::new(core)
-            }));
+            workers.push(Arc::new(rescue::watched(core, count)));
         }
         rescue::watch_each_other(&workers).map_err(descriptor)?;
         let mut clocks = Vec::with_capacity(CLOCKS.len());
@@ -438,6 +473,13 @@ impl Builder {
                     });
                 }
             }
+        }
+        for _ in 0..self.config.helpers.0 {
+            shared.searchers.enlist();
+            helpers::start(&shared).map_err(|source| BuildError::Os {
+                what: "thread or descriptor",
+                source,
+            })?;
         }
         Ok(runtime)
     }
@@ -517,6 +559,7 @@ impl fmt::Debug for Builder {
             .field("global_queue_interval", &self.config.global_queue_interval)
             .field("max_timers", &self.config.max_timers)
             .field("rescue_grace", &self.config.rescue_grace)
+            .field("helpers", &(self.config.helpers.0..=self.config.helpers.1))
             .field("max_blocking_threads", &self.config.max_blocking_threads)
             .field("thread_keep_alive", &self.config.thread_keep_alive)
             .field(

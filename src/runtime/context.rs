@@ -14,6 +14,7 @@ use super::{
     core::{Core, WorkerShard},
     handle::{Choice, Handle},
     local::Local,
+    shared::Shared,
 };
 use crate::time::Clock;
 
@@ -64,9 +65,16 @@ pub(super) fn is_current(core: &Core) -> bool {
         .unwrap_or(false)
 }
 
-/// Whether the calling thread is a worker, or ends a runtime in the place of one.
+/// Whether the calling thread is a worker that is not in `block_in_place`, or ends a runtime in the place
+/// of one.
 pub(crate) fn is_worker() -> bool {
-    with_local(|local| local.is_some()) || ENDING.try_with(Cell::get).unwrap_or(false)
+    with_local(|local| local.is_some_and(|local| !local.in_place.get()))
+        || ENDING.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Whether the calling thread is one of this runtime's workers or helpers.
+pub(super) fn is_thread_of(shared: &Shared) -> bool {
+    with_local(|local| local.is_some_and(|local| local.is_of(shared)))
 }
 
 /// Runs `f`, which drops what is left of a runtime, in its context: destructors find it as they would
@@ -122,9 +130,11 @@ pub(crate) fn with_home<R>(
     match with_entered(|handle| handle.with_home(choice, Arc::clone)) {
         Some(home) => Ok(f(&home?)),
         None => with_local(|local| {
-            local
-                .map(|local| f(&local.shard))
-                .ok_or(HomeError::NoRuntime)
+            let local = local.ok_or(HomeError::NoRuntime)?;
+            match local.home() {
+                Some(home) => Ok(f(home)),
+                None => local.shared().with_any_home(choice, f),
+            }
         }),
     }
 }

@@ -5,7 +5,7 @@ use std::{
     os::fd::AsRawFd,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -51,8 +51,23 @@ pub struct Core {
     /// What calls its peers if the worker does not come back: they wait for it, the worker does not.
     alarm: Option<TimerFd>,
     pub(super) patience: Patience,
+    /// The job that it was at when a peer last looked.
+    pub(super) last_seen: AtomicU64,
+    /// Whether it is in `block_in_place`.
+    pub(super) in_place: AtomicBool,
+    /// Whether it is a helper: its shard is nobody's home.
+    pub(super) is_helper: bool,
     /// Timers of this shard whose callbacks are to be told how they ended, and have not been.
     owed: AtomicUsize,
+}
+
+/// What a thread is to the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It has timers and sockets.
+    Worker,
+    /// It has none, and comes and goes.
+    Helper,
 }
 
 /// What the timers' handles ask of the owner of a shard.
@@ -72,11 +87,10 @@ impl Core {
         index: usize,
         shared: Arc<Shared>,
         stealer: Stealer<Job>,
-        pwait2: bool,
-        watched: bool,
+        role: Role,
     ) -> io::Result<Self> {
         let eventfd = EventFd::new()?;
-        let reactor = Reactor::new(pwait2)?;
+        let reactor = Reactor::new(shared.config.pwait2)?;
         reactor
             .epoll()
             .add(eventfd.as_raw_fd(), WAKE_TOKEN, epoll::READABLE)?;
@@ -89,10 +103,13 @@ impl Core {
             counters: WorkerCounters::default(),
             watch: Watch::new(),
             eventfd,
-            alarm: watched
+            alarm: (role == Role::Worker)
                 .then(|| TimerFd::new(timerfd::Clock::Monotonic))
                 .transpose()?,
             patience: Patience::default(),
+            last_seen: AtomicU64::new(0),
+            in_place: AtomicBool::new(false),
+            is_helper: role == Role::Helper,
             owed: AtomicUsize::new(0),
         })
     }

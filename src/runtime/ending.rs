@@ -13,7 +13,7 @@ use std::{
 use tourbillon_shards::{Notice, Orphan, Orphans, Owner};
 
 use super::{
-    contain, context,
+    contain, contained, context,
     core::Core,
     handle::Handle,
     local::{Job, Local, steal},
@@ -80,10 +80,7 @@ pub(super) fn end(local: &Local) {
 
 /// A job of another worker.
 fn steal_from(shared: &Shared) -> Option<Job> {
-    let workers = shared.workers.load();
-    workers
-        .iter()
-        .find_map(|worker| steal(|| worker.owner().stealer.steal()))
+    shared.find_deque(0, |owner| steal(|| owner.stealer.steal()))
 }
 
 fn end_part(core: &Core, part: &mut dyn Ending, told: &dyn Fn(Job)) {
@@ -175,10 +172,8 @@ fn end_all(shared: &Shared) {
 
 /// Ends all jobs that are queued anywhere.
 fn drain(shared: &Shared) {
-    for worker in shared.workers.load().iter() {
-        while let Some(job) = steal(|| worker.owner().stealer.steal()) {
-            contain(worker.owner(), || job.end());
-        }
+    while let Some(job) = steal_from(shared) {
+        contained(|| job.end());
     }
     shared.drain_injector();
 }

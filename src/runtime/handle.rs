@@ -12,6 +12,7 @@ use super::{
     block_on,
     context::{self, EnterGuard, HomeError},
     core::WorkerShard,
+    local::Local,
     shared::{Shared, Workers},
 };
 use crate::{
@@ -34,7 +35,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
+    pub(super) fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
         let turn = context::spread();
         let first = &workers[turn.checked_rem(workers.len())?];
         if self == Choice::InTurn || !first.parker().is_awake() {
@@ -94,11 +95,11 @@ impl Handle {
         choice: Choice,
         f: impl FnOnce(&Arc<WorkerShard>) -> R,
     ) -> Result<R, HomeError> {
-        context::with_local(|local| match local {
-            Some(local) if local.is_of(&self.shared) => Ok(f(&local.shard)),
-            _ => {
-                let workers = self.shared.workers.load();
-                choice.among(&workers).map(f).ok_or(HomeError::Shutdown)
+        context::with_local(|local| {
+            let own = local.filter(|local| local.is_of(&self.shared));
+            match own.and_then(Local::home) {
+                Some(home) => Ok(f(home)),
+                None => self.shared.with_any_home(choice, f),
             }
         })
     }
@@ -309,6 +310,7 @@ impl Handle {
             workers: workers.collect(),
             injector_depth: self.shared.injector.len(),
             blocking: self.shared.blocking.metrics(),
+            helpers: self.shared.helpers.metrics(&self.shared),
         }
     }
 }

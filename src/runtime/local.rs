@@ -106,6 +106,8 @@ pub(super) struct Local {
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
     /// deque, in order, and peers are woken once at the end.
     batching: Cell<bool>,
+    /// Set while the worker is in `block_in_place`: what becomes ready is for others.
+    pub(super) in_place: Cell<bool>,
 }
 
 impl Local {
@@ -115,6 +117,7 @@ impl Local {
             deque,
             lifo_left: Cell::new(LIFO_BUDGET),
             batching: Cell::new(false),
+            in_place: Cell::new(false),
         }
     }
 
@@ -133,6 +136,11 @@ impl Local {
         self.lifo().take().map(TaskJob::from)
     }
 
+    /// Where the timers, sockets and tasks of this thread go; a helper's go to any worker.
+    pub(super) fn home(&self) -> Option<&Arc<WorkerShard>> {
+        (!self.shard.owner().is_helper).then_some(&self.shard)
+    }
+
     pub(super) fn is_of(&self, shared: &Shared) -> bool {
         ptr::eq(self.shared(), shared)
     }
@@ -141,7 +149,7 @@ impl Local {
     pub(super) fn schedule(&self, task: TaskJob, order: Order) {
         let to_deque = match order {
             Order::Last => Some(task),
-            Order::Next if self.batching.get() => Some(task),
+            Order::Next if self.batching.get() || self.in_place.get() => Some(task),
             Order::Next => self.lifo().put(NextTask(task)).map(TaskJob::from),
         };
         if let Some(task) = to_deque {

@@ -9,6 +9,9 @@
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
 //! | `rescue` | help for a worker that does not come back |
+//! | `helpers` | threads that come when no worker does |
+//! | `in_place` | a worker that is about to block, and says so |
+//! | `threads` | how threads that come and go are started and joined |
 //! | `ending` | how workers end, and all that waits with them |
 //! | `blocking` | the threads that may block, and their queue |
 //! | `context` | which worker and which runtime a thread belongs to |
@@ -24,12 +27,15 @@ mod context;
 mod core;
 mod ending;
 mod handle;
+mod helpers;
+mod in_place;
 mod local;
 mod passing;
 mod quiescence;
 mod rescue;
 mod shared;
 mod stall;
+mod threads;
 mod worker;
 
 use std::{
@@ -47,6 +53,7 @@ pub(crate) use self::{
     context::{HomeError, inside, is_worker, with_clock, with_home},
     core::{Core, TimerOwner, WorkerShard},
     handle::Choice,
+    in_place::block_in_place,
     local::{Order, TaskJob},
     quiescence::Advance,
     shared::{Shared, lock},
@@ -342,7 +349,8 @@ impl Runtime {
     /// Whether what ends the runtime may not wait: on a worker, and on a blocking thread of its own,
     /// which would wait for itself.
     fn may_not_wait(&self) -> bool {
-        context::is_worker() || blocking::is_of(self.handle.shared())
+        let shared = self.handle.shared();
+        context::is_worker() || context::is_thread_of(shared) || blocking::is_of(shared)
     }
 
     /// 1. Workers and blocking threads are told to stop, and woken; the workers get what is queued for
@@ -366,10 +374,8 @@ impl Runtime {
         let ended = shared.wait_for_end(timeout) && shared.blocking.wait_for_end(deadline);
         let threads = std::mem::take(&mut self.threads);
         if ended && timeout != Some(Duration::ZERO) {
-            for thread in threads {
-                // What remains of a thread that has left is the way out of its main function.
-                let _ = thread.join();
-            }
+            threads::join(threads);
+            shared.helpers.join();
         }
         ended
     }

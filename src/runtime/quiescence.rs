@@ -24,6 +24,7 @@
 //! | a worker that runs, fires, searches, or has announced itself and not looked yet | the idle count |
 //! | a blocking thread that has something to do, and is in no `block_on` | the count of those, which is looked at first |
 //! | a thread in `block_on` that runs, or was woken and has not run | its word |
+//! | a helper that was called before the clock was paused | the count of those that sit |
 //! | a judge that has the wakers of those whom it serves in hand | a worker is not idle then, others are counted |
 //! | a wake-up that was claimed and not written, of a worker or of a clock | the parked word: not asleep |
 //! | one that was written and not received, a socket that is ready | the epoll instance: readable |
@@ -141,6 +142,7 @@ impl State {
             && !shared.is_stopping()
             && self.idle == workers.len()
             && self.serving == 0
+            && shared.searchers.helpers() == shared.searchers.sitting()
             && self.blocked.iter().all(|(_, blocked)| self.waits(blocked))
             && shards
                 .iter()

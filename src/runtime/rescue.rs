@@ -17,15 +17,39 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
-use tourbillon_shards::NEVER;
+use tourbillon_shards::{NEVER, Shard};
 
-use super::{core::WorkerShard, local::Job, stall, worker::Worker};
+use super::{
+    core::{Core, WorkerShard},
+    local::Job,
+    stall,
+    worker::Worker,
+};
 use crate::reactor::alarm_of;
 
 /// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
 const PEERS: usize = 64;
+
+/// The shard of a worker, one of so many: others look after it as soon as there are any.
+pub(super) fn watched(core: Core, workers: usize) -> Shard<Core> {
+    let config = &core.shared.config;
+    if config.rescue_grace == Duration::MAX {
+        return Shard::new(core);
+    }
+    let grace = config
+        .rescue_grace
+        .as_nanos()
+        .try_into()
+        .unwrap_or(u64::MAX);
+    if workers > 1 || config.helpers.1 > 0 {
+        Shard::watched(core, grace)
+    } else {
+        Shard::watched_when_called(core, grace)
+    }
+}
 
 /// Has the workers wait for each other's alarms.
 pub(super) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
@@ -80,12 +104,11 @@ impl Worker<'_> {
         self.local.shard.beat(self.shared.clock.present(real));
     }
 
-    /// Looks for how long those that were found awake have been at their jobs. What is told of that is
-    /// foreign code.
-    pub(super) fn report_stuck(&mut self) {
-        while let Some(index) = self.stuck.pop() {
+    /// Reports who was found to be stuck for too long, which may run a foreign hook.
+    pub(super) fn report_stalls(&mut self) {
+        while let Some((index, stall)) = self.stalls.pop() {
             if let Some(peer) = self.shared.workers.load().get(index) {
-                stall::look(peer.owner(), self.shared.clock.real());
+                stall::report(peer.owner(), &stall);
             }
         }
     }
@@ -129,7 +152,17 @@ impl Worker<'_> {
             counters.false_alarms.add_alone(1);
             return false;
         }
-        self.stuck.push(index);
+        let core = peer.owner();
+        if let Some(stall) = stall::look(core, shared.clock.real()) {
+            self.stalls.push((index, stall));
+        }
+        let stuck = core.stays();
+        self.found_stuck |= stuck;
+        if self.core.is_helper && !stuck {
+            // It is busy and well, or was not looked at before. Which of the two, the next look shows.
+            peer.watch_on(now, 0);
+            return false;
+        }
         self.rescue(peer);
         true
     }
@@ -155,6 +188,14 @@ impl Worker<'_> {
         counters.rescued_tasks.add_alone(tasks as u64);
         let reach = core.patience.after(timers + tasks > 0);
         peer.watch_on(self.shared.clock.now(), reach);
+    }
+}
+
+impl Core {
+    /// Whether the worker is at the same job as when this was last asked, or has said that it will be.
+    fn stays(&self) -> bool {
+        let job = self.watch.begun();
+        self.last_seen.swap(job, Ordering::Relaxed) == job || self.in_place.load(Ordering::Relaxed)
     }
 }
 

@@ -16,9 +16,11 @@ use super::{
     blocking::Blocking,
     builder::Config,
     clocks::{ClockCore, ClockShard},
-    context,
+    context::{self, HomeError},
     core::{Core, WorkerShard},
     ending::Ending,
+    handle::Choice,
+    helpers::Helpers,
     local::{Job, Order, TaskJob, steal},
     quiescence::Quiescence,
 };
@@ -43,6 +45,10 @@ pub struct Shared {
     pub(crate) tasks: Registry,
     /// The threads that may block.
     pub(crate) blocking: CachePadded<Blocking>,
+    /// The threads that come when no worker does.
+    pub(crate) helpers: Helpers,
+    /// How many workers are in `block_in_place`, each of which may have a helper in its place.
+    pub(super) in_place: AtomicUsize,
     /// Who waits, for a clock that is paused.
     pub(super) quiescence: CachePadded<Quiescence>,
     pub(super) workers: ArcSwap<Workers>,
@@ -77,6 +83,8 @@ impl Shared {
             clock: Clock::new(),
             tasks: Registry::new(workers),
             blocking: CachePadded::default(),
+            helpers: Helpers::default(),
+            in_place: AtomicUsize::new(0),
             quiescence: CachePadded::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
             clocks: Mutex::new(Vec::new()),
@@ -114,6 +122,16 @@ impl Shared {
             }
             _ => self.inject(job),
         });
+    }
+
+    /// Runs `f` with the shard of a worker, as `choice` says.
+    pub(crate) fn with_any_home<R>(
+        &self,
+        choice: Choice,
+        f: impl FnOnce(&Arc<WorkerShard>) -> R,
+    ) -> Result<R, HomeError> {
+        let workers = self.workers.load();
+        choice.among(&workers).map(f).ok_or(HomeError::Shutdown)
     }
 
     /// The workers' shards.
@@ -190,12 +208,38 @@ impl Shared {
 
     /// Whether there is work in any queue that a searcher looks at.
     pub(super) fn has_work(&self) -> bool {
-        !self.injector.is_empty()
-            || self
-                .workers
-                .load()
-                .iter()
-                .any(|worker| !worker.owner().stealer.is_empty())
+        let is_full = |owner: &Core| (!owner.stealer.is_empty()).then_some(());
+        !self.injector.is_empty() || self.find_deque(0, is_full).is_some()
+    }
+
+    /// Asks those who have deques, workers and helpers, for the first that answers; begins with the
+    /// worker of this number.
+    pub(super) fn find_deque<R>(
+        &self,
+        first: usize,
+        mut ask: impl FnMut(&Core) -> Option<R>,
+    ) -> Option<R> {
+        let workers = self.workers.load();
+        let found = (0..workers.len())
+            .find_map(|i| ask(workers[first.wrapping_add(i) % workers.len()].owner()));
+        if found.is_some() || self.searchers.helpers() == 0 {
+            return found;
+        }
+        let helpers = self.helpers.list.load();
+        helpers.iter().find_map(|helper| ask(helper.owner()))
+    }
+
+    /// How many helpers there may be now.
+    #[inline]
+    pub(super) fn most_helpers(&self) -> usize {
+        self.config.helpers.1 + self.in_place.load(Ordering::Relaxed)
+    }
+
+    /// How many jobs the workers have run.
+    pub(super) fn jobs_run(&self) -> u64 {
+        let workers = self.workers.load();
+        let own = workers.iter().map(|worker| &worker.owner().counters.own);
+        own.map(|own| own.polls.get() + own.callbacks.get()).sum()
     }
 
     /// Counts a callback timer in, if there is room.
@@ -240,6 +284,7 @@ impl Shared {
         for worker in self.workers.load().iter() {
             worker.wake();
         }
+        self.helpers.wake_all();
     }
 
     pub(super) fn drain_injector(&self) {

@@ -177,8 +177,13 @@ impl Watch {
         self.job.name.store(ptr::from_ref(name).cast_mut(), Relaxed);
     }
 
+    /// The number of the job that the worker began last.
+    pub(super) fn begun(&self) -> u64 {
+        self.job.begun.load(Relaxed)
+    }
+
     /// The number of the job that the worker is at, if it is at one.
-    pub(super) fn number(&self) -> Option<u64> {
+    fn number(&self) -> Option<u64> {
         match self.job.named.load(Acquire) {
             0 => None,
             number => Some(number),
@@ -261,18 +266,17 @@ impl InLoop {
     }
 }
 
-/// Looks at a worker that is awake, and reports the job that it has been at for too long. To be called
-/// now and then, by any thread but the worker's, which holds no lock: the hook runs in here.
+/// Looks at a worker that is awake, and answers what there is to [report](report) if it has been at its job
+/// for too long. To be called now and then, by any thread but the worker's.
 ///
 /// `now` is what [`Clock::real`](crate::time::Clock::real) says, in ns. A job counts from the first look
 /// that sees it.
-pub(super) fn look(core: &Core, now: u64) {
+pub(super) fn look(core: &Core, now: u64) -> Option<Stall> {
     let threshold = core.shared.config.stall_threshold;
-    if threshold != OFF {
-        if let Some(stall) = core.watch.look(core.index, threshold, now) {
-            report(core, &stall);
-        }
+    if threshold == OFF {
+        return None;
     }
+    core.watch.look(core.index, threshold, now)
 }
 
 /// The worker is back in its loop: reports what kept it, if that took too long and no peer has.
@@ -295,8 +299,9 @@ pub(crate) fn this_job_is(name: &'static TypeName) {
     });
 }
 
+/// Tells whoever wants to know: the hook is foreign code.
 #[cold]
-fn report(core: &Core, stall: &Stall) {
+pub(super) fn report(core: &Core, stall: &Stall) {
     // As the worker's that stalled, whoever counts.
     core.counters.foreign.stalls.add(1);
     #[cfg(feature = "tracing")]

@@ -163,11 +163,11 @@ fn who_looks_reports_to_the_hook_and_counts() {
     let (runtime, free, stalls) = stuck(Duration::from_nanos(HOUR));
     let workers = runtime.handle().shared().workers();
     let core = workers[0].owner();
-    super::look(core, 5);
-    super::look(core, HOUR + 4);
+    assert!(super::look(core, 5).is_none());
+    assert!(super::look(core, HOUR + 4).is_none());
     assert_eq!(runtime.metrics().total().stalls, 0);
-    super::look(core, HOUR + 5);
-    super::look(core, 3 * HOUR);
+    report(core, &super::look(core, HOUR + 5).unwrap());
+    assert!(super::look(core, 3 * HOUR).is_none());
     let (stall, thread) = stalls.try_recv().unwrap();
     assert_eq!(thread, thread::current().id());
     assert_eq!((stall.worker, stall.jobs, stall.is_running), (0, 1, true));
@@ -183,7 +183,7 @@ fn without_a_threshold_nobody_looks() {
     let (runtime, free, stalls) = stuck(Duration::MAX);
     let workers = runtime.handle().shared().workers();
     for now in [0, HOUR, u64::MAX - 1, u64::MAX] {
-        super::look(workers[0].owner(), now);
+        assert!(super::look(workers[0].owner(), now).is_none());
     }
     assert!(stalls.try_recv().is_err());
     drop(free);

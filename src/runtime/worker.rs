@@ -12,7 +12,7 @@ use super::{
     local::{Job, Local, steal},
     rescue::Rest,
     shared::Shared,
-    stall::{self, InLoop},
+    stall::{self, InLoop, Stall},
 };
 use crate::{
     reactor::CLOCK_TOKENS,
@@ -51,8 +51,10 @@ pub(super) struct Worker<'a> {
     pub(super) wakers: Vec<Waker>,
     /// Workers whose alarms went off.
     pub(super) called: Vec<usize>,
-    /// Those that were found awake.
-    pub(super) stuck: Vec<usize>,
+    /// What is to be reported of those that were found awake, by their numbers.
+    pub(super) stalls: Vec<(usize, Stall)>,
+    /// Whether one of them is at the same job as before.
+    pub(super) found_stuck: bool,
     /// What was taken from the epoll instance of one of them.
     pub(super) others_events: Events,
     rest: Rest,
@@ -61,6 +63,28 @@ pub(super) struct Worker<'a> {
 /// Runs the worker of `shard` on this thread, until the runtime stops.
 pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     let shared = shard.owner().shared.clone();
+    let local = run_as(&shard, deque, |worker| {
+        // Before the first job, as after each sleep.
+        shared.stand_by();
+        // A callback's panic is caught where it runs. What may still come here are panics of
+        // foreign destructors and wakers: the worker goes on with the next job.
+        while !shared.is_stopping() {
+            contain(worker.core, || worker.run());
+        }
+    });
+    drop(local);
+    drop(shard);
+    ending::leave(&shared);
+}
+
+/// Runs `main` as the loop of a worker, or of a helper, and ends what there is to be ended if that is
+/// because the runtime stops.
+pub(super) fn run_as(
+    shard: &Arc<WorkerShard>,
+    deque: deque::Worker<Job>,
+    main: impl FnOnce(&mut Worker<'_>),
+) -> Local {
+    let shared = shard.owner().shared.clone();
     let hook = |hook: &Option<super::builder::Hook>| {
         if let Some(hook) = hook {
             contain(shard.owner(), || hook());
@@ -68,43 +92,45 @@ pub(super) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     };
     let local = Local::new(shard.clone(), deque);
     context::with_worker(&local, || {
-        local.shard.beat(shared.clock.now());
+        shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
-        let mut worker = Worker {
-            local: &local,
-            core: local.shard.owner(),
-            shared: &shared,
+        let mut worker = Worker::new(&local, &shared);
+        main(&mut worker);
+        for timer in std::mem::take(&mut worker.due) {
+            contain(worker.core, || drop(timer));
+        }
+        if shared.is_stopping() {
+            ending::end(&local);
+        }
+        hook(&shared.config.on_thread_stop);
+    });
+    local
+}
+
+impl<'a> Worker<'a> {
+    fn new(local: &'a Local, shared: &'a Shared) -> Self {
+        let core = local.shard.owner();
+        Self {
+            local,
+            core,
+            shared,
             tick: 0,
             looked: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             searching: false,
-            victim: local.shard.owner().index,
+            victim: core.index,
             due: Vec::with_capacity(DUE_BATCH),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
             called: Vec::new(),
-            stuck: Vec::new(),
+            stalls: Vec::new(),
+            found_stuck: false,
             others_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
-        };
-        // A callback's panic is caught where it runs. What may still come here are panics of
-        // foreign destructors and wakers: the worker goes on with the next job.
-        while !shared.is_stopping() {
-            contain(worker.core, || worker.run());
         }
-        for timer in std::mem::take(&mut worker.due) {
-            contain(worker.core, || drop(timer));
-        }
-        ending::end(&local);
-        hook(&shared.config.on_thread_stop);
-    });
-    drop(local);
-    drop(shard);
-    ending::leave(&shared);
-}
+    }
 
-impl Worker<'_> {
-    fn run(&mut self) {
+    pub(super) fn run(&mut self) {
         // Should a task's destructor have panicked.
         budget::end();
         while !self.shared.is_stopping() {
@@ -127,6 +153,7 @@ impl Worker<'_> {
                     stall::was_away(self.core, &mut self.in_loop, self.tick);
                     self.look_at_sockets();
                 }
+                None if self.core.is_helper => return,
                 None => self.park(),
             }
         }
@@ -335,12 +362,12 @@ impl Worker<'_> {
     pub(super) fn take_up(&mut self) {
         self.queue_due();
         self.wake_tasks();
-        self.report_stuck();
+        self.report_stalls();
     }
 
     /// Takes what the events are about into its hands, and runs none of it: as long as this worker has
     /// an alarm or a clock to see to, nobody else does.
-    fn harvest(&mut self) {
+    pub(super) fn harvest(&mut self) {
         self.answer_alarms();
         self.serve_clocks(&self.events.borrow());
         self.core
@@ -363,7 +390,8 @@ impl Worker<'_> {
     /// Looks for work elsewhere, if not enough others do. Who finds some is a searcher until it
     /// executes it.
     fn search(&mut self) -> Option<Job> {
-        if !self.searching {
+        // Nobody relies on a helper to search.
+        if !self.searching && !self.core.is_helper {
             if !self.shared.searchers.begin() {
                 return None;
             }
@@ -377,19 +405,17 @@ impl Worker<'_> {
         if let Some(job) = steal(|| self.shared.injector.steal_batch_and_pop(deque)) {
             return Some(job);
         }
-        let workers = self.shared.workers.load();
         self.victim = self.victim.wrapping_add(1);
-        for i in 0..workers.len() {
-            let victim = workers[(self.victim + i) % workers.len()].owner();
+        let job = self.shared.find_deque(self.victim, |victim| {
             if victim.index == self.core.index {
-                continue;
+                return None;
             }
-            if let Some(job) = steal(|| victim.stealer.steal_batch_and_pop(deque)) {
-                self.core.counters.own.steals.add_alone(1);
-                return Some(job);
-            }
+            steal(|| victim.stealer.steal_batch_and_pop(deque))
+        });
+        if job.is_some() {
+            self.core.counters.own.steals.add_alone(1);
         }
-        None
+        job
     }
 
     /// Sleeps until the next deadline, an event, or a wake-up.
@@ -433,6 +459,7 @@ impl Worker<'_> {
             // Wakers are foreign, and while we count as a searcher, nobody is woken.
             self.found();
         }
+        core.shared.stand_by();
         self.fire_due();
         self.take_up();
     }

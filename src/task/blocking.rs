@@ -11,7 +11,7 @@ use std::{
 use super::{JoinHandle, register};
 use crate::{
     error::NO_RUNTIME,
-    runtime::{Choice, HomeError, WorkerShard, with_home},
+    runtime::{self, Choice, HomeError, WorkerShard, with_home},
 };
 
 /// Runs `f`, which may block, on a thread that is there for it, of the runtime that the calling thread
@@ -63,6 +63,50 @@ where
         Err(HomeError::Shutdown) => JoinHandle::cancelled(),
         Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
     }
+}
+
+/// Runs `f`, which may block, here and now, and lets others do meanwhile what this worker should.
+///
+/// For a callback, or a task, that has to block in the midst of what it does and cannot give that away to
+/// [`spawn_blocking`]. The tasks and callbacks that wait for this worker are passed on at once; its timers
+/// and sockets are seen to by its peers, as those of any worker that is
+/// [stuck](crate::runtime::Builder::rescue_grace), and without waiting to see whether it is. If all peers are
+/// busy, or there are none, a [helper](crate::runtime::Builder::helpers) is started for them, which is in
+/// addition to those that the runtime may have. `f` may call
+/// [`Handle::block_on`](crate::Handle::block_on).
+///
+/// The task that calls this does not go on before `f` is through, nor does anything else that it is
+/// about, such as the other branches of a `select!`. On a thread that is no worker `f` is just called, and
+/// so it is inside of another `block_in_place`. On a [paused clock](crate::time::pause) the time stands
+/// still until `f` is through, in a `block_on` too: one that waits there for a timer waits for ever.
+///
+/// ```
+/// use std::{thread, time::Duration};
+/// use tourbillon::task::block_in_place;
+///
+/// # fn main() -> Result<(), tourbillon::BuildError> {
+/// let runtime = tourbillon::Runtime::builder().worker_threads(1).build()?;
+/// runtime.block_on(async {
+///     let blocks = tourbillon::spawn(async {
+///         let other = tourbillon::spawn(async { 42 });
+///         // The only worker waits for a task, which a helper runs.
+///         let handle = tourbillon::Handle::current();
+///         block_in_place(move || handle.block_on(other).unwrap())
+///     });
+///     assert_eq!(blocks.await.unwrap(), 42);
+/// });
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// As `f` does.
+pub fn block_in_place<F, R>(f: F) -> R
+where
+    F: FnOnce() -> R,
+{
+    runtime::block_in_place(f)
 }
 
 /// Runs `f` on a blocking thread, in the books of the worker `home`.

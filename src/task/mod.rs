@@ -26,7 +26,7 @@ use tourbillon_shards::TypeName;
 
 pub(crate) use self::blocking::spawn_blocking_at;
 pub use self::{
-    blocking::spawn_blocking,
+    blocking::{block_in_place, spawn_blocking},
     budget::{Unconstrained, consume_budget, unconstrained},
     join::{JoinError, JoinHandle},
     yield_now::{YieldNow, yield_now},

@@ -1,0 +1,243 @@
+//! Helpers: threads that come to the aid of workers when none of these is left to, and go when they were
+//! not needed for long.
+//!
+//! A helper runs the loop of a worker, with a deque of its own, but owns nothing that lasts: what is
+//! armed, registered and spawned on it goes to the workers. It sits on an epoll instance that has the
+//! workers' alarms in it, behind all workers, so that it is called when none of them sleeps. Then it
+//! looks whether the worker that did not come back is *stuck*, at the same job as when somebody last
+//! looked, since one that is merely busy needs no thread more; and if so it takes what that has to do, and
+//! runs it, and steals what there is to steal, until there is nothing.
+//!
+//! Before it runs anything, as before any worker does, somebody else has to sit: see
+//! `shards/src/standby.rs`. So there are as many helpers as are stuck in turn, and one more.
+
+use std::{
+    io,
+    os::fd::AsRawFd,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use crossbeam::deque;
+use tourbillon_shards::Shard;
+
+use super::{
+    contain,
+    core::{Core, Role, WorkerShard},
+    ending,
+    local::Job,
+    shared::{Shared, Workers, lock},
+    threads::{self, Threads},
+    worker::{self, Worker},
+};
+use crate::{
+    metrics::{Counts, HelperMetrics},
+    reactor::CLOCK_TOKENS,
+    sys::{self, epoll::Timeout},
+};
+
+/// Longer than this nobody waits by a clock.
+const LONG: Duration = Duration::from_secs(365 * 86_400);
+
+/// The helpers of a runtime.
+#[derive(Default)]
+pub(crate) struct Helpers {
+    /// Those that there are, for thieves.
+    pub(super) list: ArcSwap<Workers>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    threads: Threads,
+    /// What those have done that have ended.
+    done: Counts,
+}
+
+impl Helpers {
+    pub(super) fn metrics(&self, shared: &Shared) -> HelperMetrics {
+        // Under the lock none goes from the one to the other.
+        let state = lock(&self.state);
+        let mut counts = state.done.clone();
+        for helper in self.list.load().iter() {
+            counts += &helper.owner().counters.read();
+        }
+        HelperMetrics {
+            threads: shared.searchers.helpers(),
+            idle: shared.searchers.sitting(),
+            started: state.threads.started(),
+            counts,
+        }
+    }
+
+    /// Wakes them all, whatever they wait for.
+    pub(super) fn wake_all(&self) {
+        for helper in self.list.load().iter() {
+            helper.owner().wake_again();
+        }
+    }
+
+    /// Joins those that have left.
+    pub(super) fn join(&self) {
+        let left = lock(&self.state).threads.take();
+        threads::join(left);
+    }
+}
+
+impl Shared {
+    /// The calling thread is about to run foreign code: if nobody sits, a helper is started, if there may
+    /// be one more.
+    #[inline]
+    pub(super) fn stand_by(self: &Arc<Self>) {
+        let most = self.most_helpers();
+        if most > 0 && self.searchers.stand_by(most) {
+            // There is nobody to tell: it is tried again by who gets up next.
+            let _ = start(self);
+        }
+    }
+}
+
+/// Starts a helper, which is on the list of those that sit already.
+#[cold]
+pub(super) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+    {
+        let mut running = lock(&shared.running);
+        if shared.is_stopping() || *running == 0 {
+            shared.searchers.strike();
+            return Ok(());
+        }
+        *running += 1;
+    }
+    start_thread(shared).inspect_err(|_| {
+        shared.searchers.strike();
+        ending::leave(shared);
+    })
+}
+
+fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
+    let mut state = lock(&shared.helpers.state);
+    let workers = shared.workers.load();
+    let deque = deque::Worker::new_fifo();
+    let index = workers.len() + state.threads.started() as usize;
+    let core = Core::new(index, shared.clone(), deque.stealer(), Role::Helper)?;
+    for worker in workers.iter() {
+        core.answer_for(worker.owner())?;
+    }
+    for (clock, token) in shared.clocks().iter().zip(CLOCK_TOKENS) {
+        let fd = clock.owner().timerfd().as_raw_fd();
+        core.reactor.epoll().add_shared(fd, token)?;
+    }
+    let shard = Arc::new(Shard::new(core));
+    let thread = {
+        let (shared, shard) = (shared.clone(), shard.clone());
+        move |number| main(&shared, shard, deque, number)
+    };
+    state.threads.start(&shared.config, "helper", thread)?;
+    change(shared, |list| list.push(shard.clone()));
+    Ok(())
+}
+
+/// Changes the list. With the lock of the state held.
+fn change(shared: &Shared, change: impl FnOnce(&mut Workers)) {
+    let mut list = Workers::clone(&shared.helpers.list.load());
+    change(&mut list);
+    shared.helpers.list.store(Arc::new(list));
+}
+
+/// The main function of a helper.
+fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>, number: u64) {
+    // Who started it may be a worker, whose core it has inherited.
+    sys::cpu::unpin();
+    sys::thread::wake_on_time();
+    let local = worker::run_as(&shard, deque, |worker| worker.help());
+    // Nothing comes there any more: what its last hook brought is for others.
+    while let Some(job) = local.next() {
+        shared.inject(job);
+    }
+    drop(local);
+    let ended = {
+        let mut state = lock(&shared.helpers.state);
+        state.done += &shard.owner().counters.read();
+        change(shared, |list| list.retain(|it| !Arc::ptr_eq(it, &shard)));
+        // At the end of the runtime it is joined by who waits for that.
+        let stays = shared.is_stopping();
+        (!stays).then(|| state.threads.leave(number)).flatten()
+    };
+    drop(shard);
+    ending::leave(shared);
+    threads::join(ended);
+}
+
+impl Worker<'_> {
+    /// The loop of a helper, until it is not needed any more, or the runtime stops.
+    fn help(&mut self) {
+        while self.sit() {
+            contain(self.core, || {
+                self.take_up();
+                self.run();
+            });
+            self.shared.searchers.sit();
+            self.judge();
+        }
+    }
+
+    /// Waits to be called; true if there is something to run, and somebody else sits.
+    fn sit(&mut self) -> bool {
+        let (core, shared) = (self.core, self.shared);
+        let searchers = &shared.searchers;
+        let keep_alive = shared.config.thread_keep_alive;
+        let mut since = shared.clock.real();
+        let mut ran = shared.jobs_run();
+        while !shared.is_stopping() {
+            let timeout = if keep_alive > LONG {
+                Timeout::None
+            } else {
+                let until = since.saturating_add(keep_alive.as_nanos() as u64);
+                let left = Duration::from_nanos(until.saturating_sub(shared.clock.real()));
+                Timeout::Until {
+                    deadline: until,
+                    left,
+                }
+            };
+            core.reactor.wait(self.events.get_mut(), timeout);
+            // Before it takes anything: a clock that is paused waits for who has something in hand.
+            searchers.rise();
+            self.harvest();
+            if self.has_something() {
+                core.shared.stand_by();
+                return true;
+            }
+            searchers.sit();
+            self.judge();
+            let now = shared.clock.real();
+            if now.saturating_sub(since) >= keep_alive.as_nanos() as u64 {
+                let before = std::mem::replace(&mut ran, shared.jobs_run());
+                since = now;
+                // One that would be started again at once may as well stay.
+                let needed = searchers.sitting() == 1 && before != ran;
+                if !needed && searchers.retire(shared.config.helpers.0) {
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether something was taken, or there is something to be stolen that nobody comes to run.
+    fn has_something(&mut self) -> bool {
+        let stuck = std::mem::take(&mut self.found_stuck);
+        !self.due.is_empty()
+            || !self.wakers.is_empty()
+            || !self.stalls.is_empty()
+            || self.local.has_jobs()
+            || (stuck && self.shared.has_work())
+    }
+
+    /// Nothing is in hand any more, which may be what a paused clock waits for.
+    fn judge(&self) {
+        if self.shared.clock.was_paused() {
+            self.shared.quiescence.look(self.shared);
+        }
+    }
+}
