@@ -28,15 +28,25 @@ use crate::{
     sync::{AtomicU64, Ordering, fence},
 };
 
-/// How far off the alarm of an owner that is awake is at most, in ns: what an owner that is stuck has
-/// besides timers waits for so long.
-const BEAT: u64 = if cfg!(loom) { 40 } else { 1_000_000 };
-/// How far off it is set at least by a beat: dense deadlines do not each cost a setting.
-const FLOOR: u64 = if cfg!(loom) { 4 } else { 200_000 };
+/// How far off its alarm is set by an owner that is awake, in ns. One that is well does not set it to its
+/// next deadline: a timer that is nearer than the clock's next tick costs up to 20 µs on some virtual
+/// machines, each time, to be set and to be taken away. So what is due on an owner that has been stuck for
+/// less than this may be late by as much.
+const BEAT: u64 = if cfg!(loom) { 40 } else { 4_000_000 };
+/// The nearest moment to which it does. In the models that is soon, which sets the alarm more often.
+const NEAREST: u64 = if cfg!(loom) { 4 } else { BEAT };
 /// An alarm that is nearer than this is pushed further by a beat.
-const MARGIN: u64 = if cfg!(loom) { 2 } else { 50_000 };
-/// An alarm that is later than it should be by no more than this is let be.
-const SLACK: u64 = if cfg!(loom) { 0 } else { 150_000 };
+const MARGIN: u64 = if cfg!(loom) { 2 } else { 1_000_000 };
+
+/// How far off it is set at most by who looks after an owner that is stuck, in ns: sockets and all that
+/// has no deadline wait for so long.
+const LOOK: u64 = if cfg!(loom) { 40 } else { 1_000_000 };
+/// How near it is set at most by that one.
+const SOON: u64 = if cfg!(loom) { 4 } else { 200_000 };
+
+/// An alarm that is later than it should be by no more than this is let be by who arms a timer: before
+/// that, somebody looks.
+const SLACK: u64 = if cfg!(loom) { 0 } else { BEAT };
 
 /// The word of a shard that nobody watches: earlier than all that it might be lowered to.
 const OFF: u64 = 0;
@@ -83,11 +93,19 @@ impl Watch {
         deadline.saturating_add(self.grace).min(NEVER)
     }
 
-    /// What an alarm is set to at `now`, `reach` beats off at most, or as near as it may be.
-    fn want(&self, now: u64, deadline: u64, reach: u32) -> u64 {
-        let reach = BEAT.saturating_mul(u64::from(reach)).max(FLOOR);
-        let latest = now.saturating_add(reach);
-        self.late(deadline).clamp(now.saturating_add(FLOOR), latest)
+    /// What the alarm of an owner that is well is set to at `now`.
+    fn well(&self, now: u64, deadline: u64) -> u64 {
+        let nearest = now.saturating_add(NEAREST);
+        self.late(deadline).clamp(nearest, now.saturating_add(BEAT))
+    }
+
+    /// What the alarm of one that may be stuck is set to, `reach` looks off at most, or as near as it may
+    /// be.
+    fn stuck(&self, now: u64, deadline: u64, reach: u32) -> u64 {
+        let latest = LOOK.saturating_mul(u64::from(reach)).max(SOON);
+        let nearest = now.saturating_add(SOON);
+        self.late(deadline)
+            .clamp(nearest, now.saturating_add(latest))
     }
 
     /// Sets the alarm to `at`, unless it is set to then, or before, or not much later.
@@ -152,34 +170,37 @@ impl<O: Owner> Shard<O> {
 
     /// The owner comes by at `now`, in ns, and is well: its alarm is pushed further, if it is near.
     /// For the owner, whenever it is awake: after it has slept, before anything else is run, and then
-    /// now and again, each ms if it can. Costs two loads in most cases.
+    /// now and again, each ms if it can. Costs a fence and some loads in most cases.
     pub fn beat(&self, now: u64) {
         let watch = &self.watch;
         if watch.is_off() {
             return;
         }
         fence(Ordering::SeqCst);
-        let want = watch.want(now, self.next_deadline(), 1);
+        let want = watch.well(now, self.next_deadline());
         let word = watch.word.load(Ordering::Acquire);
         if word < now.saturating_add(MARGIN) || word > want.saturating_add(SLACK) {
             watch.set(want, self.set_alarm());
-            self.look_again(now);
+            self.look_again(|next| watch.well(now, next));
         }
     }
 
-    /// Who armed a timer while the alarm was set may have relied on it as it was.
-    fn look_again(&self, now: u64) {
+    /// Who armed a timer while the alarm was set may have relied on it as it was. And who found it not
+    /// set, set it for its own timer, which may be farther off than it is to be set at most.
+    fn look_again(&self, want: impl Fn(u64) -> u64) {
         fence(Ordering::SeqCst);
-        let want = self.watch.want(now, self.next_deadline(), u32::MAX);
-        self.watch.lower(want, self.set_alarm());
+        self.watch
+            .lower(want(self.next_deadline()), self.set_alarm());
     }
 
     /// The owner, which has announced that it sleeps until `until`, has nobody called before that has
-    /// passed and it has not come. One that will be awake again before the alarm goes off may as well
+    /// passed and it has not come: the system may have others run in its place. One that will be awake again before the alarm goes off may as well
     /// leave it, and save the setting: at worst somebody comes for nothing.
     pub fn rest(&self, until: u64) {
-        if !self.watch.is_off() {
-            self.watch.set(self.watch.late(until), self.set_alarm());
+        let watch = &self.watch;
+        if !watch.is_off() {
+            let late = watch.late(until).max(until.saturating_add(NEAREST));
+            watch.set(late.min(NEVER), self.set_alarm());
         }
     }
 
@@ -229,15 +250,18 @@ impl<O: Owner> Shard<O> {
             return false;
         }
         let watch = &self.watch;
-        let want = watch.want(now, self.next_deadline(), reach);
-        let set = watch
-            .word
-            .compare_exchange(NEVER, want, Ordering::AcqRel, Ordering::Relaxed);
+        let want = |next| watch.stuck(now, next, reach);
+        let set = watch.word.compare_exchange(
+            NEVER,
+            want(self.next_deadline()),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
         // Otherwise the owner has, or who lowered it.
         if set.is_ok() {
             watch.apply(self.set_alarm());
         }
-        self.look_again(now);
+        self.look_again(want);
         true
     }
 

@@ -104,7 +104,7 @@ impl Builder {
                 event_interval: 61,
                 global_queue_interval: 31,
                 max_timers: None,
-                rescue_grace: Duration::from_micros(100),
+                rescue_grace: Duration::from_micros(50),
                 helpers: (0, 0),
                 pwait2: false,
                 max_blocking_threads: 512,
@@ -180,9 +180,12 @@ impl Builder {
     }
 
     /// How late a timer may be before another worker takes it, if its own is stuck in a callback or in
-    /// the poll of a task. By default 100 µs, to which comes what it takes to wake the other, and in dense
-    /// traffic up to 200 µs. A worker that is busy for longer without being stuck is helped in the same
-    /// way. With `Duration::MAX` nobody is helped, and timers and sockets wait for their own worker.
+    /// the poll of a task. By default 50 µs, to which comes what it takes to wake the other.
+    ///
+    /// Others look after a worker that has not been in its loop for 4 ms, and from then on each ms (if they
+    /// find nothing, each 4 ms in the end), and when a timer is late by this. So for what is due in the
+    /// first 4 ms, and for sockets, it takes up to 4 ms more. With `Duration::MAX` nobody does, and timers
+    /// and sockets wait for their own worker.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

@@ -1,10 +1,11 @@
 //! Help for a worker that does not come back: the peer that is called by its alarm does what it should
 //! have done.
 //!
-//! While a worker is awake, its alarm, a timerfd, is set to soon after its next deadline, and no more
-//! than a ms off: see `shards/src/watch.rs`. It pushes that further each time that it comes by. All its
-//! peers wait for the alarm, *exclusively*: the kernel wakes one of those that sleep. If none does, it
-//! stands in the instances of all of them, and who looks at its sockets first finds it.
+//! While a worker is awake, its alarm, a timerfd, is set to 4 ms from when it was last in its loop; it
+//! pushes that further as it comes by: see `shards/src/watch.rs`. All its peers wait for the alarm,
+//! *exclusively*: the kernel wakes one of those that sleep. If none does, it stands in the instances of all
+//! of them, and who looks at its sockets first finds it. Who looks after a worker sets its alarm to the
+//! next deadline, too, and a grace.
 //!
 //! Who is called takes what is due out of the other's shard, its inbox included; the events out of its
 //! epoll instance; and the task out of its LIFO slot. What is in its deque can be stolen anyhow. It sets
@@ -62,38 +63,39 @@ pub(super) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the alarm has to be set each time that a worker goes to sleep.
+/// A worker that comes by so often, in ns, need not set its alarm each time that it goes to sleep.
+const OFTEN: u64 = 250_000;
+/// And that for so many times in a row.
+const TIMES: u32 = 16;
+
+/// Whether the alarm has to be set when a worker goes to sleep.
 ///
-/// If it is not, it may go off while the worker sleeps, and a peer comes for nothing; if it is, that
-/// costs a system call, and another when the worker wakes before its deadline. So one that slept for
-/// less than the alarm had left next time lets it be, until that was wrong. Not so one that has run
-/// nothing since it last slept: it was called for nothing itself, and that is not to go round.
+/// If it is not, it may go off while the worker sleeps, and a peer comes for nothing, which costs many
+/// times what a setting does. So it is let be only by a worker that has come by often, and is there again,
+/// most likely, before it goes off.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// How many jobs the worker had run when it last went to sleep.
-    ran: u64,
-    /// The alarm is let be.
-    lets_be: bool,
-    /// What it was set to before the sleep.
-    before: u64,
+    /// When the worker last came by, in ns.
+    last: u64,
+    /// How many times in a row that was soon after the time before.
+    often: u32,
 }
 
 impl Rest {
     /// Sees to the alarm of a worker that goes to sleep until `until`.
-    pub(super) fn begin(&mut self, shard: &WorkerShard, until: u64, ran: u64) {
-        self.lets_be &= std::mem::replace(&mut self.ran, ran) != ran;
-        if !self.lets_be {
-            self.before = shard.alarm();
+    pub(super) fn begin(&self, shard: &WorkerShard, until: u64) {
+        if self.often < TIMES {
             shard.rest(until);
         }
     }
 
     /// The worker is awake again.
     pub(super) fn end(&mut self, shard: &WorkerShard, now: u64) {
-        if self.lets_be {
-            self.lets_be = shard.alarm() != NEVER;
+        let since = now.saturating_sub(std::mem::replace(&mut self.last, now));
+        if since < OFTEN && shard.alarm() != NEVER {
+            self.often = self.often.saturating_add(1);
         } else {
-            self.lets_be = self.before != NEVER && now < self.before;
+            self.often = 0;
         }
     }
 }

@@ -425,8 +425,7 @@ impl<'a> Worker<'a> {
         }
         self.looked = self.tick;
         let (core, shared, events) = (self.core, self.shared, &self.events);
-        let (wakers, rest, shard) = (&mut self.wakers, &mut self.rest, &self.local.shard);
-        let tick = self.tick;
+        let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.searchers,
@@ -434,7 +433,7 @@ impl<'a> Worker<'a> {
             || shared.is_stopping() || shared.has_work(),
             |until| {
                 core.counters.own.parks.add_alone(1);
-                rest.begin(shard, until, tick);
+                rest.begin(shard, until);
                 let timeout =
                     if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
                         Timeout::Zero
