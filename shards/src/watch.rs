@@ -66,7 +66,7 @@ impl Watch {
         }
     }
 
-    fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         self.grace == NEVER
     }
 
@@ -78,7 +78,8 @@ impl Watch {
     /// What an alarm is set to at `now`, `reach` beats off at most.
     fn want(&self, now: u64, deadline: u64, reach: u32) -> u64 {
         let latest = now.saturating_add(BEAT.saturating_mul(u64::from(reach.max(1))));
-        self.late(deadline).clamp(now.saturating_add(FLOOR), latest)
+        let earliest = now.saturating_add(FLOOR);
+        self.late(deadline).clamp(earliest, latest).min(NEVER)
     }
 
     /// Sets the alarm to `at`, unless it is set to then, or before, or not much later.
@@ -132,8 +133,10 @@ impl<O: Owner> Shard<O> {
     /// A deadline was published while the owner may be awake.
     #[inline]
     pub(crate) fn lower_alarm(&self, deadline: u64) {
-        self.watch
-            .lower(self.watch.late(deadline), self.set_alarm());
+        let watch = &self.watch;
+        if !watch.is_off() {
+            watch.lower(watch.late(deadline), self.set_alarm());
+        }
     }
 
     /// The owner comes by at `now`, in ns, and is well: its alarm is pushed further, if it is near.
@@ -149,14 +152,15 @@ impl<O: Owner> Shard<O> {
         let word = watch.word.load(Ordering::Acquire);
         if word < now.saturating_add(MARGIN) || word > want.saturating_add(SLACK) {
             watch.set(want, self.set_alarm());
-            self.look_again(now);
+            self.look_again(now, 1);
         }
     }
 
-    /// Who armed a timer while the alarm was set may have relied on it as it was.
-    fn look_again(&self, now: u64) {
+    /// Who armed a timer while the alarm was set may have relied on it as it was. And who found it not
+    /// set, set it for its own timer, which may be farther off than it is to be set at most.
+    fn look_again(&self, now: u64, reach: u32) {
         fence(Ordering::SeqCst);
-        let want = self.watch.want(now, self.next_deadline(), u32::MAX);
+        let want = self.watch.want(now, self.next_deadline(), reach);
         self.watch.lower(want, self.set_alarm());
     }
 
@@ -223,7 +227,7 @@ impl<O: Owner> Shard<O> {
         if set.is_ok() {
             watch.apply(self.set_alarm());
         }
-        self.look_again(now);
+        self.look_again(now, reach);
         true
     }
 
