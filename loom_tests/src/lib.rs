@@ -233,6 +233,10 @@ pub fn shard() -> Home {
 /// How late a timer of a [watched](watched) shard may be before others take it.
 pub const GRACE: u64 = 10;
 
+/// How far off an alarm is at most, and how near a beat sets it, as in `shards/src/watch.rs`.
+pub const BEAT: u64 = 40;
+const FLOOR: u64 = 4;
+
 /// A shard whose owner is watched, and that nobody owns yet.
 pub fn watched() -> Home {
     Arc::new(Shard::watched(Worker::default(), GRACE))
@@ -249,6 +253,17 @@ pub fn answer(home: &Home, now: u64) -> bool {
         due.into_iter().for_each(|due| drop(run(due, now)));
     }
     taken
+}
+
+/// Nobody does anything any more, and the owner of `home` is awake, at `now`: somebody has to be called
+/// for it, soon enough for the next deadline, and within a beat.
+#[track_caller]
+pub fn assert_called(home: &Home, now: u64) {
+    let at = home.owner().alarm.is_set_to();
+    assert_eq!(at, home.alarm(), "the alarm is what the word says");
+    let late = home.next_deadline().saturating_add(GRACE);
+    let latest = late.clamp(now + FLOOR, now + BEAT);
+    assert!(at <= latest, "set to {at}, which is after {latest}");
 }
 
 /// The event loop of a shard's owner.

@@ -4,23 +4,10 @@
 
 use loom::{sync::Arc, thread};
 use loom_tests::{
-    EventLoop, GRACE, HORIZON, Home, Probe, answer, close, expire, model, run, watched,
+    EventLoop, GRACE, HORIZON, Home, Probe, answer, assert_called, close, expire, model, run,
+    watched,
 };
 use tourbillon_shards::{Cancel, Outcome, Reset, Searchers, Timer};
-
-/// As in `shards/src/watch.rs`.
-const BEAT: u64 = 40;
-const FLOOR: u64 = 4;
-
-/// Nobody does anything any more, and the owner is awake, at `now`: somebody has to be called for it.
-#[track_caller]
-fn assert_called(home: &Home, now: u64) {
-    let at = home.owner().alarm.is_set_to();
-    assert_eq!(at, home.alarm(), "the alarm is what the word says");
-    let late = home.next_deadline().saturating_add(GRACE);
-    let latest = late.clamp(now + FLOOR, now + BEAT);
-    assert!(at <= latest, "set to {at}, which is after {latest}");
-}
 
 /// A shard whose owner, the calling thread, has beaten once.
 fn begin() -> (Home, EventLoop) {
