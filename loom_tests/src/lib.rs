@@ -20,12 +20,12 @@ use loom::{
     model::Builder,
     sync::{
         Arc, Condvar, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, ThreadId},
 };
 use tourbillon_shards::{
-    Due, Flow, Kind, Notice, Outcome, Owner, Parked, Ran, Searchers, Shard, Timer,
+    Due, Flow, Kind, NEVER, Notice, Outcome, Owner, Parked, Ran, Searchers, Shard, Timer,
 };
 
 /// Later than this the modelled clock does not go by itself: who sleeps until a later moment sleeps
@@ -101,6 +101,32 @@ impl EventFd {
     }
 }
 
+/// A timer of the kernel: which setting comes last is all that there is to it. The kernel has a lock
+/// for it, hence the order that a setting gives.
+pub struct TimerFd(AtomicU64);
+
+impl Default for TimerFd {
+    fn default() -> Self {
+        Self(AtomicU64::new(NEVER))
+    }
+}
+
+impl TimerFd {
+    fn set(&self, at: u64) {
+        self.0.swap(at, Ordering::AcqRel);
+    }
+
+    /// What it is set to.
+    pub fn is_set_to(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Its moment has come, by the kernel's clock: it is not set any more.
+    pub fn go_off(&self) {
+        self.set(NEVER);
+    }
+}
+
 /// The owner of a shard.
 ///
 /// Checks that it is woken at most once for each time that it parks. Its counts are plain: they
@@ -109,6 +135,8 @@ impl EventFd {
 pub struct Worker {
     /// What the worker sleeps on.
     pub eventfd: EventFd,
+    /// What calls others if the worker does not come back.
+    pub alarm: TimerFd,
     thread: PlainMutex<Option<ThreadId>>,
     parks: PlainUsize,
     wakes: PlainUsize,
@@ -119,6 +147,15 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// Sleeps until the clock says `until`, or until woken.
+    fn sleep(&self, until: u64, now: &mut u64) {
+        if until <= HORIZON {
+            *now = until.max(*now);
+        } else {
+            self.eventfd.sleep();
+        }
+    }
+
     /// Takes an outcome that a callback has to be told.
     pub fn notice(&self) -> Option<Notice<Worker>> {
         self.notices.lock().unwrap().pop()
@@ -162,6 +199,10 @@ impl Owner for Worker {
         *self.thread.lock().unwrap() == Some(thread::current().id())
     }
 
+    fn alarm(&self, at: u64) {
+        self.alarm.set(at);
+    }
+
     fn over(&self, kind: Kind, how: Outcome) {
         self.overs.lock().unwrap().push((kind, how));
     }
@@ -189,12 +230,50 @@ pub fn shard() -> Home {
     Arc::new(Shard::new(Worker::default()))
 }
 
+/// How late a timer of a [watched](watched) shard may be before others take it.
+pub const GRACE: u64 = 10;
+
+/// How far off an alarm is at most, and how near a beat sets it, as in `shards/src/watch.rs`.
+pub const BEAT: u64 = 40;
+const FLOOR: u64 = 4;
+
+/// A shard whose owner is watched, and that nobody owns yet.
+pub fn watched() -> Home {
+    Arc::new(Shard::watched(Worker::default(), GRACE))
+}
+
+/// The alarm of `home` went off, and the calling thread, which is not the owner, got to know at `now`:
+/// it takes what is due, if it is the one to do so, and sets the alarm again before it runs that.
+pub fn answer(home: &Home, now: u64) -> bool {
+    let taken = home.take_alarm(now);
+    if taken && (home.parker().is_awake() || home.is_late(now)) {
+        let mut due = Vec::new();
+        home.expire(now, usize::MAX, &mut due);
+        home.watch_on(now, 1);
+        due.into_iter().for_each(|due| drop(run(due, now)));
+    }
+    taken
+}
+
+/// Nobody does anything any more, and the owner of `home` is awake, at `now`: somebody has to be called
+/// for it, soon enough for the next deadline, and within a beat.
+#[track_caller]
+pub fn assert_called(home: &Home, now: u64) {
+    let at = home.owner().alarm.is_set_to();
+    assert_eq!(at, home.alarm(), "the alarm is what the word says");
+    let late = home.next_deadline().saturating_add(GRACE);
+    let latest = late.clamp(now + FLOOR, now + BEAT);
+    assert!(at <= latest, "set to {at}, which is after {latest}");
+}
+
 /// The event loop of a shard's owner.
 pub struct EventLoop {
     home: Home,
     searchers: Searchers,
     /// What the clock says.
     pub now: u64,
+    /// The alarm is let be when the worker sleeps, if it is watched.
+    pub lets_be: bool,
 }
 
 impl EventLoop {
@@ -205,12 +284,28 @@ impl EventLoop {
             home: home.clone(),
             searchers: Searchers::new(1),
             now: 0,
+            lets_be: false,
         }
     }
 
     /// Sleeps until the shard's next deadline, or until woken.
     pub fn park(&mut self) -> Parked {
-        park(&self.home, &self.searchers, false, || false, &mut self.now)
+        let (home, now) = (&self.home, &mut self.now);
+        let owner = home.owner();
+        owner.parks.fetch_add(1, Ordering::Relaxed);
+        let parked = home.park(
+            &self.searchers,
+            false,
+            || false,
+            |until| {
+                if !self.lets_be {
+                    home.rest(until);
+                }
+                owner.sleep(until, now);
+            },
+        );
+        self.home.beat(self.now);
+        parked
     }
 
     /// Sleeps as [`park`](EventLoop::park) does, in the way of a loop that steals from nobody.
@@ -218,11 +313,7 @@ impl EventLoop {
         let owner = self.home.owner();
         owner.parks.fetch_add(1, Ordering::Relaxed);
         if let Some(until) = self.home.sleep_until() {
-            if until <= HORIZON {
-                self.now = until.max(self.now);
-            } else {
-                owner.eventfd.sleep();
-            }
+            owner.sleep(until, &mut self.now);
             self.home.resume();
         }
     }
@@ -271,13 +362,7 @@ pub fn park(
 ) -> Parked {
     let owner = home.owner();
     owner.parks.fetch_add(1, Ordering::Relaxed);
-    home.park(searchers, searching, work, |until| {
-        if until <= HORIZON {
-            *now = until.max(*now);
-        } else {
-            owner.eventfd.sleep();
-        }
-    })
+    home.park(searchers, searching, work, |until| owner.sleep(until, now))
 }
 
 /// Takes what is due at `now`, and runs it; what another thread has is left to it.

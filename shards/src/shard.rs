@@ -270,7 +270,7 @@ impl<O: Owner> Shard<O> {
             if !self.wake_before(deadline) {
                 self.owner.wake_skipped();
                 // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
-                if self.parker.is_awake() {
+                if !self.watch.is_off() && self.parker.is_awake() {
                     self.lower_alarm(deadline);
                 }
             }

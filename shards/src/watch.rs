@@ -84,7 +84,7 @@ impl Watch {
         }
     }
 
-    fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         self.word.load(Ordering::Relaxed) == OFF
     }
 
@@ -96,7 +96,9 @@ impl Watch {
     /// What the alarm of an owner that is well is set to at `now`.
     fn well(&self, now: u64, deadline: u64) -> u64 {
         let nearest = now.saturating_add(NEAREST);
-        self.late(deadline).clamp(nearest, now.saturating_add(BEAT))
+        self.late(deadline)
+            .clamp(nearest, now.saturating_add(BEAT))
+            .min(NEVER)
     }
 
     /// What the alarm of one that may be stuck is set to, `reach` looks off at most, or as near as it may
@@ -106,6 +108,7 @@ impl Watch {
         let nearest = now.saturating_add(SOON);
         self.late(deadline)
             .clamp(nearest, now.saturating_add(latest))
+            .min(NEVER)
     }
 
     /// Sets the alarm to `at`, unless it is set to then, or before, or not much later.
@@ -164,8 +167,10 @@ impl<O: Owner> Shard<O> {
     /// A deadline was published while the owner may be awake.
     #[inline]
     pub(crate) fn lower_alarm(&self, deadline: u64) {
-        self.watch
-            .lower(self.watch.late(deadline), self.set_alarm());
+        let watch = &self.watch;
+        if !watch.is_off() {
+            watch.lower(watch.late(deadline), self.set_alarm());
+        }
     }
 
     /// The owner comes by at `now`, in ns, and is well: its alarm is pushed further, if it is near.

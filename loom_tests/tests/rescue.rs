@@ -1,0 +1,254 @@
+//! The rescue: an owner that comes back while another thread sees to its timers. Each is run once, and
+//! what is armed meanwhile, or recurs, has somebody called for it if it is not.
+#![cfg(loom)]
+
+use loom::{sync::Arc, thread};
+use loom_tests::{
+    EventLoop, GRACE, HORIZON, Home, Probe, answer, assert_called, close, expire, model, run,
+    watched,
+};
+use tourbillon_shards::{Cancel, Outcome, Reset, Searchers, Timer};
+
+/// A shard whose owner, the calling thread, has beaten once.
+fn begin() -> (Home, EventLoop) {
+    let home = watched();
+    let owner = EventLoop::new(&home);
+    home.beat(0);
+    (home, owner)
+}
+
+/// Has another thread answer the alarm at `now`.
+fn answers(home: &Home, now: u64) -> thread::JoinHandle<bool> {
+    let home = home.clone();
+    thread::spawn(move || answer(&home, now))
+}
+
+/// The owner comes back: it beats before it does anything.
+fn come_back(home: &Home, now: u64) {
+    home.beat(now);
+    expire(home, now);
+}
+
+/// A timer is late, and both go for it.
+#[test]
+fn the_owner_comes_back() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let probe = Probe::new();
+        drop(Timer::once(&home, 20, 5, probe.once()));
+        let rescuer = answers(&home, 30);
+        come_back(&home, 30);
+        rescuer.join().unwrap();
+        // One that held the lock is the one that runs it; or the owner, denied, comes again.
+        expire(&home, 30);
+        assert_eq!((probe.runs(), probe.drops()), (1, 1));
+        assert_called(&home, 30);
+        close(&home);
+        assert_eq!(home.owner().over(Outcome::Fired), 1);
+    });
+}
+
+/// The same with one that recurs: it is brought home by either.
+#[test]
+fn the_owner_comes_back_to_a_recurring_timer() {
+    model!(Some(4), || {
+        let (home, _owner) = begin();
+        let probe = Probe::new();
+        let timer = Timer::recurring(&home, 20, 50, probe.recurring());
+        let rescuer = answers(&home, 30);
+        come_back(&home, 30);
+        rescuer.join().unwrap();
+        expire(&home, 30);
+        assert_eq!((probe.runs(), probe.drops()), (1, 0));
+        assert_eq!(timer.deadline(), Some(70));
+        assert!(home.next_deadline() <= 70);
+        assert_called(&home, 30);
+        close(&home);
+    });
+}
+
+/// A timer that is late is cancelled while both go for it.
+#[test]
+fn a_late_timer_is_cancelled_while_the_owner_comes_back() {
+    model!(Some(2), || {
+        let (home, _owner) = begin();
+        let probe = Probe::new();
+        let timer = Timer::once(&home, 20, 5, probe.once());
+        let canceller = thread::spawn(move || timer.cancel());
+        let rescuer = answers(&home, 30);
+        come_back(&home, 30);
+        rescuer.join().unwrap();
+        let cancelled = canceller.join().unwrap() == Cancel::Cancelled;
+        expire(&home, 30);
+        assert_eq!(probe.runs(), usize::from(!cancelled));
+        assert_eq!(probe.drops(), 1);
+        assert_called(&home, 30);
+        close(&home);
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// A timer that is late is moved while both go for it.
+#[test]
+fn a_late_timer_is_moved_while_the_owner_comes_back() {
+    model!(Some(2), || {
+        let (home, _owner) = begin();
+        let probe = Probe::new();
+        let timer = Arc::new(Timer::once(&home, 20, 5, probe.once()));
+        let mover = thread::spawn({
+            let timer = timer.clone();
+            move || timer.reset_at(50)
+        });
+        let rescuer = answers(&home, 30);
+        come_back(&home, 30);
+        rescuer.join().unwrap();
+        let moved = mover.join().unwrap() == Reset::Waiting;
+        expire(&home, 30);
+        assert_eq!(probe.runs(), usize::from(!moved));
+        if moved {
+            assert!(home.next_deadline() <= 50);
+        }
+        assert_called(&home, 30);
+        expire(&home, 50);
+        assert_eq!((probe.runs(), probe.drops()), (1, 1));
+        close(&home);
+    });
+}
+
+/// The owner arms a timer that is late at once, while it is rescued: it is run, or somebody is called.
+#[test]
+fn the_owner_arms_a_late_timer_while_it_is_rescued() {
+    model!(Some(4), || {
+        let (home, _owner) = begin();
+        let (probe, other) = (Probe::new(), Probe::new());
+        drop(Timer::once(&home, 20, 5, other.once()));
+        let rescuer = answers(&home, 30);
+        drop(Timer::once(&home, 15, 5, probe.once()));
+        // Its alarm was set for earlier at the moment when it was to be taken, or it has it.
+        let taken = rescuer.join().unwrap();
+        assert!(taken || home.alarm() <= 25);
+        if probe.runs() + other.runs() < 2 {
+            assert_called(&home, 30);
+            assert!(answer(&home, home.alarm()));
+        }
+        for probe in [probe, other] {
+            assert_eq!((probe.runs(), probe.drops()), (1, 1));
+        }
+        close(&home);
+    });
+}
+
+/// A stranger arms one, and the owner is denied the shard by who rescues it when it comes back.
+#[test]
+fn a_stranger_arms_a_late_timer_while_the_owner_comes_back() {
+    model!(Some(2), || {
+        let (home, _owner) = begin();
+        let (probe, other) = (Probe::new(), Probe::new());
+        drop(Timer::once(&home, 20, 5, other.once()));
+        let stranger = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || drop(Timer::once(&home, 25, 5, probe.once()))
+        });
+        let rescuer = answers(&home, 30);
+        come_back(&home, 30);
+        stranger.join().unwrap();
+        rescuer.join().unwrap();
+        assert_called(&home, 30);
+        expire(&home, 40);
+        for probe in [probe, other] {
+            assert_eq!((probe.runs(), probe.drops()), (1, 1));
+        }
+        close(&home);
+    });
+}
+
+/// The owner goes to sleep while it is rescued: not past what it has left.
+fn the_owner_parks_while_it_is_rescued(lets_be: bool) {
+    model!(Some(3), move || {
+        let (home, mut owner) = begin();
+        owner.lets_be = lets_be;
+        let (probe, other) = (Probe::new(), Probe::new());
+        drop(Timer::once(&home, 20, 5, probe.once()));
+        drop(Timer::once(&home, 50, 5, other.once()));
+        let rescuer = answers(&home, 30);
+        owner.run_until(|| other.runs() == 1);
+        assert_eq!(owner.now, 50);
+        rescuer.join().unwrap();
+        assert_eq!(probe.runs(), 1);
+        assert_called(&home, owner.now);
+        close(&home);
+        assert_eq!(home.owner().over(Outcome::Fired), 2);
+    });
+}
+
+#[test]
+fn the_owner_parks_while_it_is_rescued_and_lets_the_alarm_be() {
+    the_owner_parks_while_it_is_rescued(true);
+}
+
+#[test]
+fn the_owner_parks_while_it_is_rescued_and_moves_the_alarm() {
+    the_owner_parks_while_it_is_rescued(false);
+}
+
+/// A recurring timer that is rescued comes home while the owner parks.
+#[test]
+fn the_owner_parks_while_a_recurring_timer_is_rescued() {
+    model!(Some(2), || {
+        let (home, mut owner) = begin();
+        let probe = Probe::new();
+        drop(Timer::once(&home, 15, 5, || {}));
+        drop(Timer::recurring(&home, 20, 40, probe.recurring()));
+        let rescuer = answers(&home, 30);
+        owner.run_until(|| probe.runs() == 2);
+        assert_eq!(owner.now, 60);
+        rescuer.join().unwrap();
+        assert_called(&home, owner.now);
+        close(&home);
+    });
+}
+
+/// The owner sleeps until its next deadline, and does not come when that has passed.
+#[test]
+fn an_owner_that_oversleeps_is_rescued() {
+    model!(Some(4), || {
+        let (home, _owner) = begin();
+        let probe = Probe::new();
+        let mut stranger = Some(thread::spawn({
+            let home = home.clone();
+            move || drop(Timer::once(&home, 25, 5, || {}))
+        }));
+        drop(Timer::once(&home, 20, 5, probe.once()));
+        // The alarm is set for this one still.
+        assert_eq!(Timer::once(&home, 5, 5, || {}).cancel(), Cancel::Cancelled);
+        expire(&home, 0);
+        home.beat(0);
+        let searchers = Searchers::new(1);
+        home.park(
+            &searchers,
+            false,
+            || false,
+            |until| {
+                home.rest(until);
+                stranger.take().unwrap().join().unwrap();
+                let at = home.owner().alarm.is_set_to();
+                assert!(at <= 20 + GRACE && at == home.alarm());
+                let mut due = Vec::new();
+                assert!(home.take_alarm(at));
+                assert!(!home.parker().is_awake() && home.is_late(at));
+                while home.expire(at, usize::MAX, &mut due).more {
+                    thread::yield_now();
+                }
+                assert!(!home.watch_on(at, 1), "it sees to its alarm itself");
+                due.into_iter().for_each(|due| drop(run(due, at)));
+                assert_eq!(probe.runs(), 1);
+            },
+        );
+        if let Some(stranger) = stranger {
+            stranger.join().unwrap();
+        }
+        home.beat(HORIZON);
+        assert_called(&home, HORIZON);
+        close(&home);
+    });
+}

@@ -1,0 +1,323 @@
+//! The watch: as long as an owner is awake its alarm is set, soon enough for the next deadline and not
+//! too far off, whoever arms, beats, takes the alarm and sets it again at once.
+//!
+//! In these models all threads come to their end, and the owner is awake then: it is stuck. A rescue
+//! that is lost shows as an alarm that is not set, is set too late, or is not what the word says.
+#![cfg(loom)]
+
+use loom::thread;
+use loom_tests::{
+    BEAT, EventLoop, HORIZON, Home, answer, assert_called, close, expire, model, watched,
+};
+use tourbillon_shards::{NEVER, Reset, Timer};
+
+/// A shard whose owner, the calling thread, has beaten once.
+fn begin() -> (Home, EventLoop) {
+    let home = watched();
+    let owner = EventLoop::new(&home);
+    home.beat(0);
+    assert_eq!(home.alarm(), BEAT);
+    (home, owner)
+}
+
+fn arm(home: &Home, deadline: u64) {
+    drop(Timer::once(home, deadline, 5, || {}));
+}
+
+/// Who arms a timer finds the alarm early enough, and the owner pushes it further.
+#[test]
+fn a_stranger_arms_while_the_owner_beats() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || arm(&home, 50)
+        });
+        home.beat(39);
+        stranger.join().unwrap();
+        assert_called(&home, 39);
+        close(&home);
+    });
+}
+
+/// The same with a timer that is made earlier.
+#[test]
+fn a_stranger_moves_a_timer_earlier_while_the_owner_beats() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let timer = Timer::once(&home, HORIZON, 5, || {});
+        let stranger = thread::spawn(move || assert_eq!(timer.reset_at(50), Reset::Waiting));
+        home.beat(39);
+        stranger.join().unwrap();
+        assert_called(&home, 39);
+        close(&home);
+    });
+}
+
+/// Who arms a timer finds the owner asleep, or on its way: that one sees to its alarm when it wakes,
+/// which stands as it stood, or not at all.
+fn a_stranger_arms_while_the_owner_wakes(lets_be: bool) {
+    model!(Some(4), move || {
+        let (home, mut owner) = begin();
+        owner.lets_be = lets_be;
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || {
+                home.wake();
+                arm(&home, 20);
+            }
+        });
+        owner.park();
+        stranger.join().unwrap();
+        assert_called(&home, owner.now);
+        close(&home);
+    });
+}
+
+#[test]
+fn a_stranger_arms_while_the_owner_wakes_and_its_alarm_stands() {
+    a_stranger_arms_while_the_owner_wakes(true);
+}
+
+#[test]
+fn a_stranger_arms_while_the_owner_wakes_and_its_alarm_does_not_stand() {
+    a_stranger_arms_while_the_owner_wakes(false);
+}
+
+/// Who arms a timer, near or far, finds the alarm early enough, and it is taken.
+fn a_stranger_arms_while_the_alarm_is_taken(deadline: u64) {
+    model!(Some(4), move || {
+        let (home, _owner) = begin();
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || arm(&home, deadline)
+        });
+        let taker = thread::spawn({
+            let home = home.clone();
+            move || assert!(answer(&home, 40))
+        });
+        stranger.join().unwrap();
+        taker.join().unwrap();
+        assert_called(&home, 40);
+        close(&home);
+    });
+}
+
+#[test]
+fn a_stranger_arms_a_near_timer_while_the_alarm_is_taken() {
+    a_stranger_arms_while_the_alarm_is_taken(60);
+}
+
+#[test]
+fn a_stranger_arms_a_far_timer_while_the_alarm_is_taken() {
+    a_stranger_arms_while_the_alarm_is_taken(HORIZON);
+}
+
+/// The owner arms a timer, near or far, while its alarm is taken. It has no fence on that way.
+fn the_owner_arms_while_the_alarm_is_taken(deadline: u64) {
+    model!(Some(4), move || {
+        let (home, _owner) = begin();
+        let taker = thread::spawn({
+            let home = home.clone();
+            move || assert!(answer(&home, 40))
+        });
+        arm(&home, deadline);
+        taker.join().unwrap();
+        assert_called(&home, 40);
+        close(&home);
+    });
+}
+
+#[test]
+fn the_owner_arms_a_near_timer_while_the_alarm_is_taken() {
+    the_owner_arms_while_the_alarm_is_taken(60);
+}
+
+/// Who finds no alarm sets it for its own timer, and who took it does not rely on that.
+#[test]
+fn the_owner_arms_a_far_timer_while_the_alarm_is_taken() {
+    the_owner_arms_while_the_alarm_is_taken(HORIZON);
+}
+
+#[test]
+fn the_owner_moves_a_timer_earlier_while_the_alarm_is_taken() {
+    model!(Some(4), || {
+        let (home, _owner) = begin();
+        let timer = Timer::once(&home, HORIZON, 5, || {});
+        let taker = thread::spawn({
+            let home = home.clone();
+            move || assert!(answer(&home, 40))
+        });
+        assert_eq!(timer.reset_at(60), Reset::Waiting);
+        taker.join().unwrap();
+        assert_called(&home, 40);
+        close(&home);
+    });
+}
+
+/// A third thread has the shard, by which the owner, or the taker, or both are denied it.
+#[test]
+fn the_owner_arms_while_the_alarm_is_taken_and_another_has_the_lock() {
+    model!(Some(2), || {
+        let (home, _owner) = begin();
+        let taker = thread::spawn({
+            let home = home.clone();
+            move || assert!(answer(&home, 40))
+        });
+        let holder = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        arm(&home, 60);
+        taker.join().unwrap();
+        holder.join().unwrap();
+        assert_called(&home, 40);
+        close(&home);
+    });
+}
+
+/// Who takes the alarm sees that the owner is awake, or the owner, when it wakes, that it was taken.
+fn the_alarm_is_taken_while_the_owner_wakes(lets_be: bool) {
+    model!(Some(4), move || {
+        let (home, mut owner) = begin();
+        owner.lets_be = lets_be;
+        arm(&home, 38);
+        // What wakes it if the taker was quicker.
+        arm(&home, 45);
+        let taker = thread::spawn({
+            let home = home.clone();
+            move || _ = answer(&home, 40)
+        });
+        owner.park();
+        taker.join().unwrap();
+        assert_called(&home, owner.now.max(40));
+        close(&home);
+    });
+}
+
+#[test]
+fn the_alarm_is_taken_while_the_owner_wakes_and_lets_it_be() {
+    the_alarm_is_taken_while_the_owner_wakes(true);
+}
+
+#[test]
+fn the_alarm_is_taken_while_the_owner_wakes_and_has_moved_it() {
+    the_alarm_is_taken_while_the_owner_wakes(false);
+}
+
+#[test]
+fn the_alarm_is_taken_while_the_owner_beats() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let taker = thread::spawn({
+            let home = home.clone();
+            move || _ = answer(&home, 40)
+        });
+        home.beat(39);
+        taker.join().unwrap();
+        assert_called(&home, 40);
+        close(&home);
+    });
+}
+
+/// One alarm calls one thread.
+#[test]
+fn two_take_one_alarm() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let taker = thread::spawn({
+            let home = home.clone();
+            move || home.take_alarm(40)
+        });
+        let here = home.take_alarm(40);
+        let there = taker.join().unwrap();
+        assert!(here != there, "one of them has it");
+        assert_eq!(home.alarm(), NEVER);
+        close(&home);
+    });
+}
+
+/// The alarm goes off again while who got it the first time sets it again.
+#[test]
+fn two_take_two_alarms() {
+    model!(Some(4), || {
+        let (home, _owner) = begin();
+        arm(&home, 85);
+        let takers = [40, 90].map(|now| {
+            let home = home.clone();
+            thread::spawn(move || answer(&home, now))
+        });
+        let taken = takers.map(|it| it.join().unwrap());
+        assert_ne!(taken, [false, false]);
+        assert_called(&home, 90);
+        close(&home);
+    });
+}
+
+/// Two that lower the alarm: it is the earlier of both, and set to what the word says.
+#[test]
+fn two_strangers_arm() {
+    model!(None, || {
+        let home = watched();
+        home.beat(0);
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || arm(&home, 11)
+        });
+        arm(&home, 10);
+        stranger.join().unwrap();
+        assert_called(&home, 0);
+        close(&home);
+    });
+}
+
+/// Who has somebody called while the owner beats: whatever comes first, the alarm is set.
+#[test]
+fn it_is_called_for_while_it_beats() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let caller = thread::spawn({
+            let home = home.clone();
+            move || home.call()
+        });
+        home.beat(39);
+        caller.join().unwrap();
+        assert_called(&home, 39);
+        close(&home);
+    });
+}
+
+/// A call is not lost to who sets the alarm again.
+#[test]
+fn it_is_called_for_while_the_alarm_is_set_again() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        assert!(home.take_alarm(40));
+        let caller = thread::spawn({
+            let home = home.clone();
+            move || home.call()
+        });
+        assert!(home.watch_on(40, 1));
+        caller.join().unwrap();
+        assert_called(&home, 40);
+        assert!(home.alarm() < 40, "it goes off at once");
+        close(&home);
+    });
+}
+
+/// By the kernel's clock the moment has come, by that of who is called it has not.
+#[test]
+fn it_goes_off_early_while_a_stranger_arms() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        home.owner().alarm.go_off();
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || arm(&home, 20)
+        });
+        assert!(!answer(&home, 39));
+        stranger.join().unwrap();
+        assert_called(&home, 39);
+        close(&home);
+    });
+}
