@@ -14,7 +14,10 @@
 use std::{
     io,
     os::fd::AsRawFd,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{Ordering, fence},
+    },
     time::Duration,
 };
 
@@ -133,9 +136,15 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
         let (shared, shard) = (shared.clone(), shard.clone());
         move |number| main(&shared, shard, deque, number)
     };
-    state.threads.start(&shared.config, "helper", thread)?;
     change(shared, |list| list.push(shard.clone()));
-    Ok(())
+    // Either who stops the runtime finds it on the list, and wakes it, or it finds that it is to stop.
+    fence(Ordering::SeqCst);
+    let started = state.threads.start(&shared.config, "helper", thread);
+    started.inspect_err(|_| change(shared, |list| forget(list, &shard)))
+}
+
+fn forget(list: &mut Workers, shard: &Arc<WorkerShard>) {
+    list.retain(|it| !Arc::ptr_eq(it, shard));
 }
 
 /// Changes the list. With the lock of the state held.
@@ -159,7 +168,7 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
     let ended = {
         let mut state = lock(&shared.helpers.state);
         state.done += &shard.owner().counters.read();
-        change(shared, |list| list.retain(|it| !Arc::ptr_eq(it, &shard)));
+        change(shared, |list| forget(list, &shard));
         // At the end of the runtime it is joined by who waits for that.
         let stays = shared.is_stopping();
         (!stays).then(|| state.threads.leave(number)).flatten()
