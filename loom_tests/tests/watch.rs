@@ -16,7 +16,7 @@ fn begin() -> (Home, EventLoop) {
     let home = watched();
     let owner = EventLoop::new(&home);
     home.beat(0);
-    assert_eq!(home.alarm(), BEAT);
+    assert_eq!(home.alarm(), BEAT | 1);
     (home, owner)
 }
 
@@ -94,7 +94,7 @@ fn a_stranger_arms_while_the_alarm_is_taken(deadline: u64) {
         });
         let taker = thread::spawn({
             let home = home.clone();
-            move || assert!(answer(&home, 40))
+            move || assert!(answer(&home, 41))
         });
         stranger.join().unwrap();
         taker.join().unwrap();
@@ -119,7 +119,7 @@ fn the_owner_arms_while_the_alarm_is_taken(deadline: u64) {
         let (home, _owner) = begin();
         let taker = thread::spawn({
             let home = home.clone();
-            move || assert!(answer(&home, 40))
+            move || assert!(answer(&home, 41))
         });
         arm(&home, deadline);
         taker.join().unwrap();
@@ -146,7 +146,7 @@ fn the_owner_moves_a_timer_earlier_while_the_alarm_is_taken() {
         let timer = Timer::once(&home, HORIZON, 5, || {});
         let taker = thread::spawn({
             let home = home.clone();
-            move || assert!(answer(&home, 40))
+            move || assert!(answer(&home, 41))
         });
         assert_eq!(timer.reset_at(60), Reset::Waiting);
         taker.join().unwrap();
@@ -162,7 +162,7 @@ fn the_owner_arms_while_the_alarm_is_taken_and_another_has_the_lock() {
         let (home, _owner) = begin();
         let taker = thread::spawn({
             let home = home.clone();
-            move || assert!(answer(&home, 40))
+            move || assert!(answer(&home, 41))
         });
         let holder = thread::spawn({
             let home = home.clone();
@@ -186,7 +186,7 @@ fn the_alarm_is_taken_while_the_owner_wakes(lets_be: bool) {
         arm(&home, 45);
         let taker = thread::spawn({
             let home = home.clone();
-            move || _ = answer(&home, 40)
+            move || _ = answer(&home, 41)
         });
         owner.park();
         taker.join().unwrap();
@@ -211,7 +211,7 @@ fn the_alarm_is_taken_while_the_owner_beats() {
         let (home, _owner) = begin();
         let taker = thread::spawn({
             let home = home.clone();
-            move || _ = answer(&home, 40)
+            move || _ = answer(&home, 41)
         });
         home.beat(39);
         taker.join().unwrap();
@@ -227,9 +227,9 @@ fn two_take_one_alarm() {
         let (home, _owner) = begin();
         let taker = thread::spawn({
             let home = home.clone();
-            move || home.take_alarm(40)
+            move || home.take_alarm(41)
         });
-        let here = home.take_alarm(40);
+        let here = home.take_alarm(41);
         let there = taker.join().unwrap();
         assert!(here != there, "one of them has it");
         assert_eq!(home.alarm(), NEVER);
@@ -243,7 +243,7 @@ fn two_take_two_alarms() {
     model!(Some(4), || {
         let (home, _owner) = begin();
         arm(&home, 85);
-        let takers = [40, 90].map(|now| {
+        let takers = [41, 90].map(|now| {
             let home = home.clone();
             thread::spawn(move || answer(&home, now))
         });
@@ -292,12 +292,12 @@ fn it_is_called_for_while_it_beats() {
 fn it_is_called_for_while_the_alarm_is_set_again() {
     model!(None, || {
         let (home, _owner) = begin();
-        assert!(home.take_alarm(40));
+        assert!(home.take_alarm(41));
         let caller = thread::spawn({
             let home = home.clone();
             move || home.call()
         });
-        assert!(home.watch_on(40, 1));
+        assert!(home.watch_on(41, 1));
         caller.join().unwrap();
         assert_called(&home, 40);
         assert!(home.alarm() < 40, "it goes off at once");

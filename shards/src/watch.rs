@@ -44,12 +44,37 @@ const LOOK: u64 = if cfg!(loom) { 40 } else { 1_000_000 };
 /// How near it is set at most by that one.
 const SOON: u64 = if cfg!(loom) { 4 } else { 200_000 };
 
-/// An alarm that is later than it should be by no more than this is let be by who arms a timer: before
-/// that, somebody looks.
-const SLACK: u64 = if cfg!(loom) { 0 } else { BEAT };
+/// An alarm that is later than it should be by no more than this is let be by who arms a timer, and by the
+/// owner: when that was the one who set it, since somebody looks within a beat,
+const WELL_SLACK: u64 = if cfg!(loom) { 0 } else { BEAT };
+/// and when it was somebody who looked after the owner.
+const STUCK_SLACK: u64 = if cfg!(loom) { 0 } else { 150_000 };
 
 /// The word of a shard that nobody watches: earlier than all that it might be lowered to.
 const OFF: u64 = 0;
+
+/// The lowest bit of the word: set by the owner. So an owner that is well is spared to set its alarm for
+/// each near timer, and one that may be stuck is looked after in time for those, too.
+const OWN: u64 = 1;
+
+/// The word for a moment, or just after it, as the owner writes it; [`NEVER`] is such a word.
+fn by_owner(at: u64) -> u64 {
+    at.min(NEVER) | OWN
+}
+
+/// The word for a moment, or just before it, as others write it.
+fn by_others(at: u64) -> u64 {
+    at.min(NEVER) & !OWN
+}
+
+/// How much later than it should be the alarm may be.
+fn slack(word: u64) -> u64 {
+    if word & OWN == 0 {
+        STUCK_SLACK
+    } else {
+        WELL_SLACK
+    }
+}
 
 /// Until when the owner of a shard may stay away.
 #[derive(Debug)]
@@ -96,9 +121,8 @@ impl Watch {
     /// What the alarm of an owner that is well is set to at `now`.
     fn well(&self, now: u64, deadline: u64) -> u64 {
         let nearest = now.saturating_add(NEAREST);
-        self.late(deadline)
-            .clamp(nearest, now.saturating_add(BEAT))
-            .min(NEVER)
+        let late = self.late(deadline);
+        by_owner(late.clamp(nearest, now.saturating_add(BEAT)))
     }
 
     /// What the alarm of one that may be stuck is set to, `reach` looks off at most, or as near as it may
@@ -106,16 +130,16 @@ impl Watch {
     fn stuck(&self, now: u64, deadline: u64, reach: u32) -> u64 {
         let latest = LOOK.saturating_mul(u64::from(reach)).max(SOON);
         let nearest = now.saturating_add(SOON);
-        self.late(deadline)
-            .clamp(nearest, now.saturating_add(latest))
-            .min(NEVER)
+        let late = self.late(deadline);
+        by_others(late.clamp(nearest, now.saturating_add(latest)))
     }
 
     /// Sets the alarm to `at`, unless it is set to then, or before, or not much later.
     #[inline]
     fn lower(&self, at: u64, set: impl Fn(u64)) {
-        if self.word.load(Ordering::Relaxed) > at.saturating_add(SLACK) {
-            self.lower_to(at, set);
+        let word = self.word.load(Ordering::Relaxed);
+        if word > at.saturating_add(slack(word)) {
+            self.lower_to(by_others(at), set);
         }
     }
 
@@ -184,7 +208,7 @@ impl<O: Owner> Shard<O> {
         fence(Ordering::SeqCst);
         let want = watch.well(now, self.next_deadline());
         let word = watch.word.load(Ordering::Acquire);
-        if word < now.saturating_add(MARGIN) || word > want.saturating_add(SLACK) {
+        if word < now.saturating_add(MARGIN) || word > want.saturating_add(slack(word)) {
             watch.set(want, self.set_alarm());
             self.look_again(|next| watch.well(now, next));
         }
@@ -205,7 +229,7 @@ impl<O: Owner> Shard<O> {
         let watch = &self.watch;
         if !watch.is_off() {
             let late = watch.late(until).max(until.saturating_add(NEAREST));
-            watch.set(late.min(NEVER), self.set_alarm());
+            watch.set(by_owner(late), self.set_alarm());
         }
     }
 
@@ -239,6 +263,12 @@ impl<O: Owner> Shard<O> {
             .is_ok();
         fence(Ordering::SeqCst);
         taken
+    }
+
+    /// The deadline up to which what is due at `now` is to be taken by who looks after the owner: what will
+    /// not be late before the next look is left.
+    pub fn overdue(&self, now: u64) -> u64 {
+        now.saturating_sub(self.watch.grace.saturating_sub(SOON))
     }
 
     /// Whether the owner, awake or asleep, has let the next deadline pass by more than the grace.
@@ -278,5 +308,11 @@ impl<O: Owner> Shard<O> {
             self.watch.word.swap(OFF + 1, Ordering::AcqRel);
             self.watch.apply(self.set_alarm());
         }
+    }
+
+    /// Nobody is to look after the owner any more, until the next [call](Shard::call). Somebody may come
+    /// once more, for nothing.
+    pub fn dismiss(&self) {
+        self.watch.word.swap(OFF, Ordering::AcqRel);
     }
 }

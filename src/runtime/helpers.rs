@@ -31,6 +31,7 @@ use super::{
     ending,
     local::Job,
     shared::{Shared, Workers, lock},
+    stall::InLoop,
     threads::{self, Threads},
     worker::{self, Worker},
 };
@@ -215,6 +216,8 @@ impl Worker<'_> {
             self.harvest();
             if self.has_something() {
                 core.shared.stand_by();
+                // It has sat, and was not away.
+                self.in_loop = InLoop::at(shared.clock.real(), self.tick);
                 return true;
             }
             searchers.sit();

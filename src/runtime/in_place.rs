@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{context, local::Local, shared::Shared};
+use super::{context, local::Local, rescue, shared::Shared};
 
 /// Runs `f`, which may block. On a worker, others do meanwhile what that should: its queue is theirs at
 /// once, and timers and sockets are seen to as if it was stuck; if nobody is there for that, a helper is
@@ -25,6 +25,7 @@ impl<'a> Away<'a> {
         let core = local.shard.owner();
         let shared: &Arc<Shared> = &core.shared;
         local.in_place.set(true);
+        local.shares.set(true);
         core.in_place.store(true, Ordering::Relaxed);
         shared.in_place.fetch_add(1, Ordering::AcqRel);
         local.release();
@@ -43,5 +44,9 @@ impl Drop for Away<'_> {
         core.shared.in_place.fetch_sub(1, Ordering::AcqRel);
         core.in_place.store(false, Ordering::Relaxed);
         self.0.in_place.set(false);
+        self.0.shares.set(core.is_helper);
+        if !rescue::is_watched(&core.shared.config, core.shared.workers.load().len()) {
+            self.0.shard.dismiss();
+        }
     }
 }

@@ -106,18 +106,23 @@ pub(super) struct Local {
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
     /// deque, in order, and peers are woken once at the end.
     batching: Cell<bool>,
-    /// Set while the worker is in `block_in_place`: what becomes ready is for others.
+    /// Set while the worker is in `block_in_place`.
     pub(super) in_place: Cell<bool>,
+    /// Set where the LIFO slot is not used, since nobody looks into it: on a helper, and while a worker is
+    /// in `block_in_place`.
+    pub(super) shares: Cell<bool>,
 }
 
 impl Local {
     pub(super) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
+        let shares = Cell::new(shard.owner().is_helper);
         Self {
             shard,
             deque,
             lifo_left: Cell::new(LIFO_BUDGET),
             batching: Cell::new(false),
             in_place: Cell::new(false),
+            shares,
         }
     }
 
@@ -149,7 +154,7 @@ impl Local {
     pub(super) fn schedule(&self, task: TaskJob, order: Order) {
         let to_deque = match order {
             Order::Last => Some(task),
-            Order::Next if self.batching.get() || self.in_place.get() => Some(task),
+            Order::Next if self.batching.get() || self.shares.get() => Some(task),
             Order::Next => self.lifo().put(NextTask(task)).map(TaskJob::from),
         };
         if let Some(task) = to_deque {

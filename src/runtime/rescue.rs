@@ -24,6 +24,7 @@ use std::{
 use tourbillon_shards::{NEVER, Shard};
 
 use super::{
+    builder::Config,
     core::{Core, WorkerShard},
     local::Job,
     stall,
@@ -34,18 +35,20 @@ use crate::reactor::alarm_of;
 /// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
 const PEERS: usize = 64;
 
-/// The shard of a worker, one of so many: others look after it as soon as there are any.
+/// Whether others look after each of so many workers, and not only while it is in `block_in_place`.
+pub(super) fn is_watched(config: &Config, workers: usize) -> bool {
+    config.rescue_grace != Duration::MAX && (workers > 1 || config.helpers.1 > 0)
+}
+
+/// The shard of a worker, one of so many.
 pub(super) fn watched(core: Core, workers: usize) -> Shard<Core> {
     let config = &core.shared.config;
-    if config.rescue_grace == Duration::MAX {
-        return Shard::new(core);
-    }
     let grace = config
         .rescue_grace
         .as_nanos()
         .try_into()
         .unwrap_or(u64::MAX);
-    if workers > 1 || config.helpers.1 > 0 {
+    if is_watched(config, workers) {
         Shard::watched(core, grace)
     } else {
         Shard::watched_when_called(core, grace)
@@ -165,15 +168,17 @@ impl Worker<'_> {
             peer.watch_on(now, 0);
             return false;
         }
-        self.rescue(peer);
+        self.rescue(peer, stuck);
         true
     }
 
     /// Takes what a worker that did not come back should have seen to: timers, sockets, and who is next.
-    fn rescue(&mut self, peer: &WorkerShard) {
+    fn rescue(&mut self, peer: &WorkerShard, stuck: bool) {
         let core = peer.owner();
         let held = (self.due.len(), self.wakers.len());
-        self.collect_due(peer);
+        let all = core.in_place.load(Ordering::Relaxed);
+        // Also if that is nothing: by the lock of the shard, who arms a timer there comes before or after this.
+        self.collect_due(peer, |now| if all { now } else { peer.overdue(now) });
         if core.reactor.take(&mut self.others_events) {
             core.wake_again();
         }
@@ -188,7 +193,7 @@ impl Worker<'_> {
         let counters = &self.core.counters.own;
         counters.rescued_timers.add_alone(timers as u64);
         counters.rescued_tasks.add_alone(tasks as u64);
-        let reach = core.patience.after(timers + tasks > 0);
+        let reach = core.patience.after(timers + tasks > 0 || !stuck);
         peer.watch_on(self.shared.clock.now(), reach);
     }
 }

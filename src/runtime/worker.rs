@@ -36,11 +36,11 @@ pub(super) struct Worker<'a> {
     pub(super) core: &'a Core,
     pub(super) shared: &'a Shared,
     /// Jobs run so far.
-    tick: u64,
+    pub(super) tick: u64,
     /// When the timers and sockets were last looked at.
     looked: u64,
     /// When this worker was last in its loop.
-    in_loop: InLoop,
+    pub(super) in_loop: InLoop,
     /// Whether this worker counts as a searcher.
     searching: bool,
     /// Where the search for a victim begins.
@@ -289,7 +289,7 @@ impl<'a> Worker<'a> {
         if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
-        let more = self.collect_due(shard);
+        let more = self.collect_due(shard, |now| now);
         let any = !self.due.is_empty();
         self.queue_due();
         if more && !any {
@@ -300,15 +300,15 @@ impl<'a> Worker<'a> {
         any || more
     }
 
-    /// Takes what is due from a shard, as much as there is room for in the deque. True if there may be
+    /// Takes what is due from a shard, `until` a moment that is asked for the present, as much as there is room for in the deque. True if there may be
     /// more.
-    pub(super) fn collect_due(&mut self, shard: &WorkerShard) -> bool {
+    pub(super) fn collect_due(&mut self, shard: &WorkerShard, until: impl Fn(u64) -> u64) -> bool {
         let queued = self.local.deque.len();
         let interval = self.shared.config.event_interval as usize;
         let mut room = DUE_QUEUED.saturating_sub(queued).max(interval);
         for _ in 0..DUE_ROUNDS {
-            let now = self.shared.clock.now();
-            let expired = shard.expire(now, room.min(DUE_BATCH), &mut self.due);
+            let until = until(self.shared.clock.now());
+            let expired = shard.expire(until, room.min(DUE_BATCH), &mut self.due);
             room -= expired.count;
             if !expired.more {
                 return false;
