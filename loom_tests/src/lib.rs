@@ -233,13 +233,19 @@ pub fn shard() -> Home {
 /// How late a timer of a [watched](watched) shard may be before others take it.
 pub const GRACE: u64 = 10;
 
-/// How far off an alarm is at most, and how near a beat sets it, as in `shards/src/watch.rs`.
+/// How far off an alarm is at most, and how near it is set at most, as in `shards/src/watch.rs`: the same
+/// for an owner that is well and for one that is looked after.
 pub const BEAT: u64 = 40;
-const FLOOR: u64 = 4;
+const SOON: u64 = 4;
 
 /// A shard whose owner is watched, and that nobody owns yet.
 pub fn watched() -> Home {
     Arc::new(Shard::watched(Worker::default(), GRACE))
+}
+
+/// The same, but nobody watches until somebody is called.
+pub fn watched_when_called() -> Home {
+    Arc::new(Shard::watched_when_called(Worker::default(), GRACE))
 }
 
 /// The alarm of `home` went off, and the calling thread, which is not the owner, got to know at `now`:
@@ -262,7 +268,7 @@ pub fn assert_called(home: &Home, now: u64) {
     let at = home.owner().alarm.is_set_to();
     assert_eq!(at, home.alarm(), "the alarm is what the word says");
     let late = home.next_deadline().saturating_add(GRACE);
-    let latest = late.clamp(now + FLOOR, now + BEAT);
+    let latest = late.clamp(now + SOON, now + BEAT);
     // The lowest bit says who set it.
     assert!(at <= latest | 1, "set to {at}, which is after {latest}");
 }

@@ -8,6 +8,7 @@
 use loom::thread;
 use loom_tests::{
     BEAT, EventLoop, HORIZON, Home, answer, assert_called, close, expire, model, watched,
+    watched_when_called,
 };
 use tourbillon_shards::{NEVER, Reset, Timer};
 
@@ -301,6 +302,69 @@ fn it_is_called_for_while_the_alarm_is_set_again() {
         caller.join().unwrap();
         assert_called(&home, 40);
         assert!(home.alarm() < 40, "it goes off at once");
+        close(&home);
+    });
+}
+
+/// A shard that nobody watches yet, and whose owner, the calling thread, has done all that sets an alarm.
+fn begin_unwatched() -> (Home, EventLoop) {
+    let home = watched_when_called();
+    let mut owner = EventLoop::new(&home);
+    home.beat(0);
+    arm(&home, 20);
+    owner.park();
+    expire(&home, owner.now);
+    assert!(!home.take_alarm(NEVER));
+    assert_eq!(home.alarm(), NEVER);
+    assert_eq!(home.owner().alarm.is_set_to(), NEVER, "it costs nothing");
+    (home, owner)
+}
+
+/// The first call, while a stranger arms, who may have found that nobody watches; and who is called may
+/// come at once.
+#[test]
+fn a_stranger_arms_while_the_owner_calls_for_the_first_time() {
+    model!(Some(3), || {
+        let (home, _owner) = begin_unwatched();
+        let taker = thread::spawn({
+            let home = home.clone();
+            move || answer(&home, 30)
+        });
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || arm(&home, 50)
+        });
+        home.call();
+        stranger.join().unwrap();
+        if !taker.join().unwrap() {
+            assert!(home.owner().alarm.is_set_to() < 20, "it goes off at once");
+            assert!(answer(&home, 30));
+        }
+        assert_called(&home, 30);
+        home.beat(69);
+        assert_called(&home, 69);
+        close(&home);
+    });
+}
+
+/// The first call, by another, while the owner sleeps and wakes, which sees to its alarm from then on.
+#[test]
+fn it_is_called_for_the_first_time_while_the_owner_wakes() {
+    model!(Some(3), || {
+        let (home, mut owner) = begin_unwatched();
+        arm(&home, 38);
+        // What wakes it if who is called was quicker.
+        arm(&home, 45);
+        let caller = thread::spawn({
+            let home = home.clone();
+            move || {
+                home.call();
+                _ = answer(&home, 40);
+            }
+        });
+        owner.park();
+        caller.join().unwrap();
+        assert_called(&home, owner.now.max(40));
         close(&home);
     });
 }

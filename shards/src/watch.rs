@@ -179,7 +179,8 @@ impl<O: Owner> Shard<O> {
         Self::with_watch(owner, Watch::new(grace.min(NEVER - 1)))
     }
 
-    /// The same from the first [call](Shard::call) on; until then it costs nothing.
+    /// The same from the first [call](Shard::call) on; until then no alarm is
+    /// set.
     pub fn watched_when_called(owner: O, grace: u64) -> Self {
         Self::with_watch(owner, Watch::when_called(grace.min(NEVER - 1)))
     }
@@ -202,10 +203,14 @@ impl<O: Owner> Shard<O> {
     /// now and again, each ms if it can. Costs a fence and some loads in most cases.
     pub fn beat(&self, now: u64) {
         let watch = &self.watch;
-        if watch.is_off() {
+        if watch.grace == NEVER {
             return;
         }
         fence(Ordering::SeqCst);
+        // Behind the fence: another may have called meanwhile, for the first time.
+        if watch.is_off() {
+            return;
+        }
         let want = watch.well(now, self.next_deadline());
         let word = watch.word.load(Ordering::Acquire);
         if word < now.saturating_add(MARGIN) || word > want.saturating_add(slack(word)) {

@@ -14,9 +14,11 @@ use tourbillon_shards::{Cancel, NEVER, Owner, Reset, Shard, Timer};
 const MS: u64 = 1_000_000;
 const GRACE: u64 = 100_000;
 /// As in `src/watch.rs`.
-const BEAT: u64 = MS;
-const FLOOR: u64 = 200_000;
-const SLACK: u64 = 150_000;
+const BEAT: u64 = 4 * MS;
+const MARGIN: u64 = MS;
+const LOOK: u64 = MS;
+const SOON: u64 = 200_000;
+const SLACK: u64 = BEAT;
 
 /// Writes down what its alarm is set to.
 struct Watched {
@@ -33,7 +35,11 @@ impl Watched {
     }
 
     fn shard() -> Arc<Shard<Self>> {
-        Arc::new(Shard::watched(Self::new(), GRACE))
+        Self::with_grace(GRACE)
+    }
+
+    fn with_grace(grace: u64) -> Arc<Shard<Self>> {
+        Arc::new(Shard::watched(Self::new(), grace))
     }
 
     /// What the alarm was set to since this was last asked.
@@ -84,18 +90,38 @@ fn who_is_not_watched_has_no_alarm() {
 }
 
 #[test]
+fn who_is_watched_when_called_has_no_alarm_before() {
+    let shard = Arc::new(Shard::watched_when_called(Watched::new(), GRACE));
+    let timer = arm(&shard, 10 * MS);
+    timer.reset_at(MS);
+    shard.beat(0);
+    shard.rest(MS);
+    assert!(!shard.take_alarm(NEVER));
+    assert_eq!((shard.alarm(), shard.owner().settings()), (NEVER, vec![]));
+    shard.call();
+    assert!(shard.owner().settings().last().unwrap() < &MS);
+    assert!(shard.take_alarm(MS));
+    assert!(shard.watch_on(MS, 0));
+    assert_eq!(shard.owner().settings(), [MS + SOON]);
+    shard.beat(MS);
+    assert_eq!(shard.owner().settings(), [MS + BEAT]);
+    drop(shard.close());
+}
+
+#[test]
 fn a_beat_sets_it_and_those_that_follow_soon_let_it_be() {
     let shard = Watched::shard();
     assert_eq!(shard.alarm(), NEVER);
     shard.beat(0);
     assert_eq!(shard.owner().settings(), [BEAT]);
-    for now in (0..BEAT - FLOOR).step_by(1_000) {
+    for now in (0..=BEAT - MARGIN).step_by(1_000) {
         shard.beat(now);
     }
     assert_eq!(shard.owner().settings(), []);
-    shard.beat(BEAT - 1);
-    assert_eq!(shard.owner().settings(), [2 * BEAT - 1]);
-    assert_eq!(shard.alarm(), 2 * BEAT - 1);
+    let now = BEAT - MARGIN + 1;
+    shard.beat(now);
+    assert_eq!(shard.owner().settings(), [now + BEAT]);
+    assert_eq!(shard.alarm(), now + BEAT);
 }
 
 #[test]
@@ -111,69 +137,86 @@ fn dense_deadlines_do_not_each_cost_a_setting() {
         shard.beat(now);
     }
     let settings = shard.owner().settings().len();
-    let most = (steps * step / (FLOOR - 50_000)) as usize + 2;
-    assert!((1..=2 * most).contains(&settings), "{settings} settings");
+    let most = (steps * step / (BEAT - MARGIN)) as usize + 1;
+    assert!((1..=most).contains(&settings), "{settings} settings");
     drop(shard.close());
 }
 
 #[test]
-fn it_is_set_to_soon_after_the_next_deadline() {
-    let shard = Watched::shard();
-    let far = arm(&shard, 100 * MS);
-    assert_eq!(shard.owner().settings(), [100 * MS + GRACE]);
-    shard.beat(0);
-    assert_eq!(shard.owner().settings(), [BEAT], "not that far off");
-    let near = arm(&shard, BEAT / 2);
-    assert_eq!(shard.owner().settings(), [BEAT / 2 + GRACE]);
-    let nearer = arm(&shard, BEAT / 2 - SLACK);
-    assert_eq!(
-        shard.owner().settings(),
-        [],
-        "it is late by no more than that"
-    );
-    assert_eq!(nearer.reset_at(BEAT / 2 - SLACK - 1), Reset::Waiting);
-    let at = BEAT / 2 - SLACK - 1 + GRACE;
-    assert_eq!(shard.owner().settings(), [at], "moved earlier");
-    assert_eq!(near.cancel(), Cancel::Cancelled);
-    drop((far, near, nearer));
-    drop(shard.close());
+fn an_owner_that_is_well_does_not_set_it_to_its_deadlines() {
+    for local in [true, false] {
+        let shard = Watched::shard();
+        shard.owner().set_local(local);
+        let _far = arm(&shard, 100 * MS);
+        assert_eq!(shard.owner().settings(), [100 * MS + GRACE]);
+        shard.beat(0);
+        assert_eq!(shard.owner().settings(), [BEAT], "not that far off");
+        let _near = arm(&shard, MS / 2);
+        assert_eq!(shard.owner().settings(), [], "nor that near");
+        shard.beat(MS / 4);
+        assert_eq!(shard.owner().settings(), []);
+        drop(shard.close());
+    }
+}
+
+#[test]
+fn who_arms_lowers_one_that_is_much_later() {
+    for local in [true, false] {
+        let shard = Watched::shard();
+        shard.owner().set_local(local);
+        let far = arm(&shard, 100 * MS);
+        let near = arm(&shard, 10 * MS);
+        let settings = shard.owner().settings();
+        assert_eq!(settings, [100 * MS, 10 * MS].map(|at| at + GRACE));
+        let nearer = arm(&shard, 10 * MS - SLACK);
+        let settings = shard.owner().settings();
+        assert_eq!(settings, [], "it is late by no more than that");
+        let at = 10 * MS - SLACK - 1;
+        assert_eq!(nearer.reset_at(at), Reset::Waiting);
+        assert_eq!(shard.owner().settings(), [at + GRACE], "moved earlier");
+        assert_eq!(near.cancel(), Cancel::Cancelled);
+        drop((far, near, nearer));
+        drop(shard.close());
+    }
 }
 
 #[test]
 fn others_lower_it_while_the_owner_is_awake_and_not_while_it_sleeps() {
     let shard = Watched::shard();
     shard.owner().set_local(false);
-    let first = arm(&shard, 2 * MS);
-    assert_eq!(shard.owner().settings(), [2 * MS + GRACE]);
-    assert_eq!(first.reset_at(MS), Reset::Waiting);
-    assert_eq!(shard.owner().settings(), [MS + GRACE]);
+    let first = arm(&shard, 20 * MS);
+    assert_eq!(shard.owner().settings(), [20 * MS + GRACE]);
+    assert_eq!(first.reset_at(10 * MS), Reset::Waiting);
+    assert_eq!(shard.owner().settings(), [10 * MS + GRACE]);
     turn(&shard, 0);
     let until = shard.sleep_until().unwrap();
-    assert_eq!(until, MS);
+    assert_eq!(until, 10 * MS);
     shard.rest(until);
-    assert_eq!(shard.owner().settings(), [], "it is set to then");
-    let _second = arm(&shard, MS / 4);
+    assert_eq!(shard.owner().settings(), [until + BEAT]);
+    let _second = arm(&shard, MS);
     assert_eq!(shard.owner().settings(), [], "the owner is woken for it");
     shard.resume();
     shard.beat(0);
-    assert_eq!(shard.owner().settings(), [MS / 4 + GRACE]);
+    assert_eq!(shard.owner().settings(), [BEAT]);
     drop(shard.close());
 }
 
 #[test]
-fn who_rests_is_given_until_its_deadline() {
-    let shard = Watched::shard();
-    shard.beat(0);
-    shard.owner().settings();
-    shard.rest(50 * MS);
-    assert_eq!(shard.owner().settings(), [50 * MS + GRACE]);
-    shard.rest(50 * MS);
-    assert_eq!(shard.owner().settings(), []);
-    shard.rest(NEVER);
-    assert_eq!(shard.owner().settings(), [NEVER], "it is not set");
-    assert_eq!(shard.alarm(), NEVER);
-    shard.beat(60 * MS);
-    assert_eq!(shard.owner().settings(), [60 * MS + BEAT]);
+fn who_rests_is_given_a_while_after_its_deadline() {
+    for (grace, late) in [(GRACE, BEAT), (2 * BEAT, 2 * BEAT)] {
+        let shard = Watched::with_grace(grace);
+        shard.beat(0);
+        shard.owner().settings();
+        shard.rest(50 * MS);
+        assert_eq!(shard.owner().settings(), [50 * MS + late]);
+        shard.rest(50 * MS);
+        assert_eq!(shard.owner().settings(), []);
+        shard.rest(NEVER);
+        assert_eq!(shard.owner().settings(), [NEVER], "it is not set");
+        assert_eq!(shard.alarm(), NEVER);
+        shard.beat(60 * MS);
+        assert_eq!(shard.owner().settings(), [60 * MS + BEAT]);
+    }
 }
 
 #[test]
@@ -192,15 +235,41 @@ fn it_is_taken_once_when_its_moment_has_come() {
     assert!(!shard.take_alarm(BEAT));
     assert_eq!(shard.alarm(), NEVER);
     assert!(shard.watch_on(BEAT, 1));
-    assert_eq!(shard.owner().settings(), [2 * BEAT]);
-    assert!(shard.take_alarm(2 * BEAT));
-    assert!(shard.watch_on(2 * BEAT, 4));
-    assert_eq!(shard.owner().settings(), [6 * BEAT], "farther off");
-    let _timer = arm(&shard, 3 * BEAT);
-    assert!(shard.take_alarm(3 * BEAT + GRACE));
-    shard.owner().settings();
-    assert!(shard.watch_on(3 * BEAT + GRACE, 4));
-    assert_eq!(shard.owner().settings(), [3 * BEAT + GRACE + FLOOR]);
+    assert_eq!(shard.owner().settings(), [BEAT + LOOK]);
+    drop(shard.close());
+}
+
+#[test]
+fn who_looks_after_an_owner_sets_it_to_soon_after_the_next_deadline() {
+    let shard = Watched::shard();
+    shard.beat(0);
+    let mut now = BEAT;
+    let look = |now, reach| {
+        assert!(shard.take_alarm(now));
+        shard.owner().settings();
+        assert!(shard.watch_on(now, reach));
+        let settings = shard.owner().settings();
+        assert_eq!(settings.len(), 1);
+        settings[0]
+    };
+    for (reach, off) in [(1, LOOK), (4, 4 * LOOK), (0, SOON)] {
+        let at = look(now, reach);
+        assert_eq!(at, now + off, "there is no deadline");
+        now = at;
+    }
+    let timer = arm(&shard, now + LOOK / 2);
+    let at = look(now, 1);
+    assert_eq!(at, now + LOOK / 2 + GRACE);
+    now = at;
+    assert_eq!(look(now, 4), now + SOON, "it has passed");
+    now += SOON;
+    assert_eq!(timer.cancel(), Cancel::Cancelled);
+    let _timer = arm(&shard, now + 2 * LOOK);
+    assert_eq!(look(now, 1), now + LOOK, "not that far off");
+    now += LOOK;
+    assert_eq!(look(now, 4), now + LOOK + GRACE);
+    now += LOOK + GRACE;
+    assert_eq!(look(now, 0), now + SOON);
     drop(shard.close());
 }
 
@@ -214,8 +283,8 @@ fn who_took_it_does_not_rely_on_a_timer_that_is_far_off() {
         let _timer = arm(&shard, 100 * BEAT);
         assert_eq!(shard.alarm(), 100 * BEAT + GRACE);
         assert!(shard.watch_on(BEAT, 1));
-        assert_eq!(shard.alarm(), 2 * BEAT);
-        assert_eq!(shard.owner().settings().last(), Some(&(2 * BEAT)));
+        assert_eq!(shard.alarm(), BEAT + LOOK);
+        assert_eq!(shard.owner().settings().last(), Some(&(BEAT + LOOK)));
         drop(shard.close());
     }
 }
@@ -260,7 +329,7 @@ fn a_call_goes_off_at_once() {
     assert!(!shard.take_alarm(5 * MS));
     shard.call();
     shard.beat(5 * MS);
-    assert_eq!(shard.alarm(), 6 * MS, "the owner is back");
+    assert_eq!(shard.alarm(), 5 * MS + BEAT, "the owner is back");
     drop(shard.close());
 }
 
@@ -268,7 +337,7 @@ fn a_call_goes_off_at_once() {
 #[test]
 fn the_end_of_time_is_no_end_of_the_watch() {
     for grace in [0, GRACE, NEVER - 1, NEVER, u64::MAX] {
-        let shard = Arc::new(Shard::watched(Watched::new(), grace));
+        let shard = Watched::with_grace(grace);
         let _timers = [NEVER - 1, NEVER - GRACE].map(|at| arm(&shard, at));
         for now in [0, NEVER - BEAT, NEVER - 1, NEVER, u64::MAX - 1, u64::MAX] {
             shard.beat(now);
