@@ -150,6 +150,8 @@ impl Local {
         let to_deque = match order {
             Order::Last => Some(task),
             Order::Next if self.batching.get() || self.in_place.get() => Some(task),
+            // Nobody is called for a helper that is stuck: what stood in its slot would wait for it.
+            Order::Next if self.shard.owner().is_helper => Some(task),
             Order::Next => self.lifo().put(NextTask(task)).map(TaskJob::from),
         };
         if let Some(task) = to_deque {
