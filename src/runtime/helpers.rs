@@ -40,6 +40,9 @@ use crate::{
 /// Longer than this nobody waits by a clock.
 const LONG: Duration = Duration::from_secs(365 * 86_400);
 
+/// A helper that may not end looks again after this, however short the keep-alive is.
+const MOMENT: Duration = Duration::from_millis(10);
+
 /// The helpers of a runtime.
 #[derive(Default)]
 pub(crate) struct Helpers {
@@ -133,9 +136,13 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
         let (shared, shard) = (shared.clone(), shard.clone());
         move |number| main(&shared, shard, deque, number)
     };
-    state.threads.start(&shared.config, "helper", thread)?;
+    // Before it runs: who stops the runtime wakes those that are on the list.
     change(shared, |list| list.push(shard.clone()));
-    Ok(())
+    let started = state.threads.start(&shared.config, "helper", thread);
+    if started.is_err() {
+        strike_out(shared, &shard);
+    }
+    started
 }
 
 /// Changes the list. With the lock of the state held.
@@ -143,6 +150,11 @@ fn change(shared: &Shared, change: impl FnOnce(&mut Workers)) {
     let mut list = Workers::clone(&shared.helpers.list.load());
     change(&mut list);
     shared.helpers.list.store(Arc::new(list));
+}
+
+/// Takes it off the list. With the lock of the state held.
+fn strike_out(shared: &Shared, shard: &Arc<WorkerShard>) {
+    change(shared, |list| list.retain(|it| !Arc::ptr_eq(it, shard)));
 }
 
 /// The main function of a helper.
@@ -159,7 +171,7 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
     let ended = {
         let mut state = lock(&shared.helpers.state);
         state.done += &shard.owner().counters.read();
-        change(shared, |list| list.retain(|it| !Arc::ptr_eq(it, &shard)));
+        strike_out(shared, &shard);
         // At the end of the runtime it is joined by who waits for that.
         let stays = shared.is_stopping();
         (!stays).then(|| state.threads.leave(number)).flatten()
@@ -186,7 +198,7 @@ impl Worker<'_> {
     fn sit(&mut self) -> bool {
         let (core, shared) = (self.core, self.shared);
         let searchers = &shared.searchers;
-        let keep_alive = shared.config.thread_keep_alive;
+        let keep_alive = shared.config.thread_keep_alive.max(MOMENT);
         let mut since = shared.clock.real();
         let mut ran = shared.jobs_run();
         while !shared.is_stopping() {
