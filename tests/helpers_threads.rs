@@ -317,12 +317,15 @@ enum At {
     Blocked,
 }
 
+/// A way to end a runtime, and its name.
+type ShutDown = (&'static str, fn(Runtime));
+
 /// However it ends, and whatever helpers are at.
 #[test]
 fn nothing_is_left_of_a_runtime_with_helpers() {
     const DUE: usize = 50;
     const LATER: usize = 50;
-    let shut_downs: [(&str, fn(Runtime)); 4] = [
+    let shut_downs: [ShutDown; 4] = [
         ("drop", drop),
         ("timeout", |it| _ = it.shutdown_timeout(PATIENCE)),
         ("background", Runtime::shutdown_background),
