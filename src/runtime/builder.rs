@@ -461,6 +461,8 @@ impl Builder {
         *lock(&shared.clocks) = clocks;
         shared.workers.store(Arc::new(workers.clone()));
         let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
+        // Before any worker runs, which would start one in addition.
+        (0..least).for_each(|_| shared.searchers.enlist());
         let threads = names.into_iter().zip(workers).zip(deques);
         for (index, ((name, shard), deque)) in threads.enumerate() {
             let core = pins.as_ref().map(|pins| pins[index]);
@@ -477,8 +479,7 @@ impl Builder {
                 }
             }
         }
-        for _ in 0..self.config.helpers.0 {
-            shared.searchers.enlist();
+        for _ in 0..least {
             helpers::start(&shared).map_err(|source| BuildError::Os {
                 what: "thread or descriptor",
                 source,

@@ -44,6 +44,12 @@ use crate::{
 /// Longer than this nobody waits by a clock.
 const LONG: Duration = Duration::from_secs(365 * 86_400);
 
+/// A helper that may not end looks again after this, however short the keep-alive is.
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// How long it is between two looks at those that are in `block_in_place`, while the clock is paused.
+const PAUSED_LOOK: Duration = Duration::from_millis(1);
+
 /// The helpers of a runtime.
 #[derive(Default)]
 pub(crate) struct Helpers {
@@ -67,9 +73,10 @@ impl Helpers {
         for helper in self.list.load().iter() {
             counts += &helper.owner().counters.read();
         }
+        let threads = shared.searchers.helpers();
         HelperMetrics {
-            threads: shared.searchers.helpers(),
-            idle: shared.searchers.sitting(),
+            threads,
+            idle: shared.searchers.sitting().min(threads),
             started: state.threads.started(),
             counts,
         }
@@ -196,11 +203,19 @@ impl Worker<'_> {
     fn sit(&mut self) -> bool {
         let (core, shared) = (self.core, self.shared);
         let searchers = &shared.searchers;
-        let keep_alive = shared.config.thread_keep_alive;
+        let keep_alive = shared.config.thread_keep_alive.max(MOMENT);
         let mut since = shared.clock.real();
         let mut ran = shared.jobs_run();
         while !shared.is_stopping() {
-            let timeout = if keep_alive > LONG {
+            // A clock that is paused calls nobody; but what is queued need not wait for one that is in
+            // `block_in_place`.
+            let looks = shared.clock.is_paused() && shared.in_place.load(Ordering::Relaxed) > 0;
+            let timeout = if looks {
+                Timeout::Until {
+                    deadline: shared.clock.real(),
+                    left: PAUSED_LOOK,
+                }
+            } else if keep_alive > LONG {
                 Timeout::None
             } else {
                 let until = since.saturating_add(keep_alive.as_nanos() as u64);
@@ -214,6 +229,7 @@ impl Worker<'_> {
             // Before it takes anything: a clock that is paused waits for who has something in hand.
             searchers.rise();
             self.harvest();
+            self.found_stuck |= looks;
             if self.has_something() {
                 core.shared.stand_by();
                 // It has sat, and was not away.

@@ -34,6 +34,9 @@ impl<'a> Away<'a> {
         shared.stand_by();
         shared.wake_one();
         local.shard.call();
+        if shared.clock.is_paused() {
+            shared.helpers.wake_all();
+        }
         away
     }
 }

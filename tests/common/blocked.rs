@@ -1,7 +1,7 @@
 //! What tests of blocked workers share.
 
 use std::{
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
@@ -61,6 +61,67 @@ impl Drop for Blocked {
     }
 }
 
+/// All workers of a runtime, blocked in tasks until this is dropped. Helpers are not.
+pub struct AllBlocked {
+    pub threads: Vec<ThreadId>,
+    release: Gate,
+}
+
+impl AllBlocked {
+    /// Blocks them. When no worker is left, each does what is to be done there before.
+    #[track_caller]
+    pub fn after(runtime: &Runtime, prepare: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        let (begin, release) = (Gate::new(), Gate::new());
+        let prepare = Arc::new(prepare);
+        let (prepared, done) = mpsc::channel();
+        let mut threads = Vec::new();
+        while threads.len() < runtime.metrics().num_workers() {
+            let (begin, gate, prepare) = (begin.clone(), release.clone(), prepare.clone());
+            let (sender, receiver) = mpsc::channel();
+            let prepared = prepared.clone();
+            runtime.spawn(async move {
+                // A helper may be there first, on a machine where a worker takes its time.
+                let worker = worker_number();
+                let _ = sender.send(worker.map(|_| thread::current().id()));
+                if let Some(worker) = worker {
+                    begin.wait();
+                    prepare(worker);
+                    let _ = prepared.send(());
+                    gate.wait();
+                }
+            });
+            threads.extend(receiver.recv_timeout(PATIENCE).expect("it runs"));
+        }
+        begin.open();
+        for _ in &threads {
+            done.recv_timeout(PATIENCE).expect("it does that");
+        }
+        Self { threads, release }
+    }
+
+    #[track_caller]
+    pub fn all(runtime: &Runtime) -> Self {
+        Self::after(runtime, |_| ())
+    }
+
+    /// What lets go of them.
+    pub fn gate(&self) -> Gate {
+        self.release.clone()
+    }
+
+    /// Receives `count`, each index once, none of them early or on one of the blocked workers.
+    #[track_caller]
+    pub fn all_come_elsewhere(&self, receiver: &mpsc::Receiver<Came>, count: usize) -> Vec<Came> {
+        all_come_but_on(&self.threads, receiver, count)
+    }
+}
+
+impl Drop for AllBlocked {
+    fn drop(&mut self) {
+        self.release.open();
+    }
+}
+
 /// Something came: which, when it was due, when it came, and on which thread.
 #[derive(Debug)]
 pub struct Came {
@@ -104,13 +165,23 @@ pub fn all_come_elsewhere(
     receiver: &mpsc::Receiver<Came>,
     count: usize,
 ) -> Vec<Came> {
+    all_come_but_on(&[blocked.thread], receiver, count)
+}
+
+/// The same, of several that are blocked.
+#[track_caller]
+pub fn all_come_but_on(
+    blocked: &[ThreadId],
+    receiver: &mpsc::Receiver<Came>,
+    count: usize,
+) -> Vec<Came> {
     let mut all: Vec<Came> = Vec::with_capacity(count);
     let mut seen = vec![false; count];
     while all.len() < count {
         let Ok(came) = receiver.recv_timeout(PATIENCE / 3) else {
             panic!("{} of {count} came while a worker is blocked", all.len());
         };
-        assert_ne!(came.thread, blocked.thread, "it was blocked");
+        assert!(!blocked.contains(&came.thread), "it was blocked");
         assert!(came.at >= came.due, "early by {:?}", came.due - came.at);
         assert!(!std::mem::replace(&mut seen[came.index], true), "twice");
         all.push(came);
