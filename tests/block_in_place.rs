@@ -456,6 +456,30 @@ fn a_runtime_may_be_shut_down_meanwhile() {
     });
 }
 
+/// Where nobody is called for a worker that is stuck, what it waits for is run all the same.
+#[test]
+fn what_is_queued_is_run_though_nobody_looks_after_workers() {
+    let _alarm = alarm();
+    let builders = [
+        Builder::new().rescue_grace(Duration::MAX),
+        Builder::new().start_paused(true),
+    ];
+    for builder in builders {
+        let runtime = builder.worker_threads(1).build().unwrap();
+        for round in 0..3 {
+            let sum = in_a_task(&runtime, move || {
+                let handle = Handle::current();
+                block_in_place(|| {
+                    let tasks = [round, 40].map(|n| handle.spawn(async move { n }));
+                    let [first, second] = tasks.map(|task| handle.block_on(task).unwrap());
+                    first + second
+                })
+            });
+            assert_eq!(sum, round + 40);
+        }
+    }
+}
+
 #[test]
 fn a_paused_clock_stands_still_meanwhile() {
     let _alarm = alarm();
