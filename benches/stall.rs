@@ -74,6 +74,10 @@ const ATTEMPTS: usize = 100;
 /// What is measured. A runtime with other options is a line here.
 const SYSTEMS: &[(&str, Setup)] = &[
     ("tourbillon", Setup::Ours(|builder| builder)),
+    (
+        "with helpers",
+        Setup::Ours(|builder| builder.helpers(0..=2)),
+    ),
     ("tokio", Setup::Tokio(|builder| builder)),
     #[cfg(tokio_unstable)]
     (

@@ -90,3 +90,6 @@ struct TimersOfTheBook;
 #[cfg(all(doctest, feature = "cron"))]
 #[doc = include_str!("../docs/src/cron.md")]
 struct CronOfTheBook;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/rescue.md")]
+struct RescueOfTheBook;

@@ -3,10 +3,9 @@
 //! Promised here: a worker that sleeps, or was woken and has yet to run, is chosen before one that is
 //! awake (with more than two workers: if it is the next in turn or the one after that).
 //!
-//! Not promised yet, since the choice is all that there is: that what stands on the stuck worker's
-//! shard fires in time. What was armed before the worker got stuck stays there, and what is armed
-//! while all workers are awake may still go there: in the moment, say, in which the other one looks
-//! through what it was woken for. That takes a peer that looks after the stuck worker's shard.
+//! Not promised here: that what stands on the stuck worker's shard fires in time. What was armed before the
+//! worker got stuck stays there, and what is armed while all workers are awake may still go there: in the
+//! moment, say, in which the other one looks through what it was woken for. See `rescue.rs` for that.
 
 mod common;
 

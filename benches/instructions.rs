@@ -1,0 +1,217 @@
+//! What the watch over stuck workers costs those that are well: instructions, by callgrind, and system
+//! calls, by perf. (strace would slow down what it counts, until alarms go off that do not otherwise.)
+//!
+//! Two workers; *on* is the default, *off* is `rescue_grace(Duration::MAX)`. Each program does something
+//! `n` times, and again `3 n` times in another process; what is printed is the difference by `2 n`, so that
+//! neither start nor end counts. All threads are counted.
+//!
+//! | | what is done |
+//! |---|---|
+//! | *arm, local* | a task arms callbacks for the next hours |
+//! | *arm, from outside* | the main thread does; what the worker does with its inbox is in it |
+//! | *job* | a task yields |
+//! | *fire* | a task arms callbacks that are due at once, 100 at a time, and yields until they ran |
+//! | *sleep* | a task sleeps again and again, for so long: arm, park, wake, run |
+//! | *callback* | a recurring one, each ms |
+//!
+//! `cargo bench --bench instructions`, where valgrind is installed, and perf may count system calls.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use tourbillon::{Runtime, runtime::Builder, task::yield_now, time::sleep};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MS: Duration = Duration::from_millis(1);
+
+/// What is done, how often, and by what it is counted.
+const PROGRAMS: [(&str, u64, Count); 8] = [
+    ("arm, local", 20_000, Count::Instructions),
+    ("arm, from outside", 20_000, Count::Instructions),
+    ("job", 20_000, Count::Instructions),
+    ("fire", 20_000, Count::Instructions),
+    ("sleep, 200 µs", 1_000, Count::Calls),
+    ("sleep, 1 ms", 1_000, Count::Calls),
+    ("sleep, 5 ms", 200, Count::Calls),
+    ("callback", 1_000, Count::Calls),
+];
+
+/// Those that a runtime makes.
+const CALLS: [&str; 6] = [
+    "epoll_pwait2",
+    "epoll_wait",
+    "futex",
+    "read",
+    "timerfd_settime",
+    "write",
+];
+
+#[derive(Clone, Copy)]
+enum Count {
+    Instructions,
+    Calls,
+}
+
+fn program(what: &str, n: u64, watch: &str) {
+    let builder = Builder::new().worker_threads(2);
+    let builder = match watch {
+        "on" => builder,
+        _ => builder.rescue_grace(Duration::MAX),
+    };
+    let runtime = builder.build().expect("a runtime");
+    match what {
+        "arm, local" => on_worker(&runtime, async move {
+            for i in 0..n {
+                drop(tourbillon::after(HOUR + MS * i as u32, || ()));
+            }
+        }),
+        "arm, from outside" => {
+            for i in 0..n {
+                drop(runtime.after(HOUR + MS * i as u32, || ()));
+            }
+        }
+        "job" => on_worker(&runtime, async move {
+            for _ in 0..n {
+                yield_now().await;
+            }
+        }),
+        "fire" => on_worker(&runtime, async move {
+            let ran = Arc::new(AtomicU64::new(0));
+            for done in (0..n).step_by(100) {
+                for _ in 0..100 {
+                    let ran = ran.clone();
+                    let count = move || {
+                        ran.fetch_add(1, SeqCst);
+                    };
+                    drop(tourbillon::after(Duration::ZERO, count));
+                }
+                while ran.load(SeqCst) < done + 100 {
+                    yield_now().await;
+                }
+            }
+        }),
+        "sleep, 200 µs" => on_worker(&runtime, sleeps(n, MS / 5)),
+        "sleep, 1 ms" => on_worker(&runtime, sleeps(n, MS)),
+        "sleep, 5 ms" => on_worker(&runtime, sleeps(n, 5 * MS)),
+        "callback" => {
+            let (sender, ran) = mpsc::channel();
+            let timer = runtime.every(MS, move || {
+                let _ = sender.send(());
+            });
+            (0..n).for_each(|_| ran.recv().expect("it runs on"));
+            timer.cancel();
+        }
+        what => panic!("no such program: {what}"),
+    }
+    // The end of what was armed is not counted.
+    std::mem::forget(runtime);
+}
+
+async fn sleeps(n: u64, delay: Duration) {
+    for _ in 0..n {
+        sleep(delay).await;
+    }
+}
+
+/// Waits for a task, by no means of the runtime.
+fn on_worker(runtime: &Runtime, task: impl Future<Output = ()> + Send + 'static) {
+    let (sender, receiver) = mpsc::channel();
+    runtime.spawn(async move {
+        task.await;
+        sender.send(()).expect("somebody waits");
+    });
+    receiver.recv().expect("it does not panic");
+}
+
+/// Runs a program in a process of its own, behind `before`; what that says.
+fn run(before: &[&str], what: &str, n: u64, watch: &str) -> Option<String> {
+    let this = env::current_exe().expect("it has a path");
+    let output = Command::new(before[0])
+        .args(&before[1..])
+        .arg(this)
+        .args(["run", what, &n.to_string(), watch])
+        .output()
+        .ok()?;
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn instructions(what: &str, n: u64, watch: &str) -> Option<f64> {
+    const CALLGRIND: [&str; 4] = [
+        "valgrind",
+        "--tool=callgrind",
+        "--callgrind-out-file=/dev/null",
+        "--fair-sched=yes",
+    ];
+    let count = |n| {
+        let said = run(&CALLGRIND, what, n, watch)?;
+        let (_, count) = said.split_once("Collected : ")?;
+        count.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    Some((count(3 * n)? - count(n)?) / (2 * n) as f64)
+}
+
+/// System calls, by their names.
+fn calls(what: &str, n: u64, watch: &str) -> Option<BTreeMap<String, f64>> {
+    let count = |n| {
+        let events = CALLS.map(|call| format!("syscalls:sys_enter_{call}"));
+        let said = run(
+            &["perf", "stat", "-x,", "-e", &events.join(",")],
+            what,
+            n,
+            watch,
+        )?;
+        // count,,event,...
+        let rows = said.lines().filter_map(|line| {
+            let (count, rest) = line.split_once(",,syscalls:sys_enter_")?;
+            let name = rest.split_once(',')?.0;
+            Some((name.to_owned(), count.parse::<f64>().ok()?))
+        });
+        let rows: BTreeMap<_, _> = rows.collect();
+        (!rows.is_empty()).then_some(rows)
+    };
+    let few = count(n)?;
+    let mut many = count(3 * n)?;
+    for (name, count) in &mut many {
+        *count = (*count - few.get(name).unwrap_or(&0.0)) / (2 * n) as f64;
+    }
+    // Less is by chance.
+    many.retain(|_, count| *count >= 0.02);
+    Some(many)
+}
+
+fn main() {
+    let args: Vec<_> = env::args().collect();
+    if let [_, run, what, n, watch] = &args[..] {
+        if run == "run" {
+            return program(what, n.parse().expect("a number"), watch);
+        }
+    }
+    for (what, n, by) in PROGRAMS {
+        for watch in ["on", "off"] {
+            match by {
+                Count::Instructions => match instructions(what, n, watch) {
+                    Some(count) => println!("{what:<20} {watch:<4} {count:>8.0} instructions"),
+                    None => println!("{what:<20} {watch:<4} needs valgrind"),
+                },
+                Count::Calls => match calls(what, n, watch) {
+                    Some(calls) => {
+                        let each = calls.iter().map(|(name, n)| format!("{name} {n:.2}"));
+                        let each: Vec<_> = each.collect();
+                        println!("{what:<20} {watch:<4} {}", each.join(", "));
+                    }
+                    None => println!("{what:<20} {watch:<4} needs perf"),
+                },
+            }
+        }
+    }
+}
