@@ -67,7 +67,18 @@ impl Searchers {
         helping(self.word.load(Ordering::Relaxed)) as usize
     }
 
-    /// How many of them sit. If none is up, all that they have done is seen by what is looked at after this.
+    /// Whether no helper is up: all that they have done is seen then by what is looked at after this.
+    ///
+    /// One look at both counts. Between two, one that ends would be taken for one that is up; and for one
+    /// that is up another may be put on the list, which sits.
+    pub fn all_sit(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let word = self.word.load(Ordering::Acquire);
+        sitting(word) == helping(word)
+    }
+
+    /// How many of them sit. What those that have sat down have done is seen by what is looked at after
+    /// this.
     pub fn sitting(&self) -> usize {
         fence(Ordering::SeqCst);
         sitting(self.word.load(Ordering::Acquire)) as usize

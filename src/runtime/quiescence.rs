@@ -142,7 +142,7 @@ impl State {
             && !shared.is_stopping()
             && self.idle == workers.len()
             && self.serving == 0
-            && shared.searchers.helpers() == shared.searchers.sitting()
+            && shared.searchers.all_sit()
             && self.blocked.iter().all(|(_, blocked)| self.waits(blocked))
             && shards
                 .iter()
