@@ -39,7 +39,8 @@ impl Target {
 }
 
 /// Aborts a task, and does not wait for it; from
-/// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle).
+/// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle), or of a task of a
+/// [`JoinSet`](super::JoinSet).
 ///
 /// It may be cloned, and used from any thread, also when the [`JoinHandle`](super::JoinHandle) has been
 /// dropped or awaited. Dropping it does nothing to the task. Kept, it keeps neither the task nor its
@@ -74,11 +75,13 @@ impl AbortHandle {
     /// if it has not begun, and runs on if it has.
     ///
     /// ```
+    /// use tourbillon::task::JoinSet;
+    ///
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
-    /// let task = tourbillon::spawn(std::future::pending::<()>());
-    /// let abort = task.abort_handle();
+    /// let mut set = JoinSet::new();
+    /// let abort = set.spawn(std::future::pending::<()>());
     /// abort.abort();
-    /// assert!(task.await.unwrap_err().is_cancelled());
+    /// assert!(set.join_next().await.unwrap().unwrap_err().is_cancelled());
     /// # });
     /// ```
     pub fn abort(&self) {

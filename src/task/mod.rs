@@ -5,6 +5,7 @@ mod blocking;
 pub(crate) mod budget;
 mod id;
 mod join;
+mod join_set;
 pub(crate) mod registry;
 mod yield_now;
 
@@ -34,6 +35,7 @@ pub use self::{
     budget::{Unconstrained, consume_budget, unconstrained},
     id::{Id, id, try_id},
     join::{JoinError, JoinHandle},
+    join_set::JoinSet,
     yield_now::{YieldNow, yield_now},
 };
 use crate::{
