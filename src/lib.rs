@@ -29,7 +29,7 @@
 //! | by the time of day, or counting while the machine is suspended | [`Timer::at_wall`], [`Timer::after_boot`] |
 //! | schedules by cron patterns (feature `cron`) | `cron` |
 //! | timers by name | [`Handle::cancel_named`], [`Handle::refresh_named`], [`Handle::count_named`] |
-//! | tasks | [`spawn`], [`JoinHandle`], [`task`] |
+//! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
 //! | sockets | [`net`] |
 //! | Unix signals | [`signal`] |

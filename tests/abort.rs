@@ -8,7 +8,11 @@ use std::{
 };
 
 use common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, runtime};
-use tourbillon::{JoinHandle, task::yield_now};
+use tourbillon::{
+    JoinHandle,
+    runtime::Builder,
+    task::{AbortHandle, spawn_blocking, try_id, yield_now},
+};
 
 #[test]
 fn a_pending_task_that_is_aborted_is_dropped() {
@@ -176,4 +180,159 @@ fn an_abort_that_meets_the_task_on_its_way_to_be_polled_is_not_lost() {
         task.abort();
         assert!(runtime.block_on(task).unwrap_err().is_cancelled());
     }
+}
+
+#[test]
+fn an_abort_handle_outlives_the_join_handle_and_works_on_any_thread() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let drops = Drops::new();
+    let token = drops.token();
+    let task = runtime.spawn(async move {
+        let _token = token;
+        future::pending::<()>().await;
+    });
+    let abort = task.abort_handle();
+    assert_eq!(abort.id(), task.id());
+    drop(task);
+    let clones: Vec<_> = (0..4).map(|_| abort.clone()).collect();
+    assert!(!abort.is_finished());
+    for clone in clones {
+        std::thread::spawn(move || clone.abort()).join().unwrap();
+    }
+    eventually("it is finished", || abort.is_finished());
+    assert_eq!(drops.count(), 1);
+    abort.abort();
+}
+
+#[test]
+fn an_abort_handle_says_finished_when_the_destructors_are_through() {
+    struct Waits(Gate, Gate);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.open();
+            self.1.wait();
+        }
+    }
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    for returns in [false, true] {
+        let (begun, release) = (Gate::new(), Gate::new());
+        let waits = Waits(begun.clone(), release.clone());
+        let task = runtime.spawn(async move {
+            let _waits = waits;
+            if !returns {
+                future::pending::<()>().await;
+            }
+        });
+        let abort = task.abort_handle();
+        if !returns {
+            abort.abort();
+        }
+        begun.wait();
+        assert!(!abort.is_finished());
+        abort.abort();
+        release.open();
+        assert_eq!(runtime.block_on(task).is_ok(), returns);
+        assert!(abort.is_finished());
+    }
+}
+
+#[test]
+fn an_abort_handle_of_an_ended_task_hits_no_other() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let first = runtime.spawn(async { 9 });
+    let abort = first.abort_handle();
+    eventually("it is finished", || first.is_finished());
+    // In its place in the books.
+    let next = runtime.spawn(async {
+        yield_now().await;
+        10
+    });
+    abort.abort();
+    let late = first.abort_handle();
+    assert_ne!(late.id(), next.id());
+    assert_eq!(runtime.block_on(first).unwrap(), 9);
+    assert_eq!(runtime.block_on(next).unwrap(), 10);
+    assert!(abort.is_finished() && late.is_finished());
+}
+
+#[test]
+fn an_abort_handle_drops_a_queued_job_and_lets_go_on_one_that_runs() {
+    let _alarm = alarm();
+    let runtime = Builder::new()
+        .worker_threads(1)
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    let (begun, release) = (Gate::new(), Gate::new());
+    let drops = Drops::new();
+    let (runs, queued) = {
+        let (begun, release) = (begun.clone(), release.clone());
+        let token = drops.token();
+        let runs = runtime.spawn_blocking(move || {
+            begun.open();
+            release.wait();
+            5
+        });
+        (runs, runtime.spawn_blocking(move || drop(token)))
+    };
+    begun.wait();
+    runs.abort_handle().abort();
+    let abort = queued.abort_handle();
+    abort.abort();
+    assert!(runtime.block_on(queued).unwrap_err().is_cancelled());
+    assert_eq!(drops.count(), 1);
+    assert!(abort.is_finished() && !runs.is_finished());
+    release.open();
+    assert_eq!(runtime.block_on(runs).unwrap(), 5);
+}
+
+#[test]
+fn an_abort_handle_outlives_the_runtime() {
+    let _alarm = alarm();
+    let handles: Vec<AbortHandle> = {
+        let runtime = runtime(2);
+        let spawn = |_| runtime.spawn(future::pending::<()>()).abort_handle();
+        (0..100).map(spawn).collect()
+    };
+    for handle in handles {
+        assert!(handle.is_finished());
+        handle.abort();
+    }
+}
+
+#[test]
+fn a_task_knows_its_number_to_its_end() {
+    struct Tells(mpsc::Sender<Option<tourbillon::task::Id>>);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.send(try_id()).unwrap();
+        }
+    }
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (sender, told) = mpsc::channel();
+    let tells = Tells(sender);
+    let task = runtime.spawn(async move {
+        let tells = tells;
+        tells.0.send(try_id()).unwrap();
+        future::pending::<()>().await;
+    });
+    let id = Some(task.id());
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), id);
+    task.abort();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), id);
+    assert_eq!(Some(runtime.block_on(task).unwrap_err().id()), id);
+    // On a blocking thread, where a future of `block_on` is a part of the job.
+    runtime.block_on(async {
+        assert_eq!(try_id(), None);
+        let handle = tourbillon::Handle::current();
+        let job = spawn_blocking(move || (try_id(), handle.block_on(async { try_id() })));
+        let id = Some(job.id());
+        assert_eq!(job.await.unwrap(), (id, id));
+    });
+    // None is left behind on a worker.
+    assert_eq!(common::on_worker(&runtime, try_id), None);
 }

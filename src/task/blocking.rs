@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{JoinHandle, register};
+use super::{JoinHandle, abort::Target, register};
 use crate::{
     error::NO_RUNTIME,
     runtime::{self, Choice, HomeError, WorkerShard, with_home},
@@ -122,7 +122,7 @@ where
     };
     let shared = &home.owner().shared;
     let number = shared.blocking.push(shared, registered.runnable);
-    JoinHandle::new(registered.task, registered.key, home.clone(), number)
+    JoinHandle::new(registered.task, Target::new(registered.key, home, number))
 }
 
 /// Calls what it holds when it is polled.

@@ -6,48 +6,41 @@ use std::{
     future::Future,
     io,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::Mutex,
     task::{Context, Poll, ready},
 };
 
 use async_task::FallibleTask;
 
-use super::{Panic, Product, TaskMeta, budget, registry::Key};
-use crate::runtime::WorkerShard;
+use super::{AbortHandle, Id, Panic, Product, TaskMeta, abort::Target, budget};
 
 /// A future for the result of a task: see [`spawn`](crate::spawn).
 ///
 /// Dropping it detaches the task, which runs on.
-pub struct JoinHandle<T>(
+pub struct JoinHandle<T> {
+    id: Id,
     /// None: the task was refused by a runtime that had been shut down, or its result is taken.
-    Option<Joined<T>>,
-);
+    joined: Option<Joined<T>>,
+}
 
 struct Joined<T> {
     task: FallibleTask<Product<T>, TaskMeta>,
-    key: Key,
-    home: Arc<WorkerShard>,
-    /// Its number in the queue of the blocking threads, if it is for one of them.
-    queued: Option<u64>,
+    target: Target,
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(
-        task: FallibleTask<Product<T>, TaskMeta>,
-        key: Key,
-        home: Arc<WorkerShard>,
-        queued: Option<u64>,
-    ) -> Self {
-        Self(Some(Joined {
-            task,
-            key,
-            home,
-            queued,
-        }))
+    pub(super) fn new(task: FallibleTask<Product<T>, TaskMeta>, target: Target) -> Self {
+        Self {
+            id: target.id(),
+            joined: Some(Joined { task, target }),
+        }
     }
 
     pub(crate) fn cancelled() -> Self {
-        Self(None)
+        Self {
+            id: Id::of_none(),
+            joined: None,
+        }
     }
 
     /// Ends the task at its next `.await`: its future is dropped on a worker, and joining it gives
@@ -55,23 +48,54 @@ impl<T> JoinHandle<T> {
     /// given to [`spawn_blocking`](super::spawn_blocking) is dropped likewise if it has not begun, and
     /// runs on if it has.
     pub fn abort(&self) {
-        if let Some(Joined {
-            key, home, queued, ..
-        }) = &self.0
-        {
-            let shared = &home.owner().shared;
-            shared.tasks.abort(*key);
-            if let Some(number) = queued {
-                shared.blocking.abort(shared, *number);
-            }
+        if let Some(joined) = &self.joined {
+            joined.target.abort();
         }
+    }
+
+    /// A handle that aborts the task, and does not wait for it: it outlives this one.
+    ///
+    /// ```
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let task = tourbillon::spawn(std::future::pending::<()>());
+    /// let abort = task.abort_handle();
+    /// tourbillon::spawn(async move { abort.abort() });
+    /// assert!(task.await.unwrap_err().is_cancelled());
+    /// # });
+    /// ```
+    pub fn abort_handle(&self) -> AbortHandle {
+        let target = self.joined.as_ref().map(|joined| joined.target.clone());
+        AbortHandle::new(self.id, target)
     }
 
     /// Whether the task has ended: returned, panicked, or been aborted.
     pub fn is_finished(&self) -> bool {
-        self.0
+        self.joined
             .as_ref()
             .is_none_or(|joined| joined.task.is_finished())
+    }
+
+    /// The number of the task, which it keeps when it has ended.
+    ///
+    /// ```
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let (a, b) = (tourbillon::spawn(async {}), tourbillon::spawn(async {}));
+    /// assert_ne!(a.id(), b.id());
+    /// # });
+    /// ```
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// What the task came to, whatever the budget: `None` if it was cancelled. To be asked no more
+    /// when it has been told.
+    pub(super) fn poll_product(&mut self, cx: &mut Context<'_>) -> Poll<Option<Product<T>>> {
+        let Some(joined) = &mut self.joined else {
+            return Poll::Ready(None);
+        };
+        let product = ready!(Pin::new(&mut joined.task).poll(cx));
+        self.joined = None;
+        Poll::Ready(product)
     }
 }
 
@@ -82,28 +106,21 @@ impl<T> Future for JoinHandle<T> {
     ///
     /// Never; polled again after it was ready, it says that the task was cancelled.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(joined) = &mut self.0 else {
-            return Poll::Ready(Err(JoinError(Cause::Cancelled)));
-        };
-        ready!(budget::check(cx));
-        let output = ready!(Pin::new(&mut joined.task).poll(cx));
-        budget::spend();
-        self.0 = None;
-        // One that was cancelled has none.
-        let (result, refusal) = output.map_or((None, None), |mut product| {
-            (product.result.take(), product.refusal.take())
-        });
-        Poll::Ready(match result {
-            Some(Ok(output)) => Ok(output),
-            Some(Err(panic)) => Err(JoinError(Cause::Panic(Mutex::new(panic)))),
-            None => Err(JoinError(refusal.map_or(Cause::Cancelled, Cause::Refused))),
-        })
+        if self.joined.is_some() {
+            ready!(budget::check(cx));
+            let product = ready!(self.poll_product(cx));
+            budget::spend();
+            if let Some(product) = product {
+                return Poll::Ready(product.into_result(self.id));
+            }
+        }
+        Poll::Ready(Err(JoinError::cancelled(self.id)))
     }
 }
 
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
-        if let Some(joined) = self.0.take() {
+        if let Some(joined) = self.joined.take() {
             joined.task.detach();
         }
     }
@@ -112,13 +129,17 @@ impl<T> Drop for JoinHandle<T> {
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinHandle")
+            .field("id", &self.id)
             .field("is_finished", &self.is_finished())
             .finish()
     }
 }
 
 /// Why a task has no result.
-pub struct JoinError(Cause);
+pub struct JoinError {
+    id: Id,
+    cause: Cause,
+}
 
 enum Cause {
     Cancelled,
@@ -129,20 +150,49 @@ enum Cause {
 }
 
 impl JoinError {
+    pub(super) fn cancelled(id: Id) -> Self {
+        let cause = Cause::Cancelled;
+        Self { id, cause }
+    }
+
+    pub(super) fn panicked(id: Id, panic: Panic) -> Self {
+        let cause = Cause::Panic(Mutex::new(panic));
+        Self { id, cause }
+    }
+
+    pub(super) fn refused(id: Id, why: io::Error) -> Self {
+        let cause = Cause::Refused(why);
+        Self { id, cause }
+    }
+
+    /// The number of the task.
+    ///
+    /// ```
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let task = tourbillon::spawn(std::future::pending::<()>());
+    /// let id = task.id();
+    /// task.abort();
+    /// assert_eq!(task.await.unwrap_err().id(), id);
+    /// # });
+    /// ```
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
     /// Whether the task was aborted, or ended by the shutdown of its runtime.
     pub fn is_cancelled(&self) -> bool {
-        matches!(self.0, Cause::Cancelled)
+        matches!(self.cause, Cause::Cancelled)
     }
 
     /// Whether it was given to [`spawn_blocking`](super::spawn_blocking), and dropped because the
     /// system gave no thread to run it on. The [source](Error::source) is what the system said.
     pub fn is_refused(&self) -> bool {
-        matches!(self.0, Cause::Refused(_))
+        matches!(self.cause, Cause::Refused(_))
     }
 
     /// Whether the task panicked.
     pub fn is_panic(&self) -> bool {
-        matches!(self.0, Cause::Panic(_))
+        matches!(self.cause, Cause::Panic(_))
     }
 
     /// What the task panicked with, to go on with [`std::panic::resume_unwind`].
@@ -162,17 +212,17 @@ impl JoinError {
     ///
     /// This error, if the task did not panic.
     pub fn try_into_panic(self) -> Result<Box<dyn std::any::Any + Send + 'static>, Self> {
-        match self.0 {
+        match self.cause {
             Cause::Panic(panic) => Ok(panic
                 .into_inner()
                 .unwrap_or_else(std::sync::PoisonError::into_inner)),
-            Cause::Cancelled | Cause::Refused(_) => Err(self),
+            cause @ (Cause::Cancelled | Cause::Refused(_)) => Err(Self { cause, ..self }),
         }
     }
 
     /// The panic's message, if it has one.
     fn message(&self) -> Option<String> {
-        let Cause::Panic(panic) = &self.0 else {
+        let Cause::Panic(panic) = &self.cause else {
             return None;
         };
         let panic = crate::runtime::lock(panic);
@@ -185,7 +235,7 @@ impl JoinError {
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0, self.message()) {
+        match (&self.cause, self.message()) {
             (Cause::Cancelled, _) => f.write_str("task was cancelled"),
             (Cause::Panic(_), Some(message)) => write!(f, "task panicked with message {message:?}"),
             (Cause::Panic(_), None) => f.write_str("task panicked"),
@@ -198,7 +248,7 @@ impl fmt::Display for JoinError {
 
 impl fmt::Debug for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.cause {
             Cause::Cancelled => f.write_str("JoinError::Cancelled"),
             Cause::Panic(_) => write!(f, "JoinError::Panic({:?})", self.message()),
             Cause::Refused(source) => write!(f, "JoinError::Refused({source:?})"),
@@ -208,7 +258,7 @@ impl fmt::Debug for JoinError {
 
 impl Error for JoinError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.0 {
+        match &self.cause {
             Cause::Refused(source) => Some(source),
             _ => None,
         }

@@ -1,8 +1,11 @@
 //! Tasks: futures that run on the workers.
 
+mod abort;
 mod blocking;
 pub(crate) mod budget;
+mod id;
 mod join;
+mod join_set;
 pub(crate) mod registry;
 mod yield_now;
 
@@ -24,11 +27,15 @@ use std::{
 use async_task::{FallibleTask, Schedule, ScheduleInfo, WithInfo};
 use tourbillon_shards::TypeName;
 
+use self::abort::Target;
 pub(crate) use self::blocking::spawn_blocking_at;
 pub use self::{
+    abort::AbortHandle,
     blocking::{block_in_place, spawn_blocking},
     budget::{Unconstrained, consume_budget, unconstrained},
+    id::{Id, id, try_id},
     join::{JoinError, JoinHandle},
+    join_set::JoinSet,
     yield_now::{YieldNow, yield_now},
 };
 use crate::{
@@ -131,7 +138,7 @@ where
     };
     let shared = &home.owner().shared;
     shared.schedule(registered.runnable, Order::Last);
-    JoinHandle::new(registered.task, registered.key, home.clone(), None)
+    JoinHandle::new(registered.task, Target::new(registered.key, home, None))
 }
 
 /// A new task, which is in the registry and not yet scheduled.
@@ -199,10 +206,11 @@ impl<F: Future> Future for Registered<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // SAFETY: `future` is pinned whenever `self` is: nothing moves it, and `drop` drops it in
         // its place. The metadata lives, since the future does.
-        let (future, home, meta) = unsafe {
+        let (future, home, meta, id) = unsafe {
             let this = self.get_unchecked_mut();
             let meta = this.meta.as_ref();
-            (Pin::new_unchecked(&mut *this.future), &this.home, meta)
+            let future = Pin::new_unchecked(&mut *this.future);
+            (future, &this.home, meta, this.key.id())
         };
         // Here, and not before the task is run: async-task has taken the mark away by now that it is
         // scheduled. Who aborted it before that is seen, and who does so later schedules it again.
@@ -213,7 +221,8 @@ impl<F: Future> Future for Registered<F> {
                 home: home.clone(),
             });
         }
-        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+        let poll = || id::within(id, || future.poll(cx));
+        let result = match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),
             Err(panic) => {
@@ -233,11 +242,12 @@ impl<F: Future> Future for Registered<F> {
 impl<F> Drop for Registered<F> {
     fn drop(&mut self) {
         let core = self.home.owner();
-        drop(core.shared.tasks.remove(self.key));
         let future = &mut self.future;
         // SAFETY: it is not used after this.
         let end = || unsafe { ManuallyDrop::drop(future) };
-        inside(core, || contain(core, end));
+        inside(core, || contain(core, || id::within(self.key.id(), end)));
+        // Not before: an `AbortHandle` takes it from the registry whether the task has ended.
+        drop(core.shared.tasks.remove(self.key));
     }
 }
 
@@ -248,6 +258,19 @@ struct Product<T> {
     /// Why there was no thread to run it on, if there was none.
     refusal: Option<io::Error>,
     home: Arc<WorkerShard>,
+}
+
+impl<T> Product<T> {
+    fn into_result(mut self, id: Id) -> Result<T, JoinError> {
+        match self.result.take() {
+            Some(Ok(output)) => Ok(output),
+            Some(Err(panic)) => Err(JoinError::panicked(id, panic)),
+            None => Err(self.refusal.take().map_or_else(
+                || JoinError::cancelled(id),
+                |why| JoinError::refused(id, why),
+            )),
+        }
+    }
 }
 
 impl<T> Drop for Product<T> {

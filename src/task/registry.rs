@@ -14,7 +14,10 @@ use std::{
 use crossbeam::utils::CachePadded;
 use slab::Slab;
 
-use super::TaskMeta;
+use super::{
+    TaskMeta,
+    id::{Id, Source},
+};
 use crate::runtime::{TaskJob, lock};
 
 /// Where a task is registered.
@@ -23,11 +26,17 @@ pub(crate) struct Key {
     list: usize,
     index: usize,
     /// Tells the task from those that had or will have its place.
-    generation: u64,
+    id: Id,
+}
+
+impl Key {
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
 }
 
 struct Entry {
-    generation: u64,
+    id: Id,
     /// `None` for a task that is being made.
     task: Option<Alive>,
 }
@@ -45,10 +54,18 @@ unsafe impl Send for Alive {}
 #[derive(Default)]
 struct List {
     entries: Slab<Entry>,
-    generation: u64,
+    ids: Source,
     closed: bool,
     /// Somebody waits until there is no task.
     watched: bool,
+}
+
+impl List {
+    fn find(&self, key: Key) -> Option<&Entry> {
+        self.entries
+            .get(key.index)
+            .filter(|entry| entry.id == key.id)
+    }
 }
 
 pub(crate) struct Registry {
@@ -93,18 +110,14 @@ impl Registry {
         if list.closed {
             return None;
         }
-        list.generation += 1;
-        let generation = list.generation;
-        let index = list.entries.insert(Entry {
-            generation,
-            task: None,
-        });
+        let id = list.ids.next();
+        let index = list.entries.insert(Entry { id, task: None });
         Some(Place {
             list,
             key: Key {
                 list: worker,
                 index,
-                generation,
+                id,
             },
         })
     }
@@ -155,20 +168,23 @@ impl Registry {
         }
     }
 
+    /// Whether a task is alive.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        lock(&self.lists[key.list]).find(key).is_some()
+    }
+
     /// Tells a task to end, if it is alive.
     pub(crate) fn abort(&self, key: Key) {
         let waker = {
             let list = lock(&self.lists[key.list]);
-            let entry = list
-                .entries
-                .get(key.index)
-                .filter(|e| e.generation == key.generation);
-            entry.and_then(|entry| entry.task.as_ref()).map(|task| {
-                // SAFETY: the task's allocation, of which this is a part, lives as long as the
-                // waker, and the lock keeps that in its place.
-                unsafe { task.meta.as_ref() }.abort();
-                task.waker.clone()
-            })
+            list.find(key)
+                .and_then(|entry| entry.task.as_ref())
+                .map(|task| {
+                    // SAFETY: the task's allocation, of which this is a part, lives as long as the
+                    // waker, and the lock keeps that in its place.
+                    unsafe { task.meta.as_ref() }.abort();
+                    task.waker.clone()
+                })
         };
         if let Some(waker) = waker {
             waker.wake();

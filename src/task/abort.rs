@@ -1,0 +1,127 @@
+//! Aborting a task that somebody else waits for, or nobody.
+
+use std::{fmt, sync::Arc};
+
+use super::{Id, registry::Key};
+use crate::runtime::WorkerShard;
+
+/// What there is to abort.
+#[derive(Clone)]
+pub(super) struct Target {
+    key: Key,
+    home: Arc<WorkerShard>,
+    /// Its number in the queue of the blocking threads, if it is for one of them.
+    queued: Option<u64>,
+}
+
+impl Target {
+    pub(super) fn new(key: Key, home: &Arc<WorkerShard>, queued: Option<u64>) -> Self {
+        let home = home.clone();
+        Self { key, home, queued }
+    }
+
+    pub(super) fn id(&self) -> Id {
+        self.key.id()
+    }
+
+    pub(super) fn abort(&self) {
+        let shared = &self.home.owner().shared;
+        shared.tasks.abort(self.key);
+        if let Some(number) = self.queued {
+            shared.blocking.abort(shared, number);
+        }
+    }
+
+    /// Whether the task has ended. One whose destructors run has not.
+    fn is_finished(&self) -> bool {
+        !self.home.owner().shared.tasks.has(self.key)
+    }
+}
+
+/// Aborts a task, and does not wait for it; from
+/// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle), or of a task of a
+/// [`JoinSet`](super::JoinSet).
+///
+/// It may be cloned, and used from any thread, also when the [`JoinHandle`](super::JoinHandle) has been
+/// dropped or awaited. Dropping it does nothing to the task. Kept, it keeps neither the task nor its
+/// result, but, as a `JoinHandle` does, the descriptors of its worker.
+///
+/// ```
+/// use std::{future::pending, time::Duration};
+///
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// let abort = tourbillon::spawn(pending::<()>()).abort_handle();
+/// assert!(!abort.is_finished());
+/// abort.abort();
+/// while !abort.is_finished() {
+///     tourbillon::time::sleep(Duration::from_millis(1)).await;
+/// }
+/// # });
+/// ```
+#[derive(Clone)]
+pub struct AbortHandle {
+    id: Id,
+    /// None: the task had ended before.
+    target: Option<Target>,
+}
+
+impl AbortHandle {
+    pub(super) fn new(id: Id, target: Option<Target>) -> Self {
+        Self { id, target }
+    }
+
+    /// Ends the task at its next `.await`, as [`JoinHandle::abort`](super::JoinHandle::abort) does. One
+    /// that has ended has ended. What was given to [`spawn_blocking`](super::spawn_blocking) is dropped
+    /// if it has not begun, and runs on if it has.
+    ///
+    /// ```
+    /// use tourbillon::task::JoinSet;
+    ///
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let mut set = JoinSet::new();
+    /// let abort = set.spawn(std::future::pending::<()>());
+    /// abort.abort();
+    /// assert!(set.join_next().await.unwrap().unwrap_err().is_cancelled());
+    /// # });
+    /// ```
+    pub fn abort(&self) {
+        if let Some(target) = &self.target {
+            target.abort();
+        }
+    }
+
+    /// Whether the task has ended: returned, panicked, or been aborted and dropped.
+    ///
+    /// ```
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let task = tourbillon::spawn(async {});
+    /// let abort = task.abort_handle();
+    /// task.await.unwrap();
+    /// assert!(abort.is_finished());
+    /// # });
+    /// ```
+    pub fn is_finished(&self) -> bool {
+        self.target.as_ref().is_none_or(Target::is_finished)
+    }
+
+    /// The number of the task, which it keeps when it has ended.
+    ///
+    /// ```
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let task = tourbillon::spawn(async {});
+    /// assert_eq!(task.abort_handle().id(), task.id());
+    /// # });
+    /// ```
+    pub fn id(&self) -> Id {
+        self.id
+    }
+}
+
+impl fmt::Debug for AbortHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AbortHandle")
+            .field("id", &self.id)
+            .field("is_finished", &self.is_finished())
+            .finish()
+    }
+}

@@ -1,0 +1,79 @@
+//! Which tasks of a set have ended, and who waits for one.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Wake, Waker},
+};
+
+use crate::runtime::lock;
+
+/// The places of those that ended.
+#[derive(Default)]
+pub(super) struct Ended(Mutex<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    places: VecDeque<usize>,
+    /// Who waits for one.
+    waiter: Option<Waker>,
+}
+
+impl Ended {
+    fn push(&self, place: usize) {
+        let waiter = {
+            let mut queue = lock(&self.0);
+            queue.places.push_back(place);
+            queue.waiter.take()
+        };
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
+    pub(super) fn pop(&self) -> Option<usize> {
+        lock(&self.0).places.pop_front()
+    }
+
+    pub(super) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<usize> {
+        if let Some(place) = self.pop() {
+            return Poll::Ready(place);
+        }
+        // Cloning a waker, and dropping one, is foreign code: under no lock.
+        let waker = cx.waker().clone();
+        let _before = {
+            let mut queue = lock(&self.0);
+            if let Some(place) = queue.places.pop_front() {
+                return Poll::Ready(place);
+            }
+            queue.waiter.replace(waker)
+        };
+        Poll::Pending
+    }
+
+    pub(super) fn take_waiter(&self) -> Option<Waker> {
+        lock(&self.0).waiter.take()
+    }
+}
+
+/// Who waits for a task of a set: the set.
+struct Place {
+    ended: Arc<Ended>,
+    place: usize,
+}
+
+/// The waker of the task that has this place.
+pub(super) fn waker(ended: &Arc<Ended>, place: usize) -> Waker {
+    let ended = ended.clone();
+    Waker::from(Arc::new(Place { ended, place }))
+}
+
+impl Wake for Place {
+    fn wake(self: Arc<Self>) {
+        self.ended.push(self.place);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ended.push(self.place);
+    }
+}
