@@ -3,10 +3,11 @@
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsRawFd, FromRawFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd},
+    time::Duration,
 };
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::check;
 
@@ -14,14 +15,15 @@ use super::check;
 /// `net.core.somaxconn`. Where there is no room, clients wait a second or more to try again.
 const BACKLOG: i32 = i32::MAX;
 
-fn tcp(addr: SocketAddr) -> io::Result<Socket> {
+/// A TCP socket that is not bound and not connected.
+pub(crate) fn tcp(domain: Domain) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
-    Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP))
+    Socket::new(domain, kind, Some(Protocol::TCP))
 }
 
 /// A TCP socket that listens at `addr`, which may be one that was in use a moment ago.
 pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = tcp(addr)?;
+    let socket = tcp(Domain::for_address(addr))?;
     socket.set_reuse_address(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
@@ -30,40 +32,55 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// A TCP socket on its way to `addr`: connected, or refused, once it is writable.
 pub(crate) fn connect(addr: SocketAddr) -> io::Result<std::net::TcpStream> {
-    let socket = tcp(addr)?;
+    start_connect(tcp(Domain::for_address(addr))?, addr)
+}
+
+/// As [`connect`], with a socket that there is.
+pub(crate) fn start_connect(socket: Socket, addr: SocketAddr) -> io::Result<std::net::TcpStream> {
     match socket.connect(&addr.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),
     }
 }
 
-/// The next connection of a non-blocking listener. One system call: `accept4` sets both flags.
+/// The next connection of a non-blocking listener.
 pub(crate) fn accept(
     listener: &std::net::TcpListener,
 ) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    let (socket, addr) = accept_from(listener)?;
+    let addr = addr.as_socket().ok_or(io::ErrorKind::InvalidData)?;
+    Ok((socket.into(), addr))
+}
+
+/// One system call: `accept4` sets both flags.
+fn accept_from(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
+    let fd = listener.as_fd().as_raw_fd();
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: `try_init` gives room for any address, and its length; the descriptor is fresh, so
     // that nobody else owns it.
-    let (socket, addr) = unsafe {
+    unsafe {
         SockAddr::try_init(|storage, len| {
-            let fd = check(libc::accept4(
-                listener.as_raw_fd(),
-                storage.cast(),
-                len,
-                flags,
-            ))?;
+            let fd = check(libc::accept4(fd, storage.cast(), len, flags))?;
             Ok(Socket::from_raw_fd(fd))
         })
-    }?;
-    let addr = addr.as_socket().ok_or(io::ErrorKind::InvalidData)?;
-    Ok((socket.into(), addr))
+    }
 }
 
 /// Receives into memory that need not be initialized; so many bytes of it are, afterwards.
 #[cfg(feature = "hyper")]
 pub(crate) fn receive(
-    stream: &std::net::TcpStream,
+    stream: &impl AsFd,
     buf: &mut [std::mem::MaybeUninit<u8>],
 ) -> io::Result<usize> {
-    socket2::SockRef::from(stream).recv(buf)
+    SockRef::from(stream).recv(buf)
+}
+
+/// How long a close waits for what was not sent yet.
+pub(crate) fn linger(socket: &impl AsFd) -> io::Result<Option<Duration>> {
+    SockRef::from(socket).linger()
+}
+
+/// See [`linger`].
+pub(crate) fn set_linger(socket: &impl AsFd, linger: Option<Duration>) -> io::Result<()> {
+    SockRef::from(socket).set_linger(linger)
 }
