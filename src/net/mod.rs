@@ -9,9 +9,11 @@
 
 mod addr;
 mod connection;
+mod datagram;
 mod readiness;
 mod split;
 pub mod tcp;
+mod udp;
 
 pub use self::{
     tcp::{
@@ -20,4 +22,5 @@ pub use self::{
         split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError},
         stream::TcpStream,
     },
+    udp::UdpSocket,
 };

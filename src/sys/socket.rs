@@ -75,6 +75,12 @@ pub(crate) fn receive(
     SockRef::from(stream).recv(buf)
 }
 
+/// Who sent the datagram that is next.
+pub(crate) fn peek_sender(socket: &std::net::UdpSocket) -> io::Result<SocketAddr> {
+    let sender = SockRef::from(socket).peek_sender()?;
+    Ok(sender.as_socket().ok_or(io::ErrorKind::InvalidData)?)
+}
+
 /// How long a close waits for what was not sent yet.
 pub(crate) fn linger(socket: &impl AsFd) -> io::Result<Option<Duration>> {
     SockRef::from(socket).linger()
