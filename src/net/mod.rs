@@ -14,6 +14,7 @@ mod readiness;
 mod split;
 pub mod tcp;
 mod udp;
+pub mod unix;
 
 pub use self::{
     tcp::{
@@ -23,4 +24,5 @@ pub use self::{
         stream::TcpStream,
     },
     udp::UdpSocket,
+    unix::{datagram::UnixDatagram, listener::UnixListener, stream::UnixStream},
 };

@@ -1,9 +1,18 @@
 //! Sockets, made ready for the reactor: non-blocking and close-on-exec.
 
 use std::{
+    ffi::OsStr,
     io,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, FromRawFd},
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd},
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr as UnixAddr, UnixListener, UnixStream},
+        },
+    },
+    path::Path,
     time::Duration,
 };
 
@@ -89,4 +98,78 @@ pub(crate) fn linger(socket: &impl AsFd) -> io::Result<Option<Duration>> {
 /// See [`linger`].
 pub(crate) fn set_linger(socket: &impl AsFd, linger: Option<Duration>) -> io::Result<()> {
     SockRef::from(socket).set_linger(linger)
+}
+
+/// The address of a path, or, if it begins with a NUL byte, of an abstract name.
+pub(crate) fn unix_addr(path: &Path) -> io::Result<UnixAddr> {
+    match path.as_os_str().as_bytes() {
+        [0, name @ ..] => UnixAddr::from_abstract_name(name),
+        _ => UnixAddr::from_pathname(path),
+    }
+}
+
+/// As socket2 has it.
+fn unix_sock_addr(addr: &UnixAddr) -> io::Result<SockAddr> {
+    match (addr.as_pathname(), addr.as_abstract_name()) {
+        (Some(path), _) => SockAddr::unix(path),
+        (None, Some(name)) => {
+            let name = [&[0], name].concat();
+            SockAddr::unix(OsStr::from_bytes(&name))
+        }
+        (None, None) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the address has no name",
+        )),
+    }
+}
+
+fn unix_stream() -> io::Result<Socket> {
+    Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
+}
+
+/// A Unix socket that listens at `addr`.
+pub(crate) fn unix_listen(addr: &UnixAddr) -> io::Result<UnixListener> {
+    let socket = unix_stream()?;
+    socket.bind(&unix_sock_addr(addr)?)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// A Unix socket that is connected: unlike with TCP there is nothing to wait for.
+pub(crate) fn unix_connect(addr: &UnixAddr) -> io::Result<UnixStream> {
+    let socket = unix_stream()?;
+    socket.connect(&unix_sock_addr(addr)?)?;
+    Ok(socket.into())
+}
+
+/// The next connection of a non-blocking listener.
+pub(crate) fn unix_accept(listener: &UnixListener) -> io::Result<(UnixStream, UnixAddr)> {
+    let (socket, addr) = accept_from(listener)?;
+    let addr = match addr.as_abstract_namespace() {
+        Some(name) => UnixAddr::from_abstract_name(name)?,
+        // Mostly it has no name, which is what an empty path is.
+        None => UnixAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))?,
+    };
+    Ok((socket.into(), addr))
+}
+
+/// Who was at the other end of a Unix socket when it was connected.
+pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<libc::ucred> {
+    let mut cred = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `cred` has room for the `len` bytes that the option is of; both live through the call.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut cred).cast(),
+            &mut len,
+        )
+    })?;
+    Ok(cred)
 }
