@@ -470,6 +470,40 @@ fn a_sender_waits_for_room_and_is_told_of_it() {
 }
 
 #[test]
+fn senders_that_are_connected_to_one_receiver_are_all_told_of_room() {
+    let _alarm = alarm();
+    const EACH: usize = 500;
+    let runtime = runtime(2);
+    let addr = abstract_addr();
+    let (receiver, senders) = runtime.block_on(async {
+        let receiver = UnixDatagram::bind_addr(&addr).unwrap();
+        let senders: Vec<_> = (0..4)
+            .map(|_| {
+                let sender = UnixDatagram::unbound().unwrap();
+                sender.connect_addr(&addr).unwrap();
+                tourbillon::spawn(async move {
+                    // Full of those of others, too.
+                    for _ in 0..EACH {
+                        sender.send(b"x").await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        (receiver, senders)
+    });
+    runtime.block_on(async {
+        sleep(BRIEF).await;
+        for _ in 0..4 * EACH {
+            let received = timeout(PATIENCE, receiver.recv(&mut [0; 4])).await;
+            assert_eq!(received.unwrap().unwrap(), 1);
+        }
+        for sender in senders {
+            timeout(PATIENCE, sender).await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
 fn waits_that_are_dropped_have_taken_nothing() {
     let _alarm = alarm();
     runtime(2).block_on(async {
