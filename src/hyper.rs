@@ -1,7 +1,7 @@
 //! hyper's runtime traits, so that hyper 1.x serves and connects on this runtime.
 //!
-//! [`TcpStream`] is hyper's `Read` and `Write`; [`TourbillonExecutor`] and [`TourbillonTimer`] are
-//! what its builders take.
+//! [`TcpStream`] and [`UnixStream`] are hyper's `Read` and `Write`; [`TourbillonExecutor`] and
+//! [`TourbillonTimer`] are what its builders take.
 
 use std::{
     future::Future,
@@ -15,7 +15,7 @@ use ::hyper::rt::{self, ReadBufCursor};
 use futures_io::AsyncWrite;
 
 use crate::{
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
     time::{self, Instant},
 };
 
@@ -87,47 +87,54 @@ impl rt::Timer for TourbillonTimer {
     }
 }
 
-impl rt::Read for TcpStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        // SAFETY: only bytes that were written are said to be, and none is made uninitialized.
-        let room = unsafe { buf.as_mut() };
-        let read = ready!(self.poll_read_uninit(cx, room))?;
-        // SAFETY: so many bytes were written.
-        unsafe { buf.advance(read) };
-        Poll::Ready(Ok(()))
-    }
+macro_rules! connection {
+    ($Stream:ty) => {
+        impl rt::Read for $Stream {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                mut buf: ReadBufCursor<'_>,
+            ) -> Poll<io::Result<()>> {
+                // SAFETY: only bytes that were written are said to be, and none is made uninitialized.
+                let room = unsafe { buf.as_mut() };
+                let read = ready!(self.poll_read_uninit(cx, room))?;
+                // SAFETY: so many bytes were written.
+                unsafe { buf.advance(read) };
+                Poll::Ready(Ok(()))
+            }
+        }
+
+        impl rt::Write for $Stream {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                AsyncWrite::poll_write(self, cx, buf)
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                AsyncWrite::poll_flush(self, cx)
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                AsyncWrite::poll_close(self, cx)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                AsyncWrite::poll_write_vectored(self, cx, bufs)
+            }
+        }
+    };
 }
 
-impl rt::Write for TcpStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        AsyncWrite::poll_write(self, cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_flush(self, cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_close(self, cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        AsyncWrite::poll_write_vectored(self, cx, bufs)
-    }
-}
+connection!(TcpStream);
+connection!(UnixStream);

@@ -31,7 +31,7 @@
 //! | timers by name | [`Handle::cancel_named`], [`Handle::refresh_named`], [`Handle::count_named`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
-//! | sockets | [`net`] |
+//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
 //! | tests that do not wait | [`time::pause`], [`time::advance`], [`time::set_wall_clock`]; `#[tourbillon::test]` with feature `macros` |
@@ -55,6 +55,7 @@ mod error;
 #[cfg(feature = "hyper")]
 #[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
 pub mod hyper;
+pub mod io;
 pub mod metrics;
 pub mod net;
 mod reactor;

@@ -135,7 +135,7 @@ fn streams_are_taken_from_and_given_to_the_standard_library() {
         client.read_exact(&mut received).await.unwrap();
         assert_eq!(&received, b"ours");
 
-        let mut client = client.into_std();
+        let mut client = client.into_std().unwrap();
         let again = client.read(&mut [0]).unwrap_err();
         assert_eq!(
             again.kind(),
@@ -158,7 +158,7 @@ fn streams_are_taken_from_and_given_to_the_standard_library() {
         drop(client);
         assert_eq!(echo.await.unwrap().unwrap(), 15);
 
-        let listener = listener.into_std();
+        let listener = listener.into_std().unwrap();
         assert_eq!(listener.local_addr().unwrap(), addr);
         let again = listener.accept().unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::WouldBlock);

@@ -17,10 +17,17 @@ pub(super) async fn try_each<T>(
             Err(error) => last = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the name stands for no address",
-        )
-    }))
+    Err(last.unwrap_or_else(no_address))
+}
+
+/// The first address that `addr` stands for.
+pub(super) fn first(addr: impl ToSocketAddrs) -> io::Result<SocketAddr> {
+    addr.to_socket_addrs()?.next().ok_or_else(no_address)
+}
+
+fn no_address() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "the name stands for no address",
+    )
 }

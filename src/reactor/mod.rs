@@ -1,7 +1,7 @@
 //! The reactor of one worker: its epoll instance, and what is registered there.
 //!
-//! Descriptors are watched edge-triggered for both directions from registration to the end; what
-//! was seen is kept in each [`Readiness`] until an operation finds that it is used up.
+//! Descriptors are watched edge-triggered from registration to the end, sockets for both directions;
+//! what was seen is kept in each [`Readiness`] until an operation finds that it is used up.
 
 mod readiness;
 mod registration;
@@ -16,10 +16,10 @@ use std::{
 use slab::Slab;
 
 pub(crate) use self::{
-    readiness::{Direction, Readiness},
+    readiness::{Direction, Directions, Readiness, Ready},
     registration::Registration,
 };
-use crate::sys::epoll::{self, Epoll, Events, Timeout};
+use crate::sys::epoll::{Epoll, Events, Timeout};
 
 /// The token of the worker's eventfd.
 pub(crate) const WAKE_TOKEN: u64 = u64::MAX - 1;
@@ -106,7 +106,7 @@ impl Reactor {
     }
 
     /// Watches `fd` from now on.
-    fn register(&self, fd: RawFd) -> io::Result<(Token, Arc<Readiness>)> {
+    fn register(&self, fd: RawFd, directions: Directions) -> io::Result<(Token, Arc<Readiness>)> {
         let readiness = Arc::new(Readiness::new());
         let token = {
             let mut sources = self.sources();
@@ -126,8 +126,7 @@ impl Reactor {
                 generation,
             }
         };
-        let conditions = epoll::READABLE | epoll::PRIORITY | epoll::WRITABLE | epoll::READ_CLOSED;
-        if let Err(error) = self.epoll.add(fd, token.pack(), conditions) {
+        if let Err(error) = self.epoll.add(fd, token.pack(), directions.conditions()) {
             self.forget(token);
             return Err(error);
         }
@@ -209,5 +208,5 @@ impl Reactor {
 }
 
 fn shut_down() -> io::Error {
-    io::Error::other("the runtime of this socket has been shut down")
+    io::Error::other("the runtime that watched this descriptor has been shut down")
 }

@@ -59,11 +59,87 @@ impl Direction {
     }
 }
 
-/// Evidence that a descriptor was ready, as of some event.
+/// The directions that are waited for: one, or whichever comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Directions {
+    read: bool,
+    write: bool,
+}
+
+impl Directions {
+    pub(crate) const READ: Self = Self::of(true, false);
+    pub(crate) const WRITE: Self = Self::of(false, true);
+    pub(crate) const BOTH: Self = Self::of(true, true);
+
+    const fn of(read: bool, write: bool) -> Self {
+        Self { read, write }
+    }
+
+    pub(crate) fn has(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Read => self.read,
+            Direction::Write => self.write,
+        }
+    }
+
+    /// Those of both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self::of(self.read || other.read, self.write || other.write)
+    }
+
+    /// Those that `other` has not; nothing, if none is left.
+    pub(crate) fn without(self, other: Self) -> Option<Self> {
+        let left = Self::of(self.read && !other.read, self.write && !other.write);
+        (left.read || left.write).then_some(left)
+    }
+
+    fn bits(self, of: impl Fn(Direction) -> u64) -> u64 {
+        let read = if self.read { of(Direction::Read) } else { 0 };
+        let write = if self.write { of(Direction::Write) } else { 0 };
+        read | write
+    }
+
+    fn mask(self) -> u64 {
+        self.bits(Direction::mask)
+    }
+
+    fn usable(self) -> u64 {
+        self.bits(Direction::usable)
+    }
+
+    /// What epoll is to look for.
+    pub(super) fn conditions(self) -> u32 {
+        let read = epoll::READABLE | epoll::PRIORITY | epoll::READ_CLOSED;
+        let write = epoll::WRITABLE;
+        (if self.read { read } else { 0 }) | (if self.write { write } else { 0 })
+    }
+}
+
+impl From<Direction> for Directions {
+    fn from(direction: Direction) -> Self {
+        match direction {
+            Direction::Read => Self::READ,
+            Direction::Write => Self::WRITE,
+        }
+    }
+}
+
+/// What was known of a descriptor as of some event; evidence that it was ready, where it was waited
+/// for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready(u64);
 
 impl Ready {
+    /// Whether an operation may try.
+    pub(crate) fn lets(self, direction: Direction) -> bool {
+        self.0 & direction.mask() != 0
+    }
+
+    /// Whether it is final: operations find the end, or an error.
+    pub(crate) fn is_closed(self, direction: Direction) -> bool {
+        self.0 & (direction.mask() & !direction.usable()) != 0
+    }
+
     /// Whether a read that does not fill its buffer may have left something.
     pub(super) fn reads_stop_short(self) -> bool {
         self.0 & URGENT != 0
@@ -83,7 +159,7 @@ struct Waiting {
     /// Those that poll: one task in each direction, the last to ask.
     polled: [Option<Waker>; 2],
     /// Those that wait by a [`Waiter`]: as many as like to.
-    waiters: Vec<(u64, Direction, Waker)>,
+    waiters: Vec<(u64, Directions, Waker)>,
     /// The last waiter's number.
     last: u64,
 }
@@ -103,18 +179,18 @@ impl Readiness {
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let woken = |direction: Direction| bits & (direction.mask() | SHUTDOWN) != 0;
+        let woken = |mask: u64| bits & (mask | SHUTDOWN) != 0;
         for direction in [Direction::Read, Direction::Write] {
-            if woken(direction) {
+            if woken(direction.mask()) {
                 wakers.extend(waiting.polled[direction as usize].take());
             }
         }
         let waiters = std::mem::take(&mut waiting.waiters);
-        for (number, direction, waker) in waiters {
-            if woken(direction) {
+        for (number, directions, waker) in waiters {
+            if woken(directions.mask()) {
                 wakers.push(waker);
             } else {
-                waiting.waiters.push((number, direction, waker));
+                waiting.waiters.push((number, directions, waker));
             }
         }
     }
@@ -152,7 +228,7 @@ impl Readiness {
     /// Whether an operation may try; if not, `cx` is woken when it may, unless another task polls for
     /// the same direction meanwhile.
     pub(crate) fn poll(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
-        self.poll_with(direction, |waiting| {
+        self.poll_with(direction.into(), |waiting| {
             match &mut waiting.polled[direction as usize] {
                 Some(waker) => waker.clone_from(cx.waker()),
                 empty => *empty = Some(cx.waker().clone()),
@@ -162,30 +238,38 @@ impl Readiness {
 
     fn poll_with(
         &self,
-        direction: Direction,
+        directions: Directions,
         wait: impl FnOnce(&mut Waiting),
     ) -> Poll<io::Result<Ready>> {
-        if let Some(answer) = self.look(direction) {
+        if let Some(answer) = self.look(directions) {
             return Poll::Ready(answer);
         }
         wait(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         // Who set it before the waker was there woke nobody.
-        self.look(direction).map_or(Poll::Pending, Poll::Ready)
+        self.look(directions).map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn look(&self, direction: Direction) -> Option<io::Result<Ready>> {
+    fn look(&self, directions: Directions) -> Option<io::Result<Ready>> {
+        match self.now() {
+            Ok(ready) => (ready.0 & directions.mask() != 0).then_some(Ok(ready)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// What is known, which may be nothing; for who tries without waiting.
+    pub(crate) fn now(&self) -> io::Result<Ready> {
         let word = self.word.load(Ordering::Acquire);
         if word & SHUTDOWN != 0 {
-            return Some(Err(super::shut_down()));
+            return Err(super::shut_down());
         }
-        (word & direction.mask() != 0).then_some(Ok(Ready(word)))
+        Ok(Ready(word))
     }
 
     /// Takes back the readiness that an operation found used up, unless an event came since.
-    pub(crate) fn clear(&self, ready: Ready, direction: Direction) {
+    pub(crate) fn clear(&self, ready: Ready, directions: impl Into<Directions>) {
+        let usable = directions.into().usable();
         // The other direction may have used up its own meanwhile; the tick says if it was an event.
-        let update =
-            |word: u64| (word & !BITS == ready.0 & !BITS).then_some(word & !direction.usable());
+        let update = |word: u64| (word & !BITS == ready.0 & !BITS).then_some(word & !usable);
         // An error means that an event came: there is something to find.
         let _ = self
             .word
@@ -213,9 +297,9 @@ impl<'a> Waiter<'a> {
     pub(crate) fn poll(
         &mut self,
         cx: &Context<'_>,
-        direction: Direction,
+        directions: Directions,
     ) -> Poll<io::Result<Ready>> {
-        self.readiness.poll_with(direction, |waiting| {
+        self.readiness.poll_with(directions, |waiting| {
             if self.number == 0 {
                 waiting.last += 1;
                 self.number = waiting.last;
@@ -225,7 +309,7 @@ impl<'a> Waiter<'a> {
                 Some((_, _, waker)) => waker.clone_from(cx.waker()),
                 None => {
                     let waker = cx.waker().clone();
-                    waiting.waiters.push((number, direction, waker));
+                    waiting.waiters.push((number, directions, waker));
                 }
             }
         })
@@ -289,6 +373,24 @@ mod tests {
         assert!(poll(&readiness, Direction::Write).is_some());
         readiness.clear(write, Direction::Write);
         assert!(poll(&readiness, Direction::Write).is_none());
+    }
+
+    #[test]
+    fn who_waits_for_either_direction_is_woken_by_the_first() {
+        let readiness = Readiness::new();
+        let cx = Context::from_waker(Waker::noop());
+        for (bits, direction) in [(READ, Direction::Read), (WRITE, Direction::Write)] {
+            let mut waiter = Waiter::new(&readiness);
+            assert!(waiter.poll(&cx, Directions::BOTH).is_pending());
+            let mut wakers = Vec::new();
+            readiness.add(bits, &mut wakers);
+            assert_eq!(wakers.len(), 1);
+            let Poll::Ready(Ok(ready)) = waiter.poll(&cx, Directions::BOTH) else {
+                panic!("an event came");
+            };
+            assert!(ready.lets(direction) && !ready.is_closed(direction));
+            readiness.clear(ready, Directions::BOTH);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Direction, Readiness, Token,
+    Direction, Directions, Readiness, Token,
     readiness::{Ready, Waiter},
 };
 use crate::{
@@ -33,22 +33,39 @@ impl<T: AsFd> Registration<T> {
     /// Registers a non-blocking descriptor with the calling worker, or one of the runtime that the
     /// thread is in.
     pub(crate) fn new(source: T) -> io::Result<Self> {
-        let home = with_home(Choice::NotAwake, Arc::clone)
-            .map_err(ArmError::from)
-            .map_err(io::Error::other)?;
+        Self::with_directions(source, Directions::BOTH).map_err(|(_, error)| error)
+    }
+
+    /// As [`Registration::new`], for some directions alone. What fails gives back the source.
+    pub(crate) fn with_directions(
+        source: T,
+        directions: Directions,
+    ) -> Result<Self, (T, io::Error)> {
+        let home = match with_home(Choice::NotAwake, Arc::clone).map_err(ArmError::from) {
+            Ok(home) => home,
+            Err(error) => return Err((source, io::Error::other(error))),
+        };
         let fd = source.as_fd().as_raw_fd();
-        let (token, readiness) = home.owner().reactor.register(fd)?;
-        Ok(Self {
-            source: Some(source),
-            token,
-            home,
-            readiness,
-        })
+        match home.owner().reactor.register(fd, directions) {
+            Ok((token, readiness)) => Ok(Self {
+                source: Some(source),
+                token,
+                home,
+                readiness,
+            }),
+            Err(error) => Err((source, error)),
+        }
     }
 
     pub(crate) fn get(&self) -> &T {
         self.source
             .as_ref()
+            .expect("only a consuming method takes the source")
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.source
+            .as_mut()
             .expect("only a consuming method takes the source")
     }
 
@@ -80,26 +97,97 @@ impl<T: AsFd> Registration<T> {
         used_up: impl Fn(&R) -> bool,
     ) -> Poll<io::Result<R>> {
         let wait = || self.readiness.poll(cx, direction);
-        self.try_io(cx, direction, operation, used_up, wait)
+        self.try_io(cx, direction.into(), operation, used_up, wait)
+    }
+
+    /// Waits until the descriptor seems ready. One task at a time in each direction.
+    pub(crate) fn poll_ready(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+    ) -> Poll<io::Result<Ready>> {
+        ready!(budget::check(cx));
+        let ready = ready!(self.readiness.poll(cx, direction));
+        budget::spend();
+        Poll::Ready(ready)
+    }
+
+    /// As [`Registration::poll_ready`], as a future, of which there may be any number, for the first
+    /// of so many directions.
+    pub(crate) async fn ready(&self, directions: impl Into<Directions>) -> io::Result<Ready> {
+        let directions = directions.into();
+        let mut waiter = Waiter::new(&self.readiness);
+        poll_fn(|cx| {
+            ready!(budget::check(cx));
+            let ready = ready!(waiter.poll(cx, directions));
+            budget::spend();
+            Poll::Ready(ready)
+        })
+        .await
+    }
+
+    /// As [`Registration::poll_io`], as a future, of which there may be any number.
+    pub(crate) async fn io<R>(
+        &self,
+        directions: impl Into<Directions>,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let directions = directions.into();
+        let mut waiter = Waiter::new(&self.readiness);
+        poll_fn(|cx| {
+            let wait = || waiter.poll(cx, directions);
+            self.try_io(cx, directions, &mut operation, |_| false, wait)
+        })
+        .await
+    }
+
+    /// Tries `operation` once, whether or not the descriptor seems ready, and does not wait. Where it
+    /// turns out not to be, who waits next waits for an event.
+    pub(crate) fn try_once<R>(
+        &self,
+        directions: impl Into<Directions>,
+        operation: impl FnOnce(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        // Before the operation: an event that comes during it is not taken back.
+        let ready = self.readiness.now()?;
+        let result = operation(self.get());
+        if let Err(error) = &result {
+            self.clear_if_blocked(error, ready, directions.into());
+        }
+        result
+    }
+
+    /// Takes back what an operation acted on.
+    pub(crate) fn clear(&self, ready: Ready, directions: Directions) {
+        self.readiness.clear(ready, directions);
+    }
+
+    /// Whether `error` says that the descriptor was not ready, which is then taken back.
+    fn clear_if_blocked(&self, error: &io::Error, ready: Ready, directions: Directions) -> bool {
+        let not_ready = error.kind() == io::ErrorKind::WouldBlock;
+        if not_ready {
+            self.readiness.clear(ready, directions);
+        }
+        not_ready
     }
 
     fn try_io<R>(
         &self,
         cx: &Context<'_>,
-        direction: Direction,
+        directions: Directions,
         operation: impl FnMut(&T) -> io::Result<R>,
         used_up: impl Fn(&R) -> bool,
         wait: impl FnMut() -> Poll<io::Result<Ready>>,
     ) -> Poll<io::Result<R>> {
         ready!(budget::check(cx));
-        let answer = ready!(self.try_until(direction, operation, used_up, wait));
+        let answer = ready!(self.try_until(directions, operation, used_up, wait));
         budget::spend();
         Poll::Ready(answer)
     }
 
     fn try_until<R>(
         &self,
-        direction: Direction,
+        directions: Directions,
         mut operation: impl FnMut(&T) -> io::Result<R>,
         used_up: impl Fn(&R) -> bool,
         mut wait: impl FnMut() -> Poll<io::Result<Ready>>,
@@ -109,38 +197,15 @@ impl<T: AsFd> Registration<T> {
             match operation(self.get()) {
                 Ok(result) => {
                     if used_up(&result) && !ready.reads_stop_short() {
-                        self.readiness.clear(ready, direction);
+                        self.readiness.clear(ready, directions);
                     }
                     return Poll::Ready(Ok(result));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.readiness.clear(ready, direction);
-                }
+                Err(error) if self.clear_if_blocked(&error, ready, directions) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-    }
-
-    /// Waits until an operation may succeed.
-    pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
-        let mut waiter = Waiter::new(&self.readiness);
-        poll_fn(|cx| waiter.poll(cx, direction)).await?;
-        Ok(())
-    }
-
-    /// As [`Registration::poll_io`], as a future, of which there may be any number.
-    pub(crate) async fn io<R>(
-        &self,
-        direction: Direction,
-        mut operation: impl FnMut(&T) -> io::Result<R>,
-    ) -> io::Result<R> {
-        let mut waiter = Waiter::new(&self.readiness);
-        poll_fn(|cx| {
-            let wait = || waiter.poll(cx, direction);
-            self.try_io(cx, direction, &mut operation, |_| false, wait)
-        })
-        .await
     }
 }
 

@@ -1,12 +1,22 @@
 //! Sockets, made ready for the reactor: non-blocking and close-on-exec.
 
 use std::{
+    ffi::OsStr,
     io,
     net::SocketAddr,
-    os::fd::{AsRawFd, FromRawFd},
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd},
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr as UnixAddr, UnixListener, UnixStream},
+        },
+    },
+    path::Path,
+    time::Duration,
 };
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::check;
 
@@ -14,14 +24,15 @@ use super::check;
 /// `net.core.somaxconn`. Where there is no room, clients wait a second or more to try again.
 const BACKLOG: i32 = i32::MAX;
 
-fn tcp(addr: SocketAddr) -> io::Result<Socket> {
+/// A TCP socket that is not bound and not connected.
+pub(crate) fn tcp(domain: Domain) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
-    Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP))
+    Socket::new(domain, kind, Some(Protocol::TCP))
 }
 
 /// A TCP socket that listens at `addr`, which may be one that was in use a moment ago.
 pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = tcp(addr)?;
+    let socket = tcp(Domain::for_address(addr))?;
     socket.set_reuse_address(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
@@ -30,40 +41,135 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// A TCP socket on its way to `addr`: connected, or refused, once it is writable.
 pub(crate) fn connect(addr: SocketAddr) -> io::Result<std::net::TcpStream> {
-    let socket = tcp(addr)?;
+    start_connect(tcp(Domain::for_address(addr))?, addr)
+}
+
+/// As [`connect`], with a socket that there is.
+pub(crate) fn start_connect(socket: Socket, addr: SocketAddr) -> io::Result<std::net::TcpStream> {
     match socket.connect(&addr.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),
     }
 }
 
-/// The next connection of a non-blocking listener. One system call: `accept4` sets both flags.
+/// The next connection of a non-blocking listener.
 pub(crate) fn accept(
     listener: &std::net::TcpListener,
 ) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    let (socket, addr) = accept_from(listener)?;
+    let addr = addr.as_socket().ok_or(io::ErrorKind::InvalidData)?;
+    Ok((socket.into(), addr))
+}
+
+/// One system call: `accept4` sets both flags.
+fn accept_from(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
+    let fd = listener.as_fd().as_raw_fd();
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: `try_init` gives room for any address, and its length; the descriptor is fresh, so
     // that nobody else owns it.
-    let (socket, addr) = unsafe {
+    unsafe {
         SockAddr::try_init(|storage, len| {
-            let fd = check(libc::accept4(
-                listener.as_raw_fd(),
-                storage.cast(),
-                len,
-                flags,
-            ))?;
+            let fd = check(libc::accept4(fd, storage.cast(), len, flags))?;
             Ok(Socket::from_raw_fd(fd))
         })
-    }?;
-    let addr = addr.as_socket().ok_or(io::ErrorKind::InvalidData)?;
-    Ok((socket.into(), addr))
+    }
 }
 
 /// Receives into memory that need not be initialized; so many bytes of it are, afterwards.
 #[cfg(feature = "hyper")]
 pub(crate) fn receive(
-    stream: &std::net::TcpStream,
+    stream: &impl AsFd,
     buf: &mut [std::mem::MaybeUninit<u8>],
 ) -> io::Result<usize> {
-    socket2::SockRef::from(stream).recv(buf)
+    SockRef::from(stream).recv(buf)
+}
+
+/// Who sent the datagram that is next.
+pub(crate) fn peek_sender(socket: &std::net::UdpSocket) -> io::Result<SocketAddr> {
+    let sender = SockRef::from(socket).peek_sender()?;
+    Ok(sender.as_socket().ok_or(io::ErrorKind::InvalidData)?)
+}
+
+/// How long a close waits for what was not sent yet.
+pub(crate) fn linger(socket: &impl AsFd) -> io::Result<Option<Duration>> {
+    SockRef::from(socket).linger()
+}
+
+/// See [`linger`].
+pub(crate) fn set_linger(socket: &impl AsFd, linger: Option<Duration>) -> io::Result<()> {
+    SockRef::from(socket).set_linger(linger)
+}
+
+/// The address of a path, or, if it begins with a NUL byte, of an abstract name.
+pub(crate) fn unix_addr(path: &Path) -> io::Result<UnixAddr> {
+    match path.as_os_str().as_bytes() {
+        [0, name @ ..] => UnixAddr::from_abstract_name(name),
+        _ => UnixAddr::from_pathname(path),
+    }
+}
+
+/// As socket2 has it.
+fn unix_sock_addr(addr: &UnixAddr) -> io::Result<SockAddr> {
+    match (addr.as_pathname(), addr.as_abstract_name()) {
+        (Some(path), _) => SockAddr::unix(path),
+        (None, Some(name)) => {
+            let name = [&[0], name].concat();
+            SockAddr::unix(OsStr::from_bytes(&name))
+        }
+        (None, None) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the address has no name",
+        )),
+    }
+}
+
+fn unix_stream() -> io::Result<Socket> {
+    Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
+}
+
+/// A Unix socket that listens at `addr`.
+pub(crate) fn unix_listen(addr: &UnixAddr) -> io::Result<UnixListener> {
+    let socket = unix_stream()?;
+    socket.bind(&unix_sock_addr(addr)?)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// A Unix socket that is connected: unlike with TCP there is nothing to wait for.
+pub(crate) fn unix_connect(addr: &UnixAddr) -> io::Result<UnixStream> {
+    let socket = unix_stream()?;
+    socket.connect(&unix_sock_addr(addr)?)?;
+    Ok(socket.into())
+}
+
+/// The next connection of a non-blocking listener.
+pub(crate) fn unix_accept(listener: &UnixListener) -> io::Result<(UnixStream, UnixAddr)> {
+    let (socket, addr) = accept_from(listener)?;
+    let addr = match addr.as_abstract_namespace() {
+        Some(name) => UnixAddr::from_abstract_name(name)?,
+        // Mostly it has no name, which is what an empty path is.
+        None => UnixAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))?,
+    };
+    Ok((socket.into(), addr))
+}
+
+/// Who was at the other end of a Unix socket when it was connected.
+pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<libc::ucred> {
+    let mut cred = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `cred` has room for the `len` bytes that the option is of; both live through the call.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut cred).cast(),
+            &mut len,
+        )
+    })?;
+    Ok(cred)
 }

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{TcpStream, addr::try_each};
+use super::super::{TcpStream, addr::try_each, readiness::socket};
 use crate::{
     reactor::{Direction, Registration},
     sys::socket,
@@ -49,20 +49,7 @@ impl TcpListener {
     ///
     /// Never: outside of a runtime it is an error.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        try_each(addr, async |addr| {
-            Ok(Self(Registration::new(socket::listen(addr)?)?))
-        })
-        .await
-    }
-
-    /// Takes over a socket that listens. It is made non-blocking.
-    ///
-    /// # Errors
-    ///
-    /// If there is no runtime, or the system will not watch it.
-    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        Ok(Self(Registration::new(listener)?))
+        try_each(addr, async |addr| Self::new(socket::listen(addr)?)).await
     }
 
     /// Waits for a connection. It belongs to the worker that accepts it. Any number of tasks may wait.
@@ -77,6 +64,10 @@ impl TcpListener {
     }
 
     /// As [`accept`](TcpListener::accept), for those who write futures by hand. One task at a time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](TcpListener::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         self.0
             .poll_io(cx, Direction::Read, socket::accept, |_| false)
@@ -87,24 +78,31 @@ impl TcpListener {
     }
 
     /// The address that this listens at.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// Gives the socket back, still non-blocking.
-    pub fn into_std(self) -> std::net::TcpListener {
-        self.0.into_inner()
+    /// How many routers a packet may pass (`IP_TTL`).
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.get().ttl()
+    }
+
+    /// Sets [`ttl`](TcpListener::ttl), also of the connections that are accepted.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.0.get().set_ttl(ttl)
     }
 }
 
-impl AsFd for TcpListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.get().as_fd()
-    }
-}
-
-impl AsRawFd for TcpListener {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.get().as_raw_fd()
-    }
-}
+socket!(TcpListener, std::net::TcpListener);

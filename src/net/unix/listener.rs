@@ -1,0 +1,102 @@
+//! A Unix socket that waits for connections.
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+        unix::net::SocketAddr,
+    },
+    path::Path,
+    task::{Context, Poll},
+};
+
+use super::super::{UnixStream, readiness::socket};
+use crate::{
+    reactor::{Direction, Registration},
+    sys::socket,
+};
+
+/// Listens for connections through a Unix socket.
+///
+/// A path that begins with a NUL byte is an abstract name. The file of a path stays when the listener
+/// is dropped: who bound it removes it.
+///
+/// ```
+/// use std::os::{linux::net::SocketAddrExt, unix::net::SocketAddr};
+/// use futures_lite::{AsyncReadExt, AsyncWriteExt};
+/// use tourbillon::net::{UnixListener, UnixStream};
+///
+/// # tourbillon::Runtime::new()?.block_on(async {
+/// let name = format!("tourbillon-example-{}", std::process::id());
+/// let addr = SocketAddr::from_abstract_name(name)?;
+/// let listener = UnixListener::bind_addr(&addr)?;
+/// tourbillon::spawn(async move {
+///     let (mut stream, _peer) = listener.accept().await?;
+///     stream.write_all(b"hello").await
+/// });
+/// let mut greeting = String::new();
+/// UnixStream::connect_addr(&addr).await?.read_to_string(&mut greeting).await?;
+/// assert_eq!(greeting, "hello");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Debug)]
+pub struct UnixListener(Registration<std::os::unix::net::UnixListener>);
+
+impl UnixListener {
+    /// Listens at a path.
+    ///
+    /// # Errors
+    ///
+    /// What the system says (`AddrInUse`, if the file is there already), if the path is too long, and
+    /// if there is no runtime.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::bind_addr(&socket::unix_addr(path.as_ref())?)
+    }
+
+    /// Listens at an address, such as an abstract name.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind`](UnixListener::bind).
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::new(socket::unix_listen(addr)?)
+    }
+
+    /// Waits for a connection. It belongs to the worker that accepts it. Any number of tasks may wait.
+    ///
+    /// # Errors
+    ///
+    /// What the system says. When the process has no descriptors left (`EMFILE`) the connection still
+    /// waits: try again, later.
+    pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let (stream, peer) = self.0.io(Direction::Read, socket::unix_accept).await?;
+        Ok((UnixStream::new(stream)?, peer))
+    }
+
+    /// As [`accept`](UnixListener::accept), for those who write futures by hand. One task at a time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](UnixListener::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
+        self.0
+            .poll_io(cx, Direction::Read, socket::unix_accept, |_| false)
+            .map(|accepted| {
+                let (stream, peer) = accepted?;
+                Ok((UnixStream::new(stream)?, peer))
+            })
+    }
+
+    /// The address that this listens at.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.get().local_addr()
+    }
+}
+
+socket!(UnixListener, std::os::unix::net::UnixListener);

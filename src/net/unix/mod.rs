@@ -1,0 +1,14 @@
+//! What belongs to [`UnixStream`](super::UnixStream) and the other Unix sockets.
+
+mod cred;
+pub(super) mod datagram;
+pub(super) mod listener;
+mod split;
+pub(super) mod stream;
+
+pub use std::os::unix::net::SocketAddr;
+
+pub use self::{
+    cred::UCred,
+    split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError},
+};

@@ -1,0 +1,19 @@
+//! The two halves of a connection through a Unix socket.
+
+use std::{
+    error::Error,
+    fmt,
+    io::{self, IoSlice, IoSliceMut},
+    net::Shutdown,
+    os::unix::net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_io::{AsyncRead, AsyncWrite};
+
+use super::super::{UnixStream, split::halves};
+use crate::io::{Interest, Ready};
+
+halves!(UnixStream, SocketAddr);
