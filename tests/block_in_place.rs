@@ -9,7 +9,7 @@ use std::{
     io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Arc, Barrier, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
@@ -28,7 +28,10 @@ use common::{
 };
 use futures_lite::AsyncReadExt;
 use tourbillon::{
-    Handle, Outcome, Runtime, Timer, net::TcpStream, runtime::Builder, task::block_in_place,
+    Handle, Outcome, Runtime, Timer,
+    net::{TcpStream, UdpSocket},
+    runtime::Builder,
+    task::block_in_place,
     time::sleep,
 };
 
@@ -454,6 +457,51 @@ fn a_runtime_may_be_shut_down_meanwhile() {
             assert_eq!(told.all(), [0, 0, 100]);
         }
     });
+}
+
+/// A worker that waits for a task, a timer or a socket is let go when the runtime ends, though it is only
+/// then that the task is dropped, and the worker is the last who could do that.
+#[test]
+fn what_is_waited_for_ends_with_the_runtime() {
+    let _alarm = alarm();
+    for (workers, helpers) in [(1, 0), (1, 2), (2, 0), (2, 1)] {
+        for waits_for in 0..3 {
+            let runtime = Builder::new()
+                .worker_threads(workers)
+                .helpers(0..=helpers)
+                .build()
+                .unwrap();
+            let (sender, ended) = mpsc::channel();
+            let all = Arc::new(Barrier::new(workers + 1));
+            for _ in 0..workers {
+                let (sender, all) = (sender.clone(), all.clone());
+                runtime.spawn(async move {
+                    let handle = Handle::current();
+                    let task = handle.spawn(std::future::pending::<()>());
+                    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    block_in_place(|| {
+                        all.wait();
+                        let is_over = handle.block_on(async {
+                            match waits_for {
+                                0 => task.await.is_err(),
+                                1 => {
+                                    sleep(HOUR).await;
+                                    true
+                                }
+                                _ => socket.recv(&mut [0]).await.is_err(),
+                            }
+                        });
+                        let _ = sender.send(is_over);
+                    });
+                });
+            }
+            all.wait();
+            drop(runtime);
+            for _ in 0..workers {
+                assert!(ended.recv_timeout(PATIENCE).unwrap());
+            }
+        }
+    }
 }
 
 /// Where nobody is called for a worker that is stuck, what it waits for is run all the same.

@@ -196,14 +196,22 @@ impl Owner for Core {
     fn alarm(&self, at: u64) {
         let Some(alarm) = &self.alarm else { return };
         let clock = &self.shared.clock;
-        // A clock that is put forward by hand calls nobody.
-        let moment = clock.kernel(at).filter(|_| at != NEVER);
-        // An alarm that the system does not set costs the help, and there is nobody to tell.
-        let _ = match moment {
-            None => alarm.unset(),
-            // A moment, not a length of time: the thread may stand still before it comes to this.
-            Some(moment) => alarm.set_at(moment),
-        };
+        let mut moment = clock.kernel(at);
+        loop {
+            // An alarm that the system does not set costs the help, and there is nobody to tell.
+            let _ = match moment {
+                // A moment, not a length of time: the thread may stand still before it comes to this.
+                Some(moment) if at != NEVER => alarm.set_at(moment),
+                // A clock that is put forward by hand calls nobody.
+                _ => alarm.unset(),
+            };
+            // Who has resumed the clock meanwhile may have set the alarm before this.
+            let now = clock.kernel(at);
+            if now.is_some() == moment.is_some() {
+                return;
+            }
+            moment = now;
+        }
     }
 
     fn wake_skipped(&self) {

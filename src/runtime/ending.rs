@@ -131,27 +131,33 @@ pub(super) fn leave(shared: &Arc<Shared>) {
         *lock(&shared.running) = 0;
     }
     shared.left.notify_all();
+    if !last {
+        end_for_those_away(shared);
+    }
+}
+
+/// If all that have not left are in `block_in_place`: ends what they may wait for, tasks and timers and
+/// sockets, since nobody else will. Called when a worker has left, when one goes to block, and when the
+/// runtime is told to stop.
+pub(super) fn end_for_those_away(shared: &Arc<Shared>) {
+    let all_away = {
+        let running = lock(&shared.running);
+        let away = shared.in_place.load(Ordering::Acquire);
+        shared.is_stopping() && *running > 0 && *running == away
+    };
+    if all_away {
+        let handle = Handle::new(shared.clone());
+        context::with_ending(&handle, || end_rest(shared));
+    }
 }
 
 /// Ends what nobody will run any more, on the last worker. Dropping tasks may wake, spawn and arm
 /// others; those end likewise.
 fn end_all(shared: &Shared) {
-    // Of workers that were never started, too.
-    close_shards(shared);
-    let workers = shared.workers.load_full();
-    let Some(first) = workers.first() else { return };
-    while let Some(mut part) = steal(|| shared.orphans.steal()) {
-        end_part(first.owner(), &mut *part, &|job| shared.injector.push(job));
+    if shared.workers.load().is_empty() {
+        return;
     }
-    for worker in workers.iter() {
-        for waker in worker.owner().reactor.close() {
-            contain(worker.owner(), || waker.wake());
-        }
-    }
-    // Each task that is alive is queued by this, and dropped by what follows.
-    for waker in shared.tasks.close() {
-        waker.wake();
-    }
+    end_rest(shared);
     loop {
         drain(shared);
         // Somebody else may have cancelled a timer and be just about to pass on the news: its
@@ -168,6 +174,27 @@ fn end_all(shared: &Shared) {
     // The owners of the shards refer to this, and this to them.
     shared.workers.store(Arc::default());
     lock(&shared.clocks).clear();
+}
+
+/// Ends timers, what waits for sockets, and tasks.
+fn end_rest(shared: &Shared) {
+    // Of workers that were never started, too.
+    close_shards(shared);
+    let workers = shared.workers.load_full();
+    let Some(first) = workers.first() else { return };
+    while let Some(mut part) = steal(|| shared.orphans.steal()) {
+        end_part(first.owner(), &mut *part, &|job| shared.injector.push(job));
+    }
+    for worker in workers.iter() {
+        for waker in worker.owner().reactor.close() {
+            contain(worker.owner(), || waker.wake());
+        }
+    }
+    // Each task that is alive is queued by this, and dropped by what follows.
+    for waker in shared.tasks.close() {
+        waker.wake();
+    }
+    drain(shared);
 }
 
 /// Ends all jobs that are queued anywhere.

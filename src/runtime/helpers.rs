@@ -190,10 +190,15 @@ impl Worker<'_> {
     /// The loop of a helper, until it is not needed any more, or the runtime stops.
     fn help(&mut self) {
         while self.sit() {
-            contain(self.core, || {
-                self.take_up();
-                self.run();
-            });
+            let mut is_through = false;
+            // A panic of a foreign destructor or waker is not the end of what is queued.
+            while !is_through && !self.shared.is_stopping() {
+                contain(self.core, || {
+                    self.take_up();
+                    self.run();
+                    is_through = true;
+                });
+            }
             self.shared.searchers.sit();
             self.judge();
         }
@@ -204,6 +209,7 @@ impl Worker<'_> {
         let (core, shared) = (self.core, self.shared);
         let searchers = &shared.searchers;
         let keep_alive = shared.config.thread_keep_alive.max(MOMENT);
+        let nanos = keep_alive.as_nanos().try_into().unwrap_or(u64::MAX);
         let mut since = shared.clock.real();
         let mut ran = shared.jobs_run();
         while !shared.is_stopping() {
@@ -218,7 +224,7 @@ impl Worker<'_> {
             } else if keep_alive > LONG {
                 Timeout::None
             } else {
-                let until = since.saturating_add(keep_alive.as_nanos() as u64);
+                let until = since.saturating_add(nanos);
                 let left = Duration::from_nanos(until.saturating_sub(shared.clock.real()));
                 Timeout::Until {
                     deadline: until,
@@ -239,11 +245,12 @@ impl Worker<'_> {
             searchers.sit();
             self.judge();
             let now = shared.clock.real();
-            if now.saturating_sub(since) >= keep_alive.as_nanos() as u64 {
+            if now.saturating_sub(since) >= nanos {
                 let before = std::mem::replace(&mut ran, shared.jobs_run());
                 since = now;
                 // One that would be started again at once may as well stay.
-                let needed = searchers.sitting() == 1 && before != ran;
+                let started = shared.most_helpers() > 0;
+                let needed = started && searchers.sitting() == 1 && before != ran;
                 if !needed && searchers.retire(shared.config.helpers.0) {
                     return false;
                 }

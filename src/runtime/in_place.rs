@@ -1,8 +1,11 @@
 //! A worker that is about to block, and says so.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{Ordering, fence},
+};
 
-use super::{context, local::Local, rescue, shared::Shared};
+use super::{context, ending, local::Local, rescue, shared::Shared};
 
 /// Runs `f`, which may block. On a worker, others do meanwhile what that should: its queue is theirs at
 /// once, and timers and sockets are seen to as if it was stuck; if nobody is there for that, a helper is
@@ -36,6 +39,11 @@ impl<'a> Away<'a> {
         local.shard.call();
         if shared.clock.is_paused() {
             shared.helpers.wake_all();
+        }
+        // Who stops the runtime looks at who is away after that.
+        fence(Ordering::SeqCst);
+        if shared.is_stopping() {
+            ending::end_for_those_away(shared);
         }
         away
     }

@@ -363,6 +363,7 @@ impl Runtime {
         self.is_down = true;
         let shared = self.handle.shared();
         shared.stop();
+        ending::end_for_those_away(shared);
         // A worker cannot wait for itself.
         let timeout = if self.may_not_wait() {
             Some(Duration::ZERO)

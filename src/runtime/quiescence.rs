@@ -71,6 +71,7 @@ use super::{
     clocks, contained,
     core::Core,
     passing::{Shards, wake_due},
+    rescue,
     shared::{Shared, lock},
 };
 use crate::time::OtherClock;
@@ -227,8 +228,12 @@ impl Quiescence {
             }
             shared.clock.resume();
             // The alarms stood still as the clock did.
-            for worker in shared.workers.load().iter() {
-                worker.call();
+            let workers = shared.workers.load();
+            let is_watched = rescue::is_watched(&shared.config, workers.len());
+            for worker in workers.iter() {
+                if is_watched || worker.owner().in_place.load(Ordering::Relaxed) {
+                    worker.call();
+                }
             }
             shared.wake_all();
             state.release()

@@ -153,7 +153,10 @@ impl<'a> Worker<'a> {
                     stall::was_away(self.core, &mut self.in_loop, self.tick);
                     self.look_at_sockets();
                 }
-                None if self.core.is_helper => return,
+                None if self.core.is_helper => {
+                    stall::was_away(self.core, &mut self.in_loop, self.tick);
+                    return;
+                }
                 None => self.park(),
             }
         }
@@ -414,6 +417,10 @@ impl<'a> Worker<'a> {
         });
         if job.is_some() {
             self.core.counters.own.steals.add_alone(1);
+            if self.core.is_helper && self.local.has_queued() {
+                // A worker that found work wakes the next as it gives up the search.
+                self.shared.wake_one();
+            }
         }
         job
     }
@@ -454,8 +461,9 @@ impl<'a> Worker<'a> {
         }
         self.beat(now);
         self.harvest();
-        if self.searching && !(self.due.is_empty() && self.wakers.is_empty()) {
-            // Wakers are foreign, and while we count as a searcher, nobody is woken.
+        let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
+        if self.searching && !nothing {
+            // Wakers and hooks are foreign, and while we count as a searcher, nobody is woken.
             self.found();
         }
         core.shared.stand_by();
