@@ -185,7 +185,8 @@ impl Builder {
     /// Others look after a worker that has not been in its loop for 4 ms, and from then on each ms (if they
     /// find nothing, each 4 ms in the end), and when a timer is late by this. So for what is due in the
     /// first 4 ms, and for sockets, it takes up to 4 ms more. With `Duration::MAX` nobody does, and timers
-    /// and sockets wait for their own worker.
+    /// and sockets wait for their own worker, unless that is in
+    /// [`block_in_place`](crate::task::block_in_place).
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

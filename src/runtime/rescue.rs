@@ -206,7 +206,7 @@ impl Core {
     }
 }
 
-/// How long it takes, in beats, until the next look at a worker that is stuck.
+/// How long it takes, in ms, until the next look at a worker that is stuck.
 #[derive(Debug, Default)]
 pub(super) struct Patience(AtomicU32);
 
