@@ -3,10 +3,13 @@
 mod common;
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     future::{Future, poll_fn},
     io::{self, Read, Write},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
     pin::pin,
     sync::Arc,
     task::Poll,
@@ -134,7 +137,6 @@ fn readiness_stays_until_it_is_taken_back() {
             assert_eq!(guard.ready(), Ready::READABLE);
             assert_eq!(guard.get_inner().as_raw_fd(), guard.get_ref().as_raw_fd());
             guard.retain_ready();
-            guard.clear_ready();
         }
         let mut guard = reader.readable().await.unwrap();
         guard.clear_ready_matching(Ready::WRITABLE);
@@ -347,4 +349,37 @@ fn outside_of_a_runtime_and_after_it_they_are_errors() {
     ] {
         assert!(error.to_string().contains("shut down"), "{error}");
     }
+}
+
+/// The end of a FIFO is none when the next writer comes: who reads then waits, and does not go round.
+#[test]
+fn what_seemed_to_be_the_end_may_go_on() {
+    let _alarm = alarm();
+    let path = std::env::temp_dir().join(format!("tourbillon-fifo-{}", std::process::id()));
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+    // SAFETY: the name is a string that ends in a zero byte.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let open = |options: &mut OpenOptions| {
+        let options = options.custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+        options.open(&path).unwrap()
+    };
+    let runtime = runtime(1);
+    runtime.block_on(async {
+        let reader = open(OpenOptions::new().read(true));
+        let reader = AsyncFd::with_interest(reader, Interest::READABLE).unwrap();
+        drop(open(OpenOptions::new().write(true)));
+        let guard = timeout(PATIENCE, reader.readable()).await.unwrap().unwrap();
+        assert!(guard.ready().is_read_closed());
+        drop(guard);
+        let mut writer = open(OpenOptions::new().write(true));
+        let mut buf = [0; 4];
+        let read = |mut file: &File| file.read(&mut buf);
+        let reading = reader.async_io(Interest::READABLE, read);
+        assert!(timeout(BRIEF, reading).await.is_err());
+        writer.write_all(b"more").unwrap();
+        let reading = reader.async_io(Interest::READABLE, |mut file| file.read(&mut buf));
+        assert_eq!(timeout(PATIENCE, reading).await.unwrap().unwrap(), 4);
+        assert_eq!(&buf, b"more");
+    });
+    std::fs::remove_file(&path).unwrap();
 }

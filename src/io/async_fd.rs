@@ -16,8 +16,8 @@ use crate::reactor::{self, Direction, Registration};
 /// The descriptor has to be non-blocking, which is left to who makes it: a blocking one would block its
 /// worker. It is watched edge-triggered: once it is found ready it stays so, until an operation finds
 /// that it is not and that is told, by [`AsyncFdReadyGuard::try_io`] or
-/// [`clear_ready`](AsyncFdReadyGuard::clear_ready). The name and the methods are tokio's; the
-/// type that is wrapped has to be [`AsFd`].
+/// [`clear_ready`](AsyncFdReadyGuard::clear_ready). The name and the methods are tokio's, but for
+/// those that lend what is wrapped mutably; the type that is wrapped has to be [`AsFd`].
 ///
 /// Dropping it drops what it wraps.
 ///
@@ -248,6 +248,7 @@ impl<T: AsFd> AsyncFd<T> {
         interest: Interest,
         operation: impl FnOnce(&T) -> io::Result<R>,
     ) -> io::Result<R> {
+        self.allow(interest)?;
         self.registration.try_once(interest.0, operation)
     }
 
@@ -269,8 +270,17 @@ impl<T: AsFd> AsyncFd<T> {
         AsyncFdReadyGuard::new(self, ready, Ready::of(ready, interest))
     }
 
-    pub(super) fn clear(&self, seen: reactor::Ready, ready: Ready) {
+    /// An operation would have blocked, for which the descriptor had been `ready`.
+    pub(super) fn clear_blocked(&self, seen: reactor::Ready, ready: Ready) {
         if let Some(directions) = ready.directions() {
+            self.registration.clear_blocked(seen, directions);
+        }
+    }
+
+    /// Takes back a part of what was seen; the ends of streams are no such part.
+    pub(super) fn clear(&self, seen: reactor::Ready, ready: Ready) {
+        let open = ready - Ready::READ_CLOSED - Ready::WRITE_CLOSED;
+        if let Some(directions) = open.directions() {
             self.registration.clear(seen, directions);
         }
     }

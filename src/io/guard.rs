@@ -30,7 +30,7 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
     /// `WouldBlock`: there is no other event until something changes.
     pub fn clear_ready(&mut self) {
         if let Some(seen) = self.seen.take() {
-            self.async_fd.clear(seen, self.ready);
+            self.async_fd.clear_blocked(seen, self.ready);
         }
     }
 
@@ -38,13 +38,13 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
     pub fn clear_ready_matching(&mut self, ready: Ready) {
         if let Some(seen) = self.seen {
             self.async_fd.clear(seen, self.ready & ready);
+            let open = Ready::READABLE | Ready::WRITABLE;
+            self.ready = self.ready - (ready & open);
         }
     }
 
-    /// Leaves the readiness as it is, as dropping the guard does.
-    pub fn retain_ready(&mut self) {
-        self.seen = None;
-    }
+    /// Leaves the readiness as it is, as dropping the guard does: does nothing.
+    pub fn retain_ready(&mut self) {}
 
     /// What the descriptor was ready for, of what it was waited for.
     pub fn ready(&self) -> Ready {

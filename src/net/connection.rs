@@ -6,9 +6,10 @@ pub(super) fn took_all(n: usize, room: usize) -> bool {
     n > 0 && n < room
 }
 
-/// For a connection that is a registration of the standard library's.
+/// For a connection that is a registration of the standard library's; the last says whether a read used
+/// up what there was.
 macro_rules! connection {
-    ($Stream:ident, $Std:ty) => {
+    ($Stream:ident, $Std:ty, $read_all:expr) => {
         impl $Stream {
             /// Splits the connection into two halves that different tasks may own.
             ///
@@ -93,7 +94,7 @@ macro_rules! connection {
                 let room = buf.len();
                 let read = |stream: &$Std| socket::receive(stream, buf);
                 self.0
-                    .poll_io(cx, Direction::Read, read, |&n| took_all(n, room))
+                    .poll_io(cx, Direction::Read, read, |&n| $read_all(n, room))
             }
         }
 
@@ -106,7 +107,7 @@ macro_rules! connection {
                 let room = buf.len();
                 let read = |mut stream: &$Std| stream.read(buf);
                 self.0
-                    .poll_io(cx, Direction::Read, read, |&n| took_all(n, room))
+                    .poll_io(cx, Direction::Read, read, |&n| $read_all(n, room))
             }
 
             fn poll_read_vectored(

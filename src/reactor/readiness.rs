@@ -23,9 +23,9 @@ use crate::sys::epoll::{self, Event};
 
 const READ: u64 = 1;
 const WRITE: u64 = 2;
-/// Final: reads will find the end, or an error.
+/// Reads will find the end, or an error; final for streams.
 const READ_CLOSED: u64 = 4;
-/// Final: writes will find an error.
+/// Writes will find an error; final for streams.
 const WRITE_CLOSED: u64 = 8;
 /// Final: the runtime is gone.
 const SHUTDOWN: u64 = 16;
@@ -265,11 +265,21 @@ impl Readiness {
         Ok(Ready(word))
     }
 
-    /// Takes back the readiness that an operation found used up, unless an event came since.
+    /// Takes back the readiness that an operation found used up, unless an event came since. The end of a
+    /// stream stays.
     pub(crate) fn clear(&self, ready: Ready, directions: impl Into<Directions>) {
-        let usable = directions.into().usable();
+        self.take_back(ready, directions.into().usable());
+    }
+
+    /// The same after an operation that would block, of what seemed to be the end, too: there are
+    /// descriptors for which it is none, as a FIFO that the next writer opens.
+    pub(crate) fn clear_blocked(&self, ready: Ready, directions: impl Into<Directions>) {
+        self.take_back(ready, directions.into().mask());
+    }
+
+    fn take_back(&self, ready: Ready, bits: u64) {
         // The other direction may have used up its own meanwhile; the tick says if it was an event.
-        let update = |word: u64| (word & !BITS == ready.0 & !BITS).then_some(word & !usable);
+        let update = |word: u64| (word & !BITS == ready.0 & !BITS).then_some(word & !bits);
         // An error means that an event came: there is something to find.
         let _ = self
             .word
@@ -401,6 +411,18 @@ mod tests {
         readiness.clear(ready, Direction::Read);
         assert!(poll(&readiness, Direction::Read).is_some());
         assert!(poll(&readiness, Direction::Write).is_none());
+    }
+
+    #[test]
+    fn what_blocks_is_not_the_end() {
+        let readiness = Readiness::new();
+        readiness.add(READ | READ_CLOSED | WRITE | WRITE_CLOSED, &mut Vec::new());
+        let ready = poll(&readiness, Direction::Read).unwrap();
+        readiness.clear_blocked(ready, Direction::Read);
+        assert!(poll(&readiness, Direction::Read).is_none());
+        assert!(poll(&readiness, Direction::Write).is_some());
+        readiness.add(READ, &mut Vec::new());
+        assert!(poll(&readiness, Direction::Read).is_some());
     }
 
     #[test]

@@ -157,16 +157,21 @@ impl<T: AsFd> Registration<T> {
         result
     }
 
-    /// Takes back what an operation acted on.
+    /// Takes back what an operation acted on, but for the end.
     pub(crate) fn clear(&self, ready: Ready, directions: Directions) {
         self.readiness.clear(ready, directions);
+    }
+
+    /// Takes back what an operation acted on that would have blocked.
+    pub(crate) fn clear_blocked(&self, ready: Ready, directions: Directions) {
+        self.readiness.clear_blocked(ready, directions);
     }
 
     /// Whether `error` says that the descriptor was not ready, which is then taken back.
     fn clear_if_blocked(&self, error: &io::Error, ready: Ready, directions: Directions) -> bool {
         let not_ready = error.kind() == io::ErrorKind::WouldBlock;
         if not_ready {
-            self.readiness.clear(ready, directions);
+            self.readiness.clear_blocked(ready, directions);
         }
         not_ready
     }

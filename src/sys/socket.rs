@@ -148,7 +148,9 @@ pub(crate) fn unix_accept(listener: &UnixListener) -> io::Result<(UnixStream, Un
     let addr = match addr.as_abstract_namespace() {
         Some(name) => UnixAddr::from_abstract_name(name)?,
         // Mostly it has no name, which is what an empty path is.
-        None => UnixAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))?,
+        // And the kernel knows paths that are longer by a byte than what the standard library takes.
+        None => UnixAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))
+            .or_else(|_| UnixAddr::from_pathname(""))?,
     };
     Ok((socket.into(), addr))
 }

@@ -222,4 +222,4 @@ readiness!(
     try_read,
     try_write
 );
-connection!(TcpStream, std::net::TcpStream);
+connection!(TcpStream, std::net::TcpStream, took_all);
