@@ -254,6 +254,9 @@ fn run(workers: usize, cut_short: bool) {
         }
         if cut_short {
             thread::sleep(Duration::from_millis(100));
+            // On a busy machine the workers may not have run by then.
+            let total = || runtime.as_ref().unwrap().metrics().total();
+            eventually("something has fired", || total().fired > 0);
             runtime = None;
         }
     });

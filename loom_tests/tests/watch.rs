@@ -34,9 +34,9 @@ fn a_stranger_arms_while_the_owner_beats() {
             let home = home.clone();
             move || arm(&home, 50)
         });
-        home.beat(39);
+        home.beat(40);
         stranger.join().unwrap();
-        assert_called(&home, 39);
+        assert_called(&home, 40);
         close(&home);
     });
 }
@@ -48,9 +48,9 @@ fn a_stranger_moves_a_timer_earlier_while_the_owner_beats() {
         let (home, _owner) = begin();
         let timer = Timer::once(&home, HORIZON, 5, || {});
         let stranger = thread::spawn(move || assert_eq!(timer.reset_at(50), Reset::Waiting));
-        home.beat(39);
+        home.beat(40);
         stranger.join().unwrap();
-        assert_called(&home, 39);
+        assert_called(&home, 40);
         close(&home);
     });
 }
@@ -214,7 +214,7 @@ fn the_alarm_is_taken_while_the_owner_beats() {
             let home = home.clone();
             move || _ = answer(&home, 41)
         });
-        home.beat(39);
+        home.beat(40);
         taker.join().unwrap();
         assert_called(&home, 40);
         close(&home);
@@ -263,7 +263,7 @@ fn two_strangers_arm() {
         home.beat(0);
         let stranger = thread::spawn({
             let home = home.clone();
-            move || arm(&home, 11)
+            move || arm(&home, 12)
         });
         arm(&home, 10);
         stranger.join().unwrap();
@@ -281,7 +281,7 @@ fn it_is_called_for_while_it_beats() {
             let home = home.clone();
             move || home.call()
         });
-        home.beat(39);
+        home.beat(40);
         caller.join().unwrap();
         assert_called(&home, 39);
         close(&home);
