@@ -283,7 +283,7 @@ fn it_is_called_for_while_it_beats() {
         });
         home.beat(40);
         caller.join().unwrap();
-        assert_called(&home, 39);
+        assert_called(&home, 40);
         close(&home);
     });
 }
@@ -381,7 +381,7 @@ fn it_goes_off_early_while_a_stranger_arms() {
         });
         assert!(!answer(&home, 39));
         stranger.join().unwrap();
-        assert_called(&home, 39);
+        assert_called(&home, 40);
         close(&home);
     });
 }
