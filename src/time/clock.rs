@@ -165,17 +165,25 @@ impl Clock {
         self.others.set(other, shown, self.warped_now(&warp));
     }
 
+    /// How much more the clock shows than the monotonic clock's nanoseconds since the epoch, or (wrapping)
+    /// less; `None` while it is paused.
+    #[inline]
+    fn skew(&self) -> Option<u64> {
+        if !self.was_paused() {
+            return Some(0);
+        }
+        match *self.warp() {
+            Warp::Frozen(_) => None,
+            Warp::Skewed(skew) => Some(skew),
+        }
+    }
+
     /// How long it is until `deadline` if the clock runs, and the moment of the monotonic clock that
     /// this is, in ns: which tells apart what one deadline means before a pause and after it.
     pub(crate) fn until(&self, deadline: u64) -> (u64, Duration) {
-        let skew = if self.was_paused() {
-            match *self.warp() {
-                // Who is woken by what follows waits anew.
-                Warp::Frozen(_) => return (deadline, Duration::ZERO),
-                Warp::Skewed(skew) => skew,
-            }
-        } else {
-            0
+        let Some(skew) = self.skew() else {
+            // Who is woken by what follows waits anew.
+            return (deadline, Duration::ZERO);
         };
         // A skew brings no clock past what shards count in, so this is 63 bits and a sign.
         let at = deadline.wrapping_sub(skew);
@@ -186,14 +194,7 @@ impl Clock {
     /// What the kernel's monotonic clock says at `deadline` (since its zero, and not before), if the clock
     /// runs.
     pub(crate) fn kernel(&self, deadline: u64) -> Option<Duration> {
-        let skew = if self.was_paused() {
-            match *self.warp() {
-                Warp::Frozen(_) => return None,
-                Warp::Skewed(skew) => skew,
-            }
-        } else {
-            0
-        };
+        let skew = self.skew()?;
         let since = deadline.wrapping_sub(skew) as i64;
         let at = self.kernel.saturating_add_signed(since);
         Some(Duration::from_nanos(at))
