@@ -1,9 +1,10 @@
 //! Programs that the tests run: the server, and clients that are not ours.
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
+    path::Path,
     process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
@@ -15,6 +16,32 @@ pub const AGES: Duration = Duration::from_secs(120);
 /// The program `tourbillon`.
 pub fn tourbillon() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tourbillon"))
+}
+
+/// A program of `examples/`, which `cargo test` has built unless it was told to build less.
+pub fn example(name: &str) -> Command {
+    let tests = env::current_exe().unwrap();
+    let program = tests
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("examples")
+        .join(name);
+    let built = fs::metadata(&program).and_then(|data| data.modified());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples")
+        .join(name);
+    let newest = fs::read_dir(&source)
+        .unwrap_or_else(|error| panic!("{}: {error}", source.display()))
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| path.metadata().unwrap().modified().unwrap())
+        .max();
+    assert!(
+        built.is_ok_and(|built| Some(built) >= newest),
+        "example {name} is not built, or older than its source: cargo build --examples --all-features"
+    );
+    Command::new(program)
 }
 
 /// Whether a client is installed. If not the test is skipped, unless clients are required.
