@@ -41,10 +41,18 @@ impl<T: AsFd> Registration<T> {
         source: T,
         directions: Directions,
     ) -> Result<Self, (T, io::Error)> {
-        let home = match with_home(Choice::NotAwake, Arc::clone).map_err(ArmError::from) {
-            Ok(home) => home,
-            Err(error) => return Err((source, io::Error::other(error))),
-        };
+        match with_home(Choice::NotAwake, Arc::clone).map_err(ArmError::from) {
+            Ok(home) => Self::on(home, source, directions),
+            Err(error) => Err((source, io::Error::other(error))),
+        }
+    }
+
+    /// As [`Registration::with_directions`], with a certain worker.
+    pub(crate) fn on(
+        home: Arc<WorkerShard>,
+        source: T,
+        directions: Directions,
+    ) -> Result<Self, (T, io::Error)> {
         let fd = source.as_fd().as_raw_fd();
         match home.owner().reactor.register(fd, directions) {
             Ok((token, readiness)) => Ok(Self {
