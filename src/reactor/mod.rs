@@ -5,6 +5,7 @@
 
 mod readiness;
 mod registration;
+mod timeouts;
 
 use std::{
     io,

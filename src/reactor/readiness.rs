@@ -178,16 +178,23 @@ impl Readiness {
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        self.collect(
+            |directions| bits & (directions.mask() | SHUTDOWN) != 0,
+            wakers,
+        );
+    }
+
+    /// Takes the wakers of those who wait for what is `woken`.
+    fn collect(&self, woken: impl Fn(Directions) -> bool, wakers: &mut Vec<Waker>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let woken = |mask: u64| bits & (mask | SHUTDOWN) != 0;
         for direction in [Direction::Read, Direction::Write] {
-            if woken(direction.mask()) {
+            if woken(direction.into()) {
                 wakers.extend(waiting.polled[direction as usize].take());
             }
         }
         let waiters = std::mem::take(&mut waiting.waiters);
         for (number, directions, waker) in waiters {
-            if woken(directions.mask()) {
+            if woken(directions) {
                 wakers.push(waker);
             } else {
                 waiting.waiters.push((number, directions, waker));
@@ -223,6 +230,13 @@ impl Readiness {
     /// Fails what waits and what comes.
     pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
         self.add(SHUTDOWN, wakers);
+    }
+
+    /// Wakes who waits for a direction, to ask again.
+    pub(super) fn rouse(&self, direction: Direction) {
+        let mut wakers = Vec::new();
+        self.collect(|directions| directions.has(direction), &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Whether an operation may try; if not, `cx` is woken when it may, unless another task polls for
