@@ -32,6 +32,7 @@
 //! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
 //! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`] |
+//! | tasks that wait for each other | [`sync::Notify`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
 //! | tests that do not wait | [`time::pause`], [`time::advance`], [`time::set_wall_clock`]; `#[tourbillon::test]` with feature `macros` |
@@ -61,6 +62,7 @@ pub mod net;
 mod reactor;
 pub mod runtime;
 pub mod signal;
+pub mod sync;
 mod sys;
 pub mod task;
 pub mod time;
