@@ -31,7 +31,7 @@
 //! | timers by name | [`Handle::cancel_named`], [`Handle::refresh_named`], [`Handle::count_named`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
-//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`] |
+//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`]; any of several: [`io::select`] |
 //! | tasks that wait for each other | [`sync::Notify`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |

@@ -209,6 +209,17 @@ macro_rules! halves {
             }
         }
 
+        impl crate::io::Source for OwnedReadHalf {}
+
+        impl crate::io::source::sealed::Sealed for OwnedReadHalf {
+            fn watched(
+                &self,
+                interest: Interest,
+            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
+                self.0.watched(interest)
+            }
+        }
+
         impl AsyncRead for OwnedReadHalf {
             fn poll_read(
                 self: Pin<&mut Self>,
@@ -224,6 +235,17 @@ macro_rules! halves {
                 bufs: &mut [IoSliceMut<'_>],
             ) -> Poll<io::Result<usize>> {
                 Pin::new(&mut &*self.0).poll_read_vectored(cx, bufs)
+            }
+        }
+
+        impl crate::io::Source for OwnedWriteHalf {}
+
+        impl crate::io::source::sealed::Sealed for OwnedWriteHalf {
+            fn watched(
+                &self,
+                interest: Interest,
+            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
+                self.stream.watched(interest)
             }
         }
 

@@ -108,7 +108,7 @@ impl Directions {
     }
 
     /// What epoll is to look for.
-    pub(super) fn conditions(self) -> u32 {
+    pub(crate) fn conditions(self) -> u32 {
         let read = epoll::READABLE | epoll::PRIORITY | epoll::READ_CLOSED;
         let write = epoll::WRITABLE;
         (if self.read { read } else { 0 }) | (if self.write { write } else { 0 })
@@ -130,6 +130,13 @@ impl From<Direction> for Directions {
 pub(crate) struct Ready(u64);
 
 impl Ready {
+    pub(crate) const NOTHING: Self = Self(0);
+
+    /// As of such conditions.
+    pub(crate) fn by(conditions: u32) -> Self {
+        Self(bits(|which| conditions & which != 0))
+    }
+
     /// Whether an operation may try.
     pub(crate) fn lets(self, direction: Direction) -> bool {
         self.0 & direction.mask() != 0
@@ -144,6 +151,31 @@ impl Ready {
     pub(super) fn reads_stop_short(self) -> bool {
         self.0 & URGENT != 0
     }
+}
+
+/// What the conditions that hold of a descriptor make of it.
+fn bits(holds: impl Fn(u32) -> bool) -> u64 {
+    let mut bits = 0;
+    if holds(epoll::READABLE) {
+        bits |= READ;
+    }
+    if holds(epoll::PRIORITY) {
+        bits |= READ | URGENT;
+    }
+    if holds(epoll::WRITABLE) {
+        bits |= WRITE;
+    }
+    if holds(epoll::READ_CLOSED) {
+        bits |= READ | READ_CLOSED;
+    }
+    if holds(epoll::ERROR) {
+        // Not the end: the error queue of a socket that lives is announced by it, too.
+        bits |= READ | WRITE;
+    }
+    if holds(epoll::CLOSED) {
+        bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
+    }
+    bits
 }
 
 /// The readiness of one descriptor.
@@ -204,27 +236,7 @@ impl Readiness {
 
     /// Notes an event, and collects who waited for it.
     pub(super) fn set(&self, event: &Event, wakers: &mut Vec<Waker>) {
-        let mut bits = 0;
-        if event.is(epoll::READABLE) {
-            bits |= READ;
-        }
-        if event.is(epoll::PRIORITY) {
-            bits |= READ | URGENT;
-        }
-        if event.is(epoll::WRITABLE) {
-            bits |= WRITE;
-        }
-        if event.is(epoll::READ_CLOSED) {
-            bits |= READ | READ_CLOSED;
-        }
-        if event.is(epoll::ERROR) {
-            // Not the end: the error queue of a socket that lives is announced by it, too.
-            bits |= READ | WRITE;
-        }
-        if event.is(epoll::CLOSED) {
-            bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
-        }
-        self.add(bits, wakers);
+        self.add(bits(|conditions| event.is(conditions)), wakers);
     }
 
     /// Fails what waits and what comes.

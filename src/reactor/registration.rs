@@ -75,6 +75,11 @@ impl<T: AsFd> Registration<T> {
             .expect("only a consuming method takes the source")
     }
 
+    /// What is known of it.
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.source
             .as_mut()
