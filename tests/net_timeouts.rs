@@ -24,7 +24,7 @@ use tourbillon::{
     Runtime,
     io::Interest,
     net::{TcpStream, UnixStream},
-    time::{Instant, sleep, timeout},
+    time::{Instant, advance, sleep, timeout},
 };
 
 const SEC: Duration = Duration::from_secs(1);
@@ -327,7 +327,16 @@ fn what_is_given_up_leaves_the_next_its_time_or_its_wait() {
         times_out(SEC, stream.read(&mut buf)).await;
         times_out(LIMIT, stream.read(&mut buf)).await;
 
-        // Unless the limit is set again, or something is read, in whichever way.
+        // Unless nobody came when its time was over.
+        assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
+        sleep(3 * SEC).await;
+        times_out(LIMIT, stream.read(&mut buf)).await;
+        // Who has waited all the time, and is late by a jump of the clock, was there.
+        assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
+        let (read, ()) = zip(stream.read(&mut buf), advance(HOUR)).await;
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::TimedOut);
+
+        // Or the limit is set again, or something is read, in whichever way.
         assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         times_out(LIMIT, stream.read(&mut buf)).await;

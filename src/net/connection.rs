@@ -71,8 +71,9 @@ macro_rules! connection {
             /// The time counts from when a read begins to wait. Reads by `poll_read`, which are all that go
             /// through traits, do not tell when they are given up (as by [`timeout`](crate::time::timeout) or a
             /// `select`): the next one goes on with that wait, and what is limited is how long nothing comes while
-            /// somebody asks, in however many attempts. It ends with anything that is read. To set a limit, the
-            /// same or another, makes who waits, and who comes next, begin anew.
+            /// somebody asks, in however many attempts. The wait ends with anything that is read, and if its time was
+            /// over a second ago or longer and nobody asked since. To set a limit, the same or another, makes who waits,
+            /// and who comes next, begin anew.
             ///
             /// There is one timer for the socket in each direction, armed by the first read that has to wait;
             /// each that follows moves it, if it has to wait itself: one atomic operation and no

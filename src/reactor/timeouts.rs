@@ -2,8 +2,9 @@
 //!
 //! Those that poll, one task in each direction, share a timer for each direction. It is armed by the first
 //! that has to wait, and from then on only moved, by the next that has to: an operation that ends leaves it
-//! alone. When it fires, who waited for it is woken, and finds at its next poll that its time is over; if
-//! nobody waits any more, nothing happens, and the next that waits arms it again.
+//! alone. When it fires, who waited for it is woken, and finds at its next poll that its time is over. A poll does
+//! not tell that it was the last of an operation; so if none comes soon after it has fired, nobody waits any more,
+//! and the next that has to arms it again.
 //!
 //! Operations that are futures of ours know when they begin and are given up. Of them any number may wait,
 //! and each has a timer of its own, for as long as it waits.
@@ -12,9 +13,9 @@ use std::{
     io,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Wake, Waker, ready},
     time::Duration,
 };
 
@@ -25,6 +26,10 @@ use crate::{
     runtime::{Core, WorkerShard, lock},
     timer::nanos,
 };
+
+/// How long after the timer has fired, in ns, who waited is to have come. Longer than it takes a task that was
+/// woken to run; should it take longer, it waits once more.
+const SOON: u64 = 1_000_000_000;
 
 /// The limits of a descriptor: nothing, until one is set.
 #[derive(Default)]
@@ -43,7 +48,50 @@ struct State {
     limit: Option<Duration>,
     /// How often it was set.
     version: u64,
-    timer: Option<Sleep<Core>>,
+    /// When the timer is due.
+    deadline: u64,
+    timer: Option<Timer>,
+}
+
+/// The timer of those that poll.
+struct Timer {
+    sleep: Sleep<Core>,
+    bell: Arc<Bell>,
+    /// What the sleep wakes: the bell.
+    waker: Waker,
+}
+
+/// Wakes who waits, and remembers when that was.
+struct Bell {
+    home: Arc<WorkerShard>,
+    rang: AtomicU64,
+    waiting: Mutex<Option<Waker>>,
+}
+
+impl Timer {
+    fn new(home: &Arc<WorkerShard>, deadline: u64) -> Self {
+        let bell = Arc::new(Bell {
+            home: home.clone(),
+            rang: AtomicU64::new(0),
+            waiting: Mutex::default(),
+        });
+        Self {
+            sleep: Sleep::new(home, deadline),
+            waker: bell.clone().into(),
+            bell,
+        }
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        let now = self.home.owner().shared.clock.now();
+        self.rang.store(now, Ordering::Relaxed);
+        let waiting = lock(&self.waiting).take();
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
 }
 
 /// The timer of an operation that is a future, and for which limits it was armed.
@@ -142,28 +190,59 @@ impl Timeouts {
 
 impl Limit {
     fn poll(&self, cx: &Context<'_>, home: &Arc<WorkerShard>) -> Poll<io::Error> {
+        // A waker is foreign code: dropped after the lock.
+        let mut let_go = None;
         let mut state = lock(&self.state);
         let Some(limit) = state.limit else {
             return Poll::Pending;
         };
-        if !self.counts.swap(true, Ordering::Relaxed) {
-            let deadline = deadline(home, limit);
-            match &mut state.timer {
-                Some(timer) => timer.reset(deadline),
-                none => *none = Some(Sleep::new(home, deadline)),
+        loop {
+            if !self.counts.swap(true, Ordering::Relaxed) {
+                state.begin(home, limit);
+            }
+            let Some(timer) = &state.timer else {
+                return Poll::Pending;
+            };
+            let_go = timer.bell.wakes(cx.waker()).or(let_go);
+            match ready!(timer.sleep.poll(&timer.waker)) {
+                Outcome::Fired => {}
+                // The runtime is shut down: the reactor, which ends as well, tells.
+                _ => return Poll::Pending,
+            }
+            self.counts.store(false, Ordering::Relaxed);
+            if !timer.bell.rang_long_ago(state.deadline) {
+                return Poll::Ready(timed_out(limit));
             }
         }
-        let Some(timer) = &state.timer else {
-            return Poll::Pending;
-        };
-        match ready!(timer.poll(cx.waker())) {
-            Outcome::Fired => {
-                self.counts.store(false, Ordering::Relaxed);
-                Poll::Ready(timed_out(limit))
-            }
-            // The runtime is shut down: the reactor, which ends as well, tells.
-            _ => Poll::Pending,
+    }
+}
+
+impl State {
+    /// An operation begins to wait.
+    fn begin(&mut self, home: &Arc<WorkerShard>, limit: Duration) {
+        self.deadline = deadline(home, limit);
+        match &mut self.timer {
+            Some(timer) => timer.sleep.reset(self.deadline),
+            none => *none = Some(Timer::new(home, self.deadline)),
         }
+    }
+}
+
+impl Bell {
+    /// From now on it wakes this one. Whom it would have woken is foreign code, and the caller's to drop.
+    fn wakes(&self, waker: &Waker) -> Option<Waker> {
+        let mut waiting = lock(&self.waiting);
+        match &*waiting {
+            Some(there) if there.will_wake(waker) => None,
+            _ => waiting.replace(waker.clone()),
+        }
+    }
+
+    /// Whether it has rung for this deadline, and nobody came soon after.
+    fn rang_long_ago(&self, deadline: u64) -> bool {
+        let rang = self.rang.load(Ordering::Relaxed);
+        // Earlier: it has not come to note it yet.
+        rang >= deadline && self.home.owner().shared.clock.now().saturating_sub(rang) >= SOON
     }
 }
 
