@@ -12,6 +12,8 @@ use tourbillon_shards::{Due, NextSlot, Notice, RawPointer};
 use super::{
     clocks::ClockCore,
     core::{Core, WorkerShard},
+    pace::Pace,
+    rescue,
     shared::Shared,
 };
 use crate::task::TaskMeta;
@@ -104,8 +106,10 @@ pub(super) struct Local {
     /// How often in a row the LIFO slot may still be preferred.
     lifo_left: Cell<u32>,
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
-    /// deque, in order, and peers are woken once at the end.
+    /// deque, in order, and a peer is woken once at the end, if at all.
     batching: Cell<bool>,
+    /// How long its jobs take.
+    pub(super) pace: Pace,
     /// Set while the worker is in `block_in_place`.
     pub(super) in_place: Cell<bool>,
     /// Set where the LIFO slot is not used, since nobody looks into it: on a helper, and while a worker is
@@ -121,6 +125,7 @@ impl Local {
             deque,
             lifo_left: Cell::new(LIFO_BUDGET),
             batching: Cell::new(false),
+            pace: Pace::default(),
             in_place: Cell::new(false),
             shares,
         }
@@ -185,7 +190,7 @@ impl Local {
     }
 
     /// Runs `f`, which wakes and queues many; then wakes one peer if there is more than this worker
-    /// begins with.
+    /// begins with, and it is worth it.
     pub(super) fn batch(&self, f: impl FnOnce()) {
         struct Done<'a>(&'a Cell<bool>);
         impl Drop for Done<'_> {
@@ -197,9 +202,19 @@ impl Local {
         let done = Done(&self.batching);
         f();
         drop(done);
-        if self.deque.len() + usize::from(self.has_next()) > 1 {
+        let queued = self.deque.len() + usize::from(self.has_next());
+        if queued > 1 && !(self.pace.soon_over(queued) && self.is_looked_after()) {
             self.shared().wake_one();
         }
+    }
+
+    /// Whether somebody is called if this worker does not come back, who then steals what it has.
+    fn is_looked_after(&self) -> bool {
+        let core = self.shard.owner();
+        let shared = &core.shared;
+        !core.is_helper
+            && !shared.clock.was_paused()
+            && rescue::is_watched(&shared.config, shared.workers.load().len())
     }
 
     /// Whether the LIFO slot is taken.

@@ -5,6 +5,7 @@
 //! | `builder` | options, and the start of the workers |
 //! | `worker` | the loop of a worker |
 //! | `local` | the queues of a worker, for its own thread |
+//! | `pace` | how long its jobs take |
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
@@ -30,6 +31,7 @@ mod handle;
 mod helpers;
 mod in_place;
 mod local;
+mod pace;
 mod passing;
 mod quiescence;
 mod rescue;
