@@ -89,6 +89,9 @@ struct Readme;
 #[doc = include_str!("../docs/src/guide.md")]
 struct GuideOfTheBook;
 #[cfg(doctest)]
+#[doc = include_str!("../docs/src/migrating.md")]
+struct MigratingOfTheBook;
+#[cfg(doctest)]
 #[doc = include_str!("../docs/src/timers.md")]
 struct TimersOfTheBook;
 #[cfg(all(doctest, feature = "cron"))]
