@@ -92,6 +92,9 @@ struct GuideOfTheBook;
 #[doc = include_str!("../docs/src/migrating.md")]
 struct MigratingOfTheBook;
 #[cfg(doctest)]
+#[doc = include_str!("../docs/src/tuning.md")]
+struct TuningOfTheBook;
+#[cfg(doctest)]
 #[doc = include_str!("../docs/src/timers.md")]
 struct TimersOfTheBook;
 #[cfg(all(doctest, feature = "cron"))]
