@@ -88,6 +88,15 @@ pub use self::{
 #[doc = include_str!("../README.md")]
 struct Readme;
 #[cfg(doctest)]
+#[doc = include_str!("../docs/src/guide.md")]
+struct GuideOfTheBook;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/migrating.md")]
+struct MigratingOfTheBook;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/tuning.md")]
+struct TuningOfTheBook;
+#[cfg(doctest)]
 #[doc = include_str!("../docs/src/timers.md")]
 struct TimersOfTheBook;
 #[cfg(all(doctest, feature = "cron"))]
