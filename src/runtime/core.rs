@@ -28,6 +28,7 @@ use crate::{
         eventfd::EventFd,
         timerfd::{self, TimerFd},
     },
+    task::LocalQueue,
 };
 
 /// A worker, as other threads know it: its timers, and through their owner all the rest.
@@ -43,6 +44,8 @@ pub struct Core {
     /// The worker's LIFO slot, which the worker alone fills. The worker writes it with each wake-up:
     /// nothing that others write is beside it.
     pub(super) next: CachePadded<NextSlot<NextTask>>,
+    /// Tasks that the worker alone may run, and is to.
+    pub(crate) pinned: LocalQueue,
     pub(crate) reactor: Reactor,
     pub(crate) counters: WorkerCounters,
     /// What it is at.
@@ -99,6 +102,7 @@ impl Core {
             shared,
             stealer,
             next: CachePadded::default(),
+            pinned: LocalQueue::unbound(),
             reactor,
             counters: WorkerCounters::default(),
             watch: Watch::new(),
