@@ -86,14 +86,12 @@ fn a_set_outlives_the_runtime_that_waited_for_it_and_its_tasks_say_that_time_is_
     let set = LocalSet::new();
     let task = {
         let runtime = runtime(1);
-        set.block_on(&runtime, async {
-            let task = spawn_local(async {
-                tourbillon::time::sleep(common::HOUR).await;
-                "woken by the end"
-            });
-            yield_now().await;
-            task
-        })
+        let task = set.spawn_local(async {
+            tourbillon::time::sleep(common::HOUR).await;
+            "woken by the end"
+        });
+        set.block_on(&runtime, yield_now());
+        task
     };
     let said = futures_lite::future::block_on(set.run_until(task));
     assert_eq!(said.unwrap(), "woken by the end");
@@ -162,7 +160,7 @@ fn a_future_that_is_given_up_leaves_the_tasks_in_the_set() {
     for _ in 0..3 {
         let nobody = set.run_until(pending::<()>());
         let waited = tourbillon::time::timeout(Duration::from_micros(100), nobody);
-        assert!(runtime.block_on(async { waited.await }).is_err());
+        assert!(runtime.block_on(waited).is_err());
         assert_eq!(homes.dropped(), 0);
     }
     assert!(tasks.iter().all(|task| !task.is_finished()));

@@ -14,8 +14,15 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn new(key: Key, home: Home, queued: Option<u64>) -> Self {
+    pub(super) fn new(key: Key, home: Home) -> Self {
+        let queued = None;
         Self { key, home, queued }
+    }
+
+    /// The same, which has this number in the queue of the blocking threads.
+    pub(super) fn queued(mut self, number: Option<u64>) -> Self {
+        self.queued = number;
+        self
     }
 
     pub(super) fn id(&self) -> Id {

@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{JoinHandle, abort::Target, home::Home, register};
+use super::{JoinHandle, register};
 use crate::{
     error::NO_RUNTIME,
     runtime::{self, Choice, HomeError, WorkerShard, with_home},
@@ -122,8 +122,7 @@ where
     };
     let shared = &home.owner().shared;
     let number = shared.blocking.push(shared, registered.runnable);
-    let home = Home::Worker(home.clone());
-    JoinHandle::new(registered.task, Target::new(registered.key, home, number))
+    JoinHandle::new(registered.task, registered.target.queued(number))
 }
 
 /// Calls what it holds when it is polled.

@@ -144,15 +144,14 @@ where
     };
     let shared = &home.owner().shared;
     shared.schedule(registered.runnable, Order::Last);
-    let home = Home::Worker(home.clone());
-    JoinHandle::new(registered.task, Target::new(registered.key, home, None))
+    JoinHandle::new(registered.task, registered.target)
 }
 
 /// A new task, which is in the registry and not yet scheduled.
 struct NewTask<T> {
     runnable: TaskJob,
     task: FallibleTask<Product<T>, TaskMeta>,
-    key: registry::Key,
+    target: Target,
 }
 
 /// Makes a task in the books of the worker `home`, unless the runtime has ended.
@@ -170,7 +169,7 @@ where
     let home = Home::Worker(home.clone());
     let name = TypeName::of::<F>();
     // SAFETY: the future is Send, and so is what it answers.
-    unsafe { register_unchecked(&home, name, future, spawned, schedule) }
+    unsafe { register_unchecked(home, name, future, spawned, schedule) }
 }
 
 /// Makes a task in the books of `home`, unless that has ended. Its future is called `name`.
@@ -180,7 +179,7 @@ where
 /// If the future is not Send, what `schedule` is given is run and dropped on the calling thread; or on
 /// another, which is always the same, if it is Send until it is first polled.
 unsafe fn register_unchecked<F, S>(
-    home: &Home,
+    home: Home,
     name: &'static TypeName,
     future: F,
     spawned: &'static Location<'static>,
@@ -210,11 +209,10 @@ where
     // `schedule` is Send and Sync.
     let (runnable, task) = unsafe { builder.spawn_unchecked(task, schedule) };
     place.fill(&runnable);
-    let task = task.fallible();
     Some(NewTask {
         runnable,
-        task,
-        key,
+        task: task.fallible(),
+        target: Target::new(key, home),
     })
 }
 

@@ -39,7 +39,7 @@ pub(crate) use self::{
     queue::LocalQueue,
     set::Set,
 };
-use super::{JoinHandle, abort::Target, home::Home, register_unchecked, registry::Registry};
+use super::{JoinHandle, home::Home, register_unchecked, registry::Registry};
 use crate::runtime::contained;
 
 /// For how long who ends tasks waits for a thread that is just waking one.
@@ -135,12 +135,12 @@ where
     // SAFETY: the task is queued by `schedule` alone, and taken, to be run or dropped, by the thread
     // that the queue is bound to: see the head of this file. Where that is another thread than this, the
     // future is Send until then, as the caller says.
-    let registered = unsafe { register_unchecked(&home, name, future, spawned, schedule) };
+    let registered = unsafe { register_unchecked(home, name, future, spawned, schedule) };
     let Some(registered) = registered else {
         return JoinHandle::cancelled();
     };
-    home.schedule_local(registered.runnable);
-    JoinHandle::new(registered.task, Target::new(registered.key, home, None))
+    registered.runnable.schedule();
+    JoinHandle::new(registered.task, registered.target)
 }
 
 /// Ends all tasks of a list, and lets no more in: see the head of this file. For the thread that the

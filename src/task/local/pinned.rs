@@ -6,7 +6,7 @@ use tourbillon_shards::TypeName;
 
 use super::{LocalQueue, end, queue::Pushed, spawn_at};
 use crate::{
-    error::{NO_RUNTIME, SpawnError},
+    error::SpawnError,
     runtime::{Core, Handle, TaskJob, WorkerShard},
     task::{JoinHandle, home::Home},
 };
@@ -50,9 +50,7 @@ where
     Fut: Future + 'static,
     Fut::Output: Send + 'static,
 {
-    Handle::try_current()
-        .expect(NO_RUNTIME)
-        .spawn_pinned(create)
+    Handle::current().spawn_pinned(create)
 }
 
 /// As [`spawn_pinned`], on the worker of this number; they are numbered from 0.
