@@ -21,13 +21,15 @@ use common::{
 };
 use tourbillon::{
     Runtime,
-    task::{LocalSet, spawn_local, yield_now},
+    task::{LocalSet, consume_budget, spawn_local, yield_now},
 };
 
 /// How many local tasks yield in turns.
 const YIELDING: usize = 8;
 /// How many of a worker's local tasks run between the looks at what other threads have woken.
 const LOOK_INTERVAL: usize = 31;
+/// How many operations a poll has.
+const BUDGET: usize = 128;
 /// How many tasks a set polls before others get their turn.
 const TASKS_PER_POLL: usize = 61;
 
@@ -73,6 +75,21 @@ fn local_tasks_that_are_always_ready_take_turns_with_those_of_all() {
     serve_an_outsider(&runtime, &course);
     flood_by_local_tasks(&runtime, &course);
     assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
+}
+
+/// Of which each operation is counted as a job here.
+#[test]
+fn a_local_task_that_never_waits_has_a_budget() {
+    let _alarm = alarm();
+    let (runtime, course) = (common::runtime(1), Course::default());
+    serve_a_task(&course);
+    let flood = course.clone();
+    drop(runtime.spawn_pinned(move || async move {
+        while !flood.job() {
+            consume_budget().await;
+        }
+    }));
+    assert_within(&course, BUDGET + A_FEW);
 }
 
 /// One job has another thread wake a local task.

@@ -75,6 +75,10 @@ where
 /// addition to those that the runtime may have. `f` may call
 /// [`Handle::block_on`](crate::Handle::block_on).
 ///
+/// What this thread alone may run waits: tasks that are [pinned](super::spawn_pinned) to this worker, and
+/// those of a [`LocalSet`](super::LocalSet) that is waited for here. An `f` that waits for one of them, in
+/// `block_on` say, waits for ever.
+///
 /// The task that calls this does not go on before `f` is through, nor does anything else that it is
 /// about, such as the other branches of a `select!`. On a thread that is no worker `f` is just called, and
 /// so it is inside of another `block_in_place`. On a [paused clock](crate::time::pause) the time stands

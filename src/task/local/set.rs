@@ -52,6 +52,11 @@ const TASKS_PER_POLL: usize = 61;
 /// runtime, and to its [metrics](crate::Handle::metrics), the tasks of a set are a part of what waits for
 /// it: [`shutdown_graceful`](Runtime::shutdown_graceful) does not wait for them otherwise.
 ///
+/// ```compile_fail
+/// fn to_another_thread<T: Send>(_: T) {}
+/// to_another_thread(tourbillon::task::LocalSet::new());
+/// ```
+///
 /// Dropping the set drops its tasks, on this thread; who joins them is told that they were cancelled.
 pub struct LocalSet {
     /// Always `Home::Set`.
