@@ -4,13 +4,13 @@ mod common;
 
 use std::{
     cell::{Cell, RefCell},
-    future::{self, poll_fn},
+    future::{self, Future, poll_fn},
     rc::Rc,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    task::{Poll, Waker},
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
@@ -271,6 +271,50 @@ fn several_may_wait_for_one_set_and_one_that_is_through_leaves_it_to_the_others(
     drop(outer);
     drop(set);
     homes.assert_all_dropped_at_home();
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Nobody was woken for what was spawned while the one polled, who would have run it.
+#[test]
+fn what_one_who_is_through_or_gives_up_leaves_queued_is_told_to_the_others() {
+    for is_through in [true, false] {
+        let set = LocalSet::new();
+        let ran = Rc::new(Cell::new(0));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut stays = Box::pin(set.run_until(future::pending::<()>()));
+        let mut cx = Context::from_waker(&waker);
+        assert!(stays.as_mut().poll(&mut cx).is_pending());
+
+        let mut leaves = Box::pin(set.run_until(async {
+            // More than one poll of the set polls.
+            for _ in 0..100 {
+                let ran = ran.clone();
+                spawn_local(async move { ran.set(ran.get() + 1) });
+            }
+            if !is_through {
+                future::pending::<()>().await;
+            }
+        }));
+        let mut others = Context::from_waker(Waker::noop());
+        let polled = leaves.as_mut().poll(&mut others);
+        assert_eq!(polled.is_ready(), is_through);
+        assert!(ran.get() < 100);
+        drop(leaves);
+        assert!(woken.0.load(SeqCst) > 0, "it is told");
+        while ran.get() < 100 {
+            assert!(stays.as_mut().poll(&mut cx).is_pending());
+        }
+    }
 }
 
 #[test]
