@@ -30,6 +30,7 @@
 //! | schedules by cron patterns (feature `cron`) | `cron` |
 //! | timers by name | [`Handle::cancel_named`], [`Handle::refresh_named`], [`Handle::count_named`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
+//! | tasks of one thread, or of one worker, which need not be `Send` | [`LocalSet`](task::LocalSet), [`spawn_local`](task::spawn_local), [`spawn_pinned`](task::spawn_pinned) |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
 //! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`]; any of several: [`io::select`] |
 //! | tasks that wait for each other | [`sync::Notify`] |
@@ -73,7 +74,7 @@ pub mod timer;
 pub use tourbillon_macros::{main, test};
 
 pub use self::{
-    error::{ArmError, BuildError, NoRuntime},
+    error::{ArmError, BuildError, NoRuntime, SpawnError},
     runtime::{Handle, Runtime},
     task::{JoinError, JoinHandle, spawn},
     timer::{

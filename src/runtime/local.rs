@@ -16,7 +16,7 @@ use super::{
     rescue,
     shared::Shared,
 };
-use crate::task::TaskMeta;
+use crate::task::{LocalQueue, TaskMeta};
 
 /// A task that is ready to be polled.
 pub(crate) type TaskJob = async_task::Runnable<TaskMeta>;
@@ -105,6 +105,8 @@ pub(super) struct Local {
     pub(super) deque: deque::Worker<Job>,
     /// How often in a row the LIFO slot may still be preferred.
     lifo_left: Cell<u32>,
+    /// Whether a pinned task is next, before what the deque has.
+    pinned_turn: Cell<bool>,
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
     /// deque, in order, and a peer is woken once at the end, if at all.
     batching: Cell<bool>,
@@ -119,11 +121,16 @@ pub(super) struct Local {
 
 impl Local {
     pub(super) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
-        let shares = Cell::new(shard.owner().is_helper);
+        let core = shard.owner();
+        let shares = Cell::new(core.is_helper);
+        if !core.is_helper {
+            core.pinned.bind();
+        }
         Self {
             shard,
             deque,
             lifo_left: Cell::new(LIFO_BUDGET),
+            pinned_turn: Cell::new(false),
             batching: Cell::new(false),
             pace: Pace::default(),
             in_place: Cell::new(false),
@@ -186,7 +193,24 @@ impl Local {
             }
         }
         self.lifo_left.set(LIFO_BUDGET);
+        let pinned = self.pinned();
+        if pinned.is_used() && self.pinned_turn.replace(!self.pinned_turn.get()) {
+            if let Some(task) = pinned.take() {
+                return Some(Job::Task(task));
+            }
+        }
+        let own = self.next_for_any();
+        own.or_else(|| pinned.take().map(Job::Task))
+    }
+
+    /// The same, but for the tasks that this worker alone may run.
+    pub(super) fn next_for_any(&self) -> Option<Job> {
         self.deque.pop().or_else(|| self.take_next().map(Job::Task))
+    }
+
+    /// The tasks that this worker alone may run.
+    fn pinned(&self) -> &LocalQueue {
+        &self.shard.owner().pinned
     }
 
     /// Runs `f`, which wakes and queues many; then wakes one peer if there is more than this worker
@@ -202,8 +226,10 @@ impl Local {
         let done = Done(&self.batching);
         f();
         drop(done);
-        let queued = self.deque.len() + usize::from(self.has_next());
-        if queued > 1 && !(self.pace.soon_over(queued) && self.is_looked_after()) {
+        let begins_with = usize::from(self.has_next()) + usize::from(self.pinned().has_work());
+        let queued = self.deque.len() + begins_with;
+        let soon_over = || self.pace.soon_over(queued) && self.is_looked_after();
+        if self.has_queued() && queued > 1 && !soon_over() {
             self.shared().wake_one();
         }
     }
@@ -224,7 +250,7 @@ impl Local {
 
     /// Whether there is a job of this worker's own.
     pub(super) fn has_jobs(&self) -> bool {
-        self.has_queued() || self.has_next()
+        self.has_queued() || self.has_next() || self.pinned().has_work()
     }
 
     /// Whether there is something that a peer could steal.

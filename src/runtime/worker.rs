@@ -445,7 +445,7 @@ impl<'a> Worker<'a> {
         let parked = shard.park(
             &shared.searchers,
             self.searching,
-            || shared.is_stopping() || shared.has_work(),
+            || shared.is_stopping() || core.pinned.has_work() || shared.has_work(),
             |until| {
                 core.counters.own.parks.add_alone(1);
                 rest.begin(shard, until);
