@@ -6,22 +6,26 @@ mod accept;
 mod connection;
 #[path = "../common/descriptors.rs"]
 mod descriptors;
+#[path = "../common/say.rs"]
+mod say;
 mod stats;
 #[path = "../common/stop.rs"]
 mod stop;
+#[path = "../common/values.rs"]
+mod values;
 
-use std::{
-    error::Error,
-    io::{self, Write},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{error::Error, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
 use tourbillon::{Runtime, net::TcpListener};
 
-use self::{connection::Rules, stats::Stats, stop::Stop};
+use self::{
+    connection::Rules,
+    say::say,
+    stats::Stats,
+    stop::Stop,
+    values::{count, positive},
+};
 
 /// Echoes lines, and closes connections that are idle for too long.
 #[derive(Parser)]
@@ -44,22 +48,6 @@ struct Args {
     /// descriptors.
     #[arg(long, value_name = "COUNT", value_parser = count)]
     max_connections: Option<usize>,
-}
-
-fn positive(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("must be longer than nothing".into()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}, such as 30s or 1m30s")),
-    }
-}
-
-fn count(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be 1 or more".into()),
-        Ok(count) => Ok(count),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 fn main() -> ExitCode {
@@ -99,10 +87,4 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     drop(runtime);
     say(&stats.summary(left));
     Ok(())
-}
-
-/// Prints a line at once, also into a pipe. Where nobody reads it there is no use in ending for it.
-fn say(line: &str) {
-    let mut stdout = io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
