@@ -7,7 +7,10 @@ use std::{
     net::{Shutdown, TcpStream},
     os::fd::AsRawFd,
     process::Command,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -19,6 +22,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 /// Descriptors of the test itself, and of the server for all but its connections.
 const OTHERS: u64 = 500;
 const MB: u64 = 1 << 20;
+/// Held by tests that take many descriptors.
+static MANY: Mutex<()> = Mutex::new(());
 
 fn serve(args: &[&str]) -> Server {
     Server::run(
@@ -222,7 +227,8 @@ fn hold(count: u64, kept: u64, idle: Duration) -> bool {
 
 #[test]
 fn as_many_idle_connections_as_there_are_descriptors_are_closed_and_none_early() {
-    let count = descriptors().saturating_sub(OTHERS).min(20_000);
+    let _many = MANY.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = descriptors().saturating_sub(OTHERS).clamp(1, 20_000);
     // Where the machine is too slow to open all of them before the first is idle, they may be for longer.
     let all_at_once = [10, 40, 160]
         .into_iter()
@@ -331,8 +337,16 @@ fn who_sends_no_whole_line_or_does_not_read_is_idle_and_costs_little() {
     let after = server.memory();
     assert!(after < before + 16 * MB, "{before} {after}");
     let out = end(server, libc::SIGTERM);
+    // The half-open ones, too, where the machine is so slow that they are idle before they are heard.
+    let idle = number(&out, "peers, ", " idle").unwrap();
+    assert!((24..=32).contains(&idle), "{out}");
+    assert_eq!(
+        number(&out, "connections: ", " closed"),
+        Some(32 - idle),
+        "{out}"
+    );
     assert!(
-        out.contains(": 8 closed by their peers, 24 idle, 0 with"),
+        out.contains(" idle, 0 with too long a line, 0 failed, 0 open"),
         "{out}"
     );
 }
@@ -406,14 +420,15 @@ fn those_who_are_too_many_wait_for_their_turn() {
 
 #[test]
 fn without_descriptors_it_says_so_and_goes_on() {
-    // More than are granted, asked for or not.
+    let _many = MANY.lock().unwrap_or_else(PoisonError::into_inner);
+    descriptors();
     let limited = |args: &str| {
         let program = example("heartbeat");
         let program = program.get_program().to_str().unwrap();
         let mut command = Command::new("sh");
         command.args([
             "-c",
-            &format!("ulimit -n 300; exec {program} --listen 127.0.0.1:0 {args}"),
+            &format!("ulimit -n 1000; exec {program} --listen 127.0.0.1:0 {args}"),
         ]);
         command
     };
@@ -425,19 +440,19 @@ fn without_descriptors_it_says_so_and_goes_on() {
     }
     // As many as there is room for; the others wait.
     let server = Server::run(&mut limited(""));
-    let mut clients: Vec<_> = (0..320).map(|_| connect(&server)).collect();
+    let mut clients: Vec<_> = (0..1100).map(|_| connect(&server)).collect();
     for mut client in clients.drain(..) {
         ping(&mut client).unwrap();
     }
     let out = end(server, libc::SIGTERM);
-    assert!(out.starts_with("320 lines, "), "{out}");
+    assert!(out.starts_with("1100 lines, "), "{out}");
 }
 
 #[test]
 fn arguments_that_make_no_sense_are_refused() {
     for (args, message) in [
         (&["--idle", "0s"][..], "longer than nothing"),
-        (&["--idle", "soon"], "such as 30s"),
+        (&["--idle", "soon"], "such as 250ms"),
         (
             &["--idle", "1s", "--heartbeat", "1s"],
             "shorter than --idle",

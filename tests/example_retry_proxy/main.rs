@@ -22,6 +22,10 @@ const MB: usize = 1 << 20;
 fn proxy(upstreams: &[SocketAddr], args: &[&str]) -> Server {
     let mut command = example("retry_proxy");
     command.args(["--listen", "127.0.0.1:0"]).args(args);
+    if !args.contains(&"--connect-timeout") {
+        // That no try fails because the machine is slow.
+        command.args(["--connect-timeout", "10m"]);
+    }
     for upstream in upstreams {
         command.args(["--upstream", &upstream.to_string()]);
     }

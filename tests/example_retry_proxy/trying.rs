@@ -140,7 +140,8 @@ fn an_upstream_that_does_not_answer_is_given_up_for_the_next() {
     assert!(begin.elapsed() >= Duration::from_millis(300));
     drop(client);
     let (counts, _) = end(proxy, libc::SIGTERM);
-    assert_eq!((counts.get("tries"), counts.get("connected")), (2, 1));
+    assert!(counts.get("tries") >= 2);
+    assert_eq!(counts.get("connected"), 1);
 }
 
 /// An upstream that is a process of its own, and can be killed.
