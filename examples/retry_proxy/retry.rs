@@ -2,7 +2,10 @@
 //!
 //! Nothing here knows what is tried.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::{Future, pending},
+    time::Duration,
+};
 
 use fastrand::Rng;
 use tourbillon::time::{Instant, sleep, timeout_at};
@@ -62,8 +65,14 @@ impl Policy {
             tries: 0,
             last: None,
         };
+        let deadline = Instant::now().checked_add(self.deadline);
         let tries = async {
             loop {
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    // Where a wait ends with the deadline it is the deadline that counts, whichever of
+                    // the two is heard of first.
+                    pending::<()>().await;
+                }
                 let before = gave_up.tries;
                 gave_up.tries += 1;
                 match try_once(before).await {
@@ -73,7 +82,7 @@ impl Policy {
                 sleep(self.wait(gave_up.tries, rng)).await;
             }
         };
-        let done = match Instant::now().checked_add(self.deadline) {
+        let done = match deadline {
             Some(deadline) => timeout_at(deadline, tries).await,
             // Beyond what the clock knows.
             None => Ok(tries.await),

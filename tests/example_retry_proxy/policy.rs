@@ -57,6 +57,21 @@ async fn a_wait_begins_when_the_try_has_failed() {
 }
 
 #[tourbillon::test(start_paused = true)]
+async fn no_try_begins_at_the_deadline() {
+    let mut rng = Rng::with_seed(1);
+    let policy = Policy {
+        deadline: 700 * MS,
+        ..POLICY
+    };
+    // Of two that are due at once either may be heard of first.
+    for _ in 0..200 {
+        let (tries, end, _) = fail(policy, &mut rng, Duration::ZERO).await;
+        assert_eq!(tries, [0, 100, 300].map(|ms| ms * MS));
+        assert_eq!(end, policy.deadline);
+    }
+}
+
+#[tourbillon::test(start_paused = true)]
 async fn all_places_are_tried_before_there_is_a_wait() {
     let policy = Policy {
         round: 3,
