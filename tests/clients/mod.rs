@@ -1,5 +1,10 @@
 //! Programs that the tests run: the server, and clients that are not ours.
 
+#![allow(
+    dead_code,
+    reason = "each test binary is a crate of its own, and uses a part"
+)]
+
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read},
