@@ -33,27 +33,41 @@ const READ: usize = 16 * 1024;
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FuturesIo<T>(T);
+pub struct FuturesIo<T> {
+    stream: T,
+    vectored: bool,
+}
 
 impl<T> FuturesIo<T> {
     /// Wraps a stream.
     pub fn new(stream: T) -> Self {
-        Self(stream)
+        Self {
+            stream,
+            vectored: false,
+        }
+    }
+
+    /// Tells hyper whether the stream writes several buffers at once, which futures-io's traits do not
+    /// say. It does not by default: hyper joins them then, while a stream that took only the first would
+    /// be written to in small pieces.
+    pub fn with_write_vectored(mut self, vectored: bool) -> Self {
+        self.vectored = vectored;
+        self
     }
 
     /// The stream.
     pub fn get_ref(&self) -> &T {
-        &self.0
+        &self.stream
     }
 
     /// The stream.
     pub fn get_mut(&mut self) -> &mut T {
-        &mut self.0
+        &mut self.stream
     }
 
     /// The stream, which is not wrapped any more. Nothing is buffered here.
     pub fn into_inner(self) -> T {
-        self.0
+        self.stream
     }
 }
 
@@ -70,7 +84,7 @@ impl<T: futures_io::AsyncRead + Unpin> rt::Read for FuturesIo<T> {
         room.fill(std::mem::MaybeUninit::new(0));
         // SAFETY: all of it was written just now.
         let room = unsafe { &mut *(std::ptr::from_mut(room) as *mut [u8]) };
-        let read = ready!(Pin::new(&mut self.0).poll_read(cx, room))?;
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, room))?;
         // What is safe to implement may answer nonsense.
         assert!(read <= len, "read {read} bytes into {len}");
         // SAFETY: so many bytes were written, if only with zeros.
@@ -85,26 +99,27 @@ impl<T: futures_io::AsyncWrite + Unpin> rt::Write for FuturesIo<T> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_close(cx)
+        Pin::new(&mut self.stream).poll_close(cx)
     }
 
-    // `is_write_vectored` stays false: futures-io's streams do not say whether they are, and those
-    // that are not would be given one buffer at a time. hyper joins them instead.
+    fn is_write_vectored(&self) -> bool {
+        self.vectored
+    }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 }
 
@@ -115,7 +130,7 @@ impl<T: rt::Read + Unpin> futures_io::AsyncRead for FuturesIo<T> {
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let mut buf = ReadBuf::new(buf);
-        ready!(Pin::new(&mut self.0).poll_read(cx, buf.unfilled()))?;
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf.unfilled()))?;
         Poll::Ready(Ok(buf.filled().len()))
     }
 }
@@ -126,15 +141,15 @@ impl<T: rt::Write + Unpin> futures_io::AsyncWrite for FuturesIo<T> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -142,6 +157,6 @@ impl<T: rt::Write + Unpin> futures_io::AsyncWrite for FuturesIo<T> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 }
