@@ -5,9 +5,10 @@ mod web;
 
 use std::{
     convert::Infallible,
-    future::pending,
+    future::{IntoFuture, pending},
     io::{ErrorKind, Read, Write},
     net::TcpStream as StdStream,
+    os::linux::net::SocketAddrExt,
     time::{Duration, Instant},
 };
 
@@ -16,16 +17,18 @@ use axum::{
     extract::{Path, Request},
     routing::get,
 };
-use common::{Drops, HOUR, PATIENCE, alarm, event::Event, eventually, runtime};
+use common::{Drops, HOUR, PATIENCE, alarm, event::Event, eventually, net::ANY_PORT, runtime};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use tourbillon::{
     axum::serve,
     hyper::TourbillonExecutor,
-    net::TcpStream,
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    runtime::Builder,
     time::{sleep, timeout},
 };
-use web::{Site, http2, without_tokio};
+use web::{Client, Site, http2, without_tokio};
 
 /// Short, for a limit that is waited for.
 const SHORT: Duration = Duration::from_millis(150);
@@ -371,4 +374,61 @@ fn connections_that_are_too_many_wait() {
     third.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     drop(first);
     assert_eq!(third.reply().body, "hello");
+}
+
+#[test]
+fn a_long_response_may_be_taken_slowly_and_not_be_left() {
+    let _alarm = alarm();
+    const LEN: usize = 4 << 20;
+    // The limits are the defaults, 30 s.
+    let paused = Builder::new().worker_threads(2).start_paused(true);
+    paused.build().unwrap().block_on(async {
+        let name = format!("tourbillon-axum-slow-{}", std::process::id());
+        let addr = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&addr).unwrap();
+        let long = without_tokio(Router::new().route("/", get(|| async { vec![7; LEN] })));
+        let server = tourbillon::spawn(serve(listener, long).into_future());
+        let ask = async || {
+            let mut client = UnixStream::connect_addr(&addr).await.unwrap();
+            let request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
+            client.write_all(request).await.unwrap();
+            client
+        };
+        let mut client = ask().await;
+        let mut taken = Vec::new();
+        let mut piece = vec![0; LEN / 10];
+        while taken.len() < LEN {
+            sleep(Duration::from_secs(20)).await;
+            let n = client.read(&mut piece).await.unwrap();
+            assert!(n > 0, "closed after {} bytes", taken.len());
+            taken.extend_from_slice(&piece[..n]);
+        }
+        assert!(taken.ends_with(&[7; 1000]));
+
+        let mut client = ask().await;
+        let mut beginning = Vec::new();
+        sleep(HOUR).await;
+        let _ = client.read_to_end(&mut beginning).await;
+        assert!(
+            beginning.len() < LEN,
+            "it was taken, or the end never comes"
+        );
+        server.abort();
+    });
+}
+
+#[test]
+fn a_server_that_is_dropped_listens_no_more_and_its_connections_go_on() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let listener = runtime.block_on(TcpListener::bind(ANY_PORT)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let server = runtime.spawn(serve(listener, hello()).into_future());
+    let mut client = Client::connect(addr);
+    assert_eq!(client.get("/").body, "hello");
+    server.abort();
+    eventually("the listener is closed", || {
+        StdStream::connect(addr).is_err()
+    });
+    assert_eq!(client.get("/").body, "hello");
 }

@@ -1,9 +1,9 @@
 //! One connection.
 //!
 //! One timer serves it for as long as it lives, and no request touches it. When it comes up, and requests
-//! were answered meanwhile, it is set to when the connection will have been idle for long enough. It is
-//! not moved by bytes that come in, so that a client who sends half a request, or sends one very slowly,
-//! is idle, too.
+//! were answered meanwhile, it is set to when the connection will have been idle for long enough. Bytes that
+//! come in do not count, so that a client who sends half a request, or sends one very slowly, is idle, too.
+//! Those that go out do: a client may take a long response as slowly as it likes, if it goes on taking it.
 
 use std::{
     error::Error,
@@ -20,6 +20,7 @@ use tower_service::Service;
 
 use super::{
     gate::Pass,
+    io::Watched,
     listener::{IncomingStream, Listener},
     requests::{Counted, Requests},
     serve::Server,
@@ -51,7 +52,7 @@ pub(super) async fn serve<L, M, S>(
     S::Future: Send,
 {
     let requests = Arc::new(Requests::new());
-    let mut end = End::new(&pass, &server, &requests);
+    let mut end = End::new(&pass, &server, requests.clone());
     let prepared = async {
         let io = handshake.await?;
         let service = {
@@ -82,6 +83,7 @@ pub(super) async fn serve<L, M, S>(
         service,
         requests: requests.clone(),
     };
+    let io = Watched { io, requests };
     let mut connection = pin!(server.http.serve_connection_with_upgrades(io, service));
     poll_fn(|cx| {
         loop {
@@ -109,7 +111,7 @@ enum Last {
 struct End<'a> {
     pass: &'a Pass,
     server: &'a Server,
-    requests: &'a Requests,
+    requests: Arc<Requests>,
     /// None where there is no limit.
     timer: Option<Sleep>,
     /// Whether that is for what follows the first request.
@@ -120,7 +122,7 @@ struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    fn new(pass: &'a Pass, server: &'a Server, requests: &'a Requests) -> Self {
+    fn new(pass: &'a Pass, server: &'a Server, requests: Arc<Requests>) -> Self {
         Self {
             pass,
             server,

@@ -58,7 +58,8 @@
 //! | a head that is too large | 431, and the connection is closed; hyper's limits: 100 headers, some 400 KiB |
 //! | no HTTP at all | 400 or nothing, and the connection is closed |
 //! | a client goes away | its handlers are dropped where they wait |
-//! | a client is gone without a word | as one that sends no request; while a response is being sent, when the system gives up |
+//! | a client does not take its response | its connection is closed after [`Serve::keep_alive_timeout`], if all of the body had been given to hyper; else when the system gives up |
+//! | a client is gone without a word | as one that sends no request, or does not take its response |
 //! | a handler panics | ends its connection, or, by HTTP/2, its request alone; [`Counts::panics`](crate::metrics::Counts::panics) |
 //! | a service answers an error | likewise |
 //! | the process has no descriptors left | connections wait until there are some again: [`Serve::on_accept_error`] |
@@ -66,6 +67,7 @@
 mod accept;
 mod connection;
 mod gate;
+mod io;
 mod listener;
 mod requests;
 mod serve;

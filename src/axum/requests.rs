@@ -1,4 +1,4 @@
-//! The requests of one connection: how many are being answered, and when the last was over.
+//! The requests of one connection: how many are being answered, and when something was last done for one.
 
 use std::{
     error::Error,
@@ -32,8 +32,8 @@ pub(super) struct Requests {
     start: Instant,
     /// Those that are being answered.
     answering: AtomicUsize,
-    /// When one was over last, in nanoseconds from the start; before that, the start.
-    over: AtomicU64,
+    /// When one was over last, or something of its response written, in nanoseconds from the start.
+    active: AtomicU64,
     /// Whether there was one.
     any: AtomicBool,
     /// Whether it came by HTTP/2, which has a way to say that no more are taken.
@@ -46,17 +46,25 @@ impl Requests {
         Self {
             start: Instant::now(),
             answering: AtomicUsize::new(0),
-            over: AtomicU64::new(0),
+            active: AtomicU64::new(0),
             any: AtomicBool::new(false),
             http2: AtomicBool::new(false),
         }
     }
 
-    /// Since when no request is being answered; none while there is one.
+    /// Since when nothing was done for a request; none while one is being answered.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         // Acquire: with the last that was over comes when that was.
         let idle = self.answering.load(Acquire) == 0;
-        idle.then(|| self.start + Duration::from_nanos(self.over.load(Relaxed)))
+        idle.then(|| self.start + Duration::from_nanos(self.active.load(Relaxed)))
+    }
+
+    /// Something is done for one.
+    pub(super) fn is_active(&self) {
+        let elapsed = self.start.elapsed().as_nanos();
+        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        // Several tasks may say so at once.
+        self.active.fetch_max(elapsed, Relaxed);
     }
 
     /// Whether there was a request.
@@ -79,14 +87,12 @@ impl Requests {
     }
 }
 
-/// A request that is being answered, until its response was sent or given up: when this is dropped.
+/// A request that is being answered, until its response was taken or given up: when this is dropped.
 struct Answering(Arc<Requests>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let elapsed = self.0.start.elapsed().as_nanos();
-        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
-        self.0.over.fetch_max(elapsed, Relaxed);
+        self.0.is_active();
         self.0.answering.fetch_sub(1, Release);
     }
 }

@@ -91,8 +91,8 @@ where
 ///
 /// # Errors
 ///
-/// Of awaiting it: if there is no listener, or if a task that accepts connections panicked, which only a
-/// [`Listener`] or a service of yours can make it.
+/// Of awaiting it: if there is no listener, or if a task that accepts connections panicked, which only what it
+/// calls of yours can make it, such as a [`Listener`].
 ///
 /// # Panics
 ///
@@ -155,8 +155,8 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// includes the time in which the head of the next one is sent: bytes that come in do not prolong it, either.
     /// 30 s by default; `None` is no limit.
     ///
-    /// A response is being answered until all of its body was taken; how long that takes is up to the handler
-    /// and the client.
+    /// A request is being answered until hyper has taken all of the response's body. After that the time counts
+    /// from when the client last took something of it, so that it may take a long one slowly.
     pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.keep_alive_timeout = timeout.into();
         self
