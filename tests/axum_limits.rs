@@ -432,3 +432,32 @@ fn a_server_that_is_dropped_listens_no_more_and_its_connections_go_on() {
     });
     assert_eq!(client.get("/").body, "hello");
 }
+
+#[test]
+fn limits_of_nothing_and_limits_without_end_are_what_they_say() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let site = limited(&runtime, Duration::ZERO, HOUR);
+    assert_eq!(site.connect().end(), "");
+    let site = limited(&runtime, HOUR, Duration::ZERO);
+    let mut client = site.connect();
+    assert_eq!(client.get("/").body, "hello");
+    assert_eq!(client.end(), "");
+    let site = limited(&runtime, Duration::MAX, Duration::MAX);
+    let mut client = site.connect();
+    assert_eq!(client.get("/").body, "hello");
+    assert_eq!(client.get("/").body, "hello");
+    runtime.block_on(site.stop()).unwrap().unwrap();
+    let site = Site::with(&runtime, |listener, stop| {
+        serve(listener, hello())
+            .with_graceful_shutdown(stop)
+            .header_read_timeout(None)
+            .keep_alive_timeout(None)
+            .max_connections(0)
+            .shutdown_timeout(Duration::ZERO)
+    });
+    let mut client = site.connect();
+    assert_eq!(client.get("/").body, "hello");
+    runtime.block_on(site.stop()).unwrap().unwrap();
+    assert_eq!(client.end(), "");
+}

@@ -28,7 +28,7 @@
 //! | `axum::serve` | [`serve`] |
 //! | `Sse::keep_alive` | [`keep_alive`] |
 //! | the timeout layers of `tower` and `tower-http` | a function as below |
-//! | `rate_limit`, `buffer` of `tower` | |
+//! | `rate_limit`, `buffer` of `tower` | nothing of ours |
 //! | `on_upgrade` of `extract::ws` | `hyper::upgrade::on`, in a task of [`spawn`](crate::spawn) |
 //!
 //! A timeout, as middleware:
