@@ -40,6 +40,8 @@
 //! | which timers wait, and what the workers do | [`Handle::timers`], [`Handle::metrics`] |
 //! | what keeps a worker for too long | [`Builder::stall_threshold`](runtime::Builder::stall_threshold), [`Builder::on_stall`](runtime::Builder::on_stall); a warning with feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
+//! | axum's routers (feature `axum`) | `axum` |
+//! | the traits of `tokio::io` on sockets (feature `tokio-io`) | [`net`] |
 //!
 //! Timers are exact to the nanosecond and never early. A worker sleeps until its next deadline
 //! without a tick, and is woken for a timer from another thread only if it would sleep past it.
@@ -50,6 +52,9 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on 64-bit Linux");
 
+#[cfg(feature = "axum")]
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+pub mod axum;
 #[cfg(feature = "cron")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
 pub mod cron;

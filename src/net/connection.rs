@@ -151,7 +151,7 @@ macro_rules! connection {
             }
 
             /// Reads into memory that need not be initialized, and answers how much of it is now.
-            #[cfg(feature = "hyper")]
+            #[cfg(any(feature = "hyper", feature = "tokio-io"))]
             pub(crate) fn poll_read_uninit(
                 &self,
                 cx: &mut Context<'_>,

@@ -5,6 +5,11 @@
 //! time. Methods that are futures may be waited for by any number of tasks, and can be dropped while they
 //! wait: nothing is lost, and the next one works.
 //!
+//! With feature `tokio-io`, streams and their owned halves also have tokio's `AsyncRead` and `AsyncWrite`, for
+//! code that is generic over those; no runtime of tokio's is needed. Where both
+//! traits are imported say which is meant, as in `AsyncReadExt::read(&mut stream, …)`; and, of a whole stream,
+//! `AsyncWriteExt::shutdown(&mut stream)`, since it has a [`shutdown`](TcpStream::shutdown) of its own.
+//!
 //! A `try_` method asks the system at once, whatever is known of the socket.
 
 mod addr;
@@ -13,6 +18,8 @@ mod datagram;
 mod readiness;
 mod split;
 pub mod tcp;
+#[cfg(feature = "tokio-io")]
+mod tokio_io;
 mod udp;
 pub mod unix;
 

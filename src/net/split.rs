@@ -103,6 +103,16 @@ macro_rules! halves {
             pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
                 self.0.try_read_vectored(bufs)
             }
+
+            /// As the stream's, of the same name.
+            #[cfg(feature = "tokio-io")]
+            pub(crate) fn poll_read_uninit(
+                &self,
+                cx: &mut Context<'_>,
+                buf: &mut [std::mem::MaybeUninit<u8>],
+            ) -> Poll<io::Result<usize>> {
+                self.0.poll_read_uninit(cx, buf)
+            }
         }
 
         impl OwnedWriteHalf {

@@ -127,7 +127,7 @@ fn accept_from(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
 }
 
 /// Receives into memory that need not be initialized; so many bytes of it are, afterwards.
-#[cfg(feature = "hyper")]
+#[cfg(any(feature = "hyper", feature = "tokio-io"))]
 pub(crate) fn receive(
     stream: &impl AsFd,
     buf: &mut [std::mem::MaybeUninit<u8>],

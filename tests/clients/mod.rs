@@ -127,6 +127,12 @@ impl Server {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
+    /// How much memory the server has, in KiB (`VmRSS`).
+    pub fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        number(&status, "VmRSS:", "kB").unwrap()
+    }
+
     /// Waits for a line that the server complains in.
     pub fn complaint(&mut self) -> String {
         let mut line = String::new();

@@ -4,11 +4,12 @@
 //! |---|---|
 //! | `accept` | the task that accepts, and survives that it cannot |
 //! | `connection` | one connection: its requests, its idle timer, its end |
-//! | `gate` | which connections are open; how they hear that the server closes |
+//! | `gate` | which connections are open; how they hear that the server closes (the library's `serve` has it, too) |
 //! | `stats` | what was served |
 
 mod accept;
 mod connection;
+#[path = "../../../axum/gate.rs"]
 mod gate;
 mod stats;
 
@@ -117,7 +118,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
             eprintln!(
                 "draining {open} connections, for {drain} at most; once more to stop at once"
             );
-            let drained = first(server.gate.emptied(), stop.recv());
+            let drained = first(server.gate.at_most(0), stop.recv());
             drop(timeout(args.drain, drained).await);
         }
         Ok::<_, String>(())

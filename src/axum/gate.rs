@@ -1,4 +1,6 @@
 //! Which connections are open, and how they hear that the server closes.
+//!
+//! The program `tourbillon` has this module, too: it needs nothing of the library's.
 
 use std::{
     future::poll_fn,
@@ -25,8 +27,8 @@ struct Inner {
 struct Open {
     /// The connections, each with its task once that has asked.
     tasks: Slab<Option<Waker>>,
-    /// Who waits for all of them to be gone.
-    waiting: Option<Waker>,
+    /// Who waits until no more than so many are left.
+    waiting: Vec<(usize, Waker)>,
 }
 
 impl Inner {
@@ -58,14 +60,14 @@ impl Gate {
         self.0.lock().tasks.len()
     }
 
-    /// Tells all connections that the server closes; answers how many there are.
+    /// Wakes all connections, which find that the server closes; answers how many there are.
     pub(super) fn close(&self) -> usize {
-        let mut open = self.0.lock();
+        let open = self.0.lock();
         self.0.closing.store(true, Ordering::Release);
         let wakers: Vec<_> = open
             .tasks
-            .iter_mut()
-            .filter_map(|(_, waker)| waker.take())
+            .iter()
+            .filter_map(|(_, waker)| waker.clone())
             .collect();
         let count = open.tasks.len();
         drop(open);
@@ -73,14 +75,17 @@ impl Gate {
         count
     }
 
-    /// Waits until no connection is open. For one task at a time.
-    pub(super) async fn emptied(&self) {
+    /// Waits until no more than so many connections are open.
+    pub(super) async fn at_most(&self, count: usize) {
         poll_fn(|cx| {
             let mut open = self.0.lock();
-            if open.tasks.is_empty() {
+            if open.tasks.len() <= count {
                 return Poll::Ready(());
             }
-            open.waiting = Some(cx.waker().clone());
+            let waker = cx.waker();
+            if !open.waiting.iter().any(|(_, known)| known.will_wake(waker)) {
+                open.waiting.push((count, waker.clone()));
+            }
             Poll::Pending
         })
         .await;
@@ -103,14 +108,16 @@ impl Drop for Pass {
     fn drop(&mut self) {
         let mut open = self.gate.0.lock();
         open.tasks.remove(self.key);
-        let waiting = if open.tasks.is_empty() {
-            open.waiting.take()
-        } else {
-            None
-        };
+        let left = open.tasks.len();
+        let mut woken = Vec::new();
+        open.waiting.retain(|(count, waker)| {
+            let waits_on = left > *count;
+            if !waits_on {
+                woken.push(waker.clone());
+            }
+            waits_on
+        });
         drop(open);
-        if let Some(waiting) = waiting {
-            waiting.wake();
-        }
+        woken.into_iter().for_each(Waker::wake);
     }
 }

@@ -1,7 +1,10 @@
 //! hyper's runtime traits, so that hyper 1.x serves and connects on this runtime.
 //!
 //! [`TcpStream`] and [`UnixStream`] are hyper's `Read` and `Write`; [`TourbillonExecutor`] and
-//! [`TourbillonTimer`] are what its builders take.
+//! [`TourbillonTimer`] are what its builders take. [`FuturesIo`] makes a connection of any stream that has
+//! futures-io's traits, such as one of TLS.
+
+mod futures_io;
 
 use std::{
     future::Future,
@@ -11,8 +14,10 @@ use std::{
     time::Instant as StdInstant,
 };
 
+use ::futures_io::AsyncWrite;
 use ::hyper::rt::{self, ReadBufCursor};
-use futures_io::AsyncWrite;
+
+pub use self::futures_io::FuturesIo;
 
 use crate::{
     net::{TcpStream, UnixStream},

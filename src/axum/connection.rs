@@ -1,0 +1,184 @@
+//! One connection.
+//!
+//! One timer serves it for as long as it lives, and no request touches it. When it comes up, and requests
+//! were answered meanwhile, it is set to when the connection will have been idle for long enough. Bytes that
+//! come in do not count, so that a client who sends half a request, or sends one very slowly, is idle, too.
+//! Those that go out do: a client may take a long response as slowly as it likes, if it goes on taking it.
+
+use std::{
+    error::Error,
+    future::{Future, poll_fn},
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use ::axum::{extract::Request, response::Response};
+use tower_service::Service;
+
+use super::{
+    gate::Pass,
+    io::Watched,
+    listener::{IncomingStream, Listener},
+    requests::{Counted, Requests},
+    serve::Server,
+};
+use crate::time::{Instant, Sleep, sleep};
+
+/// How soon a connection is looked at again that was busy when its timer came up, at the soonest.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long one that was told to take no more requests may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Serves a connection to its end.
+pub(super) async fn serve<L, M, S>(
+    handshake: L::Handshake,
+    remote_addr: L::Addr,
+    mut make_service: M,
+    pass: Pass,
+    server: Arc<Server>,
+) where
+    L: Listener,
+    M: for<'a> Service<
+            IncomingStream<'a, L>,
+            Response = S,
+            Error = std::convert::Infallible,
+            Future: Send,
+        > + Send,
+    S: Service<Request, Response = Response> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send,
+{
+    let requests = Arc::new(Requests::new());
+    let mut end = End::new(&pass, &server, requests.clone());
+    let prepared = async {
+        let io = handshake.await?;
+        let service = {
+            let Ok(()) = poll_fn(|cx| {
+                <M as Service<IncomingStream<'_, L>>>::poll_ready(&mut make_service, cx)
+            })
+            .await;
+            let Ok(service) = make_service
+                .call(IncomingStream {
+                    io: &io,
+                    remote_addr,
+                })
+                .await;
+            service
+        };
+        io::Result::Ok((io, service))
+    };
+    let mut prepared = pin!(prepared);
+    let prepared = poll_fn(|cx| match prepared.as_mut().poll(cx) {
+        Poll::Ready(prepared) => Poll::Ready(prepared.ok()),
+        Poll::Pending => end.poll(cx).map(|_| None),
+    });
+    let Some((io, service)) = prepared.await else {
+        return;
+    };
+
+    let service = Counted {
+        service,
+        requests: requests.clone(),
+    };
+    let io = Watched { io, requests };
+    let mut connection = pin!(server.http.serve_connection_with_upgrades(io, service));
+    poll_fn(|cx| {
+        loop {
+            // How it ended is nobody's business: the client went away, or spoke no HTTP.
+            if connection.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            match ready!(end.poll(cx)) {
+                Last::Nothing => return Poll::Ready(()),
+                Last::Answers => connection.as_mut().graceful_shutdown(),
+            }
+        }
+    })
+    .await;
+}
+
+/// What a connection may yet do.
+enum Last {
+    /// Answer the requests that it has.
+    Answers,
+    Nothing,
+}
+
+/// When a connection has to end.
+struct End<'a> {
+    pass: &'a Pass,
+    server: &'a Server,
+    requests: Arc<Requests>,
+    /// None where there is no limit.
+    timer: Option<Sleep>,
+    /// Whether that is for what follows the first request.
+    kept: bool,
+    /// Whether the connection was told to take no more requests, for one reason and for the other.
+    told_closing: bool,
+    told_idle: bool,
+}
+
+impl<'a> End<'a> {
+    fn new(pass: &'a Pass, server: &'a Server, requests: Arc<Requests>) -> Self {
+        Self {
+            pass,
+            server,
+            requests,
+            timer: server.options.header_read_timeout.map(sleep),
+            kept: false,
+            told_closing: false,
+            told_idle: false,
+        }
+    }
+
+    /// Ready when the connection has to end, and says how. After `Answers` it may be asked on.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Last> {
+        // In this order: the first makes us known to who closes.
+        let closing = self.pass.is_closing(cx);
+        if self.server.is_cut() {
+            return Poll::Ready(Last::Nothing);
+        }
+        if closing && !self.told_closing {
+            self.told_closing = true;
+            return Poll::Ready(if self.requests.any() {
+                Last::Answers
+            } else {
+                Last::Nothing
+            });
+        }
+        if !self.kept && self.requests.any() {
+            self.kept = true;
+            self.timer = self.server.options.keep_alive_timeout.map(sleep);
+        }
+        loop {
+            let Some(timer) = &mut self.timer else {
+                return Poll::Pending;
+            };
+            ready!(Pin::new(&mut *timer).poll(cx));
+            // Not elapsed and over: the runtime is.
+            if !self.kept || self.told_idle || !timer.is_elapsed() {
+                return Poll::Ready(Last::Nothing);
+            }
+            let now = Instant::now();
+            let limit = self.server.options.keep_alive_timeout.unwrap_or_default();
+            let deadline = match self.requests.idle_since() {
+                None => now.checked_add(limit.max(LOOK)),
+                Some(since) => since.checked_add(limit),
+            };
+            // Past what the clock knows it has never been armed.
+            let deadline = deadline.unwrap_or(now);
+            if deadline > now {
+                timer.set_deadline(deadline);
+            } else if self.requests.are_http2() {
+                self.told_idle = true;
+                *timer = sleep(GOODBYE);
+                return Poll::Ready(Last::Answers);
+            } else {
+                return Poll::Ready(Last::Nothing);
+            }
+        }
+    }
+}

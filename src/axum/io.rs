@@ -1,0 +1,74 @@
+//! A connection whose writes count as what its requests do.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use ::hyper::rt::{Read, ReadBufCursor, Write};
+
+use super::requests::Requests;
+
+/// hyper takes a body and drops it, and may go on writing for long: a connection is not idle while its client
+/// takes what is written.
+pub(super) struct Watched<Io> {
+    pub(super) io: Io,
+    pub(super) requests: Arc<Requests>,
+}
+
+impl<Io: Unpin> Watched<Io> {
+    fn io(&mut self) -> Pin<&mut Io> {
+        Pin::new(&mut self.io)
+    }
+
+    fn seen(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(1..)) = written {
+            self.requests.is_active();
+        }
+        written
+    }
+}
+
+impl<Io: Read + Unpin> Read for Watched<Io> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.io().poll_read(cx, buf)
+    }
+}
+
+impl<Io: Write + Unpin> Write for Watched<Io> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.io().poll_write(cx, buf);
+        self.seen(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io().poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.io().poll_write_vectored(cx, bufs);
+        self.seen(written)
+    }
+}

@@ -1,0 +1,346 @@
+//! The server as a whole: its options, and how it begins and ends.
+
+use std::{
+    convert::Infallible,
+    error::Error,
+    fmt,
+    future::{Future, IntoFuture, poll_fn},
+    io,
+    marker::PhantomData,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use ::axum::{extract::Request, response::Response};
+use hyper_util::server::conn::auto;
+use tower_service::Service;
+
+use super::{
+    accept::{AcceptError, accept},
+    gate::Gate,
+    listener::{IncomingStream, Listener},
+};
+use crate::{
+    hyper::{TourbillonExecutor, TourbillonTimer},
+    task::{JoinError, JoinSet},
+    time::timeout,
+};
+
+/// What hyper's header timeout is by default.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Serves the connections of a listener, on HTTP/1 and HTTP/2: a router, or what makes a service for each
+/// connection, such as `router.into_make_service_with_connect_info::<SocketAddr>()`.
+///
+/// HTTP/2 goes by prior knowledge, or over TLS by ALPN; connections can be upgraded. Nothing happens until
+/// the answer is awaited.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tourbillon::{Runtime, net::TcpListener, signal};
+///
+/// # fn example() -> std::io::Result<()> {
+/// let router = Router::new().route("/", get(|| async { "hello" }));
+/// Runtime::new().unwrap().block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:8080").await?;
+///     tourbillon::axum::serve(listener, router)
+///         .with_graceful_shutdown(async { signal::ctrl_c().await.unwrap_or(()) })
+///         .await
+/// })
+/// # }
+/// ```
+pub fn serve<L, M, S>(listener: L, make_service: M) -> Serve<L, M, S>
+where
+    L: Listener,
+    M: for<'a> Service<IncomingStream<'a, L>, Error = Infallible, Response = S>,
+{
+    serve_all([listener], make_service)
+}
+
+/// As [`serve`], from several listeners, such as one for each worker: each is accepted from in a task of its
+/// own, and all together are one server.
+pub fn serve_all<L, M, S>(listeners: impl IntoIterator<Item = L>, make_service: M) -> Serve<L, M, S>
+where
+    L: Listener,
+    M: for<'a> Service<IncomingStream<'a, L>, Error = Infallible, Response = S>,
+{
+    Serve {
+        listeners: listeners.into_iter().collect(),
+        make_service,
+        shutdown: None,
+        options: Options {
+            header_read_timeout: Some(LIMIT),
+            keep_alive_timeout: Some(LIMIT),
+            shutdown_timeout: None,
+            max_connections: usize::MAX,
+            on_accept_error: None,
+        },
+        _service: PhantomData,
+    }
+}
+
+/// A server that begins when it is awaited: see [`serve`].
+///
+/// It ends by itself only with [`with_graceful_shutdown`](Serve::with_graceful_shutdown). Dropping it while
+/// it is awaited closes its listeners; the connections go on.
+///
+/// # Errors
+///
+/// Of awaiting it: if there is no listener, or if a task that accepts connections panicked, which only what it
+/// calls of yours can make it, such as a [`Listener`].
+///
+/// # Panics
+///
+/// When it is awaited outside of a runtime.
+#[must_use = "a server does nothing unless awaited"]
+pub struct Serve<L, M, S> {
+    listeners: Vec<L>,
+    make_service: M,
+    shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    options: Options,
+    _service: PhantomData<fn() -> S>,
+}
+
+pub(super) struct Options {
+    pub(super) header_read_timeout: Option<Duration>,
+    pub(super) keep_alive_timeout: Option<Duration>,
+    shutdown_timeout: Option<Duration>,
+    pub(super) max_connections: usize,
+    on_accept_error: Option<OnAcceptError>,
+}
+
+type OnAcceptError = Box<dyn Fn(&AcceptError) + Send + Sync>;
+
+impl<L: Listener, M, S> Serve<L, M, S> {
+    /// Ends the server when `signal` is ready: its listeners are closed, so that new connections are
+    /// refused; connections without a request are closed; and requests are answered, each as the last of
+    /// its connection. Awaiting the server ends when all connections are closed.
+    ///
+    /// Connections that were upgraded are no longer the server's. Of those to which a handler answers for
+    /// ever, as with server-sent events, make an end yourself, or with
+    /// [`shutdown_timeout`](Serve::shutdown_timeout).
+    pub fn with_graceful_shutdown<F>(mut self, signal: F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.shutdown = Some(Box::pin(signal));
+        self
+    }
+
+    /// How long a [graceful shutdown](Serve::with_graceful_shutdown) waits for the connections: those that are
+    /// open then are cut. By default it waits until all are closed.
+    ///
+    /// The server does not wait for those that it has cut: one whose handler blocks its thread ends after that.
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
+        self.options.shutdown_timeout = Some(timeout);
+        self
+    }
+
+    /// How long a client may take from when its connection is accepted to the end of its first request's head,
+    /// with all that comes before: a TLS handshake, and finding out which protocol it speaks. 30 s by default;
+    /// `None` is no limit, which lets anybody keep connections open for ever.
+    ///
+    /// Bytes that come in do not prolong it. A connection that took too long is closed.
+    pub fn header_read_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.options.header_read_timeout = timeout.into();
+        self
+    }
+
+    /// For how long a connection is kept that had a request and has none that is being answered. That
+    /// includes the time in which the head of the next one is sent: bytes that come in do not prolong it, either.
+    /// 30 s by default; `None` is no limit.
+    ///
+    /// A request is being answered until hyper has taken all of the response's body. After that the time counts
+    /// from when the client last took something of it, so that it may take a long one slowly.
+    pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.options.keep_alive_timeout = timeout.into();
+        self
+    }
+
+    /// How many connections may be open; further ones wait in the system's queue to be accepted. No bound by
+    /// default. Listeners do not wait for each other when there is room for one more: with several of them
+    /// there may be more by so many less one. Zero counts as one.
+    pub fn max_connections(mut self, count: usize) -> Self {
+        self.options.max_connections = count.max(1);
+        self
+    }
+
+    /// Calls `f` when a connection cannot be accepted though one waits, which is when the process has no
+    /// descriptors left: once a second at most, for each listener, while it is tried again each 100 ms. With
+    /// feature `tracing` it is a warning as well.
+    pub fn on_accept_error(mut self, f: impl Fn(&AcceptError) + Send + Sync + 'static) -> Self {
+        self.options.on_accept_error = Some(Box::new(f));
+        self
+    }
+
+    /// The address that the first listener listens at.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; `InvalidInput` if there is no listener.
+    pub fn local_addr(&self) -> io::Result<L::Addr> {
+        self.listeners.first().ok_or_else(no_listener)?.local_addr()
+    }
+}
+
+fn no_listener() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "there is no listener")
+}
+
+impl<L, M, S> Serve<L, M, S>
+where
+    L: Listener,
+    M: for<'a> Service<IncomingStream<'a, L>, Response = S, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    S: Service<Request, Response = Response> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send,
+{
+    async fn run(self) -> io::Result<()> {
+        if self.listeners.is_empty() {
+            return Err(no_listener());
+        }
+        let server = Arc::new(Server::new(self.options));
+        let mut acceptors = JoinSet::new();
+        for listener in self.listeners {
+            let make_service = self.make_service.clone();
+            acceptors.spawn(accept::<L, M, S>(listener, make_service, server.clone()));
+        }
+        let mut shutdown = self.shutdown;
+        poll_fn(|cx| {
+            // They end only by a panic.
+            if let Poll::Ready(Some(ended)) = acceptors.poll_join_next(cx) {
+                return Poll::Ready(ended.map_err(accepting_failed));
+            }
+            match &mut shutdown {
+                Some(signal) => signal.as_mut().poll(cx).map(Ok),
+                None => Poll::Pending,
+            }
+        })
+        .await?;
+        // The listeners are closed when it answers.
+        acceptors.shutdown().await;
+        server.gate.close();
+        let closed = server.gate.at_most(0);
+        match server.options.shutdown_timeout {
+            None => closed.await,
+            Some(limit) => {
+                if timeout(limit, closed).await.is_err() {
+                    server.cut();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn accepting_failed(error: JoinError) -> io::Error {
+    io::Error::other(error)
+}
+
+impl<L, M, S> IntoFuture for Serve<L, M, S>
+where
+    L: Listener,
+    M: for<'a> Service<IncomingStream<'a, L>, Response = S, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    S: Service<Request, Response = Response> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send,
+{
+    type Output = io::Result<()>;
+    type IntoFuture = ServeFuture;
+
+    fn into_future(self) -> ServeFuture {
+        ServeFuture(Box::pin(self.run()))
+    }
+}
+
+impl<L: fmt::Debug, M, S> fmt::Debug for Serve<L, M, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serve")
+            .field("listeners", &self.listeners)
+            .field("header_read_timeout", &self.options.header_read_timeout)
+            .field("keep_alive_timeout", &self.options.keep_alive_timeout)
+            .field("shutdown_timeout", &self.options.shutdown_timeout)
+            .field("max_connections", &self.options.max_connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of a [`Serve`].
+pub struct ServeFuture(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>);
+
+impl Future for ServeFuture {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for ServeFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServeFuture").finish_non_exhaustive()
+    }
+}
+
+/// What the connections of a server share.
+pub(super) struct Server {
+    pub(super) gate: Gate,
+    pub(super) http: auto::Builder<TourbillonExecutor>,
+    pub(super) options: Options,
+    cut: AtomicBool,
+}
+
+impl Server {
+    fn new(options: Options) -> Self {
+        let mut http = auto::Builder::new(TourbillonExecutor::new());
+        http.http1()
+            .timer(TourbillonTimer::new())
+            // The connection's own timer covers it, and what comes before.
+            .header_read_timeout(None);
+        http.http2()
+            .timer(TourbillonTimer::new())
+            // What a websocket over HTTP/2 begins with.
+            .enable_connect_protocol();
+        Self {
+            gate: Gate::default(),
+            http,
+            options,
+            cut: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends all connections, whatever they do.
+    fn cut(&self) {
+        self.cut.store(true, Ordering::Release);
+        // Again: who is woken looks at the above.
+        self.gate.close();
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Acquire)
+    }
+
+    pub(super) fn complain(&self, error: &AcceptError) {
+        #[cfg(feature = "tracing")]
+        tracing::warn!(
+            target: "tourbillon::axum",
+            error = %error.io_error(),
+            open = error.open_connections(),
+            "cannot accept connections"
+        );
+        if let Some(hook) = &self.options.on_accept_error {
+            hook(error);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Servers in the test's own process, and clients that show each byte.
+
+#![allow(
+    dead_code,
+    reason = "each test binary is a crate of its own, and uses a part"
+)]
+
+use std::{
+    future::{Future, IntoFuture},
+    io::{self, ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    process::Command,
+};
+
+use axum::{Router, extract::Request, middleware, response::Response};
+use futures::channel::oneshot;
+use tourbillon::{JoinHandle, Runtime, axum::serve, hyper::TourbillonExecutor, net::TcpListener};
+
+use crate::common::{PATIENCE, net::ANY_PORT};
+
+/// A server that runs.
+pub struct Site {
+    pub addr: SocketAddr,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<io::Result<()>>,
+}
+
+impl Site {
+    /// Serves a router, of which each request finds that there is no runtime of tokio's.
+    pub fn start(runtime: &Runtime, router: Router) -> Self {
+        Self::with(runtime, |listener, stop| {
+            serve(listener, without_tokio(router)).with_graceful_shutdown(stop)
+        })
+    }
+
+    /// Serves as `serve` says, which is given a listener and what it has to end at.
+    pub fn with<F: IntoFuture<Output = io::Result<()>>>(
+        runtime: &Runtime,
+        serve: impl FnOnce(TcpListener, Stop) -> F,
+    ) -> Self
+    where
+        F::IntoFuture: Send + 'static,
+    {
+        let listener = runtime.block_on(TcpListener::bind(ANY_PORT)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let served = runtime.spawn(serve(listener, Stop(stopped)).into_future());
+        Self { addr, stop, served }
+    }
+
+    /// Tells the server to end.
+    pub fn stop(self) -> JoinHandle<io::Result<()>> {
+        self.stop.send(()).unwrap();
+        self.served
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.addr)
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addr)
+    }
+}
+
+/// What a [`Site`] ends at.
+pub struct Stop(oneshot::Receiver<()>);
+
+impl Future for Stop {
+    type Output = ();
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<()> {
+        let stopped = std::pin::Pin::new(&mut self.0).poll(cx);
+        // Who dropped the other end has not stopped it.
+        stopped.map(|stopped| {
+            if stopped.is_err() {
+                panic!("dropped")
+            }
+        })
+    }
+}
+
+/// The router, each request to which finds that there is no runtime of tokio's.
+pub fn without_tokio(router: Router) -> Router {
+    router.layer(middleware::from_fn(
+        |request: Request, next: middleware::Next| async {
+            assert!(tokio::runtime::Handle::try_current().is_err());
+            let response: Response = next.run(request).await;
+            assert!(tokio::runtime::Handle::try_current().is_err());
+            response
+        },
+    ))
+}
+
+/// A connection on which requests are written by hand.
+pub struct Client {
+    pub stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self {
+            stream,
+            read: Vec::new(),
+        }
+    }
+
+    pub fn send(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Sends a `GET`, and reads its response.
+    pub fn get(&mut self, path: &str) -> Reply {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
+        self.reply()
+    }
+
+    /// Sends a body of JSON, and reads the response.
+    pub fn post(&mut self, path: &str, json: &str) -> Reply {
+        let length = json.len();
+        self.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{json}"
+        ));
+        self.reply()
+    }
+
+    /// Reads a response whose length is said.
+    pub fn reply(&mut self) -> Reply {
+        let head = self.read_through("\r\n\r\n");
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+        while self.read.len() < length {
+            self.read_more();
+        }
+        let body = self.read.drain(..length).collect();
+        Reply {
+            status,
+            head,
+            body: String::from_utf8(body).unwrap(),
+        }
+    }
+
+    /// Reads up to the end of what is said, which has to come.
+    pub fn read_through(&mut self, what: &str) -> String {
+        let what = what.as_bytes();
+        loop {
+            let found = self.read.windows(what.len()).position(|at| at == what);
+            if let Some(at) = found {
+                let text = self.read.drain(..at + what.len()).collect();
+                return String::from_utf8(text).unwrap();
+            }
+            self.read_more();
+        }
+    }
+
+    fn read_more(&mut self) {
+        let mut buf = [0; 4096];
+        let n = self.stream.read(&mut buf).unwrap();
+        assert!(n > 0, "{:?}, and then the end", self.read);
+        self.read.extend_from_slice(&buf[..n]);
+    }
+
+    /// Waits until the server closes the connection, and answers what it sent before.
+    pub fn end(mut self) -> String {
+        let mut buf = [0; 4096];
+        loop {
+            match self.stream.read(&mut buf) {
+                Ok(0) => break,
+                Ok(n) => self.read.extend_from_slice(&buf[..n]),
+                // What the server had not read when it closed makes a reset of it.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("not closed: {error}"),
+            }
+        }
+        String::from_utf8_lossy(&self.read).into_owned()
+    }
+}
+
+/// A response.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+/// What curl prints, on stdout.
+#[track_caller]
+pub fn curl(args: &[&str]) -> String {
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--noproxy", "*"])
+        .args(["--max-time", "60"])
+        .args(args)
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    assert!(output.status.success(), "{out} {err}");
+    out
+}
+
+/// A client's connection by HTTP/2, on the runtime that this is polled on.
+pub async fn http2<B>(addr: SocketAddr) -> hyper::client::conn::http2::SendRequest<B>
+where
+    B: hyper::body::Body + Unpin + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let stream = tourbillon::net::TcpStream::connect(addr).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TourbillonExecutor::new(), stream)
+            .await
+            .unwrap();
+    tourbillon::spawn(connection);
+    sender
+}
