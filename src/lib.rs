@@ -96,6 +96,9 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/src/guide.md")]
 struct GuideOfTheBook;
+#[cfg(all(doctest, feature = "axum", feature = "macros"))]
+#[doc = include_str!("../docs/src/server.md")]
+struct ServerOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/src/migrating.md")]
 struct MigratingOfTheBook;
