@@ -1,5 +1,10 @@
 //! Programs that the tests run: the server, and clients that are not ours.
 
+#![allow(
+    dead_code,
+    reason = "each test binary is a crate of its own, and uses a part"
+)]
+
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read},
@@ -98,6 +103,17 @@ impl Server {
             stderr,
             addr,
         }
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How much memory it has now, in bytes: what the system calls the resident set.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        number(&status, "VmRSS:", "kB").unwrap() * 1024
     }
 
     pub fn url(&self) -> String {
