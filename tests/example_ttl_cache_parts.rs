@@ -1,6 +1,7 @@
 //! The parts of the example `ttl_cache`, by themselves: its parser for any bytes, cut in any way; its store on a clock that
 //! tests move.
 
+mod common;
 #[path = "../examples/ttl_cache/resp.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
 mod resp;
@@ -293,6 +294,67 @@ fn what_moves_or_takes_away_a_deadline_leaves_nothing_of_the_old_one() {
         drop(store.clear());
         assert_eq!((stats.keys.get(), stats.bytes.get()), (0, 0));
     });
+}
+
+#[test]
+fn no_command_sees_a_key_whose_timer_is_late() {
+    let runtime = common::runtime(1);
+    common::on_worker(&runtime, || {
+        // The only worker is here, so that no timer can run.
+        let (store, stats) = store(u64::MAX);
+        let keys = [
+            "got",
+            "asked",
+            "removed",
+            "moved",
+            "persisted",
+            "absent",
+            "present",
+        ];
+        let at = Instant::now() + MS;
+        for key in keys {
+            set(&store, key, "old", Expiry::At(at));
+        }
+        while Instant::now() < at {
+            std::hint::spin_loop();
+        }
+        let set = |key: &[u8], when| store.set(key, b"new", Expiry::Keep, when, true).unwrap();
+        let was = |set| Was { set, old: None };
+        assert_eq!(get(&store, "got"), None);
+        assert_eq!(store.deadline(b"asked"), None);
+        assert!(!store.remove(b"removed"));
+        let later = Instant::now() + common::HOUR;
+        assert!(!store.expire_at(b"moved", later, Only::default()));
+        assert!(!store.persist(b"persisted"));
+        assert_eq!(set(b"absent", When::Absent), was(true));
+        assert_eq!(set(b"present", When::Present), was(false));
+        // What is new has no deadline of the old.
+        assert_eq!(store.deadline(b"absent"), Some(None));
+        assert_eq!(stats.expired_on_access.get(), 7);
+        assert_eq!(stats.expired_by_timer.get(), 0);
+        assert_eq!(stats.keys.get(), 1);
+    });
+    assert_eq!(runtime.metrics().total().cancelled, 7);
+}
+
+#[test]
+fn a_deadline_that_is_moved_while_the_timer_runs_has_a_timer_of_its_own() {
+    let runtime = common::runtime(1);
+    let _context = runtime.handle().enter();
+    let (store, stats) = store(u64::MAX);
+    let mut moved = false;
+    while !moved {
+        set(&store, "key", "value", Expiry::At(Instant::now() + 20 * MS));
+        let later = Instant::now() + 100 * MS;
+        moved = store.get(b"key", Expiry::At(later), |value| {
+            // The key's part is locked meanwhile, so that the callback begins, and has to wait.
+            std::thread::sleep(50 * MS);
+            // Else the machine was too slow, and the key gone before.
+            value.is_some()
+        });
+    }
+    common::eventually("the key is removed", || stats.keys.get() == 0);
+    assert_eq!(stats.expired_by_timer.get(), 1);
 }
 
 #[test]

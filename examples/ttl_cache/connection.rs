@@ -19,15 +19,15 @@ use crate::{
     resp::{Parser, ProtocolError},
 };
 
-/// How large a new connection's buffer is, and that of one that had large requests and is through with them.
-const SMALL: usize = 4 * 1024;
-const MEDIUM: usize = 64 * 1024;
+/// How large each of a connection's buffers is when it has nothing large to do.
+const BUFFER: usize = 16 * 1024;
 /// How many bytes of replies are held back for more.
 const FLUSH: usize = 64 * 1024;
 /// How many requests of one client run before other jobs of the worker get their turn.
 const TURN: u32 = 1_024;
-/// How long a client that was told of its mistake may take to read that.
+/// For how long a client that was told of its mistake is listened to, and how much it may say meanwhile.
 const LINGER: Duration = Duration::from_secs(1);
+const LEFTOVERS: usize = 1024 * 1024;
 
 /// Serves a connection to its end.
 pub async fn serve(stream: TcpStream, id: u64, client: Client) {
@@ -36,11 +36,12 @@ pub async fn serve(stream: TcpStream, id: u64, client: Client) {
     let stream = Arc::new(stream);
     let connection = Connection {
         idle: idle_timer(&stream, &client),
-        input: vec![0; SMALL],
+        input: vec![0; BUFFER],
         filled: 0,
         parser: Parser::new(client.server.options.max_bulk),
         out: Replies::default(),
         session: Session::new(id),
+        turn: 0,
         stream,
         client,
     };
@@ -74,6 +75,8 @@ struct Connection {
     parser: Parser,
     out: Replies,
     session: Session,
+    /// Requests since others had their turn.
+    turn: u32,
 }
 
 impl Connection {
@@ -100,7 +103,7 @@ impl Connection {
     async fn answer(&mut self) -> io::Result<Result<(), ProtocolError>> {
         let server = self.client.server.clone();
         let mut at = 0;
-        let mut turn = 0;
+        let mut ran = 0;
         let end = loop {
             let input = &mut self.input[at..self.filled];
             let length = match self.parser.parse(input) {
@@ -113,7 +116,8 @@ impl Connection {
             // An empty line asks for nothing.
             if !args.is_empty() {
                 commands::run(&server, &mut self.session, args, &mut self.out);
-                turn += 1;
+                ran += 1;
+                self.turn += 1;
             }
             if self.session.quit {
                 break Ok(());
@@ -121,13 +125,12 @@ impl Connection {
             if self.out.len() >= FLUSH {
                 self.flush().await?;
             }
-            if turn >= TURN {
-                server.stats.commands.add(turn.into());
-                turn = 0;
+            if self.turn >= TURN {
+                self.turn = 0;
                 yield_now().await;
             }
         };
-        server.stats.commands.add(turn.into());
+        server.stats.commands.add(ran);
         self.input.copy_within(at..self.filled, 0);
         self.filled -= at;
         Ok(end)
@@ -138,7 +141,7 @@ impl Connection {
             return Ok(());
         }
         (&*self.stream).write_all(self.out.bytes()).await?;
-        self.out.clear(2 * FLUSH);
+        self.out.clear(BUFFER);
         if let Some(idle) = &self.idle {
             idle.refresh();
         }
@@ -147,11 +150,11 @@ impl Connection {
 
     /// Sees to it that something can be read.
     fn make_room(&mut self) {
-        if self.filled == 0 && self.input.len() > MEDIUM {
-            self.input = vec![0; SMALL];
+        if self.filled == 0 && self.input.len() > BUFFER {
+            self.input = vec![0; BUFFER];
         }
         if self.filled == self.input.len() {
-            // More than the parser may ask for it never needs: it answers, or errs.
+            // With so much to look at the parser does not ask for more: it answers, or errs.
             let max = self.parser.max_request();
             let len = (2 * self.input.len()).min(max);
             debug_assert!(len > self.filled, "the parser waits for too much");
@@ -167,7 +170,7 @@ impl Connection {
         self.flush().await?;
         self.stream.shutdown(Shutdown::Write)?;
         let rest = async {
-            let mut left = 16 * MEDIUM;
+            let mut left = LEFTOVERS;
             while left > 0 {
                 match (&*self.stream).read(&mut self.input).await? {
                     0 => break,

@@ -1,30 +1,33 @@
 //! What was done, and how late keys expired.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed},
+    },
     time::Duration,
 };
 
-/// A number that grows, or one that goes up and down.
+/// A number that grows, or one that goes up and down. Who sees it sees what was counted before.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
     pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Relaxed);
+        self.0.fetch_add(n, AcqRel);
     }
 
     pub fn sub(&self, n: u64) {
-        self.0.fetch_sub(n, Relaxed);
+        self.0.fetch_sub(n, AcqRel);
     }
 
     pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.0.load(Acquire)
     }
 
     /// Adds `n` unless that is more than `max` then; says whether it did.
     pub fn add_up_to(&self, n: u64, max: u64) -> bool {
-        let fits = self.0.fetch_add(n, Relaxed).saturating_add(n) <= max;
+        let fits = self.0.fetch_add(n, AcqRel).saturating_add(n) <= max;
         if !fits {
             self.sub(n);
         }
@@ -127,7 +130,7 @@ mod tests {
     fn buckets_hold_what_they_say_and_are_narrow() {
         for nanos in (0..64)
             .map(|bits| 1_u64 << bits)
-            .flat_map(|n| [n - 1, n, n | n / 3, n | n / 2])
+            .flat_map(|n| [n - 1, n, n | (n / 3), n | (n / 2)])
         {
             let bucket = bucket(nanos);
             assert!(nanos <= upper(bucket), "{nanos}");

@@ -124,12 +124,12 @@ impl Part {
         let deadline = keys.get(key).and_then(Entry::deadline);
         let late = deadline.and_then(|at| Instant::now().checked_duration_since(at));
         if let Some(late) = late {
+            self.stats.expired_by_timer.add(1);
+            self.stats.lateness.record(late);
             let entry = self.remove(&mut keys, key);
             drop(keys);
             // Freed without the mutex.
             drop(entry);
-            self.stats.expired_by_timer.add(1);
-            self.stats.lateness.record(late);
         }
     }
 
@@ -143,8 +143,8 @@ impl Part {
     /// The key's entry, unless its time is over.
     fn live<'a>(&self, keys: &'a mut Keys, key: &[u8]) -> Option<&'a mut Entry> {
         if keys.get(key)?.is_over() {
-            self.remove(keys, key);
             self.stats.expired_on_access.add(1);
+            self.remove(keys, key);
             return None;
         }
         keys.get_mut(key)
