@@ -384,7 +384,7 @@ fn conditions_are_kept() {
 #[test]
 fn what_there_is_no_room_for_changes_nothing() {
     paused().block_on(async {
-        let (store, stats) = store(1_000);
+        let (store, stats) = store(1_200);
         let set = |key: &[u8], len: usize| {
             store.set(key, &vec![b'x'; len], Expiry::Never, When::Always, false)
         };

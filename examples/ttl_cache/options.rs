@@ -16,7 +16,7 @@ pub struct Options {
     /// How many connections there may be.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_clients: u64,
-    /// How many bytes of keys and values there may be, and 256 more for each key; 0 is no bound.
+    /// How many bytes of keys and values there may be, and 320 more for each key; 0 is no bound.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
     pub max_memory: u64,
     /// How long a value may be, and anything else that a client sends.

@@ -31,7 +31,7 @@ use crate::stats::Stats;
 /// Many more than cores, so that two seldom want the same.
 const PARTS: usize = 128;
 /// What a key costs beside its bytes and its value's, roughly: its place in the map, three allocations, and a timer.
-const OVERHEAD: usize = 256;
+const OVERHEAD: usize = 320;
 
 /// There is no room for the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
