@@ -101,6 +101,13 @@ impl Redis {
         })
     }
 
+    /// Reads as many bytes, which have to be these.
+    pub fn expect(&mut self, bytes: &[u8]) {
+        let mut read = vec![0; bytes.len()];
+        self.0.read_exact(&mut read).unwrap();
+        assert!(read == bytes, "{}", read.escape_ascii());
+    }
+
     pub fn reply(&mut self) -> Reply {
         self.try_reply().unwrap()
     }
