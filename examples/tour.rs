@@ -3,7 +3,9 @@
 //! `cargo run --example tour`. CI runs it under valgrind, which must find that nothing is left.
 
 use std::{
+    cell::Cell,
     io,
+    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -15,6 +17,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Cancel, Runtime,
     net::{TcpListener, TcpStream},
+    task::{LocalSet, spawn_local, spawn_pinned_by_idx},
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
@@ -73,6 +76,42 @@ async fn tasks() {
     println!("tasks: done");
 }
 
+/// Tasks that share what is not `Send`, on this thread and on each worker.
+fn local_tasks(runtime: &Runtime) {
+    async fn count() -> u32 {
+        let count = Rc::new(Cell::new(0));
+        let tasks: Vec<_> = (1..=3)
+            .map(|n| {
+                let count = count.clone();
+                spawn_local(async move {
+                    sleep(MS).await;
+                    count.set(count.get() + n);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("it adds up");
+        }
+        count.get()
+    }
+    let set = LocalSet::new();
+    let here = set.block_on(runtime, count());
+    let workers = runtime.block_on(async {
+        let pinned = [0, 1].map(|worker| spawn_pinned_by_idx(count, worker));
+        let mut sum = 0;
+        for task in pinned {
+            sum += task.expect("there are two workers").await.expect("it ends");
+        }
+        sum
+    });
+    assert_eq!((here, workers), (6, 12));
+    // What waits in the set ends with it, whoever wakes it later.
+    let left = set.spawn_local(async { sleep(HOUR).await });
+    drop(set);
+    assert!(left.is_finished());
+    println!("local tasks: {here} here, {workers} on the workers");
+}
+
 /// An echo, over a connection whose halves belong to different tasks.
 async fn sockets() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -98,6 +137,7 @@ fn main() -> io::Result<()> {
     callbacks(&runtime);
     runtime.block_on(tasks());
     runtime.block_on(sockets())?;
+    local_tasks(&runtime);
 
     // What is pending at the end ends with the runtime: callbacks are dropped, tasks, too.
     let pending = Arc::new(());
@@ -107,6 +147,17 @@ fn main() -> io::Result<()> {
     }
     let kept = pending.clone();
     runtime.spawn(async move {
+        sleep(HOUR).await;
+        drop(kept);
+    });
+    let kept = pending.clone();
+    runtime.spawn_pinned(|| async move {
+        let kept = Rc::new(kept);
+        let shared = kept.clone();
+        spawn_local(async move {
+            sleep(HOUR).await;
+            drop(shared);
+        });
         sleep(HOUR).await;
         drop(kept);
     });

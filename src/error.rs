@@ -178,6 +178,37 @@ impl fmt::Display for ArmError {
 
 impl Error for ArmError {}
 
+/// Why a task was not spawned on the worker that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// The runtime does not have that worker.
+    NoSuchWorker {
+        /// The number asked for.
+        worker: usize,
+        /// How many workers there are; they are numbered from 0.
+        workers: usize,
+    },
+    /// The runtime has been shut down, or is being shut down.
+    Shutdown,
+    /// The calling thread is not in the context of a runtime.
+    NoRuntime,
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoSuchWorker { worker, workers } => {
+                ArmError::NoSuchWorker { worker, workers }.fmt(f)
+            }
+            Self::Shutdown => ArmError::Shutdown.fmt(f),
+            Self::NoRuntime => f.write_str(NO_RUNTIME),
+        }
+    }
+}
+
+impl Error for SpawnError {}
+
 /// The calling thread is not in the context of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRuntime;

@@ -30,8 +30,10 @@
 //! | schedules by cron patterns (feature `cron`) | `cron` |
 //! | timers by name | [`Handle::cancel_named`], [`Handle::refresh_named`], [`Handle::count_named`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
+//! | tasks of one thread, or of one worker, which need not be `Send` | [`LocalSet`](task::LocalSet), [`spawn_local`](task::spawn_local), [`spawn_pinned`](task::spawn_pinned) |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
-//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`] |
+//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`]; any of several: [`io::select`] |
+//! | tasks that wait for each other | [`sync::Notify`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
 //! | tests that do not wait | [`time::pause`], [`time::advance`], [`time::set_wall_clock`]; `#[tourbillon::test]` with feature `macros` |
@@ -61,6 +63,7 @@ pub mod net;
 mod reactor;
 pub mod runtime;
 pub mod signal;
+pub mod sync;
 mod sys;
 pub mod task;
 pub mod time;
@@ -71,7 +74,7 @@ pub mod timer;
 pub use tourbillon_macros::{main, test};
 
 pub use self::{
-    error::{ArmError, BuildError, NoRuntime},
+    error::{ArmError, BuildError, NoRuntime, SpawnError},
     runtime::{Handle, Runtime},
     task::{JoinError, JoinHandle, spawn},
     timer::{
@@ -85,6 +88,15 @@ pub use self::{
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/guide.md")]
+struct GuideOfTheBook;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/migrating.md")]
+struct MigratingOfTheBook;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/tuning.md")]
+struct TuningOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/src/timers.md")]
 struct TimersOfTheBook;

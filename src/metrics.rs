@@ -167,6 +167,9 @@ pub struct WorkerMetrics {
     pub garbage: usize,
     /// Jobs in its deque.
     pub queue_depth: usize,
+    /// Tasks that are [pinned](crate::task::spawn_pinned) to it and have not ended, those that
+    /// [`spawn_local`](crate::task::spawn_local) made included.
+    pub pinned_tasks: usize,
 }
 
 impl RuntimeMetrics {

@@ -9,79 +9,29 @@ mod common;
 use std::{
     future::{Future, poll_fn},
     io::Write,
-    os::fd::AsRawFd,
     pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
-        mpsc,
-    },
+    sync::{Arc, Mutex, mpsc},
     task::{Context, Poll, Wake, Waker},
-    thread,
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, alarm, net::pair_with_std, on_worker};
+use common::{
+    PATIENCE, alarm,
+    course::{
+        A_FEW, Course, EVENT_INTERVAL, GLOBAL_QUEUE_INTERVAL, assert_within, serve_a_socket,
+        serve_a_task, serve_a_timer, serve_an_outsider,
+    },
+    net::pair_with_std,
+    on_worker,
+};
 use futures_lite::AsyncReadExt;
 use tourbillon::{Runtime, runtime::Builder, task::yield_now, time};
 
-/// What runs between the looks at timers and sockets, by default.
-const EVENT_INTERVAL: usize = 61;
-/// What runs between the looks at what comes from outside, by default.
-const GLOBAL_QUEUE_INTERVAL: usize = 31;
 /// How many timers are queued before most of them are left in the shard.
 const DUE_QUEUED: usize = 1024;
-/// The jobs that a test itself brings, and a few that the runtime does.
-const A_FEW: usize = 8;
 
 fn runtime() -> Runtime {
     common::runtime(1)
-}
-
-/// A count of jobs, at one of which something begins that is served at another.
-#[derive(Clone, Default)]
-struct Course(Arc<Counts>);
-
-#[derive(Default)]
-struct Counts {
-    jobs: AtomicUsize,
-    began: AtomicUsize,
-    served: AtomicUsize,
-    over: AtomicBool,
-    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl Course {
-    /// What is done, in a job of the flood, for something to be served.
-    fn begins_by(&self, act: impl FnOnce() + Send + 'static) {
-        *self.0.act.lock().unwrap() = Some(Box::new(act));
-    }
-
-    /// A job of the flood. True if there is to be no more.
-    fn job(&self) -> bool {
-        let n = self.0.jobs.fetch_add(1, SeqCst);
-        if n == 5_000 {
-            let act = self.0.act.lock().unwrap().take();
-            act.expect("something is to begin")();
-            self.0.began.store(self.0.jobs.load(SeqCst), SeqCst);
-        }
-        // Should it never be served, the flood ends by itself, and the test fails.
-        self.0.over.load(SeqCst) || n > 500_000
-    }
-
-    /// It is served.
-    fn served(&self) {
-        self.0.served.store(self.0.jobs.load(SeqCst), SeqCst);
-        self.0.over.store(true, SeqCst);
-    }
-
-    /// How many jobs ran in between, when it is over.
-    fn between(&self) -> usize {
-        common::eventually("it is served", || self.0.over.load(SeqCst));
-        let (began, served) = (self.0.began.load(SeqCst), self.0.served.load(SeqCst));
-        assert!(began > 0, "served before it began");
-        served - began
-    }
 }
 
 /// How many tasks yield in turns.
@@ -148,71 +98,6 @@ fn flood_by_one_moment(runtime: &Runtime, course: &Course) {
         }
         while Instant::now() < at {}
     });
-}
-
-/// A task waits for a socket, which one job makes ready.
-fn serve_a_socket(runtime: &Runtime, course: &Course) {
-    let (mut ours, mut theirs) = runtime.block_on(runtime.spawn(pair_with_std())).unwrap();
-    let fd = ours.as_raw_fd();
-    let reads = Arc::new(AtomicBool::new(false));
-    let (this, reading) = (course.clone(), reads.clone());
-    runtime.spawn(async move {
-        reading.store(true, SeqCst);
-        ours.read_exact(&mut [0]).await.unwrap();
-        this.served();
-    });
-    common::eventually("it reads", || reads.load(SeqCst));
-    // The poll in which it began has ended then.
-    on_worker(runtime, || ());
-    course.begins_by(move || {
-        theirs.write_all(&[1]).unwrap();
-        let mut poll = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid entry.
-        let ready = unsafe { libc::poll(&mut poll, 1, PATIENCE.as_millis() as i32) };
-        assert_eq!(ready, 1, "what was written has come");
-        // Not closed before it is read.
-        std::mem::forget(theirs);
-    });
-}
-
-/// One job arms a timer, and ends when its deadline has passed.
-fn serve_a_timer(course: &Course) {
-    let this = course.clone();
-    course.begins_by(move || {
-        let at = Instant::now() + Duration::from_micros(50);
-        drop(tourbillon::at(at, move || this.served()));
-        while Instant::now() < at {}
-    });
-}
-
-/// One job spawns a task.
-fn serve_a_task(course: &Course) {
-    let this = course.clone();
-    course.begins_by(move || {
-        tourbillon::spawn(async move { this.served() });
-    });
-}
-
-/// While one job runs, another thread spawns a task.
-fn serve_an_outsider(runtime: &Runtime, course: &Course) {
-    let (this, handle) = (course.clone(), runtime.handle().clone());
-    course.begins_by(move || {
-        let spawner = thread::spawn(move || drop(handle.spawn(async move { this.served() })));
-        spawner.join().unwrap();
-    });
-}
-
-#[track_caller]
-fn assert_within(course: &Course, bound: usize) {
-    let between = course.between();
-    assert!(
-        between <= bound,
-        "{between} jobs, where {bound} are the bound"
-    );
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{AsyncFdReadyGuard, Interest, Ready};
+use super::{
+    AsyncFdReadyGuard, Interest, Ready, Source,
+    source::sealed::{Sealed, Watched},
+};
 use crate::reactor::{self, Direction, Registration};
 
 /// A descriptor of any kind that epoll watches, on the instance of the worker that it was made on: what
@@ -283,6 +286,15 @@ impl<T: AsFd> AsyncFd<T> {
         if let Some(directions) = open.directions() {
             self.registration.clear(seen, directions);
         }
+    }
+}
+
+impl<T: AsFd + Sync> Source for AsyncFd<T> {}
+
+impl<T: AsFd + Sync> Sealed for AsyncFd<T> {
+    fn watched(&self, interest: Interest) -> io::Result<Watched<'_>> {
+        self.allow(interest)?;
+        Ok((&self.registration).into())
     }
 }
 

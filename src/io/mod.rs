@@ -1,13 +1,18 @@
 //! Readiness of descriptors: what sockets are made of, for descriptors of other kinds.
 //!
 //! [`AsyncFd`] watches whatever epoll does: pipes, eventfds, timerfds, devices, sockets of other crates.
+//! [`select`] waits for any of several descriptors, with one timeout.
 
 mod async_fd;
 mod guard;
 mod interest;
+mod select;
+pub(crate) mod source;
 
 pub use self::{
     async_fd::{AsyncFd, AsyncFdTryNewError, NotPollable},
     guard::{AsyncFdReadyGuard, TryIoError},
     interest::{Interest, Ready},
+    select::{Select, select},
+    source::Source,
 };

@@ -44,6 +44,72 @@ macro_rules! connection {
                 self.0.get().shutdown(how)
             }
 
+            /// How long a read may wait: see [`set_read_timeout`](Self::set_read_timeout).
+            ///
+            /// # Errors
+            ///
+            /// None; as the standard library has it.
+            pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+                Ok(self.0.timeout(Direction::Read))
+            }
+
+            /// How long a write may wait: see [`set_write_timeout`](Self::set_write_timeout).
+            ///
+            /// # Errors
+            ///
+            /// None; as the standard library has it.
+            pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+                Ok(self.0.timeout(Direction::Write))
+            }
+
+            /// Sets how long a read may wait, in whichever way it is done: through the traits of futures-io or
+            /// hyper, a half, or [`async_io`](Self::async_io). One that has found nothing for so long fails
+            /// with `TimedOut`, and the stream can be used as before. By default, and with `None`, there is no
+            /// limit, and one that is longer than time lasts is none. `try_` methods do not wait, and to wait
+            /// for readiness alone takes as long as it takes.
+            ///
+            /// The time counts from when a read begins to wait. Reads by `poll_read`, which are all that go
+            /// through traits, do not tell when they are given up (as by [`timeout`](crate::time::timeout) or a
+            /// `select`): the next one goes on with that wait, and what is limited is how long nothing comes while
+            /// somebody asks, in however many attempts. The wait ends with anything that is read, and if its time was
+            /// over a second ago or longer and nobody asked since. To set a limit, the same or another, makes who waits,
+            /// and who comes next, begin anew.
+            ///
+            /// There is one timer for the socket in each direction, armed by the first read that has to wait;
+            /// each that follows moves it, if it has to wait itself: one atomic operation and no
+            /// allocation, where `timeout` around each read arms and cancels a timer each time.
+            ///
+            /// # Errors
+            ///
+            /// `InvalidInput` if it is zero.
+            ///
+            /// ```
+            /// use std::{io::ErrorKind, time::Duration};
+            /// use futures_lite::AsyncReadExt;
+            ///
+            #[doc = concat!("# async fn example(mut stream: tourbillon::net::", stringify!($Stream), ") -> std::io::Result<()> {")]
+            /// stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            /// let mut buf = [0; 1024];
+            /// match stream.read(&mut buf).await {
+            ///     Err(error) if error.kind() == ErrorKind::TimedOut => println!("idle for too long"),
+            ///     read => println!("{} bytes", read?),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                self.0.set_timeout(Direction::Read, timeout)
+            }
+
+            /// As [`set_read_timeout`](Self::set_read_timeout), for writes: how long one may wait for room.
+            ///
+            /// # Errors
+            ///
+            /// `InvalidInput` if it is zero.
+            pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                self.0.set_timeout(Direction::Write, timeout)
+            }
+
             /// Reads what is there, without waiting. No bytes are the end.
             ///
             /// # Errors

@@ -19,6 +19,7 @@ pub mod unix;
 pub use self::{
     tcp::{
         listener::TcpListener,
+        per_core::PerCoreListeners,
         socket::TcpSocket,
         split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError},
         stream::TcpStream,

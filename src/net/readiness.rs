@@ -46,6 +46,17 @@ macro_rules! socket {
             }
         }
 
+        impl crate::io::Source for $Socket {}
+
+        impl crate::io::source::sealed::Sealed for $Socket {
+            fn watched(
+                &self,
+                _: crate::io::Interest,
+            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
+                Ok((&self.0).into())
+            }
+        }
+
         impl AsFd for $Socket {
             fn as_fd(&self) -> BorrowedFd<'_> {
                 self.0.get().as_fd()

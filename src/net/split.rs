@@ -68,6 +68,24 @@ macro_rules! halves {
                 self.0.ready(interest).await
             }
 
+            /// How long a read may wait.
+            ///
+            /// # Errors
+            ///
+            /// None; as the standard library has it.
+            pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+                self.0.read_timeout()
+            }
+
+            #[doc = concat!("Sets how long a read may wait: see [`", stringify!($Stream), "::set_read_timeout`](crate::net::", stringify!($Stream), "::set_read_timeout).")]
+            ///
+            /// # Errors
+            ///
+            /// `InvalidInput` if it is zero.
+            pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                self.0.set_read_timeout(timeout)
+            }
+
             /// Reads what is there, without waiting. No bytes are the end.
             ///
             /// # Errors
@@ -145,6 +163,24 @@ macro_rules! halves {
                 self.stream.ready(interest).await
             }
 
+            /// How long a write may wait.
+            ///
+            /// # Errors
+            ///
+            /// None; as the standard library has it.
+            pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+                self.stream.write_timeout()
+            }
+
+            #[doc = concat!("Sets how long a write may wait: see [`", stringify!($Stream), "::set_write_timeout`](crate::net::", stringify!($Stream), "::set_write_timeout).")]
+            ///
+            /// # Errors
+            ///
+            /// `InvalidInput` if it is zero.
+            pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                self.stream.set_write_timeout(timeout)
+            }
+
             /// Writes as much as there is room for, without waiting.
             ///
             /// # Errors
@@ -173,6 +209,17 @@ macro_rules! halves {
             }
         }
 
+        impl crate::io::Source for OwnedReadHalf {}
+
+        impl crate::io::source::sealed::Sealed for OwnedReadHalf {
+            fn watched(
+                &self,
+                interest: Interest,
+            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
+                self.0.watched(interest)
+            }
+        }
+
         impl AsyncRead for OwnedReadHalf {
             fn poll_read(
                 self: Pin<&mut Self>,
@@ -188,6 +235,17 @@ macro_rules! halves {
                 bufs: &mut [IoSliceMut<'_>],
             ) -> Poll<io::Result<usize>> {
                 Pin::new(&mut &*self.0).poll_read_vectored(cx, bufs)
+            }
+        }
+
+        impl crate::io::Source for OwnedWriteHalf {}
+
+        impl crate::io::source::sealed::Sealed for OwnedWriteHalf {
+            fn watched(
+                &self,
+                interest: Interest,
+            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
+                self.stream.watched(interest)
             }
         }
 

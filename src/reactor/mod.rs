@@ -5,6 +5,7 @@
 
 mod readiness;
 mod registration;
+mod timeouts;
 
 use std::{
     io,
@@ -16,7 +17,7 @@ use std::{
 use slab::Slab;
 
 pub(crate) use self::{
-    readiness::{Direction, Directions, Readiness, Ready},
+    readiness::{Direction, Directions, Readiness, Ready, Waiter},
     registration::Registration,
 };
 use crate::sys::epoll::{Epoll, Events, Timeout};
@@ -207,6 +208,7 @@ impl Reactor {
     }
 }
 
-fn shut_down() -> io::Error {
+/// What operations find whose runtime has ended.
+pub(crate) fn shut_down() -> io::Error {
     io::Error::other("the runtime that watched this descriptor has been shut down")
 }

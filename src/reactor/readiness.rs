@@ -108,7 +108,7 @@ impl Directions {
     }
 
     /// What epoll is to look for.
-    pub(super) fn conditions(self) -> u32 {
+    pub(crate) fn conditions(self) -> u32 {
         let read = epoll::READABLE | epoll::PRIORITY | epoll::READ_CLOSED;
         let write = epoll::WRITABLE;
         (if self.read { read } else { 0 }) | (if self.write { write } else { 0 })
@@ -130,6 +130,13 @@ impl From<Direction> for Directions {
 pub(crate) struct Ready(u64);
 
 impl Ready {
+    pub(crate) const NOTHING: Self = Self(0);
+
+    /// As of such conditions.
+    pub(crate) fn by(conditions: u32) -> Self {
+        Self(bits(|which| conditions & which != 0))
+    }
+
     /// Whether an operation may try.
     pub(crate) fn lets(self, direction: Direction) -> bool {
         self.0 & direction.mask() != 0
@@ -144,6 +151,31 @@ impl Ready {
     pub(super) fn reads_stop_short(self) -> bool {
         self.0 & URGENT != 0
     }
+}
+
+/// What the conditions that hold of a descriptor make of it.
+fn bits(holds: impl Fn(u32) -> bool) -> u64 {
+    let mut bits = 0;
+    if holds(epoll::READABLE) {
+        bits |= READ;
+    }
+    if holds(epoll::PRIORITY) {
+        bits |= READ | URGENT;
+    }
+    if holds(epoll::WRITABLE) {
+        bits |= WRITE;
+    }
+    if holds(epoll::READ_CLOSED) {
+        bits |= READ | READ_CLOSED;
+    }
+    if holds(epoll::ERROR) {
+        // Not the end: the error queue of a socket that lives is announced by it, too.
+        bits |= READ | WRITE;
+    }
+    if holds(epoll::CLOSED) {
+        bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
+    }
+    bits
 }
 
 /// The readiness of one descriptor.
@@ -178,16 +210,23 @@ impl Readiness {
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        self.collect(
+            |directions| bits & (directions.mask() | SHUTDOWN) != 0,
+            wakers,
+        );
+    }
+
+    /// Takes the wakers of those who wait for what is `woken`.
+    fn collect(&self, woken: impl Fn(Directions) -> bool, wakers: &mut Vec<Waker>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let woken = |mask: u64| bits & (mask | SHUTDOWN) != 0;
         for direction in [Direction::Read, Direction::Write] {
-            if woken(direction.mask()) {
+            if woken(direction.into()) {
                 wakers.extend(waiting.polled[direction as usize].take());
             }
         }
         let waiters = std::mem::take(&mut waiting.waiters);
         for (number, directions, waker) in waiters {
-            if woken(directions.mask()) {
+            if woken(directions) {
                 wakers.push(waker);
             } else {
                 waiting.waiters.push((number, directions, waker));
@@ -197,32 +236,19 @@ impl Readiness {
 
     /// Notes an event, and collects who waited for it.
     pub(super) fn set(&self, event: &Event, wakers: &mut Vec<Waker>) {
-        let mut bits = 0;
-        if event.is(epoll::READABLE) {
-            bits |= READ;
-        }
-        if event.is(epoll::PRIORITY) {
-            bits |= READ | URGENT;
-        }
-        if event.is(epoll::WRITABLE) {
-            bits |= WRITE;
-        }
-        if event.is(epoll::READ_CLOSED) {
-            bits |= READ | READ_CLOSED;
-        }
-        if event.is(epoll::ERROR) {
-            // Not the end: the error queue of a socket that lives is announced by it, too.
-            bits |= READ | WRITE;
-        }
-        if event.is(epoll::CLOSED) {
-            bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
-        }
-        self.add(bits, wakers);
+        self.add(bits(|conditions| event.is(conditions)), wakers);
     }
 
     /// Fails what waits and what comes.
     pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
         self.add(SHUTDOWN, wakers);
+    }
+
+    /// Wakes who waits for a direction, to ask again.
+    pub(super) fn rouse(&self, direction: Direction) {
+        let mut wakers = Vec::new();
+        self.collect(|directions| directions.has(direction), &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Whether an operation may try; if not, `cx` is woken when it may, unless another task polls for

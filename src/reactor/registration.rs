@@ -6,11 +6,13 @@ use std::{
     os::fd::{AsFd, AsRawFd},
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use super::{
     Direction, Directions, Readiness, Token,
     readiness::{Ready, Waiter},
+    timeouts::Timeouts,
 };
 use crate::{
     error::ArmError,
@@ -27,6 +29,7 @@ pub(crate) struct Registration<T: AsFd> {
     token: Token,
     home: Arc<WorkerShard>,
     readiness: Arc<Readiness>,
+    timeouts: Timeouts,
 }
 
 impl<T: AsFd> Registration<T> {
@@ -41,10 +44,18 @@ impl<T: AsFd> Registration<T> {
         source: T,
         directions: Directions,
     ) -> Result<Self, (T, io::Error)> {
-        let home = match with_home(Choice::NotAwake, Arc::clone).map_err(ArmError::from) {
-            Ok(home) => home,
-            Err(error) => return Err((source, io::Error::other(error))),
-        };
+        match with_home(Choice::NotAwake, Arc::clone).map_err(ArmError::from) {
+            Ok(home) => Self::on(home, source, directions),
+            Err(error) => Err((source, io::Error::other(error))),
+        }
+    }
+
+    /// As [`Registration::with_directions`], with a certain worker.
+    pub(crate) fn on(
+        home: Arc<WorkerShard>,
+        source: T,
+        directions: Directions,
+    ) -> Result<Self, (T, io::Error)> {
         let fd = source.as_fd().as_raw_fd();
         match home.owner().reactor.register(fd, directions) {
             Ok((token, readiness)) => Ok(Self {
@@ -52,6 +63,7 @@ impl<T: AsFd> Registration<T> {
                 token,
                 home,
                 readiness,
+                timeouts: Timeouts::default(),
             }),
             Err(error) => Err((source, error)),
         }
@@ -61,6 +73,11 @@ impl<T: AsFd> Registration<T> {
         self.source
             .as_ref()
             .expect("only a consuming method takes the source")
+    }
+
+    /// What is known of it.
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.readiness
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -96,7 +113,10 @@ impl<T: AsFd> Registration<T> {
         operation: impl FnMut(&T) -> io::Result<R>,
         used_up: impl Fn(&R) -> bool,
     ) -> Poll<io::Result<R>> {
-        let wait = || self.readiness.poll(cx, direction);
+        let wait = || match self.readiness.poll(cx, direction) {
+            Poll::Pending => self.timeouts.poll(cx, direction, &self.home),
+            ready => ready,
+        };
         self.try_io(cx, direction.into(), operation, used_up, wait)
     }
 
@@ -134,8 +154,15 @@ impl<T: AsFd> Registration<T> {
     ) -> io::Result<R> {
         let directions = directions.into();
         let mut waiter = Waiter::new(&self.readiness);
+        let mut timer = None;
         poll_fn(|cx| {
-            let wait = || waiter.poll(cx, directions);
+            let wait = || match waiter.poll(cx, directions) {
+                Poll::Pending => {
+                    let timeouts = &self.timeouts;
+                    timeouts.poll_own(&mut timer, cx, directions, &self.home)
+                }
+                ready => ready,
+            };
             self.try_io(cx, directions, &mut operation, |_| false, wait)
         })
         .await
@@ -151,8 +178,10 @@ impl<T: AsFd> Registration<T> {
         // Before the operation: an event that comes during it is not taken back.
         let ready = self.readiness.now()?;
         let result = operation(self.get());
-        if let Err(error) = &result {
-            self.clear_if_blocked(error, ready, directions.into());
+        let directions = directions.into();
+        let blocked = |error| self.clear_if_blocked(error, ready, directions);
+        if !result.as_ref().is_err_and(blocked) {
+            self.timeouts.over(directions);
         }
         result
     }
@@ -201,6 +230,7 @@ impl<T: AsFd> Registration<T> {
             let ready = ready!(wait())?;
             match operation(self.get()) {
                 Ok(result) => {
+                    self.timeouts.over(directions);
                     if used_up(&result) && !ready.reads_stop_short() {
                         self.readiness.clear(ready, directions);
                     }
@@ -208,9 +238,38 @@ impl<T: AsFd> Registration<T> {
                 }
                 Err(error) if self.clear_if_blocked(&error, ready, directions) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(error) => {
+                    self.timeouts.over(directions);
+                    return Poll::Ready(Err(error));
+                }
             }
         }
+    }
+
+    /// How long operations in a direction may wait, if that has a limit.
+    pub(crate) fn timeout(&self, direction: Direction) -> Option<Duration> {
+        self.timeouts.get(direction)
+    }
+
+    /// Sets how long operations in a direction may wait. Who waits begins to wait anew.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for zero, as the standard library has it.
+    pub(crate) fn set_timeout(
+        &self,
+        direction: Direction,
+        limit: Option<Duration>,
+    ) -> io::Result<()> {
+        if limit.is_some_and(|limit| limit.is_zero()) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a timeout of zero: `None` is without one, and the `try_` methods do not wait",
+            ));
+        }
+        self.timeouts.set(direction, limit);
+        self.readiness.rouse(direction);
+        Ok(())
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Config {
     /// How many helpers there are at least, and at most.
     pub(crate) helpers: (usize, usize),
     pub(crate) pwait2: bool,
+    /// The core that each worker is pinned to, if they are.
+    pub(crate) pins: Option<Vec<usize>>,
     pub(crate) max_blocking_threads: usize,
     pub(crate) thread_keep_alive: Duration,
     pub(crate) thread_stack_size: Option<usize>,
@@ -107,6 +109,7 @@ impl Builder {
                 rescue_grace: Duration::from_micros(50),
                 helpers: (0, 0),
                 pwait2: false,
+                pins: None,
                 max_blocking_threads: 512,
                 thread_keep_alive: Duration::from_secs(10),
                 thread_stack_size: None,
@@ -435,6 +438,7 @@ impl Builder {
         }
         let mut config = self.config.clone();
         config.pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
+        config.pins.clone_from(&pins);
         let shared = Arc::new(Shared::new(config, count));
         if self.start_paused {
             shared.clock.pause();

@@ -28,6 +28,7 @@ use crate::{
         eventfd::EventFd,
         timerfd::{self, TimerFd},
     },
+    task::LocalQueue,
 };
 
 /// A worker, as other threads know it: its timers, and through their owner all the rest.
@@ -43,6 +44,8 @@ pub struct Core {
     /// The worker's LIFO slot, which the worker alone fills. The worker writes it with each wake-up:
     /// nothing that others write is beside it.
     pub(super) next: CachePadded<NextSlot<NextTask>>,
+    /// Tasks that the worker alone may run, and is to.
+    pub(crate) pinned: LocalQueue,
     pub(crate) reactor: Reactor,
     pub(crate) counters: WorkerCounters,
     /// What it is at.
@@ -99,6 +102,7 @@ impl Core {
             shared,
             stealer,
             next: CachePadded::default(),
+            pinned: LocalQueue::unbound(),
             reactor,
             counters: WorkerCounters::default(),
             watch: Watch::new(),
@@ -247,14 +251,20 @@ impl Owner for Core {
 mod tests {
     use std::{
         future::poll_fn,
+        panic::Location,
         sync::{Mutex, mpsc},
         task::{Poll, Waker},
         thread,
         time::Duration,
     };
 
+    use crossbeam::deque;
+
     use super::*;
-    use crate::{Runtime, task::JoinHandle};
+    use crate::{
+        Runtime,
+        task::{JoinHandle, end_pinned, spawn_pinned_at},
+    };
 
     /// Longer than anything takes that works.
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -324,6 +334,25 @@ mod tests {
         let here = thread::current().id();
         assert_eq!(runtime.block_on(second).unwrap(), here);
         assert_ne!(runtime.block_on(first).unwrap(), here);
+    }
+
+    /// The system gave no thread for it.
+    #[test]
+    fn what_is_pinned_to_a_worker_that_was_never_started_is_dropped_unrun() {
+        let (runtime, _worker) = runtime();
+        let shared = runtime.handle().shared().clone();
+        let deque = deque::Worker::new_fifo();
+        let core = Core::new(0, shared, deque.stealer(), Role::Worker).unwrap();
+        let never = Arc::new(Shard::new(core));
+        let held = Arc::new(());
+        let given = held.clone();
+        let create = move || async move { drop(given) };
+        let task = spawn_pinned_at(never.clone(), create, Location::caller());
+        assert!(!task.is_finished());
+        end_pinned(never.owner());
+        assert_eq!(Arc::strong_count(&held), 1);
+        let error = runtime.block_on(task).unwrap_err();
+        assert!(error.is_cancelled());
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::{
     local::{Job, Local, steal},
     shared::{Shared, lock},
 };
+use crate::task::end_pinned;
 
 /// How many timers a worker ends before it looks for other work.
 const PART: usize = 256;
@@ -56,11 +57,12 @@ pub(super) fn end(local: &Local) {
     loop {
         // Before another part is begun: callbacks that are told stand in the deque one by one, where
         // others take them while one of them takes long.
-        let own = local.next().or_else(|| steal(|| shared.injector.steal()));
+        let own = local.next_for_any();
+        let own = own.or_else(|| steal(|| shared.injector.steal()));
         let job = own.or_else(|| {
             let mut part = steal(|| shared.orphans.steal())?;
             end_part(core, &mut *part, &|job| local.deque.push(job));
-            local.next()
+            local.next_for_any()
         });
         match job.or_else(|| steal_from(shared)) {
             // Tasks are dropped when nobody runs any more.
@@ -74,6 +76,10 @@ pub(super) fn end(local: &Local) {
     }
     for task in tasks {
         local.deque.push(Job::Task(task));
+    }
+    if !core.is_helper {
+        // On their own thread. What they spawn and cancel at that, the last worker ends.
+        end_pinned(core);
     }
     local.release();
 }
@@ -158,6 +164,10 @@ fn end_all(shared: &Shared) {
         return;
     }
     end_rest(shared);
+    // Of workers that were never started: the others' are gone.
+    for worker in shared.workers.load_full().iter() {
+        end_pinned(worker.owner());
+    }
     loop {
         drain(shared);
         // Somebody else may have cancelled a timer and be just about to pass on the news: its

@@ -16,7 +16,7 @@ use super::{
     shared::{Shared, Workers},
 };
 use crate::{
-    error::{ArmError, NO_RUNTIME, NoRuntime},
+    error::{ArmError, NO_RUNTIME, NoRuntime, SpawnError},
     metrics::{RuntimeMetrics, WorkerMetrics},
     task::{self, JoinHandle},
     time::{Instant, NotPaused, wall},
@@ -123,6 +123,58 @@ impl Handle {
         let spawned = Location::caller();
         self.with_home(Choice::InTurn, |home| task::spawn_at(home, future, spawned))
             .unwrap_or_else(|_| JoinHandle::cancelled())
+    }
+
+    /// Runs a task on one worker, and on no other, the next in turn; see
+    /// [`task::spawn_pinned`](crate::task::spawn_pinned). On a runtime that has been shut down the task is
+    /// cancelled at once.
+    #[track_caller]
+    pub fn spawn_pinned<F, Fut>(&self, create: F) -> JoinHandle<Fut::Output>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Send + 'static,
+    {
+        let spawned = Location::caller();
+        match self.shared.with_any_home(Choice::NotAwake, Arc::clone) {
+            Ok(home) => task::spawn_pinned_at(home, create, spawned),
+            Err(_) => JoinHandle::cancelled(),
+        }
+    }
+
+    /// As [`spawn_pinned`](Handle::spawn_pinned), on the worker of this number; they are numbered from 0.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let task = runtime.handle().spawn_pinned_by_idx(|| async { 42 }, 0).unwrap();
+    /// assert_eq!(runtime.block_on(task).unwrap(), 42);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is no such worker, or the runtime has been shut down. `create` is dropped. (One that is
+    /// being shut down may still take it; the handle says cancelled then.)
+    #[track_caller]
+    pub fn spawn_pinned_by_idx<F, Fut>(
+        &self,
+        create: F,
+        worker: usize,
+    ) -> Result<JoinHandle<Fut::Output>, SpawnError>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Send + 'static,
+    {
+        let spawned = Location::caller();
+        let workers = self.shared.workers();
+        match workers.get(worker) {
+            _ if self.shared.is_stopping() => Err(SpawnError::Shutdown),
+            Some(home) => Ok(task::spawn_pinned_at(home.clone(), create, spawned)),
+            None => Err(SpawnError::NoSuchWorker {
+                worker,
+                workers: workers.len(),
+            }),
+        }
     }
 
     /// Runs `f`, which may block, on a thread that is there for it; see
@@ -300,11 +352,13 @@ impl Handle {
     /// What the workers have done, and what they have to do.
     pub fn metrics(&self) -> RuntimeMetrics {
         let workers = self.shared.workers.load();
+        let tasks = &self.shared.tasks;
         let workers = workers.iter().map(|worker| WorkerMetrics {
             counts: worker.owner().counters.read(),
             stored: worker.stored(),
             garbage: worker.garbage(),
             queue_depth: worker.owner().stealer.len(),
+            pinned_tasks: tasks.len(tasks.list_of_pinned(worker.owner().index)),
         });
         RuntimeMetrics {
             workers: workers.collect(),

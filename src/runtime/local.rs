@@ -12,9 +12,11 @@ use tourbillon_shards::{Due, NextSlot, Notice, RawPointer};
 use super::{
     clocks::ClockCore,
     core::{Core, WorkerShard},
+    pace::Pace,
+    rescue,
     shared::Shared,
 };
-use crate::task::TaskMeta;
+use crate::task::{LocalQueue, TaskMeta};
 
 /// A task that is ready to be polled.
 pub(crate) type TaskJob = async_task::Runnable<TaskMeta>;
@@ -103,9 +105,13 @@ pub(super) struct Local {
     pub(super) deque: deque::Worker<Job>,
     /// How often in a row the LIFO slot may still be preferred.
     lifo_left: Cell<u32>,
+    /// Whether a pinned task is next, before what the deque has.
+    pinned_turn: Cell<bool>,
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
-    /// deque, in order, and peers are woken once at the end.
+    /// deque, in order, and a peer is woken once at the end, if at all.
     batching: Cell<bool>,
+    /// How long its jobs take.
+    pub(super) pace: Pace,
     /// Set while the worker is in `block_in_place`.
     pub(super) in_place: Cell<bool>,
     /// Set where the LIFO slot is not used, since nobody looks into it: on a helper, and while a worker is
@@ -115,12 +121,18 @@ pub(super) struct Local {
 
 impl Local {
     pub(super) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
-        let shares = Cell::new(shard.owner().is_helper);
+        let core = shard.owner();
+        let shares = Cell::new(core.is_helper);
+        if !core.is_helper {
+            core.pinned.bind();
+        }
         Self {
             shard,
             deque,
             lifo_left: Cell::new(LIFO_BUDGET),
+            pinned_turn: Cell::new(false),
             batching: Cell::new(false),
+            pace: Pace::default(),
             in_place: Cell::new(false),
             shares,
         }
@@ -181,11 +193,28 @@ impl Local {
             }
         }
         self.lifo_left.set(LIFO_BUDGET);
+        let pinned = self.pinned();
+        if pinned.is_used() && self.pinned_turn.replace(!self.pinned_turn.get()) {
+            if let Some(task) = pinned.take() {
+                return Some(Job::Task(task));
+            }
+        }
+        let own = self.next_for_any();
+        own.or_else(|| pinned.take().map(Job::Task))
+    }
+
+    /// The same, but for the tasks that this worker alone may run.
+    pub(super) fn next_for_any(&self) -> Option<Job> {
         self.deque.pop().or_else(|| self.take_next().map(Job::Task))
     }
 
+    /// The tasks that this worker alone may run.
+    fn pinned(&self) -> &LocalQueue {
+        &self.shard.owner().pinned
+    }
+
     /// Runs `f`, which wakes and queues many; then wakes one peer if there is more than this worker
-    /// begins with.
+    /// begins with, and it is worth it.
     pub(super) fn batch(&self, f: impl FnOnce()) {
         struct Done<'a>(&'a Cell<bool>);
         impl Drop for Done<'_> {
@@ -197,9 +226,21 @@ impl Local {
         let done = Done(&self.batching);
         f();
         drop(done);
-        if self.deque.len() + usize::from(self.has_next()) > 1 {
+        let begins_with = usize::from(self.has_next()) + usize::from(self.pinned().has_work());
+        let queued = self.deque.len() + begins_with;
+        let soon_over = || self.pace.soon_over(queued) && self.is_looked_after();
+        if self.has_queued() && queued > 1 && !soon_over() {
             self.shared().wake_one();
         }
+    }
+
+    /// Whether somebody is called if this worker does not come back, who then steals what it has.
+    fn is_looked_after(&self) -> bool {
+        let core = self.shard.owner();
+        let shared = &core.shared;
+        !core.is_helper
+            && !shared.clock.was_paused()
+            && rescue::is_watched(&shared.config, shared.workers.load().len())
     }
 
     /// Whether the LIFO slot is taken.
@@ -209,7 +250,7 @@ impl Local {
 
     /// Whether there is a job of this worker's own.
     pub(super) fn has_jobs(&self) -> bool {
-        self.has_queued() || self.has_next()
+        self.has_queued() || self.has_next() || self.pinned().has_work()
     }
 
     /// Whether there is something that a peer could steal.

@@ -5,6 +5,7 @@
 //! | `builder` | options, and the start of the workers |
 //! | `worker` | the loop of a worker |
 //! | `local` | the queues of a worker, for its own thread |
+//! | `pace` | how long its jobs take |
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
@@ -30,6 +31,7 @@ mod handle;
 mod helpers;
 mod in_place;
 mod local;
+mod pace;
 mod passing;
 mod quiescence;
 mod rescue;
@@ -65,7 +67,7 @@ pub use self::{
     stall::Stall,
 };
 use crate::{
-    error::{ArmError, BuildError},
+    error::{ArmError, BuildError, SpawnError},
     metrics::RuntimeMetrics,
     task::JoinHandle,
     time::Instant,
@@ -80,7 +82,7 @@ pub(crate) fn contain(core: &Core, f: impl FnOnce()) {
 }
 
 /// Runs foreign code; a panic goes no further. False if there was one.
-fn contained(f: impl FnOnce()) -> bool {
+pub(crate) fn contained(f: impl FnOnce()) -> bool {
     let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else {
         return true;
     };
@@ -197,6 +199,36 @@ impl Runtime {
         R: Send + 'static,
     {
         self.handle.spawn_blocking(f)
+    }
+
+    /// Runs a task on one worker, and on no other: see [`Handle::spawn_pinned`].
+    #[track_caller]
+    pub fn spawn_pinned<F, Fut>(&self, create: F) -> JoinHandle<Fut::Output>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Send + 'static,
+    {
+        self.handle.spawn_pinned(create)
+    }
+
+    /// As [`spawn_pinned`](Runtime::spawn_pinned), on the worker of this number.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle::spawn_pinned_by_idx`].
+    #[track_caller]
+    pub fn spawn_pinned_by_idx<F, Fut>(
+        &self,
+        create: F,
+        worker: usize,
+    ) -> Result<JoinHandle<Fut::Output>, SpawnError>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Send + 'static,
+    {
+        self.handle.spawn_pinned_by_idx(create, worker)
     }
 
     /// Runs `f` once, `delay` from now: see [`Handle::after`].

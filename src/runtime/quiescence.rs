@@ -28,7 +28,7 @@
 //! | a judge that has the wakers of those whom it serves in hand | a worker is not idle then, others are counted |
 //! | a wake-up that was claimed and not written, of a worker or of a clock | the parked word: not asleep |
 //! | one that was written and not received, a socket that is ready | the epoll instance: readable |
-//! | work in a queue | the injector and the deques. (An idle worker's LIFO slot is empty) |
+//! | work in a queue | the injector, the deques, and what others pushed for a worker alone. (An idle worker's LIFO slot is empty, and so is what it pushed there itself) |
 //! | news and deadlines | [`Shard::settle`](tourbillon_shards::Shard::settle), which reads the news |
 //! | a runtime that is to end | `stopping` |
 //!
@@ -149,6 +149,9 @@ impl State {
                 .iter()
                 .all(|shard| shard.sleeps_until(&shared.clock).is_some())
             && !shared.has_work()
+            && !workers
+                .iter()
+                .any(|worker| worker.owner().pinned.came_from_elsewhere())
             && !workers
                 .iter()
                 .any(|worker| worker.owner().reactor.epoll().has_events())

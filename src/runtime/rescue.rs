@@ -13,6 +13,7 @@
 //! be called for the both of them.
 
 use std::{
+    cell::Cell,
     io,
     sync::{
         Arc,
@@ -67,7 +68,7 @@ pub(super) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
 }
 
 /// A worker that comes by so often, in ns, need not set its alarm each time that it goes to sleep.
-const OFTEN: u64 = 250_000;
+const OFTEN: u64 = 800_000;
 /// And that for so many times in a row.
 const TIMES: u32 = 16;
 
@@ -82,12 +83,15 @@ pub(super) struct Rest {
     last: u64,
     /// How many times in a row that was soon after the time before.
     often: u32,
+    /// Whether the alarm was set when the worker went to sleep.
+    rested: Cell<bool>,
 }
 
 impl Rest {
     /// Sees to the alarm of a worker that goes to sleep until `until`.
     pub(super) fn begin(&self, shard: &WorkerShard, until: u64) {
-        if self.often < TIMES {
+        self.rested.set(self.often < TIMES);
+        if self.rested.get() {
             shard.rest(until);
         }
     }
@@ -95,7 +99,9 @@ impl Rest {
     /// The worker is awake again.
     pub(super) fn end(&mut self, shard: &WorkerShard, now: u64) {
         let since = now.saturating_sub(std::mem::replace(&mut self.last, now));
-        if since < OFTEN && shard.alarm() != NEVER {
+        // Not set, unless by the worker itself: it went off, and somebody came for nothing.
+        let went_off = !self.rested.get() && shard.alarm() == NEVER;
+        if since < OFTEN && !went_off {
             self.often = self.often.saturating_add(1);
         } else {
             self.often = 0;

@@ -264,6 +264,11 @@ impl InLoop {
     pub(super) fn at(now: u64, jobs: u64) -> Self {
         Self { at: now, jobs }
     }
+
+    /// How many jobs ran since then, and how long that took, in ns.
+    pub(super) fn since(self, last: Self) -> (u64, u64) {
+        (self.jobs - last.jobs, self.at.saturating_sub(last.at))
+    }
 }
 
 /// Looks at a worker that is awake, and answers what there is to [report](report) if it has been at its job

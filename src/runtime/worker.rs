@@ -150,11 +150,11 @@ impl<'a> Worker<'a> {
                 // Sleeps of other threads, or nothing but news: that makes no jobs to be counted, and
                 // a flood of it must not keep the sockets waiting.
                 None if fired => {
-                    stall::was_away(self.core, &mut self.in_loop, self.tick);
+                    self.was_away();
                     self.look_at_sockets();
                 }
                 None if self.core.is_helper => {
-                    stall::was_away(self.core, &mut self.in_loop, self.tick);
+                    self.was_away();
                     return;
                 }
                 None => self.park(),
@@ -162,7 +162,7 @@ impl<'a> Worker<'a> {
         }
         // Told to stop while it was kept from its loop.
         self.core.watch.end();
-        stall::was_away(self.core, &mut self.in_loop, self.tick);
+        self.was_away();
     }
 
     /// Runs what is queued here, until nothing is or it is time to look at timers and sockets; true
@@ -266,9 +266,17 @@ impl<'a> Worker<'a> {
     /// Looks at timers and sockets without waiting.
     fn look(&mut self) {
         self.looked = self.tick;
-        stall::was_away(self.core, &mut self.in_loop, self.tick);
+        self.was_away();
         self.fire_due();
         self.look_at_sockets();
+    }
+
+    /// The worker is back in its loop.
+    fn was_away(&mut self) {
+        let last = self.in_loop;
+        stall::was_away(self.core, &mut self.in_loop, self.tick);
+        let (jobs, took) = self.in_loop.since(last);
+        self.local.pace.note(jobs, took);
     }
 
     fn look_at_sockets(&mut self) {
@@ -428,7 +436,7 @@ impl<'a> Worker<'a> {
     /// Sleeps until the next deadline, an event, or a wake-up.
     fn park(&mut self) {
         if self.tick != self.looked {
-            stall::was_away(self.core, &mut self.in_loop, self.tick);
+            self.was_away();
         }
         self.looked = self.tick;
         let (core, shared, events) = (self.core, self.shared, &self.events);
@@ -437,7 +445,7 @@ impl<'a> Worker<'a> {
         let parked = shard.park(
             &shared.searchers,
             self.searching,
-            || shared.is_stopping() || shared.has_work(),
+            || shared.is_stopping() || core.pinned.has_work() || shared.has_work(),
             |until| {
                 core.counters.own.parks.add_alone(1);
                 rest.begin(shard, until);

@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
+pub(crate) mod poll;
 pub(crate) mod signal;
 pub(crate) mod socket;
 pub(crate) mod thread;

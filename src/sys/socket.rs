@@ -39,6 +39,57 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
+/// Gives the connections whose first packet a core has handled to the socket whose place in the group
+/// of those that share the port (`SO_REUSEPORT`) is the core's place in `cores`. Those of other cores
+/// are spread as they are without this.
+pub(crate) fn steer_by_core(listener: &impl AsFd, cores: &[usize]) -> io::Result<()> {
+    let program = steering(cores);
+    let program = libc::sock_fprog {
+        len: program
+            .len()
+            .try_into()
+            .map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the program, which the kernel copies, and the instructions that it points to live through
+    // the call; they are only read.
+    check(unsafe {
+        libc::setsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// What the kernel runs for the first packet of each connection: it answers a place in the group, or one
+/// that there is not, and then the kernel chooses by itself.
+fn steering(cores: &[usize]) -> Vec<libc::sock_filter> {
+    let step = |code: u32, jump_if_not: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: jump_if_not,
+        k,
+    };
+    let ret = |k| step(libc::BPF_RET | libc::BPF_K, 0, k);
+    let core = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, core)];
+    if cores.iter().copied().eq(0..cores.len()) {
+        program.push(step(libc::BPF_RET | libc::BPF_A, 0, 0));
+        return program;
+    }
+    for (place, &core) in cores.iter().enumerate() {
+        let is_core = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        program.push(step(is_core, 1, core as u32));
+        program.push(ret(place as u32));
+    }
+    program.push(ret(u32::MAX));
+    program
+}
+
 /// A TCP socket on its way to `addr`: connected, or refused, once it is writable.
 pub(crate) fn connect(addr: SocketAddr) -> io::Result<std::net::TcpStream> {
     start_connect(tcp(Domain::for_address(addr))?, addr)

@@ -1,23 +1,28 @@
 //! Aborting a task that somebody else waits for, or nobody.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use super::{Id, registry::Key};
-use crate::runtime::WorkerShard;
+use super::{Id, home::Home, registry::Key};
 
 /// What there is to abort.
 #[derive(Clone)]
 pub(super) struct Target {
     key: Key,
-    home: Arc<WorkerShard>,
+    home: Home,
     /// Its number in the queue of the blocking threads, if it is for one of them.
     queued: Option<u64>,
 }
 
 impl Target {
-    pub(super) fn new(key: Key, home: &Arc<WorkerShard>, queued: Option<u64>) -> Self {
-        let home = home.clone();
+    pub(super) fn new(key: Key, home: Home) -> Self {
+        let queued = None;
         Self { key, home, queued }
+    }
+
+    /// The same, which has this number in the queue of the blocking threads.
+    pub(super) fn queued(mut self, number: Option<u64>) -> Self {
+        self.queued = number;
+        self
     }
 
     pub(super) fn id(&self) -> Id {
@@ -25,16 +30,15 @@ impl Target {
     }
 
     pub(super) fn abort(&self) {
-        let shared = &self.home.owner().shared;
-        shared.tasks.abort(self.key);
-        if let Some(number) = self.queued {
+        self.home.tasks().abort(self.key);
+        if let (Some(number), Some(shared)) = (self.queued, self.home.shared()) {
             shared.blocking.abort(shared, number);
         }
     }
 
     /// Whether the task has ended. One whose destructors run has not.
     fn is_finished(&self) -> bool {
-        !self.home.owner().shared.tasks.has(self.key)
+        !self.home.tasks().has(self.key)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{JoinHandle, abort::Target, register};
+use super::{JoinHandle, register};
 use crate::{
     error::NO_RUNTIME,
     runtime::{self, Choice, HomeError, WorkerShard, with_home},
@@ -75,6 +75,10 @@ where
 /// addition to those that the runtime may have. `f` may call
 /// [`Handle::block_on`](crate::Handle::block_on).
 ///
+/// What this thread alone may run waits: tasks that are [pinned](super::spawn_pinned) to this worker, and
+/// those of a [`LocalSet`](super::LocalSet) that is waited for here. An `f` that waits for one of them, in
+/// `block_on` say, waits for ever.
+///
 /// The task that calls this does not go on before `f` is through, nor does anything else that it is
 /// about, such as the other branches of a `select!`. On a thread that is no worker `f` is just called, and
 /// so it is inside of another `block_in_place`. On a [paused clock](crate::time::pause) the time stands
@@ -122,7 +126,7 @@ where
     };
     let shared = &home.owner().shared;
     let number = shared.blocking.push(shared, registered.runnable);
-    JoinHandle::new(registered.task, Target::new(registered.key, home, number))
+    JoinHandle::new(registered.task, registered.target.queued(number))
 }
 
 /// Calls what it holds when it is polled.

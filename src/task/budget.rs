@@ -96,7 +96,8 @@ pub(crate) fn spend() {
 /// Spends one of the 128 operations that a task has before it lets others run, and lets them if there
 /// is none left.
 ///
-/// Sockets, sleeps, intervals, delay queues, signals, join handles and join sets do so by themselves.
+/// Sockets, sleeps, intervals, delay queues, signals, [`Notify`](crate::sync::Notify), join handles and join
+/// sets do so by themselves.
 /// This is for a loop that would go on for long without any of them, as
 /// [`yield_now`](super::yield_now) is, at a fraction of its price. Where there is no budget, outside of
 /// tasks and `block_on`, it does nothing.

@@ -3,9 +3,11 @@
 mod abort;
 mod blocking;
 pub(crate) mod budget;
+mod home;
 mod id;
 mod join;
 mod join_set;
+mod local;
 pub(crate) mod registry;
 mod yield_now;
 
@@ -27,8 +29,6 @@ use std::{
 use async_task::{FallibleTask, Schedule, ScheduleInfo, WithInfo};
 use tourbillon_shards::TypeName;
 
-use self::abort::Target;
-pub(crate) use self::blocking::spawn_blocking_at;
 pub use self::{
     abort::AbortHandle,
     blocking::{block_in_place, spawn_blocking},
@@ -36,11 +36,17 @@ pub use self::{
     id::{Id, id, try_id},
     join::{JoinError, JoinHandle},
     join_set::JoinSet,
+    local::{LocalEnterGuard, LocalSet, spawn_local, spawn_pinned, spawn_pinned_by_idx},
     yield_now::{YieldNow, yield_now},
+};
+use self::{abort::Target, home::Home};
+pub(crate) use self::{
+    blocking::spawn_blocking_at,
+    local::{LocalQueue, end_pinned, spawn_pinned_at},
 };
 use crate::{
     error::NO_RUNTIME,
-    runtime::{Choice, HomeError, Order, TaskJob, WorkerShard, contain, inside, with_home},
+    runtime::{Choice, HomeError, Order, TaskJob, WorkerShard, with_home},
 };
 
 /// What a task's panic carries.
@@ -138,14 +144,14 @@ where
     };
     let shared = &home.owner().shared;
     shared.schedule(registered.runnable, Order::Last);
-    JoinHandle::new(registered.task, Target::new(registered.key, home, None))
+    JoinHandle::new(registered.task, registered.target)
 }
 
 /// A new task, which is in the registry and not yet scheduled.
 struct NewTask<T> {
     runnable: TaskJob,
     task: FallibleTask<Product<T>, TaskMeta>,
-    key: registry::Key,
+    target: Target,
 }
 
 /// Makes a task in the books of the worker `home`, unless the runtime has ended.
@@ -160,8 +166,31 @@ where
     F::Output: Send + 'static,
     S: Schedule<TaskMeta> + Send + Sync + 'static,
 {
-    let core = home.owner();
-    let place = core.shared.tasks.reserve(core.index)?;
+    let home = Home::Worker(home.clone());
+    let name = TypeName::of::<F>();
+    // SAFETY: the future is Send, and so is what it answers.
+    unsafe { register_unchecked(home, name, future, spawned, schedule) }
+}
+
+/// Makes a task in the books of `home`, unless that has ended. Its future is called `name`.
+///
+/// # Safety
+///
+/// If the future is not Send, what `schedule` is given is run and dropped on the calling thread; or on
+/// another, which is always the same, if it is Send until it is first polled.
+unsafe fn register_unchecked<F, S>(
+    home: Home,
+    name: &'static TypeName,
+    future: F,
+    spawned: &'static Location<'static>,
+    schedule: S,
+) -> Option<NewTask<F::Output>>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+    S: Schedule<TaskMeta> + Send + Sync + 'static,
+{
+    let place = home.tasks().reserve(home.list())?;
     let key = place.key();
     let task = |meta: &TaskMeta| Registered {
         future: ManuallyDrop::new(future),
@@ -170,20 +199,20 @@ where
         home: home.clone(),
     };
     let meta = TaskMeta {
-        future: TypeName::of::<F>(),
+        future: name,
         spawned,
         aborted: AtomicBool::new(false),
         refused: AtomicI32::new(0),
     };
-    let (runnable, task) = async_task::Builder::new()
-        .metadata(meta)
-        .spawn(task, schedule);
+    let builder = async_task::Builder::new().metadata(meta);
+    // SAFETY: where the task is run and dropped is what the caller has seen to. All is 'static, and
+    // `schedule` is Send and Sync.
+    let (runnable, task) = unsafe { builder.spawn_unchecked(task, schedule) };
     place.fill(&runnable);
-    let task = task.fallible();
     Some(NewTask {
         runnable,
-        task,
-        key,
+        task: task.fallible(),
+        target: Target::new(key, home),
     })
 }
 
@@ -194,11 +223,8 @@ struct Registered<F> {
     /// In the same allocation, which lives as long as its future.
     meta: NonNull<TaskMeta>,
     key: registry::Key,
-    home: Arc<WorkerShard>,
+    home: Home,
 }
-
-// SAFETY: the metadata is Sync, and is only ever shared; the rest is Send if the future is.
-unsafe impl<F: Send> Send for Registered<F> {}
 
 impl<F: Future> Future for Registered<F> {
     type Output = Product<F::Output>;
@@ -221,13 +247,13 @@ impl<F: Future> Future for Registered<F> {
                 home: home.clone(),
             });
         }
-        let poll = || id::within(id, || future.poll(cx));
+        let poll = || home.within(|| id::within(id, || future.poll(cx)));
         let result = match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),
             Err(panic) => {
                 // The panic hook has reported it; whoever joins the task gets it.
-                home.owner().count(|counters| &counters.panics);
+                home.count_panic();
                 Err(panic)
             }
         };
@@ -241,13 +267,13 @@ impl<F: Future> Future for Registered<F> {
 
 impl<F> Drop for Registered<F> {
     fn drop(&mut self) {
-        let core = self.home.owner();
-        let future = &mut self.future;
+        let (home, id, future) = (&self.home, self.key.id(), &mut self.future);
         // SAFETY: it is not used after this.
         let end = || unsafe { ManuallyDrop::drop(future) };
-        inside(core, || contain(core, || id::within(self.key.id(), end)));
-        // Not before: an `AbortHandle` takes it from the registry whether the task has ended.
-        drop(core.shared.tasks.remove(self.key));
+        home.inside(|| home.contain(|| home.within(|| id::within(id, end))));
+        // Not before: an `AbortHandle` takes it from the registry whether the task has ended, and so does
+        // who ends local tasks.
+        drop(home.tasks().remove(self.key));
     }
 }
 
@@ -257,7 +283,7 @@ struct Product<T> {
     result: Option<Result<T, Panic>>,
     /// Why there was no thread to run it on, if there was none.
     refusal: Option<io::Error>,
-    home: Arc<WorkerShard>,
+    home: Home,
 }
 
 impl<T> Product<T> {
@@ -277,7 +303,7 @@ impl<T> Drop for Product<T> {
     /// Drops what nobody joined; its destructor may panic, for which async-task ends the process.
     fn drop(&mut self) {
         if let Some(result) = self.result.take() {
-            contain(self.home.owner(), || drop(result));
+            self.home.contain(|| drop(result));
         }
     }
 }

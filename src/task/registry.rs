@@ -96,30 +96,42 @@ impl Place<'_> {
 }
 
 impl Registry {
+    /// The books of a runtime: for each worker a list of the tasks that any worker runs, and one of those
+    /// that are [pinned](Registry::list_of_pinned) to it.
     pub(crate) fn new(workers: usize) -> Self {
+        Self::with_lists(2 * workers)
+    }
+
+    pub(crate) fn with_lists(lists: usize) -> Self {
         Self {
-            lists: (0..workers).map(|_| CachePadded::default()).collect(),
+            lists: (0..lists).map(|_| CachePadded::default()).collect(),
             ends: Mutex::new(0),
             ended: Condvar::new(),
         }
     }
 
-    /// A place for a new task of this worker, unless the registry is closed.
-    pub(crate) fn reserve(&self, worker: usize) -> Option<Place<'_>> {
-        let mut list = lock(&self.lists[worker]);
-        if list.closed {
+    /// The list of the tasks that this worker of a runtime runs, and no other.
+    pub(crate) fn list_of_pinned(&self, worker: usize) -> usize {
+        self.lists.len() / 2 + worker
+    }
+
+    /// A place for a new task, unless the list is closed.
+    pub(crate) fn reserve(&self, list: usize) -> Option<Place<'_>> {
+        let mut guard = lock(&self.lists[list]);
+        if guard.closed {
             return None;
         }
-        let id = list.ids.next();
-        let index = list.entries.insert(Entry { id, task: None });
+        let id = guard.ids.next();
+        let index = guard.entries.insert(Entry { id, task: None });
         Some(Place {
-            list,
-            key: Key {
-                list: worker,
-                index,
-                id,
-            },
+            list: guard,
+            key: Key { list, index, id },
         })
+    }
+
+    /// How many tasks of a list are alive.
+    pub(crate) fn len(&self, list: usize) -> usize {
+        lock(&self.lists[list]).entries.len()
     }
 
     /// Strikes a task off. What is given back is dropped by the caller, under no lock.
@@ -193,16 +205,18 @@ impl Registry {
 
     /// Lets no more tasks in, and answers the wakers of those that are alive.
     pub(crate) fn close(&self) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        for list in &self.lists {
-            let mut list = lock(list);
-            list.closed = true;
-            let alive = list
-                .entries
-                .iter()
-                .filter_map(|(_, entry)| entry.task.as_ref());
-            wakers.extend(alive.map(|task| task.waker.clone()));
-        }
-        wakers
+        let lists = 0..self.lists.len();
+        lists.flat_map(|list| self.close_list(list)).collect()
+    }
+
+    /// The same, of one list.
+    pub(crate) fn close_list(&self, list: usize) -> Vec<Waker> {
+        let mut list = lock(&self.lists[list]);
+        list.closed = true;
+        let alive = list
+            .entries
+            .iter()
+            .filter_map(|(_, entry)| entry.task.as_ref());
+        alive.map(|task| task.waker.clone()).collect()
     }
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A duration in ns; longer than 584 years saturates.
-pub(super) fn nanos(duration: Duration) -> u64 {
+pub(crate) fn nanos(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 

@@ -14,8 +14,7 @@ use std::{fmt, time::Duration};
 use tourbillon_shards as shards;
 pub use tourbillon_shards::{Cancel, Outcome, Reset, Started, Status};
 
-use self::arm::nanos;
-pub(crate) use self::arm::{arm_after, arm_at, arm_every, here};
+pub(crate) use self::arm::{arm_after, arm_at, arm_every, here, nanos};
 pub use self::{
     builder::TimerBuilder,
     clock::{Boot, BootTimer, Monotonic, TimerClock, Wall, WallTimer},

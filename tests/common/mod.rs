@@ -6,9 +6,11 @@
 )]
 
 pub mod blocked;
+pub mod course;
 pub mod event;
 pub mod net;
 pub mod panics;
+pub mod resident;
 pub mod timers;
 pub mod told;
 

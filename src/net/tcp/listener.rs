@@ -4,12 +4,17 @@ use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    sync::Arc,
     task::{Context, Poll},
 };
 
-use super::super::{TcpStream, addr::try_each, readiness::socket};
+use super::{
+    super::{TcpStream, addr::try_each, readiness::socket},
+    per_core::PerCoreListeners,
+};
 use crate::{
-    reactor::{Direction, Registration},
+    reactor::{Direction, Directions, Registration},
+    runtime::WorkerShard,
     sys::socket,
 };
 
@@ -50,6 +55,23 @@ impl TcpListener {
     /// Never: outside of a runtime it is an error.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
         try_each(addr, async |addr| Self::new(socket::listen(addr)?)).await
+    }
+
+    /// Listens at an address with one socket for each worker, each watched by its own: see
+    /// [`PerCoreListeners`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`PerCoreListeners::bind_with`].
+    pub async fn bind_per_core(addr: impl ToSocketAddrs) -> io::Result<PerCoreListeners> {
+        PerCoreListeners::bind_with(addr, u32::MAX, |_| Ok(())).await
+    }
+
+    /// Watches a socket that listens, on a certain worker.
+    pub(super) fn on(home: Arc<WorkerShard>, socket: std::net::TcpListener) -> io::Result<Self> {
+        Registration::on(home, socket, Directions::BOTH)
+            .map(Self)
+            .map_err(|(_, error)| error)
     }
 
     /// Waits for a connection. It belongs to the worker that accepts it. Any number of tasks may wait.

@@ -1,8 +1,12 @@
-//! What belongs to [`TcpStream`](super::TcpStream).
+//! What belongs to [`TcpStream`](super::TcpStream) and [`TcpListener`](super::TcpListener).
 
 pub(super) mod listener;
+pub(super) mod per_core;
 pub(super) mod socket;
 pub(super) mod split;
 pub(super) mod stream;
 
-pub use self::split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
+pub use self::{
+    per_core::PerCoreError,
+    split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError},
+};

@@ -4,13 +4,14 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    sync::Arc,
     time::Duration,
 };
 
 use socket2::{Domain, Socket};
 
 use super::super::{TcpListener, TcpStream};
-use crate::sys::socket;
+use crate::{runtime::WorkerShard, sys::socket};
 
 /// A TCP socket that is not connected and does not listen yet, to set options that have to be set
 /// before.
@@ -90,8 +91,19 @@ impl TcpSocket {
     ///
     /// What the system says, and if there is no runtime.
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        TcpListener::from_std(self.start_listening(backlog)?)
+    }
+
+    /// As [`listen`](TcpSocket::listen), watched by a certain worker.
+    pub(super) fn listen_on(self, home: Arc<WorkerShard>, backlog: u32) -> io::Result<TcpListener> {
+        let listener = self.start_listening(backlog)?;
+        listener.set_nonblocking(true)?;
+        TcpListener::on(home, listener)
+    }
+
+    fn start_listening(self, backlog: u32) -> io::Result<std::net::TcpListener> {
         self.0.listen(backlog.try_into().unwrap_or(i32::MAX))?;
-        TcpListener::from_std(self.0.into())
+        Ok(self.0.into())
     }
 
     /// The address that the socket is bound to.

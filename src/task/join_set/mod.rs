@@ -5,6 +5,7 @@
 //! they did, however many there are.
 
 mod ended;
+mod local;
 
 use std::{
     fmt,

@@ -1,0 +1,95 @@
+//! HTTP/1 by the same hyper on our runtime and on tokio's, driven by `wrk`, by turns, in one run.
+//!
+//! Each server is a process of its own, with two workers; `wrk` shares the cores with it.
+//!
+//! | | what is served | `wrk` |
+//! |---|---|---|
+//! | *hello* | 13 bytes at once, and no timer | 1 thread, 64 connections |
+//! | *header timeout* | the same, with hyper's timeout of 30 s for the head of each request | the same |
+//! | *delayed* | the same 13 bytes after a sleep of 100 ms | 1 thread, 2,000 connections |
+//!
+//! The columns: requests answered in a second; processor time of the server, by the kernel's books of its
+//! threads, divided by the requests; and the latencies that `wrk` saw. Each is the median of the rounds, and the
+//! ratios are the medians of those of the rounds. How the processor time divides between the server and `wrk` is up
+//! to the kernel's scheduler; the processor time for a request is what the rest of the machine distorts least.
+//!
+//! `cargo bench --bench http --features hyper`; after `--` may stand how many rounds (5), and how many seconds
+//! each takes (5): `-- 9 3`.
+
+#[path = "http/client.rs"]
+mod client;
+#[path = "http/servers.rs"]
+mod servers;
+
+use std::{env, error::Error};
+
+use client::Figures;
+use servers::{LOADS, Load, SYSTEMS};
+
+const ROUNDS: usize = 5;
+const SECONDS: u64 = 5;
+
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<_> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// All rounds of a load; for each system the figures of each round.
+fn measure(load: &Load, rounds: usize, seconds: u64) -> Result<Vec<Vec<Figures>>, Box<dyn Error>> {
+    let mut all: Vec<_> = SYSTEMS.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        // Who is first in a round is last in the next.
+        for turn in 0..SYSTEMS.len() {
+            let system = (round + turn) % SYSTEMS.len();
+            all[system].push(client::run(SYSTEMS[system].name, load, seconds)?);
+        }
+    }
+    Ok(all)
+}
+
+fn print(load: &Load, all: &[Vec<Figures>]) {
+    let line = |name: &str, of: &[Figures]| {
+        let column = |figure: fn(&Figures) -> f64| median(of.iter().map(figure));
+        println!(
+            "{:<16}{name:<22}{:>9.0}{:>13.2}{:>10.2}{:>10.2}",
+            load.name,
+            column(|it| it.requests_a_second),
+            column(|it| it.cpu_micros_a_request),
+            column(|it| it.p50_millis),
+            column(|it| it.p99_millis),
+        );
+    };
+    for (system, of) in SYSTEMS.iter().zip(all) {
+        line(system.name, of);
+    }
+    let (ours, tokio) = (&all[0], &all[SYSTEMS.len() - 1]);
+    let ratio = |figure: fn(&Figures) -> f64| {
+        let ratios = ours.iter().zip(tokio);
+        median(ratios.map(|(ours, tokio)| figure(ours) / figure(tokio)))
+    };
+    println!(
+        "tourbillon / tokio: {:.2} by requests a second, {:.2} by processor time\n",
+        ratio(|it| it.requests_a_second),
+        ratio(|it| it.cpu_micros_a_request),
+    );
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<_> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    if let [serve, system, load] = &args[..] {
+        assert_eq!(serve, "serve", "at most two numbers");
+        return servers::serve(system, load);
+    }
+    let rounds = args.first().map_or(Ok(ROUNDS), |arg| arg.parse())?;
+    let seconds = args.get(1).map_or(Ok(SECONDS), |arg| arg.parse())?;
+    println!("{rounds} rounds of {seconds} s");
+    println!(
+        "{:<16}{:<22}{:>9}{:>13}{:>10}{:>10}",
+        "load", "system", "req/s", "CPU µs/req", "p50 ms", "p99 ms"
+    );
+    for load in LOADS {
+        print(load, &measure(load, rounds, seconds)?);
+    }
+    Ok(())
+}

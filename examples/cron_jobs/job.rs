@@ -1,0 +1,114 @@
+//! Jobs as they are written: `[TZ=ZONE] PATTERN -- COMMAND`.
+
+use std::fmt;
+
+use tourbillon::cron::{Cron, CronError, Field};
+
+/// A command, and when it runs.
+pub struct Job {
+    pub cron: Cron,
+    pub command: String,
+}
+
+/// What is wrong with a job, and where.
+#[derive(Debug)]
+pub struct BadJob {
+    text: String,
+    /// Which part of the text is wrong, in characters: the first, and how many.
+    part: Option<(usize, usize)>,
+    reason: String,
+}
+
+impl Job {
+    /// Reads a job. Its time zone is `zone` unless it names another.
+    ///
+    /// # Errors
+    ///
+    /// If it has no command, or its pattern or its time zone is none.
+    pub fn parse(text: &str, zone: &str) -> Result<Self, BadJob> {
+        let bad = |part: Option<&str>, reason: String| BadJob {
+            text: text.to_owned(),
+            part: part.map(|part| position(text, part)),
+            reason,
+        };
+        let words = words(text);
+        let Some(end) = words.iter().position(|&word| word == "--") else {
+            return Err(bad(None, "there is no ` -- ` before a command".into()));
+        };
+        let command = words
+            .get(end + 1)
+            .map_or("", |&first| from(text, first).trim_end());
+        if command.is_empty() {
+            return Err(bad(
+                Some(words[end]),
+                "there is no command after this".into(),
+            ));
+        }
+        let named = words[0].strip_prefix("TZ=");
+        let fields = &words[usize::from(named.is_some())..end];
+        let cron = Cron::parse(&fields.join(" ")).map_err(|error| {
+            let wrong = match &error {
+                CronError::Pattern {
+                    field: Some(field), ..
+                } => fields.get(place(*field, fields.len())).copied(),
+                _ => None,
+            };
+            bad(wrong, error.to_string())
+        })?;
+        let cron = cron
+            .time_zone(named.unwrap_or(zone))
+            .map_err(|error| bad(named, error.to_string()))?;
+        Ok(Self {
+            cron,
+            command: command.to_owned(),
+        })
+    }
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+/// Where a part of a text begins, in bytes.
+fn offset(text: &str, part: &str) -> usize {
+    part.as_ptr() as usize - text.as_ptr() as usize
+}
+
+/// The text from one of its parts on.
+fn from<'a>(text: &'a str, part: &str) -> &'a str {
+    &text[offset(text, part)..]
+}
+
+/// Where a part of a text is, in characters.
+fn position(text: &str, part: &str) -> (usize, usize) {
+    let before = &text[..offset(text, part)];
+    (before.chars().count(), part.chars().count().max(1))
+}
+
+/// Which of so many fields that is.
+fn place(field: Field, fields: usize) -> usize {
+    let place: usize = match field {
+        Field::Second => 0,
+        Field::Minute => 1,
+        Field::Hour => 2,
+        Field::DayOfMonth => 3,
+        Field::Month => 4,
+        Field::DayOfWeek => 5,
+    };
+    // Of five the first is the minute.
+    if fields == 5 {
+        place.saturating_sub(1)
+    } else {
+        place
+    }
+}
+
+impl fmt::Display for BadJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n  {}", self.reason, self.text)?;
+        if let Some((first, count)) = self.part {
+            write!(f, "\n  {:first$}{:^<count$}", "", "")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! Commands by cron patterns, in time zones. See README.md beside this.
+
+mod job;
+mod run;
+#[path = "../common/say.rs"]
+mod say;
+#[path = "../common/stop.rs"]
+mod stop;
+
+use std::{
+    convert::Infallible, error::Error, fs, path::PathBuf, process::ExitCode, time::Duration,
+};
+
+use clap::{Parser, ValueEnum};
+use futures::channel::mpsc;
+use futures_lite::{StreamExt, future::or};
+use tourbillon::{
+    Runtime,
+    cron::{self, CronJob, jiff::Zoned},
+    time::timeout,
+};
+
+use self::{job::Job, run::Runner, say::say, stop::Stop};
+
+/// Runs commands by cron patterns.
+#[derive(Parser)]
+struct Args {
+    /// A job: `[TZ=ZONE] PATTERN -- COMMAND`, of five fields, or six with a second before them, or
+    /// `@daily` and the like.
+    #[arg(long = "job", value_name = "JOB")]
+    jobs: Vec<String>,
+    /// A file of jobs, one in a line. Lines that begin with `#` are skipped, and so are empty ones.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// The time zone of jobs that name none.
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    zone: String,
+    /// What becomes of a run that is due while the one before it is in progress.
+    #[arg(long, value_enum, default_value_t = Overlap::Skip)]
+    overlap: Overlap,
+    /// What becomes of runs that passed while nobody could run them: the machine was suspended, or its
+    /// clock was put forward.
+    #[arg(long, value_enum, default_value_t = Missed::Skip)]
+    missed: Missed,
+    /// After Ctrl-C or SIGTERM, how long to wait for commands that run.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    drain: Duration,
+    /// Run nothing: print the next so many times of each job.
+    #[arg(long, value_name = "COUNT")]
+    dry_run: Option<usize>,
+    /// After when to look for these times, such as 2025-03-29T12:00[Europe/Paris]; by default now.
+    #[arg(long, value_name = "TIME", requires = "dry_run")]
+    from: Option<Zoned>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Overlap {
+    /// It is dropped.
+    Skip,
+    /// It is run after that.
+    Queue,
+    /// It is run at once.
+    Both,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Missed {
+    /// They are dropped.
+    Skip,
+    /// One run stands for all.
+    Once,
+    /// Each is run.
+    All,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("cron_jobs: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let jobs = read_jobs(args)?;
+    match args.dry_run {
+        Some(count) => print_times(&jobs, args.from.clone().unwrap_or_else(Zoned::now), count),
+        None => return run_jobs(jobs, args.drain),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The jobs of the command line, and then those of the file.
+fn read_jobs(args: &Args) -> Result<Vec<Job>, Box<dyn Error>> {
+    let mut jobs = Vec::new();
+    let mut read = |text: &str, place: String| {
+        let job = Job::parse(text, &args.zone).map_err(|error| format!("{place}: {error}"))?;
+        jobs.push(Job {
+            cron: job
+                .cron
+                .overlap(match args.overlap {
+                    Overlap::Skip => cron::Overlap::Skip,
+                    Overlap::Queue => cron::Overlap::Queue,
+                    Overlap::Both => cron::Overlap::Both,
+                })
+                .missed(match args.missed {
+                    Missed::Skip => cron::Missed::Skip,
+                    Missed::Once => cron::Missed::Once,
+                    Missed::All => cron::Missed::All,
+                }),
+            command: job.command,
+        });
+        Ok::<_, String>(())
+    };
+    for (at, text) in args.jobs.iter().enumerate() {
+        read(text, format!("--job, number {}", at + 1))?;
+    }
+    if let Some(path) = &args.file {
+        let name = path.display();
+        let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+        for (at, line) in text.lines().enumerate() {
+            let is_job = |line: &str| !line.is_empty() && !line.starts_with('#');
+            if is_job(line.trim()) {
+                read(line.trim(), format!("{name}:{}", at + 1))?;
+            }
+        }
+    }
+    if jobs.is_empty() {
+        return Err("there are no jobs: give some by --job or --file".into());
+    }
+    Ok(jobs)
+}
+
+/// Prints the next so many times of each job.
+fn print_times(jobs: &[Job], from: Zoned, count: usize) {
+    let from = from.into();
+    for (at, job) in jobs.iter().enumerate() {
+        say(&format!("[{}] {}", at + 1, job.command));
+        let schedule = job.cron.schedule();
+        let mut times = schedule
+            .upcoming(from)
+            .map_while(|at| schedule.zoned(at))
+            .take(count)
+            .peekable();
+        if count > 0 && times.peek().is_none() {
+            say("    never");
+        }
+        for time in times {
+            say(&format!("    {time}"));
+        }
+    }
+}
+
+/// Runs jobs until a signal comes, and waits then for the commands that run, but for no longer than
+/// `drain`: whether they have ended.
+fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>> {
+    let runtime = Runtime::new()?;
+    // Nothing is sent: the end comes when the last callback is gone.
+    let (callback, mut callbacks) = mpsc::unbounded::<Infallible>();
+    let running = runtime.block_on(async {
+        let mut stop = Stop::new()?;
+        let mut started = Vec::new();
+        for (at, job) in jobs.into_iter().enumerate() {
+            let runner = Runner {
+                job: at + 1,
+                schedule: job.cron.schedule(),
+                command: job.command,
+            };
+            let callback = callback.clone();
+            let text = format!("[{}] {}", runner.job, runner.command);
+            let job = job.cron.start_with(move |occurrence| {
+                let _held = &callback;
+                runner.run(occurrence);
+            });
+            let job = job.map_err(|error| format!("job {}: {error}", at + 1))?;
+            if let Some(next) = job.next_zoned() {
+                say(&format!("{text}: the next at {next}"));
+            }
+            started.push(job);
+        }
+        drop(callback);
+
+        stop.recv().await?;
+        for job in &started {
+            job.cancel();
+        }
+        let running: usize = started.iter().map(CronJob::running).sum();
+        if running > 0 {
+            eprintln!(
+                "waiting for {running} to end, for {} at most; once more to stop at once",
+                humantime::format_duration(drain)
+            );
+        }
+        let ended = async { callbacks.next().await.is_none() };
+        let again = async { stop.recv().await.is_err() };
+        Ok::<_, Box<dyn Error>>(match timeout(drain, or(ended, again)).await {
+            Ok(true) => 0,
+            _ => started.iter().map(CronJob::running).sum::<usize>(),
+        })
+    })?;
+    if running == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // They go on without us, as do those of a cron daemon that is stopped.
+    eprintln!("cron_jobs: {running} still running, and left alone");
+    runtime.shutdown_background();
+    Ok(ExitCode::FAILURE)
+}

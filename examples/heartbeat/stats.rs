@@ -1,0 +1,33 @@
+//! What became of the connections.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts, which say nothing about each other while connections are served.
+#[derive(Default)]
+pub struct Stats {
+    pub lines: AtomicU64,
+    pub heartbeats: AtomicU64,
+    pub closed: AtomicU64,
+    pub idle: AtomicU64,
+    pub too_long: AtomicU64,
+    pub failed: AtomicU64,
+}
+
+impl Stats {
+    /// All of it in a line; `left` are the connections that were open at the end.
+    pub fn summary(&self, left: usize) -> String {
+        let [lines, heartbeats, closed, idle, too_long, failed] = [
+            &self.lines,
+            &self.heartbeats,
+            &self.closed,
+            &self.idle,
+            &self.too_long,
+            &self.failed,
+        ]
+        .map(|count| count.load(Relaxed));
+        format!(
+            "{lines} lines, {heartbeats} heartbeats; connections: {closed} closed by their peers, \
+             {idle} idle, {too_long} with too long a line, {failed} failed, {left} open at the end"
+        )
+    }
+}

@@ -1,0 +1,139 @@
+//! A TCP proxy that tries its upstreams again, with backoff, until a deadline. See README.md beside
+//! this.
+
+#[path = "../common/accept.rs"]
+mod accept;
+mod args;
+#[path = "../common/descriptors.rs"]
+mod descriptors;
+mod relay;
+mod retry;
+#[path = "../common/say.rs"]
+mod say;
+mod stats;
+#[path = "../common/stop.rs"]
+mod stop;
+#[path = "../common/values.rs"]
+mod values;
+
+use std::{
+    error::Error,
+    io,
+    net::SocketAddr,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use clap::Parser;
+use fastrand::Rng;
+use tourbillon::{
+    Runtime,
+    net::{TcpListener, TcpStream},
+};
+
+use self::{args::Args, relay::End, retry::Policy, say::say, stats::Stats, stop::Stop};
+
+/// What all connections share.
+struct Proxy {
+    upstreams: Vec<SocketAddr>,
+    /// How many tries there were, which says whose turn it is.
+    turn: AtomicUsize,
+    policy: Policy,
+    connect_timeout: Duration,
+    idle: Duration,
+    /// Whether each try that fails is printed.
+    verbose: bool,
+    stats: Stats,
+}
+
+impl Proxy {
+    /// Tries to connect to the upstream whose turn it is.
+    async fn connect(&self, before: u32) -> io::Result<TcpStream> {
+        let turn = self.turn.fetch_add(1, Relaxed) % self.upstreams.len();
+        let addr = self.upstreams[turn];
+        self.stats.tries.fetch_add(1, Relaxed);
+        let connected = TcpStream::connect_timeout(addr, self.connect_timeout).await;
+        if let (Err(error), true) = (&connected, self.verbose) {
+            eprintln!("try {} at {addr}: {error}", before + 1);
+        }
+        connected
+    }
+
+    /// Serves one client.
+    async fn serve(self: Arc<Self>, client: TcpStream) {
+        let stats = &self.stats;
+        stats.clients.fetch_add(1, Relaxed);
+        let connect = |before| self.connect(before);
+        let upstream = match self.policy.run(&mut Rng::new(), connect).await {
+            Ok(upstream) => upstream,
+            Err(gave_up) => {
+                stats.gave_up.fetch_add(1, Relaxed);
+                let why = gave_up.last.map_or_else(
+                    || "none of them has ended".to_owned(),
+                    |error| error.to_string(),
+                );
+                eprintln!("gave up after {} tries: {why}", gave_up.tries);
+                return;
+            }
+        };
+        stats.connected.fetch_add(1, Relaxed);
+        // What comes in small parts goes on in small parts.
+        let _ = client.set_nodelay(true);
+        let _ = upstream.set_nodelay(true);
+        let bytes = (&stats.bytes_up, &stats.bytes_down);
+        let count = match relay::relay(client, upstream, self.idle, bytes).await {
+            End::Closed => &stats.closed,
+            End::Idle => &stats.idle,
+            End::Reset => &stats.reset,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("retry_proxy: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let max = descriptors::room_for(args.max_connections, 2)?;
+    let upstreams: Vec<_> = args
+        .upstream
+        .iter()
+        .flat_map(|addrs| addrs.iter())
+        .copied()
+        .collect();
+    let proxy = Arc::new(Proxy {
+        policy: args.policy(upstreams.len()),
+        upstreams,
+        turn: AtomicUsize::new(0),
+        connect_timeout: args.connect_timeout,
+        idle: args.idle,
+        verbose: args.verbose,
+        stats: Stats::default(),
+    });
+
+    let runtime = Runtime::new()?;
+    let left = runtime.block_on(async {
+        let stop = Stop::new()?;
+        let listener = TcpListener::bind(&*args.listen)
+            .await
+            .map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
+        say(&format!("listening on {}", listener.local_addr()?));
+        let serve = |client| proxy.clone().serve(client);
+        let left = accept::accept(listener, max, stop, args.drain, serve).await?;
+        Ok::<_, Box<dyn Error>>(left)
+    })?;
+    drop(runtime);
+    say(&format!("{}, cut off: {left}", proxy.stats));
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Where a task belongs: who has it in the books, and who may run it.
+
+use std::sync::Arc;
+
+use super::{
+    local::{self, Set},
+    registry::Registry,
+};
+use crate::runtime::{Core, Shared, TaskJob, WorkerShard, contain, contained, inside};
+
+/// Where a task belongs.
+#[derive(Clone)]
+pub(crate) enum Home {
+    /// In the books of a worker; any worker runs it.
+    Worker(Arc<WorkerShard>),
+    /// A worker, which alone runs it.
+    Pinned(Arc<WorkerShard>),
+    /// A set that runs where it is polled, on one thread.
+    Set(Arc<Set>),
+}
+
+impl Home {
+    fn core(&self) -> Option<&Core> {
+        match self {
+            Self::Worker(shard) | Self::Pinned(shard) => Some(shard.owner()),
+            Self::Set(_) => None,
+        }
+    }
+
+    /// The runtime of a worker.
+    pub(super) fn shared(&self) -> Option<&Arc<Shared>> {
+        self.core().map(|core| &core.shared)
+    }
+
+    /// The books in which the task is.
+    pub(super) fn tasks(&self) -> &Registry {
+        match self {
+            Self::Worker(shard) | Self::Pinned(shard) => &shard.owner().shared.tasks,
+            Self::Set(set) => &set.tasks,
+        }
+    }
+
+    /// The list of the books in which the task is.
+    pub(super) fn list(&self) -> usize {
+        match self {
+            Self::Worker(shard) => shard.owner().index,
+            Self::Pinned(shard) => self.tasks().list_of_pinned(shard.owner().index),
+            Self::Set(_) => 0,
+        }
+    }
+
+    /// Runs what polls or drops the task's future.
+    #[inline]
+    pub(super) fn within<R>(&self, f: impl FnOnce() -> R) -> R {
+        match self {
+            Self::Worker(_) => f(),
+            Self::Pinned(_) | Self::Set(_) => local::within(self, f),
+        }
+    }
+
+    /// Runs what drops the task's future, in the context of its runtime if the thread is in none.
+    pub(super) fn inside<R>(&self, f: impl FnOnce() -> R) -> R {
+        match self.core() {
+            Some(core) => inside(core, f),
+            None => f(),
+        }
+    }
+
+    /// Runs foreign code; a panic goes no further.
+    pub(super) fn contain(&self, f: impl FnOnce()) {
+        match self.core() {
+            Some(core) => contain(core, f),
+            None => _ = contained(f),
+        }
+    }
+
+    /// Counts a panic, if there is a runtime that counts.
+    pub(super) fn count_panic(&self) {
+        if let Some(core) = self.core() {
+            core.count(|counters| &counters.panics);
+        }
+    }
+
+    /// Queues a local task that became ready, from any thread.
+    pub(super) fn schedule_local(&self, task: TaskJob) {
+        match self {
+            Self::Worker(shard) | Self::Pinned(shard) => local::schedule_pinned(shard, task),
+            Self::Set(set) => set.schedule(task),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Where `spawn_local` puts its tasks: what the calling thread is inside of.
+
+use std::{
+    cell::{Cell, RefCell},
+    ptr,
+};
+
+use crate::task::home::Home;
+
+thread_local! {
+    /// The home of the task that is polled, or dropped, if that is a local one. Alive for as long as it
+    /// stands here.
+    static POLLED: Cell<Polled> = const { Cell::new(Polled { home: ptr::null(), entries: 0 }) };
+    /// The sets that were entered, innermost last, each with its number.
+    static ENTERED: RefCell<Vec<(u64, Home)>> = const { RefCell::new(Vec::new()) };
+    /// How many were ever entered.
+    static ENTRIES: Cell<u64> = const { Cell::new(0) };
+}
+
+#[derive(Clone, Copy)]
+struct Polled {
+    home: *const Home,
+    /// How many sets had been entered before: those entered since are inside of it.
+    entries: u64,
+}
+
+/// Runs `f`, which polls or drops a task of `home`: what it spawns locally goes there.
+pub(in crate::task) fn within<R>(home: &Home, f: impl FnOnce() -> R) -> R {
+    struct Restore(Polled);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            POLLED.set(self.0);
+        }
+    }
+    let polled = Polled {
+        home: ptr::from_ref(home),
+        entries: ENTRIES.get(),
+    };
+    let _restore = Restore(POLLED.replace(polled));
+    f()
+}
+
+/// Where a task of this thread goes, if it is inside of anything.
+pub(super) fn current() -> Option<Home> {
+    let polled = POLLED.get();
+    // SAFETY: null, or set by `within`, which has borrowed it and has not returned.
+    let home = unsafe { polled.home.as_ref() };
+    let entered = ENTERED.try_with(|entered| {
+        let entered = entered.borrow();
+        let last = entered.last()?;
+        (home.is_none() || last.0 >= polled.entries).then(|| last.1.clone())
+    });
+    // Without the list, the thread is about to end.
+    entered.ok().flatten().or_else(|| home.cloned())
+}
+
+/// Keeps a [`LocalSet`](super::LocalSet) entered: see [`LocalSet::enter`](super::LocalSet::enter).
+#[derive(Debug)]
+#[must_use = "the set is left when the guard is dropped"]
+pub struct LocalEnterGuard {
+    /// Which entry this is.
+    entry: u64,
+    /// Bound to the thread.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+pub(super) fn enter(home: &Home) -> LocalEnterGuard {
+    let entry = ENTRIES.get();
+    ENTRIES.set(entry + 1);
+    ENTERED.with_borrow_mut(|entered| entered.push((entry, home.clone())));
+    LocalEnterGuard {
+        entry,
+        _here: std::marker::PhantomData,
+    }
+}
+
+impl Drop for LocalEnterGuard {
+    fn drop(&mut self) {
+        // Guards may be dropped out of order: those entered later stay.
+        let left = ENTERED.try_with(|entered| {
+            let mut entered = entered.borrow_mut();
+            let at = entered.iter().rposition(|(entry, _)| *entry == self.entry);
+            at.map(|at| entered.remove(at))
+        });
+        drop(left);
+    }
+}

@@ -1,0 +1,123 @@
+//! Tasks that one worker runs, and no other.
+
+use std::{future::Future, panic::Location, sync::Arc};
+
+use tourbillon_shards::TypeName;
+
+use super::{LocalQueue, end, queue::Pushed, spawn_at};
+use crate::{
+    error::SpawnError,
+    runtime::{Core, Handle, TaskJob, WorkerShard},
+    task::{JoinHandle, home::Home},
+};
+
+/// Runs a task on one worker of the runtime that the calling thread is in, and on no other: `create` is
+/// called there, and what it answers may hold what is not `Send`. tokio-util's `LocalPoolHandle` has this
+/// name for it.
+///
+/// The worker is the next in turn, but one that sleeps before one that is awake and may be stuck; to
+/// choose it, see [`spawn_pinned_by_idx`]. Inside, [`spawn_local`](super::spawn_local) spawns more on that
+/// worker, and timers and sockets that are made there are that worker's. Nobody else can run such a task:
+/// it waits while its worker is stuck, or in [`block_in_place`](crate::task::block_in_place).
+///
+/// ```
+/// use std::{cell::RefCell, rc::Rc};
+/// use tourbillon::task::{spawn_local, spawn_pinned};
+///
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// let words = spawn_pinned(|| async {
+///     let words = Rc::new(RefCell::new(Vec::new()));
+///     let mine = words.clone();
+///     let other = spawn_local(async move { mine.borrow_mut().push("here") });
+///     other.await.unwrap();
+///     words.take()
+/// });
+/// assert_eq!(words.await.unwrap(), ["here"]);
+/// # });
+/// ```
+///
+/// What is said of tasks is said of these: joining, aborting, panics, also those of `create`, numbers, the
+/// budget. At the shutdown of the runtime the future is dropped by its worker's thread.
+/// [`shutdown_graceful`](crate::Runtime::shutdown_graceful) waits for it.
+///
+/// # Panics
+///
+/// If the thread is in no runtime.
+#[track_caller]
+pub fn spawn_pinned<F, Fut>(create: F) -> JoinHandle<Fut::Output>
+where
+    F: FnOnce() -> Fut + Send + 'static,
+    Fut: Future + 'static,
+    Fut::Output: Send + 'static,
+{
+    Handle::current().spawn_pinned(create)
+}
+
+/// As [`spawn_pinned`], on the worker of this number; they are numbered from 0.
+///
+/// ```
+/// use tourbillon::{SpawnError, task::spawn_pinned_by_idx};
+///
+/// # tourbillon::Runtime::builder().worker_threads(2).build().unwrap().block_on(async {
+/// let name = || async { std::thread::current().name().map(str::to_owned) };
+/// let task = spawn_pinned_by_idx(name, 1)?;
+/// assert_eq!(task.await.unwrap().unwrap(), "tourbillon-1");
+///
+/// let error = spawn_pinned_by_idx(|| async {}, 2).unwrap_err();
+/// assert_eq!(error, SpawnError::NoSuchWorker { worker: 2, workers: 2 });
+/// # Ok::<_, SpawnError>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Errors
+///
+/// If the thread is in no runtime, the runtime has been shut down, or there is no such worker. (The
+/// method of tokio-util's pool panics.) `create` is dropped.
+#[track_caller]
+pub fn spawn_pinned_by_idx<F, Fut>(
+    create: F,
+    worker: usize,
+) -> Result<JoinHandle<Fut::Output>, SpawnError>
+where
+    F: FnOnce() -> Fut + Send + 'static,
+    Fut: Future + 'static,
+    Fut::Output: Send + 'static,
+{
+    let handle = Handle::try_current().map_err(|_| SpawnError::NoRuntime)?;
+    handle.spawn_pinned_by_idx(create, worker)
+}
+
+/// Runs on the worker `home` what `create` makes there; the user asked for it at `spawned`.
+pub(crate) fn spawn_pinned_at<F, Fut>(
+    home: Arc<WorkerShard>,
+    create: F,
+    spawned: &'static Location<'static>,
+) -> JoinHandle<Fut::Output>
+where
+    F: FnOnce() -> Fut + Send + 'static,
+    Fut: Future + 'static,
+    Fut::Output: Send + 'static,
+{
+    let future = async move { create().await };
+    // SAFETY: before it is polled the future has `create` alone, which is Send.
+    unsafe { spawn_at(Home::Pinned(home), TypeName::of::<Fut>(), future, spawned) }
+}
+
+/// Queues a task of this worker that became ready, from any thread.
+pub(crate) fn schedule_pinned(shard: &WorkerShard, task: TaskJob) {
+    if shard.owner().pinned.push(task) == Pushed::Elsewhere {
+        // It fences, and wakes the worker if that has announced that it sleeps; if not, the worker
+        // looks at the queue after it has.
+        shard.wake();
+    }
+}
+
+/// Ends the tasks that are pinned to a worker. On its thread, before it leaves; or on any, if its thread
+/// was never started: then none of them was ever polled, and all that they are is Send.
+pub(crate) fn end_pinned(core: &Core) {
+    let queue: &LocalQueue = &core.pinned;
+    if queue.bind() {
+        let tasks = &core.shared.tasks;
+        end(tasks, tasks.list_of_pinned(core.index), queue);
+    }
+}
