@@ -22,20 +22,20 @@ mod connection;
 mod options;
 mod reply;
 mod resp;
+#[path = "../common/say.rs"]
+mod say;
 mod stats;
+#[path = "../common/stop.rs"]
+mod stop;
 mod store;
 
-use std::{
-    error::Error,
-    io::{self, Write},
-    sync::Arc,
-};
+use std::{error::Error, sync::Arc};
 
 use clap::Parser;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tourbillon::{net::TcpListener, runtime::Builder, signal::signal, time::Instant};
+use tourbillon::{net::TcpListener, runtime::Builder, time::Instant};
 
-use self::{options::Options, stats::Stats, store::Store};
+use self::{options::Options, say::say, stats::Stats, stop::Stop, store::Store};
 
 /// What all connections share.
 struct Server {
@@ -88,14 +88,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     runtime.block_on(async {
         // From here on neither ends the process by itself.
-        let (mut interrupt, mut terminate) = (signal(libc::SIGINT)?, signal(libc::SIGTERM)?);
+        let mut stop = Stop::new()?;
         let addr = server.options.listen;
         let listener = TcpListener::bind(addr)
             .await
             .map_err(|error| format!("cannot listen on {addr}: {error}"))?;
         say(&format!("listening on {}", listener.local_addr()?));
         tourbillon::spawn(accept::accept(listener, server.clone()));
-        futures_lite::future::or(interrupt.recv(), terminate.recv()).await?;
+        stop.recv().await?;
         Ok::<_, Box<dyn Error>>(())
     })?;
     // A request that has begun to run is through by the end of its poll, so nothing is cut off here but connections.
@@ -109,14 +109,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         stats.expired_by_timer.get() + stats.expired_on_access.get(),
     ));
     Ok(())
-}
-
-/// Prints a line at once, also into a pipe. Where nobody reads it any more, there is no use in saying it, nor in ending
-/// for it.
-fn say(line: &str) {
-    let mut stdout = io::stdout().lock();
-    let _ = writeln!(stdout, "{line}");
-    let _ = stdout.flush();
 }
 
 /// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024 unasked.
