@@ -5,6 +5,8 @@
     reason = "each test binary is a crate of its own, and uses a part"
 )]
 
+pub mod redis;
+
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read},

@@ -1,0 +1,156 @@
+//! What was done, and how late keys expired.
+
+use std::{
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed},
+    },
+    time::Duration,
+};
+
+/// A number that grows, or one that goes up and down. Who sees it sees what was counted before.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, AcqRel);
+    }
+
+    pub fn sub(&self, n: u64) {
+        self.0.fetch_sub(n, AcqRel);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Acquire)
+    }
+
+    /// Adds `n` unless that is more than `max` then; says whether it did.
+    pub fn add_up_to(&self, n: u64, max: u64) -> bool {
+        let fits = self.0.fetch_add(n, AcqRel).saturating_add(n) <= max;
+        if !fits {
+            self.sub(n);
+        }
+        fits
+    }
+}
+
+/// The server's counters.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Keys, and what they and their values take.
+    pub keys: Count,
+    pub bytes: Count,
+    /// Keys whose timers removed them.
+    pub expired_by_timer: Count,
+    /// Keys that a command met after their deadlines, before their timers had come to it.
+    pub expired_on_access: Count,
+    /// How late timers were.
+    pub lateness: Lateness,
+    /// Connections that are open.
+    pub clients: Count,
+    pub connections: Count,
+    pub rejected: Count,
+    pub closed_idle: Count,
+    pub commands: Count,
+}
+
+/// Values of 2^n up to 2^(n+1) share 2^STEPS buckets, which makes them exact to 6 %.
+const STEPS: u32 = 4;
+const BUCKETS: usize = ((64 - STEPS + 1) << STEPS) as usize;
+
+/// How often there was which lateness: a histogram whose buckets grow with the values.
+#[derive(Debug)]
+pub struct Lateness {
+    buckets: Box<[AtomicU64]>,
+    max: AtomicU64,
+}
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Self {
+            buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            max: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The bucket of a value in ns: its highest bit, and the STEPS bits after that.
+fn bucket(nanos: u64) -> usize {
+    let shift = (u64::BITS - nanos.leading_zeros()).saturating_sub(STEPS + 1);
+    ((u64::from(shift) << STEPS) + (nanos >> shift)) as usize
+}
+
+/// The largest value of a bucket.
+fn upper(bucket: usize) -> u64 {
+    let shift = (bucket >> STEPS).saturating_sub(1) as u32;
+    let steps = bucket as u64 - (u64::from(shift) << STEPS);
+    // In this order, since the last bucket ends where numbers do.
+    (steps << shift) + ((1 << shift) - 1)
+}
+
+impl Lateness {
+    pub fn record(&self, lateness: Duration) {
+        let nanos = u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(nanos)].fetch_add(1, Relaxed);
+        // Written only when it grows, so that the line it stands in is mostly shared.
+        if nanos > self.max.load(Relaxed) {
+            self.max.fetch_max(nanos, Relaxed);
+        }
+    }
+
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.max.load(Relaxed))
+    }
+
+    /// What so many of a thousand were no later than; zero if there was none.
+    pub fn per_mille(&self, part: u64) -> Duration {
+        let counts: Vec<u64> = self
+            .buckets
+            .iter()
+            .map(|count| count.load(Relaxed))
+            .collect();
+        let total: u64 = counts.iter().sum();
+        let rank = (total * part).div_ceil(1_000).max(1);
+        let mut seen = 0;
+        let found = counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        let nanos = found.map_or(0, upper);
+        Duration::from_nanos(nanos).min(self.max())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_what_they_say_and_are_narrow() {
+        for nanos in (0..64)
+            .map(|bits| 1_u64 << bits)
+            .flat_map(|n| [n - 1, n, n | (n / 3), n | (n / 2)])
+        {
+            let bucket = bucket(nanos);
+            assert!(nanos <= upper(bucket), "{nanos}");
+            assert!(upper(bucket) - nanos <= nanos >> STEPS, "{nanos}");
+            assert!(bucket == 0 || upper(bucket - 1) < nanos, "{nanos}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!(upper(BUCKETS - 1), u64::MAX);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_what_was_recorded() {
+        let lateness = Lateness::default();
+        assert_eq!(lateness.per_mille(500), Duration::ZERO);
+        for us in 1..=1_000 {
+            lateness.record(Duration::from_micros(us));
+        }
+        let median = lateness.per_mille(500).as_nanos();
+        assert!((500_000..532_000).contains(&median), "{median}");
+        assert_eq!(lateness.per_mille(1_000), Duration::from_millis(1));
+        assert_eq!(lateness.max(), Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,143 @@
+//! A client of redis's protocol, and the example that speaks it.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::TcpStream,
+};
+
+use super::{AGES, Server, example, number};
+
+/// Starts the example `ttl_cache` at a free port.
+pub fn cache(args: &[&str]) -> Server {
+    Server::run(
+        example("ttl_cache")
+            .args(["--listen", "127.0.0.1:0"])
+            .args(args),
+    )
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Simple(String),
+    Error(String),
+    Integer(i64),
+    Bulk(Vec<u8>),
+    Null,
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    pub fn ok() -> Self {
+        Self::Simple("OK".into())
+    }
+
+    pub fn bulk(text: &str) -> Self {
+        Self::Bulk(text.into())
+    }
+}
+
+/// A request as clients send it.
+pub fn encode(args: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        bytes.extend(format!("${}\r\n", arg.len()).into_bytes());
+        bytes.extend_from_slice(arg);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+/// A connection.
+pub struct Redis(BufReader<TcpStream>);
+
+impl Redis {
+    pub fn connect(server: &Server) -> Self {
+        let stream = TcpStream::connect(server.addr).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(AGES)).unwrap();
+        stream.set_write_timeout(Some(AGES)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    pub fn stream(&self) -> &TcpStream {
+        self.0.get_ref()
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        match line.strip_suffix("\r\n") {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Reads a reply; an error if the connection ends before.
+    pub fn try_reply(&mut self) -> io::Result<Reply> {
+        let line = self.line()?;
+        let (sort, rest) = line.split_at(1);
+        Ok(match sort {
+            "+" => Reply::Simple(rest.into()),
+            "-" => Reply::Error(rest.into()),
+            ":" => Reply::Integer(rest.parse().unwrap()),
+            "$" if rest == "-1" => Reply::Null,
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.0.read_exact(&mut bytes)?;
+                assert!(bytes.ends_with(b"\r\n"), "{bytes:?}");
+                bytes.truncate(bytes.len() - 2);
+                Reply::Bulk(bytes)
+            }
+            "*" => {
+                let replies = (0..rest.parse().unwrap()).map(|_| self.try_reply());
+                Reply::Array(replies.collect::<io::Result<_>>()?)
+            }
+            _ => panic!("no reply: {line:?}"),
+        })
+    }
+
+    /// Reads as many bytes, which have to be these.
+    pub fn expect(&mut self, bytes: &[u8]) {
+        let mut read = vec![0; bytes.len()];
+        self.0.read_exact(&mut read).unwrap();
+        assert!(read == bytes, "{}", read.escape_ascii());
+    }
+
+    pub fn reply(&mut self) -> Reply {
+        self.try_reply().unwrap()
+    }
+
+    /// Sends a command, as words, and reads the reply.
+    pub fn ask(&mut self, command: &str) -> Reply {
+        let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
+        self.send(&encode(&words));
+        self.reply()
+    }
+
+    /// A number of INFO.
+    pub fn info(&mut self, name: &str) -> u64 {
+        let Reply::Bulk(text) = self.ask("INFO") else {
+            panic!("INFO is text");
+        };
+        let text = String::from_utf8(text).unwrap();
+        number(&text, &format!("\r\n{name}:"), "\r\n")
+            .unwrap_or_else(|| panic!("no {name}: {text}"))
+    }
+
+    /// Waits until the server closes, whatever it still says; answers that.
+    pub fn end(mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            // What the server had not read when it closed makes a reset of it.
+            Err(error) if error.kind() != io::ErrorKind::ConnectionReset => {
+                panic!("not closed: {error}")
+            }
+            _ => rest,
+        }
+    }
+}
