@@ -461,3 +461,162 @@ fn limits_of_nothing_and_limits_without_end_are_what_they_say() {
     runtime.block_on(site.stop()).unwrap().unwrap();
     assert_eq!(client.end(), "");
 }
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap();
+    let mut bytes = length.to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// A `GET`, all of it.
+fn http2_get(stream: u32, path: &str) -> Vec<u8> {
+    // GET, http; then a path and an authority, literally.
+    let mut head = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
+    head.extend_from_slice(path.as_bytes());
+    head.extend(b"\x01\x04test");
+    frame(1, 0x5, stream, &head)
+}
+
+/// The next frame that is not one of settings: its kind, its stream and its payload.
+fn next_frame(stream: &mut StdStream) -> (u8, u32, Vec<u8>) {
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        stream.read_exact(&mut payload).unwrap();
+        let id = u32::from_be_bytes(head[5..].try_into().unwrap());
+        if head[3] != 4 {
+            return (head[3], id, payload);
+        }
+    }
+}
+
+#[test]
+fn a_request_of_http2_that_crosses_the_goodbye_is_answered_however_long_it_takes() {
+    const HEADERS: u8 = 1;
+    const PING: u8 = 6;
+    const GOAWAY: u8 = 7;
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let slow = |Path(ms): Path<u64>| async move { sleep(Duration::from_millis(ms)).await };
+    let site = Site::with(&runtime, |listener, stop| {
+        serve(listener, Router::new().route("/{ms}", get(slow)))
+            .with_graceful_shutdown(stop)
+            .keep_alive_timeout(SHORT)
+    });
+    let mut stream = site.connect().stream;
+    let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    hello.extend(frame(4, 0, 0, &[]));
+    hello.extend(http2_get(1, "/0"));
+    stream.write_all(&hello).unwrap();
+    while next_frame(&mut stream).0 != GOAWAY {}
+    // It was on its way when the server said goodbye, and comes before the answer to the ping that follows.
+    stream.write_all(&http2_get(3, "/2000")).unwrap();
+    loop {
+        match next_frame(&mut stream) {
+            (PING, _, payload) => stream.write_all(&frame(PING, 1, 0, &payload)).unwrap(),
+            (HEADERS, 3, _) => break,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_http2_that_was_upgraded_may_be_silent() {
+    use axum::handler::HandlerWithoutStateExt;
+    use futures::FutureExt;
+    use tourbillon::hyper::FuturesIo;
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    async fn echo(request: Request) {
+        tourbillon::spawn(async move {
+            let mut stream = FuturesIo::new(hyper::upgrade::on(request).await.unwrap());
+            let mut buf = [0; 64];
+            while let Ok(n @ 1..) = stream.read(&mut buf).await {
+                stream.write_all(&buf[..n]).await.unwrap();
+                stream.flush().await.unwrap();
+            }
+        });
+    }
+    let site = Site::with(&runtime, |listener, stop| {
+        serve(listener, echo.into_make_service())
+            .with_graceful_shutdown(stop)
+            .keep_alive_timeout(SHORT)
+    });
+    let addr = site.addr;
+    runtime.block_on(async {
+        let mut sender = http2::<Empty<Bytes>>(addr).await;
+        let request = Request::connect("test:80").body(Empty::new()).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let mut stream = FuturesIo::new(hyper::upgrade::on(response).await.unwrap());
+        for wait in [Duration::ZERO, 10 * SHORT + Duration::from_secs(1)] {
+            sleep(wait).await;
+            stream.write_all(b"hello").await.unwrap();
+            stream.flush().await.unwrap();
+            let mut reply = [0; 5];
+            stream.read_exact(&mut reply).await.unwrap();
+            assert_eq!(&reply, b"hello");
+        }
+        let _ = stream.close().now_or_never();
+    });
+}
+
+#[test]
+fn who_takes_nothing_of_a_stream_is_closed() {
+    let _alarm = alarm();
+    const PIECES: usize = 64;
+    const PIECE: usize = 64 << 10;
+    let paused = Builder::new().worker_threads(2).start_paused(true);
+    paused.build().unwrap().block_on(async {
+        let name = format!("tourbillon-axum-stuck-{}", std::process::id());
+        let addr = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&addr).unwrap();
+        let pieces = || async {
+            let piece = Bytes::from(vec![7; PIECE]);
+            let pieces = std::iter::repeat_n(Ok::<_, Infallible>(piece), PIECES);
+            axum::body::Body::from_stream(futures::stream::iter(pieces))
+        };
+        let router = without_tokio(Router::new().route("/", get(pieces)));
+        let server = tourbillon::spawn(serve(listener, router).into_future());
+        let mut client = UnixStream::connect_addr(&addr).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        sleep(HOUR).await;
+        let mut taken = Vec::new();
+        let _ = client.read_to_end(&mut taken).await;
+        assert!(taken.len() < PIECES * PIECE, "it was kept for an hour");
+        server.abort();
+    });
+}
+
+#[test]
+fn pings_alone_keep_no_connection_of_http2() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let site = limited(&runtime, HOUR, SHORT);
+    let mut stream = site.connect().stream;
+    let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    hello.extend(frame(4, 0, 0, &[]));
+    hello.extend(http2_get(1, "/"));
+    stream.write_all(&hello).unwrap();
+    let start = Instant::now();
+    stream.set_nonblocking(true).unwrap();
+    loop {
+        let written = stream.write(&frame(6, 0, 0, b"are you?"));
+        let closed = match stream.read(&mut [0; 4096]) {
+            Ok(n) => n == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        };
+        if closed || written.is_err() {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE / 2, "still open");
+        std::thread::sleep(SHORT / 10);
+    }
+}

@@ -159,11 +159,15 @@ impl<'a> End<'a> {
             };
             ready!(Pin::new(&mut *timer).poll(cx));
             // Not elapsed and over: the runtime is.
-            if !self.kept || self.told_idle || !timer.is_elapsed() {
+            if !self.kept || !timer.is_elapsed() {
                 return Poll::Ready(Last::Nothing);
             }
             let now = Instant::now();
-            let limit = self.server.options.keep_alive_timeout.unwrap_or_default();
+            // Requests that crossed the goodbye are answered as others are.
+            let limit = match self.told_idle {
+                true => GOODBYE,
+                false => self.server.options.keep_alive_timeout.unwrap_or_default(),
+            };
             let deadline = match self.requests.idle_since() {
                 None => now.checked_add(limit.max(LOOK)),
                 Some(since) => since.checked_add(limit),
@@ -172,7 +176,7 @@ impl<'a> End<'a> {
             let deadline = deadline.unwrap_or(now);
             if deadline > now {
                 timer.set_deadline(deadline);
-            } else if self.requests.are_http2() {
+            } else if self.requests.are_http2() && !self.told_idle {
                 self.told_idle = true;
                 *timer = sleep(GOODBYE);
                 return Poll::Ready(Last::Answers);

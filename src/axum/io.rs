@@ -11,6 +11,10 @@ use ::hyper::rt::{Read, ReadBufCursor, Write};
 
 use super::requests::Requests;
 
+/// How much the client has to take for that to be of a response: more than the answers to a ping and to settings, which
+/// it could have for ever.
+const PART: usize = 64;
+
 /// hyper takes a body and drops it, and may go on writing for long: a connection is not idle while its client
 /// takes what is written.
 pub(super) struct Watched<Io> {
@@ -24,7 +28,8 @@ impl<Io: Unpin> Watched<Io> {
     }
 
     fn seen(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(1..)) = written {
+        self.requests.set_stuck(written.is_pending());
+        if let Poll::Ready(Ok(PART..)) = written {
             self.requests.is_active();
         }
         written

@@ -21,7 +21,7 @@ use ::axum::{
     response::Response,
 };
 use ::hyper::{
-    Version,
+    Method, Version,
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
 };
 
@@ -38,6 +38,10 @@ pub(super) struct Requests {
     any: AtomicBool,
     /// Whether it came by HTTP/2, which has a way to say that no more are taken.
     http2: AtomicBool,
+    /// Whether a stream of HTTP/2 was upgraded: hyper does not tell when that ends.
+    upgraded: AtomicBool,
+    /// Whether something is to be written that the client does not take.
+    is_stuck: AtomicBool,
 }
 
 impl Requests {
@@ -49,13 +53,16 @@ impl Requests {
             active: AtomicU64::new(0),
             any: AtomicBool::new(false),
             http2: AtomicBool::new(false),
+            upgraded: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
         }
     }
 
-    /// Since when nothing was done for a request; none while one is being answered.
+    /// Since when nothing was done for a request; none while one is being answered, and the client takes that.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        // Acquire: with the last that was over comes when that was.
-        let idle = self.answering.load(Acquire) == 0;
+        // Acquire: with the last that was over comes when that was, and that it was an upgrade.
+        let idle = self.answering.load(Acquire) == 0 && !self.upgraded.load(Relaxed);
+        let idle = idle || self.is_stuck.load(Relaxed);
         idle.then(|| self.start + Duration::from_nanos(self.active.load(Relaxed)))
     }
 
@@ -65,6 +72,15 @@ impl Requests {
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
         // Several tasks may say so at once.
         self.active.fetch_max(elapsed, Relaxed);
+    }
+
+    /// Whether there is something to be written that the client does not take.
+    pub(super) fn set_stuck(&self, is_stuck: bool) {
+        if self.is_stuck.load(Relaxed) != is_stuck {
+            // It counts from here on; a write that its worker put off for others comes here, too.
+            self.is_active();
+            self.is_stuck.store(is_stuck, Relaxed);
+        }
     }
 
     /// Whether there was a request.
@@ -115,10 +131,14 @@ where
 
     fn call(&self, request: ::hyper::Request<Incoming>) -> Self::Future {
         let answering = self.requests.begin(&request);
+        let upgrade = request.version() == Version::HTTP_2 && request.method() == Method::CONNECT;
         let mut service = self.service.clone();
         Box::pin(async move {
             poll_fn(|cx| service.poll_ready(cx)).await?;
             let response = service.call(request.map(Body::new)).await?;
+            if upgrade && response.status().is_success() {
+                answering.0.upgraded.store(true, Relaxed);
+            }
             Ok(response.map(|body| CountedBody {
                 body,
                 _answering: answering,

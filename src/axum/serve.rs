@@ -155,8 +155,9 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// includes the time in which the head of the next one is sent: bytes that come in do not prolong it, either.
     /// 30 s by default; `None` is no limit.
     ///
-    /// A request is being answered until hyper has taken all of the response's body. After that the time counts
-    /// from when the client last took something of it, so that it may take a long one slowly.
+    /// A request is being answered until hyper has taken all of the response's body, while the client takes what is
+    /// written. The time counts from when it last took something, so that it may take a long response slowly. A
+    /// connection of HTTP/2 with a stream that was upgraded is kept until its client closes it.
     pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.keep_alive_timeout = timeout.into();
         self
