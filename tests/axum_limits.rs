@@ -26,6 +26,7 @@ use tourbillon::{
     hyper::TourbillonExecutor,
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     runtime::Builder,
+    task::yield_now,
     time::{sleep, timeout},
 };
 use web::{Client, Site, http2, without_tokio};
@@ -44,6 +45,8 @@ fn told() -> (Router, Event, Event) {
     let handler = move || async move {
         asked_here.set();
         answer_here.wait().await;
+        // So that it is told in a poll that began after it was told to, and not in the one that asked.
+        yield_now().await;
         "told"
     };
     let router = Router::new().route("/told", get(handler));

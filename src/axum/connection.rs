@@ -86,6 +86,9 @@ pub(super) async fn serve<L, M, S>(
     let io = Watched { io, requests };
     let mut connection = pin!(server.http.serve_connection_with_upgrades(io, service));
     poll_fn(|cx| {
+        if end.is_last(cx) {
+            connection.as_mut().graceful_shutdown();
+        }
         loop {
             // How it ended is nobody's business: the client went away, or spoke no HTTP.
             if connection.as_mut().poll(cx).is_ready() {
@@ -132,6 +135,14 @@ impl<'a> End<'a> {
             told_closing: false,
             told_idle: false,
         }
+    }
+
+    /// Whether the server closes while something is answered: told before it goes on, the connection says in its
+    /// response that it is the last one.
+    fn is_last(&mut self, cx: &Context<'_>) -> bool {
+        let is_last = !self.told_closing && self.requests.answers() && self.pass.is_closing(cx);
+        self.told_closing |= is_last;
+        is_last
     }
 
     /// Ready when the connection has to end, and says how. After `Answers` it may be asked on.

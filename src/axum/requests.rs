@@ -66,6 +66,11 @@ impl Requests {
         idle.then(|| self.start + Duration::from_nanos(self.active.load(Relaxed)))
     }
 
+    /// Whether any is being answered.
+    pub(super) fn answers(&self) -> bool {
+        self.answering.load(Relaxed) > 0
+    }
+
     /// Something is done for one.
     pub(super) fn is_active(&self) {
         let elapsed = self.start.elapsed().as_nanos();
