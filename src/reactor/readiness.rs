@@ -19,7 +19,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use crate::sys::epoll::{self, Event};
+use crate::{
+    runtime::contained,
+    sys::epoll::{self, Event},
+};
 
 const READ: u64 = 1;
 const WRITE: u64 = 2;
@@ -248,7 +251,10 @@ impl Readiness {
     pub(super) fn rouse(&self, direction: Direction) {
         let mut wakers = Vec::new();
         self.collect(|directions| directions.has(direction), &mut wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        for waker in wakers {
+            // Foreign code. One that panics keeps no other from being woken.
+            contained(|| waker.wake());
+        }
     }
 
     /// Whether an operation may try; if not, `cx` is woken when it may, unless another task polls for

@@ -61,6 +61,9 @@ struct Timer {
     waker: Waker,
 }
 
+/// A clone of the waker is needed.
+struct NotCloned;
+
 /// Wakes who waits, and remembers when that was.
 struct Bell {
     home: Arc<WorkerShard>,
@@ -190,20 +193,29 @@ impl Timeouts {
 
 impl Limit {
     fn poll(&self, cx: &Context<'_>, home: &Arc<WorkerShard>) -> Poll<io::Error> {
-        // A waker is foreign code: dropped after the lock.
-        let mut let_go = None;
+        // Wakers are foreign code: cloned under no lock, and dropped after it.
+        let mut let_go = Vec::new();
+        let mut cloned = None;
         let mut state = lock(&self.state);
-        let Some(limit) = state.limit else {
-            return Poll::Pending;
-        };
         loop {
+            let Some(limit) = state.limit else {
+                return Poll::Pending;
+            };
             if !self.counts.swap(true, Ordering::Relaxed) {
                 state.begin(home, limit);
             }
             let Some(timer) = &state.timer else {
                 return Poll::Pending;
             };
-            let_go = timer.bell.wakes(cx.waker()).or(let_go);
+            match timer.bell.wakes(cx.waker(), &mut cloned) {
+                Ok(before) => let_go.extend(before),
+                Err(NotCloned) => {
+                    drop(state);
+                    cloned = Some(cx.waker().clone());
+                    state = lock(&self.state);
+                    continue;
+                }
+            }
             match ready!(timer.sleep.poll(&timer.waker)) {
                 Outcome::Fired => {}
                 // The runtime is shut down: the reactor, which ends as well, tells.
@@ -229,12 +241,20 @@ impl State {
 }
 
 impl Bell {
-    /// From now on it wakes this one. Whom it would have woken is foreign code, and the caller's to drop.
-    fn wakes(&self, waker: &Waker) -> Option<Waker> {
+    /// From now on it wakes this one, of which it may need a clone. Whom it would have woken is foreign code, and
+    /// the caller's to drop.
+    fn wakes(
+        &self,
+        waker: &Waker,
+        cloned: &mut Option<Waker>,
+    ) -> Result<Option<Waker>, NotCloned> {
         let mut waiting = lock(&self.waiting);
         match &*waiting {
-            Some(there) if there.will_wake(waker) => None,
-            _ => waiting.replace(waker.clone()),
+            Some(there) if there.will_wake(waker) => Ok(None),
+            _ => {
+                let cloned = cloned.take().ok_or(NotCloned)?;
+                Ok(waiting.replace(cloned))
+            }
         }
     }
 

@@ -153,22 +153,20 @@ impl Drop for Waiter<'_> {
 }
 
 /// The set is being polled until this is dropped.
-struct Polling<'a> {
-    set: &'a Set,
-    /// It may be, by one of its own tasks.
-    before: bool,
-}
+struct Polling<'a>(&'a Set);
 
 impl<'a> Polling<'a> {
     fn begin(set: &'a Set) -> Self {
-        let before = set.polled.swap(true, Relaxed);
-        Self { set, before }
+        set.polled.store(true, Relaxed);
+        Self(set)
     }
 }
 
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
-        self.set.polled.store(self.before, Relaxed);
+        // Also if one of the set's own tasks has polled it, which may block now: who polls around that is woken
+        // for nothing.
+        self.0.polled.store(false, Relaxed);
     }
 }
 
@@ -284,7 +282,8 @@ impl LocalSet {
                 budget::limited(|| task.run());
             }
             if set.queue.has_work() {
-                cx.waker().wake_by_ref();
+                // All, this one among them: who polls now need not come back, and the others would wait for it.
+                set.wake();
             }
         }
         poll
