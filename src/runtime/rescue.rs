@@ -196,6 +196,10 @@ impl Worker<'_> {
         if let Some(next) = next {
             self.local.deque.push(Job::Task(next));
         }
+        if !core.stealer.is_empty() {
+            // Nobody may have been woken for what it has queued, and this worker need not come to steal.
+            self.shared.wake_one();
+        }
         let counters = &self.core.counters.own;
         counters.rescued_timers.add_alone(timers as u64);
         counters.rescued_tasks.add_alone(tasks as u64);
