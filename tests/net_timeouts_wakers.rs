@@ -45,8 +45,17 @@ fn a_waker_that_panics_keeps_no_other_from_being_told_of_the_new_limit() {
     let panics = Waker::from(Arc::new(Panics));
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
-    assert!(one.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
-    assert!(other.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        one.as_mut()
+            .poll(&mut Context::from_waker(&panics))
+            .is_pending()
+    );
+    assert!(
+        other
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     let limit = Some(Duration::from_millis(1));
     let _ = catch_unwind(AssertUnwindSafe(|| stream.set_read_timeout(limit)));
     assert!(woken.0.load(SeqCst) > 0, "it is told");
@@ -69,12 +78,18 @@ fn a_waker_is_cloned_under_no_lock() {
         let runtime = Runtime::new().unwrap();
         let _entered = runtime.handle().enter();
         let (stream, _peer) = UnixStream::pair().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
         let data: *const UnixStream = &stream;
         // SAFETY: see `clone`.
         let waker = unsafe { Waker::from_raw(RawWaker::new(data.cast(), &TABLE)) };
         let mut cx = Context::from_waker(&waker);
-        assert!(Pin::new(&mut &stream).poll_read(&mut cx, &mut [0]).is_pending());
+        assert!(
+            Pin::new(&mut &stream)
+                .poll_read(&mut cx, &mut [0])
+                .is_pending()
+        );
         through.send(()).unwrap();
     });
     assert!(told.recv_timeout(Duration::from_secs(5)).is_ok());

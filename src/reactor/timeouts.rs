@@ -243,11 +243,7 @@ impl State {
 impl Bell {
     /// From now on it wakes this one, of which it may need a clone. Whom it would have woken is foreign code, and
     /// the caller's to drop.
-    fn wakes(
-        &self,
-        waker: &Waker,
-        cloned: &mut Option<Waker>,
-    ) -> Result<Option<Waker>, NotCloned> {
+    fn wakes(&self, waker: &Waker, cloned: &mut Option<Waker>) -> Result<Option<Waker>, NotCloned> {
         let mut waiting = lock(&self.waiting);
         match &*waiting {
             Some(there) if there.will_wake(waker) => Ok(None),

@@ -196,6 +196,8 @@ impl Local {
         let pinned = self.pinned();
         if pinned.is_used() && self.pinned_turn.replace(!self.pinned_turn.get()) {
             if let Some(task) = pinned.take() {
+                // Nobody was woken for what this worker was about to run.
+                self.share(1);
                 return Some(Job::Task(task));
             }
         }
@@ -226,10 +228,14 @@ impl Local {
         let done = Done(&self.batching);
         f();
         drop(done);
-        let begins_with = usize::from(self.has_next()) + usize::from(self.pinned().has_work());
-        let queued = self.deque.len() + begins_with;
-        let soon_over = || self.pace.soon_over(queued) && self.is_looked_after();
-        if self.has_queued() && queued > 1 && !soon_over() {
+        self.share(usize::from(self.has_next()) + usize::from(self.pinned().has_work()));
+    }
+
+    /// Wakes a peer for what is queued behind so many other jobs, unless nothing is, or it is not worth it.
+    fn share(&self, others: usize) {
+        let queued = self.deque.len();
+        let jobs = queued + others;
+        if queued > 0 && jobs > 1 && !(self.pace.soon_over(jobs) && self.is_looked_after()) {
             self.shared().wake_one();
         }
     }
