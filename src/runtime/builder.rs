@@ -1,32 +1,15 @@
 //! How a runtime is made.
 
-use std::{fmt, io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc, thread, time::Duration};
-
-use crossbeam::deque;
-use tourbillon_shards::Shard;
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use super::{
-    Runtime,
-    clocks::{CLOCKS, ClockCore},
-    core::{Core, Role},
-    ending,
-    handle::Handle,
-    helpers, rescue,
-    shared::{Shared, Workers, lock},
+    Runtime, build,
     stall::{Stall, StallHook},
-    worker,
 };
-use crate::{
-    error::BuildError,
-    reactor::CLOCK_TOKENS,
-    sys::{self, cpu::Cores, epoll},
-};
+use crate::error::BuildError;
 
 /// A function that workers call.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
-
-/// More than any machine has; a bound for what is counted in 32 bits and listed in full.
-const MAX_WORKERS: usize = 4096;
 
 /// How workers wait for the next deadline: see [`Builder::precise_wait`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,13 +60,13 @@ pub(crate) struct Config {
 /// ```
 #[must_use]
 pub struct Builder {
-    worker_threads: Option<usize>,
-    cores: Option<Vec<usize>>,
-    pin: bool,
-    thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
-    precise_wait: PreciseWait,
-    start_paused: bool,
-    config: Config,
+    pub(super) worker_threads: Option<usize>,
+    pub(super) cores: Option<Vec<usize>>,
+    pub(super) pin: bool,
+    pub(super) thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
+    pub(super) precise_wait: PreciseWait,
+    pub(super) start_paused: bool,
+    pub(super) config: Config,
 }
 
 impl Default for Builder {
@@ -406,155 +389,8 @@ impl Builder {
     ///
     /// With what the function given to [`thread_name_fn`](Builder::thread_name_fn) panics with.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        for (option, value) in [
-            ("event_interval", self.config.event_interval),
-            ("global_queue_interval", self.config.global_queue_interval),
-        ] {
-            if value == 0 {
-                return Err(BuildError::ZeroInterval { option });
-            }
-        }
-        let (least, most) = self.config.helpers;
-        if least > most || most > MAX_WORKERS {
-            return Err(BuildError::Helpers {
-                least,
-                most,
-                max: MAX_WORKERS,
-            });
-        }
-        if self.config.max_blocking_threads == 0 {
-            return Err(BuildError::ZeroBlockingThreads);
-        }
-        if self.config.stall_threshold == 0 {
-            return Err(BuildError::ZeroStallThreshold);
-        }
-        let (count, pins) = self.layout(Cores::get())?;
-        sys::thread::note_slack();
-        // Before anything is started: the function is foreign, and may panic.
-        let names: Vec<_> = (0..count).map(|index| (self.thread_name)(index)).collect();
-        if let Some(name) = names.iter().find(|name| name.contains('\0')) {
-            let name = name.clone();
-            return Err(BuildError::ThreadName { name });
-        }
-        let mut config = self.config.clone();
-        config.pwait2 = self.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
-        config.pins.clone_from(&pins);
-        let shared = Arc::new(Shared::new(config, count));
-        if self.start_paused {
-            shared.clock.pause();
-        }
-        let mut deques = Vec::with_capacity(count);
-        let mut workers = Workers::with_capacity(count);
-        for index in 0..count {
-            let deque = deque::Worker::new_fifo();
-            let core = Core::new(index, shared.clone(), deque.stealer(), Role::Worker)
-                .map_err(descriptor)?;
-            deques.push(deque);
-            workers.push(Arc::new(rescue::watched(core, count)));
-        }
-        rescue::watch_each_other(&workers).map_err(descriptor)?;
-        let mut clocks = Vec::with_capacity(CLOCKS.len());
-        for (kind, token) in CLOCKS.into_iter().zip(CLOCK_TOKENS) {
-            let clock = ClockCore::shard(shared.clone(), kind).map_err(descriptor)?;
-            for worker in &workers {
-                let epoll = worker.owner().reactor.epoll();
-                let fd = clock.owner().timerfd().as_raw_fd();
-                epoll.add_shared(fd, token).map_err(descriptor)?;
-            }
-            clocks.push(clock);
-        }
-        *lock(&shared.clocks) = clocks;
-        shared.workers.store(Arc::new(workers.clone()));
-        let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
-        // Before any worker runs, which would start one in addition.
-        (0..least).for_each(|_| shared.searchers.enlist());
-        let threads = names.into_iter().zip(workers).zip(deques);
-        for (index, ((name, shard), deque)) in threads.enumerate() {
-            let core = pins.as_ref().map(|pins| pins[index]);
-            match self.start(name, core, shard, deque) {
-                Ok(thread) => runtime.threads.push(thread),
-                Err(source) => {
-                    // Those that were started end with the runtime; the others never run.
-                    shared.stop();
-                    (index..count).for_each(|_| ending::leave(&shared));
-                    return Err(BuildError::Os {
-                        what: "thread",
-                        source,
-                    });
-                }
-            }
-        }
-        for _ in 0..least {
-            helpers::start(&shared).map_err(|source| BuildError::Os {
-                what: "thread or descriptor",
-                source,
-            })?;
-        }
-        Ok(runtime)
+        build::build(&self)
     }
-
-    /// Starts the thread of a worker.
-    fn start(
-        &self,
-        name: String,
-        core: Option<usize>,
-        shard: Arc<Shard<Core>>,
-        deque: deque::Worker<super::local::Job>,
-    ) -> io::Result<thread::JoinHandle<()>> {
-        let mut thread = thread::Builder::new().name(name);
-        if let Some(bytes) = self.config.thread_stack_size {
-            thread = thread.stack_size(bytes);
-        }
-        thread.spawn(move || {
-            if let Some(core) = core {
-                // Refused, by a sandbox or since the mask was changed: it costs speed alone.
-                sys::cpu::pin(core);
-            }
-            sys::thread::wake_on_time();
-            worker::run(shard, deque);
-        })
-    }
-
-    /// How many workers there are, and to which cores they are pinned.
-    fn layout(&self, usable: &Cores) -> Result<(usize, Option<Vec<usize>>), BuildError> {
-        let count = match (self.worker_threads, &self.cores) {
-            (Some(count), _) => count,
-            (None, Some(cores)) => cores.len(),
-            (None, None) => usable.parallelism,
-        };
-        match count {
-            0 => return Err(BuildError::ZeroWorkers),
-            1..=MAX_WORKERS => {}
-            asked => {
-                return Err(BuildError::TooManyWorkers {
-                    asked,
-                    max: MAX_WORKERS,
-                });
-            }
-        }
-        if let Some(cores) = &self.cores {
-            if let Some(&core) = cores.iter().find(|core| !usable.allowed.contains(core)) {
-                return Err(BuildError::CoreNotAllowed {
-                    core,
-                    allowed: usable.allowed.clone(),
-                });
-            }
-        }
-        let pins = match &self.cores {
-            _ if !self.pin => None,
-            Some(cores) if cores.is_empty() => None,
-            Some(cores) => Some(cores.iter().copied().cycle().take(count).collect()),
-            None if count > usable.allowed.len() || usable.has_quota() => None,
-            None => Some(usable.allowed[..count].to_vec()),
-        };
-        Ok((count, pins))
-    }
-}
-
-/// The system gave no descriptor.
-fn descriptor(source: io::Error) -> BuildError {
-    let what = "descriptor";
-    BuildError::Os { what, source }
 }
 
 impl fmt::Debug for Builder {
@@ -578,73 +414,5 @@ impl fmt::Debug for Builder {
             .field("precise_wait", &self.precise_wait)
             .field("start_paused", &self.start_paused)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cores(allowed: &[usize], parallelism: usize) -> Cores {
-        Cores {
-            allowed: allowed.to_vec(),
-            parallelism,
-        }
-    }
-
-    #[test]
-    fn by_default_each_usable_core_has_a_worker() {
-        let layout = Builder::new().layout(&cores(&[1, 3, 5], 3)).unwrap();
-        assert_eq!(layout, (3, Some(vec![1, 3, 5])));
-    }
-
-    #[test]
-    fn a_quota_limits_the_workers_and_leaves_them_unpinned() {
-        let layout = Builder::new().layout(&cores(&[0, 1, 2, 3], 2)).unwrap();
-        assert_eq!(layout, (2, None));
-    }
-
-    #[test]
-    fn more_workers_than_cores_are_not_pinned() {
-        let layout = Builder::new()
-            .worker_threads(3)
-            .layout(&cores(&[0, 1], 2))
-            .unwrap();
-        assert_eq!(layout, (3, None));
-    }
-
-    #[test]
-    fn fewer_workers_than_cores_are_pinned() {
-        let layout = Builder::new()
-            .worker_threads(1)
-            .layout(&cores(&[4, 5], 2))
-            .unwrap();
-        assert_eq!(layout, (1, Some(vec![4])));
-        let layout = Builder::new()
-            .pin(false)
-            .layout(&cores(&[4, 5], 2))
-            .unwrap();
-        assert_eq!(layout, (2, None));
-    }
-
-    #[test]
-    fn named_cores_are_used_in_turn() {
-        let usable = cores(&[0, 1, 2, 3], 4);
-        let layout = Builder::new().cores([3, 1]).layout(&usable).unwrap();
-        assert_eq!(layout, (2, Some(vec![3, 1])));
-        let layout = Builder::new()
-            .cores([3, 1])
-            .worker_threads(3)
-            .layout(&usable)
-            .unwrap();
-        assert_eq!(layout, (3, Some(vec![3, 1, 3])));
-        assert!(matches!(
-            Builder::new().cores([7]).layout(&usable),
-            Err(BuildError::CoreNotAllowed { core: 7, allowed }) if allowed == [0, 1, 2, 3]
-        ));
-        assert!(matches!(
-            Builder::new().cores([]).layout(&usable),
-            Err(BuildError::ZeroWorkers)
-        ));
     }
 }

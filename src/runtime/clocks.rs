@@ -26,11 +26,12 @@ use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
 
 use super::{
     context,
-    core::TimerOwner,
+    core::{Core, TimerOwner},
     local::Job,
     shared::{Shared, lock},
 };
 use crate::{
+    reactor::CLOCK_TOKENS,
     sys::timerfd::{self, TimerFd},
     time::{OtherClock, wall},
 };
@@ -91,10 +92,6 @@ impl ClockCore {
         self.kind
     }
 
-    pub(super) fn timerfd(&self) -> &impl AsRawFd {
-        &self.timerfd
-    }
-
     /// How many callbacks are still to be told.
     pub(super) fn owes(&self) -> usize {
         self.owed.load(Ordering::Acquire)
@@ -121,6 +118,15 @@ impl ClockCore {
         };
         set.is_err_and(|error| timerfd::is_step(&error))
     }
+}
+
+/// Has the thread of `core` called, or another of those that are, when one of the clocks is to be served.
+pub(super) fn answer(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> {
+    for (clock, token) in clocks.iter().zip(CLOCK_TOKENS) {
+        let fd = clock.owner().timerfd.as_raw_fd();
+        core.reactor.epoll().add_shared(fd, token)?;
+    }
+    Ok(())
 }
 
 /// Takes what is due on a clock, and sets its timerfd. For any worker, when that is readable.

@@ -13,7 +13,6 @@
 
 use std::{
     io,
-    os::fd::AsRawFd,
     sync::{
         Arc, Mutex,
         atomic::{Ordering, fence},
@@ -26,7 +25,7 @@ use crossbeam::deque;
 use tourbillon_shards::Shard;
 
 use super::{
-    contain,
+    clocks, contain,
     core::{Core, Role, WorkerShard},
     ending,
     local::Job,
@@ -37,7 +36,6 @@ use super::{
 };
 use crate::{
     metrics::{Counts, HelperMetrics},
-    reactor::CLOCK_TOKENS,
     sys::{self, epoll::Timeout},
 };
 
@@ -135,10 +133,7 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     for worker in workers.iter() {
         core.answer_for(worker.owner())?;
     }
-    for (clock, token) in shared.clocks().iter().zip(CLOCK_TOKENS) {
-        let fd = clock.owner().timerfd().as_raw_fd();
-        core.reactor.epoll().add_shared(fd, token)?;
-    }
+    clocks::answer(&core, &shared.clocks())?;
     let shard = Arc::new(Shard::new(core));
     let thread = {
         let (shared, shard) = (shared.clone(), shard.clone());

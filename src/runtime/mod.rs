@@ -2,7 +2,8 @@
 //!
 //! | file | what is there |
 //! |---|---|
-//! | `builder` | options, and the start of the workers |
+//! | `builder` | options |
+//! | `build` | the start of the workers |
 //! | `worker` | the loop of a worker |
 //! | `local` | the queues of a worker, for its own thread |
 //! | `pace` | how long its jobs take |
@@ -22,6 +23,7 @@
 
 mod block_on;
 mod blocking;
+mod build;
 mod builder;
 mod clocks;
 mod context;
