@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    marker::PhantomData,
     ptr,
 };
 
@@ -24,26 +25,35 @@ struct Polled {
     entries: u64,
 }
 
-/// Runs `f`, which polls or drops a task of `home`: what it spawns locally goes there.
-pub(in crate::task) fn within<R>(home: &Home, f: impl FnOnce() -> R) -> R {
-    struct Restore(Polled);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            POLLED.set(self.0);
+/// The thread polls or drops a task of a home, until this is dropped: what that spawns locally goes there.
+pub(in crate::task) struct Within<'a> {
+    before: Polled,
+    _home: PhantomData<&'a Home>,
+}
+
+impl<'a> Within<'a> {
+    pub(in crate::task) fn begin(home: &'a Home) -> Self {
+        let polled = Polled {
+            home: ptr::from_ref(home),
+            entries: ENTRIES.get(),
+        };
+        Self {
+            before: POLLED.replace(polled),
+            _home: PhantomData,
         }
     }
-    let polled = Polled {
-        home: ptr::from_ref(home),
-        entries: ENTRIES.get(),
-    };
-    let _restore = Restore(POLLED.replace(polled));
-    f()
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        POLLED.set(self.before);
+    }
 }
 
 /// Where a task of this thread goes, if it is inside of anything.
 pub(super) fn current() -> Option<Home> {
     let polled = POLLED.get();
-    // SAFETY: null, or set by `within`, which has borrowed it and has not returned.
+    // SAFETY: null, or set by a `Within`, which borrows it and has not been dropped.
     let home = unsafe { polled.home.as_ref() };
     let entered = ENTERED.try_with(|entered| {
         let entered = entered.borrow();
@@ -61,7 +71,7 @@ pub struct LocalEnterGuard {
     /// Which entry this is.
     entry: u64,
     /// Bound to the thread.
-    _here: std::marker::PhantomData<*const ()>,
+    _here: PhantomData<*const ()>,
 }
 
 pub(super) fn enter(home: &Home) -> LocalEnterGuard {
@@ -70,7 +80,7 @@ pub(super) fn enter(home: &Home) -> LocalEnterGuard {
     ENTERED.with_borrow_mut(|entered| entered.push((entry, home.clone())));
     LocalEnterGuard {
         entry,
-        _here: std::marker::PhantomData,
+        _here: PhantomData,
     }
 }
 

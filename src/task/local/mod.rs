@@ -28,7 +28,7 @@ use std::{future::Future, panic::Location, thread, time::Duration};
 
 use tourbillon_shards::TypeName;
 
-pub(super) use self::context::within;
+pub(super) use self::context::Within;
 pub use self::{
     context::LocalEnterGuard,
     pinned::{spawn_pinned, spawn_pinned_by_idx},

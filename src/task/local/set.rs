@@ -14,7 +14,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::{LocalEnterGuard, LocalQueue, context, end, queue::Pushed, spawn_here, within};
+use super::{LocalEnterGuard, LocalQueue, Within, context, end, queue::Pushed, spawn_here};
 use crate::{
     runtime::{Runtime, TaskJob, contained, lock},
     task::{JoinHandle, budget, home::Home, registry::Registry},
@@ -275,7 +275,10 @@ impl LocalSet {
         // Before the queue is looked at: who pushes after that look finds the waker.
         set.register(number, cx.waker());
         let _polling = Polling::begin(set);
-        let poll = within(&self.home, || first(cx));
+        let poll = {
+            let _within = Within::begin(&self.home);
+            first(cx)
+        };
         if poll.is_pending() {
             for _ in 0..TASKS_PER_POLL {
                 let Some(task) = set.queue.take() else { break };
