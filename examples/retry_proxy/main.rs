@@ -8,11 +8,15 @@ mod args;
 mod descriptors;
 mod relay;
 mod retry;
+#[path = "../common/room.rs"]
+mod room;
 #[path = "../common/say.rs"]
 mod say;
 mod stats;
 #[path = "../common/stop.rs"]
 mod stop;
+#[path = "../common/trouble.rs"]
+mod trouble;
 #[path = "../common/values.rs"]
 mod values;
 
@@ -35,7 +39,14 @@ use tourbillon::{
     net::{TcpListener, TcpStream},
 };
 
-use self::{args::Args, relay::End, retry::Policy, say::say, stats::Stats, stop::Stop};
+use self::{
+    args::Args,
+    relay::End,
+    retry::Policy,
+    say::{complain, say},
+    stats::Stats,
+    stop::Stop,
+};
 
 /// What all connections share.
 struct Proxy {
@@ -58,7 +69,7 @@ impl Proxy {
         self.stats.tries.fetch_add(1, Relaxed);
         let connected = TcpStream::connect_timeout(addr, self.connect_timeout).await;
         if let (Err(error), true) = (&connected, self.verbose) {
-            eprintln!("try {} at {addr}: {error}", before + 1);
+            complain(&format!("try {} at {addr}: {error}", before + 1));
         }
         connected
     }
@@ -76,7 +87,7 @@ impl Proxy {
                     || "none of them has ended".to_owned(),
                     |error| error.to_string(),
                 );
-                eprintln!("gave up after {} tries: {why}", gave_up.tries);
+                complain(&format!("gave up after {} tries: {why}", gave_up.tries));
                 return;
             }
         };
@@ -98,14 +109,14 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("retry_proxy: {error}");
+            complain(&format!("retry_proxy: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
-    let max = descriptors::room_for(args.max_connections, 2)?;
+    let max = room::room_for(args.max_connections, 2)?;
     let upstreams: Vec<_> = args
         .upstream
         .iter()
