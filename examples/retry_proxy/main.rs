@@ -51,7 +51,7 @@ use self::{
 /// What all connections share.
 struct Proxy {
     upstreams: Vec<SocketAddr>,
-    /// How many tries there were, which says whose turn it is.
+    /// How many clients there were, which says whose turn it is to be tried first.
     turn: AtomicUsize,
     policy: Policy,
     connect_timeout: Duration,
@@ -62,10 +62,10 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Tries to connect to the upstream whose turn it is.
-    async fn connect(&self, before: u32) -> io::Result<TcpStream> {
-        let turn = self.turn.fetch_add(1, Relaxed) % self.upstreams.len();
-        let addr = self.upstreams[turn];
+    /// Tries to connect for a client who begins with the upstream `first`, after so many tries.
+    async fn connect(&self, first: usize, before: u32) -> io::Result<TcpStream> {
+        let len = self.upstreams.len();
+        let addr = self.upstreams[(first % len + before as usize % len) % len];
         self.stats.tries.fetch_add(1, Relaxed);
         let connected = TcpStream::connect_timeout(addr, self.connect_timeout).await;
         if let (Err(error), true) = (&connected, self.verbose) {
@@ -78,7 +78,9 @@ impl Proxy {
     async fn serve(self: Arc<Self>, client: TcpStream) {
         let stats = &self.stats;
         stats.clients.fetch_add(1, Relaxed);
-        let connect = |before| self.connect(before);
+        // The client's own order, whatever others do meanwhile: so each round tries all.
+        let first = self.turn.fetch_add(1, Relaxed);
+        let connect = |before| self.connect(first, before);
         let upstream = match self.policy.run(&mut Rng::new(), connect).await {
             Ok(upstream) => upstream,
             Err(gave_up) => {
