@@ -44,7 +44,7 @@ use tourbillon::{
     hyper::FuturesIo,
     net::{TcpListener, UnixListener, UnixStream},
     runtime::Builder,
-    time::{Instant, sleep, timeout},
+    time::{Instant, advance, sleep, timeout},
 };
 use web::{Client, Site, curl, http2, without_tokio};
 
@@ -216,6 +216,23 @@ fn comments_come_when_there_was_no_event_for_so_long() {
             seen.push(start.elapsed().as_secs());
         }
         assert_eq!(seen, [10, 25, 40, 45]);
+    });
+}
+
+#[test]
+fn after_a_stall_there_is_one_comment_and_the_next_after_a_period() {
+    let _alarm = alarm();
+    let paused = Builder::new().worker_threads(2).start_paused(true);
+    paused.build().unwrap().block_on(async {
+        let start = Instant::now();
+        let events = stream::pending::<Result<Event, Infallible>>();
+        let mut events = keep_alive(events, Duration::from_secs(15));
+        assert!(events.next().now_or_never().is_none());
+        advance(Duration::from_secs(100)).await;
+        for expected in [100, 115, 130] {
+            assert!(events.next().await.is_some_and(|comment| comment.is_ok()));
+            assert_eq!(start.elapsed().as_secs(), expected);
+        }
     });
 }
 

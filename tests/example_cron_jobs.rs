@@ -5,6 +5,7 @@ mod clients;
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, ChildStderr, ChildStdout, ExitStatus, Stdio},
     thread,
@@ -33,6 +34,8 @@ impl Jobs {
     fn start(args: &[&str]) -> Self {
         let mut child = example("cron_jobs")
             .args(args)
+            // As a shell starts it in a terminal.
+            .process_group(0)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -68,6 +71,13 @@ impl Jobs {
         let pid = i32::try_from(self.child.id()).unwrap();
         // SAFETY: our child, which has not been waited for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// Sends a signal to all of its process group, as a terminal does.
+    fn signal_group(&self, signal: i32) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        // SAFETY: the group that it was started as, and it has not been waited for.
+        assert_eq!(unsafe { libc::killpg(pid, signal) }, 0);
     }
 
     /// Waits until it ends; answers its status, and what it printed after what was read.
@@ -292,7 +302,11 @@ fn runs_may_overlap_where_they_are_told_to() {
 
 #[test]
 fn a_signal_lets_a_command_end_and_begins_no_more() {
-    for signal in [libc::SIGTERM, libc::SIGINT] {
+    // To it alone, as a service manager does, and to its group, as a terminal does.
+    for (signal, send) in [
+        (libc::SIGTERM, Jobs::signal as fn(&Jobs, i32)),
+        (libc::SIGINT, Jobs::signal_group),
+    ] {
         let dir = directory("signal");
         let job = format!(
             "* * * * * * -- echo begun; until [ -e {}/end ]; do sleep 0.02; done; echo done",
@@ -300,7 +314,7 @@ fn a_signal_lets_a_command_end_and_begins_no_more() {
         );
         let mut jobs = Jobs::start(&["--drain", "10m", "--job", &job]);
         jobs.line_with("begun");
-        jobs.signal(signal);
+        send(&jobs, signal);
         let mut heard = String::new();
         jobs.err.read_line(&mut heard).unwrap();
         assert_eq!(

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clients::{AGES, Server, example, number};
+use clients::{AGES, Server, SetAtEnd, example, number};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -202,6 +202,7 @@ fn hold(count: u64, kept: u64, idle: Duration) -> bool {
         let keepers: Vec<_> = (0..kept)
             .map(|_| scope.spawn(move || keep_alive(server, idle, done)))
             .collect();
+        let at_end = SetAtEnd(done);
         let last = Instant::now();
         while !clients.is_empty() {
             for at in readable(&clients) {
@@ -217,7 +218,7 @@ fn hold(count: u64, kept: u64, idle: Duration) -> bool {
                 clients.len()
             );
         }
-        done.store(true, Relaxed);
+        drop(at_end);
         let lost = keepers.into_iter().map(|keeper| keeper.join().unwrap());
         lost.sum::<u32>()
     });

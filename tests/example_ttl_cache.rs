@@ -115,6 +115,24 @@ const CONVERSATION: &[(&str, &str)] = &[
     ("GET key", "(nil)"),
     ("SET key value PXAT 1", "OK"),
     ("GET key", "(nil)"),
+    // Of one that is given again the last counts; two do not go together. Of a key that is not there nothing is told.
+    ("SET key value PX 10 PX 100000", "OK"),
+    ("TTL key", "~100"),
+    ("SET key value EX 10 PX 10", "(error) ERR syntax error"),
+    ("SET key value PX 10 KEEPTTL", "(error) ERR syntax error"),
+    (
+        "SET key value EX 10 EX 0",
+        "(error) ERR invalid expire time in 'set' command",
+    ),
+    ("SET key value KEEPTTL KEEPTTL", "OK"),
+    ("TTL key", "~100"),
+    ("GETEX key EX 10 EX 1000", "\"value\""),
+    ("TTL key", "~1000"),
+    ("GETEX key PERSIST PERSIST", "\"value\""),
+    ("TTL key", "(integer) -1"),
+    ("GETEX nothing EX 0", "(nil)"),
+    ("GETEX nothing PX soon", "(nil)"),
+    ("GETEX nothing EX 1 PX 1", "(error) ERR syntax error"),
     ("SET key value", "OK"),
     ("EXPIRE key -1", "(integer) 1"),
     ("EXISTS key", "(integer) 0"),
@@ -218,6 +236,33 @@ fn a_client_that_would_speak_resp3_goes_on_in_resp2() {
         panic!("a list of what the server is");
     };
     assert_eq!(hello[4..6], [Reply::bulk("proto"), Reply::Integer(2)]);
+}
+
+#[test]
+fn patterns_stand_for_names_of_the_configuration() {
+    let server = cache(&["--max-clients", "77"]);
+    let mut client = Redis::connect(&server);
+    let mut names = |patterns: &str| {
+        let Reply::Array(pairs) = client.ask(&format!("CONFIG GET {patterns}")) else {
+            panic!("names and values");
+        };
+        let name = |pair: &[Reply]| match &pair[0] {
+            Reply::Bulk(name) => String::from_utf8(name.clone()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        pairs.chunks(2).map(name).collect::<Vec<_>>()
+    };
+    let max = ["maxclients", "maxmemory", "maxmemory-policy"];
+    assert_eq!(names("max*"), max);
+    assert_eq!(names("MAX*Y*"), max[1..]);
+    assert_eq!(names("*-*-*-*"), ["proto-max-bulk-len"]);
+    assert_eq!(names("?ave maxm*y"), ["save", max[1], max[2]]);
+    assert_eq!(names("maxmemory?"), [""; 0]);
+    assert_eq!(names("m*s*s*"), [""; 0]);
+    assert_eq!(names("**").len(), 8);
+    let value = client.ask("CONFIG GET maxc*");
+    let expected = ["maxclients", "77"].map(Reply::bulk);
+    assert_eq!(value, Reply::Array(expected.into()));
 }
 
 #[test]

@@ -12,11 +12,11 @@ mod stats;
 #[allow(dead_code, reason = "the example uses the rest")]
 mod store;
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 use proptest::{collection::vec, prelude::*};
 use resp::{MAX_ARGS, MAX_BESIDES, MAX_LINE, Parser, ProtocolError, integer};
-use stats::Stats;
+use stats::{Count, Stats};
 use store::{Expiry, Full, Only, Store, Was, When};
 use tourbillon::{
     Runtime,
@@ -379,6 +379,51 @@ fn conditions_are_kept() {
         assert!(store.expire_at(b"key", Instant::now(), Only::default()));
         assert_eq!(store.deadline(b"key"), None);
     });
+}
+
+#[test]
+fn a_deadline_is_later_or_earlier_by_whole_milliseconds() {
+    paused().block_on(async {
+        let (store, _) = store(u64::MAX);
+        let at = Instant::now() + 100 * MS;
+        set(&store, "key", "value", Expiry::At(at));
+        let later = Only {
+            later: true,
+            ..Only::default()
+        };
+        let earlier = Only {
+            earlier: true,
+            ..Only::default()
+        };
+        // The same one, as it comes of a time of day and two clocks.
+        let bit = MS / 4;
+        for same in [at, at + bit, at - bit] {
+            assert!(!store.expire_at(b"key", same, later));
+            assert!(!store.expire_at(b"key", same, earlier));
+        }
+        assert_eq!(store.deadline(b"key"), Some(Some(at)));
+        // And the next ones.
+        assert!(!store.expire_at(b"key", at + MS - bit, earlier));
+        assert!(store.expire_at(b"key", at + MS - bit, later));
+        assert!(!store.expire_at(b"key", at, later));
+        assert!(store.expire_at(b"key", at, earlier));
+        assert_eq!(store.deadline(b"key"), Some(Some(at)));
+    });
+}
+
+#[test]
+fn what_does_not_fit_keeps_nothing_else_out() {
+    let count = Count::default();
+    thread::scope(|scope| {
+        scope.spawn(|| (0..100_000).for_each(|_| assert!(!count.add_up_to(101, 100))));
+        for _ in 0..100_000 {
+            assert!(count.add_up_to(100, 100));
+            count.sub(100);
+        }
+    });
+    assert!(!count.add_up_to(u64::MAX, u64::MAX - 1) && count.add_up_to(100, 100));
+    assert!(!count.add_up_to(u64::MAX, u64::MAX));
+    assert_eq!(count.get(), 100);
 }
 
 #[test]

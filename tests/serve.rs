@@ -198,21 +198,27 @@ fn an_interrupt_lets_requests_be_answered_and_says_what_was_served() {
     let mut silent = connect(&server);
     let mut kept = connect(&server);
     request(&mut kept, "hello after 2s\n");
+    // The second has been read when the first, with which it came, is answered.
     waiting.write_all(REQUEST).unwrap();
-    // Long enough for the request to be read, and not for it to be answered.
-    thread::sleep(Duration::from_millis(700));
+    let sent = Instant::now();
+    request(&mut waiting, "hello after 2s\n");
     server.signal(libc::SIGINT);
     // Those that have nothing to wait for are closed at once.
     wait_for_end(&mut silent);
+    let was_waiting = sent.elapsed() < Duration::from_secs(4);
     wait_for_end(&mut kept);
     let mut reply = String::new();
     waiting.read_to_string(&mut reply).unwrap();
     assert!(reply.ends_with("hello after 2s\n"), "{reply:?}");
-    assert!(reply.contains("connection: close"), "{reply:?}");
+    // Unless the machine is so slow that it was answered before.
+    assert!(
+        !was_waiting || reply.contains("connection: close"),
+        "{reply:?}"
+    );
     let addr = server.addr;
     let (status, said, _) = server.end();
     assert!(status.success());
-    let counts = "served 2 requests on 3 connections in ";
+    let counts = "served 3 requests on 3 connections in ";
     assert!(said.starts_with(counts), "{said}");
     assert!(said.contains("0 cut off; 0 requests abandoned"), "{said}");
     assert!(TcpStream::connect(addr).is_err(), "it still listens");
@@ -250,6 +256,15 @@ fn a_server_out_of_descriptors_serves_on_when_there_are_some_again() {
     let complaint = server.complaint();
     assert!(complaint.contains("cannot accept with "), "{complaint}");
     assert!(complaint.contains("ulimit -n"), "{complaint}");
+    drop(many);
+    let mut stream = connect(&server);
+    request(&mut stream, "hello after 0s\n");
+    drop(stream);
+
+    // Also where nobody reads what it complains of, the next time after a second.
+    server.hang_up();
+    let many: Vec<_> = (0..30).map(|_| connect(&server)).collect();
+    thread::sleep(Duration::from_millis(1_500));
     drop(many);
     let mut stream = connect(&server);
     request(&mut stream, "hello after 0s\n");

@@ -6,15 +6,10 @@ use futures_lite::future::or;
 use tourbillon::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::timeout,
 };
 
-use crate::stop::Stop;
-
-/// How long to wait when the system gives no more descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long to be silent after saying so.
-const SILENCE: Duration = Duration::from_secs(1);
+use crate::{stop::Stop, trouble::Trouble};
 
 enum Event {
     Came(TcpStream),
@@ -43,7 +38,7 @@ where
     let mut open = JoinSet::new();
     let mut acceptor = Acceptor {
         listener,
-        complained: None,
+        trouble: Trouble::default(),
     };
     loop {
         // A task that panicked has said so, and is no concern of the others.
@@ -85,45 +80,17 @@ where
 
 struct Acceptor {
     listener: TcpListener,
-    complained: Option<Instant>,
+    trouble: Trouble,
 }
 
 impl Acceptor {
     /// The next connection.
     async fn next(&mut self, open: usize) -> TcpStream {
         loop {
-            let error = match self.listener.accept().await {
+            match self.listener.accept().await {
                 Ok((stream, _peer)) => return stream,
-                Err(error) => error,
-            };
-            if concerns_one_connection(&error) {
-                continue;
+                Err(error) => self.trouble.outlast(&error, open).await,
             }
-            if self.complained.is_none_or(|when| when.elapsed() >= SILENCE) {
-                self.complained = Some(Instant::now());
-                complain(&error, open);
-            }
-            // The connection waits in the listener's queue meanwhile.
-            sleep(PAUSE).await;
         }
     }
-}
-
-/// Whether the error is that of a client who is gone, and the next one may be served.
-fn concerns_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::Interrupted
-    )
-}
-
-fn complain(error: &io::Error, open: usize) {
-    let hint = match error.raw_os_error() {
-        Some(libc::EMFILE) => "; raise the process's limit, `ulimit -n`",
-        Some(libc::ENFILE) => "; raise the system's limit, `fs.file-max`",
-        _ => "",
-    };
-    eprintln!("cannot accept with {open} connections open, trying again: {error}{hint}");
 }

@@ -20,7 +20,12 @@ use tourbillon::{
     time::timeout,
 };
 
-use self::{job::Job, run::Runner, say::say, stop::Stop};
+use self::{
+    job::Job,
+    run::Runner,
+    say::{complain, say},
+    stop::Stop,
+};
 
 /// Runs commands by cron patterns.
 #[derive(Parser)]
@@ -77,7 +82,7 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("cron_jobs: {error}");
+            complain(&format!("cron_jobs: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -188,10 +193,10 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         }
         let running: usize = started.iter().map(CronJob::running).sum();
         if running > 0 {
-            eprintln!(
+            complain(&format!(
                 "waiting for {running} to end, for {} at most; once more to stop at once",
                 humantime::format_duration(drain)
-            );
+            ));
         }
         let ended = async { callbacks.next().await.is_none() };
         let again = async { stop.recv().await.is_err() };
@@ -204,7 +209,9 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         return Ok(ExitCode::SUCCESS);
     }
     // They go on without us, as do those of a cron daemon that is stopped.
-    eprintln!("cron_jobs: {running} still running, and left alone");
+    complain(&format!(
+        "cron_jobs: {running} still running, and left alone"
+    ));
     runtime.shutdown_background();
     Ok(ExitCode::FAILURE)
 }

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::unix::process::CommandExt,
     process::{Command, ExitStatus, Stdio},
     time::{Duration, Instant, SystemTime},
 };
@@ -67,10 +68,12 @@ impl Runner {
 }
 
 fn shell(command: &str) -> io::Result<ExitStatus> {
-    // What it prints goes where our lines go; it has nothing to read.
+    // What it prints goes where our lines go; it has nothing to read. In a process group of its own it does not
+    // hear of Ctrl-C, which a terminal sends to the whole group that stands before it.
     Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())
+        .process_group(0)
         .status()
 }
 

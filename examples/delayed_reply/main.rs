@@ -1,5 +1,12 @@
 //! An HTTP server that answers a second later: see the README beside this file.
 
+#[path = "../common/descriptors.rs"]
+mod descriptors;
+#[path = "../common/say.rs"]
+mod say;
+#[path = "../common/stop.rs"]
+mod stop;
+
 use std::{io, net::SocketAddr, time::Duration};
 
 use axum::{
@@ -9,12 +16,11 @@ use axum::{
     routing::get,
 };
 use clap::Parser;
-use rustix::process::{Resource, getrlimit, setrlimit};
-use tourbillon::{
-    Runtime,
-    net::TcpListener,
-    signal::{Signal, signal},
-    time::sleep,
+use tourbillon::{Runtime, net::TcpListener, time::sleep};
+
+use self::{
+    say::{complain, say},
+    stop::Stop,
 };
 
 /// The longest delay that a client may ask for.
@@ -39,7 +45,8 @@ struct Args {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    raise_descriptor_limit();
+    // Refused, it stays as it is; the server says if that is too few.
+    descriptors::raise_limit();
     let runtime = Runtime::new()?;
     runtime.block_on(run(args))?;
     Ok(())
@@ -47,15 +54,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn run(args: Args) -> io::Result<()> {
     // From here on, neither ends the process by itself.
-    let signals = [signal(libc::SIGINT)?, signal(libc::SIGTERM)?];
+    let mut stop = Stop::new()?;
     let listener = TcpListener::bind(args.listen).await?;
-    println!("listening on {}", listener.local_addr()?);
+    say(&format!("listening on {}", listener.local_addr()?));
     tourbillon::axum::serve(listener, router(args.delay))
         .header_read_timeout(args.idle)
         .keep_alive_timeout(args.idle)
         .shutdown_timeout(args.drain)
-        .on_accept_error(|error| eprintln!("{error}"))
-        .with_graceful_shutdown(any_of(signals))
+        .on_accept_error(|error| complain(&error.to_string()))
+        // An error says that the runtime is shut down: then it is time, too.
+        .with_graceful_shutdown(async move { drop(stop.recv().await) })
         .await
 }
 
@@ -84,20 +92,4 @@ async fn delayed_by(Path(ms): Path<u64>) -> Result<String, (StatusCode, String)>
 
 async fn hello() -> Json<&'static str> {
     Json("hello")
-}
-
-/// Waits for the first of some signals.
-async fn any_of<const N: usize>(mut signals: [Signal; N]) {
-    let signals = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
-    // An error says that the runtime is shut down: then it is time, too.
-    let _ = futures::future::select_all(signals).await;
-}
-
-/// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024
-/// unasked, for the sake of programs that use `select`.
-fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Refused, the limit stays as it is; the server says if that is too few.
-    let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -6,11 +6,15 @@ mod accept;
 mod connection;
 #[path = "../common/descriptors.rs"]
 mod descriptors;
+#[path = "../common/room.rs"]
+mod room;
 #[path = "../common/say.rs"]
 mod say;
 mod stats;
 #[path = "../common/stop.rs"]
 mod stop;
+#[path = "../common/trouble.rs"]
+mod trouble;
 #[path = "../common/values.rs"]
 mod values;
 
@@ -21,7 +25,7 @@ use tourbillon::{Runtime, net::TcpListener};
 
 use self::{
     connection::Rules,
-    say::say,
+    say::{complain, say},
     stats::Stats,
     stop::Stop,
     values::{count, positive},
@@ -54,7 +58,7 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("heartbeat: {error}");
+            complain(&format!("heartbeat: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -64,7 +68,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     if args.heartbeat.is_some_and(|beat| beat >= args.idle) {
         return Err("--heartbeat must be shorter than --idle, or none is ever sent".into());
     }
-    let max = descriptors::room_for(args.max_connections, 1)?;
+    let max = room::room_for(args.max_connections, 1)?;
     let rules = Rules {
         idle: args.idle,
         heartbeat: args.heartbeat,

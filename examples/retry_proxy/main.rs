@@ -8,11 +8,15 @@ mod args;
 mod descriptors;
 mod relay;
 mod retry;
+#[path = "../common/room.rs"]
+mod room;
 #[path = "../common/say.rs"]
 mod say;
 mod stats;
 #[path = "../common/stop.rs"]
 mod stop;
+#[path = "../common/trouble.rs"]
+mod trouble;
 #[path = "../common/values.rs"]
 mod values;
 
@@ -35,12 +39,19 @@ use tourbillon::{
     net::{TcpListener, TcpStream},
 };
 
-use self::{args::Args, relay::End, retry::Policy, say::say, stats::Stats, stop::Stop};
+use self::{
+    args::Args,
+    relay::End,
+    retry::Policy,
+    say::{complain, say},
+    stats::Stats,
+    stop::Stop,
+};
 
 /// What all connections share.
 struct Proxy {
     upstreams: Vec<SocketAddr>,
-    /// How many tries there were, which says whose turn it is.
+    /// How many clients there were, which says whose turn it is to be tried first.
     turn: AtomicUsize,
     policy: Policy,
     connect_timeout: Duration,
@@ -51,14 +62,14 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Tries to connect to the upstream whose turn it is.
-    async fn connect(&self, before: u32) -> io::Result<TcpStream> {
-        let turn = self.turn.fetch_add(1, Relaxed) % self.upstreams.len();
-        let addr = self.upstreams[turn];
+    /// Tries to connect for a client who begins with the upstream `first`, after so many tries.
+    async fn connect(&self, first: usize, before: u32) -> io::Result<TcpStream> {
+        let len = self.upstreams.len();
+        let addr = self.upstreams[(first % len + before as usize % len) % len];
         self.stats.tries.fetch_add(1, Relaxed);
         let connected = TcpStream::connect_timeout(addr, self.connect_timeout).await;
         if let (Err(error), true) = (&connected, self.verbose) {
-            eprintln!("try {} at {addr}: {error}", before + 1);
+            complain(&format!("try {} at {addr}: {error}", before + 1));
         }
         connected
     }
@@ -67,7 +78,9 @@ impl Proxy {
     async fn serve(self: Arc<Self>, client: TcpStream) {
         let stats = &self.stats;
         stats.clients.fetch_add(1, Relaxed);
-        let connect = |before| self.connect(before);
+        // The client's own order, whatever others do meanwhile: so each round tries all.
+        let first = self.turn.fetch_add(1, Relaxed);
+        let connect = |before| self.connect(first, before);
         let upstream = match self.policy.run(&mut Rng::new(), connect).await {
             Ok(upstream) => upstream,
             Err(gave_up) => {
@@ -76,7 +89,7 @@ impl Proxy {
                     || "none of them has ended".to_owned(),
                     |error| error.to_string(),
                 );
-                eprintln!("gave up after {} tries: {why}", gave_up.tries);
+                complain(&format!("gave up after {} tries: {why}", gave_up.tries));
                 return;
             }
         };
@@ -98,14 +111,14 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("retry_proxy: {error}");
+            complain(&format!("retry_proxy: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
-    let max = descriptors::room_for(args.max_connections, 2)?;
+    let max = room::room_for(args.max_connections, 2)?;
     let upstreams: Vec<_> = args
         .upstream
         .iter()

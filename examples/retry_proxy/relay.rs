@@ -13,8 +13,11 @@ use std::{
     time::Duration,
 };
 
-use futures_lite::{AsyncWriteExt, future::try_zip};
-use tourbillon::{Cancel, Timer, net::TcpStream};
+use futures_lite::{
+    AsyncWriteExt,
+    future::{or, try_zip},
+};
+use tourbillon::{Timer, net::TcpStream, sync::Notify};
 
 /// The buffer of each direction, in bytes.
 const BUFFER: usize = 16 * 1024;
@@ -30,48 +33,58 @@ pub enum End {
     Reset,
 }
 
-/// Two connections that are one to those at their ends.
+/// Two connections that are one to those at their ends. Both are reset when this is dropped, unless both ends
+/// were done: what was cut off, by whomever, must not look like what has ended; nor is the system to keep what
+/// an end that does not read was sent.
 struct Pair {
     client: TcpStream,
     upstream: TcpStream,
+    is_done: bool,
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Of one that is gone there is nothing to reset.
+            let _ = self.client.set_zero_linger();
+            let _ = self.upstream.set_zero_linger();
+        }
+    }
 }
 
 /// Passes bytes both ways until both ends are done, one is reset, or nothing has moved for `idle`.
-/// Counts those from the client in `up`, and those from the upstream in `down`.
+/// Counts those from the client in `up`, and those from the upstream in `down`. Dropped before, it resets
+/// both connections.
 pub async fn relay(
     client: TcpStream,
     upstream: TcpStream,
     idle: Duration,
     (up, down): (&AtomicU64, &AtomicU64),
 ) -> End {
-    let pair = Arc::new(Pair { client, upstream });
+    let mut pair = Pair {
+        client,
+        upstream,
+        is_done: false,
+    };
     // One timer for both directions; who moves a byte refreshes it.
-    let timer = Timer::after(idle)
-        .while_alive(Arc::downgrade(&pair))
-        .start(|pair: Arc<Pair>| {
-            // Those who wait to read or to write find the end. One that is closed already is not there.
-            let _ = pair.client.shutdown(Shutdown::Both);
-            let _ = pair.upstream.shutdown(Shutdown::Both);
-        })
-        .cancel_on_drop();
-    let passed = try_zip(
-        pass(&pair.client, &pair.upstream, &timer, up),
-        pass(&pair.upstream, &pair.client, &timer, down),
-    )
-    .await;
-
-    let is_idle = timer.cancel() != Cancel::Cancelled;
-    if passed.is_err() {
-        // What was cut off must not look like what has ended; nor is the system to keep what an end that
-        // does not read was sent.
-        let _ = pair.client.set_zero_linger();
-        let _ = pair.upstream.set_zero_linger();
-    }
-    match passed {
-        _ if is_idle => End::Idle,
-        Ok(_) => End::Closed,
-        Err(_) => End::Reset,
-    }
+    let over = Arc::new(Notify::new());
+    let tell = over.clone();
+    let timer = tourbillon::after(idle, move || tell.notify_one()).cancel_on_drop();
+    let passed = async {
+        let up = pass(&pair.client, &pair.upstream, &timer, up);
+        let down = pass(&pair.upstream, &pair.client, &timer, down);
+        match try_zip(up, down).await {
+            Ok(_) => End::Closed,
+            Err(_) => End::Reset,
+        }
+    };
+    let silent = async {
+        over.notified().await;
+        End::Idle
+    };
+    let end = or(passed, silent).await;
+    pair.is_done = end == End::Closed;
+    end
 }
 
 /// Passes on what comes from one end to the other, and then its end.

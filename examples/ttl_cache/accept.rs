@@ -1,25 +1,17 @@
 //! Accepting connections.
 
-use std::{io, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tourbillon::{
-    net::TcpListener,
-    task::yield_now,
-    time::{Instant, sleep},
-};
+use tourbillon::{net::TcpListener, task::yield_now};
 
-use crate::{Server, connection};
+use crate::{Server, connection, trouble::Trouble};
 
-/// How long to wait when the system gives no more descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long to be silent after saying so.
-const SILENCE: Duration = Duration::from_secs(1);
 /// How many connections are accepted before other jobs of the worker get their turn.
 const BATCH: u64 = 32;
 
 /// Accepts connections, each of which becomes a task that any worker may steal, until it is dropped.
 pub async fn accept(listener: TcpListener, server: Arc<Server>) {
-    let mut complained: Option<Instant> = None;
+    let mut trouble = Trouble::default();
     let mut id = 0;
     loop {
         match listener.accept().await {
@@ -38,34 +30,7 @@ pub async fn accept(listener: TcpListener, server: Arc<Server>) {
                     yield_now().await;
                 }
             }
-            Err(error) if concerns_one_connection(&error) => {}
-            Err(error) => {
-                if complained.is_none_or(|when| when.elapsed() >= SILENCE) {
-                    complained = Some(Instant::now());
-                    complain(&error, server.stats.clients.get());
-                }
-                // The connection waits in the listener's queue meanwhile.
-                sleep(PAUSE).await;
-            }
+            Err(error) => trouble.outlast(&error, server.stats.clients.get()).await,
         }
     }
-}
-
-/// Whether the error is that of a client who is gone, and the next one may be served.
-fn concerns_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::Interrupted
-    )
-}
-
-fn complain(error: &io::Error, open: u64) {
-    let hint = match error.raw_os_error() {
-        Some(libc::EMFILE) => "; raise the process's limit, `ulimit -n`",
-        Some(libc::ENFILE) => "; raise the system's limit, `fs.file-max`",
-        _ => "",
-    };
-    eprintln!("cannot accept with {open} connections open, trying again: {error}{hint}");
 }

@@ -34,7 +34,7 @@ pub async fn serve(stream: TcpStream, id: u64, client: Client) {
     // Replies are written in one go, and nothing is gained by waiting for more.
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
-    let connection = Connection {
+    let mut connection = Connection {
         idle: idle_timer(&stream, &client),
         input: vec![0; BUFFER],
         filled: 0,
@@ -45,8 +45,10 @@ pub async fn serve(stream: TcpStream, id: u64, client: Client) {
         stream,
         client,
     };
-    // The client is gone, or broke off: nobody is left to be told.
-    let _ = connection.run().await;
+    if connection.run().await.is_err() {
+        // The client is gone, or does not take what it was sent: the system is not to keep that.
+        let _ = connection.stream.set_zero_linger();
+    }
 }
 
 fn idle_timer(stream: &Arc<TcpStream>, client: &Client) -> Option<CancelOnDrop> {
@@ -80,7 +82,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(mut self) -> io::Result<()> {
+    async fn run(&mut self) -> io::Result<()> {
         loop {
             let answered = self.answer().await?;
             self.flush().await?;
@@ -165,7 +167,7 @@ impl Connection {
 
     /// Tells the client that what it sent is no RESP, and closes. What it has sent meanwhile is read, or else the system would
     /// close by a reset, which may overtake the message.
-    async fn refuse(mut self, error: ProtocolError) -> io::Result<()> {
+    async fn refuse(&mut self, error: ProtocolError) -> io::Result<()> {
         self.out.error(&format_args!("ERR Protocol error: {error}"));
         self.flush().await?;
         self.stream.shutdown(Shutdown::Write)?;

@@ -19,6 +19,8 @@
 mod accept;
 mod commands;
 mod connection;
+#[path = "../common/descriptors.rs"]
+mod descriptors;
 mod options;
 mod reply;
 mod resp;
@@ -28,11 +30,12 @@ mod stats;
 #[path = "../common/stop.rs"]
 mod stop;
 mod store;
+#[path = "../common/trouble.rs"]
+mod trouble;
 
 use std::{error::Error, sync::Arc};
 
 use clap::Parser;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tourbillon::{net::TcpListener, runtime::Builder, time::Instant};
 
 use self::{options::Options, say::say, stats::Stats, stop::Stop, store::Store};
@@ -68,7 +71,8 @@ impl Drop for Client {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    raise_descriptor_limit();
+    // Refused, it stays as it is; the acceptor tells if that is too few.
+    descriptors::raise_limit();
     let mut builder = Builder::new();
     if let Some(workers) = options.workers {
         builder = builder.worker_threads(workers.get());
@@ -109,12 +113,4 @@ fn main() -> Result<(), Box<dyn Error>> {
         stats.expired_by_timer.get() + stats.expired_on_access.get(),
     ));
     Ok(())
-}
-
-/// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024 unasked.
-fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Refused, the limit stays as it is; the acceptor tells if that is too few.
-    let _ = setrlimit(Resource::Nofile, limit);
 }

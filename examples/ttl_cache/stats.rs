@@ -27,11 +27,9 @@ impl Count {
 
     /// Adds `n` unless that is more than `max` then; says whether it did.
     pub fn add_up_to(&self, n: u64, max: u64) -> bool {
-        let fits = self.0.fetch_add(n, AcqRel).saturating_add(n) <= max;
-        if !fits {
-            self.sub(n);
-        }
-        fits
+        // In one step: what is added and taken back would make others not fit meanwhile.
+        let add = |count: u64| count.checked_add(n).filter(|&sum| sum <= max);
+        self.0.fetch_update(AcqRel, Acquire, add).is_ok()
     }
 }
 

@@ -19,6 +19,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tourbillon::{
@@ -32,6 +33,9 @@ use crate::stats::Stats;
 const PARTS: usize = 128;
 /// What a key costs beside its bytes and its value's, roughly: its place in the map, three allocations, and a timer.
 const OVERHEAD: usize = 320;
+
+/// Clients count whole milliseconds: deadlines that are less than half of one apart are meant to be the same.
+const SAME: Duration = Duration::from_micros(500);
 
 /// There is no room for the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +105,11 @@ impl Entry {
 }
 
 type Keys = HashMap<Box<[u8]>, Entry>;
+
+/// Whether one deadline is later than another, for who counts milliseconds.
+fn is_later(deadline: Instant, other: Instant) -> bool {
+    deadline.saturating_duration_since(other) >= SAME
+}
 
 /// What one key takes.
 fn cost(key: &[u8], value: &[u8]) -> u64 {
@@ -302,8 +311,8 @@ impl Store {
         let before = entry.deadline();
         let refused = only.unset && before.is_some()
             || only.set && before.is_none()
-            || only.later && before.is_none_or(|before| at <= before)
-            || only.earlier && before.is_some_and(|before| at >= before);
+            || only.later && before.is_none_or(|before| !is_later(at, before))
+            || only.earlier && before.is_some_and(|before| !is_later(before, at));
         if refused {
             return false;
         }

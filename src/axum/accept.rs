@@ -1,11 +1,12 @@
 //! Accepting connections.
 
-use std::{convert::Infallible, error::Error, fmt, io, sync::Arc, time::Duration};
+use std::{convert::Infallible, error::Error, fmt, io, sync::Arc};
 
 use ::axum::{extract::Request, response::Response};
 use tower_service::Service;
 
 use super::{
+    accept_error::{PAUSE, SILENCE, concerns_one_connection},
     connection,
     listener::{IncomingStream, Listener},
     serve::Server,
@@ -15,10 +16,6 @@ use crate::{
     time::{Instant, sleep},
 };
 
-/// How long to wait when the system gives no more descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long to be silent after saying so.
-const SILENCE: Duration = Duration::from_secs(1);
 /// How many connections are accepted before other jobs of the worker get their turn.
 const BATCH: u32 = 32;
 
@@ -109,14 +106,4 @@ where
             }
         }
     }
-}
-
-/// Whether the error is that of a client who is gone, and the next one may be served.
-fn concerns_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::Interrupted
-    )
 }

@@ -66,6 +66,7 @@
 //! | the process has no descriptors left | connections wait until there are some again: [`Serve::on_accept_error`] |
 
 mod accept;
+mod accept_error;
 mod connection;
 mod gate;
 mod io;

@@ -37,8 +37,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Serves the connections of a listener, on HTTP/1 and HTTP/2: a router, or what makes a service for each
 /// connection, such as `router.into_make_service_with_connect_info::<SocketAddr>()`.
 ///
-/// HTTP/2 goes by prior knowledge, or over TLS by ALPN; connections can be upgraded. Nothing happens until
-/// the answer is awaited.
+/// HTTP/2 goes by prior knowledge, or over TLS by ALPN; connections can be upgraded. hyper's `Upgraded::downcast` does not
+/// give the listener's stream back, as that is wrapped in a type of this library. Nothing happens until the answer is
+/// awaited.
 ///
 /// ```
 /// use axum::{Router, routing::get};

@@ -10,7 +10,7 @@ use std::{
 use ::axum::response::sse::Event;
 use futures_core::Stream;
 
-use crate::time::{Instant, Interval, interval_at};
+use crate::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// A stream of server-sent events that sends an empty comment whenever no event came for `period`, so
 /// that neither the client nor what stands between takes the connection for dead. A period of zero counts as
@@ -69,7 +69,11 @@ where
         let period = this.period;
         let interval = this.interval.get_or_insert_with(|| {
             let now = Instant::now();
-            interval_at(now.checked_add(period).unwrap_or(now), period)
+            let first = now.checked_add(period).unwrap_or(now);
+            let mut interval = interval_at(first, period);
+            // One comment says it, however many were missed.
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
         });
         if let Poll::Ready(event) = this.events.as_mut().poll_next(cx) {
             interval.reset();

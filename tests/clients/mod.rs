@@ -13,6 +13,7 @@ use std::{
     net::SocketAddr,
     path::Path,
     process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -34,21 +35,28 @@ pub fn example(name: &str) -> Command {
         .unwrap()
         .join("examples")
         .join(name);
-    let built = fs::metadata(&program).and_then(|data| data.modified());
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("examples")
-        .join(name);
-    let newest = fs::read_dir(&source)
-        .unwrap_or_else(|error| panic!("{}: {error}", source.display()))
-        .map(|file| file.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .map(|path| path.metadata().unwrap().modified().unwrap())
-        .max();
-    assert!(
-        built.is_ok_and(|built| Some(built) >= newest),
-        "example {name} is not built, or older than its source: cargo build --examples --all-features"
-    );
+    if let Err(why) = is_fresh(&program) {
+        panic!("example {name} is {why}: cargo build --examples --all-features");
+    }
     Command::new(program)
+}
+
+/// Whether a program is younger than all that it was made of, of which cargo has left a list beside it. If not, why.
+fn is_fresh(program: &Path) -> Result<(), String> {
+    let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
+    let missing = |error| format!("not built ({error})");
+    let built = modified(program).map_err(missing)?;
+    let list = fs::read_to_string(program.with_extension("d")).map_err(missing)?;
+    let (_, sources) = list.split_once(": ").ok_or("not built (of nothing)")?;
+    // A blank in a path has a backslash before it.
+    for source in sources.trim_end().replace("\\ ", "\0").split(' ') {
+        let source = source.replace('\0', " ");
+        // One that is gone has been moved or removed since.
+        if !modified(Path::new(&source)).is_ok_and(|changed| changed <= built) {
+            return Err(format!("older than {source}"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a client is installed. If not the test is skipped, unless clients are required.
@@ -70,7 +78,8 @@ pub fn have(client: &str) -> bool {
 pub struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    stderr: BufReader<ChildStderr>,
+    /// Until it is hung up.
+    stderr: Option<BufReader<ChildStderr>>,
     pub addr: SocketAddr,
 }
 
@@ -89,7 +98,7 @@ impl Server {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let stderr = child.stderr.take().map(BufReader::new);
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let addr = line
@@ -138,8 +147,20 @@ impl Server {
     /// Waits for a line that the server complains in.
     pub fn complaint(&mut self) -> String {
         let mut line = String::new();
-        self.stderr.read_line(&mut line).unwrap();
+        let stderr = self.stderr.as_mut().expect("nobody has hung up");
+        stderr.read_line(&mut line).unwrap();
         line
+    }
+
+    /// Listens to no complaint any more: the server's stderr is a pipe without a reader from here on.
+    pub fn hang_up(&mut self) {
+        self.stderr = None;
+    }
+
+    /// How many descriptors the server has open.
+    pub fn descriptors(&self) -> usize {
+        let listed = fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        listed.count()
     }
 
     /// Waits until the server ends; answers its status, and what it printed on stdout since it
@@ -148,7 +169,9 @@ impl Server {
         let status = wait(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
         self.stdout.read_to_string(&mut out).unwrap();
-        self.stderr.read_to_string(&mut err).unwrap();
+        if let Some(stderr) = &mut self.stderr {
+            stderr.read_to_string(&mut err).unwrap();
+        }
         (status, out, err)
     }
 }
@@ -173,6 +196,16 @@ fn wait(child: &mut Child) -> ExitStatus {
             panic!("the server did not end within {AGES:?}");
         }
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sets a flag when it is dropped: also where an assertion fails, or else a scope would wait for ever for its threads
+/// that look at the flag.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use socket2::{Domain, Socket, Type};
 
 use crate::{
-    clients::{AGES, Server, example, have},
+    clients::{AGES, Server, SetAtEnd, example, have},
     connect, echo, end, ping, proxy, upstream, with_patience,
 };
 
@@ -112,23 +112,54 @@ fn upstreams_take_turns_and_one_that_is_down_costs_no_wait() {
         connect(&proxy).read_to_string(&mut text).unwrap();
         said.push(text);
     }
-    assert_eq!(said, ["one", "two", "one", "two"]);
+    // The third client began with the one that is down.
+    assert_eq!(said, ["one", "two", "one", "one"]);
     let (counts, _) = end(proxy, libc::SIGTERM);
     assert_eq!((counts.get("tries"), counts.get("connected")), (5, 4));
 }
 
+/// An upstream whose queue is full: what is sent to it to connect is dropped. With what fills it.
+fn deaf() -> (Socket, Vec<TcpStream>, SocketAddr) {
+    let (socket, addr) = down();
+    socket.listen(0).unwrap();
+    let wait = Duration::from_millis(100);
+    let full = std::iter::from_fn(|| TcpStream::connect_timeout(&addr, wait).ok()).collect();
+    (socket, full, addr)
+}
+
+#[test]
+fn clients_at_the_same_time_take_no_upstream_from_each_other() {
+    let (_socket, _full, deaf) = deaf();
+    let well = upstream(echo);
+    // All are tried before there is a wait, which would never end.
+    let args = ["--connect-timeout", "2s", "--backoff", "1h"];
+    let args = [&args[..], &["--max-backoff", "1h", "--deadline", "2h"]].concat();
+    let proxy = proxy(&[deaf, well], &args);
+    // While one of them tries the one that is deaf, the other has come and is served.
+    let mut clients = [connect(&proxy), connect(&proxy)];
+    for client in &mut clients {
+        ping(client).unwrap();
+    }
+    drop(clients);
+    let (counts, _) = end(proxy, libc::SIGTERM);
+    assert_eq!((counts.get("tries"), counts.get("connected")), (3, 2));
+}
+
+#[test]
+fn where_nobody_reads_its_complaints_it_tries_on() {
+    let (_socket, addr) = down();
+    let mut proxy = proxy(&[addr, upstream(echo)], &["--verbose"]);
+    proxy.hang_up();
+    let mut client = connect(&proxy);
+    ping(&mut client).unwrap();
+    drop(client);
+    let (counts, _) = end(proxy, libc::SIGTERM);
+    assert_eq!((counts.get("tries"), counts.get("connected")), (2, 1));
+}
+
 #[test]
 fn an_upstream_that_does_not_answer_is_given_up_for_the_next() {
-    // Whose queue is full: what is sent to it to connect is dropped.
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    socket.bind(&any.into()).unwrap();
-    socket.listen(0).unwrap();
-    let deaf = socket.local_addr().unwrap().as_socket().unwrap();
-    let wait = Duration::from_millis(100);
-    let _full: Vec<_> =
-        std::iter::from_fn(|| TcpStream::connect_timeout(&deaf, wait).ok()).collect();
-
+    let (_socket, _full, deaf) = deaf();
     let well = upstream(echo);
     let proxy = proxy(
         &[deaf, well],
@@ -184,6 +215,7 @@ fn an_upstream_that_is_killed_again_and_again_spoils_nothing() {
         Ok(())
     };
     thread::scope(|scope| {
+        let _done = SetAtEnd(&done);
         for client in 0..4 {
             let (done, whole, cut) = (&done, &whole, &cut);
             scope.spawn(move || {
@@ -213,7 +245,6 @@ fn an_upstream_that_is_killed_again_and_again_spoils_nothing() {
             thread::sleep(Duration::from_millis(rng.u64(..50)));
             server = Some(echo_server(&addr.to_string()));
         }
-        done.store(true, Relaxed);
     });
     // And all is well in the end.
     let before = whole.load(Relaxed);

@@ -98,9 +98,15 @@ pub(super) fn client(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
     Ok(())
 }
 
+/// How long a client's name may be: it is kept for as long as the connection is.
+const LONGEST_NAME: usize = 1024;
+
 fn set_name(context: &mut Context<'_>, name: &[u8]) -> Result<(), Error> {
     if !name.iter().all(u8::is_ascii_graphic) {
         return Err(Error::ClientName);
+    }
+    if name.len() > LONGEST_NAME {
+        return Err(Error::ClientNameLength(LONGEST_NAME));
     }
     context.session.name = name.into();
     Ok(())

@@ -26,6 +26,8 @@ pub(super) enum Error {
     Memory,
     NoSuchDb,
     ClientName,
+    /// It may have so many bytes.
+    ClientNameLength(usize),
     /// What RESP there is: 2.
     NoProto,
     NotAProtocol,
@@ -99,6 +101,9 @@ impl fmt::Display for Error {
             Self::ClientName => f.write_str(
                 "ERR Client names cannot contain spaces, newlines or special characters.",
             ),
+            Self::ClientNameLength(most) => {
+                write!(f, "ERR Client names cannot be longer than {most} bytes.")
+            }
             Self::NoProto => f.write_str("NOPROTO unsupported protocol version"),
             Self::NotAProtocol => {
                 f.write_str("ERR Protocol version is not an integer or out of range")

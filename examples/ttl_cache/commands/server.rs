@@ -38,7 +38,7 @@ pub(super) fn command(context: &mut Context<'_>, args: Args<'_>) -> Result<(), E
     Ok(())
 }
 
-/// `CONFIG GET name…`: what redis-benchmark shows, and the bounds.
+/// `CONFIG GET name…`: what redis-benchmark shows, and the bounds. In a name `*` stands for any letters, `?` for one.
 pub(super) fn config(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if !is(&args[1], "get") {
         return Err(Error::unknown_subcommand(&args[1], "CONFIG"));
@@ -57,7 +57,7 @@ pub(super) fn config(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
         ("proto-max-bulk-len", options.max_bulk.to_string()),
         ("timeout", options.idle.as_secs().to_string()),
     ];
-    let asked = |name: &str| args.from(2).any(|arg| is(arg, name) || arg == b"*");
+    let asked = |name: &str| args.from(2).any(|arg| matches(arg, name.as_bytes()));
     let found: Vec<_> = known.iter().filter(|(name, _)| asked(name)).collect();
     context.out.array(2 * found.len());
     for (name, value) in found {
@@ -65,6 +65,35 @@ pub(super) fn config(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
         context.out.bulk(value.as_bytes());
     }
     Ok(())
+}
+
+/// Whether a name is one of those that a pattern stands for. Goes back to the last `*` alone, so that it takes no longer than
+/// the two are long, multiplied.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    // Where to go on if the letters so far were not all that the last `*` stands for.
+    let mut star = None;
+    loop {
+        match (pattern.get(p), name.get(n)) {
+            (None, None) => return true,
+            (Some(b'*'), _) => {
+                star = Some((p + 1, n));
+                p += 1;
+            }
+            (Some(wanted), Some(letter))
+                if *wanted == b'?' || wanted.eq_ignore_ascii_case(letter) =>
+            {
+                (p, n) = (p + 1, n + 1);
+            }
+            _ => match star {
+                Some((after, from)) if from < name.len() => {
+                    star = Some((after, from + 1));
+                    (p, n) = (after, from + 1);
+                }
+                _ => return false,
+            },
+        }
+    }
 }
 
 /// `INFO [section…]`

@@ -15,7 +15,8 @@ pub(super) fn get(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, options in any order.
+/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, options in any order. Of one that is given
+/// again the last counts.
 pub(super) fn set(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let (mut expiry, mut when, mut give_old) = (None, When::Always, false);
     let mut options = args.from(3);
@@ -26,12 +27,10 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error
             when = When::Present;
         } else if is(option, "get") {
             give_old = true;
-        } else if expiry.is_some() {
-            return Err(Error::Syntax);
         } else if is(option, "keepttl") {
-            expiry = Some(Time::Keep);
+            Time::Keep.replace(&mut expiry)?;
         } else {
-            expiry = Some(Time::option(option, options.next())?);
+            Time::option(option, options.next())?.replace(&mut expiry)?;
         }
     }
     // Without a word of it, the deadline of the value before is gone as well.
@@ -51,21 +50,25 @@ pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Err
     let mut time = None;
     let mut options = args.from(2);
     while let Some(option) = options.next() {
-        if time.is_some() {
-            return Err(Error::Syntax);
-        }
-        time = Some(if is(option, "persist") {
+        let option = if is(option, "persist") {
             Time::Never
         } else {
             Time::option(option, options.next())?
-        });
+        };
+        option.replace(&mut time)?;
     }
-    let expiry = time.map_or(Ok(Expiry::Keep), |time| time.expiry("getex"))?;
+    let store = &context.server.store;
+    let expiry = match time.map_or(Ok(Expiry::Keep), |time| time.expiry("getex")) {
+        Ok(expiry) => expiry,
+        // The number is not looked at where there is no key.
+        Err(_) if store.deadline(&args[1]).is_none() => {
+            context.out.null();
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
     let out = &mut *context.out;
-    context
-        .server
-        .store
-        .get(&args[1], expiry, |value| out.maybe_bulk(value));
+    store.get(&args[1], expiry, |value| out.maybe_bulk(value));
     Ok(())
 }
 
@@ -101,6 +104,20 @@ impl<'a> Time<'a> {
             _ => return Err(Error::Syntax),
         };
         Ok(Self::At(unit, amount.ok_or(Error::Syntax)?))
+    }
+
+    /// Takes the place of what was said before, which has to be in the same unit.
+    fn replace(self, before: &mut Option<Self>) -> Result<(), Error> {
+        let fits = match (&*before, &self) {
+            (None, _) | (Some(Self::Keep), Self::Keep) | (Some(Self::Never), Self::Never) => true,
+            (Some(Self::At(before, _)), Self::At(unit, _)) => before == unit,
+            _ => false,
+        };
+        if !fits {
+            return Err(Error::Syntax);
+        }
+        *before = Some(self);
+        Ok(())
     }
 
     fn expiry(self, command: &'static str) -> Result<Expiry, Error> {

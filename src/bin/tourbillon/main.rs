@@ -5,7 +5,11 @@ mod args;
 mod serve;
 mod storm;
 
-use std::process::ExitCode;
+use std::{
+    fmt,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -26,13 +30,19 @@ enum Command {
     Storm(storm::Args),
 }
 
+/// Prints a line of what is wrong, or nothing where nobody reads it any more: that is nothing to end for, as
+/// `eprintln!` would.
+fn complain(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Storm(args) => storm::run(&args),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("tourbillon: {error}");
+        complain(format_args!("tourbillon: {error}"));
         ExitCode::FAILURE
     })
 }

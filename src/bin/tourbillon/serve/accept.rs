@@ -1,6 +1,6 @@
 //! Accepting connections.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc};
 
 use tourbillon::{
     net::TcpListener,
@@ -8,12 +8,13 @@ use tourbillon::{
     time::{Instant, sleep},
 };
 
-use super::{Server, connection};
+use super::{
+    Server,
+    accept_error::{PAUSE, SILENCE, concerns_one_connection},
+    connection,
+};
+use crate::complain;
 
-/// How long to wait when the system gives no more descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long to be silent after saying so.
-const SILENCE: Duration = Duration::from_secs(1);
 /// How many connections are accepted before other jobs of the worker get their turn.
 const BATCH: u32 = 32;
 
@@ -37,7 +38,7 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
             Err(error) => {
                 if complained.is_none_or(|when| when.elapsed() >= SILENCE) {
                     complained = Some(Instant::now());
-                    complain(&error, server.gate.open());
+                    cannot_accept(&error, server.gate.open());
                 }
                 // The connection waits in the listener's queue meanwhile.
                 sleep(PAUSE).await;
@@ -46,21 +47,13 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     }
 }
 
-/// Whether the error is that of a client who is gone, and the next one may be served.
-fn concerns_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::Interrupted
-    )
-}
-
-fn complain(error: &io::Error, open: usize) {
+fn cannot_accept(error: &io::Error, open: usize) {
     let hint = match error.raw_os_error() {
         Some(libc::EMFILE) => "; raise the process's limit, `ulimit -n`",
         Some(libc::ENFILE) => "; raise the system's limit, `fs.file-max`",
         _ => "",
     };
-    eprintln!("cannot accept with {open} connections open, trying again: {error}{hint}");
+    complain(format_args!(
+        "cannot accept with {open} connections open, trying again: {error}{hint}"
+    ));
 }

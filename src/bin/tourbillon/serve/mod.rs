@@ -3,11 +3,14 @@
 //! | file | what is there |
 //! |---|---|
 //! | `accept` | the task that accepts, and survives that it cannot |
+//! | `accept_error` | which errors it waits after, and for how long (the library's `serve` has it, too) |
 //! | `connection` | one connection: its requests, its idle timer, its end |
 //! | `gate` | which connections are open; how they hear that the server closes (the library's `serve` has it, too) |
 //! | `stats` | what was served |
 
 mod accept;
+#[path = "../../../axum/accept_error.rs"]
+mod accept_error;
 mod connection;
 #[path = "../../../axum/gate.rs"]
 mod gate;
@@ -34,7 +37,10 @@ use tourbillon::{
 };
 
 use self::{gate::Gate, stats::Stats};
-use crate::args::{RuntimeArgs, duration, positive_duration};
+use crate::{
+    args::{RuntimeArgs, duration, positive_duration},
+    complain,
+};
 
 /// Arguments of `tourbillon serve`.
 #[derive(Debug, clap::Args)]
@@ -115,9 +121,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         let open = server.gate.close();
         if open > 0 {
             let drain = humantime::format_duration(args.drain);
-            eprintln!(
+            complain(format_args!(
                 "draining {open} connections, for {drain} at most; once more to stop at once"
-            );
+            ));
             let drained = first(server.gate.at_most(0), stop.recv());
             drop(timeout(args.drain, drained).await);
         }

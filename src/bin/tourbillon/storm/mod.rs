@@ -45,7 +45,10 @@ use self::{
     plan::Plan,
     report::{Measured, Report},
 };
-use crate::args::{RuntimeArgs, count, duration, positive_duration, usage_error};
+use crate::{
+    args::{RuntimeArgs, count, duration, positive_duration, usage_error},
+    complain,
+};
 
 /// Arguments of `tourbillon storm`.
 #[derive(Debug, clap::Args)]
@@ -161,11 +164,11 @@ fn storm(args: &Args) -> Result<Report, String> {
     let grown = proc::resident_bytes()?.saturating_sub(memory);
     let pending = u64::from(plan.early()).saturating_sub(fired());
     if armed_at > plan.base() {
-        eprintln!(
+        complain(format_args!(
             "arming took longer than --lead, and {} timers ran meanwhile: memory per timer is that \
              of the others, and what those left behind",
             fired()
-        );
+        ));
     }
 
     bar.set_message("firing");
