@@ -3,7 +3,7 @@
 use std::io;
 
 use futures_lite::future::or;
-use tourbillon::signal::{Signal, signal};
+use tourbillon::signal::{Signal, SignalKind, signal};
 
 /// Ctrl-C (SIGINT), and what service managers send (SIGTERM).
 pub struct Stop {
@@ -15,8 +15,8 @@ impl Stop {
     /// Listens for them from now on: they end the process no more.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            interrupt: signal(libc::SIGINT)?,
-            terminate: signal(libc::SIGTERM)?,
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
         })
     }
 

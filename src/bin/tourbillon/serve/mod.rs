@@ -32,7 +32,7 @@ use hyper::body::Bytes;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tourbillon::{
     net::TcpListener,
-    signal::{Signal, signal},
+    signal::{Signal, SignalKind, signal},
     time::{Instant, timeout},
 };
 
@@ -176,8 +176,8 @@ struct Stop {
 impl Stop {
     fn new() -> io::Result<Self> {
         Ok(Self {
-            interrupt: signal(libc::SIGINT)?,
-            terminate: signal(libc::SIGTERM)?,
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
         })
     }
 
