@@ -1,4 +1,4 @@
-//! The macros `select!` and `join!` of the crate `futures` work with what we have.
+//! The macros `select!` and `join!` of the crate `futures`, and those of tokio, work with what we have.
 
 mod common;
 
@@ -8,6 +8,7 @@ use common::{HOUR, alarm, event::Event, runtime};
 use futures::{FutureExt, join, select, select_biased};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
+    Runtime,
     net::{TcpListener, TcpStream},
     spawn,
     task::JoinSet,
@@ -99,5 +100,35 @@ fn all_of_them_at_once() {
         let (task, (), first) = join!(spawn(async { 7 }), sleep(TICK), ticks.tick());
         assert_eq!(task.unwrap(), 7);
         assert!(first >= start && start.elapsed() >= TICK);
+    });
+}
+
+/// A loop that migrates as it stands: tokio's own macros need no runtime of tokio's.
+#[test]
+fn the_macros_of_tokio_take_our_futures() {
+    let runtime = Runtime::builder().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(4);
+        spawn(async move {
+            for n in 0..3 {
+                sleep(Duration::from_millis(25)).await;
+                sender.send(n).await.unwrap();
+            }
+        });
+        let mut ticks = interval(Duration::from_millis(10));
+        let (mut ticked, mut received) = (0, Vec::new());
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => ticked += 1,
+                message = receiver.recv() => match message {
+                    Some(n) => received.push(n),
+                    None => break,
+                },
+            }
+        }
+        // At 0, 10, … 70 ms; the last message, and the end of the channel, come at 75.
+        assert_eq!((ticked, received), (8, vec![0, 1, 2]));
+        let both = tokio::join!(sleep(Duration::from_millis(1)), async { 42 });
+        assert_eq!(both, ((), 42));
     });
 }
