@@ -101,10 +101,20 @@ fn curl_is_answered_after_the_delay_or_at_once() {
 
 #[test]
 fn two_thousand_connections_of_wrk_see_no_error() {
+    wrk_sees_no_error(&["--delay", "100ms"]);
+}
+
+#[test]
+fn nor_do_they_with_a_listener_for_each_core() {
+    wrk_sees_no_error(&["--delay", "100ms", "--per-core"]);
+}
+
+/// Starts a server, and has `wrk` ask it on 2,000 connections.
+fn wrk_sees_no_error(args: &[&str]) {
     if !have("wrk") {
         return;
     }
-    let server = start(&["--delay", "100ms"]);
+    let server = start(args);
     // The server takes the descriptors it needs by itself; wrk does not.
     let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";
     let output = Command::new("sh")

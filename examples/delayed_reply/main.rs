@@ -32,6 +32,10 @@ struct Args {
     /// Where to listen; port 0 is one that the system chooses.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// Listens with a socket for each worker, among which the kernel spreads the connections. Another
+    /// server of the same user may then listen there, too.
+    #[arg(long)]
+    per_core: bool,
     /// How long the reply to `/` is delayed.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
     delay: Duration,
@@ -55,9 +59,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn run(args: Args) -> io::Result<()> {
     // From here on, neither ends the process by itself.
     let mut stop = Stop::new()?;
-    let listener = TcpListener::bind(args.listen).await?;
-    say(&format!("listening on {}", listener.local_addr()?));
-    tourbillon::axum::serve(listener, router(args.delay))
+    let listeners: Vec<_> = if args.per_core {
+        let listeners = TcpListener::bind_per_core(args.listen).await?;
+        listeners.into_iter().collect()
+    } else {
+        vec![TcpListener::bind(args.listen).await?]
+    };
+    say(&format!("listening on {}", listeners[0].local_addr()?));
+    tourbillon::axum::serve_all(listeners, router(args.delay))
         .header_read_timeout(args.idle)
         .keep_alive_timeout(args.idle)
         .shutdown_timeout(args.drain)
