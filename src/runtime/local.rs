@@ -185,6 +185,7 @@ impl Local {
     }
 
     /// The next job of this worker's own.
+    #[inline]
     pub(super) fn next(&self) -> Option<Job> {
         if self.lifo_left.get() > 0 {
             if let Some(task) = self.take_next() {
@@ -193,8 +194,19 @@ impl Local {
             }
         }
         self.lifo_left.set(LIFO_BUDGET);
+        if self.pinned().is_used() {
+            self.next_by_turns()
+        } else {
+            self.next_for_any()
+        }
+    }
+
+    /// A task that this worker alone may run, or another job. (Apart from [`next`](Local::next), which is
+    /// inlined where there are no such tasks.)
+    #[inline(never)]
+    fn next_by_turns(&self) -> Option<Job> {
         let pinned = self.pinned();
-        if pinned.is_used() && self.pinned_turn.replace(!self.pinned_turn.get()) {
+        if self.pinned_turn.replace(!self.pinned_turn.get()) {
             if let Some(task) = pinned.take() {
                 // Nobody was woken for what this worker was about to run.
                 self.share(1);
