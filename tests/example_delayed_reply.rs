@@ -7,11 +7,10 @@ use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream},
     process::Command,
-    thread,
     time::{Duration, Instant},
 };
 
-use clients::{AGES, Server, example, have};
+use clients::{AGES, Server, example, have, send_slowly};
 use common::Random;
 
 fn start(args: &[&str]) -> Server {
@@ -240,26 +239,7 @@ fn clients_that_mean_no_good_are_closed_and_cost_no_memory() {
     }
     assert!(start.elapsed() >= Duration::from_millis(500));
 
-    // One byte after the other.
-    let mut slow = connect(&server);
-    slow.set_nonblocking(true).unwrap();
-    let start = Instant::now();
-    let mut head = b"GET / HTTP/1.1\r\nHost: "
-        .iter()
-        .chain(std::iter::repeat(&b'x'));
-    loop {
-        let written = slow.write(&[*head.next().unwrap()]);
-        let closed = match slow.read(&mut [0; 64]) {
-            Ok(n) => n == 0,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        };
-        if closed || written.is_err() {
-            break;
-        }
-        assert!(start.elapsed() < AGES, "still open");
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert!(start.elapsed() >= Duration::from_millis(500));
+    assert!(send_slowly(connect(&server)) >= Duration::from_millis(500));
 
     let after = server.resident();
     assert!(

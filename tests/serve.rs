@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clients::{AGES, Server, have, number, tourbillon};
+use clients::{AGES, Server, have, number, send_slowly, tourbillon};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
 
@@ -169,26 +169,7 @@ fn a_connection_is_not_closed_before_it_was_idle_for_long() {
 #[test]
 fn a_client_that_sends_its_request_too_slowly_is_closed() {
     let server = Server::start(&["--delay", "0s", "--idle", "500ms"]);
-    let mut stream = connect(&server);
-    stream.set_nonblocking(true).unwrap();
-    let start = Instant::now();
-    let mut header = b"GET / HTTP/1.1\r\nHost: "
-        .iter()
-        .chain(std::iter::repeat(&b'x'));
-    loop {
-        // It is never silent for long, and never done.
-        let written = stream.write(&[*header.next().unwrap()]);
-        let closed = match stream.read(&mut [0; 64]) {
-            Ok(n) => n == 0,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        };
-        if closed || written.is_err() {
-            break;
-        }
-        assert!(start.elapsed() < AGES, "still open");
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert!(start.elapsed() >= Duration::from_millis(500));
+    assert!(send_slowly(connect(&server)) >= Duration::from_millis(500));
 }
 
 #[test]

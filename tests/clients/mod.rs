@@ -9,8 +9,8 @@ pub mod redis;
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Read},
-    net::SocketAddr,
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
     path::Path,
     process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -219,4 +219,25 @@ pub fn number(text: &str, before: &str, after: &str) -> Option<u64> {
         rest.find(after)?
     };
     rest[..end].trim().parse().ok()
+}
+
+/// Sends a request one byte after the other, never silent for long and never done, until the server has
+/// closed the connection; answers how long that took.
+pub fn send_slowly(mut stream: TcpStream) -> Duration {
+    stream.set_nonblocking(true).unwrap();
+    let start = Instant::now();
+    let head = b"GET / HTTP/1.1\r\nHost: ".iter();
+    for byte in head.chain(std::iter::repeat(&b'x')) {
+        let written = stream.write(&[*byte]);
+        let closed = match stream.read(&mut [0; 64]) {
+            Ok(n) => n == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        };
+        if closed || written.is_err() {
+            break;
+        }
+        assert!(start.elapsed() < AGES, "still open");
+        thread::sleep(Duration::from_millis(20));
+    }
+    start.elapsed()
 }
