@@ -2,7 +2,8 @@
 //!
 //! 2,000 sleeps of 0.1 to 5 ms, one after another, in a spawned task; the systems take turns, a
 //! fifth of the sleeps at a time, so that what else the machine does hits all of them. `floor` is
-//! what the kernel gives to a thread that does nothing but `epoll_pwait2`. Then the same with a few
+//! what the kernel gives to a thread that does nothing but `epoll_pwait2`. *spinning* is ours with
+//! `spin_before` of 100 µs, of which each sleep may cost that much processor time. Then the same with a few
 //! sleeps of half a second, at which `epoll_pwait2` allows itself to be half a millisecond late.
 //!
 //! `cargo bench --bench precision`; with `-- --check` it fails if ours is not a tenth of tokio's at
@@ -13,11 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+const SYSTEMS: usize = 4;
 const ROUNDS: usize = 5;
 const SLEEPS: usize = 400;
 const LONG_ROUNDS: usize = 3;
 const LONG_SLEEPS: usize = 4;
 const LONG: Duration = Duration::from_millis(500);
+const SPIN: Duration = Duration::from_micros(100);
 
 /// A sleep's length: 0.1 to 5 ms, by a multiplicative generator (MINSTD), alike for all systems.
 struct Lengths(u64);
@@ -127,10 +130,10 @@ type System<'a> = (&'a str, Box<dyn Fn(Vec<Duration>) -> Vec<Duration> + 'a>);
 
 /// Has the systems sleep by turns, and sorts what came of it.
 fn measure(
-    systems: &[System<'_>; 3],
+    systems: &[System<'_>; SYSTEMS],
     rounds: usize,
     mut lengths: impl FnMut() -> Vec<Duration>,
-) -> [Figures; 3] {
+) -> [Figures; SYSTEMS] {
     let mut figures = systems.each_ref().map(|_| Figures::default());
     for _ in 0..rounds {
         let lengths = lengths();
@@ -146,7 +149,7 @@ fn measure(
     figures
 }
 
-fn print(what: &str, systems: &[System<'_>; 3], figures: &[Figures; 3]) {
+fn print(what: &str, systems: &[System<'_>; SYSTEMS], figures: &[Figures; SYSTEMS]) {
     println!(
         "{what:<12}{:>12}{:>12}{:>12}{:>16}",
         "p50 µs", "p99 µs", "max µs", "CPU µs a sleep"
@@ -164,19 +167,25 @@ fn print(what: &str, systems: &[System<'_>; 3], figures: &[Figures; 3]) {
 
 fn main() -> ExitCode {
     let check = std::env::args().any(|arg| arg == "--check");
-    let ours = tourbillon::runtime::Builder::new()
-        .worker_threads(2)
-        .build()
-        .expect("a runtime");
+    let builder = || tourbillon::runtime::Builder::new().worker_threads(2);
+    let ours = builder().build().expect("a runtime");
+    let spinning = builder().spin_before(SPIN).build().expect("a runtime");
     let theirs = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()
         .build()
         .expect("a runtime");
-    let systems: [System<'_>; 3] = [
+    let systems: [System<'_>; SYSTEMS] = [
         (
             "tourbillon",
             Box::new(|l| ours.block_on(ours.spawn(tourbillon(l))).expect("a result")),
+        ),
+        (
+            "spinning",
+            Box::new(|l| {
+                let sleeps = spinning.spawn(tourbillon(l));
+                spinning.block_on(sleeps).expect("a result")
+            }),
         ),
         (
             "tokio",
@@ -187,7 +196,7 @@ fn main() -> ExitCode {
     let mut lengths = Lengths(20_261_121);
     let short = measure(&systems, ROUNDS, || lengths.by_ref().take(SLEEPS).collect());
     print("0.1 to 5 ms", &systems, &short);
-    let [ours, theirs, floor] = &short;
+    let [ours, _, theirs, floor] = &short;
     let ratio = |percent| theirs.percentile(percent) / ours.percentile(percent);
     println!(
         "tokio / tourbillon: {:.1} at p50, {:.1} at p99; tourbillon / floor: {:.2} at p50\n",

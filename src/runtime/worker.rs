@@ -157,6 +157,7 @@ impl<'a> Worker<'a> {
                     self.was_away();
                     return;
                 }
+                None if self.is_near() => self.spin(),
                 None => self.park(),
             }
         }
@@ -433,6 +434,37 @@ impl<'a> Worker<'a> {
         job
     }
 
+    /// Whether the next deadline is so near that the worker is not to sleep before it.
+    fn is_near(&self) -> bool {
+        let spin = self.shared.config.spin_before;
+        if spin == 0 || self.shared.clock.was_paused() {
+            return false;
+        }
+        let next = self.local.shard.next_deadline();
+        next != NEVER && next <= self.shared.clock.now().saturating_add(spin)
+    }
+
+    /// Looks once at all that would wake the worker if it slept. It may count as a searcher meanwhile, and
+    /// is one: it searches after each such look.
+    fn spin(&mut self) {
+        self.was_away();
+        self.beat(self.in_loop.at);
+        self.core.reactor.wait(self.events.get_mut(), Timeout::Zero);
+        self.harvest();
+        self.found_before_foreign_code();
+        self.take_up();
+        std::hint::spin_loop();
+    }
+
+    /// If there is something to be taken up, which runs wakers and hooks: while the worker counts as a
+    /// searcher, nobody is woken.
+    fn found_before_foreign_code(&mut self) {
+        let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
+        if self.searching && !nothing {
+            self.found();
+        }
+    }
+
     /// Sleeps until the next deadline, an event, or a wake-up.
     fn park(&mut self) {
         if self.tick != self.looked {
@@ -455,7 +487,8 @@ impl<'a> Worker<'a> {
                     } else if until == NEVER {
                         Timeout::None
                     } else {
-                        let (deadline, left) = shared.clock.until(until);
+                        let awake = until.saturating_sub(shared.config.spin_before);
+                        let (deadline, left) = shared.clock.until(awake);
                         Timeout::Until { deadline, left }
                     };
                 core.reactor.wait(&mut events.borrow_mut(), timeout);
@@ -469,11 +502,7 @@ impl<'a> Worker<'a> {
         }
         self.beat(now);
         self.harvest();
-        let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
-        if self.searching && !nothing {
-            // Wakers and hooks are foreign, and while we count as a searcher, nobody is woken.
-            self.found();
-        }
+        self.found_before_foreign_code();
         core.shared.stand_by();
         self.fire_due();
         self.take_up();
