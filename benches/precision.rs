@@ -3,7 +3,7 @@
 //! 2,000 sleeps of 0.1 to 5 ms, one after another, in a spawned task; the systems take turns, a
 //! fifth of the sleeps at a time, so that what else the machine does hits all of them. `floor` is
 //! what the kernel gives to a thread that does nothing but `epoll_pwait2`. *spinning* is ours with
-//! `spin_before` of 100 µs, of which each sleep may cost that much processor time. Then the same with a few
+//! `spin_before` of 200 µs, of which each sleep may cost that much processor time. Then the same with a few
 //! sleeps of half a second, at which `epoll_pwait2` allows itself to be half a millisecond late.
 //!
 //! `cargo bench --bench precision`; with `-- --check` it fails if ours is not a tenth of tokio's at
@@ -20,7 +20,7 @@ const SLEEPS: usize = 400;
 const LONG_ROUNDS: usize = 3;
 const LONG_SLEEPS: usize = 4;
 const LONG: Duration = Duration::from_millis(500);
-const SPIN: Duration = Duration::from_micros(100);
+const SPIN: Duration = Duration::from_micros(200);
 
 /// A sleep's length: 0.1 to 5 ms, by a multiplicative generator (MINSTD), alike for all systems.
 struct Lengths(u64);

@@ -203,12 +203,12 @@ impl Builder {
 
     /// Has a worker that has nothing else to do sleep only until `before` its next deadline, and look at the
     /// clock, its sockets and the queues without a pause from then on: a timer is not late by the kernel's
-    /// wake-up then, which is tens of microseconds, but by one such look, about one. By default zero: it
+    /// wake-up then, which is tens of microseconds, but by one such look, which is a few. By default zero: it
     /// sleeps.
     ///
     /// It costs up to `before` of processor time for each wake-up by a deadline, and a core that is never
     /// idle where deadlines are closer to each other than that; so it is for few workers whose cores nobody
-    /// else needs. 50 to 100 µs cover the wake-up on most machines. On a paused clock nothing spins.
+    /// else needs. 100 to 200 µs cover the wake-up of most machines. On a paused clock nothing spins.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

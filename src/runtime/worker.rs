@@ -402,8 +402,9 @@ impl<'a> Worker<'a> {
     /// Looks for work elsewhere, if not enough others do. Who finds some is a searcher until it
     /// executes it.
     fn search(&mut self) -> Option<Job> {
-        // Nobody relies on a helper to search.
-        if !self.searching && !self.core.is_helper {
+        // Nobody relies on a helper to search; nor on a worker that spins, which would wake the next
+        // before what it spins for.
+        if !self.searching && !self.core.is_helper && !self.is_near() {
             if !self.shared.searchers.begin() {
                 return None;
             }
@@ -444,25 +445,14 @@ impl<'a> Worker<'a> {
         next != NEVER && next <= self.shared.clock.now().saturating_add(spin)
     }
 
-    /// Looks once at all that would wake the worker if it slept. It may count as a searcher meanwhile, and
-    /// is one: it searches after each such look.
+    /// Looks once at all that would wake the worker if it slept; it searches after each such look.
     fn spin(&mut self) {
-        self.was_away();
-        self.beat(self.in_loop.at);
-        self.core.reactor.wait(self.events.get_mut(), Timeout::Zero);
-        self.harvest();
-        self.found_before_foreign_code();
-        self.take_up();
-        std::hint::spin_loop();
-    }
-
-    /// If there is something to be taken up, which runs wakers and hooks: while the worker counts as a
-    /// searcher, nobody is woken.
-    fn found_before_foreign_code(&mut self) {
-        let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
-        if self.searching && !nothing {
+        if self.searching {
             self.found();
         }
+        self.was_away();
+        self.look_at_sockets();
+        std::hint::spin_loop();
     }
 
     /// Sleeps until the next deadline, an event, or a wake-up.
@@ -502,7 +492,11 @@ impl<'a> Worker<'a> {
         }
         self.beat(now);
         self.harvest();
-        self.found_before_foreign_code();
+        let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
+        if self.searching && !nothing {
+            // Wakers and hooks are foreign, and while we count as a searcher, nobody is woken.
+            self.found();
+        }
         core.shared.stand_by();
         self.fire_due();
         self.take_up();
