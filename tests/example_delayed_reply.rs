@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clients::{AGES, Server, example, have, send_slowly};
+use clients::{AGES, Server, example, have, send_slowly, wrk};
 use common::Random;
 
 fn start(args: &[&str]) -> Server {
@@ -114,23 +114,7 @@ fn wrk_sees_no_error(args: &[&str]) {
         return;
     }
     let server = start(args);
-    // The server takes the descriptors it needs by itself; wrk does not.
-    let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";
-    let output = Command::new("sh")
-        .args(["-c", raise, "wrk", "-t", "2", "-c", "2000", "-d", "3s"])
-        .args(["--timeout", "60s", &server.url()])
-        .output()
-        .unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{out} {err}");
-    assert!(!out.contains("Socket errors"), "{out}");
-    assert!(!out.contains("Non-2xx"), "{out}");
-    let line = out.lines().find(|line| line.contains(" requests in "));
-    let replies: u64 = line
-        .and_then(|line| line.split_whitespace().next()?.parse().ok())
-        .unwrap_or_else(|| panic!("no count of requests: {out}"));
-    assert!(replies > 0, "{out}");
+    wrk(&server);
     server.signal(libc::SIGTERM);
     let (status, _, err) = server.end();
     assert!(status.success() && err.is_empty(), "{status} {err}");

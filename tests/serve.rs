@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clients::{AGES, Server, have, number, send_slowly, tourbillon};
+use clients::{AGES, Server, have, number, send_slowly, tourbillon, wrk};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
 
@@ -71,23 +71,7 @@ fn two_thousand_connections_of_wrk_see_no_error() {
         return;
     }
     let server = Server::start(&["--delay", "100ms"]);
-    // The server takes the descriptors it needs by itself; wrk does not.
-    let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";
-    let output = Command::new("sh")
-        .args(["-c", raise, "wrk", "-t", "2", "-c", "2000", "-d", "3s"])
-        .args(["--timeout", "60s", &server.url()])
-        .output()
-        .unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{out} {err}");
-    assert!(!out.contains("Socket errors"), "{out}");
-    assert!(!out.contains("Non-2xx"), "{out}");
-    let line = out.lines().find(|line| line.contains(" requests in "));
-    let replies: u64 = line
-        .and_then(|line| line.split_whitespace().next()?.parse().ok())
-        .unwrap_or_else(|| panic!("no count of requests: {out}"));
-    assert!(replies > 0, "{out}");
+    let replies = wrk(&server);
 
     server.signal(libc::SIGTERM);
     let (status, said, _) = server.end();

@@ -241,3 +241,26 @@ pub fn send_slowly(mut stream: TcpStream) -> Duration {
     }
     start.elapsed()
 }
+
+/// Has `wrk` ask a server on 2,000 connections for some seconds, none of which may see an error; answers how
+/// many replies it had.
+pub fn wrk(server: &Server) -> u64 {
+    // The server takes the descriptors it needs by itself; wrk does not.
+    let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", raise, "wrk", "-t", "2", "-c", "2000", "-d", "3s"])
+        .args(["--timeout", "60s", &server.url()])
+        .output()
+        .unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{out} {err}");
+    assert!(!out.contains("Socket errors"), "{out}");
+    assert!(!out.contains("Non-2xx"), "{out}");
+    let line = out.lines().find(|line| line.contains(" requests in "));
+    let replies: u64 = line
+        .and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or_else(|| panic!("no count of requests: {out}"));
+    assert!(replies > 0, "{out}");
+    replies
+}
