@@ -1,0 +1,53 @@
+//! Who is compared.
+
+use std::str::FromStr;
+
+/// A runtime, or what else has timers, by the name that the command line and the table give it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum System {
+    Tourbillon,
+    Tokio,
+    /// tokio with `enable_alt_timer`.
+    TokioAlt,
+    /// tokio-util's `DelayQueue`, on tokio.
+    DelayQueue,
+    Smol,
+    Compio,
+    Monoio,
+    Glommio,
+}
+
+impl System {
+    pub const ALL: [System; 8] = [
+        System::Tourbillon,
+        System::Tokio,
+        System::TokioAlt,
+        System::DelayQueue,
+        System::Smol,
+        System::Compio,
+        System::Monoio,
+        System::Glommio,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Tourbillon => "tourbillon",
+            System::Tokio => "tokio",
+            System::TokioAlt => "tokio-alt",
+            System::DelayQueue => "delay-queue",
+            System::Smol => "smol",
+            System::Compio => "compio",
+            System::Monoio => "monoio",
+            System::Glommio => "glommio",
+        }
+    }
+}
+
+impl FromStr for System {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|system| system.name() == name);
+        known.ok_or_else(|| format!("no such system: {name}"))
+    }
+}

@@ -1,0 +1,23 @@
+//! What is measured: a module for each workload of the table.
+//!
+//! Each runs in a process of its own, which does one workload on one system, once.
+
+use crate::system::System;
+
+/// What came out, in the unit that its name says.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// Of the workload: which of its figures this is.
+    pub name: &'static str,
+    pub value: f64,
+}
+
+pub struct Workload {
+    pub name: &'static str,
+    /// Which systems can do it.
+    pub systems: &'static [System],
+    /// Does it; `quick`: with so little to do that it only shows that it works.
+    pub run: fn(system: System, quick: bool) -> Vec<Figure>,
+}
+
+pub const ALL: &[Workload] = &[];
