@@ -1,0 +1,226 @@
+//! What this machine takes for what the model is made of.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Barrier,
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Acquire},
+        },
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tourbillon::{Runtime, runtime::Builder, task::spawn_pinned_by_idx};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const ROUNDS: usize = 7;
+
+/// In ns.
+#[derive(Clone, Copy)]
+pub struct Costs {
+    /// A read-modify-write of a line that this core has.
+    pub own: f64,
+    /// One of a line that another core had last: its transfer, and the operation.
+    pub transfer: f64,
+    /// Arming a callback on the worker's own shard.
+    pub local: f64,
+    /// Arming one from a thread outside that has all lines to itself, without its read-modify-writes of shared lines.
+    pub private: f64,
+    /// A worker's reading of one arrival from its inbox, until the store has it.
+    pub drain: f64,
+    /// From the write of an eventfd until the worker that it woke runs.
+    pub wake: f64,
+}
+
+/// How many lines that all pushers to a shard share a push changes: the count of its shard's references, the
+/// inbox's head, its deadline, and two counters.
+pub const SHARED_LINES: usize = 5;
+
+impl Costs {
+    pub fn measure() -> Self {
+        let own = median(own);
+        let outside = 1e3 / contended_arms(1);
+        Self {
+            own,
+            transfer: median(pass),
+            local: 1e3 / local_arms(1),
+            private: (outside - SHARED_LINES as f64 * own).max(0.0),
+            drain: median(drain),
+            wake: median(wake),
+        }
+    }
+}
+
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| | |\n|---|---|")?;
+        for (what, cost) in [
+            ("read-modify-write of a line that the core has", self.own),
+            ("of one that another core had last", self.transfer),
+            ("arm, local path", self.local),
+            ("arm, from outside, without its shared lines", self.private),
+            ("read one arrival from the inbox", self.drain),
+            ("wake a worker that sleeps", self.wake),
+        ] {
+            writeln!(f, "| {what} | {cost:.1} |")?;
+        }
+        Ok(())
+    }
+}
+
+pub fn median(mut measure: impl FnMut() -> f64) -> f64 {
+    let mut all: Vec<f64> = (0..ROUNDS).map(|_| measure()).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// Runs `f` on so many threads at once; the longest that one took, in ns.
+fn at_once(threads: usize, f: impl Fn(usize) + Sync) -> f64 {
+    let barrier = Barrier::new(threads);
+    let took = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads)
+            .map(|i| {
+                let (f, barrier) = (&f, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let start = Instant::now();
+                    f(i);
+                    start.elapsed()
+                })
+            })
+            .collect();
+        let took = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("it ran"));
+        took.max().expect("there is one")
+    });
+    took.as_nanos() as f64
+}
+
+/// Read-modify-writes of a line that the core has, ns for each.
+fn own() -> f64 {
+    const N: u64 = 2_000_000;
+    let word = AtomicU64::new(0);
+    let took = at_once(1, |_| {
+        for _ in 0..N {
+            word.fetch_add(1, AcqRel);
+        }
+    });
+    took / N as f64
+}
+
+/// Read-modify-writes of a line by two threads in turn, ns for each: not as many as they can, for a core that
+/// has the line does several before it lets it go.
+fn pass() -> f64 {
+    const N: u64 = 200_000;
+    let word = AtomicU64::new(0);
+    let took = at_once(2, |i| {
+        for turn in 0..N {
+            while word.load(Acquire) != 2 * turn + i as u64 {
+                std::hint::spin_loop();
+            }
+            word.fetch_add(1, AcqRel);
+        }
+    });
+    took / (2 * N) as f64
+}
+
+fn runtime(workers: usize) -> Runtime {
+    Builder::new()
+        .worker_threads(workers)
+        .build()
+        .expect("a runtime")
+}
+
+/// Callbacks that workers arm on their own shards, in millions a second.
+pub fn local_arms(workers: usize) -> f64 {
+    const N: u32 = 200_000;
+    1.0 / median(|| {
+        let runtime = runtime(workers);
+        let barrier = Arc::new(Barrier::new(workers));
+        let (sender, took) = mpsc::channel();
+        let _guard = runtime.enter();
+        for worker in 0..workers {
+            let (barrier, sender) = (barrier.clone(), sender.clone());
+            let task = spawn_pinned_by_idx(
+                || async move {
+                    barrier.wait();
+                    let start = Instant::now();
+                    for i in 0..N {
+                        drop(tourbillon::after(
+                            HOUR + Duration::from_micros(i.into()),
+                            || (),
+                        ));
+                    }
+                    sender.send(start.elapsed()).expect("somebody waits");
+                },
+                worker,
+            );
+            drop(task);
+        }
+        drop(sender);
+        let longest = took.iter().max().expect("they ran");
+        longest.as_nanos() as f64 / 1e3 / (f64::from(N) * workers as f64)
+    })
+}
+
+/// Callbacks that threads outside arm on one shard, in millions a second, while its worker sleeps: each
+/// is later than the one for which it wakes.
+pub fn contended_arms(threads: usize) -> f64 {
+    const N: u32 = 100_000;
+    1.0 / median(|| {
+        let runtime = runtime(1);
+        runtime.after(HOUR, || ());
+        thread::sleep(Duration::from_millis(5));
+        let took = at_once(threads, |_| {
+            for i in 0..N {
+                drop(runtime.after(2 * HOUR + Duration::from_micros(i.into()), || ()));
+            }
+        });
+        took / 1e3 / (f64::from(N) * threads as f64)
+    })
+}
+
+/// How long a worker takes to read one arrival, in ns: a full inbox, which the worker is told to read by a
+/// timer that is due.
+fn drain() -> f64 {
+    const N: u32 = 100_000;
+    let took = |n: u32| {
+        let runtime = runtime(1);
+        runtime.after(HOUR, || ());
+        thread::sleep(Duration::from_millis(5));
+        for i in 0..n {
+            drop(runtime.after(2 * HOUR + Duration::from_micros(i.into()), || ()));
+        }
+        let stored = || runtime.metrics().workers()[0].stored;
+        let start = Instant::now();
+        drop(runtime.after(Duration::ZERO, || ()));
+        while stored() <= n as usize {
+            std::hint::spin_loop();
+        }
+        start.elapsed().as_nanos() as f64
+    };
+    (took(N) - took(0)) / f64::from(N)
+}
+
+/// How long it takes until a worker that sleeps runs what it is woken for, in ns.
+fn wake() -> f64 {
+    let runtime = runtime(1);
+    let ran = Arc::new(AtomicU64::new(0));
+    let epoch = Instant::now();
+    median(|| {
+        thread::sleep(Duration::from_millis(2));
+        let (sender, receiver) = mpsc::channel();
+        let at = epoch.elapsed();
+        ran.fetch_add(1, AcqRel);
+        drop(runtime.after(Duration::ZERO, move || {
+            sender.send(epoch.elapsed()).expect("somebody waits");
+        }));
+        let ran_at: Duration = receiver.recv().expect("it runs");
+        (ran_at - at).as_nanos() as f64
+    })
+}

@@ -1,0 +1,227 @@
+//! Cores that pass cache lines to each other: a discrete simulation.
+//!
+//! A line is where its last user has it. Whoever wants it next waits until those that asked before have had
+//! it, and then for its transfer, or, if it was the last user itself, only for the operation. That
+//! is what coherence comes to for lines that are written: one owner at a time, in the order of the requests. What is left out:
+//! that transfers within a cluster of cores are cheaper than across, the bandwidth of memory, and simultaneous
+//! threads. `--line` shows what a dearer transfer does.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use crate::measure::{Costs, SHARED_LINES};
+
+/// Of the model's generator, so that each run says the same.
+const SEED: u64 = 7;
+/// Operations that each core does.
+const OPERATIONS: usize = 4_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Each core is a worker, which arms on its own shard.
+    Local,
+    /// Each core is outside, and arms on the next shard of as many as there are cores.
+    Spread,
+    /// All arm on one shard.
+    OneShard,
+}
+
+pub struct Answer {
+    pub millions_a_second: f64,
+    /// Of one arm, in ns.
+    pub p50: f64,
+    pub p99: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Line {
+    free_at: f64,
+    last: usize,
+}
+
+impl Line {
+    const NEW: Line = Line {
+        free_at: 0.0,
+        last: usize::MAX,
+    };
+
+    /// A core has the line at `now` or later; when it is done with it.
+    fn take(&mut self, core: usize, now: f64, costs: &Costs) -> f64 {
+        let cost = if self.last == core {
+            costs.own
+        } else {
+            costs.transfer
+        };
+        self.last = core;
+        self.free_at = now.max(self.free_at) + cost;
+        self.free_at
+    }
+}
+
+/// What a core does next.
+#[derive(Clone, Copy)]
+enum Step {
+    Private,
+    /// A read-modify-write of one of the shard's lines. That of the inbox's head is a load and a
+    /// compare-exchange, some ns later: too soon for another core to have got the line meanwhile.
+    Change(usize),
+}
+
+pub struct Machine {
+    costs: Costs,
+    cores: usize,
+    path: Path,
+}
+
+impl Machine {
+    pub fn new(costs: Costs, cores: usize, path: Path) -> Self {
+        Self { costs, cores, path }
+    }
+
+    pub fn run(&self) -> Answer {
+        let shards = match self.path {
+            Path::OneShard => 1,
+            Path::Local | Path::Spread => self.cores,
+        };
+        let mut lines = vec![[Line::NEW; SHARED_LINES]; shards];
+        let mut random = Random(SEED);
+        let mut begun = vec![0.0; self.cores];
+        let mut left = vec![OPERATIONS; self.cores];
+        let mut shard: Vec<usize> = (0..self.cores).map(|core| core % shards).collect();
+        let mut steps = vec![Step::Private; self.cores];
+        let mut took = Vec::with_capacity(self.cores * OPERATIONS);
+        let mut end: f64 = 0.0;
+        // Cores, by when they do their next step. They do not begin as one.
+        let mut next: BinaryHeap<Reverse<(Time, usize)>> = (0..self.cores)
+            .map(|core| Reverse((Time(random.draw() * self.costs.private), core)))
+            .collect();
+        while let Some(Reverse((Time(now), core))) = next.pop() {
+            let lines = &mut lines[shard[core]];
+            let (at, step) = match steps[core] {
+                Step::Private => {
+                    begun[core] = now;
+                    match self.path {
+                        // Nothing that it changes is anybody else's.
+                        Path::Local => (now + self.costs.local, None),
+                        _ => {
+                            // Half as much more or less, so that cores do not march in step.
+                            let private = self.costs.private * (0.5 + random.draw());
+                            (now + private, Some(Step::Change(0)))
+                        }
+                    }
+                }
+                Step::Change(line) => {
+                    let at = lines[line].take(core, now, &self.costs);
+                    (
+                        at,
+                        (line + 1 < SHARED_LINES).then_some(Step::Change(line + 1)),
+                    )
+                }
+            };
+            steps[core] = step.unwrap_or(Step::Private);
+            if step.is_none() {
+                took.push(at - begun[core]);
+                end = end.max(at);
+                left[core] -= 1;
+                if left[core] == 0 {
+                    continue;
+                }
+                shard[core] = (shard[core] + 1) % shards;
+            }
+            next.push(Reverse((Time(at), core)));
+        }
+        let (p50, p99) = quantiles(&mut took);
+        Answer {
+            millions_a_second: took.len() as f64 * 1e3 / end,
+            p50,
+            p99,
+        }
+    }
+}
+
+pub struct Parks {
+    /// Which part of the time the word is on its way or in use.
+    pub busy: f64,
+    pub p50: f64,
+    pub p99: f64,
+}
+
+/// Workers that each sleep and wake so many times a second: each changes the one word in which searchers and
+/// sleepers are counted when it goes to sleep, and when it is awake again.
+pub fn parks(costs: Costs, workers: usize, a_second: f64) -> Parks {
+    let mut word = Line::NEW;
+    let mut random = Random(SEED);
+    let mean = 1e9 / a_second / 2.0;
+    let mut left = vec![OPERATIONS; workers];
+    let mut next: BinaryHeap<Reverse<(Time, usize)>> = (0..workers)
+        .map(|worker| Reverse((Time(random.exponential(mean)), worker)))
+        .collect();
+    let mut waited = Vec::new();
+    let (mut used, mut end) = (0.0, 0.0f64);
+    while let Some(Reverse((Time(now), worker))) = next.pop() {
+        let begins = now.max(word.free_at);
+        let at = word.take(worker, now, &costs);
+        used += at - begins;
+        waited.push(at - now);
+        end = end.max(at);
+        left[worker] -= 1;
+        if left[worker] > 0 {
+            next.push(Reverse((Time(at + random.exponential(mean)), worker)));
+        }
+    }
+    let (p50, p99) = quantiles(&mut waited);
+    Parks {
+        busy: used / end,
+        p50,
+        p99,
+    }
+}
+
+/// How long it takes, in ns, until all workers run, when one of them has queued more than enough: each that finds
+/// work as the last searcher wakes the next, and so on.
+pub fn ramp(costs: Costs, workers: usize) -> f64 {
+    let mut random = Random(SEED);
+    // A wake-up is now and then half as long or half as much longer. The one that was woken takes the
+    // word, steals from one who has (a transfer for the deque's ends), and wakes the next.
+    (1..workers)
+        .map(|_| costs.wake * (0.5 + random.draw()) + 3.0 * costs.transfer)
+        .sum()
+}
+
+fn quantiles(values: &mut [f64]) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let at = |part: f64| values[((values.len() - 1) as f64 * part) as usize];
+    (at(0.5), at(0.99))
+}
+
+/// A moment of the simulation, in ns.
+#[derive(Clone, Copy, PartialEq)]
+struct Time(f64);
+
+impl Eq for Time {}
+
+impl PartialOrd for Time {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// MINSTD.
+struct Random(u64);
+
+impl Random {
+    /// From 0 to 1.
+    fn draw(&mut self) -> f64 {
+        self.0 = self.0 * 48_271 % 0x7fff_ffff;
+        self.0 as f64 / f64::from(0x7fff_ffff)
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -self.draw().ln() * mean
+    }
+}
