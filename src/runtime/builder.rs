@@ -204,7 +204,7 @@ impl Builder {
     /// Has a worker that has nothing else to do sleep only until `before` its next deadline, and look at the
     /// clock, its sockets and the queues without a pause from then on: a timer is not late by the kernel's
     /// wake-up then, which is tens of microseconds, but by one such look, which is a few. By default zero: it
-    /// sleeps.
+    /// sleeps, unless the deadline is nearer than a sleep costs.
     ///
     /// It costs up to `before` of processor time for each wake-up by a deadline, and a core that is never
     /// idle where deadlines are closer to each other than that; so it is for few workers whose cores nobody

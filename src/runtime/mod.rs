@@ -7,6 +7,7 @@
 //! | `worker` | the loop of a worker |
 //! | `local` | the queues of a worker, for its own thread |
 //! | `pace` | how long its jobs take |
+//! | `near` | what its sleeps cost |
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
@@ -33,6 +34,7 @@ mod handle;
 mod helpers;
 mod in_place;
 mod local;
+mod near;
 mod pace;
 mod passing;
 mod quiescence;

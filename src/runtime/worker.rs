@@ -10,6 +10,7 @@ use super::{
     core::{Core, WorkerShard},
     ending,
     local::{Job, Local, steal},
+    near::SleepCost,
     rescue::Rest,
     shared::Shared,
     stall::{self, InLoop, Stall},
@@ -58,6 +59,7 @@ pub(super) struct Worker<'a> {
     /// What was taken from the epoll instance of one of them.
     pub(super) others_events: Events,
     rest: Rest,
+    sleep_cost: SleepCost,
 }
 
 /// Runs the worker of `shard` on this thread, until the runtime stops.
@@ -127,6 +129,7 @@ impl<'a> Worker<'a> {
             found_stuck: false,
             others_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
+            sleep_cost: SleepCost::default(),
         }
     }
 
@@ -435,14 +438,15 @@ impl<'a> Worker<'a> {
         job
     }
 
-    /// Whether the next deadline is so near that the worker is not to sleep before it.
+    /// Whether the next deadline is so near that the worker is not to sleep before it: by `spin_before`, or
+    /// because the sleep would take more processor time than is left.
     fn is_near(&self) -> bool {
-        let spin = self.shared.config.spin_before;
-        if spin == 0 || self.shared.clock.was_paused() {
+        let next = self.local.shard.next_deadline();
+        if next == NEVER || self.shared.clock.was_paused() {
             return false;
         }
-        let next = self.local.shard.next_deadline();
-        next != NEVER && next <= self.shared.clock.now().saturating_add(spin)
+        let spin = self.shared.config.spin_before.max(self.sleep_cost.ns());
+        spin > 0 && next <= self.shared.clock.now().saturating_add(spin)
     }
 
     /// Looks once at all that would wake the worker if it slept; it searches after each such look.
@@ -463,6 +467,7 @@ impl<'a> Worker<'a> {
         self.looked = self.tick;
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
+        let cost = &mut self.sleep_cost;
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.searchers,
@@ -481,7 +486,11 @@ impl<'a> Worker<'a> {
                         let (deadline, left) = shared.clock.until(awake);
                         Timeout::Until { deadline, left }
                     };
-                core.reactor.wait(&mut events.borrow_mut(), timeout);
+                let sleep = || core.reactor.wait(&mut events.borrow_mut(), timeout);
+                match timeout {
+                    Timeout::Until { .. } => cost.measure(sleep),
+                    _ => sleep(),
+                }
             },
         );
         self.searching = parked.searching;
