@@ -3,7 +3,8 @@
 use std::{
     convert::Infallible,
     io,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    process, thread,
     time::{Duration, Instant},
 };
 
@@ -24,7 +25,7 @@ use crate::system::System;
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const DELAY: Duration = Duration::from_millis(100);
-const ADDR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+const ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A runtime with its sockets, as hyper wants them.
 trait Net: Runtime {
@@ -39,8 +40,13 @@ trait Net: Runtime {
     fn timer() -> impl rt::Timer + Send + Sync + 'static;
 }
 
-/// Serves for ever; prints where.
+/// Serves until standard input ends; prints where.
 pub fn serve(system: System, load: &'static Load) -> ! {
+    thread::spawn(|| {
+        // Whoever started this is gone, however it reads.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        process::exit(0)
+    });
     let ended = match system {
         System::Tourbillon => Tourbillon::new(|builder| builder).run(listen::<Tourbillon>(load)),
         System::Tokio => Tokio::new(|builder| builder).run(listen::<Tokio>(load)),

@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     io::{BufRead as _, BufReader},
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
 };
 
 use super::{
@@ -25,7 +25,7 @@ pub struct Figures {
     pub p99_millis: f64,
 }
 
-/// A server process, which ends with this.
+/// A server process, which ends with this, or when its standard input does: with this process.
 struct Server {
     child: Child,
     url: String,
@@ -33,7 +33,7 @@ struct Server {
 
 impl Server {
     fn start(load: &Load) -> Result<Self, Box<dyn Error>> {
-        let mut child = parts::command(load.name).spawn()?;
+        let mut child = parts::command(load.name).stdin(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().expect("it is piped");
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
