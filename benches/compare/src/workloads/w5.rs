@@ -4,7 +4,7 @@
 //! is resumed. *CPU* is that of the process meanwhile.
 //!
 //! *p50 over floor*: before that, in the same process, a thread that does nothing but `epoll_pwait2` with a timer slack
-//! of 1 ns sleeps for the same lengths: what the kernel gives.
+//! of 1 ns sleeps for the same lengths: what the kernel gives. *floor: CPU µs each* is what that costs.
 //!
 //! *spin*: ours only, the same with `Builder::spin_before` of 200 µs.
 //!
@@ -85,8 +85,9 @@ impl Program for Sleeps {
 }
 
 /// What a thread gets that only waits.
-fn floor(sleeps: usize) -> Lateness {
+fn floor(sleeps: usize) -> Slept {
     let slots = slots(sleeps);
+    let before = cpu::of_this_process();
     let thread = thread::spawn(move || {
         // SAFETY: no pointers.
         let epoll = unsafe {
@@ -123,7 +124,10 @@ fn floor(sleeps: usize) -> Lateness {
         unsafe { libc::close(epoll) };
     });
     thread.join().expect("the thread does not panic");
-    Lateness::of(slots)
+    Slept {
+        slots,
+        cpu: cpu::of_this_process() - before,
+    }
 }
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
@@ -140,8 +144,9 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
         figure("CPU µs each", each(&slept)),
         figure(
             "p50 over floor",
-            lateness.percentile(50) / floor.percentile(50),
+            lateness.percentile(50) / Lateness::of(floor.slots).percentile(50),
         ),
+        figure("floor: CPU µs each", each(&floor)),
     ];
     if system == System::Tourbillon {
         let spinning = Tourbillon::new(|builder| builder.spin_before(SPIN));
