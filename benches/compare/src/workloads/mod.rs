@@ -2,6 +2,16 @@
 //!
 //! Each runs in a process of its own, which does one workload on one system, once.
 
+#[path = "../measure/mod.rs"]
+mod measure;
+#[path = "../runtimes/mod.rs"]
+mod runtimes;
+mod w3;
+mod w5;
+mod w7;
+mod w8;
+mod w9;
+
 use crate::system::System;
 
 /// What came out, in the unit that its name says.
@@ -20,4 +30,10 @@ pub struct Workload {
     pub run: fn(system: System, quick: bool) -> Vec<Figure>,
 }
 
-pub const ALL: &[Workload] = &[];
+pub const ALL: &[Workload] = &[
+    w3::WORKLOAD,
+    w5::WORKLOAD,
+    w7::WORKLOAD,
+    w8::WORKLOAD,
+    w9::WORKLOAD,
+];

@@ -1,0 +1,34 @@
+//! Ours.
+
+use std::time::Instant;
+
+use tourbillon::runtime::Builder;
+
+use super::{Runtime, WORKERS, refuse};
+
+pub struct Tourbillon(tourbillon::Runtime);
+
+impl Tourbillon {
+    pub fn new(options: fn(Builder) -> Builder) -> Self {
+        let builder = options(Builder::new().worker_threads(WORKERS));
+        Self(builder.build().unwrap_or_else(|error| refuse(error)))
+    }
+}
+
+impl Runtime for Tourbillon {
+    fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T {
+        super::run(task, |task| drop(self.0.spawn(task)))
+    }
+
+    fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+        drop(tourbillon::spawn(task));
+    }
+
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static {
+        tourbillon::time::sleep_until(deadline.into())
+    }
+
+    fn yield_now() -> impl Future<Output = ()> + Send {
+        tourbillon::task::yield_now()
+    }
+}

@@ -1,0 +1,322 @@
+//! W3: many timers over one second, each of which notes how late it was.
+//!
+//! 1M timers (or 200k), whose deadlines are spread evenly over one second, in no order, and begin 1 s after the
+//! first of them is armed. A task of the runtime spawns a task for each, which sleeps until its deadline; or it arms
+//! a callback for each. What is run notes `now - deadline` first of all, into a word of its own.
+//!
+//! - *arm*: from the first spawn until each of the tasks has been polled, so that its sleep is armed, divided by their
+//!   number; by the clock, whoever does it: those with two workers may use both. For callbacks: the calls.
+//! - *CPU*: of the process, from when all is armed until all have come; for *callbacks: CPU s* from the first call on,
+//!   so arming and firing together.
+//! - *early*: how many came before their deadline. None may.
+//!
+//! If not all are armed when the first is due, the same is done again in a new runtime with twice the time ahead,
+//! and standard error says so; *s ahead* is the longest that any part needed.
+//!
+//! The task that spawns looks every few ms whether all are armed, and after the last deadline whether all have come;
+//! between these it sleeps. The same program runs on all. compio, glommio and monoio are one thread. Callbacks are ours,
+//! and those of tokio-util's `DelayQueue`: one task, on a tokio of one thread, that polls the queue without a budget.
+//! (The others have no callbacks: theirs are tasks, as above.) Each part is a process of its own.
+
+use std::{
+    future::poll_fn,
+    time::{Duration, Instant},
+};
+
+use tokio_util::time::DelayQueue;
+
+use super::{
+    Figure, Workload,
+    measure::{
+        cpu,
+        lateness::{Lateness, Left, Slot, slots},
+        parts::{self, refuse},
+    },
+    runtimes::{self, Program, Runtime, Tourbillon},
+};
+use crate::system::System;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "w3",
+    systems: &[
+        System::Tourbillon,
+        System::Tokio,
+        System::TokioAlt,
+        System::DelayQueue,
+        System::Smol,
+        System::Compio,
+        System::Monoio,
+        System::Glommio,
+    ],
+    run,
+};
+
+/// From the first arming to the first deadline.
+const AHEAD: Duration = Duration::from_secs(1);
+const AHEAD_AT_MOST: Duration = Duration::from_secs(16);
+/// From the first deadline to the last.
+const SPAN: Duration = Duration::from_secs(1);
+/// How often the task that armed looks whether something is over.
+const LOOK: Duration = Duration::from_millis(2);
+/// The quick version has so many times fewer timers.
+const QUICK: usize = 100;
+
+/// A part of the workload, with the names of its figures.
+struct Part {
+    name: &'static str,
+    count: usize,
+    callbacks: bool,
+    p50: &'static str,
+    p99: &'static str,
+    cpu: &'static str,
+    arm: &'static str,
+}
+
+const EARLY: &str = "early";
+const LEAD: &str = "s ahead";
+
+const PARTS: [Part; 3] = [
+    Part {
+        name: "tasks 1M",
+        count: 1_000_000,
+        callbacks: false,
+        p50: "tasks 1M: p50 µs",
+        p99: "tasks 1M: p99 µs",
+        cpu: "tasks 1M: CPU ns per fire",
+        arm: "tasks 1M: arm ns",
+    },
+    Part {
+        name: "callbacks 1M",
+        count: 1_000_000,
+        callbacks: true,
+        p50: "callbacks 1M: p50 µs",
+        p99: "callbacks 1M: p99 µs",
+        cpu: "callbacks 1M: CPU s",
+        arm: "callbacks 1M: arm ns",
+    },
+    Part {
+        name: "tasks 200k",
+        count: 200_000,
+        callbacks: false,
+        p50: "tasks 200k: p50 µs",
+        p99: "tasks 200k: p99 µs",
+        cpu: "tasks 200k: CPU ns per fire",
+        arm: "tasks 200k: arm ns",
+    },
+];
+
+impl Part {
+    /// Does this system have what the part is about?
+    fn is_for(&self, system: System) -> bool {
+        match system {
+            System::Tourbillon => true,
+            System::DelayQueue => self.callbacks,
+            _ => !self.callbacks,
+        }
+    }
+
+    fn run(&self, system: System, quick: bool) -> Vec<Figure> {
+        let count = if quick {
+            self.count / QUICK
+        } else {
+            self.count
+        };
+        let mut ahead = AHEAD;
+        loop {
+            let came = self.attempt(system, count, ahead);
+            if came.in_time {
+                return self.figures(&came, count, ahead);
+            }
+            ahead *= 2;
+            if ahead > AHEAD_AT_MOST {
+                refuse(format_args!(
+                    "{}: not armed in {AHEAD_AT_MOST:?}",
+                    self.name
+                ));
+            }
+            eprintln!("{}: not armed in time; again, {ahead:?} ahead", self.name);
+        }
+    }
+
+    fn attempt(&self, system: System, count: usize, ahead: Duration) -> Came {
+        match (self.callbacks, system) {
+            (false, _) => runtimes::on(system, Tasks { count, ahead }),
+            (true, System::Tourbillon) => {
+                Tourbillon::new(|builder| builder).run(callbacks(count, ahead))
+            }
+            (true, System::DelayQueue) => delay_queue(count, ahead),
+            (true, _) => refuse("it has no callbacks"),
+        }
+    }
+
+    fn figures(&self, came: &Came, count: usize, ahead: Duration) -> Vec<Figure> {
+        let lateness = Lateness::of(came.slots);
+        let figure = |name, value| Figure { name, value };
+        let each = |time: Duration| time.as_nanos() as f64 / count as f64;
+        let cpu = if self.callbacks {
+            (came.cpu_arming + came.cpu_firing).as_secs_f64()
+        } else {
+            each(came.cpu_firing)
+        };
+        vec![
+            figure(self.p50, lateness.percentile(50)),
+            figure(self.p99, lateness.percentile(99)),
+            figure(self.cpu, cpu),
+            figure(self.arm, each(came.arming)),
+            figure(EARLY, lateness.early as f64),
+            figure(LEAD, ahead.as_secs_f64()),
+        ]
+    }
+}
+
+fn run(system: System, quick: bool) -> Vec<Figure> {
+    if let Some(asked) = parts::asked() {
+        let part = PARTS.iter().find(|part| part.name == asked);
+        parts::answer(&part.expect("a part of w3").run(system, quick));
+    }
+    let (mut figures, mut early, mut lead) = (Vec::new(), 0.0, 0.0_f64);
+    for part in PARTS.iter().filter(|part| part.is_for(system)) {
+        let names = [part.p50, part.p99, part.cpu, part.arm, EARLY, LEAD];
+        for figure in parts::run(part.name, &names) {
+            match figure.name {
+                EARLY => early += figure.value,
+                LEAD => lead = lead.max(figure.value),
+                _ => figures.push(figure),
+            }
+        }
+    }
+    let figure = |name, value| Figure { name, value };
+    figures.extend([figure(EARLY, early), figure(LEAD, lead)]);
+    figures
+}
+
+/// What came out of one attempt: all have come.
+struct Came {
+    slots: &'static [Slot],
+    /// All were armed before the first was due.
+    in_time: bool,
+    arming: Duration,
+    cpu_arming: Duration,
+    cpu_firing: Duration,
+}
+
+/// Deadlines in no order, alike for all systems: `first`, and up to [`SPAN`] more, by splitmix64.
+fn deadlines(first: Instant) -> impl Iterator<Item = Instant> + Send {
+    let mut state = 20_261_121_u64;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        first + Duration::from_nanos(mixed % SPAN.as_nanos() as u64)
+    })
+}
+
+/// When, and at what cost, each phase began.
+struct Phases {
+    slots: &'static [Slot],
+    begun: Instant,
+    cpu: Duration,
+    first: Instant,
+    armed: Option<(Instant, Duration)>,
+}
+
+impl Phases {
+    fn begin(slots: &'static [Slot], ahead: Duration) -> Self {
+        let cpu = cpu::of_this_process();
+        let begun = Instant::now();
+        Self {
+            slots,
+            begun,
+            cpu,
+            first: begun + ahead,
+            armed: None,
+        }
+    }
+
+    fn are_armed(&mut self) {
+        self.armed = Some((Instant::now(), cpu::of_this_process()));
+    }
+
+    fn have_come(self) -> Came {
+        let (armed, cpu) = self.armed.expect("they are armed by now");
+        Came {
+            slots: self.slots,
+            in_time: armed < self.first,
+            arming: armed - self.begun,
+            cpu_arming: cpu - self.cpu,
+            cpu_firing: cpu::of_this_process() - cpu,
+        }
+    }
+}
+
+/// Looks again and again, until all slots are `over`.
+async fn until<R: Runtime>(slots: &'static [Slot], over: fn(&Slot) -> bool) {
+    let mut left = Left::of(slots);
+    while !left.is_over(over) {
+        R::sleep_until(Instant::now() + LOOK).await;
+    }
+}
+
+struct Tasks {
+    count: usize,
+    ahead: Duration,
+}
+
+impl Program for Tasks {
+    type Output = Came;
+
+    fn on<R: Runtime>(self, runtime: &R) -> Came {
+        let slots = slots(self.count);
+        let ahead = self.ahead;
+        runtime.run(async move {
+            let mut phases = Phases::begin(slots, ahead);
+            for (slot, deadline) in slots.iter().zip(deadlines(phases.first)) {
+                R::spawn(async move {
+                    slot.waits();
+                    R::sleep_until(deadline).await;
+                    slot.came(deadline);
+                });
+            }
+            until::<R>(slots, Slot::is_waiting).await;
+            phases.are_armed();
+            R::sleep_until(phases.first + SPAN).await;
+            until::<R>(slots, Slot::has_come).await;
+            phases.have_come()
+        })
+    }
+}
+
+async fn callbacks(count: usize, ahead: Duration) -> Came {
+    let slots = slots(count);
+    let mut phases = Phases::begin(slots, ahead);
+    for (slot, deadline) in slots.iter().zip(deadlines(phases.first)) {
+        drop(tourbillon::at(deadline, move || slot.came(deadline)));
+    }
+    phases.are_armed();
+    Tourbillon::sleep_until(phases.first + SPAN).await;
+    until::<Tourbillon>(slots, Slot::has_come).await;
+    phases.have_come()
+}
+
+fn delay_queue(count: usize, ahead: Duration) -> Came {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap_or_else(|error| refuse(error));
+    let slots = slots(count);
+    runtime.block_on(tokio::task::unconstrained(async {
+        let mut phases = Phases::begin(slots, ahead);
+        let mut queue = DelayQueue::new();
+        for (slot, deadline) in slots.iter().zip(deadlines(phases.first)) {
+            queue.insert_at((slot, deadline), deadline.into());
+        }
+        phases.are_armed();
+        while let Some(expired) = poll_fn(|cx| queue.poll_expired(cx)).await {
+            let (slot, deadline) = *expired.get_ref();
+            slot.came(deadline);
+        }
+        phases.have_come()
+    }))
+}
