@@ -6,12 +6,12 @@ use crate::{
     inbox::Batch,
     node::{Location, NodeRef},
     owner::Owner,
-    store::{Heap, Store},
+    store::{AnyStore, Store, StoreKind},
 };
 
 /// What the lock guards.
 pub(crate) struct Inner<O: Owner> {
-    store: Heap,
+    store: AnyStore,
     /// The carried node of each slot.
     nodes: Vec<Option<NodeRef<O>>>,
     /// What was taken from the inbox and not read yet.
@@ -25,8 +25,12 @@ pub(crate) struct Inner<O: Owner> {
 
 impl<O: Owner> Inner<O> {
     pub(crate) fn new() -> Self {
+        Self::with_store(StoreKind::default())
+    }
+
+    pub(crate) fn with_store(kind: StoreKind) -> Self {
         Self {
-            store: Heap::new(),
+            store: AnyStore::new(kind),
             nodes: Vec::new(),
             backlog: Batch::empty(),
             backlog_next: NEVER,

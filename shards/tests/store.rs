@@ -8,7 +8,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use tourbillon_shards::store::{Heap, Store};
+use tourbillon_shards::store::{AnyStore, Heap, Lanes, Store, StoreKind, Wheel};
 
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
@@ -264,4 +264,7 @@ macro_rules! stores {
 
 stores! {
     heap: Heap::new();
+    wheel: Wheel::new();
+    lanes: Lanes::new();
+    any: AnyStore::new(StoreKind::default());
 }
