@@ -107,6 +107,12 @@ impl Buckets {
         }
     }
 
+    /// For how many entries there is memory.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.entries.len()
+    }
+
     fn take_block(&mut self) -> usize {
         if self.free != NONE {
             let block = self.free as usize;

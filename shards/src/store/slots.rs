@@ -38,6 +38,12 @@ impl Slots {
         self.positions[slot as usize] = position;
     }
 
+    #[cfg(test)]
+    pub(super) fn try_position(&self, slot: u32) -> Option<u32> {
+        let at = self.positions.get(slot as usize).copied();
+        at.filter(|&at| at != VACANT)
+    }
+
     /// Where the entry of `slot` is.
     ///
     /// # Panics
