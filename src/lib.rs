@@ -103,6 +103,9 @@ struct ServerOfTheBook;
 #[doc = include_str!("../docs/src/migrating.md")]
 struct MigratingOfTheBook;
 #[cfg(doctest)]
+#[doc = include_str!("../docs/src/stores.md")]
+struct StoresOfTheBook;
+#[cfg(doctest)]
 #[doc = include_str!("../docs/src/tuning.md")]
 struct TuningOfTheBook;
 #[cfg(doctest)]

@@ -13,7 +13,9 @@ use std::{
 };
 
 use common::{HOUR, Random, alarm, eventually, runtime};
-use tourbillon::{Cancel, Handle, Reset, Status, Timer, timer::Outcome};
+use tourbillon::{
+    Cancel, Handle, Reset, Runtime, Status, Timer, runtime::StoreKind, timer::Outcome,
+};
 
 /// Operations of one storm, over all threads.
 const OPERATIONS: u64 = 300_000;
@@ -237,7 +239,11 @@ fn thread_of_storm(storm: &Arc<Storm>, handle: &Handle, seed: u64) {
 
 /// Runs one storm, and settles its accounts. With `cut_short`, the runtime is shut down in its midst.
 fn run(workers: usize, cut_short: bool) {
-    let runtime = runtime(workers);
+    storm(runtime(workers), cut_short);
+}
+
+fn storm(runtime: Runtime, cut_short: bool) {
+    let workers = runtime.metrics().num_workers();
     let storm = Arc::new(Storm {
         began: Instant::now(),
         early: AtomicUsize::new(0),
@@ -331,6 +337,17 @@ fn a_storm_on_two_workers_adds_up() {
 fn a_storm_on_four_workers_adds_up() {
     let _alarm = alarm();
     run(4, false);
+}
+
+#[test]
+fn a_storm_adds_up_whatever_the_store() {
+    let _alarm = alarm();
+    for store in [StoreKind::Wheel, StoreKind::Lanes] {
+        for cut_short in [false, true] {
+            let builder = Runtime::builder().worker_threads(2).timer_store(store);
+            storm(builder.build().unwrap(), cut_short);
+        }
+    }
 }
 
 #[test]

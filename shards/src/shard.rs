@@ -20,6 +20,7 @@ use crate::{
     owner::Owner,
     park::Parker,
     search::Searchers,
+    store::StoreKind,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence},
     watch::Watch,
     watchers::Watchers,
@@ -115,6 +116,27 @@ impl<O: Owner> Shard<O> {
             inner: UnsafeCell::new(Inner::new()),
             watchers: Watchers::new(),
             watch: CachePadded::new(watch),
+        }
+    }
+
+    /// The same shard with a store of this kind, in place of the default one. There are no timers in it
+    /// yet, as they would refer to it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tourbillon_shards::{Owner, Shard, store::StoreKind};
+    /// # struct Loop;
+    /// # impl Owner for Loop {
+    /// #     fn wake(&self) {}
+    /// #     fn is_current(&self) -> bool { true }
+    /// # }
+    /// let shard = Arc::new(Shard::new(Loop).with_store(StoreKind::Lanes));
+    /// ```
+    #[must_use]
+    pub fn with_store(self, kind: StoreKind) -> Self {
+        Self {
+            inner: UnsafeCell::new(Inner::with_store(kind)),
+            ..self
         }
     }
 

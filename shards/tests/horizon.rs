@@ -13,7 +13,9 @@ use std::{
 };
 
 use common::{Drops, Scripted, expire, turn};
-use tourbillon_shards::{Cancel, Kind, NEVER, Outcome, Ran, Reset, Shard, Sleep, Status, Timer};
+use tourbillon_shards::{
+    Cancel, Kind, NEVER, Outcome, Ran, Reset, Shard, Sleep, Status, Timer, store::StoreKind,
+};
 
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000 * MS;
@@ -35,10 +37,13 @@ fn ran(count: &Counter) -> usize {
     count.load(Ordering::Relaxed)
 }
 
-/// Both ways into a shard: by the store, and by the inbox.
+/// Both ways into a shard, by the store and by the inbox, and with each store.
 fn both_ways(test: impl Fn(Arc<Shard<Scripted>>)) {
-    for local in [true, false] {
-        let shard = Scripted::shard(local);
+    for (local, store) in [true, false]
+        .into_iter()
+        .flat_map(|local| StoreKind::ALL.map(|store| (local, store)))
+    {
+        let shard = Scripted::shard_with(local, store);
         test(shard.clone());
         drop(shard.close());
         assert_eq!(Arc::strong_count(&shard), 1, "a node was left behind");

@@ -10,7 +10,9 @@ use std::sync::{
 };
 
 use common::{Scripted, turn};
-use tourbillon_shards::{Cancel, Outcome, Reset, Searchers, Shard, Status, Timer};
+use tourbillon_shards::{
+    Cancel, Outcome, Reset, Searchers, Shard, Status, Timer, store::StoreKind,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -28,8 +30,11 @@ fn noting(
 /// dstore subtracts the time from the first deadline and waits for what comes out, which is negative.
 #[test]
 fn an_overdue_first_timer_hides_nobody_behind_it() {
-    for local in [true, false] {
-        let shard = Scripted::shard(local);
+    for (local, store) in [true, false]
+        .into_iter()
+        .flat_map(|local| StoreKind::ALL.map(|store| (local, store)))
+    {
+        let shard = Scripted::shard_with(local, store);
         let ran = Arc::default();
         // The clock is far ahead of the first, between the others, and behind the last.
         for (id, deadline) in [1, 2, SECOND, 3 * SECOND, 50 * SECOND]

@@ -2,6 +2,8 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
+use tourbillon_shards::store::StoreKind;
+
 use super::{
     Runtime, build,
     stall::{Stall, StallHook},
@@ -29,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) event_interval: u32,
     pub(crate) global_queue_interval: u32,
     pub(crate) max_timers: Option<usize>,
+    pub(super) timer_store: StoreKind,
     pub(crate) rescue_grace: Duration,
     /// In ns.
     pub(super) spin_before: u64,
@@ -91,6 +94,7 @@ impl Builder {
                 event_interval: 61,
                 global_queue_interval: 31,
                 max_timers: None,
+                timer_store: StoreKind::default(),
                 rescue_grace: Duration::from_micros(50),
                 spin_before: 0,
                 helpers: (0, 0),
@@ -272,6 +276,32 @@ impl Builder {
         self
     }
 
+    /// In what each worker keeps its timers, and the runtime those on the wall clock and the boot-time
+    /// clock. By default [`StoreKind::Heap`], which is right unless a measurement says otherwise. All are
+    /// exact to the nanosecond, and take any deadline.
+    ///
+    /// - [`StoreKind::Heap`]: a 4-ary heap. Refreshing and cancelling are cheapest in it where there are very
+    ///   many timers, and no operation takes much longer than another.
+    /// - [`StoreKind::Lanes`]: where there are hundreds of thousands of timers at a time, and they wait for
+    ///   one of a few durations, up to 15. What is armed or put off goes to the end of a queue, and firing
+    ///   costs about the same however many there are.
+    /// - [`StoreKind::Wheel`]: where there are hundreds of thousands at a time, for any durations, and most of
+    ///   them fire. Now and then one operation pays for many, and takes milliseconds where there are
+    ///   millions.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use tourbillon::runtime::{Builder, StoreKind};
+    ///
+    /// let runtime = Builder::new().timer_store(StoreKind::Lanes).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timer_store(mut self, store: StoreKind) -> Self {
+        self.config.timer_store = store;
+        self
+    }
+
     /// How many threads there may be for [`spawn_blocking`](crate::task::spawn_blocking), besides the
     /// workers; past that, what is given to it waits for its turn. By default 512. They are started when
     /// they are needed.
@@ -436,6 +466,7 @@ impl fmt::Debug for Builder {
             .field("event_interval", &self.config.event_interval)
             .field("global_queue_interval", &self.config.global_queue_interval)
             .field("max_timers", &self.config.max_timers)
+            .field("timer_store", &self.config.timer_store)
             .field("rescue_grace", &self.config.rescue_grace)
             .field(
                 "spin_before",

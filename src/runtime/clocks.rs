@@ -75,14 +75,16 @@ impl ClockCore {
             clock: shared.clock.other(kind),
             boot: shared.clock.other(OtherClock::Boot),
         };
-        let shard = Shard::new(Self {
+        let store = shared.config.timer_store;
+        let core = Self {
             shared,
             kind,
             timerfd,
             owed: AtomicUsize::new(0),
             stepped: AtomicBool::new(false),
             served: Mutex::new(served),
-        });
+        };
+        let shard = Shard::new(core).with_store(store);
         // It sleeps until somebody arms a timer.
         shard.sleep_until();
         Ok(Arc::new(shard))

@@ -70,6 +70,8 @@ pub use self::{
     handle::Handle,
     stall::Stall,
 };
+pub use tourbillon_shards::store::StoreKind;
+
 use crate::{
     error::{ArmError, BuildError, SpawnError},
     metrics::RuntimeMetrics,

@@ -49,11 +49,13 @@ pub(super) fn watched(core: Core, workers: usize) -> Shard<Core> {
         .as_nanos()
         .try_into()
         .unwrap_or(u64::MAX);
-    if is_watched(config, workers) {
+    let store = config.timer_store;
+    let shard = if is_watched(config, workers) {
         Shard::watched(core, grace)
     } else {
         Shard::watched_when_called(core, grace)
-    }
+    };
+    shard.with_store(store)
 }
 
 /// Has the workers wait for each other's alarms.

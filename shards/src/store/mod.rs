@@ -3,20 +3,39 @@
 //! A store keeps `(key, slot)` entries in dense arrays and never touches a timer's node: a cache
 //! miss on a cold node costs more than two heap operations. Keys are exact nanoseconds.
 
+mod any;
+mod buckets;
 mod heap;
+mod lanes;
+mod slots;
+mod tree;
+mod wheel;
 
+pub use any::{AnyStore, StoreKind};
 pub use heap::Heap;
+pub use lanes::Lanes;
+pub use wheel::Wheel;
+
+/// What a store is made of. 12 bytes, so that four of them span less than a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
+struct Entry {
+    key: u64,
+    slot: u32,
+}
 
 /// A priority queue of keys in which each entry has a slot by which it is found again.
 ///
 /// Slots are small numbers, reused after removal: an array indexed by slot stays as dense as the
 /// largest number of entries ever held at once.
+///
+/// Entries with equal keys come out in any order.
 pub trait Store {
     /// Adds an entry and answers its slot.
     ///
     /// # Panics
     ///
-    /// If more than 2^32 − 3 entries are held.
+    /// If there are too many: each store says how many it can hold, which is 2^29 at least.
     fn insert(&mut self, key: u64) -> u32;
 
     /// Removes the entry of `slot` and answers its key.
@@ -40,8 +59,15 @@ pub trait Store {
     /// If `slot` is not held.
     fn key(&self, slot: u32) -> u64;
 
-    /// The smallest key and its slot.
+    /// The smallest key and its slot. Exact, and O(1), after any operation.
     fn first(&self) -> Option<(u64, u32)>;
+
+    /// Removes the [first](Store::first) entry, if its key is at most `now`, and answers key and slot.
+    ///
+    /// `soon` is told slots whose turn comes soon, each once or so, for a caller that wants what belongs
+    /// to them brought into the cache meanwhile. That is a hint: who is named may stay for long, or be
+    /// removed, and some come out without having been named.
+    fn pop_due(&mut self, now: u64, soon: impl FnMut(u32)) -> Option<(u64, u32)>;
 
     /// How many entries there are.
     fn len(&self) -> usize;

@@ -10,7 +10,7 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use tourbillon_shards::{Due, Flow, Kind, Notice, Outcome, Owner, Shard};
+use tourbillon_shards::{Due, Flow, Kind, Notice, Outcome, Owner, Shard, store::StoreKind};
 
 /// An owner that is at home when the test says so, and counts what it hears.
 pub struct Scripted {
@@ -28,7 +28,11 @@ pub struct Scripted {
 
 impl Scripted {
     pub fn shard(local: bool) -> Arc<Shard<Scripted>> {
-        Arc::new(Shard::new(Scripted {
+        Self::shard_with(local, StoreKind::default())
+    }
+
+    pub fn shard_with(local: bool, store: StoreKind) -> Arc<Shard<Scripted>> {
+        let shard = Shard::new(Scripted {
             local: AtomicBool::new(local),
             keeps: AtomicBool::new(false),
             wakes: AtomicUsize::new(0),
@@ -38,7 +42,8 @@ impl Scripted {
             notices: Mutex::default(),
             random: AtomicU64::new(0),
             step: AtomicU64::new(0),
-        }))
+        });
+        Arc::new(shard.with_store(store))
     }
 
     /// From now on the shard takes its callers for the owner (and uses the store), or for somebody

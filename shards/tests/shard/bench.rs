@@ -6,7 +6,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use tourbillon_shards::{Due, Kind, NEVER, Outcome, Ran, Reset, Sleep, Timer};
+use tourbillon_shards::{Due, Kind, NEVER, Outcome, Ran, Reset, Sleep, Timer, store::StoreKind};
 
 use crate::{
     MOST, Op, Script, UNIT,
@@ -23,9 +23,9 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new() -> Bench {
+    pub fn new(store: StoreKind) -> Bench {
         Bench {
-            world: Arc::new(Mutex::new(World::new())),
+            world: Arc::new(Mutex::new(World::new(store))),
             held: Vec::new(),
         }
     }

@@ -14,7 +14,7 @@ mod world;
 
 use bench::Bench;
 use proptest::prelude::*;
-use tourbillon_shards::NEVER;
+use tourbillon_shards::{NEVER, store::StoreKind};
 
 const UNIT: u64 = 256;
 /// As many timers as may be cancelled before others sweep up for the owner (64), or fewer; and fewer
@@ -124,8 +124,9 @@ proptest! {
     fn agrees_with_a_plain_model(
         program in prop::collection::vec(op(), 1..150),
         close_first in any::<bool>(),
+        store in prop::sample::select(&StoreKind::ALL[..]),
     ) {
-        let mut bench = Bench::new();
+        let mut bench = Bench::new(store);
         for op in program {
             bench.apply(op);
             bench.world.lock().unwrap().check();

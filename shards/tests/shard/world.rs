@@ -9,7 +9,9 @@ use std::{
     task::Wake,
 };
 
-use tourbillon_shards::{Cancel, Kind, NEVER, Outcome, Reset, Shard, Sleep, Status, Timer};
+use tourbillon_shards::{
+    Cancel, Kind, NEVER, Outcome, Reset, Shard, Sleep, Status, Timer, store::StoreKind,
+};
 
 use crate::{
     Move, UNIT,
@@ -73,9 +75,9 @@ pub struct World {
 }
 
 impl World {
-    pub fn new() -> World {
+    pub fn new(store: StoreKind) -> World {
         World {
-            shard: Scripted::shard(true),
+            shard: Scripted::shard_with(true, store),
             now: 0,
             local: true,
             closed: false,

@@ -1,0 +1,102 @@
+//! The store that was chosen at run time.
+
+use super::{Heap, Lanes, Store, Wheel};
+
+/// Which store a shard has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// [`Heap`]: good at everything, and at nothing surprisingly slow.
+    #[default]
+    Heap,
+    /// [`Wheel`]: for very many timers that nearly all fire.
+    Wheel,
+    /// [`Lanes`]: for many timers that wait for one of a few durations.
+    Lanes,
+}
+
+impl StoreKind {
+    /// All there are.
+    pub const ALL: [StoreKind; 3] = [StoreKind::Heap, StoreKind::Wheel, StoreKind::Lanes];
+}
+
+/// Any of the stores, by a branch that always goes the same way.
+///
+/// ```
+/// use tourbillon_shards::store::{AnyStore, Store, StoreKind};
+///
+/// for kind in StoreKind::ALL {
+///     let mut store = AnyStore::new(kind);
+///     let slot = store.insert(10);
+///     assert_eq!(store.pop_due(9, |_| ()), None);
+///     assert_eq!(store.pop_due(10, |_| ()), Some((10, slot)));
+/// }
+/// ```
+#[derive(Debug)]
+pub enum AnyStore {
+    /// See [`StoreKind::Heap`].
+    Heap(Heap),
+    /// See [`StoreKind::Wheel`].
+    Wheel(Box<Wheel>),
+    /// See [`StoreKind::Lanes`].
+    Lanes(Box<Lanes>),
+}
+
+/// The same call to the store that there is.
+macro_rules! each {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            AnyStore::Heap($store) => $call,
+            AnyStore::Wheel($store) => $call,
+            AnyStore::Lanes($store) => $call,
+        }
+    };
+}
+
+impl AnyStore {
+    /// An empty store of this kind.
+    pub fn new(kind: StoreKind) -> Self {
+        match kind {
+            StoreKind::Heap => AnyStore::Heap(Heap::new()),
+            StoreKind::Wheel => AnyStore::Wheel(Box::default()),
+            StoreKind::Lanes => AnyStore::Lanes(Box::default()),
+        }
+    }
+}
+
+impl Store for AnyStore {
+    #[inline]
+    fn insert(&mut self, key: u64) -> u32 {
+        each!(self, store => store.insert(key))
+    }
+
+    #[inline]
+    fn remove(&mut self, slot: u32) -> u64 {
+        each!(self, store => store.remove(slot))
+    }
+
+    #[inline]
+    fn rekey(&mut self, slot: u32, key: u64) {
+        each!(self, store => store.rekey(slot, key));
+    }
+
+    #[inline]
+    fn key(&self, slot: u32) -> u64 {
+        each!(self, store => store.key(slot))
+    }
+
+    #[inline]
+    fn first(&self) -> Option<(u64, u32)> {
+        each!(self, store => store.first())
+    }
+
+    #[inline]
+    fn pop_due(&mut self, now: u64, soon: impl FnMut(u32)) -> Option<(u64, u32)> {
+        each!(self, store => store.pop_due(now, soon))
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        each!(self, store => store.len())
+    }
+}
