@@ -127,11 +127,8 @@ impl<T> JoinHandle<T> {
         };
         let product = ready!(Pin::new(&mut joined.task).poll(cx));
         let ended = product.map(|product| {
-            let refusal = match &product.result {
-                Some(_) => None,
-                // SAFETY: the handle is still here, and keeps the task's allocation.
-                None => unsafe { joined.pointer.meta().get() }.refusal(),
-            };
+            // SAFETY: the handle is still here, and keeps the task's allocation.
+            let refusal = unsafe { joined.pointer.meta().get() }.refusal();
             Ended { product, refusal }
         });
         self.joined = None;

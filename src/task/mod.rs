@@ -16,7 +16,7 @@ use std::{
     any::Any,
     future::Future,
     io,
-    mem::{ManuallyDrop, needs_drop},
+    mem::{self, ManuallyDrop, needs_drop},
     panic::{AssertUnwindSafe, Location, catch_unwind},
     pin::Pin,
     sync::{
@@ -227,7 +227,6 @@ where
         future: ManuallyDrop::new(future),
         meta: MetaPointer::of(meta),
         place,
-        is_dropped: false,
     };
     let meta = TaskMeta {
         future: name,
@@ -258,8 +257,6 @@ struct Registered<F> {
     /// In the same allocation, which lives as long as its future.
     meta: MetaPointer,
     place: Place,
-    /// Whether `future` has been dropped.
-    is_dropped: bool,
 }
 
 impl<F: Future> Future for Registered<F> {
@@ -277,10 +274,10 @@ impl<F: Future> Future for Registered<F> {
         // Here, and not before the task is run: async-task has taken the mark away by now that it is
         // scheduled. Who aborted it before that is seen, and who does so later schedules it again.
         if meta.is_aborted() {
-            return product(None);
+            return Poll::Ready(Product(Outcome::None));
         }
         let mut output = None;
-        let (future, is_dropped) = (&mut this.future, &mut this.is_dropped);
+        let (future, place) = (&mut this.future, &mut this.place);
         let poll = || {
             let poll = || {
                 // SAFETY: it is pinned, as said above. async-task polls nothing that was ready.
@@ -288,7 +285,7 @@ impl<F: Future> Future for Registered<F> {
                 if let Poll::Ready(ready) = pinned.poll(cx) {
                     output = Some(ready);
                     // Here, since we are inside of the task.
-                    *is_dropped = true;
+                    place.is_future_dropped = true;
                     // SAFETY: it is not used after this, as the mark says.
                     unsafe { ManuallyDrop::drop(future) };
                 }
@@ -300,17 +297,17 @@ impl<F: Future> Future for Registered<F> {
                 this.wait(meta, cx);
                 Poll::Pending
             }
-            (Ok(()), Some(output)) => product(Some(Ok(output))),
+            (Ok(()), Some(output)) => product(Ok(output)),
             (Err(panic), None) => {
                 // The panic hook has reported it; whoever joins the task gets it.
                 meta.home.count_panic();
-                product(Some(Err(panic)))
+                product(Err(panic))
             }
             // Its destructor's.
             (Err(panic), Some(output)) => {
                 meta.home.count_panic();
                 contained(|| drop(panic));
-                product(Some(Ok(output)))
+                product(Ok(output))
             }
         }
     }
@@ -344,7 +341,7 @@ impl<F> Drop for Registered<F> {
         // SAFETY: the allocation is there as long as the future is.
         let meta = unsafe { self.meta.get() };
         let home = &meta.home;
-        if !self.is_dropped {
+        if !self.place.is_future_dropped {
             let future = &mut self.future;
             // SAFETY: it is not used after this.
             let end = || unsafe { ManuallyDrop::drop(future) };
@@ -360,30 +357,39 @@ impl<F> Drop for Registered<F> {
 
 /// What a task came to, until somebody joins it. It may outlive the task: async-task takes it out of a task
 /// that it frees, and drops it then.
-struct Product<T> {
-    /// Taken by who joins the task. None if it was aborted, or refused.
-    result: Option<Result<T, Panic>>,
-    /// Where a panic of the result's destructor is counted. None if it has none: a reference that need
-    /// not be counted.
-    home: Option<Home>,
+struct Product<T>(Outcome<T>);
+
+/// (One enum, and small: a task takes as much room as the larger of its future and this.)
+enum Outcome<T> {
+    /// It was aborted or refused, or this was taken by who joins the task.
+    None,
+    /// A result without a destructor.
+    Bare(T),
+    /// A result, or a panic, and where a panic of its destructor is counted: a reference more.
+    Owned(Result<T, Panic>, Home),
 }
 
 impl<T> Product<T> {
-    fn new(result: Option<Result<T, Panic>>, home: &Home) -> Self {
-        let needs_home = match &result {
-            Some(Ok(_)) => needs_drop::<T>(),
-            Some(Err(_)) => true,
-            None => false,
-        };
-        let home = needs_home.then(|| home.clone());
-        Self { result, home }
+    fn new(result: Result<T, Panic>, home: &Home) -> Self {
+        Self(match result {
+            Ok(output) if !needs_drop::<T>() => Outcome::Bare(output),
+            result => Outcome::Owned(result, home.clone()),
+        })
+    }
+
+    fn take(&mut self) -> Option<Result<T, Panic>> {
+        match mem::replace(&mut self.0, Outcome::None) {
+            Outcome::None => None,
+            Outcome::Bare(output) => Some(Ok(output)),
+            Outcome::Owned(result, _) => Some(result),
+        }
     }
 }
 
 impl<T> Drop for Product<T> {
     /// Drops what nobody joined; its destructor may panic, for which async-task ends the process.
     fn drop(&mut self) {
-        if let (Some(result), Some(home)) = (self.result.take(), &self.home) {
+        if let Outcome::Owned(result, home) = mem::replace(&mut self.0, Outcome::None) {
             home.contain(|| drop(result));
         }
     }
@@ -398,7 +404,7 @@ struct Ended<T> {
 
 impl<T> Ended<T> {
     fn into_result(mut self, id: Id) -> Result<T, JoinError> {
-        match self.product.result.take() {
+        match self.product.take() {
             Some(Ok(output)) => Ok(output),
             Some(Err(panic)) => Err(JoinError::panicked(id, panic)),
             None => Err(self.refusal.take().map_or_else(
