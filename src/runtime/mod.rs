@@ -37,6 +37,7 @@ mod pace;
 mod passing;
 mod quiescence;
 mod rescue;
+mod searching;
 mod shared;
 mod stall;
 mod threads;
