@@ -77,6 +77,15 @@ pub(super) fn is_thread_of(shared: &Shared) -> bool {
     with_local(|local| local.is_some_and(|local| local.is_of(shared)))
 }
 
+/// The number of the calling thread, if it is one of this runtime's workers, and no helper.
+#[inline]
+pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
+    with_local(|local| {
+        let core = local.filter(|local| local.is_of(shared))?.shard.owner();
+        (!core.is_helper).then_some(core.index)
+    })
+}
+
 /// Runs `f`, which drops what is left of a runtime, in its context: destructors find it as they would
 /// on a worker, and may block as little.
 pub(super) fn with_ending<R>(handle: &Handle, f: impl FnOnce() -> R) -> R {

@@ -39,6 +39,7 @@ mod pace;
 mod passing;
 mod quiescence;
 mod rescue;
+mod searching;
 mod shared;
 mod stall;
 mod threads;
@@ -56,13 +57,13 @@ pub(crate) use self::stall::this_job_is;
 pub(crate) use self::{
     block_on::drive,
     clocks::{ClockCore, SKIP_ON_STEP},
-    context::{HomeError, inside, is_worker, with_clock, with_home},
+    context::{HomeError, inside, is_worker, with_clock, with_home, worker_number},
     core::{Core, TimerOwner, WorkerShard},
     handle::Choice,
     in_place::block_in_place,
     local::{Order, TaskJob},
     quiescence::Advance,
-    shared::{Shared, lock},
+    shared::{Shared, lock, schedule},
 };
 pub use self::{
     builder::{Builder, PreciseWait},

@@ -72,6 +72,24 @@ pub struct Shared {
     pub(super) left: Condvar,
 }
 
+/// Queues a task that became ready, and that any worker of its runtime may run.
+#[inline]
+pub(crate) fn schedule(task: TaskJob, order: Order) {
+    context::with_local(|local| match local {
+        // The thread keeps the runtime.
+        Some(local) if task.metadata().home().is_of(local.shared()) => local.schedule(task, order),
+        _ => schedule_elsewhere(task),
+    });
+}
+
+fn schedule_elsewhere(task: TaskJob) {
+    // As soon as it is queued another thread may run it to its end, and with it goes what it keeps.
+    let home = task.metadata().home().clone();
+    if let Some(shared) = home.shared() {
+        shared.inject(Job::Task(task));
+    }
+}
+
 /// Locks a mutex that no panic can leave in a bad state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -176,7 +194,8 @@ impl Shared {
         self.count(|counters| counters.over(how));
     }
 
-    /// Queues a task that became ready.
+    /// Queues a task of this runtime that became ready.
+    #[inline]
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
         context::with_local(|local| match local {
             Some(local) if local.is_of(self) => local.schedule(task, order),

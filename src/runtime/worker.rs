@@ -12,6 +12,7 @@ use super::{
     local::{Job, Local, steal},
     near::SleepCost,
     rescue::Rest,
+    searching::Search,
     shared::Shared,
     stall::{self, InLoop, Stall},
 };
@@ -42,10 +43,8 @@ pub(super) struct Worker<'a> {
     looked: u64,
     /// When this worker was last in its loop.
     pub(super) in_loop: InLoop,
-    /// Whether this worker counts as a searcher.
-    searching: bool,
-    /// Where the search for a victim begins.
-    victim: usize,
+    /// Whether this worker counts as a searcher, and whom it has asked.
+    pub(super) search: Search,
     /// Timers that were taken from a shard, on their way to the deque.
     pub(super) due: Vec<Due<Core>>,
     pub(super) events: RefCell<Events>,
@@ -119,8 +118,7 @@ impl<'a> Worker<'a> {
             tick: 0,
             looked: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
-            searching: false,
-            victim: core.index,
+            search: Search::beginning_at(core.index),
             due: Vec::with_capacity(DUE_BATCH),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
@@ -198,7 +196,7 @@ impl<'a> Worker<'a> {
 
     fn execute(&mut self, job: Job) {
         self.tick += 1;
-        if self.searching {
+        if self.search.is_on {
             // Before the job, which may take long: while we count as a searcher, nobody is woken.
             self.found();
         }
@@ -229,14 +227,6 @@ impl<'a> Worker<'a> {
                 self.begin_callback(notice.type_name());
                 self.ran(notice.run());
             }
-        }
-    }
-
-    /// The search is over.
-    fn found(&mut self) {
-        self.searching = false;
-        if self.shared.searchers.found() {
-            self.shared.wake_one();
         }
     }
 
@@ -402,45 +392,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks for work elsewhere, if not enough others do. Who finds some is a searcher until it
-    /// executes it.
-    fn search(&mut self) -> Option<Job> {
-        // Nobody relies on a helper to search; nor on a worker that spins, which would wake the next
-        // before what it spins for.
-        if !self.searching && !self.core.is_helper && !self.is_near() {
-            if !self.shared.searchers.begin() {
-                return None;
-            }
-            self.searching = true;
-        }
-        self.steal()
-    }
-
-    fn steal(&mut self) -> Option<Job> {
-        let deque = &self.local.deque;
-        if let Some(job) = steal(|| self.shared.injector.steal_batch_and_pop(deque)) {
-            return Some(job);
-        }
-        self.victim = self.victim.wrapping_add(1);
-        let job = self.shared.find_deque(self.victim, |victim| {
-            if victim.index == self.core.index {
-                return None;
-            }
-            steal(|| victim.stealer.steal_batch_and_pop(deque))
-        });
-        if job.is_some() {
-            self.core.counters.own.steals.add_alone(1);
-            if self.core.is_helper && self.local.has_queued() {
-                // A worker that found work wakes the next as it gives up the search.
-                self.shared.wake_one();
-            }
-        }
-        job
-    }
-
     /// Whether the next deadline is so near that the worker is not to sleep before it: by `spin_before`, or
     /// because the sleep would take more processor time than is left.
-    fn is_near(&self) -> bool {
+    pub(super) fn is_near(&self) -> bool {
         let next = self.local.shard.next_deadline();
         if next == NEVER || self.shared.clock.was_paused() {
             return false;
@@ -451,7 +405,7 @@ impl<'a> Worker<'a> {
 
     /// Looks once at all that would wake the worker if it slept; it searches after each such look.
     fn spin(&mut self) {
-        if self.searching {
+        if self.search.is_on {
             self.found();
         }
         self.was_away();
@@ -471,7 +425,7 @@ impl<'a> Worker<'a> {
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.searchers,
-            self.searching,
+            self.search.is_on,
             || shared.is_stopping() || core.pinned.has_work() || shared.has_work(),
             |until| {
                 core.counters.own.parks.add_alone(1);
@@ -493,7 +447,7 @@ impl<'a> Worker<'a> {
                 }
             },
         );
-        self.searching = parked.searching;
+        self.search.is_on = parked.searching;
         let now = self.shared.clock.real();
         self.in_loop = InLoop::at(now, self.tick);
         if parked.slept {
@@ -502,7 +456,7 @@ impl<'a> Worker<'a> {
         self.beat(now);
         self.harvest();
         let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
-        if self.searching && !nothing {
+        if self.search.is_on && !nothing {
             // Wakers and hooks are foreign, and while we count as a searcher, nobody is woken.
             self.found();
         }

@@ -2,43 +2,41 @@
 
 use std::fmt;
 
-use super::{Id, home::Home, registry::Key};
+use super::{
+    Id,
+    pointer::{TaskPointer, TaskRef},
+};
 
 /// What there is to abort.
 #[derive(Clone)]
 pub(super) struct Target {
-    key: Key,
-    home: Home,
+    task: TaskRef,
     /// Its number in the queue of the blocking threads, if it is for one of them.
     queued: Option<u64>,
 }
 
 impl Target {
-    pub(super) fn new(key: Key, home: Home) -> Self {
-        let queued = None;
-        Self { key, home, queued }
+    /// # Safety
+    ///
+    /// The task's allocation is there, by a reference or the handle, for as long as this runs.
+    pub(super) unsafe fn new(task: TaskPointer, queued: Option<u64>) -> Self {
+        // SAFETY: as the caller says.
+        let task = unsafe { TaskRef::to(task) };
+        Self { task, queued }
     }
 
-    /// The same, which has this number in the queue of the blocking threads.
-    pub(super) fn queued(mut self, number: Option<u64>) -> Self {
-        self.queued = number;
-        self
-    }
-
-    pub(super) fn id(&self) -> Id {
-        self.key.id()
-    }
-
+    /// Ends the task at its next `.await`, if it has not ended.
     pub(super) fn abort(&self) {
-        self.home.tasks().abort(self.key);
-        if let (Some(number), Some(shared)) = (self.queued, self.home.shared()) {
+        self.task.abort();
+        self.task.wake();
+        if let (Some(number), Some(shared)) = (self.queued, self.task.home().shared()) {
             shared.blocking.abort(shared, number);
         }
     }
 
     /// Whether the task has ended. One whose destructors run has not.
     fn is_finished(&self) -> bool {
-        !self.home.tasks().has(self.key)
+        self.task.has_ended()
     }
 }
 
@@ -47,8 +45,8 @@ impl Target {
 /// [`JoinSet`](super::JoinSet).
 ///
 /// It may be cloned, and used from any thread, also when the [`JoinHandle`](super::JoinHandle) has been
-/// dropped or awaited. Dropping it does nothing to the task. Kept, it keeps neither the task nor its
-/// result, but, as a `JoinHandle` does, the descriptors of its worker.
+/// dropped or awaited. Dropping it does nothing to the task. Kept, it keeps neither the task's future nor its
+/// result, but, as a `JoinHandle` does, the memory that these were in and the descriptors of its worker.
 ///
 /// ```
 /// use std::{future::pending, time::Duration};

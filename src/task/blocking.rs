@@ -121,12 +121,12 @@ where
     R: Send + 'static,
 {
     // It is never woken: it is queued from the beginning, and done when it has been polled.
-    let Some(registered) = register(home, Call(Some(f)), Location::caller(), |_| ()) else {
+    let Some(new) = register(home, Call(Some(f)), Location::caller(), |_| ()) else {
         return JoinHandle::cancelled();
     };
     let shared = &home.owner().shared;
-    let number = shared.blocking.push(shared, registered.runnable);
-    JoinHandle::new(registered.task, registered.target.queued(number))
+    let number = shared.blocking.push(shared, new.runnable);
+    new.handle.queued(number)
 }
 
 /// Calls what it holds when it is polled.

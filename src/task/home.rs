@@ -1,12 +1,14 @@
 //! Where a task belongs: who has it in the books, and who may run it.
 
-use std::sync::Arc;
+use std::{ptr, sync::Arc, task::Waker};
 
 use super::{
     local::{self, Set, Within},
-    registry::Registry,
+    registry::{By, Place, Registry},
 };
-use crate::runtime::{Core, Shared, TaskJob, WorkerShard, contain, contained, inside};
+use crate::runtime::{
+    Core, Shared, TaskJob, WorkerShard, contain, contained, inside, worker_number,
+};
 
 /// Where a task belongs.
 #[derive(Clone)]
@@ -20,7 +22,8 @@ pub(crate) enum Home {
 }
 
 impl Home {
-    fn core(&self) -> Option<&Core> {
+    #[inline]
+    pub(crate) fn core(&self) -> Option<&Core> {
         match self {
             Self::Worker(shard) | Self::Pinned(shard) => Some(shard.owner()),
             Self::Set(_) => None,
@@ -28,11 +31,20 @@ impl Home {
     }
 
     /// The runtime of a worker.
-    pub(super) fn shared(&self) -> Option<&Arc<Shared>> {
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<&Arc<Shared>> {
         self.core().map(|core| &core.shared)
     }
 
+    /// Whether that is a worker of this runtime.
+    #[inline]
+    pub(crate) fn is_of(&self, shared: &Shared) -> bool {
+        self.core()
+            .is_some_and(|core| ptr::eq(&*core.shared, shared))
+    }
+
     /// The books in which the task is.
+    #[inline]
     pub(super) fn tasks(&self) -> &Registry {
         match self {
             Self::Worker(shard) | Self::Pinned(shard) => &shard.owner().shared.tasks,
@@ -40,12 +52,43 @@ impl Home {
         }
     }
 
-    /// The list of the books in which the task is.
-    pub(super) fn list(&self) -> usize {
+    /// The list of the books on which the task is from the beginning. One that any worker runs is on none.
+    #[inline]
+    pub(super) fn list_from_beginning(&self) -> Option<usize> {
         match self {
-            Self::Worker(shard) => shard.owner().index,
-            Self::Pinned(shard) => self.tasks().list_of_pinned(shard.owner().index),
-            Self::Set(_) => 0,
+            Self::Worker(_) => None,
+            Self::Pinned(shard) => Some(self.tasks().list_of_pinned(shard.owner().index)),
+            Self::Set(_) => Some(0),
+        }
+    }
+
+    /// Puts a task of this home, which was on no list, on that of the worker that has polled it, unless
+    /// that is closed.
+    pub(super) fn enter(&self, task: &Waker) -> Option<Place> {
+        let core = self.core()?;
+        let list = worker_number(&core.shared).unwrap_or(core.index);
+        core.shared.tasks.enter(list, task)
+    }
+
+    /// Who counts a task.
+    #[inline]
+    fn by(core: &Core) -> By {
+        worker_number(&core.shared).map_or(By::Other(core.index), By::Worker)
+    }
+
+    /// Counts a task that is made.
+    #[inline]
+    pub(super) fn count_begun(&self) {
+        if let Some(core) = self.core() {
+            core.shared.tasks.begin(Self::by(core));
+        }
+    }
+
+    /// Counts a task that has ended.
+    #[inline]
+    pub(super) fn count_ended(&self) {
+        if let Some(core) = self.core() {
+            core.shared.tasks.end(Self::by(core));
         }
     }
 

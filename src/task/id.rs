@@ -10,12 +10,14 @@ use std::{
 /// How many numbers are handed out at a time.
 const BLOCK: u64 = 1 << 16;
 
-/// The next block of numbers; zero is none of them.
+/// The next block of numbers but for its first, which is not given out: zero is no number.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// The task that this thread runs; zero if it runs none.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
+    /// The next number of this thread's block; a multiple of [`BLOCK`] if that is used up, or there is none.
+    static BEGUN: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The number of a task, which no other task of the process has or will have.
@@ -33,36 +35,23 @@ thread_local! {
 pub struct Id(NonZeroU64);
 
 impl Id {
-    /// A number for what never becomes a task.
-    pub(super) fn of_none() -> Self {
-        Source::default().next()
+    /// A number that no other task has: the next of this thread's block, so that the cores need not
+    /// fight over one counter.
+    #[inline]
+    pub(super) fn fresh() -> Self {
+        let mut next = BEGUN.get();
+        if next % BLOCK == 0 {
+            // A number is nothing but itself: it publishes nothing.
+            next = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
+        }
+        BEGUN.set(next + 1);
+        Id(NonZeroU64::new(next).expect("not used up in centuries"))
     }
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// Where numbers come from: in blocks, so that the cores need not fight over one counter.
-#[derive(Debug, Default)]
-pub(super) struct Source {
-    next: u64,
-    left: u64,
-}
-
-impl Source {
-    pub(super) fn next(&mut self) -> Id {
-        if self.left == 0 {
-            // A number is nothing but itself: it publishes nothing.
-            self.next = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
-            self.left = BLOCK;
-        }
-        let id = NonZeroU64::new(self.next).expect("not used up in centuries");
-        self.next += 1;
-        self.left -= 1;
-        Id(id)
     }
 }
 
@@ -117,25 +106,23 @@ pub(super) fn within<R>(id: Id, f: impl FnOnce() -> R) -> R {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::{collections::HashSet, thread};
 
     use super::*;
 
     #[test]
-    fn numbers_of_different_sources_differ_beyond_their_blocks() {
-        let mut sources = [Source::default(), Source::default()];
+    fn numbers_of_different_threads_differ_beyond_their_blocks() {
         let count = usize::try_from(BLOCK).unwrap() + 1;
-        let ids: HashSet<_> = sources
-            .iter_mut()
-            .flat_map(|source| (0..count).map(|_| source.next()))
-            .chain([Id::of_none()])
-            .collect();
+        let draw = move || (0..count).map(|_| Id::fresh()).collect::<Vec<_>>();
+        let threads = [(); 2].map(|()| thread::spawn(draw));
+        let drawn = threads.map(|thread| thread.join().unwrap());
+        let ids: HashSet<_> = drawn.into_iter().flatten().chain([Id::fresh()]).collect();
         assert_eq!(ids.len(), 2 * count + 1);
     }
 
     #[test]
     fn a_task_within_a_task_gives_way_to_it_again() {
-        let (outer, inner) = (Id::of_none(), Id::of_none());
+        let (outer, inner) = (Id::fresh(), Id::fresh());
         within(outer, || {
             assert_eq!(within(inner, id), inner);
             assert_eq!(id(), outer);

@@ -12,7 +12,9 @@ use std::{
 
 use async_task::FallibleTask;
 
-use super::{AbortHandle, Id, Panic, Product, TaskMeta, abort::Target, budget};
+use super::{
+    AbortHandle, Ended, Id, Panic, Product, TaskMeta, abort::Target, budget, pointer::TaskPointer,
+};
 
 /// A future for the result of a task: see [`spawn`](crate::spawn).
 ///
@@ -25,20 +27,50 @@ pub struct JoinHandle<T> {
 
 struct Joined<T> {
     task: FallibleTask<Product<T>, TaskMeta>,
-    target: Target,
+    /// Of the same task, whose allocation `task` keeps.
+    pointer: TaskPointer,
+    /// Its number in the queue of the blocking threads, if it is for one of them.
+    queued: Option<u64>,
+}
+
+impl<T> Joined<T> {
+    fn target(&self) -> Target {
+        // SAFETY: the handle is here, and keeps the task's allocation.
+        unsafe { Target::new(self.pointer, self.queued) }
+    }
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(task: FallibleTask<Product<T>, TaskMeta>, target: Target) -> Self {
+    /// # Safety
+    ///
+    /// `pointer` is that of `task`.
+    pub(super) unsafe fn new(
+        id: Id,
+        task: FallibleTask<Product<T>, TaskMeta>,
+        pointer: TaskPointer,
+    ) -> Self {
+        let queued = None;
         Self {
-            id: target.id(),
-            joined: Some(Joined { task, target }),
+            id,
+            joined: Some(Joined {
+                task,
+                pointer,
+                queued,
+            }),
         }
+    }
+
+    /// The same, of a task that has this number in the queue of the blocking threads.
+    pub(super) fn queued(mut self, number: Option<u64>) -> Self {
+        if let Some(joined) = &mut self.joined {
+            joined.queued = number;
+        }
+        self
     }
 
     pub(crate) fn cancelled() -> Self {
         Self {
-            id: Id::of_none(),
+            id: Id::fresh(),
             joined: None,
         }
     }
@@ -49,7 +81,7 @@ impl<T> JoinHandle<T> {
     /// runs on if it has.
     pub fn abort(&self) {
         if let Some(joined) = &self.joined {
-            joined.target.abort();
+            joined.target().abort();
         }
     }
 
@@ -64,7 +96,7 @@ impl<T> JoinHandle<T> {
     /// # });
     /// ```
     pub fn abort_handle(&self) -> AbortHandle {
-        let target = self.joined.as_ref().map(|joined| joined.target.clone());
+        let target = self.joined.as_ref().map(Joined::target);
         AbortHandle::new(self.id, target)
     }
 
@@ -89,13 +121,18 @@ impl<T> JoinHandle<T> {
 
     /// What the task came to, whatever the budget: `None` if it was cancelled. To be asked no more
     /// when it has been told.
-    pub(super) fn poll_product(&mut self, cx: &mut Context<'_>) -> Poll<Option<Product<T>>> {
+    pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ended<T>>> {
         let Some(joined) = &mut self.joined else {
             return Poll::Ready(None);
         };
         let product = ready!(Pin::new(&mut joined.task).poll(cx));
+        let ended = product.map(|product| {
+            // SAFETY: the handle is still here, and keeps the task's allocation.
+            let refusal = unsafe { joined.pointer.meta().get() }.refusal();
+            Ended { product, refusal }
+        });
         self.joined = None;
-        Poll::Ready(product)
+        Poll::Ready(ended)
     }
 }
 
@@ -108,10 +145,10 @@ impl<T> Future for JoinHandle<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.joined.is_some() {
             ready!(budget::check(cx));
-            let product = ready!(self.poll_product(cx));
+            let ended = ready!(self.poll_ended(cx));
             budget::spend();
-            if let Some(product) = product {
-                return Poll::Ready(product.into_result(self.id));
+            if let Some(ended) = ended {
+                return Poll::Ready(ended.into_result(self.id));
             }
         }
         Poll::Ready(Err(JoinError::cancelled(self.id)))

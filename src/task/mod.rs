@@ -8,6 +8,7 @@ mod id;
 mod join;
 mod join_set;
 mod local;
+mod pointer;
 pub(crate) mod registry;
 mod yield_now;
 
@@ -15,10 +16,9 @@ use std::{
     any::Any,
     future::Future,
     io,
-    mem::ManuallyDrop,
+    mem::{self, ManuallyDrop, needs_drop},
     panic::{AssertUnwindSafe, Location, catch_unwind},
     pin::Pin,
-    ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI32, Ordering},
@@ -26,7 +26,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use async_task::{FallibleTask, Schedule, ScheduleInfo, WithInfo};
+use async_task::{Schedule, ScheduleInfo, WithInfo};
 use tourbillon_shards::TypeName;
 
 pub use self::{
@@ -39,31 +39,50 @@ pub use self::{
     local::{LocalEnterGuard, LocalSet, spawn_local, spawn_pinned, spawn_pinned_by_idx},
     yield_now::{YieldNow, yield_now},
 };
-use self::{abort::Target, home::Home};
 pub(crate) use self::{
     blocking::spawn_blocking_at,
     local::{LocalQueue, end_pinned, spawn_pinned_at},
 };
+use self::{
+    home::Home,
+    pointer::{MetaPointer, TaskPointer},
+    registry::Place,
+};
 use crate::{
     error::NO_RUNTIME,
-    runtime::{Choice, HomeError, Order, TaskJob, WorkerShard, with_home},
+    runtime::{self, Choice, HomeError, Order, TaskJob, WorkerShard, contained, with_home},
 };
 
 /// What a task's panic carries.
 type Panic = Box<dyn Any + Send + 'static>;
 
 /// What the scheduler knows of a task besides its future.
-#[derive(Debug)]
 pub(crate) struct TaskMeta {
     /// The type of its future, and where it was spawned.
     pub(crate) future: &'static TypeName,
     pub(crate) spawned: &'static Location<'static>,
-    aborted: AtomicBool,
+    /// The one reference that the task has to its home, which knows the runtime: a count that is one
+    /// worker's alone, where one for the whole runtime would be fought over by all cores.
+    home: Home,
+    id: Id,
     /// The system's error, if it gave no thread to run it on; 0 otherwise.
     refused: AtomicI32,
+    aborted: AtomicBool,
+    /// Its future has been dropped.
+    ended: AtomicBool,
 }
 
 impl TaskMeta {
+    /// Where the task belongs.
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Whether the task has ended. One whose destructors run has not.
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// Whether the task was told to end.
     fn is_aborted(&self) -> bool {
         self.aborted.load(Ordering::Acquire)
@@ -127,31 +146,29 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    // The task keeps its home, which knows the runtime: a count that is one worker's alone, where
-    // one for the whole runtime would be fought over by all cores.
-    let scheduler = home.clone();
-    let schedule = WithInfo(move |task: TaskJob, info: ScheduleInfo| {
-        let order = if info.woken_while_running {
-            Order::Last
-        } else {
-            Order::Next
-        };
-        scheduler.owner().shared.schedule(task, order);
-    });
-    let Some(registered) = register(home, future, spawned, schedule) else {
+    let Some(new) = register(home, future, spawned, WithInfo(schedule)) else {
         // Dropped here, as it would be there.
         return JoinHandle::cancelled();
     };
-    let shared = &home.owner().shared;
-    shared.schedule(registered.runnable, Order::Last);
-    JoinHandle::new(registered.task, registered.target)
+    home.owner().shared.schedule(new.runnable, Order::Last);
+    new.handle
 }
 
-/// A new task, which is in the registry and not yet scheduled.
+/// Queues a task that any worker may run. (async-task counts a reference less for a function that holds
+/// nothing.)
+fn schedule(task: TaskJob, info: ScheduleInfo) {
+    let order = if info.woken_while_running {
+        Order::Last
+    } else {
+        Order::Next
+    };
+    runtime::schedule(task, order);
+}
+
+/// A new task, which is in the books and not yet scheduled.
 struct NewTask<T> {
     runnable: TaskJob,
-    task: FallibleTask<Product<T>, TaskMeta>,
-    target: Target,
+    handle: JoinHandle<T>,
 }
 
 /// Makes a task in the books of the worker `home`, unless the runtime has ended.
@@ -190,111 +207,181 @@ where
     F::Output: 'static,
     S: Schedule<TaskMeta> + Send + Sync + 'static,
 {
-    let place = home.tasks().reserve(home.list())?;
-    let key = place.key();
+    let tasks = home.tasks();
+    if tasks.is_closed() {
+        return None;
+    }
+    let list = home.list_from_beginning();
+    // Another reference for the time of this only, and only for local tasks: the first moves into the task.
+    let local = list.is_some().then(|| home.clone());
+    let reserved = match (&local, list) {
+        (Some(home), Some(list)) => Some(home.tasks().reserve(list)?),
+        _ => None,
+    };
+    let place = reserved
+        .as_ref()
+        .map_or(Place::NOWHERE, registry::Reserved::place);
+    home.count_begun();
+    let id = Id::fresh();
     let task = |meta: &TaskMeta| Registered {
         future: ManuallyDrop::new(future),
-        meta: NonNull::from(meta),
-        key,
-        home: home.clone(),
+        meta: MetaPointer::of(meta),
+        place,
     };
     let meta = TaskMeta {
         future: name,
         spawned,
-        aborted: AtomicBool::new(false),
+        home,
+        id,
         refused: AtomicI32::new(0),
+        aborted: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
     };
     let builder = async_task::Builder::new().metadata(meta);
     // SAFETY: where the task is run and dropped is what the caller has seen to. All is 'static, and
     // `schedule` is Send and Sync.
     let (runnable, task) = unsafe { builder.spawn_unchecked(task, schedule) };
-    place.fill(&runnable);
-    Some(NewTask {
-        runnable,
-        task: task.fallible(),
-        target: Target::new(key, home),
-    })
+    if let Some(reserved) = reserved {
+        reserved.fill(runnable.waker());
+    }
+    let (pointer, runnable) = TaskPointer::of(runnable);
+    // SAFETY: the two are of one task.
+    let handle = unsafe { JoinHandle::new(id, task.fallible(), pointer) };
+    Some(NewTask { runnable, handle })
 }
 
-/// A task's future: leaves the registry when it ends, and keeps its panics to itself.
+/// A task's future: keeps the books, and its panics to itself.
 struct Registered<F> {
     /// Dropped by hand: its destructor may panic, for which async-task ends the process.
     future: ManuallyDrop<F>,
     /// In the same allocation, which lives as long as its future.
-    meta: NonNull<TaskMeta>,
-    key: registry::Key,
-    home: Home,
+    meta: MetaPointer,
+    place: Place,
 }
 
 impl<F: Future> Future for Registered<F> {
     type Output = Product<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: `future` is pinned whenever `self` is: nothing moves it, and `drop` drops it in
-        // its place. The metadata lives, since the future does.
-        let (future, home, meta, id) = unsafe {
+        // SAFETY: `future` is pinned whenever `self` is: nothing moves it, and it is dropped in its place.
+        // The metadata lives, since the future does.
+        let (this, meta) = unsafe {
             let this = self.get_unchecked_mut();
-            let meta = this.meta.as_ref();
-            let future = Pin::new_unchecked(&mut *this.future);
-            (future, &this.home, meta, this.key.id())
+            let meta = this.meta.get();
+            (this, meta)
         };
+        let product = |result| Poll::Ready(Product::new(result, &meta.home));
         // Here, and not before the task is run: async-task has taken the mark away by now that it is
         // scheduled. Who aborted it before that is seen, and who does so later schedules it again.
         if meta.is_aborted() {
-            return Poll::Ready(Product {
-                result: None,
-                refusal: meta.refusal(),
-                home: home.clone(),
-            });
+            return Poll::Ready(Product(Outcome::None));
         }
-        let poll = || home.within(|| id::within(id, || future.poll(cx)));
-        let result = match catch_unwind(AssertUnwindSafe(poll)) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(output)) => Ok(output),
-            Err(panic) => {
-                // The panic hook has reported it; whoever joins the task gets it.
-                home.count_panic();
-                Err(panic)
-            }
+        let mut output = None;
+        let (future, place) = (&mut this.future, &mut this.place);
+        let poll = || {
+            let poll = || {
+                // SAFETY: it is pinned, as said above. async-task polls nothing that was ready.
+                let pinned = unsafe { Pin::new_unchecked(&mut **future) };
+                if let Poll::Ready(ready) = pinned.poll(cx) {
+                    output = Some(ready);
+                    // Here, since we are inside of the task.
+                    place.is_future_dropped = true;
+                    // SAFETY: it is not used after this, as the mark says.
+                    unsafe { ManuallyDrop::drop(future) };
+                }
+            };
+            meta.home.within(|| id::within(meta.id, poll));
         };
-        Poll::Ready(Product {
-            result: Some(result),
-            refusal: None,
-            home: home.clone(),
-        })
+        match (catch_unwind(AssertUnwindSafe(poll)), output) {
+            (Ok(()), None) => {
+                this.wait(meta, cx);
+                Poll::Pending
+            }
+            (Ok(()), Some(output)) => product(Ok(output)),
+            (Err(panic), None) => {
+                // The panic hook has reported it; whoever joins the task gets it.
+                meta.home.count_panic();
+                product(Err(panic))
+            }
+            // Its destructor's.
+            (Err(panic), Some(output)) => {
+                meta.home.count_panic();
+                contained(|| drop(panic));
+                product(Ok(output))
+            }
+        }
+    }
+}
+
+impl<F> Registered<F> {
+    /// The task is about to wait.
+    #[inline]
+    fn wait(&mut self, meta: &TaskMeta, cx: &Context<'_>) {
+        if self.place.is_nowhere() {
+            self.enter(meta, cx);
+        }
+    }
+
+    /// Puts the task on the list of those that wait: from here on it is alive until it ends, whether
+    /// anybody is to wake it or not.
+    fn enter(&mut self, meta: &TaskMeta, cx: &Context<'_>) {
+        match meta.home.enter(cx.waker()) {
+            Some(place) => self.place = place,
+            None => {
+                // The runtime ends, and has ended those that were on the list.
+                meta.abort();
+                cx.waker().wake_by_ref();
+            }
+        }
     }
 }
 
 impl<F> Drop for Registered<F> {
     fn drop(&mut self) {
-        let (home, id, future) = (&self.home, self.key.id(), &mut self.future);
-        // SAFETY: it is not used after this.
-        let end = || unsafe { ManuallyDrop::drop(future) };
-        home.inside(|| home.contain(|| home.within(|| id::within(id, end))));
-        // Not before: an `AbortHandle` takes it from the registry whether the task has ended, and so does
-        // who ends local tasks.
-        drop(home.tasks().remove(self.key));
+        // SAFETY: the allocation is there as long as the future is.
+        let meta = unsafe { self.meta.get() };
+        let home = &meta.home;
+        if !self.place.is_future_dropped {
+            let future = &mut self.future;
+            // SAFETY: it is not used after this.
+            let end = || unsafe { ManuallyDrop::drop(future) };
+            home.inside(|| home.contain(|| home.within(|| id::within(meta.id, end))));
+        }
+        // Not before: an `AbortHandle` goes by it whether the task has ended, and who ends local tasks goes
+        // by the list.
+        meta.ended.store(true, Ordering::Release);
+        drop(home.tasks().leave(self.place));
+        home.count_ended();
     }
 }
 
-/// What a task came to, until somebody joins it.
-struct Product<T> {
-    /// Taken by who joins the task. None if it was aborted, or refused.
-    result: Option<Result<T, Panic>>,
-    /// Why there was no thread to run it on, if there was none.
-    refusal: Option<io::Error>,
-    home: Home,
+/// What a task came to, until somebody joins it. It may outlive the task: async-task takes it out of a task
+/// that it frees, and drops it then.
+struct Product<T>(Outcome<T>);
+
+/// (One enum, and small: a task takes as much room as the larger of its future and this.)
+enum Outcome<T> {
+    /// It was aborted or refused, or this was taken by who joins the task.
+    None,
+    /// A result without a destructor.
+    Bare(T),
+    /// A result, or a panic, and where a panic of its destructor is counted: a reference more.
+    Owned(Result<T, Panic>, Home),
 }
 
 impl<T> Product<T> {
-    fn into_result(mut self, id: Id) -> Result<T, JoinError> {
-        match self.result.take() {
-            Some(Ok(output)) => Ok(output),
-            Some(Err(panic)) => Err(JoinError::panicked(id, panic)),
-            None => Err(self.refusal.take().map_or_else(
-                || JoinError::cancelled(id),
-                |why| JoinError::refused(id, why),
-            )),
+    fn new(result: Result<T, Panic>, home: &Home) -> Self {
+        Self(match result {
+            Ok(output) if !needs_drop::<T>() => Outcome::Bare(output),
+            result => Outcome::Owned(result, home.clone()),
+        })
+    }
+
+    fn take(&mut self) -> Option<Result<T, Panic>> {
+        match mem::replace(&mut self.0, Outcome::None) {
+            Outcome::None => None,
+            Outcome::Bare(output) => Some(Ok(output)),
+            Outcome::Owned(result, _) => Some(result),
         }
     }
 }
@@ -302,8 +389,28 @@ impl<T> Product<T> {
 impl<T> Drop for Product<T> {
     /// Drops what nobody joined; its destructor may panic, for which async-task ends the process.
     fn drop(&mut self) {
-        if let Some(result) = self.result.take() {
-            self.home.contain(|| drop(result));
+        if let Outcome::Owned(result, home) = mem::replace(&mut self.0, Outcome::None) {
+            home.contain(|| drop(result));
+        }
+    }
+}
+
+/// What a task came to, for who joins it.
+struct Ended<T> {
+    product: Product<T>,
+    /// Why there was no thread to run it on, if there was none.
+    refusal: Option<io::Error>,
+}
+
+impl<T> Ended<T> {
+    fn into_result(mut self, id: Id) -> Result<T, JoinError> {
+        match self.product.take() {
+            Some(Ok(output)) => Ok(output),
+            Some(Err(panic)) => Err(JoinError::panicked(id, panic)),
+            None => Err(self.refusal.take().map_or_else(
+                || JoinError::cancelled(id),
+                |why| JoinError::refused(id, why),
+            )),
         }
     }
 }

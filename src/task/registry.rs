@@ -1,111 +1,138 @@
-//! The tasks of a runtime that are alive, so that a shutdown can end those that wait for something,
-//! and a handle one that it has no hold of.
+//! The tasks of a runtime that are alive: how many there are, and which of them wait for something, so that
+//! a shutdown can end those.
 //!
-//! One list for each worker, to which tasks belong that were spawned there: the locks are taken at
-//! spawn and at the end of a task, for the most part by their own worker.
+//! A task that is queued, or runs, is found where it is queued, or when its worker is through with it. So it
+//! is put on a list only when it waits for the first time, and one that is over by then never is: a spawn
+//! takes no lock. The list is that of the worker which has polled it, so the lock is that worker's alone for
+//! the most part. Local tasks are on their lists from the beginning, see `local/mod.rs`.
+//!
+//! For who waits until there are no tasks they are counted, as they are made and as they end: each worker
+//! counts with plain stores on a line of its own, other threads on the line of the task's home.
 
 use std::{
-    ptr::NonNull,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
+            fence,
+        },
+    },
     task::Waker,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crossbeam::utils::CachePadded;
 use slab::Slab;
 
-use super::{
-    TaskMeta,
-    id::{Id, Source},
-};
-use crate::runtime::{TaskJob, lock};
+use crate::runtime::lock;
 
-/// Where a task is registered.
+/// How long who waits until there is no task relies on being told. Who ends a task looks whether somebody
+/// waits, without a fence, which each task would pay for: it may just miss that.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Where a task that waits is registered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
-    list: usize,
-    index: usize,
-    /// Tells the task from those that had or will have its place.
-    id: Id,
+pub(super) struct Place {
+    index: u32,
+    list: u16,
+    /// The task's own note that it has dropped its future. It is here for want of room: with it a small task
+    /// takes 120 bytes, which is the most that glibc keeps ready for the next of that size.
+    pub(super) is_future_dropped: bool,
 }
 
-impl Key {
-    pub(crate) fn id(&self) -> Id {
-        self.id
+impl Place {
+    /// On no list.
+    pub(super) const NOWHERE: Self = Self {
+        list: u16::MAX,
+        index: u32::MAX,
+        is_future_dropped: false,
+    };
+
+    #[inline]
+    pub(super) fn is_nowhere(self) -> bool {
+        self.index == u32::MAX
     }
 }
-
-struct Entry {
-    id: Id,
-    /// `None` for a task that is being made.
-    task: Option<Alive>,
-}
-
-/// A task that is alive.
-pub(crate) struct Alive {
-    waker: Waker,
-    /// Lies in the allocation that the waker keeps.
-    meta: NonNull<TaskMeta>,
-}
-
-// SAFETY: the pointer is only ever read, to what is Sync and as alive as the waker beside it.
-unsafe impl Send for Alive {}
 
 #[derive(Default)]
 struct List {
-    entries: Slab<Entry>,
-    ids: Source,
+    /// `None` for a task that is being made.
+    tasks: Slab<Option<Waker>>,
     closed: bool,
-    /// Somebody waits until there is no task.
-    watched: bool,
 }
 
-impl List {
-    fn find(&self, key: Key) -> Option<&Entry> {
-        self.entries
-            .get(key.index)
-            .filter(|entry| entry.id == key.id)
-    }
+/// How many tasks there were, as one thread has counted them, or all threads that have no line of their own.
+#[derive(Debug, Default)]
+struct Count {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// What is counted of a worker's tasks.
+#[derive(Debug, Default)]
+struct Counts {
+    /// By the worker, of any tasks.
+    own: CachePadded<Count>,
+    /// By others, of this worker's tasks.
+    foreign: CachePadded<Count>,
+}
+
+/// Who counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
+    /// The worker of this number, which the calling thread is.
+    Worker(usize),
+    /// Another thread, and this is the number of the task's home.
+    Other(usize),
 }
 
 pub(crate) struct Registry {
     lists: Box<[CachePadded<Mutex<List>>]>,
-    /// Counts, for who waits until there is no task, the tasks that ended meanwhile.
-    ends: Mutex<u64>,
+    counts: Box<[Counts]>,
+    /// No more tasks are let in.
+    closed: AtomicBool,
+    /// Somebody waits until there is no task.
+    watched: AtomicBool,
+    ends: Mutex<()>,
     ended: Condvar,
 }
 
 /// A place in the registry, whose list stays locked until it is filled.
-pub(crate) struct Place<'a> {
+pub(super) struct Reserved<'a> {
     list: MutexGuard<'a, List>,
-    key: Key,
+    place: Place,
 }
 
-impl Place<'_> {
-    pub(crate) fn key(&self) -> Key {
-        self.key
+impl Reserved<'_> {
+    pub(super) fn place(&self) -> Place {
+        self.place
     }
 
-    pub(crate) fn fill(mut self, task: &TaskJob) {
-        let alive = Alive {
-            waker: task.waker(),
-            meta: NonNull::from(task.metadata()),
-        };
-        self.list.entries[self.key.index].task = Some(alive);
+    pub(super) fn fill(mut self, task: Waker) {
+        self.list.tasks[self.place.index as usize] = Some(task);
     }
 }
 
 impl Registry {
-    /// The books of a runtime: for each worker a list of the tasks that any worker runs, and one of those
-    /// that are [pinned](Registry::list_of_pinned) to it.
+    /// The books of a runtime: for each worker a list of the tasks that it has polled and any worker runs, and
+    /// one of those that are [pinned](Registry::list_of_pinned) to it.
     pub(crate) fn new(workers: usize) -> Self {
-        Self::with_lists(2 * workers)
+        Self::with(2 * workers, workers)
     }
 
-    pub(crate) fn with_lists(lists: usize) -> Self {
+    /// The books of a set of local tasks, which are not counted.
+    pub(super) fn of_set() -> Self {
+        Self::with(1, 0)
+    }
+
+    fn with(lists: usize, counts: usize) -> Self {
         Self {
             lists: (0..lists).map(|_| CachePadded::default()).collect(),
-            ends: Mutex::new(0),
+            counts: (0..counts).map(|_| Counts::default()).collect(),
+            closed: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            ends: Mutex::new(()),
             ended: Condvar::new(),
         }
     }
@@ -115,96 +142,120 @@ impl Registry {
         self.lists.len() / 2 + worker
     }
 
+    /// Whether no more tasks are let in.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Acquire)
+    }
+
+    fn place(&self, list: usize, index: usize) -> Place {
+        Place {
+            list: u16::try_from(list).expect("workers are some thousands at most"),
+            index: u32::try_from(index).expect("memory does not do for so many tasks"),
+            is_future_dropped: false,
+        }
+    }
+
     /// A place for a new task, unless the list is closed.
-    pub(crate) fn reserve(&self, list: usize) -> Option<Place<'_>> {
+    pub(super) fn reserve(&self, list: usize) -> Option<Reserved<'_>> {
         let mut guard = lock(&self.lists[list]);
         if guard.closed {
             return None;
         }
-        let id = guard.ids.next();
-        let index = guard.entries.insert(Entry { id, task: None });
-        Some(Place {
-            list: guard,
-            key: Key { list, index, id },
-        })
+        let index = guard.tasks.insert(None);
+        let place = self.place(list, index);
+        Some(Reserved { list: guard, place })
     }
 
-    /// How many tasks of a list are alive.
-    pub(crate) fn len(&self, list: usize) -> usize {
-        lock(&self.lists[list]).entries.len()
+    /// Puts a task on a list that is to wait, unless the list is closed.
+    pub(super) fn enter(&self, list: usize, task: &Waker) -> Option<Place> {
+        let reserved = self.reserve(list)?;
+        let place = reserved.place;
+        reserved.fill(task.clone());
+        Some(place)
     }
 
-    /// Strikes a task off. What is given back is dropped by the caller, under no lock.
-    pub(crate) fn remove(&self, key: Key) -> Option<Alive> {
-        let (removed, watched) = {
-            let mut list = lock(&self.lists[key.list]);
-            (list.entries.try_remove(key.index), list.watched)
-        };
-        if watched {
-            *lock(&self.ends) += 1;
-            self.ended.notify_all();
+    /// Strikes a task off, if it is on a list. What is given back is dropped by the caller, under no lock.
+    #[inline]
+    pub(super) fn leave(&self, place: Place) -> Option<Waker> {
+        if place.is_nowhere() {
+            return None;
         }
-        removed?.task
+        lock(&self.lists[usize::from(place.list)])
+            .tasks
+            .try_remove(place.index as usize)?
+    }
+
+    /// How many tasks are on a list.
+    pub(crate) fn len(&self, list: usize) -> usize {
+        lock(&self.lists[list]).tasks.len()
+    }
+
+    /// Counts a task that is made.
+    #[inline]
+    pub(super) fn begin(&self, by: By) {
+        match by {
+            By::Worker(worker) => add_alone(&self.counts[worker].own.begun),
+            By::Other(home) => _ = self.counts[home].foreign.begun.fetch_add(1, Relaxed),
+        }
+    }
+
+    /// Counts a task that has ended.
+    #[inline]
+    pub(super) fn end(&self, by: By) {
+        match by {
+            By::Worker(worker) => add_alone(&self.counts[worker].own.ended),
+            By::Other(home) => _ = self.counts[home].foreign.ended.fetch_add(1, Release),
+        }
+        if self.watched.load(Relaxed) {
+            self.tell();
+        }
+    }
+
+    #[cold]
+    fn tell(&self) {
+        drop(lock(&self.ends));
+        self.ended.notify_all();
+    }
+
+    /// Whether there was a moment, while this was asked, at which there was no task.
+    ///
+    /// The ends are read first. Who sees an end sees the beginnings of that task, and of all that it has spawned:
+    /// as many as ends are then seen of beginnings only if there are no others.
+    fn is_empty(&self) -> bool {
+        let lines = || {
+            let counts = self.counts.iter();
+            counts.flat_map(|counts| [&*counts.own, &*counts.foreign])
+        };
+        let ended: u64 = lines().map(|count| count.ended.load(Acquire)).sum();
+        let begun: u64 = lines().map(|count| count.begun.load(Relaxed)).sum();
+        begun == ended
     }
 
     /// Waits until there is no task, until `deadline` at the latest (if there is one); true if there
     /// is none.
     pub(crate) fn wait_until_empty(&self, deadline: Option<Instant>) -> bool {
+        self.watched.store(true, Relaxed);
+        fence(SeqCst);
+        let mut ends = lock(&self.ends);
         loop {
-            let seen = *lock(&self.ends);
-            // All at once: a task that ends may have spawned one that another list has.
-            let mut lists: Vec<_> = self.lists.iter().map(|list| lock(list)).collect();
-            if lists.iter().all(|list| list.entries.is_empty()) {
+            if self.is_empty() {
                 return true;
             }
-            for list in &mut lists {
-                list.watched = true;
+            let left = deadline.map_or(LOOK_AGAIN, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() {
+                return false;
             }
-            drop(lists);
-            let mut ends = lock(&self.ends);
-            while *ends == seen {
-                let Some(deadline) = deadline else {
-                    ends = self
-                        .ended
-                        .wait(ends)
-                        .unwrap_or_else(PoisonError::into_inner);
-                    continue;
-                };
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return false;
-                }
-                let waited = self.ended.wait_timeout(ends, left);
-                ends = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
+            let waited = self.ended.wait_timeout(ends, left.min(LOOK_AGAIN));
+            ends = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Whether a task is alive.
-    pub(crate) fn has(&self, key: Key) -> bool {
-        lock(&self.lists[key.list]).find(key).is_some()
-    }
-
-    /// Tells a task to end, if it is alive.
-    pub(crate) fn abort(&self, key: Key) {
-        let waker = {
-            let list = lock(&self.lists[key.list]);
-            list.find(key)
-                .and_then(|entry| entry.task.as_ref())
-                .map(|task| {
-                    // SAFETY: the task's allocation, of which this is a part, lives as long as the
-                    // waker, and the lock keeps that in its place.
-                    unsafe { task.meta.as_ref() }.abort();
-                    task.waker.clone()
-                })
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Lets no more tasks in, and answers the wakers of those that are alive.
+    /// Lets no more tasks in, and answers the wakers of those that wait.
     pub(crate) fn close(&self) -> Vec<Waker> {
+        self.closed.store(true, Release);
         let lists = 0..self.lists.len();
         lists.flat_map(|list| self.close_list(list)).collect()
     }
@@ -213,10 +264,49 @@ impl Registry {
     pub(crate) fn close_list(&self, list: usize) -> Vec<Waker> {
         let mut list = lock(&self.lists[list]);
         list.closed = true;
-        let alive = list
-            .entries
-            .iter()
-            .filter_map(|(_, entry)| entry.task.as_ref());
-        alive.map(|task| task.waker.clone()).collect()
+        let waiting = list.tasks.iter().filter_map(|(_, task)| task.as_ref());
+        waiting.cloned().collect()
+    }
+}
+
+/// For the one thread that writes it.
+#[inline]
+fn add_alone(count: &AtomicU64) {
+    count.store(count.load(Relaxed) + 1, Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_count_until_they_have_ended_whoever_counts() {
+        let registry = Registry::new(2);
+        assert!(registry.wait_until_empty(Some(Instant::now())));
+        for (begins, ends) in [
+            (By::Worker(0), By::Worker(1)),
+            (By::Worker(1), By::Other(0)),
+            (By::Other(1), By::Worker(0)),
+        ] {
+            registry.begin(begins);
+            assert!(!registry.wait_until_empty(Some(Instant::now())));
+            registry.end(ends);
+            assert!(registry.wait_until_empty(None));
+        }
+    }
+
+    #[test]
+    fn a_closed_list_gives_out_who_waits_and_lets_nobody_in() {
+        let registry = Registry::new(1);
+        let place = registry.enter(0, Waker::noop()).unwrap();
+        let other = registry.enter(0, Waker::noop()).unwrap();
+        assert!(registry.leave(place).is_some());
+        assert!(registry.leave(Place::NOWHERE).is_none());
+        assert!(!registry.is_closed());
+        assert_eq!(registry.close().len(), 1);
+        assert!(registry.is_closed());
+        assert!(registry.enter(0, Waker::noop()).is_none());
+        assert!(registry.leave(other).is_some());
+        assert_eq!(registry.len(0), 0);
     }
 }

@@ -19,7 +19,7 @@ use std::{
 use slab::Slab;
 
 use self::ended::Ended;
-use super::{AbortHandle, Id, JoinError, JoinHandle, Product, budget, spawn, spawn_blocking};
+use super::{AbortHandle, Id, JoinError, JoinHandle, budget, spawn, spawn_blocking};
 use crate::runtime::Handle;
 
 /// Tasks whose results are of one type, and come in the order in which the tasks end.
@@ -69,7 +69,7 @@ enum Slot<T> {
 struct Joined<T> {
     id: Id,
     /// None: it was cancelled. Not the result itself, whose destructor may panic.
-    product: Option<Product<T>>,
+    outcome: Option<super::Ended<T>>,
 }
 
 impl<T> JoinSet<T> {
@@ -206,12 +206,12 @@ impl<T> JoinSet<T> {
         let waker = ended::waker(&self.ended, place);
         // From here on the task queues itself when it ends, unless it has ended by now.
         let id = handle.id();
-        match handle.poll_product(&mut Context::from_waker(&waker)) {
+        match handle.poll_ended(&mut Context::from_waker(&waker)) {
             Poll::Pending => {
                 vacant.insert(Slot::Alive(handle, waker));
             }
-            Poll::Ready(product) => {
-                vacant.insert(Slot::Ended(Mutex::new(Joined { id, product })));
+            Poll::Ready(outcome) => {
+                vacant.insert(Slot::Ended(Mutex::new(Joined { id, outcome })));
                 waker.wake();
             }
         }
@@ -223,11 +223,11 @@ impl<T> JoinSet<T> {
     fn take(&mut self, place: usize) -> Option<Joined<T>> {
         if let Slot::Alive(handle, waker) = self.tasks.get_mut(place)? {
             let id = handle.id();
-            let Poll::Ready(product) = handle.poll_product(&mut Context::from_waker(waker)) else {
+            let Poll::Ready(outcome) = handle.poll_ended(&mut Context::from_waker(waker)) else {
                 return None;
             };
             self.tasks.remove(place);
-            return Some(Joined { id, product });
+            return Some(Joined { id, outcome });
         }
         match self.tasks.remove(place) {
             Slot::Ended(joined) => joined.into_inner().ok(),
@@ -468,8 +468,8 @@ impl<T> JoinSet<T> {
 
 impl<T> Joined<T> {
     fn into_result(self) -> Result<T, JoinError> {
-        match self.product {
-            Some(product) => product.into_result(self.id),
+        match self.outcome {
+            Some(outcome) => outcome.into_result(self.id),
             None => Err(JoinError::cancelled(self.id)),
         }
     }

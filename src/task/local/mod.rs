@@ -40,7 +40,7 @@ pub(crate) use self::{
     set::Set,
 };
 use super::{JoinHandle, home::Home, register_unchecked, registry::Registry};
-use crate::runtime::contained;
+use crate::runtime::{TaskJob, contained};
 
 /// For how long who ends tasks waits for a thread that is just waking one.
 const MOMENT: Duration = Duration::from_micros(50);
@@ -130,17 +130,20 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let scheduler = home.clone();
-    let schedule = move |task| scheduler.schedule_local(task);
+    let schedule = |task: TaskJob| {
+        // The task may be over, and have let go of its home, before this has told whom it is for.
+        let home = task.metadata().home().clone();
+        home.schedule_local(task);
+    };
     // SAFETY: the task is queued by `schedule` alone, and taken, to be run or dropped, by the thread
     // that the queue is bound to: see the head of this file. Where that is another thread than this, the
     // future is Send until then, as the caller says.
-    let registered = unsafe { register_unchecked(home, name, future, spawned, schedule) };
-    let Some(registered) = registered else {
+    let new = unsafe { register_unchecked(home, name, future, spawned, schedule) };
+    let Some(new) = new else {
         return JoinHandle::cancelled();
     };
-    registered.runnable.schedule();
-    JoinHandle::new(registered.task, registered.target)
+    new.runnable.schedule();
+    new.handle
 }
 
 /// Ends all tasks of a list, and lets no more in: see the head of this file. For the thread that the

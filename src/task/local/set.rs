@@ -175,7 +175,7 @@ impl LocalSet {
     pub fn new() -> Self {
         let set = Arc::new(Set {
             queue: LocalQueue::of_this_thread(),
-            tasks: Registry::with_lists(1),
+            tasks: Registry::of_set(),
             waiting: Mutex::default(),
             polled: AtomicBool::new(false),
         });
