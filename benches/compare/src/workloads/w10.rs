@@ -50,7 +50,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
         System::Tokio | System::TokioAlt => hold::<tokio::time::Sleep>(&runtime, count, tell),
         System::Smol => hold::<smol::Timer>(&runtime, count, tell),
         System::DelayQueue => queue(&runtime, count, tell),
-        System::Compio | System::Monoio | System::Glommio => super::refuse("not built"),
+        System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
     }
     armed.recv().expect("the task arms them");
     let (switches, cpu) = (switches_of_others(), cpu_of_others());

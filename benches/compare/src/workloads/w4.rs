@@ -76,8 +76,12 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
                     value: each(time),
                 })
             };
+            // Of the others all are where they are to be when the calls have returned.
+            if system != System::Tourbillon {
+                return figure(name, times.returned);
+            }
             figure(name, times.registered);
-            if name != of_sleeps && system == System::Tourbillon {
+            if name != of_sleeps {
                 figure(returned, times.returned);
             }
         };
@@ -113,7 +117,9 @@ fn arm_all<T: Send>(
     arm: impl Fn(Duration) -> T + Sync,
     register: impl Fn(),
 ) -> Times {
-    let (begin, done) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    let (begin, done) = (Barrier::new(threads), Barrier::new(threads + 1));
+    // The threads tell when they began and ended: who waits for them may wake up late.
+    let spans = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -122,23 +128,27 @@ fn arm_all<T: Send>(
                     let mut draw = Draw::new();
                     let mut kept = Vec::with_capacity(share);
                     begin.wait();
+                    let start = Instant::now();
                     kept.extend((0..share).map(|_| arm(MINUTE + draw.delay())));
+                    let span = (start, Instant::now());
+                    spans.lock().expect("no panics").push(span);
                     done.wait();
                     // Until all are registered: what is dropped would not be.
                     done.wait();
                 });
             });
         }
-        begin.wait();
-        let start = Instant::now();
         done.wait();
-        let returned = start.elapsed();
         register();
-        let registered = start.elapsed();
+        let registered = Instant::now();
         done.wait();
+        let spans = spans.lock().expect("no panics");
+        let start = spans.iter().map(|(start, _)| *start).min();
+        let start = start.expect("there is a thread");
+        let returned = spans.iter().map(|(_, end)| *end).max();
         Times {
-            returned,
-            registered,
+            returned: returned.expect("there is a thread") - start,
+            registered: registered - start,
         }
     })
 }

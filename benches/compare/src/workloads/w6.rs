@@ -71,7 +71,7 @@ fn kinds(system: System) -> &'static [&'static str] {
         System::DelayQueue => &[CALLBACK],
         System::Smol => &[SLEEP, UNBOXED, TASK],
         System::Tokio | System::TokioAlt => &[SLEEP, TASK],
-        System::Compio | System::Monoio | System::Glommio => super::refuse("not built"),
+        System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
     }
 }
 
