@@ -1,6 +1,8 @@
 //! Who is compared.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
+
+use serde::{Serialize, Serializer};
 
 /// A runtime, or what else has timers, by the name that the command line and the table give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,5 +51,17 @@ impl FromStr for System {
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|system| system.name() == name);
         known.ok_or_else(|| format!("no such system: {name}"))
+    }
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for System {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }

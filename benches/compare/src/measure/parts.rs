@@ -9,18 +9,9 @@ use std::{
     process::{self, Command, Stdio},
 };
 
-use super::super::Figure;
+use crate::workloads::{Figure, REFUSED, refuse};
 
 const PART: &str = "TOURBILLON_COMPARE_PART";
-/// What a process exits with that cannot run here what it was asked for.
-const REFUSED: i32 = 3;
-
-/// Ends the process: the system, or the workload, does not run here, and this is why.
-pub fn refuse(why: impl std::fmt::Display) -> ! {
-    eprintln!("{why}");
-    process::exit(REFUSED)
-}
-
 /// Which part this process is for, if not for the whole.
 pub fn asked() -> Option<String> {
     env::var(PART).ok()

@@ -8,8 +8,8 @@ mod uring;
 
 use std::{sync::mpsc, time::Instant};
 
-use super::measure::parts::refuse;
 use crate::system::System;
+use crate::workloads::refuse;
 
 pub use self::{smol::Smol, tokio::Tokio, tourbillon::Tourbillon};
 

@@ -25,16 +25,16 @@ use std::{
 
 use tokio_util::time::DelayQueue;
 
-use super::{
-    Figure, Workload,
+use super::{Figure, Workload, refuse};
+use crate::{
     measure::{
         cpu,
         lateness::{Lateness, Left, Slot, slots},
-        parts::{self, refuse},
+        parts,
     },
     runtimes::{self, Program, Runtime, Tourbillon},
+    system::System,
 };
-use crate::system::System;
 
 pub const WORKLOAD: Workload = Workload {
     name: "w3",

@@ -15,16 +15,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Figure, Workload,
+use super::{Figure, Workload, refuse};
+use crate::{
     measure::{
         cpu,
         lateness::{Lateness, Slot, slots},
-        parts::refuse,
     },
     runtimes::{self, Program, Runtime, Tourbillon},
+    system::System,
 };
-use crate::system::System;
 
 pub const WORKLOAD: Workload = Workload {
     name: "w5",

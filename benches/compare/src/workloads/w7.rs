@@ -21,15 +21,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Figure, Workload,
-    measure::{
-        lateness::{Lateness, Left, Slot, median, slots},
-        parts::refuse,
-    },
+use super::{Figure, Workload, refuse};
+use crate::{
+    measure::lateness::{Lateness, Left, Slot, median, slots},
     runtimes::{self, Program, Runtime},
+    system::System,
 };
-use crate::system::System;
 
 pub const WORKLOAD: Workload = Workload {
     name: "w7",

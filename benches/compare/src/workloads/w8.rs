@@ -24,12 +24,12 @@ use std::{
 
 use futures_channel::oneshot;
 
-use super::{
-    Figure, Workload,
+use super::{Figure, Workload};
+use crate::{
     measure::lateness::median,
     runtimes::{self, Program, Runtime},
+    system::System,
 };
-use crate::system::System;
 
 pub const WORKLOAD: Workload = Workload {
     name: "w8",

@@ -17,7 +17,8 @@
 mod server;
 mod wrk;
 
-use super::{Figure, Workload, measure::parts};
+use super::{Figure, Workload};
+use crate::measure::parts;
 use crate::system::System;
 
 pub const WORKLOAD: Workload = Workload {

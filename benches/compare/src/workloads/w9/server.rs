@@ -14,14 +14,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use smol_hyper::rt::{FuturesIo, SmolTimer};
 use tourbillon::hyper::TourbillonTimer;
 
-use super::{
-    super::{
-        measure::parts::refuse,
-        runtimes::{Runtime, Smol, Tokio, Tourbillon},
-    },
-    Load,
+use super::Load;
+use crate::{
+    runtimes::{Runtime, Smol, Tokio, Tourbillon},
+    system::System,
+    workloads::refuse,
 };
-use crate::system::System;
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const DELAY: Duration = Duration::from_millis(100);

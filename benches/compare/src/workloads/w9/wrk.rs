@@ -6,9 +6,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use super::{
-    super::measure::{cpu, parts},
-    Load,
+use super::Load;
+use crate::{
+    measure::{cpu, parts},
+    workloads::refuse,
 };
 
 /// How long the server gets to answer the first requests, and to fill its caches.
@@ -142,6 +143,5 @@ fn figures(load: &Load, quick: bool) -> Result<Figures, Box<dyn Error>> {
 
 /// Drives a new server with `wrk`. If that cannot be done here the process ends, and says why.
 pub fn drive(load: &Load, quick: bool) -> Figures {
-    figures(load, quick)
-        .unwrap_or_else(|error| parts::refuse(format_args!("{}: {error}", load.name)))
+    figures(load, quick).unwrap_or_else(|error| refuse(format_args!("{}: {error}", load.name)))
 }

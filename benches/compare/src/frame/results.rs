@@ -1,0 +1,201 @@
+//! What came out, and what it comes to.
+
+use serde::Serialize;
+
+use super::{child::Outcome, machine::Machine};
+use crate::system::System;
+
+/// One process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    pub round: usize,
+    pub workload: &'static str,
+    pub system: System,
+    pub outcome: Outcome,
+}
+
+/// All of it, as it is written to `results.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    pub machine: Machine,
+    pub load_before: f64,
+    pub load_after: f64,
+    pub rounds: usize,
+    /// Figures of a quick run show that all works, and nothing else.
+    pub quick: bool,
+    pub runs: Vec<Run>,
+}
+
+/// A figure over the rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    /// `None` without a value.
+    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (&min, &max) = (values.first()?, values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(values[middle - 1], values[middle])
+        } else {
+            values[middle]
+        };
+        Some(Self { median, min, max })
+    }
+}
+
+impl Results {
+    fn of<'a>(&'a self, workload: &'a str, system: System) -> impl Iterator<Item = &'a Run> {
+        let is_it = move |run: &&Run| run.workload == workload && run.system == system;
+        self.runs.iter().filter(is_it)
+    }
+
+    /// The systems that were to do it, in the order of the table.
+    pub fn systems(&self, workload: &str) -> Vec<System> {
+        let was_run = |system: &System| self.of(workload, *system).next().is_some();
+        System::ALL.into_iter().filter(was_run).collect()
+    }
+
+    /// The names of the figures, in the order in which they come up.
+    pub fn figures(&self, workload: &str) -> Vec<&str> {
+        let mut names = Vec::new();
+        for run in self.runs.iter().filter(|run| run.workload == workload) {
+            if let Outcome::Figures(figures) = &run.outcome {
+                for figure in figures {
+                    if !names.contains(&figure.name.as_str()) {
+                        names.push(figure.name.as_str());
+                    }
+                }
+            }
+        }
+        names
+    }
+
+    /// The value in each round that has one, by the round.
+    fn values(&self, workload: &str, system: System, figure: &str) -> Vec<(usize, f64)> {
+        self.of(workload, system)
+            .filter_map(|run| {
+                let Outcome::Figures(figures) = &run.outcome else {
+                    return None;
+                };
+                let found = figures.iter().find(|measured| measured.name == figure)?;
+                Some((run.round, found.value))
+            })
+            .collect()
+    }
+
+    pub fn spread(&self, workload: &str, system: System, figure: &str) -> Option<Spread> {
+        let values = self.values(workload, system, figure);
+        Spread::of(values.into_iter().map(|(_, value)| value).collect())
+    }
+
+    /// Ours by a peer's: the median of the rounds' ratios, since the machine is alike within a round
+    /// more than it is over all of them.
+    pub fn ratio(&self, workload: &str, ours: &str, peer: System, theirs: &str) -> Option<f64> {
+        let theirs = self.values(workload, peer, theirs);
+        let ours = self.values(workload, System::Tourbillon, ours);
+        let ratios = ours.iter().filter_map(|&(round, value)| {
+            let (_, of_peer) = theirs.iter().find(|(at, _)| *at == round)?;
+            // Where both are nothing they are equal.
+            Some(if value == *of_peer {
+                1.0
+            } else {
+                value / of_peer
+            })
+        });
+        Spread::of(ratios.collect()).map(|spread| spread.median)
+    }
+
+    /// What went wrong with a system, each thing once, with how often.
+    pub fn troubles(&self, workload: &str, system: System) -> Vec<(String, usize)> {
+        let mut troubles: Vec<(String, usize)> = Vec::new();
+        for run in self.of(workload, system) {
+            let what = match &run.outcome {
+                Outcome::Figures(_) => continue,
+                Outcome::Refused(reason) => format!("cannot run here: {reason}"),
+                Outcome::Failed(reason) => format!("failed: {reason}"),
+            };
+            match troubles.iter_mut().find(|(known, _)| *known == what) {
+                Some((_, times)) => *times += 1,
+                None => troubles.push((what, 1)),
+            }
+        }
+        troubles
+    }
+
+    /// Whether any run failed. A refusal is none.
+    pub fn any_failed(&self) -> bool {
+        let failed = |run: &Run| matches!(run.outcome, Outcome::Failed(_));
+        self.runs.iter().any(failed)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::workloads::Measured;
+
+    /// A run with a figure or, without a value, one that failed.
+    pub fn run(round: usize, system: System, figure: &str, value: Option<f64>) -> Run {
+        let name = figure.to_owned();
+        let outcome = match value {
+            Some(value) => Outcome::Figures(vec![Measured { name, value }]),
+            None => Outcome::Failed("it broke".to_owned()),
+        };
+        let workload = "w1";
+        Run {
+            round,
+            workload,
+            system,
+            outcome,
+        }
+    }
+
+    pub fn results(runs: Vec<Run>) -> Results {
+        let machine = Machine::look();
+        let (load_before, load_after) = (0.0, 0.0);
+        let (rounds, quick) = (3, true);
+        Results {
+            machine,
+            load_before,
+            load_after,
+            rounds,
+            quick,
+            runs,
+        }
+    }
+
+    #[test]
+    fn spreads() {
+        assert_eq!(Spread::of(vec![]), None);
+        let spread = Spread::of(vec![3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
+        assert_eq!(Spread::of(vec![1.0, 2.0]).unwrap().median, 1.5);
+    }
+
+    #[test]
+    fn a_ratio_is_of_the_same_round() {
+        let ours = System::Tourbillon;
+        // A machine that gets slower: the ratio is a half in each round.
+        let results = results(vec![
+            run(0, ours, "ns", Some(1.0)),
+            run(0, System::Tokio, "ns", Some(2.0)),
+            run(1, ours, "ns", Some(10.0)),
+            run(1, System::Tokio, "ns", Some(20.0)),
+            run(2, ours, "ns", Some(100.0)),
+            run(2, System::Tokio, "ns", None),
+        ]);
+        assert_eq!(results.ratio("w1", "ns", System::Tokio, "ns"), Some(0.5));
+        assert_eq!(results.ratio("w1", "ns", System::Smol, "ns"), None);
+        assert_eq!(
+            results.troubles("w1", System::Tokio),
+            [("failed: it broke".to_owned(), 1)]
+        );
+        assert!(results.any_failed());
+    }
+}

@@ -1,0 +1,126 @@
+//! Each round: each workload, by each system in turn.
+
+use std::{env, process::Command, time::Duration};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{
+    child,
+    error::Error,
+    machine::{self, Machine},
+    results::{Results, Run},
+};
+use crate::{
+    system::System,
+    workloads::{ALL, Workload},
+};
+
+/// What to run, and how often.
+pub struct Plan {
+    pub rounds: usize,
+    pub workloads: Vec<&'static Workload>,
+    pub systems: Vec<System>,
+    pub quick: bool,
+    /// How long one process may take.
+    pub limit: Duration,
+}
+
+/// The workloads of these names; without any, all.
+pub fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Error> {
+    for name in names {
+        if !ALL.iter().any(|known| known.name == name) {
+            return Err(Error::UnknownWorkload(name.clone()));
+        }
+    }
+    let wanted = |known: &&Workload| names.is_empty() || names.iter().any(|n| n == known.name);
+    Ok(ALL.iter().filter(wanted).collect())
+}
+
+impl Plan {
+    /// Who does a workload, in the order of this round: none is always first, or always after the
+    /// same other.
+    fn order(&self, workload: &Workload, round: usize) -> Vec<System> {
+        let can = |system: &System| workload.systems.contains(system);
+        let mut systems: Vec<_> = self.systems.iter().copied().filter(can).collect();
+        if !systems.is_empty() {
+            let by = round % systems.len();
+            systems.rotate_left(by);
+        }
+        systems
+    }
+
+    /// Runs all of it.
+    pub fn run(&self) -> Result<Results, Error> {
+        let program = env::current_exe().map_err(Error::NoProgram)?;
+        let in_a_round = self.workloads.iter().map(|w| self.order(w, 0).len());
+        let total = in_a_round.sum::<usize>() * self.rounds;
+        if total == 0 {
+            return Err(Error::NothingToDo);
+        }
+        // It draws when it is told to, not by a thread of its own that would get into the measurements.
+        let progress = ProgressBar::new(total as u64);
+        let style = ProgressStyle::with_template("{elapsed} {bar:30} {pos}/{len} {msg}");
+        progress.set_style(style.expect("the template is well-formed"));
+        let load_before = machine::load();
+        let mut runs = Vec::with_capacity(total);
+        for round in 0..self.rounds {
+            for workload in &self.workloads {
+                for system in self.order(workload, round) {
+                    progress.set_message(format!("{} {}", workload.name, system.name()));
+                    let mut command = Command::new(&program);
+                    command.args(["run", workload.name, system.name()]);
+                    if self.quick {
+                        command.arg("--quick");
+                    }
+                    let outcome = child::run(command, self.limit);
+                    let workload = workload.name;
+                    runs.push(Run {
+                        round,
+                        workload,
+                        system,
+                        outcome,
+                    });
+                    progress.inc(1);
+                }
+            }
+        }
+        progress.finish_and_clear();
+        Ok(Results {
+            machine: Machine::look(),
+            load_before,
+            load_after: machine::load(),
+            rounds: self.rounds,
+            quick: self.quick,
+            runs,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_another_in_each_round() {
+        let plan = Plan {
+            rounds: 2,
+            workloads: workloads(&["w1".to_owned()]).unwrap(),
+            systems: vec![System::Tourbillon, System::Tokio, System::Smol],
+            quick: true,
+            limit: Duration::ZERO,
+        };
+        let order = |round| plan.order(plan.workloads[0], round);
+        assert_eq!(order(0), [System::Tourbillon, System::Tokio, System::Smol]);
+        assert_eq!(order(1), [System::Tokio, System::Smol, System::Tourbillon]);
+        assert_eq!(order(3), order(0));
+    }
+
+    #[test]
+    fn workloads_are_known_by_name() {
+        assert_eq!(workloads(&[]).unwrap().len(), ALL.len());
+        assert!(matches!(
+            workloads(&["w0".to_owned()]),
+            Err(Error::UnknownWorkload(name)) if name == "w0"
+        ));
+    }
+}

@@ -1,0 +1,331 @@
+//! The results in Markdown.
+
+use std::fmt::Write;
+
+use super::{
+    results::{Results, Spread},
+    targets::{self, ROWS, Row, Target, Wanted},
+};
+use crate::system::System;
+
+/// One of ours beside one of a peer's.
+#[derive(Debug)]
+struct Comparison {
+    workload: &'static str,
+    figure: &'static str,
+    /// Nobody: by itself.
+    peer: Option<System>,
+    /// What it came to: the ratio, or without a peer the figure.
+    value: f64,
+    bound: String,
+    is_met: bool,
+}
+
+/// The workloads of which there are runs, in their order.
+pub fn workloads(results: &Results) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for run in &results.runs {
+        if !names.contains(&run.workload) {
+            names.push(run.workload);
+        }
+    }
+    names
+}
+
+/// The rows of a workload of which there is a figure: ours with a target first, in the order of the
+/// targets, then what else came out.
+fn figures<'a>(results: &'a Results, workload: &str) -> Vec<&'a str> {
+    let mut names = results.figures(workload);
+    let place = |name: &str| {
+        let is_it = |row: &Row| row.workload == workload && row.figure == name;
+        ROWS.iter().position(is_it).unwrap_or(usize::MAX)
+    };
+    names.sort_by_key(|name| place(name));
+    names
+}
+
+/// What a peer has to set beside ours: its name, and what it came to.
+pub fn of_peer(results: &Results, row: &Row, peer: System) -> Option<(&'static str, Spread)> {
+    row.of_peers().iter().find_map(|&name| {
+        let spread = results.spread(row.workload, peer, name)?;
+        Some((name, spread))
+    })
+}
+
+/// The comparison of a row with a peer, if both have figures.
+fn compare(results: &Results, row: &Row, peer: System) -> Option<(f64, Wanted)> {
+    let (theirs, _) = of_peer(results, row, peer)?;
+    let ratio = results.ratio(row.workload, row.figure, peer, theirs)?;
+    Some((ratio, row.wanted(peer)))
+}
+
+fn comparisons(results: &Results) -> Vec<Comparison> {
+    let mut all = Vec::new();
+    for row in ROWS {
+        let (workload, figure) = (row.workload, row.figure);
+        let ours = results.spread(workload, System::Tourbillon, figure);
+        if let (Some(ours), Target::Here(target)) = (ours, row.target) {
+            all.push(Comparison {
+                workload,
+                figure,
+                peer: None,
+                value: ours.median,
+                bound: format!(
+                    "{} {}",
+                    row.wanted(System::Tourbillon).sign(),
+                    number(target)
+                ),
+                is_met: row.is_met_here(ours.median) == Some(true),
+            });
+        }
+        for peer in System::ALL.into_iter().skip(1) {
+            if let Some((ratio, wanted)) = compare(results, row, peer) {
+                all.push(Comparison {
+                    workload,
+                    figure,
+                    peer: Some(peer),
+                    value: ratio,
+                    bound: format!("{} {}", wanted.sign(), self::ratio(wanted.ratio())),
+                    is_met: wanted.is_met(ratio),
+                });
+            }
+        }
+    }
+    all
+}
+
+/// All of it.
+pub fn markdown(results: &Results) -> String {
+    let mut text = String::new();
+    head(results, &mut text).expect("a string takes all");
+    for workload in workloads(results) {
+        section(results, workload, &mut text).expect("a string takes all");
+    }
+    summary(results, &mut text).expect("a string takes all");
+    text
+}
+
+fn head(results: &Results, text: &mut String) -> std::fmt::Result {
+    let machine = &results.machine;
+    writeln!(
+        text,
+        "{}, {}, {} hardware threads, Linux {}; {}. Rounds: {}; load average {:.1} before, {:.1} after.",
+        machine.date,
+        machine.processor,
+        machine.threads,
+        machine.kernel,
+        machine.peers.join(", "),
+        results.rounds,
+        results.load_before,
+        results.load_after,
+    )?;
+    if results.quick {
+        writeln!(
+            text,
+            "\n**A quick run: it shows that all works, its figures mean nothing.**"
+        )?;
+    }
+    writeln!(
+        text,
+        "\nMedians, and min–max; ×: ours ÷ the peer's, the median of the rounds' ratios, beside what is wanted of it.\n"
+    )
+}
+
+fn section(results: &Results, workload: &str, text: &mut String) -> std::fmt::Result {
+    let systems = results.systems(workload);
+    let figures = figures(results, workload);
+    writeln!(text, "### {}\n", workload.to_uppercase())?;
+    let has_figures = |system: &&System| {
+        let has = |figure: &&str| results.spread(workload, **system, figure).is_some();
+        figures.iter().any(has)
+    };
+    let shown: Vec<_> = systems.iter().filter(has_figures).collect();
+    if !shown.is_empty() {
+        write!(text, "| |")?;
+        for system in &shown {
+            write!(text, " {system} |")?;
+        }
+        writeln!(text, "\n|---|{}", "---|".repeat(shown.len()))?;
+        for figure in figures {
+            write!(text, "| {figure} |")?;
+            for system in &shown {
+                write!(text, " {} |", cell(results, workload, figure, **system))?;
+            }
+            writeln!(text)?;
+        }
+        writeln!(text)?;
+    }
+    let mut any = false;
+    for system in systems {
+        for (trouble, times) in results.troubles(workload, system) {
+            // It may have several lines, and what Markdown takes for its own.
+            let trouble = trouble.replace(['|', '`', '<', '\n'], " ");
+            writeln!(
+                text,
+                "- {system}, {times} of {} times, {trouble}",
+                results.rounds
+            )?;
+            any = true;
+        }
+    }
+    if any {
+        writeln!(text)?;
+    }
+    Ok(())
+}
+
+fn cell(results: &Results, workload: &str, figure: &str, system: System) -> String {
+    let row = targets::row(workload, figure);
+    let spread = match row {
+        Some(row) if system != System::Tourbillon => {
+            of_peer(results, row, system).map(|(_, spread)| spread)
+        }
+        _ => results.spread(workload, system, figure),
+    };
+    let Some(spread) = spread else {
+        return String::new();
+    };
+    let mut cell = number(spread.median);
+    if results.rounds > 1 {
+        let (min, max) = (number(spread.min), number(spread.max));
+        write!(cell, " ({min}–{max})").expect("a string takes all");
+    }
+    let Some(row) = row else {
+        return cell;
+    };
+    if system == System::Tourbillon {
+        cell = format!("**{cell}**");
+        if let (Target::Here(target), Some(is_met)) = (row.target, row.is_met_here(spread.median)) {
+            let sign = row.wanted(system).sign().replace('<', "≤");
+            let met = mark(is_met);
+            write!(cell, " {sign} {} {met}", number(target)).expect("a string takes all");
+        }
+    } else if let Some((value, wanted)) = compare(results, row, system) {
+        // In HTML, as Markdown may be, a bare sign of less could open a tag.
+        let sign = wanted.sign().replace('<', "&lt;").replace('>', "&gt;");
+        let bound = ratio(wanted.ratio());
+        let met = mark(wanted.is_met(value));
+        write!(cell, " ×{}, {sign} {bound} {met}", ratio(value)).expect("a string takes all");
+    }
+    cell
+}
+
+fn summary(results: &Results, text: &mut String) -> std::fmt::Result {
+    let all = comparisons(results);
+    let missed: Vec<_> = all.iter().filter(|one| !one.is_met).collect();
+    let met = all.len() - missed.len();
+    let behind = |one: &&Comparison| {
+        let row = targets::row(one.workload, one.figure);
+        row.is_some_and(|row| one.peer.is_some() && is_behind(row, one.value))
+    };
+    writeln!(text, "### In sum\n")?;
+    writeln!(
+        text,
+        "{met} of {} comparisons are as wanted; in {} ours is behind the peer.",
+        all.len(),
+        all.iter().filter(behind).count(),
+    )?;
+    if !missed.is_empty() {
+        writeln!(
+            text,
+            "\n| missed | beside | ours ÷ it | wanted | behind |\n|---|---|---|---|---|"
+        )?;
+    }
+    for one in missed {
+        let (peer, value) = match one.peer {
+            Some(peer) => (peer.name(), ratio(one.value)),
+            None => ("itself", number(one.value)),
+        };
+        let bound = one.bound.replace('<', "&lt;").replace('>', "&gt;");
+        let is_behind = if behind(&one) { "yes" } else { "" };
+        let workload = one.workload.to_uppercase();
+        writeln!(
+            text,
+            "| {workload} {} | {peer} | {value} | {bound} | {is_behind} |",
+            one.figure
+        )?;
+    }
+    Ok(())
+}
+
+fn is_behind(row: &Row, ratio: f64) -> bool {
+    match row.better {
+        targets::Better::Lower => ratio > 1.0,
+        targets::Better::Higher => ratio < 1.0,
+    }
+}
+
+fn mark(is_met: bool) -> char {
+    if is_met { '✓' } else { '✗' }
+}
+
+/// With three digits that mean something, and thousands apart.
+pub fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        0.0 => 0,
+        value if value < 1.0 => 3,
+        value if value < 10.0 => 2,
+        value if value < 100.0 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut grouped = String::new();
+    for (at, digit) in whole.char_indices() {
+        let left = whole.len() - at;
+        if at > 0 && left % 3 == 0 && !grouped.ends_with('-') {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + rest
+}
+
+fn ratio(value: f64) -> String {
+    if value < 0.0995 {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::results::tests::{results, run};
+
+    #[test]
+    fn numbers_can_be_read() {
+        assert_eq!(number(0.0), "0");
+        assert_eq!(number(0.1234), "0.123");
+        assert_eq!(number(12.34), "12.3");
+        assert_eq!(number(999.9), "1,000");
+        assert_eq!(number(1_234_567.0), "1,234,567");
+        assert_eq!(ratio(0.004), "0.0040");
+        assert_eq!(ratio(1.5), "1.50");
+    }
+
+    #[test]
+    fn the_table_says_what_is_met_and_what_went_wrong() {
+        let figure = "callback: ns per pair";
+        let results = results(vec![
+            run(0, System::Tourbillon, figure, Some(50.0)),
+            run(0, System::Tokio, "sleep: ns per pair", Some(100.0)),
+            run(0, System::DelayQueue, figure, Some(200.0)),
+            run(0, System::Smol, figure, None),
+        ]);
+        let table = markdown(&results);
+        // The target is 60 beside 138, and 60 beside 114.
+        assert!(table.contains("×0.50, ≤ 0.43 ✗"), "{table}");
+        assert!(table.contains("×0.25, ≤ 0.53 ✓"), "{table}");
+        assert!(
+            table.contains("- smol, 1 of 3 times, failed: it broke"),
+            "{table}"
+        );
+        assert!(table.contains("1 of 2 comparisons"), "{table}");
+        assert!(
+            table.contains("| W1 callback: ns per pair | tokio | 0.50 | ≤ 0.43 |  |"),
+            "{table}"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Many pending timers of one system, behind one interface.
+//!
+//! Each system has its own kind of timer; all stand in a `VecDeque`, sleeps as `Pin<Box<…>>`, which is
+//! how safe code holds many of them.
+
+pub mod books;
+mod run;
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+pub use run::{Runtime, in_steps, on};
+
+/// Pending timers, from the one armed first to the one armed last.
+///
+/// `cx` is of the task that the timers are armed in: a sleep takes its waker.
+pub trait Timers: Default + Send + 'static {
+    /// Arms one more. The clock is read, as `sleep(delay)` does it.
+    fn arm(&mut self, cx: &mut Context<'_>, delay: Duration);
+
+    /// Cancels the one armed first.
+    fn cancel_oldest(&mut self);
+}
+
+/// Those that can be moved.
+pub trait Movable: Timers {
+    /// Moves one, by its place, to an instant.
+    fn reset(&mut self, index: usize, deadline: Instant);
+
+    /// Moves one so far from now: a reading of the clock, and a move. `delay` is that of the last
+    /// [`prolong`](Movable::prolong): ours has it with the timer.
+    fn refresh(&mut self, index: usize, delay: Duration);
+
+    /// Moves one so far from now, and lets it have this delay from now on.
+    fn prolong(&mut self, index: usize, delay: Duration) {
+        self.refresh(index, delay);
+    }
+}
+
+/// A system's future that ends when its time has come.
+pub trait Sleeping: Future + Send + Sized + 'static {
+    fn after(delay: Duration) -> Self;
+
+    fn reset(self: Pin<&mut Self>, deadline: Instant);
+}
+
+impl Sleeping for tourbillon::time::Sleep {
+    fn after(delay: Duration) -> Self {
+        tourbillon::time::sleep(delay)
+    }
+
+    fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.reset(deadline.into());
+    }
+}
+
+impl Sleeping for tokio::time::Sleep {
+    fn after(delay: Duration) -> Self {
+        tokio::time::sleep(delay)
+    }
+
+    fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.reset(deadline.into());
+    }
+}
+
+impl Sleeping for smol::Timer {
+    fn after(delay: Duration) -> Self {
+        smol::Timer::after(delay)
+    }
+
+    fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.get_mut().set_at(deadline);
+    }
+}
+
+/// Sleeps that have been polled once, and wait.
+pub struct Sleeps<S>(VecDeque<Pin<Box<S>>>);
+
+impl<S> Default for Sleeps<S> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<S: Sleeping> Timers for Sleeps<S> {
+    fn arm(&mut self, cx: &mut Context<'_>, delay: Duration) {
+        self.0.push_back(armed(cx, delay));
+    }
+
+    fn cancel_oldest(&mut self) {
+        drop(self.0.pop_front());
+    }
+}
+
+impl<S: Sleeping> Movable for Sleeps<S> {
+    fn reset(&mut self, index: usize, deadline: Instant) {
+        self.0[index].as_mut().reset(deadline);
+    }
+
+    fn refresh(&mut self, index: usize, delay: Duration) {
+        self.0[index].as_mut().reset(Instant::now() + delay);
+    }
+}
+
+/// A sleep that has been polled once.
+pub fn armed<S: Sleeping>(cx: &mut Context<'_>, delay: Duration) -> Pin<Box<S>> {
+    let mut sleep = Box::pin(S::after(delay));
+    // Otherwise it has not been registered: tokio's budget is used up, say.
+    assert!(matches!(sleep.as_mut().poll(cx), Poll::Pending), "it waits");
+    sleep
+}
+
+/// Ours without a task.
+#[derive(Default)]
+pub struct Callbacks(VecDeque<tourbillon::Timer>);
+
+impl Timers for Callbacks {
+    fn arm(&mut self, _: &mut Context<'_>, delay: Duration) {
+        self.0.push_back(tourbillon::after(delay, || {}));
+    }
+
+    fn cancel_oldest(&mut self) {
+        let oldest = self.0.pop_front().expect("one is pending");
+        assert_eq!(oldest.cancel(), tourbillon::Cancel::Cancelled);
+    }
+}
+
+impl Movable for Callbacks {
+    fn reset(&mut self, index: usize, deadline: Instant) {
+        self.0[index].reset_at(deadline);
+    }
+
+    fn refresh(&mut self, index: usize, _: Duration) {
+        self.0[index].refresh();
+    }
+
+    fn prolong(&mut self, index: usize, delay: Duration) {
+        self.0[index].reset(delay);
+    }
+}
+
+/// The timers of one `DelayQueue`, which nobody polls meanwhile: nothing in it is due.
+#[derive(Default)]
+pub struct Queue {
+    queue: tokio_util::time::DelayQueue<()>,
+    keys: VecDeque<tokio_util::time::delay_queue::Key>,
+}
+
+impl Timers for Queue {
+    fn arm(&mut self, _: &mut Context<'_>, delay: Duration) {
+        self.keys.push_back(self.queue.insert((), delay));
+    }
+
+    fn cancel_oldest(&mut self) {
+        let oldest = self.keys.pop_front().expect("one is pending");
+        self.queue.remove(&oldest);
+    }
+}
+
+impl Movable for Queue {
+    fn reset(&mut self, index: usize, deadline: Instant) {
+        self.queue.reset_at(&self.keys[index], deadline.into());
+    }
+
+    fn refresh(&mut self, index: usize, delay: Duration) {
+        // What its `reset(key, delay)` does.
+        self.queue
+            .reset_at(&self.keys[index], (Instant::now() + delay).into());
+    }
+}
+
+/// Delays and places, by MINSTD: alike for all systems.
+pub struct Draw(u64);
+
+impl Draw {
+    pub fn new() -> Self {
+        Self(1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0 * 48_271 % 0x7fff_ffff;
+        self.0
+    }
+
+    /// From 1 to 59 s.
+    pub fn delay(&mut self) -> Duration {
+        Duration::from_secs(1) + Duration::from_nanos(self.next() * 27)
+    }
+
+    /// Less than `n`, for which 2^31 is much.
+    pub fn below(&mut self, n: usize) -> usize {
+        let n = u64::try_from(n).expect("usize has 64 bits");
+        usize::try_from((self.next() * n) >> 31).expect("it is less than n")
+    }
+}

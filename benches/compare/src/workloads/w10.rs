@@ -1,0 +1,91 @@
+//! W10, idle: 100,000 sleeps, a minute ahead, held by one task of a runtime with two workers; for
+//! `DelayQueue` one queue of as many, which its task waits for. From when the last is armed the process is left alone for
+//! five seconds. (So the workers' going to sleep is part of it, once.)
+//!
+//! *CPU* and *voluntary switches* are of all threads but the one that measures, and that sleeps meanwhile.
+
+use std::{
+    future::{pending, poll_fn},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use tokio_util::time::DelayQueue;
+
+use super::{Figure, Workload};
+use crate::{
+    system::System,
+    timers::{
+        Runtime, Sleeping, armed,
+        books::{cpu_of_others, switches_of_others},
+        in_steps,
+    },
+};
+
+pub const WORKLOAD: Workload = Workload {
+    name: "w10",
+    systems: &[
+        System::Tourbillon,
+        System::Tokio,
+        System::TokioAlt,
+        System::DelayQueue,
+        System::Smol,
+    ],
+    run,
+};
+
+const AHEAD: Duration = Duration::from_secs(60);
+
+fn run(system: System, quick: bool) -> Vec<Figure> {
+    let (count, idle) = if quick {
+        (1_000, Duration::from_millis(200))
+    } else {
+        (100_000, Duration::from_secs(5))
+    };
+    let runtime = Runtime::new(system, 2);
+    let (tell, armed) = mpsc::channel();
+    match system {
+        System::Tourbillon => hold::<tourbillon::time::Sleep>(&runtime, count, tell),
+        System::Tokio | System::TokioAlt => hold::<tokio::time::Sleep>(&runtime, count, tell),
+        System::Smol => hold::<smol::Timer>(&runtime, count, tell),
+        System::DelayQueue => queue(&runtime, count, tell),
+        System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
+    }
+    armed.recv().expect("the task arms them");
+    let (switches, cpu) = (switches_of_others(), cpu_of_others());
+    thread::sleep(idle);
+    let (cpu, switches) = (cpu_of_others() - cpu, switches_of_others() - switches);
+    vec![
+        Figure {
+            name: "CPU ms",
+            // The two clocks differ by less than a µs, which may be more than was used.
+            value: cpu.max(0.0),
+        },
+        Figure {
+            name: "voluntary switches",
+            value: switches,
+        },
+    ]
+}
+
+fn hold<S: Sleeping>(runtime: &Runtime, count: usize, tell: mpsc::Sender<()>) {
+    runtime.spawn(async move {
+        let mut sleeps = Vec::with_capacity(count);
+        in_steps(count, |cx, _| sleeps.push(armed::<S>(cx, AHEAD))).await;
+        tell.send(()).expect("it is waited for");
+        pending::<()>().await;
+    });
+}
+
+fn queue(runtime: &Runtime, count: usize, tell: mpsc::Sender<()>) {
+    runtime.spawn(async move {
+        let mut queue = DelayQueue::with_capacity(count);
+        in_steps(count, |_, _| {
+            queue.insert((), AHEAD);
+        })
+        .await;
+        tell.send(()).expect("it is waited for");
+        while poll_fn(|cx| queue.poll_expired(cx)).await.is_some() {}
+    });
+}

@@ -1,0 +1,189 @@
+//! W6, memory: resident bytes by pending timer, of a million, an hour ahead. A process for each kind,
+//! with a runtime of one worker; what is resident before the first timer is not counted.
+//!
+//! *callback*: ours by `after`, with 16 bytes captured; `DelayQueue` with a value of 16 bytes. Handles
+//! and keys are dropped, since whoever lets a timer run needs none. *sleep*: boxed sleeps of each system in a `Vec` that has room for
+//! all, polled once by one task. *unboxed*: in the `Vec`
+//! itself, where a system's sleep can be moved when it has been polled, as ours and smol's. *task*: spawned tasks, each of which sleeps; join handles are dropped.
+
+use std::{
+    env,
+    future::Future,
+    hint::black_box,
+    pin::Pin,
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio_util::time::DelayQueue;
+
+use super::{Figure, Measured, Workload};
+use crate::{
+    system::System,
+    timers::{Runtime, Sleeping, armed, books::resident, in_steps},
+};
+
+pub const WORKLOAD: Workload = Workload {
+    name: "w6",
+    systems: &[
+        System::Tourbillon,
+        System::Tokio,
+        System::TokioAlt,
+        System::DelayQueue,
+        System::Smol,
+    ],
+    run,
+};
+
+const CALLBACK: &str = "callback: bytes";
+const SLEEP: &str = "sleep: bytes";
+const UNBOXED: &str = "sleep, unboxed: bytes";
+const TASK: &str = "task: bytes";
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Which kind a process is to measure: each has one of its own, as memory that one kind has let go of
+/// would be had for nothing by the next.
+const KIND: &str = "COMPARE_W6_KIND";
+
+fn run(system: System, quick: bool) -> Vec<Figure> {
+    let count = if quick { 10_000 } else { 1_000_000 };
+    if let Ok(kind) = env::var(KIND) {
+        let names = kinds(system).iter();
+        let name = names.copied().find(|name| *name == kind);
+        let name = name.unwrap_or_else(|| panic!("{system} has no {kind}"));
+        let value = measure(system, name, count) / count as f64;
+        return vec![Figure { name, value }];
+    }
+    let figures = kinds(system).iter();
+    figures.map(|name| alone(name)).collect()
+}
+
+/// What a system has.
+fn kinds(system: System) -> &'static [&'static str] {
+    match system {
+        System::Tourbillon => &[CALLBACK, SLEEP, UNBOXED, TASK],
+        System::DelayQueue => &[CALLBACK],
+        System::Smol => &[SLEEP, UNBOXED, TASK],
+        System::Tokio | System::TokioAlt => &[SLEEP, TASK],
+        System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
+    }
+}
+
+/// One kind, by this program, with the arguments that this process has.
+fn alone(name: &'static str) -> Figure {
+    let program = env::current_exe().expect("this program is somewhere");
+    let mut command = Command::new(program);
+    command.args(env::args_os().skip(1)).env(KIND, name);
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.expect("this program can be run");
+    assert!(output.status.success(), "{name}: {}", output.status);
+    let figures: Vec<Measured> = serde_json::from_slice(&output.stdout).expect("it prints figures");
+    let value = figures.first().expect("it prints one").value;
+    Figure { name, value }
+}
+
+/// So many timers of a kind, in bytes.
+fn measure(system: System, name: &str, count: usize) -> f64 {
+    match (system, name) {
+        (System::Tourbillon, CALLBACK) => callbacks(count),
+        (System::DelayQueue, CALLBACK) => queue(count),
+        (System::Tourbillon, SLEEP) => sleeps::<tourbillon::time::Sleep>(system, count),
+        (System::Tourbillon, TASK) => tasks::<tourbillon::time::Sleep>(system, count),
+        (System::Tourbillon, UNBOXED) => unboxed::<tourbillon::time::Sleep>(system, count),
+        (System::Smol, UNBOXED) => unboxed::<smol::Timer>(system, count),
+        (System::Smol, SLEEP) => sleeps::<smol::Timer>(system, count),
+        (System::Smol, TASK) => tasks::<smol::Timer>(system, count),
+        (_, SLEEP) => sleeps::<tokio::time::Sleep>(system, count),
+        _ => tasks::<tokio::time::Sleep>(system, count),
+    }
+}
+
+/// What came to the memory of a runtime that has nothing to do by `fill`, which leaks what it makes.
+fn grown<F>(system: System, fill: F) -> f64
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let runtime = Runtime::new(system, 1);
+    // Its first task has been run, so that its threads have their stacks.
+    runtime.run(async {});
+    let before = resident();
+    runtime.run(fill);
+    let grown = resident() - before;
+    std::mem::forget(runtime);
+    grown
+}
+
+fn callbacks(count: usize) -> f64 {
+    grown(System::Tourbillon, async move {
+        in_steps(count, |_, index| {
+            let captured = [index, !index];
+            tourbillon::after(HOUR, move || {
+                black_box(captured);
+            });
+        })
+        .await;
+    })
+}
+
+fn queue(count: usize) -> f64 {
+    grown(System::DelayQueue, async move {
+        let mut queue = DelayQueue::new();
+        in_steps(count, |_, index| {
+            queue.insert([index, !index], HOUR);
+        })
+        .await;
+        std::mem::forget(queue);
+    })
+}
+
+fn sleeps<S: Sleeping>(system: System, count: usize) -> f64 {
+    grown(system, async move {
+        let mut sleeps = Vec::with_capacity(count);
+        in_steps(count, |cx, _| sleeps.push(armed::<S>(cx, HOUR))).await;
+        std::mem::forget(sleeps);
+    })
+}
+
+fn unboxed<S: Sleeping + Unpin>(system: System, count: usize) -> f64 {
+    grown(system, async move {
+        let mut sleeps = Vec::with_capacity(count);
+        in_steps(count, |cx, _| {
+            let mut sleep = S::after(HOUR);
+            assert!(Pin::new(&mut sleep).poll(cx).is_pending(), "it waits");
+            sleeps.push(sleep);
+        })
+        .await;
+        std::mem::forget(sleeps);
+    })
+}
+
+fn tasks<S>(system: System, count: usize) -> f64
+where
+    S: Sleeping,
+{
+    let runtime = Runtime::new(system, 1);
+    runtime.run(async {});
+    let before = resident();
+    let polled = Arc::new(AtomicUsize::new(0));
+    for _ in 0..count {
+        let polled = Arc::clone(&polled);
+        runtime.spawn(async move {
+            polled.fetch_add(1, Ordering::Relaxed);
+            S::after(HOUR).await;
+        });
+    }
+    while polled.load(Ordering::Relaxed) < count {
+        thread::sleep(Duration::from_millis(1));
+    }
+    // The last one's sleep follows what it has counted.
+    runtime.run(async {});
+    let grown = resident() - before;
+    std::mem::forget(runtime);
+    grown
+}

@@ -1,0 +1,114 @@
+//! The program as it is used: a table, JSON and pictures come out, and who fails is named.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{self, Command, Output},
+};
+
+fn compare(args: &[&str], out: &Path) -> (Output, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_compare"))
+        .args(args)
+        .arg("--out")
+        .arg(out)
+        .output()
+        .expect("it can be run");
+    let table = String::from_utf8(output.stdout.clone()).expect("a table is text");
+    (output, table)
+}
+
+/// A directory that is not there yet, by the name of a test.
+fn directory(name: &str) -> PathBuf {
+    let dir = env::temp_dir().join(format!("compare-{name}-{}", process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
+}
+
+fn read(path: PathBuf) -> String {
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn a_table_and_json_and_a_picture_come_out() {
+    let out = directory("all");
+    let args = [
+        "--quick",
+        "--rounds",
+        "2",
+        "--only",
+        "w1",
+        "--systems",
+        "tourbillon,tokio",
+    ];
+    let (output, table) = compare(&args, &out);
+    assert!(output.status.success(), "{output:?}");
+
+    assert!(table.contains("| | tourbillon | tokio |"), "{table}");
+    let row = table
+        .lines()
+        .find(|line| line.starts_with("| callback: ns per pair |"));
+    let row = row.unwrap_or_else(|| panic!("no row: {table}"));
+    // What is wanted: 60 beside 138.
+    assert!(row.contains('×') && row.contains("≤ 0.43"), "{row}");
+    assert!(table.contains("### In sum"), "{table}");
+    assert_eq!(read(out.join("table.md")), table);
+
+    let json: serde_json::Value =
+        serde_json::from_str(&read(out.join("results.json"))).expect("it is JSON");
+    let runs = json["runs"].as_array().expect("an array");
+    // Two rounds, two systems, and each time another is first.
+    let systems: Vec<_> = runs
+        .iter()
+        .map(|run| run["system"].as_str().unwrap())
+        .collect();
+    assert_eq!(systems, ["tourbillon", "tokio", "tokio", "tourbillon"]);
+    for run in runs {
+        for figure in run["outcome"]["figures"].as_array().expect("figures") {
+            let value = figure["value"].as_f64().expect("a number");
+            assert!(value > 0.0 && value.is_finite(), "{run}");
+        }
+    }
+
+    let svg = read(out.join("w1.svg"));
+    assert!(
+        svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"),
+        "{svg}"
+    );
+    assert!(svg.contains("tourbillon") && svg.contains("tokio"), "{svg}");
+    fs::remove_dir_all(out).expect("it is there");
+}
+
+#[test]
+fn who_fails_is_named() {
+    let out = directory("failing");
+    // Nobody is done by then.
+    let args = [
+        "--quick",
+        "--rounds",
+        "1",
+        "--only",
+        "w1",
+        "--systems",
+        "tourbillon,tokio",
+    ];
+    let (output, table) = compare(&[&args[..], &["--limit", "0"]].concat(), &out);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    for system in ["tourbillon", "tokio"] {
+        let line = format!("- {system}, 1 of 1 times, failed: took more than");
+        assert!(table.contains(&line), "{table}");
+    }
+    let json = read(out.join("results.json"));
+    assert!(json.contains("\"failed\": \"took more than"), "{json}");
+    assert!(!out.join("w1.svg").exists(), "there is nothing to draw");
+    fs::remove_dir_all(out).expect("it is there");
+}
+
+#[test]
+fn what_it_does_not_know_is_an_error() {
+    let out = directory("unknown");
+    let (output, _) = compare(&["--only", "w0"], &out);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no such workload: w0"), "{said}");
+    assert!(!out.exists(), "nothing was begun");
+}
