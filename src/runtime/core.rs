@@ -153,11 +153,6 @@ impl Core {
         self.next.steal().map(TaskJob::from)
     }
 
-    /// The number of the job that the worker began last.
-    pub(super) fn job_begun(&self) -> u64 {
-        self.watch.begun()
-    }
-
     /// Wakes the worker, which has been claimed to search.
     pub(super) fn wake_to_search(&self) {
         self.counters.foreign.search_wakes.add(1);

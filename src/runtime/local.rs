@@ -110,8 +110,6 @@ pub(super) struct Local {
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
     /// deque, in order, and a peer is woken once at the end, if at all.
     batching: Cell<bool>,
-    /// Whether peers look after this worker at all.
-    is_watched: bool,
     /// How long its jobs take.
     pub(super) pace: Pace,
     /// Set while the worker is in `block_in_place`.
@@ -125,9 +123,6 @@ impl Local {
     pub(super) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
         let core = shard.owner();
         let shares = Cell::new(core.is_helper);
-        let (shared, is_helper) = (&core.shared, core.is_helper);
-        let is_watched =
-            !is_helper && rescue::is_watched(&shared.config, shared.workers.load().len());
         if !core.is_helper {
             core.pinned.bind();
         }
@@ -137,7 +132,6 @@ impl Local {
             lifo_left: Cell::new(LIFO_BUDGET),
             pinned_turn: Cell::new(false),
             batching: Cell::new(false),
-            is_watched,
             pace: Pace::default(),
             in_place: Cell::new(false),
             shares,
@@ -169,9 +163,6 @@ impl Local {
     }
 
     /// Queues a task that became ready on this worker: to run next, or to run last.
-    ///
-    /// Nobody is woken for one that stands alone behind the running job, as where each task spawns the next
-    /// or one task yields, as long as jobs are short: the worker has it sooner than a peer would be awake.
     pub(super) fn schedule(&self, task: TaskJob, order: Order) {
         let to_deque = match order {
             Order::Last => Some(task),
@@ -179,19 +170,11 @@ impl Local {
             Order::Next => self.lifo().put(NextTask(task)).map(TaskJob::from),
         };
         if let Some(task) = to_deque {
-            let is_next = order == Order::Last && !self.has_queued() && !self.has_next();
             self.deque.push(Job::Task(task));
-            if !self.batching.get() && !(is_next && self.is_soon_over(2)) {
+            if !self.batching.get() {
                 self.shared().wake_one();
             }
         }
-    }
-
-    /// Whether so many jobs, that which runs among them, will be over before a peer could help much; and
-    /// if not, somebody comes by.
-    #[inline]
-    fn is_soon_over(&self, jobs: usize) -> bool {
-        self.pace.soon_over(jobs) && self.is_looked_after()
     }
 
     /// Gives up the LIFO slot, for a worker that leaves.
@@ -264,7 +247,7 @@ impl Local {
     fn share(&self, others: usize) {
         let queued = self.deque.len();
         let jobs = queued + others;
-        if queued > 0 && jobs > 1 && !self.is_soon_over(jobs) {
+        if queued > 0 && jobs > 1 && !(self.pace.soon_over(jobs) && self.is_looked_after()) {
             self.shared().wake_one();
         }
     }
@@ -273,7 +256,9 @@ impl Local {
     fn is_looked_after(&self) -> bool {
         let core = self.shard.owner();
         let shared = &core.shared;
-        !core.is_helper && !shared.clock.was_paused() && self.is_watched
+        !core.is_helper
+            && !shared.clock.was_paused()
+            && rescue::is_watched(&shared.config, shared.workers.load().len())
     }
 
     /// Whether the LIFO slot is taken.
