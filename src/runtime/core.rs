@@ -161,7 +161,15 @@ impl Core {
 
     /// Counts on behalf of the calling thread: as this worker's own if it is a worker of this
     /// runtime.
+    #[inline]
     pub(crate) fn count(&self, counter: impl Fn(&Counters) -> &crate::metrics::Counter) {
+        if context::is_current(self) {
+            return counter(&self.counters.own).add_alone(1);
+        }
+        self.count_for_another(counter);
+    }
+
+    fn count_for_another(&self, counter: impl Fn(&Counters) -> &crate::metrics::Counter) {
         context::with_local(|local| match local {
             Some(local) if local.is_of(&self.shared) => {
                 counter(&local.shard.owner().counters.own).add_alone(1);
@@ -181,6 +189,7 @@ impl TimerOwner for Core {
         self.shared.clock.now()
     }
 
+    #[inline]
     fn count_armed(&self) {
         self.count(|counters| &counters.armed);
     }
@@ -222,6 +231,7 @@ impl Owner for Core {
         self.counters.foreign.tickles_skipped.add(1);
     }
 
+    #[inline]
     fn over(&self, kind: Kind, how: Outcome) {
         if kind != Kind::Sleep {
             self.shared.release_timer();
