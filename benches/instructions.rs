@@ -30,10 +30,15 @@ use std::{
         mpsc,
     },
     task::Poll,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tourbillon::{Runtime, runtime::Builder, task::yield_now, time::sleep};
+use tourbillon::{
+    Runtime,
+    runtime::Builder,
+    task::yield_now,
+    time::{Instant, sleep},
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: Duration = Duration::from_millis(1);

@@ -28,19 +28,22 @@ fn read(clock: libc::clockid_t) -> u64 {
         .wrapping_add(time.tv_nsec as u64)
 }
 
-/// A moment of the standard library, and what [`monotonic`] says at that very moment. The same for all
-/// calls.
-pub(crate) fn anchor() -> (Instant, u64) {
-    static ANCHOR: OnceLock<(Instant, u64)> = OnceLock::new();
-    *ANCHOR.get_or_init(|| {
-        let before = monotonic();
-        let instant = Instant::now();
-        let after = monotonic();
-        // Late by what it takes to read the clock, where the exact moment is not to be had: so no
-        // deadline becomes earlier when it is converted.
-        let exact = since_zero(instant).filter(|at| (before..=after).contains(at));
-        (instant, exact.unwrap_or(after))
-    })
+/// The moment of the standard library at which [`monotonic`] said zero. The same for all calls.
+#[inline]
+pub(crate) fn zero() -> Instant {
+    static ZERO: OnceLock<Instant> = OnceLock::new();
+    *ZERO.get_or_init(find_zero)
+}
+
+#[cold]
+fn find_zero() -> Instant {
+    let before = monotonic();
+    let instant = Instant::now();
+    let after = monotonic();
+    // Late by what it takes to read the clock, where the exact moment is not to be had: so no
+    // deadline becomes earlier when it is converted.
+    let exact = since_zero(instant).filter(|at| (before..=after).contains(at));
+    instant - Duration::from_nanos(exact.unwrap_or(after))
 }
 
 /// The ns of the kernel's clock at an instant, which has no way to ask for them. It can be brought back
@@ -77,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_anchor_is_exact() {
+    fn the_zero_is_exact() {
         for _ in 0..100 {
             let before = monotonic();
             let instant = Instant::now();
@@ -85,8 +88,7 @@ mod tests {
             let at = since_zero(instant).expect("it counts as the kernel does");
             assert!((before..=after).contains(&at));
         }
-        let (instant, at) = anchor();
-        assert_eq!(since_zero(instant), Some(at));
+        assert_eq!(since_zero(zero()), Some(0));
     }
 
     #[test]

@@ -65,17 +65,13 @@ impl Instant {
 
     /// The standard library's instant.
     pub fn into_std(self) -> StdInstant {
-        let (anchor, at) = sys::clock::anchor();
-        match self.0.checked_sub_unsigned(at) {
-            Some(since @ 0..) => anchor + Duration::from_nanos(since as u64),
-            // Before the anchor, and perhaps by more than the standard library's clock goes back.
-            before => {
-                let before = before.map_or(u64::MAX, i64::unsigned_abs);
-                anchor
-                    .checked_sub(Duration::from_nanos(before))
-                    .unwrap_or(anchor)
-            }
+        let zero = sys::clock::zero();
+        let nanos = Duration::from_nanos(self.0.unsigned_abs());
+        if self.0 >= 0 {
+            return zero + nanos;
         }
+        // What its clock does not reach back to has passed, as has its zero.
+        zero.checked_sub(nanos).unwrap_or(zero)
     }
 
     /// How much later this is than `earlier`, or zero.
@@ -124,13 +120,17 @@ impl Instant {
 }
 
 impl From<StdInstant> for Instant {
+    #[inline]
     fn from(instant: StdInstant) -> Self {
-        let (anchor, at) = sys::clock::anchor();
-        let nanos = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        let at = at as i64;
-        Self(match instant.checked_duration_since(anchor) {
-            Some(since) => at.saturating_add_unsigned(nanos(since)),
-            None => at.saturating_sub_unsigned(nanos(anchor.duration_since(instant))),
+        let zero = sys::clock::zero();
+        let nanos = |since: Duration| {
+            let secs = since.as_secs().saturating_mul(1_000_000_000);
+            let nanos = secs.saturating_add(since.subsec_nanos().into());
+            nanos.min(i64::MAX as u64) as i64
+        };
+        Self(match instant.checked_duration_since(zero) {
+            Some(since) => nanos(since),
+            None => -nanos(zero.duration_since(instant)),
         })
     }
 }

@@ -141,9 +141,14 @@ impl Future for Sleep {
             let deadline = this.deadline;
             let arm = |home: &Arc<WorkerShard>| {
                 let nanos = home.owner().shared.clock.nanos(deadline);
-                shards::Sleep::new(home, nanos)
+                shards::Sleep::with_waker(home, nanos, cx.waker())
             };
             this.state = match with_home(Choice::NotAwake, arm) {
+                // It has the waker.
+                Ok(timer) if timer.outcome().is_none() => {
+                    this.state = State::Armed(timer);
+                    return Poll::Pending;
+                }
                 Ok(timer) => State::Armed(timer),
                 Err(HomeError::Shutdown) => State::Over { elapsed: false },
                 Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
