@@ -314,3 +314,35 @@ impl<O: Owner> Drop for NodeRef<O> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::waker::WakerSlot;
+
+    struct Nobody;
+
+    impl Owner for Nobody {
+        fn wake(&self) {}
+        fn is_current(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_sleep_and_a_small_callback_are_a_cache_line() {
+        assert_eq!(size_of::<Header<Nobody>>(), 40);
+        assert!(size_of::<Node<Nobody, WakerSlot, ()>>() <= 64);
+        assert!(size_of::<Node<Nobody, [u64; 2]>>() <= 64);
+    }
+
+    #[test]
+    fn a_wait_is_found_whatever_the_payload() {
+        #[repr(align(32))]
+        struct Wide(#[expect(dead_code, reason = "there for its alignment")] u8);
+        assert_eq!(
+            std::mem::offset_of!(Node<Nobody, Wide>, wait),
+            std::mem::offset_of!(Waiting<Nobody>, wait)
+        );
+    }
+}

@@ -155,7 +155,7 @@ impl Core {
 
     /// Wakes the worker, which has been claimed to search.
     pub(super) fn wake_to_search(&self) {
-        self.counters.foreign.search_wakes.add(1);
+        self.counters.foreign().search_wakes.add(1);
         self.eventfd.write();
     }
 
@@ -174,7 +174,7 @@ impl Core {
             Some(local) if local.is_of(&self.shared) => {
                 counter(&local.shard.owner().counters.own).add_alone(1);
             }
-            _ => counter(&self.counters.foreign).add(1),
+            _ => counter(self.counters.foreign()).add(1),
         });
     }
 }
@@ -197,7 +197,7 @@ impl TimerOwner for Core {
 
 impl Owner for Core {
     fn wake(&self) {
-        self.counters.foreign.tickles_written.add(1);
+        self.counters.foreign().tickles_written.add(1);
         self.eventfd.write();
     }
 
@@ -228,7 +228,7 @@ impl Owner for Core {
     }
 
     fn wake_skipped(&self) {
-        self.counters.foreign.tickles_skipped.add(1);
+        self.counters.foreign().tickles_skipped.add(1);
     }
 
     #[inline]

@@ -58,7 +58,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// The future of [`sleep`] and [`sleep_until`].
 ///
 /// It arms its timer when it is polled for the first time, on the shard of the worker that polls
-/// it; one that is never polled costs nothing. If its runtime is shut down it ends at once, since
+/// it; one that is never polled costs nothing. (One of [`sleep`] is then pending, even if its deadline has
+/// passed meanwhile, unless it was for less than 100 µs; and ends as soon as the worker gets to it.) If its runtime is shut down it ends at once, since
 /// waiting for ever would be no better: [`is_elapsed`](Sleep::is_elapsed) tells.
 ///
 /// # Panics
