@@ -118,7 +118,7 @@ fn program(what: &str) {
         "callback" => spawn(Box::pin(async move {
             for i in 0..TIMERS {
                 let captured = (i, random);
-                let f = move || drop(black_box(captured));
+                let f = move || _ = black_box(captured);
                 drop(tourbillon::after(delay(&mut random), f));
             }
             sender.send(()).expect("somebody waits");

@@ -60,7 +60,7 @@ fn cancel_and_arm(c: &mut Criterion) {
             let task = runtime.spawn(async move {
                 let mut delays = Delays(1);
                 let captured = black_box((1_u64, 2_u64));
-                let f = move || drop(black_box(captured));
+                let f = move || _ = black_box(captured);
                 let mut timers: VecDeque<_> = (0..PENDING)
                     .map(|_| tourbillon::after(delays.draw(), f))
                     .collect();

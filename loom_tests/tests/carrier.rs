@@ -21,7 +21,7 @@ fn due(home: &Home, now: u64) -> Due<Worker> {
 /// the store.
 #[test]
 fn an_arrival_is_cancelled() {
-    model!(None, || {
+    model!(Some(4), || {
         let home = shard();
         let probe = Probe::new();
         let timer = Timer::once(&home, 5, 5, probe.once());

@@ -44,7 +44,7 @@ impl Owner for Nobody {
 
 fn arm(home: &Arc<Shard<Nobody>>, count: u64) -> Vec<Timer<Nobody>> {
     let captured = (count, count);
-    let f = move || drop(std::hint::black_box(captured));
+    let f = move || _ = std::hint::black_box(captured);
     (0..count).map(|i| Timer::once(home, i, i, f)).collect()
 }
 
