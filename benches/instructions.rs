@@ -1,4 +1,4 @@
-//! What the watch over stuck workers costs those that are well: instructions, by callgrind, and system
+//! What the hot paths cost, and what the watch over stuck workers adds to that: instructions, by callgrind, and system
 //! calls, by perf. (strace would slow down what it counts, until alarms go off that do not otherwise.)
 //!
 //! Two workers; *on* is the default, *off* is `rescue_grace(Duration::MAX)`. Each program does something
@@ -8,34 +8,50 @@
 //! | | what is done |
 //! |---|---|
 //! | *arm, local* | a task arms callbacks for the next hours |
+//! | *cancel + arm* | the same, and it cancels the oldest of 1,000 before each |
+//! | *sleep, drop + arm* | a task polls boxed sleeps once, and drops the oldest of 1,000 before each |
+//! | *refresh*, *reset_at* | a task moves one of 1,000 timers later, and the clock is read, or the instant given |
 //! | *arm, from outside* | the main thread does; what the worker does with its inbox is in it |
 //! | *job* | a task yields |
 //! | *fire* | a task arms callbacks that are due at once, 100 at a time, and yields until they ran |
 //! | *sleep* | a task sleeps again and again, for so long: arm, park, wake, run |
 //! | *callback* | a recurring one, each ms |
 //!
-//! `cargo bench --bench instructions`, where valgrind is installed, and perf may count system calls.
+//! `cargo bench --bench instructions` (`-- WHAT`: only those whose names have that in them), where valgrind is installed, and perf may count system calls.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     env,
+    future::poll_fn,
     process::Command,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
         mpsc,
     },
+    task::Poll,
     time::Duration,
 };
 
-use tourbillon::{Runtime, runtime::Builder, task::yield_now, time::sleep};
+use tourbillon::{
+    Runtime,
+    runtime::Builder,
+    task::yield_now,
+    time::{Instant, sleep},
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: Duration = Duration::from_millis(1);
+/// How many timers stand where one of them is cancelled or moved.
+const STANDING: u64 = 1_000;
 
 /// What is done, how often, and by what it is counted.
-const PROGRAMS: [(&str, u64, Count); 8] = [
+const PROGRAMS: [(&str, u64, Count); 12] = [
     ("arm, local", 20_000, Count::Instructions),
+    ("cancel + arm", 20_000, Count::Instructions),
+    ("sleep, drop + arm", 20_000, Count::Instructions),
+    ("refresh", 20_000, Count::Instructions),
+    ("reset_at", 20_000, Count::Instructions),
     ("arm, from outside", 20_000, Count::Instructions),
     ("job", 20_000, Count::Instructions),
     ("fire", 20_000, Count::Instructions),
@@ -61,7 +77,7 @@ enum Count {
     Calls,
 }
 
-fn program(what: &str, n: u64, watch: &str) {
+fn program(what: &'static str, n: u64, watch: &str) {
     let builder = Builder::new().worker_threads(2);
     let builder = match watch {
         "on" => builder,
@@ -73,6 +89,46 @@ fn program(what: &str, n: u64, watch: &str) {
             for i in 0..n {
                 drop(tourbillon::after(HOUR + MS * i as u32, || ()));
             }
+        }),
+        "cancel + arm" => on_worker(&runtime, async move {
+            let arm = |i| tourbillon::after(HOUR + MS * i as u32, || ());
+            let mut timers: VecDeque<_> = (0..STANDING).map(arm).collect();
+            for i in 0..n {
+                timers.pop_front().expect("one stands").cancel();
+                timers.push_back(arm(STANDING + i));
+            }
+            std::mem::forget(timers);
+        }),
+        "sleep, drop + arm" => on_worker(&runtime, async move {
+            let mut sleeps = VecDeque::new();
+            for i in 0..STANDING + n {
+                if i >= STANDING {
+                    drop(sleeps.pop_front());
+                }
+                let mut next = Box::pin(sleep(HOUR + MS * i as u32));
+                poll_fn(|cx| {
+                    assert!(next.as_mut().poll(cx).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                sleeps.push_back(next);
+            }
+            std::mem::forget(sleeps);
+        }),
+        "refresh" | "reset_at" => on_worker(&runtime, async move {
+            let arm = |_| tourbillon::after(HOUR, || ());
+            let timers: Vec<_> = (0..STANDING).map(arm).collect();
+            let mut at = Instant::now() + HOUR;
+            for i in 0..n {
+                let timer = &timers[(i % STANDING) as usize];
+                if what == "refresh" {
+                    timer.refresh();
+                } else {
+                    at += MS;
+                    timer.reset_at(at);
+                }
+            }
+            std::mem::forget(timers);
         }),
         "arm, from outside" => {
             for i in 0..n {
@@ -193,10 +249,13 @@ fn main() {
     let args: Vec<_> = env::args().collect();
     if let [_, run, what, n, watch] = &args[..] {
         if run == "run" {
+            let (what, ..) = PROGRAMS.iter().find(|it| it.0 == what).expect("a program");
             return program(what, n.parse().expect("a number"), watch);
         }
     }
-    for (what, n, by) in PROGRAMS {
+    let only = args.iter().skip(1).find(|arg| !arg.starts_with('-'));
+    let asked = |what: &str| only.is_none_or(|only| what.contains(only.as_str()));
+    for (what, n, by) in PROGRAMS.into_iter().filter(|it| asked(it.0)) {
         for watch in ["on", "off"] {
             match by {
                 Count::Instructions => match instructions(what, n, watch) {

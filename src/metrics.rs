@@ -1,7 +1,10 @@
 //! Counters: one set a worker, written by that worker alone (plain loads and stores), and one for
 //! what happens on other threads.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
 
 use crossbeam::utils::CachePadded;
 use tourbillon_shards::Outcome;
@@ -114,14 +117,39 @@ pub(crate) struct WorkerCounters {
     /// Written by the worker.
     pub(crate) own: CachePadded<Counters>,
     /// Written by other threads.
-    pub(crate) foreign: CachePadded<Counters>,
+    foreign: Stripes,
+}
+
+/// Counters that many threads write at once: several sets, so that few threads write the same one. The line
+/// of a counter that two threads write goes to and fro between them with each timer that they arm.
+type Stripes = [CachePadded<Counters>; STRIPES];
+
+const STRIPES: usize = 4;
+
+/// Which of the sets is the calling thread's.
+fn stripe() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) });
+    STRIPE.with(|stripe| {
+        if stripe.get() == usize::MAX {
+            stripe.set(THREADS.fetch_add(1, Relaxed) % STRIPES);
+        }
+        stripe.get()
+    })
 }
 
 impl WorkerCounters {
     pub(crate) fn read(&self) -> Counts {
         let mut counts = self.own.read();
-        counts += &self.foreign.read();
+        for stripe in &self.foreign {
+            counts += &stripe.read();
+        }
         counts
+    }
+
+    /// The counters for the calling thread, which is another than the worker.
+    pub(crate) fn foreign(&self) -> &Counters {
+        &self.foreign[stripe()]
     }
 }
 

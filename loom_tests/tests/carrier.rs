@@ -21,7 +21,7 @@ fn due(home: &Home, now: u64) -> Due<Worker> {
 /// the store.
 #[test]
 fn an_arrival_is_cancelled() {
-    model!(None, || {
+    model!(Some(4), || {
         let home = shard();
         let probe = Probe::new();
         let timer = Timer::once(&home, 5, 5, probe.once());
@@ -252,6 +252,34 @@ fn two_bring_news_of_one_timer() {
         assert!(home.next_deadline() <= deadline);
         expire(&home, deadline - 1);
         assert_eq!(probe.runs(), 0);
+        expire(&home, deadline);
+        assert_eq!(probe.runs(), 1);
+        close(&home);
+    });
+}
+
+/// The same, and the earlier has to push again, since another timer was pushed in between: it writes the
+/// link of the timer once more, when the second has found it there.
+#[test]
+fn two_bring_news_of_one_timer_while_another_arrives() {
+    model!(Some(2), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probe = Probe::new();
+        let timer = Arc::new(Timer::once(&home, 50, 5, probe.once()));
+        let movers = [20, 10].map(|to| {
+            let timer = timer.clone();
+            thread::spawn(move || assert_eq!(timer.reset_at(to), Reset::Waiting))
+        });
+        let other = thread::spawn({
+            let home = home.clone();
+            move || drop(Timer::once(&home, 100, 5, || {}))
+        });
+        expire(&home, 0);
+        movers.into_iter().for_each(|it| it.join().unwrap());
+        other.join().unwrap();
+        let deadline = timer.deadline().unwrap();
+        assert!(home.next_deadline() <= deadline);
         expire(&home, deadline);
         assert_eq!(probe.runs(), 1);
         close(&home);

@@ -7,7 +7,7 @@ use crate::{
     extras::Extras,
     node::{Header, Kind, Node, NodeRef, VTable},
     owner::Owner,
-    sync::UnsafeCell,
+    sync::{AtomicU64, UnsafeCell},
     type_name::TypeName,
 };
 
@@ -66,7 +66,7 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
             end: Self::end,
             tell: None,
             extras: None,
-            free: NodeRef::<O>::free::<Callback<F>>,
+            free: NodeRef::<O>::free::<Callback<F>, AtomicU64>,
         }
     }
 
@@ -96,24 +96,31 @@ impl<O: Owner, F: FnMut() + Send + 'static> Plain<O, F> {
     }
 }
 
-/// A node for a callback that runs once.
+/// A node for a callback that runs once, and the reference of who will carry it.
+#[inline]
 pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    wait: u64,
     f: F,
-) -> NodeRef<O> {
-    let header = header(&Plain::<O, F>::ONCE);
-    let payload = Callback::new(f);
-    NodeRef::new(Node { header, payload })
+) -> (NodeRef<O>, NodeRef<O>) {
+    NodeRef::pair(Node {
+        header: header(&Plain::<O, F>::ONCE),
+        wait: AtomicU64::new(wait),
+        payload: Callback::new(f),
+    })
 }
 
-/// A node for a callback that runs again and again.
+/// A node for a callback that runs again and again, and the reference of who will carry it.
 pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    wait: u64,
     f: F,
-) -> NodeRef<O> {
-    let header = header(&Plain::<O, F>::RECURRING);
-    let payload = Callback::new(f);
-    NodeRef::new(Node { header, payload })
+) -> (NodeRef<O>, NodeRef<O>) {
+    NodeRef::pair(Node {
+        header: header(&Plain::<O, F>::RECURRING),
+        wait: AtomicU64::new(wait),
+        payload: Callback::new(f),
+    })
 }
 
 /// The payload of a timer with options.
@@ -151,7 +158,7 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
             end: Self::end,
             tell: if tells { Some(Self::tell) } else { None },
             extras: Some(Self::extras),
-            free: NodeRef::<O>::free::<Optioned<O, F>>,
+            free: NodeRef::<O>::free::<Optioned<O, F>, AtomicU64>,
         }
     }
 
@@ -193,6 +200,7 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
 /// A node for a callback with options, under the name of `N`.
 pub(crate) fn optioned<N, O, F>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    wait: u64,
     recurring: bool,
     tells: bool,
     extras: Extras<O>,
@@ -206,6 +214,9 @@ where
     let tables: &'static [[VTable<O>; 2]; 2] = &Table::<O, F, N>::TABLES;
     let header = header(&tables[usize::from(recurring)][usize::from(tells)]);
     let callback = Callback::new(f);
-    let payload = Optioned { extras, callback };
-    NodeRef::new(Node { header, payload })
+    NodeRef::new(Node {
+        header,
+        wait: AtomicU64::new(wait),
+        payload: Optioned { extras, callback },
+    })
 }

@@ -207,7 +207,7 @@ fn give_up<O: Owner>(node: &NodeRef<O>, how: Outcome) {
 
 /// The next deadline of a recurring timer that ran for `deadline`.
 fn next<O: Owner>(node: &NodeRef<O>, deadline: u64, now: u64) -> u64 {
-    let period = node.wait.load(Ordering::Relaxed);
+    let period = node.wait().load(Ordering::Relaxed);
     match node.extras() {
         None => following(deadline, period, now),
         Some(extras) => {

@@ -4,14 +4,15 @@
 //! compare-exchange there is no moment at which a node is neither in nor out, as there is in
 //! Vyukov's queue, where a consumer about to sleep could take the gap for emptiness.
 //!
-//! **No news is lost.** Who has news of a node changes its claim word first, then swaps `queued` to
-//! true, and pushes if it was false. Who drains reads `next`, then swaps `queued` to false, then
-//! reads the word. Both swaps are read-modify-writes of one location: either the drainer's comes
-//! after the setter's and sees its change, or the setter finds `false` and pushes again.
+//! **No news is lost.** Who has news of a node changes its claim word first, then makes its link say that
+//! it is queued, and pushes if it was not. Who drains takes the link, which says so no more, and then reads
+//! the word. All that is done to the link of a node that others know is read-modify-writes: either the
+//! drainer's comes after the setter's and sees its change, or the setter finds the node not queued and
+//! pushes again.
 //!
 //! Standing in an inbox owns a reference.
 
-use std::ptr::{NonNull, without_provenance_mut};
+use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use crate::{
     node::{Header, NodeRef},
@@ -24,6 +25,60 @@ fn closed<O: Owner>() -> *mut Header<O> {
     without_provenance_mut(1)
 }
 
+/// The link of a node behind which there is none.
+fn tail<O: Owner>() -> *mut Header<O> {
+    without_provenance_mut(2)
+}
+
+/// The link of a node: null, if it is not queued; otherwise what follows it in an inbox, or will once it
+/// is pushed.
+pub(crate) struct Link<O: Owner>(AtomicPtr<Header<O>>);
+
+impl<O: Owner> Link<O> {
+    pub(crate) fn new() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// The link to what a head says is first.
+    fn to(head: *mut Header<O>) -> *mut Header<O> {
+        if head.is_null() { tail() } else { head }
+    }
+
+    /// Makes it say that the node is queued, before `head`; false if it says so already.
+    ///
+    /// A link that stands is written again as it is: so the drainer sees what the caller did before.
+    fn queue(&self, head: *mut Header<O>) -> bool {
+        let mut link = null_mut::<Header<O>>();
+        loop {
+            let next = if link.is_null() { Self::to(head) } else { link };
+            match self
+                .0
+                .compare_exchange_weak(link, next, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return link.is_null(),
+                Err(now) => link = now,
+            }
+        }
+    }
+
+    /// The same for a node of which nobody else knows.
+    fn queue_new(&self, head: *mut Header<O>) {
+        self.0.store(Self::to(head), Ordering::Relaxed);
+    }
+
+    /// What follows becomes `head`. For who queued it, and did not push it yet. No plain store, by which
+    /// the drainer would not see what others wrote here meanwhile.
+    fn relink(&self, head: *mut Header<O>) {
+        self.0.swap(Self::to(head), Ordering::AcqRel);
+    }
+
+    /// Takes what follows; from now on the node is not queued.
+    fn take(&self) -> *mut Header<O> {
+        let next = self.0.swap(null_mut(), Ordering::AcqRel);
+        if next == tail() { null_mut() } else { next }
+    }
+}
+
 pub(crate) struct Inbox<O: Owner> {
     head: AtomicPtr<Header<O>>,
 }
@@ -31,7 +86,7 @@ pub(crate) struct Inbox<O: Owner> {
 impl<O: Owner> Inbox<O> {
     pub(crate) fn new() -> Self {
         Self {
-            head: AtomicPtr::new(std::ptr::null_mut()),
+            head: AtomicPtr::new(null_mut()),
         }
     }
 
@@ -40,18 +95,29 @@ impl<O: Owner> Inbox<O> {
         head.is_null() || head == closed()
     }
 
-    /// Pushes a node whose `queued` the caller has just changed from false to true; gives it back,
-    /// and not queued any more, if the inbox is closed.
-    pub(crate) fn push(&self, node: NodeRef<O>) -> Result<(), NodeRef<O>> {
-        let mut head = self.head.load(Ordering::Relaxed);
+    /// Pushes a node, unless it is queued already. If the inbox is closed the node is not queued any more,
+    /// and this is false.
+    pub(crate) fn push(&self, node: &NodeRef<O>) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        !node.link.queue(head) || self.push_queued(node.clone(), head).is_ok()
+    }
+
+    /// The same for a node that nobody but the caller knows; gives it back if the inbox is closed.
+    pub(crate) fn push_new(&self, node: NodeRef<O>) -> Result<(), NodeRef<O>> {
+        let head = self.head.load(Ordering::Relaxed);
+        node.link.queue_new(head);
+        self.push_queued(node, head)
+    }
+
+    /// Pushes a node that the caller has queued before `head`.
+    fn push_queued(&self, node: NodeRef<O>, mut head: *mut Header<O>) -> Result<(), NodeRef<O>> {
         loop {
             if head == closed() {
                 // As a drainer does: who found it queued relies on what the caller does with it now.
-                node.queued.swap(false, Ordering::AcqRel);
+                node.link.take();
                 return Err(node);
             }
-            node.next.store(head, Ordering::Relaxed);
-            match self.head.compare_exchange_weak(
+            match self.head.compare_exchange(
                 head,
                 node.as_ptr().as_ptr(),
                 // Release: the drainer sees the node and its link. Acquire: who finds the inbox
@@ -64,7 +130,10 @@ impl<O: Owner> Inbox<O> {
                     node.into_raw();
                     return Ok(());
                 }
-                Err(now) => head = now,
+                Err(now) => {
+                    head = now;
+                    node.link.relink(head);
+                }
             }
         }
     }
@@ -76,7 +145,7 @@ impl<O: Owner> Inbox<O> {
         }
         // Only a closer makes the head CLOSED, and it holds the lock that we hold.
         Batch {
-            head: self.head.swap(std::ptr::null_mut(), Ordering::AcqRel),
+            head: self.head.swap(null_mut(), Ordering::AcqRel),
         }
     }
 
@@ -84,11 +153,7 @@ impl<O: Owner> Inbox<O> {
     pub(crate) fn close(&self) -> Batch<O> {
         let head = self.head.swap(closed(), Ordering::AcqRel);
         Batch {
-            head: if head == closed() {
-                std::ptr::null_mut()
-            } else {
-                head
-            },
+            head: if head == closed() { null_mut() } else { head },
         }
     }
 }
@@ -103,9 +168,7 @@ unsafe impl<O: Owner> Send for Batch<O> {}
 
 impl<O: Owner> Batch<O> {
     pub(crate) fn empty() -> Self {
-        Self {
-            head: std::ptr::null_mut(),
-        }
+        Self { head: null_mut() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -120,9 +183,7 @@ impl<O: Owner> Iterator for Batch<O> {
         let ptr = NonNull::new(self.head)?;
         // SAFETY: the list owns a reference to each of its nodes, and gives it up here.
         let node = unsafe { NodeRef::from_raw(ptr) };
-        // The link first: as soon as `queued` is false, a setter may push the node again.
-        self.head = node.next.load(Ordering::Relaxed);
-        node.queued.swap(false, Ordering::AcqRel);
+        self.head = node.link.take();
         Some(node)
     }
 }

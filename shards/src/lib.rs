@@ -101,6 +101,7 @@ mod notice;
 mod orphans;
 mod owner;
 mod park;
+mod pool;
 mod running;
 mod search;
 mod shard;

@@ -5,11 +5,14 @@
 //! | field | written by |
 //! |---|---|
 //! | `claim` | anybody, by the transitions of [`ClaimWord`] |
-//! | `queued`, `next` | whoever gives the shard news of the node, and the drainer (see `inbox.rs`) |
+//! | `link` | whoever gives the shard news of the node, and the drainer (see `inbox.rs`) |
 //! | `location` | the carrier alone; under the home's lock where it is a slot |
 //! | `wait` | who changes the deadline |
 //! | `refs` | everybody; each [`NodeRef`] is one |
 //! | payload | who won the claim that allows it |
+//!
+//! A header is 40 bytes. With a sleep's waker, or with a callback that captures 16 bytes and its wait, that is
+//! one cache line.
 
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
@@ -17,9 +20,11 @@ use crate::{
     callback::Flow,
     claim::{Claim, ClaimWord, Outcome},
     extras::{Extras, coalesced},
+    inbox::Link,
     owner::Owner,
+    pool,
     shard::Shard,
-    sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, alloc, dealloc, fence},
+    sync::{Arc, AtomicU32, AtomicU64, Ordering},
     type_name::TypeName,
 };
 
@@ -101,34 +106,23 @@ pub(crate) struct VTable<O: Owner> {
 /// What all nodes have, whatever they carry.
 pub(crate) struct Header<O: Owner> {
     pub(crate) claim: ClaimWord,
-    /// The link to the next node of an inbox, valid while `queued`.
-    pub(crate) next: AtomicPtr<Header<O>>,
+    /// Whether the node stands in an inbox, and what follows it there.
+    pub(crate) link: Link<O>,
     pub(crate) vtable: &'static VTable<O>,
     pub(crate) home: Arc<Shard<O>>,
-    /// How long the present wait is, in ns: what `refresh` waits for again, a recurring timer's
-    /// period. Follows the claim word without being part of it.
-    pub(crate) wait: AtomicU64,
     refs: AtomicU32,
     location: AtomicU32,
-    pub(crate) queued: AtomicBool,
 }
 
 impl<O: Owner> Header<O> {
-    pub(crate) fn new(
-        vtable: &'static VTable<O>,
-        home: Arc<Shard<O>>,
-        claim: Claim,
-        wait: u64,
-    ) -> Self {
+    pub(crate) fn new(vtable: &'static VTable<O>, home: Arc<Shard<O>>, claim: Claim) -> Self {
         Self {
             claim: ClaimWord::new(claim),
-            next: AtomicPtr::new(std::ptr::null_mut()),
+            link: Link::new(),
             vtable,
             home,
-            wait: AtomicU64::new(wait),
             refs: AtomicU32::new(1),
             location: AtomicU32::new(Location::NONE),
-            queued: AtomicBool::new(false),
         }
     }
 
@@ -161,11 +155,21 @@ impl<O: Owner> Header<O> {
     }
 }
 
-/// A node with its payload.
+/// A node with its payload. Those of callbacks, which alone can be refreshed, have their wait in between.
 #[repr(C)]
-pub(crate) struct Node<O: Owner, P> {
+pub(crate) struct Node<O: Owner, P, W = AtomicU64> {
     pub(crate) header: Header<O>,
+    /// How long the present wait is, in ns: what `refresh` waits for again, a recurring timer's
+    /// period. Follows the claim word without being part of it.
+    pub(crate) wait: W,
     pub(crate) payload: P,
+}
+
+/// The beginning of a callback's node, whatever its payload.
+#[repr(C)]
+struct Waiting<O: Owner> {
+    header: Header<O>,
+    wait: AtomicU64,
 }
 
 /// One reference to a node of any payload.
@@ -182,13 +186,11 @@ unsafe impl<O: Owner> Sync for NodeRef<O> {}
 
 impl<O: Owner> NodeRef<O> {
     /// Puts a node on the heap.
-    pub(crate) fn new<P: Send>(node: Node<O, P>) -> Self {
-        let layout = Layout::new::<Node<O, P>>();
+    #[inline]
+    pub(crate) fn new<P: Send, W: Send>(node: Node<O, P, W>) -> Self {
+        let layout = Layout::new::<Node<O, P, W>>();
         // SAFETY: the layout is not empty: the header alone has a size.
-        let raw = unsafe { alloc(layout) }.cast::<Node<O, P>>();
-        let Some(ptr) = NonNull::new(raw) else {
-            std::alloc::handle_alloc_error(layout)
-        };
+        let ptr = unsafe { pool::alloc(layout) }.cast::<Node<O, P, W>>();
         // SAFETY: fresh memory of the right layout.
         unsafe { ptr.write(node) };
         Self {
@@ -197,17 +199,28 @@ impl<O: Owner> NodeRef<O> {
         }
     }
 
+    /// The same, and a second reference, for who carries the node: together they cost no more than one.
+    #[inline]
+    pub(crate) fn pair<P: Send, W: Send>(mut node: Node<O, P, W>) -> (Self, Self) {
+        node.header.refs = AtomicU32::new(2);
+        let node = Self::new(node);
+        // SAFETY: the count says that there is one more.
+        let carried = unsafe { Self::from_raw(node.ptr) };
+        (node, carried)
+    }
+
     /// Frees what [`NodeRef::new`] made.
     ///
     /// # Safety
     ///
-    /// `ptr` is a `Node<O, P>` of [`NodeRef::new`], and nobody refers to it any more.
-    pub(crate) unsafe fn free<P>(ptr: NonNull<Header<O>>) {
-        let node = ptr.cast::<Node<O, P>>();
-        // SAFETY: by contract the caller is alone with a live node of this type.
+    /// `ptr` is a `Node<O, P, W>` of [`NodeRef::new`], and nobody refers to it any more.
+    pub(crate) unsafe fn free<P, W>(ptr: NonNull<Header<O>>) {
+        let node = ptr.cast::<Node<O, P, W>>();
+        // SAFETY: by contract the caller is alone with a live node of this type, which `new` allocated by
+        // this layout.
         unsafe {
             node.drop_in_place();
-            dealloc(node.as_ptr().cast(), Layout::new::<Node<O, P>>());
+            pool::dealloc(node.cast(), Layout::new::<Node<O, P, W>>());
         }
     }
 
@@ -218,6 +231,18 @@ impl<O: Owner> NodeRef<O> {
     /// What tells this node from all others that live.
     pub(crate) fn address(&self) -> usize {
         self.ptr.as_ptr().addr()
+    }
+
+    /// See [`Node::wait`].
+    ///
+    /// # Panics
+    ///
+    /// If the node is a sleep's.
+    #[inline]
+    pub(crate) fn wait(&self) -> &AtomicU64 {
+        assert!(self.vtable.kind != Kind::Sleep, "a sleep has no wait");
+        // SAFETY: the node lives, and all nodes but sleeps begin so: both types are laid out in order.
+        unsafe { &self.ptr.cast::<Waiting<O>>().as_ref().wait }
     }
 
     #[inline]
@@ -263,6 +288,7 @@ impl<O: Owner> Deref for NodeRef<O> {
 }
 
 impl<O: Owner> Clone for NodeRef<O> {
+    #[inline]
     fn clone(&self) -> Self {
         // Relaxed: a new reference is made from one that keeps the node alive. As in Arc, what would
         // overflow the count (by futures of `Timer::ended` that were forgotten) ends the process while
@@ -278,11 +304,45 @@ impl<O: Owner> Clone for NodeRef<O> {
 }
 
 impl<O: Owner> Drop for NodeRef<O> {
+    #[inline]
     fn drop(&mut self) {
-        if self.refs.fetch_sub(1, Ordering::Release) == 1 {
-            fence(Ordering::Acquire);
+        // Who sees that it has the last reference is alone: a new one is made from another alone. So
+        // there is nobody to be told of its end.
+        if self.refs.load(Ordering::Acquire) == 1 || self.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: this was the last reference, and the table is the node's own.
             unsafe { (self.vtable.free)(self.ptr) }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::waker::WakerSlot;
+
+    struct Nobody;
+
+    impl Owner for Nobody {
+        fn wake(&self) {}
+        fn is_current(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_sleep_and_a_small_callback_are_a_cache_line() {
+        assert_eq!(size_of::<Header<Nobody>>(), 40);
+        assert!(size_of::<Node<Nobody, WakerSlot, ()>>() <= 64);
+        assert!(size_of::<Node<Nobody, [u64; 2]>>() <= 64);
+    }
+
+    #[test]
+    fn a_wait_is_found_whatever_the_payload() {
+        #[repr(align(32))]
+        struct Wide(#[expect(dead_code, reason = "there for its alignment")] u8);
+        assert_eq!(
+            std::mem::offset_of!(Node<Nobody, Wide>, wait),
+            std::mem::offset_of!(Waiting<Nobody>, wait)
+        );
     }
 }

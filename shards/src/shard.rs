@@ -238,22 +238,47 @@ impl<O: Owner> Shard<O> {
 
     /// Brings home a node whose carrier has let go of it (its location is `None`).
     pub(crate) fn arrive(&self, node: &NodeRef<O>) {
-        if self.owner.is_current() {
-            // What is over meanwhile is given back, to be let go of outside the lock.
-            let arrived = self.locked(|inner| {
-                let open = !inner.closed;
-                open.then(|| inner.read(node.clone()))
-            });
-            match arrived {
-                Some(Some(_over)) => {
-                    return self.lower_alarm(self.store_next.load(Ordering::Relaxed));
-                }
-                Some(None) => return self.refuse(node),
-                None => {}
-            }
+        if self.store(|| node.clone()).is_none() {
+            self.tell(node);
+            self.announce(node);
         }
-        self.tell(node);
-        self.announce(node);
+    }
+
+    /// The same for a node that nobody but the caller knows, who has two references to it.
+    #[inline]
+    pub(crate) fn arrive_new(&self, node: &NodeRef<O>, carried: NodeRef<O>) {
+        let mut carried = Some(carried);
+        let carry = || carried.take().expect("it is asked for once");
+        if self.store(carry).is_none() {
+            if let Some(carried) = carried {
+                if let Err(node) = self.inbox.push_new(carried) {
+                    self.refuse(&node);
+                }
+            }
+            self.announce(node);
+        }
+    }
+
+    /// Puts an arriving node into the store, if the caller owns that and is let in; or ends it, if the shard
+    /// is closed.
+    #[inline]
+    fn store(&self, node: impl FnOnce() -> NodeRef<O>) -> Option<()> {
+        if !self.owner.is_current() {
+            return None;
+        }
+        let arrived = self.locked(|inner| {
+            // What is over meanwhile is given back, to be let go of outside the lock.
+            if inner.closed {
+                Err(node())
+            } else {
+                Ok(inner.read(node()))
+            }
+        })?;
+        match arrived {
+            Ok(_over) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+            Err(node) => self.refuse(&node),
+        }
+        Some(())
     }
 
     /// Ends a node that came after the shard was closed.
@@ -269,20 +294,18 @@ impl<O: Owner> Shard<O> {
     /// A closed shard has no use for it, and ends it; then this is false. Who closed it may have
     /// seen the node in a deque, or nowhere.
     fn tell(&self, node: &NodeRef<O>) -> bool {
-        if !node.queued.swap(true, Ordering::AcqRel) {
-            if let Err(node) = self.inbox.push(node.clone()) {
-                self.refuse(&node);
-                return false;
-            }
+        let told = self.inbox.push(node);
+        if !told {
+            self.refuse(node);
         }
-        true
+        told
     }
 
     /// Publishes the deadline of a node that was pushed, and wakes the owner if it would sleep past
     /// it.
     ///
     /// The word is read after the push, and once more after the fence: who made the deadline earlier
-    /// and found the node `queued` before it was pushed relied on that. The owner that it woke found
+    /// and found the node queued before it was pushed relied on that. The owner that it woke found
     /// nothing.
     fn announce(&self, node: &NodeRef<O>) {
         let mut announced = u64::MAX;

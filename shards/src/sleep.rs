@@ -27,7 +27,7 @@ impl<O: Owner> Table<O> {
         end: Self::wake,
         tell: None,
         extras: None,
-        free: NodeRef::<O>::free::<WakerSlot>,
+        free: NodeRef::<O>::free::<WakerSlot, ()>,
     };
 
     unsafe fn run(ptr: NonNull<Header<O>>) -> Flow {
@@ -37,8 +37,8 @@ impl<O: Owner> Table<O> {
     }
 
     unsafe fn wake(ptr: NonNull<Header<O>>) {
-        // SAFETY: a node of this table is a `Node<O, WakerSlot>`; references to it stay shared.
-        let node = unsafe { ptr.cast::<Node<O, WakerSlot>>().as_ref() };
+        // SAFETY: a node of this table is a `Node<O, WakerSlot, ()>`; references to it stay shared.
+        let node = unsafe { ptr.cast::<Node<O, WakerSlot, ()>>().as_ref() };
         if let Some(waker) = node.payload.take() {
             waker.wake();
         }
@@ -54,27 +54,35 @@ pub struct Sleep<O: Owner>(NodeRef<O>);
 impl<O: Owner> Sleep<O> {
     /// Arms a sleep until `deadline`, in ns. On a closed shard it is over at once.
     pub fn new(home: &Arc<Shard<O>>, deadline: u64) -> Self {
-        let header = Header::new(
-            &Table::<O>::SLEEP,
-            home.clone(),
-            Claim::Pending(deadline.min(NEVER)),
-            0,
-        );
-        let node = NodeRef::new(Node {
-            header,
-            payload: WakerSlot::new(),
+        Self::arm(home, deadline, None)
+    }
+
+    /// The same, and `waker` will be woken, as if the sleep had been [polled](Sleep::poll) at once, but if it
+    /// is over: to be asked by [`outcome`](Sleep::outcome).
+    #[inline]
+    pub fn with_waker(home: &Arc<Shard<O>>, deadline: u64, waker: &Waker) -> Self {
+        Self::arm(home, deadline, Some(waker.clone()))
+    }
+
+    #[inline]
+    fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
+        let claim = Claim::Pending(deadline.min(NEVER));
+        let (node, carried) = NodeRef::pair(Node {
+            header: Header::new(&Table::<O>::SLEEP, home.clone(), claim),
+            wait: (),
+            payload: WakerSlot::new(waker),
         });
-        home.arrive(&node);
+        home.arrive_new(&node, carried);
         Self(node)
     }
 
     fn slot(&self) -> &WakerSlot {
-        // SAFETY: `new` made this a `Node<O, WakerSlot>`, and our reference keeps it alive.
+        // SAFETY: `new` made this a `Node<O, WakerSlot, ()>`, and our reference keeps it alive.
         unsafe {
             &self
                 .0
                 .as_ptr()
-                .cast::<Node<O, WakerSlot>>()
+                .cast::<Node<O, WakerSlot, ()>>()
                 .as_ref()
                 .payload
         }
@@ -122,7 +130,7 @@ impl<O: Owner> Drop for Sleep<O> {
     fn drop(&mut self) {
         // The waker goes here, not where the node's last reference is dropped: that may be under a
         // lock, and a waker is foreign code.
-        drop(self.slot().take());
+        drop(self.slot().take_last());
         if self.0.claim.end(Outcome::Cancelled, false, false) == End::Won {
             self.0.home.hear_gone(&self.0);
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);

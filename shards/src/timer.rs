@@ -94,7 +94,8 @@ impl<O: Owner> Timer<O> {
         let home = home.clone();
         let claim = Claim::Pending(deadline.min(NEVER));
         Self::arm(callback::once(
-            |table| Header::new(table, home, claim, wait),
+            |table| Header::new(table, home, claim),
+            wait,
             f,
         ))
     }
@@ -106,12 +107,13 @@ impl<O: Owner> Timer<O> {
     {
         let home = home.clone();
         let claim = Claim::Pending(deadline.min(NEVER));
-        let header = |table| Header::new(table, home, claim, period);
-        Self::arm(callback::recurring(header, f))
+        let header = |table| Header::new(table, home, claim);
+        Self::arm(callback::recurring(header, period, f))
     }
 
-    fn arm(node: NodeRef<O>) -> Self {
-        node.home.arrive(&node);
+    #[inline]
+    fn arm((node, carried): (NodeRef<O>, NodeRef<O>)) -> Self {
+        node.home.arrive_new(&node, carried);
         Self(node)
     }
 
@@ -171,8 +173,9 @@ impl<O: Owner> Timer<O> {
         // Zero stands for the wait; a deadline of zero has passed as has one of 1.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, tells) = (options.recurring, options.outcome);
-        let header = |table| Header::new(table, home, claim, wait);
-        let node = callback::optioned::<N, O, F>(header, recurring, tells, Extras::new(options), f);
+        let header = |table| Header::new(table, home, claim);
+        let node =
+            callback::optioned::<N, O, F>(header, wait, recurring, tells, Extras::new(options), f);
         if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {
             name.join(&node);
         }
@@ -182,7 +185,7 @@ impl<O: Owner> Timer<O> {
     /// Starts a timer that was [built](Timer::build).
     pub fn start(&self, now: u64) -> Started {
         let node = &self.0;
-        let wait = node.wait.load(Ordering::Relaxed);
+        let wait = node.wait().load(Ordering::Relaxed);
         let exact = |set| match set {
             0 => now.saturating_add(wait).min(NEVER),
             at => at,
@@ -204,7 +207,7 @@ impl<O: Owner> Timer<O> {
             };
             if waits != wait {
                 // Before the deadline: who refreshes it relies on it.
-                node.wait.store(waits, Ordering::Relaxed);
+                node.wait().store(waits, Ordering::Relaxed);
             }
             deadline
         });
@@ -321,10 +324,10 @@ impl<O: Owner> Timer<O> {
             return Reset::NotStarted;
         }
         // Before the deadline: a recurring timer that runs in between takes the new one.
-        let old = self.0.wait.swap(wait, Ordering::Relaxed);
+        let old = self.0.wait().swap(wait, Ordering::Relaxed);
         let reset = reset(old);
         if reset == Reset::TooLate {
-            self.0.wait.store(old, Ordering::Relaxed);
+            self.0.wait().store(old, Ordering::Relaxed);
         }
         reset
     }
@@ -345,7 +348,7 @@ impl<O: Owner> Timer<O> {
 
     /// The timer's wait, or its period, in ns.
     pub fn wait(&self) -> u64 {
-        self.0.wait.load(Ordering::Relaxed)
+        self.0.wait().load(Ordering::Relaxed)
     }
 
     /// Where the timer stands.
@@ -416,7 +419,7 @@ pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
     on_grid(node);
     // The wait is read behind the claim word: who starts the timer writes it before.
     move_to(node, |_| {
-        let wait = node.wait.load(Ordering::Relaxed);
+        let wait = node.wait().load(Ordering::Relaxed);
         now.saturating_add(wait).min(NEVER)
     })
 }

@@ -24,10 +24,11 @@ unsafe impl Sync for WakerSlot {}
 unsafe impl Send for WakerSlot {}
 
 impl WakerSlot {
-    pub(crate) fn new() -> Self {
+    /// A slot with a waker in it.
+    pub(crate) fn new(waker: Option<Waker>) -> Self {
         Self {
             state: AtomicUsize::new(WAITING),
-            waker: UnsafeCell::new(None),
+            waker: UnsafeCell::new(waker),
         }
     }
 
@@ -76,5 +77,14 @@ impl WakerSlot {
         let waker = self.waker.with_mut(|slot| unsafe { (*slot).take() });
         self.state.fetch_and(!WAKING, Ordering::Release);
         waker
+    }
+
+    /// The same for who registers no more: from now on there is nothing to take.
+    pub(crate) fn take_last(&self) -> Option<Waker> {
+        if self.state.fetch_or(WAKING, Ordering::AcqRel) != WAITING {
+            return None;
+        }
+        // SAFETY: as in `take`; and it stays ours.
+        self.waker.with_mut(|slot| unsafe { (*slot).take() })
     }
 }

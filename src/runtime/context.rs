@@ -136,15 +136,28 @@ pub(crate) fn with_home<R>(
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,
 ) -> Result<R, HomeError> {
-    match with_entered(|handle| handle.with_home(choice, Arc::clone)) {
-        Some(home) => Ok(f(&home?)),
-        None => with_local(|local| {
+    if !ANY_ENTERED.get() {
+        return with_local(|local| {
             let local = local.ok_or(HomeError::NoRuntime)?;
             match local.home() {
                 Some(home) => Ok(f(home)),
                 None => local.shared().with_any_home(choice, f),
             }
-        }),
+        });
+    }
+    with_entered_home(choice, f)
+}
+
+/// The same in the runtime that was entered last, or, at the end of the thread, in its worker's.
+#[cold]
+fn with_entered_home<R>(
+    choice: Choice,
+    f: impl FnOnce(&Arc<WorkerShard>) -> R,
+) -> Result<R, HomeError> {
+    // The shard is copied, since `f` may enter another.
+    match with_entered(|handle| handle.with_home(choice, Arc::clone)) {
+        Some(home) => Ok(f(&home?)),
+        None => Err(HomeError::NoRuntime),
     }
 }
 

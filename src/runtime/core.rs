@@ -155,18 +155,26 @@ impl Core {
 
     /// Wakes the worker, which has been claimed to search.
     pub(super) fn wake_to_search(&self) {
-        self.counters.foreign.search_wakes.add(1);
+        self.counters.foreign().search_wakes.add(1);
         self.eventfd.write();
     }
 
     /// Counts on behalf of the calling thread: as this worker's own if it is a worker of this
     /// runtime.
+    #[inline]
     pub(crate) fn count(&self, counter: impl Fn(&Counters) -> &crate::metrics::Counter) {
+        if context::is_current(self) {
+            return counter(&self.counters.own).add_alone(1);
+        }
+        self.count_for_another(counter);
+    }
+
+    fn count_for_another(&self, counter: impl Fn(&Counters) -> &crate::metrics::Counter) {
         context::with_local(|local| match local {
             Some(local) if local.is_of(&self.shared) => {
                 counter(&local.shard.owner().counters.own).add_alone(1);
             }
-            _ => counter(&self.counters.foreign).add(1),
+            _ => counter(self.counters.foreign()).add(1),
         });
     }
 }
@@ -181,6 +189,7 @@ impl TimerOwner for Core {
         self.shared.clock.now()
     }
 
+    #[inline]
     fn count_armed(&self) {
         self.count(|counters| &counters.armed);
     }
@@ -188,7 +197,7 @@ impl TimerOwner for Core {
 
 impl Owner for Core {
     fn wake(&self) {
-        self.counters.foreign.tickles_written.add(1);
+        self.counters.foreign().tickles_written.add(1);
         self.eventfd.write();
     }
 
@@ -219,9 +228,10 @@ impl Owner for Core {
     }
 
     fn wake_skipped(&self) {
-        self.counters.foreign.tickles_skipped.add(1);
+        self.counters.foreign().tickles_skipped.add(1);
     }
 
+    #[inline]
     fn over(&self, kind: Kind, how: Outcome) {
         if kind != Kind::Sleep {
             self.shared.release_timer();

@@ -308,7 +308,7 @@ pub(crate) fn this_job_is(name: &'static TypeName) {
 #[cold]
 pub(super) fn report(core: &Core, stall: &Stall) {
     // As the worker's that stalled, whoever counts.
-    core.counters.foreign.stalls.add(1);
+    core.counters.foreign().stalls.add(1);
     #[cfg(feature = "tracing")]
     contain(core, || trace(stall));
     if let Some(hook) = &core.shared.config.on_stall {

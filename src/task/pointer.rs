@@ -88,7 +88,10 @@ impl MetaPointer {
 
 /// A counted reference to a task, which keeps its memory, and neither its future nor its result.
 #[derive(Clone)]
-pub(super) struct TaskRef(Waker);
+pub(super) struct TaskRef {
+    waker: Waker,
+    meta: MetaPointer,
+}
 
 impl TaskRef {
     /// Another reference to a task.
@@ -98,11 +101,12 @@ impl TaskRef {
     /// The task's allocation is there, by a reference or the handle, for as long as this runs.
     pub(super) unsafe fn to(task: TaskPointer) -> Self {
         // SAFETY: as the caller says.
-        Self(unsafe { task.waker() })
+        let (waker, meta) = unsafe { (task.waker(), task.meta()) };
+        Self { waker, meta }
     }
 
     pub(super) fn wake(&self) {
-        self.0.wake_by_ref();
+        self.waker.wake_by_ref();
     }
 }
 
@@ -110,9 +114,7 @@ impl Deref for TaskRef {
     type Target = TaskMeta;
 
     fn deref(&self) -> &TaskMeta {
-        let task = NonNull::new(self.0.data().cast_mut()).expect("the address of a task");
-        // SAFETY: the waker was made by `TaskPointer::waker`, so that it is one of async-task's, whose data
-        // is the task's address, as that of a `TaskJob` is; and it keeps the allocation.
-        unsafe { TaskPointer(task).meta().get() }
+        // SAFETY: the waker is a reference to the task, which keeps the allocation.
+        unsafe { self.meta.get() }
     }
 }

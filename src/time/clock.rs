@@ -11,7 +11,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
-    time::{Duration, Instant as StdInstant},
+    time::Duration,
 };
 
 use tourbillon_shards::NEVER;
@@ -45,14 +45,19 @@ impl Epoch {
     /// An instant in ns: zero for what was before the epoch, [`NEVER`] for what no runtime will see.
     #[inline]
     pub(crate) fn nanos(&self, instant: Instant) -> u64 {
-        let since = instant.saturating_duration_since(self.0);
-        let nanos = since.as_secs().saturating_mul(1_000_000_000);
-        nanos.saturating_add(since.subsec_nanos().into()).min(NEVER)
+        let since = instant.kernel().saturating_sub(self.0.kernel());
+        (since.max(0) as u64).min(NEVER)
     }
 
     /// The instant of a deadline.
     pub(crate) fn instant(&self, nanos: u64) -> Instant {
         self.0 + Duration::from_nanos(nanos)
+    }
+
+    /// The present, by the kernel's clock.
+    #[inline]
+    fn now(&self) -> u64 {
+        self.nanos(Instant::from_kernel(sys::clock::monotonic()))
     }
 }
 
@@ -60,8 +65,6 @@ impl Epoch {
 #[derive(Debug)]
 pub(crate) struct Clock {
     epoch: Epoch,
-    /// What the kernel's monotonic clock said at the epoch, or a little after it, in ns.
-    kernel: u64,
     /// Whether it was ever paused.
     warped: AtomicBool,
     warp: Mutex<Warp>,
@@ -84,8 +87,7 @@ impl Clock {
     /// A clock that begins now, and runs.
     pub(crate) fn new() -> Self {
         Self {
-            epoch: Epoch::new(StdInstant::now().into()),
-            kernel: sys::clock::monotonic(),
+            epoch: Epoch::new(Instant::from_kernel(sys::clock::monotonic())),
             warped: AtomicBool::new(false),
             warp: Mutex::new(Warp::Skewed(0)),
             others: Offsets::default(),
@@ -99,7 +101,7 @@ impl Clock {
     /// The monotonic clock, in ns since the epoch.
     #[inline]
     pub(crate) fn real(&self) -> u64 {
-        self.epoch.nanos(StdInstant::now().into())
+        self.epoch.now()
     }
 
     /// The present, in ns. Never ahead of what an [`Instant`] read afterwards says.
@@ -196,8 +198,8 @@ impl Clock {
     pub(crate) fn kernel(&self, deadline: u64) -> Option<Duration> {
         let skew = self.skew()?;
         let since = deadline.wrapping_sub(skew) as i64;
-        let at = self.kernel.saturating_add_signed(since);
-        Some(Duration::from_nanos(at))
+        let at = self.epoch.0.kernel().saturating_add(since).max(0);
+        Some(Duration::from_nanos(at as u64))
     }
 
     /// Whether the clock was ever paused. To be asked after a fence that follows the announcement of
@@ -259,6 +261,8 @@ impl Drop for Clock {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant as StdInstant;
+
     use super::*;
 
     #[test]

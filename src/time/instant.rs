@@ -6,15 +6,24 @@ use std::{
 };
 
 use super::clock::{self, Clock};
-use crate::runtime::with_clock;
+use crate::{runtime::with_clock, sys};
 
 /// A moment of the monotonic clock: [`std::time::Instant`], in a type of the runtime's own, as
-/// tokio has it. Convert with `into` and [`into_std`](Instant::into_std).
+/// tokio has it. Convert with `into` and [`into_std`](Instant::into_std); that is exact, but for moments
+/// more than 292 years from when the machine was started, beyond which this does not reach.
 ///
 /// In the context of a runtime whose clock is, or was, [paused](super::pause), it is a moment of that
 /// clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Instant(StdInstant);
+pub struct Instant(
+    /// The kernel's ns: one number, since each timer that is armed calculates with it.
+    i64,
+);
+
+/// A duration in ns, if they are few enough.
+fn signed(duration: Duration) -> Option<i64> {
+    i64::try_from(duration.as_nanos()).ok()
+}
 
 impl Instant {
     /// The present, by the clock of the runtime that the calling thread is in. That is the monotonic
@@ -22,11 +31,24 @@ impl Instant {
     #[inline]
     pub fn now() -> Self {
         // In this order: see `clock.rs`.
-        let now = Self(StdInstant::now());
+        let now = Self::from_kernel(sys::clock::monotonic());
         if clock::any_warped() {
             return Self::warped_now(now);
         }
         now
+    }
+
+    /// The moment at which the kernel's monotonic clock says so, in ns.
+    #[inline]
+    pub(super) fn from_kernel(nanos: u64) -> Self {
+        // A machine that has been up for 292 years is not looked after here.
+        Self(nanos as i64)
+    }
+
+    /// What the kernel's monotonic clock says then, in ns; before its zero it would be less.
+    #[inline]
+    pub(super) fn kernel(self) -> i64 {
+        self.0
     }
 
     #[cold]
@@ -43,24 +65,31 @@ impl Instant {
 
     /// The standard library's instant.
     pub fn into_std(self) -> StdInstant {
-        self.0
+        let zero = sys::clock::zero();
+        let nanos = Duration::from_nanos(self.0.unsigned_abs());
+        if self.0 >= 0 {
+            return zero + nanos;
+        }
+        // What its clock does not reach back to has passed, as has its zero.
+        zero.checked_sub(nanos).unwrap_or(zero)
     }
 
     /// How much later this is than `earlier`, or zero.
     #[inline]
     pub fn duration_since(&self, earlier: Instant) -> Duration {
-        self.0.saturating_duration_since(earlier.0)
+        self.checked_duration_since(earlier).unwrap_or_default()
     }
 
     /// How much later this is than `earlier`, or `None` if it is not.
+    #[inline]
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
-        self.0.checked_duration_since(earlier.0)
+        (self.0 >= earlier.0).then(|| Duration::from_nanos(self.0.abs_diff(earlier.0)))
     }
 
     /// How much later this is than `earlier`, or zero.
     #[inline]
     pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
-        self.0.saturating_duration_since(earlier.0)
+        self.duration_since(earlier)
     }
 
     /// How long ago this was, or zero.
@@ -70,12 +99,12 @@ impl Instant {
 
     /// This plus a duration, unless the clock does not reach that far.
     pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
-        self.0.checked_add(duration).map(Self)
+        self.0.checked_add(signed(duration)?).map(Self)
     }
 
     /// This less a duration, unless the clock does not reach that far back.
     pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
-        self.0.checked_sub(duration).map(Self)
+        self.0.checked_sub(signed(duration)?).map(Self)
     }
 
     /// This plus a duration, or a moment that no runtime lives to see.
@@ -85,20 +114,30 @@ impl Instant {
 
     /// A moment beyond [`NEVER`](tourbillon_shards::NEVER) of any runtime that exists.
     pub(crate) fn far_future() -> Instant {
-        // Well within what the kernel's 63 bits of seconds allow.
-        Self::now() + Duration::from_secs(1 << 40)
+        // Twice as far, and as far again from the last moment that there is.
+        Self(Self::now().0.saturating_add(1 << 62))
     }
 }
 
 impl From<StdInstant> for Instant {
+    #[inline]
     fn from(instant: StdInstant) -> Self {
-        Self(instant)
+        let zero = sys::clock::zero();
+        let nanos = |since: Duration| {
+            let secs = since.as_secs().saturating_mul(1_000_000_000);
+            let nanos = secs.saturating_add(since.subsec_nanos().into());
+            nanos.min(i64::MAX as u64) as i64
+        };
+        Self(match instant.checked_duration_since(zero) {
+            Some(since) => nanos(since),
+            None => -nanos(zero.duration_since(instant)),
+        })
     }
 }
 
 impl From<Instant> for StdInstant {
     fn from(instant: Instant) -> Self {
-        instant.0
+        instant.into_std()
     }
 }
 
@@ -108,8 +147,10 @@ impl Add<Duration> for Instant {
     /// # Panics
     ///
     /// If the clock does not reach that far, as the standard library's does.
+    #[inline]
     fn add(self, duration: Duration) -> Instant {
-        Self(self.0 + duration)
+        self.checked_add(duration)
+            .expect("the clock does not reach that far")
     }
 }
 
@@ -126,7 +167,8 @@ impl Sub<Duration> for Instant {
     ///
     /// If the clock does not reach that far back, as the standard library's does.
     fn sub(self, duration: Duration) -> Instant {
-        Self(self.0 - duration)
+        self.checked_sub(duration)
+            .expect("the clock does not reach that far back")
     }
 }
 
@@ -142,5 +184,50 @@ impl Sub for Instant {
     /// The duration between, or zero if `earlier` is later.
     fn sub(self, earlier: Instant) -> Duration {
         self.duration_since(earlier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversions_are_exact_both_ways() {
+        let std = StdInstant::now();
+        for offset in [0, 1, 999_999_999, 1_000_000_001, 86_400_000_000_007] {
+            let offset = Duration::from_nanos(offset);
+            assert_eq!(Instant::from(std + offset).into_std(), std + offset);
+            assert_eq!(Instant::from(std + offset), Instant::from(std) + offset);
+            if let Some(before) = std.checked_sub(offset) {
+                assert_eq!(Instant::from(before).into_std(), before);
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_the_clock_of_the_standard_library() {
+        for _ in 0..1_000 {
+            let before = StdInstant::now();
+            let ours = Instant::now();
+            let after = StdInstant::now();
+            assert!(before <= ours.into_std() && ours.into_std() <= after);
+        }
+    }
+
+    #[test]
+    fn what_is_too_far_saturates_or_is_refused() {
+        let now = Instant::now();
+        let far = Instant::far_future();
+        assert!(far > now + Duration::from_secs(100 * 365 * 86_400));
+        assert!(
+            far.checked_add(Duration::from_secs(100 * 365 * 86_400))
+                .is_some()
+        );
+        assert_eq!(now.checked_add(Duration::MAX), None);
+        assert_eq!(now.checked_sub(Duration::MAX), None);
+        assert!(now.saturating_add(Duration::MAX) > now);
+        let ages = StdInstant::now() + Duration::from_secs(1_000 * 365 * 86_400);
+        assert!(Instant::from(ages) > far);
+        assert!(now.duration_since(far).is_zero());
     }
 }

@@ -13,7 +13,8 @@ use crate::{
 
 /// A duration in ns; longer than 584 years saturates.
 pub(crate) fn nanos(duration: Duration) -> u64 {
-    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+    let secs = duration.as_secs().saturating_mul(1_000_000_000);
+    secs.saturating_add(duration.subsec_nanos().into())
 }
 
 impl From<HomeError> for ArmError {

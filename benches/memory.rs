@@ -1,0 +1,196 @@
+//! What a pending timer takes: bytes of resident memory, and allocations, for a million of each sort.
+//!
+//! | | what waits |
+//! |---|---|
+//! | *callback* | callbacks that capture 16 bytes, their handles dropped |
+//! | *sleep* | sleeps in a vector that one task holds, which is counted in |
+//! | *task* | tasks that sleep |
+//!
+//! Each in a process of its own; ours and tokio's. `cargo bench --bench memory`.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    env, fs,
+    future::{Future, poll_fn},
+    hint::black_box,
+    pin::Pin,
+    process::Command,
+    sync::{
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
+    task::Poll,
+    time::Duration,
+};
+
+const TIMERS: u64 = 1_000_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Counts what the system's allocator is asked for.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: all calls are passed on as they are.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: as our own.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as our own.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: as our own.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+/// The deadline of a timer: in no order, by a multiplicative generator (MINSTD).
+fn delay(random: &mut u64) -> Duration {
+    *random = *random * 48_271 % 0x7fff_ffff;
+    HOUR + Duration::from_nanos(*random * 27)
+}
+
+/// Resident memory, in bytes.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.expect("a size").parse::<u64>().expect("a number") * 1024
+}
+
+/// Spawns a task that arms, and answers when all are armed.
+type Spawn = fn(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+/// Polls sleeps, and holds them.
+async fn hold<F: Future<Output = ()> + Unpin>(mut sleeps: Vec<F>, armed: mpsc::Sender<()>) {
+    poll_fn(|cx| {
+        for sleep in &mut sleeps {
+            assert!(Pin::new(sleep).poll(cx).is_pending());
+        }
+        Poll::Ready(())
+    })
+    .await;
+    armed.send(()).expect("somebody waits");
+    std::future::pending::<()>().await;
+    drop(sleeps);
+}
+
+fn program(what: &str) {
+    let (sender, armed) = mpsc::channel();
+    let spawn: Spawn = if what.starts_with("tokio") {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_time()
+            .build()
+            .expect("a runtime");
+        let runtime: &'static _ = Box::leak(Box::new(runtime));
+        TOKIO.set(runtime.handle().clone()).expect("once");
+        |task| {
+            drop(
+                TOKIO
+                    .get()
+                    .expect("set")
+                    .spawn(tokio::task::unconstrained(task)),
+            )
+        }
+    } else {
+        let runtime = tourbillon::runtime::Builder::new()
+            .worker_threads(1)
+            .build()
+            .expect("a runtime");
+        let runtime: &'static _ = Box::leak(Box::new(runtime));
+        OURS.set(runtime.handle().clone()).expect("once");
+        |task| drop(OURS.get().expect("set").spawn(task))
+    };
+    let before = (resident(), ALLOCATIONS.load(Relaxed));
+    let mut random = 1;
+    match what {
+        "callback" => spawn(Box::pin(async move {
+            for i in 0..TIMERS {
+                let captured = (i, random);
+                let f = move || _ = black_box(captured);
+                drop(tourbillon::after(delay(&mut random), f));
+            }
+            sender.send(()).expect("somebody waits");
+        })),
+        "sleep" => spawn(Box::pin(async move {
+            let sleeps = (0..TIMERS).map(|_| tourbillon::time::sleep(delay(&mut random)));
+            hold(sleeps.collect(), sender).await;
+        })),
+        // tokio's are not Unpin: the vector has them pinned in place.
+        "tokio sleep" => spawn(Box::pin(async move {
+            let sleeps = (0..TIMERS).map(|_| tokio::time::sleep(delay(&mut random)));
+            let sleeps: &'static mut [_] = Box::leak(sleeps.collect());
+            // SAFETY: what is leaked is never moved.
+            let sleeps = sleeps
+                .iter_mut()
+                .map(|it| unsafe { Pin::new_unchecked(it) });
+            let mut sleeps: Vec<_> = sleeps.collect();
+            poll_fn(|cx| {
+                for sleep in &mut sleeps {
+                    assert!(sleep.as_mut().poll(cx).is_pending());
+                }
+                Poll::Ready(())
+            })
+            .await;
+            drop(sleeps);
+            sender.send(()).expect("somebody waits");
+        })),
+        _ => {
+            let tokios = what.starts_with("tokio");
+            for _ in 0..TIMERS {
+                let (delay, sender) = (delay(&mut random), sender.clone());
+                let begun = move || sender.send(()).expect("somebody waits");
+                if tokios {
+                    TOKIO.get().expect("set").spawn(async move {
+                        begun();
+                        tokio::time::sleep(delay).await;
+                    });
+                } else {
+                    OURS.get().expect("set").spawn(async move {
+                        begun();
+                        tourbillon::time::sleep(delay).await;
+                    });
+                }
+            }
+            (1..TIMERS).for_each(|_| armed.recv().expect("it does not panic"));
+        }
+    }
+    armed.recv().expect("it does not panic");
+    // Who sent it is about to sleep.
+    std::thread::sleep(Duration::from_millis(500));
+    let count = |now: u64, then: u64| now.saturating_sub(then) as f64 / TIMERS as f64;
+    println!(
+        "{what:<14} {:>8.1} bytes {:>8.3} allocations",
+        count(resident(), before.0),
+        count(ALLOCATIONS.load(Relaxed), before.1),
+    );
+    std::process::exit(0);
+}
+
+static TOKIO: std::sync::OnceLock<tokio::runtime::Handle> = std::sync::OnceLock::new();
+static OURS: std::sync::OnceLock<tourbillon::Handle> = std::sync::OnceLock::new();
+
+fn main() {
+    let args: Vec<_> = env::args().collect();
+    if let [_, run, what] = &args[..] {
+        if run == "run" {
+            return program(what);
+        }
+    }
+    let this = env::current_exe().expect("it has a path");
+    for what in ["callback", "sleep", "tokio sleep", "task", "tokio task"] {
+        let status = Command::new(&this).args(["run", what]).status();
+        assert!(status.expect("it runs").success());
+    }
+}
