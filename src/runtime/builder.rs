@@ -286,8 +286,7 @@ impl Builder {
     ///   one of a few durations, up to 15. What is armed or put off goes to the end of a queue, and firing
     ///   costs about the same however many there are.
     /// - [`StoreKind::Wheel`]: where there are hundreds of thousands at a time, for any durations, and most of
-    ///   them fire. Now and then one operation pays for many, and takes milliseconds where there are
-    ///   millions.
+    ///   them fire. Now and then one operation pays for all that come due at about the same time.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

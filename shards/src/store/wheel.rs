@@ -402,9 +402,9 @@ mod tests {
                 }
             }
             assert_eq!((held, counts), (self.len, self.counts));
-            for level in 0..LEVELS {
-                assert_eq!(counts[level] > 0, self.levels & 1 << level != 0);
-                assert_eq!(counts[level] > 0, self.occupied[level] != 0);
+            for (level, count) in counts.into_iter().enumerate() {
+                assert_eq!(count > 0, self.levels & 1 << level != 0);
+                assert_eq!(count > 0, self.occupied[level] != 0);
             }
             assert_eq!(self.front_is_empty(), self.len == 0);
         }
