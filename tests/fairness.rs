@@ -28,7 +28,7 @@ use futures_lite::AsyncReadExt;
 use tourbillon::{Runtime, runtime::Builder, task::yield_now, time};
 
 /// How many timers are queued before most of them are left in the shard.
-const DUE_QUEUED: usize = 1024;
+const DUE_QUEUED: usize = 56;
 
 fn runtime() -> Runtime {
     common::runtime(1)

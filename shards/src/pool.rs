@@ -1,4 +1,4 @@
-//! Memory for nodes: free blocks of one cache line, kept by the thread that frees or needs them.
+//! Memory for nodes: free blocks of one cache line or two, kept by the thread that frees or needs them.
 //!
 //! Bonwick's magazines. A thread takes from a list of its own, and gives back to it, without a lock or an
 //! atomic operation; when that is empty, or full, it exchanges a whole list with the depot, which all share.
@@ -12,9 +12,13 @@
 
 use std::{alloc::Layout, ptr::NonNull};
 
-/// The size of a block, and its alignment.
+/// The size of the smaller blocks, and the alignment of all.
 #[cfg(not(loom))]
-const BLOCK: usize = 64;
+const LINE: usize = 64;
+/// How many sizes there are: one line for a sleep and for a callback that captures up to 16 bytes, two for one that
+/// captures up to 80.
+#[cfg(not(loom))]
+const SIZES: usize = 2;
 
 /// Memory of this layout, which is not empty.
 ///
@@ -24,8 +28,8 @@ const BLOCK: usize = 64;
 #[inline]
 pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
     #[cfg(not(loom))]
-    if fits(layout) {
-        return blocks::take();
+    if let Some(size) = size_of_block(layout) {
+        return blocks::take(size);
     }
     // SAFETY: as our own.
     let memory = unsafe { crate::sync::alloc(layout) };
@@ -40,19 +44,23 @@ pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
 #[inline]
 pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
     #[cfg(not(loom))]
-    if fits(layout) {
+    if let Some(size) = size_of_block(layout) {
         // SAFETY: by our contract `alloc` took it from there.
-        return unsafe { blocks::give(memory) };
+        return unsafe { blocks::give(memory, size) };
     }
     // SAFETY: as our own.
     unsafe { crate::sync::dealloc(memory.as_ptr(), layout) }
 }
 
-/// Whether it is allocated as a block. What is much smaller is not ours: all nodes are larger.
+/// As a block of which size it is allocated, if it is: `n` for `n + 1` lines. What is much smaller is not ours: all
+/// nodes are larger.
 #[cfg(not(loom))]
 #[inline(always)]
-const fn fits(layout: Layout) -> bool {
-    layout.size() <= BLOCK && layout.align() <= BLOCK
+const fn size_of_block(layout: Layout) -> Option<usize> {
+    if layout.align() > LINE || layout.size() > LINE * SIZES {
+        return None;
+    }
+    Some(layout.size().saturating_sub(1) / LINE)
 }
 
 #[cfg(not(loom))]
@@ -64,7 +72,7 @@ mod blocks {
         sync::Mutex,
     };
 
-    use super::BLOCK;
+    use super::{LINE, SIZES};
     use crate::sync::lock;
 
     /// So many blocks are exchanged with the depot at once.
@@ -72,7 +80,7 @@ mod blocks {
     /// So many bytes are asked of the allocator at once.
     const CHUNK: usize = 64 * 1024;
 
-    /// A free block.
+    /// The beginning of a free block.
     #[repr(C, align(64))]
     struct Block {
         /// The next of its list.
@@ -82,7 +90,7 @@ mod blocks {
         len: usize,
     }
 
-    const _: () = assert!(size_of::<Block>() == BLOCK && align_of::<Block>() == BLOCK);
+    const _: () = assert!(size_of::<Block>() == LINE && align_of::<Block>() == LINE);
 
     /// Free blocks, linked: the owner of this owns them.
     #[derive(Clone, Copy)]
@@ -118,11 +126,13 @@ mod blocks {
         }
     }
 
-    /// What all threads share.
+    /// What all threads share of the blocks of one size.
     struct Depot {
+        /// How many lines a block has.
+        lines: usize,
         /// The first block of the first list.
         lists: *mut Block,
-        /// What is left of the last chunk.
+        /// What is left of the last chunk, in blocks.
         rest: *mut Block,
         left: usize,
         /// The first block of the last chunk, which has the address of the one before: so that who looks for
@@ -133,14 +143,19 @@ mod blocks {
     // SAFETY: it owns all that it points to.
     unsafe impl Send for Depot {}
 
-    static DEPOT: Mutex<Depot> = Mutex::new(Depot {
-        lists: null_mut(),
-        rest: null_mut(),
-        left: 0,
-        chunks: null_mut(),
-    });
+    static DEPOTS: [Mutex<Depot>; SIZES] = [Mutex::new(Depot::of(1)), Mutex::new(Depot::of(2))];
 
     impl Depot {
+        const fn of(lines: usize) -> Self {
+            Self {
+                lines,
+                lists: null_mut(),
+                rest: null_mut(),
+                left: 0,
+                chunks: null_mut(),
+            }
+        }
+
         /// Keeps a list.
         fn put(&mut self, list: List) {
             if list.len > 0 {
@@ -168,7 +183,7 @@ mod blocks {
         /// A list from a chunk.
         fn carve(&mut self) -> List {
             if self.left == 0 {
-                let layout = Layout::from_size_align(CHUNK, BLOCK).expect("both are powers of two");
+                let layout = Layout::from_size_align(CHUNK, LINE).expect("both are powers of two");
                 // SAFETY: the size is not zero.
                 let chunk = unsafe { std::alloc::alloc(layout) }.cast::<Block>();
                 if chunk.is_null() {
@@ -177,25 +192,25 @@ mod blocks {
                 // SAFETY: it has room for a block, and for more.
                 unsafe {
                     (&raw mut (*chunk).next).write(self.chunks);
-                    self.rest = chunk.add(1);
+                    self.rest = chunk.add(self.lines);
                 }
                 self.chunks = chunk;
-                self.left = CHUNK / BLOCK - 1;
+                self.left = CHUNK / LINE / self.lines - 1;
             }
             let mut list = List::EMPTY;
             let len = self.left.min(MAGAZINE);
             for at in (0..len).rev() {
                 // SAFETY: there are as many blocks in the chunk as are left, and they are nobody's.
-                unsafe { list.push(NonNull::new_unchecked(self.rest.add(at))) };
+                unsafe { list.push(NonNull::new_unchecked(self.rest.add(at * self.lines))) };
             }
             // SAFETY: at most one behind the chunk's end.
-            self.rest = unsafe { self.rest.add(len) };
+            self.rest = unsafe { self.rest.add(len * self.lines) };
             self.left -= len;
             list
         }
     }
 
-    /// What a thread has. Without a destructor, so that it is there to the thread's very end.
+    /// What a thread has of one size. Without a destructor, so that it is there to the thread's very end.
     struct Cache {
         /// What it takes from, and gives to.
         loaded: Cell<List>,
@@ -205,14 +220,20 @@ mod blocks {
         room: Cell<usize>,
     }
 
-    thread_local! {
-        static CACHE: Cache = const {
-            Cache {
-                loaded: Cell::new(List::EMPTY),
-                spare: Cell::new(List::EMPTY),
-                room: Cell::new(0),
-            }
+    impl Cache {
+        #[expect(
+            clippy::declare_interior_mutable_const,
+            reason = "it is what each begins as"
+        )]
+        const EMPTY: Self = Self {
+            loaded: Cell::new(List::EMPTY),
+            spare: Cell::new(List::EMPTY),
+            room: Cell::new(0),
         };
+    }
+
+    thread_local! {
+        static CACHES: [Cache; SIZES] = const { [Cache::EMPTY; SIZES] };
         static FLUSH: Flush = const { Flush };
     }
 
@@ -221,11 +242,13 @@ mod blocks {
 
     impl Drop for Flush {
         fn drop(&mut self) {
-            CACHE.with(|cache| {
-                cache.room.set(0);
-                let mut depot = lock(&DEPOT);
-                depot.put(cache.loaded.replace(List::EMPTY));
-                depot.put(cache.spare.replace(List::EMPTY));
+            CACHES.with(|caches| {
+                for (cache, depot) in caches.iter().zip(&DEPOTS) {
+                    cache.room.set(0);
+                    let mut depot = lock(depot);
+                    depot.put(cache.loaded.replace(List::EMPTY));
+                    depot.put(cache.spare.replace(List::EMPTY));
+                }
             });
         }
     }
@@ -238,34 +261,35 @@ mod blocks {
         cache.room.get() > 0
     }
 
-    /// A block that is nobody else's.
+    /// A block of this size that is nobody else's.
     #[inline]
-    pub(super) fn take() -> NonNull<u8> {
-        CACHE.with(|cache| {
+    pub(super) fn take(size: usize) -> NonNull<u8> {
+        CACHES.with(|caches| {
+            let cache = &caches[size];
             let mut loaded = cache.loaded.get();
             match loaded.pop() {
                 Some(block) => {
                     cache.loaded.set(loaded);
                     block.cast()
                 }
-                None => refill(cache).cast(),
+                None => refill(cache, &DEPOTS[size]).cast(),
             }
         })
     }
 
     #[cold]
     #[inline(never)]
-    fn refill(cache: &Cache) -> NonNull<Block> {
+    fn refill(cache: &Cache, depot: &Mutex<Depot>) -> NonNull<Block> {
         let keeps = keeps(cache);
         let mut list = cache.spare.replace(List::EMPTY);
         if list.len == 0 {
-            list = lock(&DEPOT).get();
+            list = lock(depot).get();
         }
         let block = list.pop().expect("the depot gives no empty list");
         if keeps {
             cache.loaded.set(list);
         } else {
-            lock(&DEPOT).put(list);
+            lock(depot).put(list);
         }
         block
     }
@@ -274,20 +298,21 @@ mod blocks {
     ///
     /// # Safety
     ///
-    /// It is from [`take`], and nobody uses it.
+    /// It is from [`take`] of this size, and nobody uses it.
     #[inline]
-    pub(super) unsafe fn give(block: NonNull<u8>) {
+    pub(super) unsafe fn give(block: NonNull<u8>, size: usize) {
         let block = block.cast();
-        CACHE.with(|cache| {
+        CACHES.with(|caches| {
+            let cache = &caches[size];
             let mut loaded = cache.loaded.get();
             if loaded.len >= cache.room.get() {
-                loaded = make_room(cache);
+                loaded = make_room(cache, &DEPOTS[size]);
             }
             // SAFETY: by contract.
             unsafe { loaded.push(block) };
             cache.loaded.set(loaded);
             if cache.room.get() == 0 {
-                lock(&DEPOT).put(cache.loaded.replace(List::EMPTY));
+                lock(&DEPOTS[size]).put(cache.loaded.replace(List::EMPTY));
             }
         });
     }
@@ -295,12 +320,12 @@ mod blocks {
     /// A list of the thread that is not full, in place of the one that is.
     #[cold]
     #[inline(never)]
-    fn make_room(cache: &Cache) -> List {
+    fn make_room(cache: &Cache, depot: &Mutex<Depot>) -> List {
         let full = cache.loaded.get();
         // At the beginning, and at the end, of a thread it is empty.
         if keeps(cache) && full.len == MAGAZINE {
             let spare = cache.spare.replace(full);
-            lock(&DEPOT).put(spare);
+            lock(depot).put(spare);
             return List::EMPTY;
         }
         full
@@ -312,44 +337,64 @@ mod blocks {
 
         use super::*;
 
-        fn give_all(blocks: impl IntoIterator<Item = usize>) {
+        fn give_all(blocks: impl IntoIterator<Item = usize>, size: usize) {
             for block in blocks {
                 let block = std::ptr::with_exposed_provenance_mut(block);
                 // SAFETY: `take` gave it, and it is given back once.
-                unsafe { give(NonNull::new(block).unwrap()) };
+                unsafe { give(NonNull::new(block).unwrap(), size) };
             }
         }
 
-        fn take_some(count: usize) -> HashSet<usize> {
+        fn take_some(count: usize, size: usize) -> HashSet<usize> {
             (0..count)
-                .map(|_| take().as_ptr().expose_provenance())
+                .map(|_| take(size).as_ptr().expose_provenance())
                 .collect()
         }
 
         #[test]
         fn blocks_are_lines_and_nobody_elses() {
-            let some = take_some(3 * MAGAZINE + 1);
-            assert_eq!(some.len(), 3 * MAGAZINE + 1);
-            assert!(some.iter().all(|at| at % BLOCK == 0));
-            give_all(some);
+            for size in 0..SIZES {
+                let some = take_some(9 * MAGAZINE + 1, size);
+                assert_eq!(some.len(), 9 * MAGAZINE + 1);
+                assert!(some.iter().all(|at| at % LINE == 0));
+                let mut sorted: Vec<_> = some.iter().copied().collect();
+                sorted.sort();
+                let apart = |pair: &[usize]| pair[1] - pair[0] >= (size + 1) * LINE;
+                assert!(sorted.windows(2).all(apart), "none lies in another");
+                give_all(some, size);
+            }
+        }
+
+        #[test]
+        fn a_layout_is_a_block_of_the_least_size_that_has_room_for_it() {
+            let size = |size, align| {
+                super::super::size_of_block(Layout::from_size_align(size, align).unwrap())
+            };
+            assert_eq!(size(48, 8), Some(0));
+            assert_eq!(size(64, 64), Some(0));
+            assert_eq!(size(65, 8), Some(1));
+            assert_eq!(size(128, 64), Some(1));
+            assert_eq!(size(129, 8), None);
+            assert_eq!(size(128, 128), None);
         }
 
         #[test]
         fn what_another_thread_frees_comes_back() {
             let (sender, receiver) = mpsc::channel::<HashSet<usize>>();
-            let freeing = thread::spawn(move || receiver.into_iter().for_each(give_all));
+            let freeing =
+                thread::spawn(move || receiver.into_iter().for_each(|some| give_all(some, 0)));
             // Ten times as many blocks as there are alive at once, and what others hold meanwhile.
             let mut seen = HashSet::new();
             for _ in 0..100 {
-                let some = take_some(MAGAZINE);
+                let some = take_some(MAGAZINE, 0);
                 seen.extend(&some);
                 sender.send(some).unwrap();
             }
             drop(sender);
             freeing.join().unwrap();
-            let again = take_some(100 * MAGAZINE);
+            let again = take_some(100 * MAGAZINE, 0);
             assert!(!again.is_disjoint(&seen), "the depot has what was freed");
-            give_all(again);
+            give_all(again, 0);
         }
 
         /// Frees a block after the thread's list was given up.
@@ -357,10 +402,12 @@ mod blocks {
 
         impl Drop for Late {
             fn drop(&mut self) {
-                give_all([self.0]);
-                let other = take_some(1);
-                give_all(other);
-                CACHE.with(|cache| assert!(cache.room.get() == 0 || cache.loaded.get().len > 0));
+                give_all([self.0], 0);
+                let other = take_some(1, 0);
+                give_all(other, 0);
+                CACHES.with(|[cache, _]| {
+                    assert!(cache.room.get() == 0 || cache.loaded.get().len > 0)
+                });
             }
         }
 
@@ -370,7 +417,7 @@ mod blocks {
             thread::spawn(|| {
                 // Registered before the pool's own: destroyed in an order that nobody promises.
                 LATE.set(Some(Late(0)));
-                let block = take_some(1).into_iter().next().unwrap();
+                let block = take_some(1, 0).into_iter().next().unwrap();
                 LATE.with(|late| std::mem::forget(late.replace(Some(Late(block)))));
             })
             .join()
