@@ -10,7 +10,11 @@ use std::{
     future::{Future, poll_fn},
     io::Write,
     pin::Pin,
-    sync::{Arc, Mutex, mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
     task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
@@ -38,9 +42,13 @@ fn runtime() -> Runtime {
 const YIELDING: usize = 8;
 
 fn flood_by_yielding(runtime: &Runtime, course: &Course) {
+    flood_by(YIELDING, runtime, course);
+}
+
+fn flood_by(tasks: usize, runtime: &Runtime, course: &Course) {
     let course = course.clone();
     on_worker(runtime, move || {
-        for _ in 0..YIELDING {
+        for _ in 0..tasks {
             let course = course.clone();
             tourbillon::spawn(async move {
                 while !course.job() {
@@ -123,6 +131,32 @@ fn tasks_that_are_always_ready_keep_a_timer_waiting_for_an_interval() {
     serve_a_timer(&course);
     flood_by_yielding(&runtime, &course);
     assert_within(&course, EVENT_INTERVAL + YIELDING + A_FEW);
+}
+
+/// However full the deque is: as many timers are taken at a look as jobs have run since the last.
+#[test]
+fn tasks_that_are_always_ready_leave_half_of_the_worker_to_timers() {
+    const TIMERS: usize = 3_000;
+    let _alarm = alarm();
+    for tasks in [1, YIELDING, 30, DUE_QUEUED - 6, DUE_QUEUED - 1, DUE_QUEUED, 200] {
+        let (runtime, course) = (runtime(), Course::default());
+        let (left, this) = (Arc::new(AtomicUsize::new(TIMERS)), course.clone());
+        course.begins_by(move || {
+            let at = Instant::now() + Duration::from_millis(5);
+            for _ in 0..TIMERS {
+                let (left, course) = (left.clone(), this.clone());
+                let ran = move || {
+                    if left.fetch_sub(1, SeqCst) == 1 {
+                        course.served();
+                    }
+                };
+                drop(tourbillon::at(at, ran));
+            }
+            while Instant::now() < at {}
+        });
+        flood_by(tasks, &runtime, &course);
+        assert_within(&course, TIMERS + TIMERS / 2 + 2 * tasks);
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::sys::clock;
 const SAMPLE: u32 = 8;
 /// By which part of it the cost follows a sample.
 const FOLLOW: u64 = 8;
+/// After so many looks in place of sleeps, some 10 ms of them, one sleep is taken and measured all the same.
+const LOOKS: u32 = 20_000;
 /// No worker waits awake for longer, in ns, whatever its sleeps seem to cost.
 const MOST: u64 = 50_000;
 
@@ -18,24 +20,33 @@ const MOST: u64 = 50_000;
 #[derive(Debug, Default)]
 pub(super) struct SleepCost {
     sleeps: u32,
+    /// Looks in place of sleeps, since the last one that was measured.
+    looks: u32,
     /// In ns; zero until a sleep has been measured.
     ns: u64,
 }
 
 impl SleepCost {
-    /// In ns. Zero as long as nothing is known.
+    /// In ns. Zero as long as nothing is known, and when it is time to know it again.
     #[inline]
     pub(super) fn ns(&self) -> u64 {
-        self.ns
+        if self.looks < LOOKS { self.ns } else { 0 }
+    }
+
+    /// The worker looks around in place of a sleep. Should it never sleep, it would not come to know that
+    /// sleeps cost less than it thinks.
+    pub(super) fn looks(&mut self) {
+        self.looks = self.looks.saturating_add(1);
     }
 
     /// Runs `sleep`, and measures now and then what processor time it takes.
     pub(super) fn measure(&mut self, sleep: impl FnOnce()) {
-        let sampled = self.sleeps % SAMPLE == 0;
+        let sampled = self.sleeps % SAMPLE == 0 || self.looks >= LOOKS;
         self.sleeps = self.sleeps.wrapping_add(1);
         if !sampled {
             return sleep();
         }
+        self.looks = 0;
         let before = clock::thread_cpu();
         sleep();
         self.note(clock::thread_cpu().saturating_sub(before));
@@ -67,6 +78,19 @@ mod tests {
             cost.measure(work);
             assert_eq!(cost.ns(), first);
         }
+    }
+
+    #[test]
+    fn who_never_sleeps_measures_again() {
+        let mut cost = SleepCost::default();
+        cost.measure(|| ());
+        cost.note(40_000);
+        let before = cost.ns();
+        assert!(before > 0);
+        (0..LOOKS).for_each(|_| cost.looks());
+        assert_eq!(cost.ns(), 0, "no deadline is near now");
+        cost.measure(|| ());
+        assert!((1..before).contains(&cost.ns()), "{}", cost.ns());
     }
 
     #[test]

@@ -29,12 +29,14 @@ use super::{
     core::{Core, WorkerShard},
     local::Job,
     stall,
-    worker::Worker,
+    worker::{DUE_MOST, Worker},
 };
 use crate::reactor::alarm_of;
 
 /// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
 const PEERS: usize = 64;
+/// How often at most as many timers as [`DUE_MOST`] are taken from a worker that is stuck, at one look.
+const RESCUE_ROUNDS: usize = 4;
 
 /// Whether others look after each of so many workers, and not only while it is in `block_in_place`.
 pub(super) fn is_watched(config: &Config, workers: usize) -> bool {
@@ -186,7 +188,13 @@ impl Worker<'_> {
         let held = (self.due.len(), self.wakers.len());
         let all = core.in_place.load(Ordering::Relaxed);
         // Also if that is nothing: by the lock of the shard, who arms a timer there comes before or after this.
-        self.collect_due(peer, |now| if all { now } else { peer.overdue(now) });
+        for _ in 0..RESCUE_ROUNDS {
+            let now = self.shared.clock.now();
+            let until = if all { now } else { peer.overdue(now) };
+            if !peer.expire(until, DUE_MOST, &mut self.due).more {
+                break;
+            }
+        }
         if core.reactor.take(&mut self.others_events) {
             core.wake_again();
         }

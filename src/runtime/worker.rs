@@ -27,8 +27,8 @@ use crate::{
 /// which cost a third of all that a million callbacks took when it was filled with a thousand. The rest wait in
 /// the shard, in their order, and what sockets and tasks bring is not behind all of them.
 const DUE_BATCH: usize = 56;
-/// How many are taken at most if there are many jobs already: the shard is locked meanwhile.
-const DUE_MOST: usize = 256;
+/// How many are taken at a time at most, however many jobs have run: the shard is locked meanwhile.
+pub(super) const DUE_MOST: usize = 256;
 /// Room for the events of one look at the sockets.
 const EVENTS: usize = 256;
 
@@ -259,9 +259,9 @@ impl<'a> Worker<'a> {
 
     /// Looks at timers and sockets without waiting.
     fn look(&mut self) {
-        self.looked = self.tick;
         self.was_away();
         self.fire_due();
+        self.looked = self.tick;
         self.look_at_sockets();
     }
 
@@ -294,7 +294,14 @@ impl<'a> Worker<'a> {
         if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
-        let more = self.collect_due(shard, |now| now);
+        // As much as there is room for in the deque; and no less than jobs have run since the last look, or jobs
+        // that never end would keep timers waiting.
+        let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
+        let jobs = usize::try_from(self.tick - self.looked).unwrap_or(DUE_MOST);
+        let limit = room.max(jobs.min(DUE_MOST));
+        let more = shard
+            .expire(self.shared.clock.now(), limit, &mut self.due)
+            .more;
         let any = !self.due.is_empty();
         self.queue_due();
         if more && !any {
@@ -303,22 +310,6 @@ impl<'a> Worker<'a> {
             std::thread::yield_now();
         }
         any || more
-    }
-
-    /// Takes what is due from a shard, `until` a moment that is asked for the present, as much as there is
-    /// room for in the deque, and where that is full as much as jobs have run since the last look. True if there may
-    /// be more.
-    pub(super) fn collect_due(&mut self, shard: &WorkerShard, until: impl Fn(u64) -> u64) -> bool {
-        let room = DUE_BATCH.saturating_sub(self.local.deque.len());
-        let interval = self.shared.config.event_interval as usize;
-        // If that is full something has to be taken all the same, or timers would wait for jobs that never end.
-        let limit = if room > 0 {
-            room
-        } else {
-            interval.min(DUE_MOST)
-        };
-        let until = until(self.shared.clock.now());
-        shard.expire(until, limit, &mut self.due).more
     }
 
     /// Queues the callbacks, and wakes the tasks, that were taken.
@@ -404,6 +395,7 @@ impl<'a> Worker<'a> {
         if self.search.is_on {
             self.found();
         }
+        self.sleep_cost.looks();
         self.was_away();
         self.look_at_sockets();
         std::hint::spin_loop();

@@ -212,10 +212,14 @@ impl Registry {
         }
     }
 
+    /// Tells who waits, if this was the last. Of two that end at once neither may see that: who waits looks
+    /// again by itself.
     #[cold]
     fn tell(&self) {
-        drop(lock(&self.ends));
-        self.ended.notify_all();
+        if self.is_empty() {
+            drop(lock(&self.ends));
+            self.ended.notify_all();
+        }
     }
 
     /// Whether there was a moment, while this was asked, at which there was no task.

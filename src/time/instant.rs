@@ -144,13 +144,12 @@ impl From<Instant> for StdInstant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// # Panics
-    ///
-    /// If the clock does not reach that far, as the standard library's does.
+    /// What is later than the last moment that there is, 292 years from the machine's start, is that moment. (The
+    /// standard library's instants reach further, and panic then.)
     #[inline]
     fn add(self, duration: Duration) -> Instant {
-        self.checked_add(duration)
-            .expect("the clock does not reach that far")
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add_unsigned(nanos))
     }
 }
 
@@ -163,12 +162,10 @@ impl AddAssign<Duration> for Instant {
 impl Sub<Duration> for Instant {
     type Output = Instant;
 
-    /// # Panics
-    ///
-    /// If the clock does not reach that far back, as the standard library's does.
+    /// What is earlier than the first moment that there is, 292 years before the machine's start, is that moment.
     fn sub(self, duration: Duration) -> Instant {
-        self.checked_sub(duration)
-            .expect("the clock does not reach that far back")
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub_unsigned(nanos))
     }
 }
 
@@ -226,6 +223,8 @@ mod tests {
         assert_eq!(now.checked_add(Duration::MAX), None);
         assert_eq!(now.checked_sub(Duration::MAX), None);
         assert!(now.saturating_add(Duration::MAX) > now);
+        assert_eq!(now + Duration::MAX, Instant(i64::MAX));
+        assert_eq!(now - Duration::MAX, Instant(i64::MIN));
         let ages = StdInstant::now() + Duration::from_secs(1_000 * 365 * 86_400);
         assert!(Instant::from(ages) > far);
         assert!(now.duration_since(far).is_zero());

@@ -2,11 +2,14 @@
 
 use std::{
     io::{self, Read},
+    os::unix::process::CommandExt,
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
 };
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use serde::Serialize;
 
@@ -32,6 +35,7 @@ pub fn run(mut command: Command, limit: Duration) -> Outcome {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     match command
+        .process_group(0)
         .spawn()
         .and_then(|mut child| finish(&mut child, limit))
     {
@@ -53,7 +57,10 @@ fn finish(child: &mut Child, limit: Duration) -> io::Result<Option<(ExitStatus, 
         let _ = tell.send((out, errors.join().expect("reading does not panic")));
     });
     let Ok((stdout, stderr)) = told.recv_timeout(limit) else {
-        // It may have ended just now.
+        // It may have ended just now. Its group, for parts of a workload have processes of their own.
+        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = child.kill();
         child.wait()?;
         return Ok(None);

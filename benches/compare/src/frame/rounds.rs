@@ -38,13 +38,16 @@ pub fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Error> {
 
 impl Plan {
     /// Who does a workload, in the order of this round: none is always first, or always after the
-    /// same other.
+    /// same other: by turns from another one on, and there and back.
     fn order(&self, workload: &Workload, round: usize) -> Vec<System> {
         let can = |system: &System| workload.systems.contains(system);
         let mut systems: Vec<_> = self.systems.iter().copied().filter(can).collect();
         if !systems.is_empty() {
             let by = round % systems.len();
             systems.rotate_left(by);
+        }
+        if round % 2 == 1 {
+            systems.reverse();
         }
         systems
     }
