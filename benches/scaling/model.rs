@@ -8,7 +8,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use crate::measure::{Costs, SHARED_LINES};
+use crate::measure::{COUNTER_SETS, Costs, SHARED_LINES};
 
 /// Of the model's generator, so that each run says the same.
 const SEED: u64 = 7;
@@ -61,7 +61,7 @@ impl Line {
 #[derive(Clone, Copy)]
 enum Step {
     Private,
-    /// A read-modify-write of one of the shard's lines. That of the inbox's head is a load and a
+    /// A read-modify-write of one of the shard's lines, or, twice, of the line of its counters. That of the inbox's head is a load and a
     /// compare-exchange, some ns later: too soon for another core to have got the line meanwhile.
     Change(usize),
 }
@@ -82,7 +82,7 @@ impl Machine {
             Path::OneShard => 1,
             Path::Local | Path::Spread => self.cores,
         };
-        let mut lines = vec![[Line::NEW; SHARED_LINES]; shards];
+        let mut lines = vec![[Line::NEW; SHARED_LINES + COUNTER_SETS]; shards];
         let mut random = Random(SEED);
         let mut begun = vec![0.0; self.cores];
         let mut left = vec![OPERATIONS; self.cores];
@@ -109,12 +109,14 @@ impl Machine {
                         }
                     }
                 }
-                Step::Change(line) => {
+                Step::Change(n) => {
+                    let line = if n < SHARED_LINES {
+                        n
+                    } else {
+                        SHARED_LINES + core % COUNTER_SETS
+                    };
                     let at = lines[line].take(core, now, &self.costs);
-                    (
-                        at,
-                        (line + 1 < SHARED_LINES).then_some(Step::Change(line + 1)),
-                    )
+                    (at, (n <= SHARED_LINES).then_some(Step::Change(n + 1)))
                 }
             };
             steps[core] = step.unwrap_or(Step::Private);
