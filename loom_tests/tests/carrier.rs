@@ -10,6 +10,11 @@ use loom::{sync::Arc, thread};
 use loom_tests::{EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, run, shard};
 use tourbillon_shards::{Cancel, Due, Outcome, Ran, Reset, Status, Timer};
 
+/// The models of this thread have who drops a reference look first whether it is the last.
+fn looks_for_the_last() {
+    tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);
+}
+
 /// The one timer that is due at `now`.
 fn due(home: &Home, now: u64) -> Due<Worker> {
     let mut due = Vec::new();
@@ -21,7 +26,7 @@ fn due(home: &Home, now: u64) -> Due<Worker> {
 /// the store.
 #[test]
 fn an_arrival_is_cancelled() {
-    model!(Some(4), || {
+    model!(None, || {
         let home = shard();
         let probe = Probe::new();
         let timer = Timer::once(&home, 5, 5, probe.once());
@@ -32,6 +37,24 @@ fn an_arrival_is_cancelled() {
         assert_eq!((probe.runs(), probe.drops()), (0, 1));
         home.expire(0, usize::MAX, &mut Vec::new());
         assert_eq!(home.stored(), 0);
+        close(&home);
+    });
+}
+
+/// The canceller drops its reference while the store, or the inbox, lets go of the other: who drops a reference looks whether it is
+/// the last, and then nobody else has one, and nobody else sees that.
+#[test]
+fn who_sees_the_last_reference_is_alone() {
+    looks_for_the_last();
+    model!(Some(3), || {
+        let home = shard();
+        let probe = Probe::new();
+        let timer = Timer::once(&home, 5, 5, probe.once());
+        EventLoop::new(&home);
+        let canceller = thread::spawn(move || timer.cancel());
+        home.expire(0, usize::MAX, &mut Vec::new());
+        assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
+        assert_eq!((probe.runs(), probe.drops()), (0, 1));
         close(&home);
     });
 }

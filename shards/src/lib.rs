@@ -116,6 +116,9 @@ mod waker;
 mod watch;
 mod watchers;
 
+#[cfg(loom)]
+#[doc(hidden)]
+pub use self::node::model;
 pub use self::{
     callback::Flow,
     claim::{NEVER, Outcome},
