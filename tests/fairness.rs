@@ -138,7 +138,15 @@ fn tasks_that_are_always_ready_keep_a_timer_waiting_for_an_interval() {
 fn tasks_that_are_always_ready_leave_half_of_the_worker_to_timers() {
     const TIMERS: usize = 3_000;
     let _alarm = alarm();
-    for tasks in [1, YIELDING, 30, DUE_QUEUED - 6, DUE_QUEUED - 1, DUE_QUEUED, 200] {
+    for tasks in [
+        1,
+        YIELDING,
+        30,
+        DUE_QUEUED - 6,
+        DUE_QUEUED - 1,
+        DUE_QUEUED,
+        200,
+    ] {
         let (runtime, course) = (runtime(), Course::default());
         let (left, this) = (Arc::new(AtomicUsize::new(TIMERS)), course.clone());
         course.begins_by(move || {
