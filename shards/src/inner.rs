@@ -178,7 +178,7 @@ impl<O: Owner> Inner<O> {
         let nodes = &self.nodes;
         let popped = self.store.pop_due(key, |soon| {
             // Nodes are cold when their time comes, and a miss costs more than all else here.
-            if let Some(node) = &nodes[soon as usize] {
+            if let Some(Some(node)) = nodes.get(soon as usize) {
                 prefetch(node.as_ptr());
             }
         });

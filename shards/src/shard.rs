@@ -6,6 +6,8 @@
 //! The lock is held for one operation or one batch, never while foreign code runs: payloads are
 //! dropped, and wakers woken, by who gets them out of here.
 
+use std::mem;
+
 use crossbeam_utils::CachePadded;
 
 use crate::{
@@ -195,6 +197,7 @@ impl<O: Owner> Shard<O> {
         if !self.lock.try_acquire() {
             return None;
         }
+        let unlock = UnlockOnPanic(self);
         // SAFETY: we hold the lock.
         let result = self.inner.with_mut(|inner| unsafe {
             let result = f(&mut *inner);
@@ -209,6 +212,7 @@ impl<O: Owner> Shard<O> {
                 self.publish(&*inner);
             });
         }
+        mem::forget(unlock);
         Some(result)
     }
 
@@ -582,3 +586,25 @@ impl<O: Owner> Shard<O> {
         }
     }
 }
+
+/// Unlocks a shard when a panic leaves what is done under its lock: by documented bounds, that is a store that is
+/// full, which the panic leaves as it was.
+///
+/// The shard goes on, and the process with it. What the lock guards is made of safe code alone, so that whatever
+/// a panic of another kind leaves there may be wrong, but no access to it is.
+struct UnlockOnPanic<'a, O: Owner>(&'a Shard<O>);
+
+impl<O: Owner> Drop for UnlockOnPanic<'_, O> {
+    #[cold]
+    fn drop(&mut self) {
+        let shard = self.0;
+        // The published deadlines are lower bounds at any moment, but there may be news that nobody has read,
+        // of who was denied too. The owner reads it, and publishes again.
+        shard.backlogged.store(true, Ordering::Release);
+        let _denied = shard.lock.release();
+        shard.wake();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -288,6 +288,10 @@ impl Builder {
     /// - [`StoreKind::Wheel`]: where there are hundreds of thousands at a time, for any durations, and most of
     ///   them fire. Now and then one operation pays for all that come due at about the same time.
     ///
+    /// A worker's wheel or lanes hold up to 2^29 timers, its heap 2^32 − 2. One more is lost, with a panic where it
+    /// is armed, or on the worker, if it is armed elsewhere; [`max_timers`](Builder::max_timers) keeps a runtime
+    /// from that.
+    ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
     /// use tourbillon::runtime::{Builder, StoreKind};

@@ -3,15 +3,19 @@
 use super::{Heap, Lanes, Store, Wheel};
 
 /// Which store a shard has.
+///
+/// Each holds a number of timers that is bounded, far beyond what fits the memory of most machines. With one
+/// more, whoever brings it to the store panics: that is who arms it, or the owner who reads it from the inbox. It
+/// is lost then, neither run nor told; the shard goes on with the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// [`Heap`]: good at everything, and at nothing surprisingly slow.
+    /// [`Heap`]: good at everything, and at nothing surprisingly slow. Up to 2^32 − 2 timers.
     #[default]
     Heap,
-    /// [`Wheel`]: for very many timers that nearly all fire.
+    /// [`Wheel`]: for very many timers that nearly all fire. Up to 2^29.
     Wheel,
-    /// [`Lanes`]: for many timers that wait for one of a few durations.
+    /// [`Lanes`]: for many timers that wait for one of a few durations. Up to 2^29.
     Lanes,
 }
 

@@ -5,8 +5,12 @@
 //! key is the largest of those that are not larger, as patience sorting does (Aldous and Diaconis,
 //! "Longest increasing subsequences", 1999): as many lanes then do as there are durations. What fits
 //! nowhere is a stray, and goes to a heap.
+//!
+//! A few timers far ahead would keep a lane each for as long as they wait. So where keys fit nowhere, and all
+//! lanes are taken, the shortest goes to the heap now and then, if it is a few entries, and makes room for
+//! such a key. An entry goes from a lane to the heap at most once, unless it is moved.
 
-use std::collections::VecDeque;
+use std::{cmp::Reverse, collections::VecDeque};
 
 use super::{
     Entry, Store,
@@ -28,6 +32,12 @@ const MAX_SLOT: u32 = (1 << 29) - 1;
 
 /// So many holes are let be in any lane.
 const HOLES: usize = 32;
+
+/// So few entries do not keep a lane that others need: there will not be many of that duration.
+const FEW: usize = 8;
+
+/// Each time that so many keys fit nowhere it is looked for such a lane: a look costs as much as an insertion.
+const PATIENCE: u32 = 16;
 
 /// How far ahead of their turn the entries of a lane are named.
 const SOON: usize = 8;
@@ -67,6 +77,8 @@ pub struct Lanes {
     /// The lane with the smallest head.
     least: usize,
     strays: Tree<0>,
+    /// How many keys fitted nowhere; wraps around.
+    misfits: u32,
 }
 
 impl Default for Lanes {
@@ -79,6 +91,7 @@ impl Default for Lanes {
             tails: [0; LANES],
             least: 0,
             strays: Tree::default(),
+            misfits: 0,
         }
     }
 }
@@ -102,6 +115,11 @@ impl Lane {
         self.first.wrapping_add(index as u32) & NUMBERS
     }
 
+    /// How many entries there are, but for the holes.
+    fn live(&self) -> usize {
+        self.entries.len() - self.holes
+    }
+
     fn is_full(&self) -> bool {
         self.entries.len() >= NUMBERS as usize
     }
@@ -116,10 +134,26 @@ impl Lane {
             self.pop_front();
             self.holes -= 1;
         }
-        let (len, capacity) = (self.entries.len(), self.entries.capacity());
-        if capacity > 256 && len < capacity / 4 {
-            self.entries.shrink_to(capacity / 2);
+        let capacity = self.entries.capacity();
+        if capacity > 256 && self.entries.len() < capacity / 4 {
+            self.shrink();
         }
+    }
+
+    /// Gives back half of the memory, again and again, until a quarter is in use.
+    #[cold]
+    fn shrink(&mut self) {
+        let mut room = self.entries.capacity();
+        while room > 256 && self.entries.len() < room / 4 {
+            room /= 2;
+        }
+        self.entries.shrink_to(room);
+    }
+
+    /// Whether there are more holes than the store wants to keep.
+    #[inline]
+    fn is_hollow(&self) -> bool {
+        self.holes > HOLES && self.holes * 2 > self.entries.len()
     }
 
     fn pop_front(&mut self) {
@@ -154,9 +188,13 @@ impl Lanes {
         Self::default()
     }
 
-    /// The lane at whose end a key should be put, if there is one.
+    /// The lane at whose end a key should be put, if there is one. Strays may have other positions then.
     #[inline]
     fn fit(&mut self, key: u64) -> Option<usize> {
+        // An empty lane would be taken for one that has this key.
+        if key == u64::MAX {
+            return None;
+        }
         let mut best = None;
         let mut most = 0;
         for (lane, &tail) in self.tails[..self.lanes.len()].iter().enumerate() {
@@ -168,8 +206,32 @@ impl Lanes {
             self.lanes.push(Lane::default());
             best = Some(self.lanes.len() - 1);
         }
-        // An empty lane would be taken for one that has this key.
-        best.filter(|&lane| key != u64::MAX && !self.lanes[lane].is_full())
+        if best.is_none() {
+            self.misfits = self.misfits.wrapping_add(1);
+            if self.misfits % PATIENCE == 0 {
+                best = self.free_lane();
+            }
+        }
+        best.filter(|&lane| !self.lanes[lane].is_full())
+    }
+
+    /// Moves the shortest lane to the heap, if it is short, and answers which it is.
+    #[cold]
+    fn free_lane(&mut self) -> Option<usize> {
+        // Of those that are as short, the one that is furthest ahead keeps its lane for longest.
+        let lanes = self.lanes.iter().zip(&self.tails).enumerate();
+        let (lane, _) = lanes.min_by_key(|(_, (run, tail))| (run.live(), Reverse(**tail)))?;
+        if self.lanes[lane].live() > FEW {
+            return None;
+        }
+        let run = &mut self.lanes[lane];
+        for entry in run.entries.drain(..).filter(|it| it.slot != VACANT) {
+            self.strays.push(entry, &mut self.slots);
+        }
+        run.holes = 0;
+        run.trim();
+        self.note_ends(lane);
+        Some(lane)
     }
 
     fn append(&mut self, lane: usize, entry: Entry) {
@@ -202,7 +264,7 @@ impl Lanes {
         let (lane, number) = in_lane(at);
         let run = &mut self.lanes[lane];
         let key = run.cut(number);
-        if run.holes > HOLES && run.holes * 2 > run.entries.len() {
+        if run.is_hollow() {
             self.compact(lane);
         }
         self.note_ends(lane);
@@ -277,6 +339,7 @@ impl Store for Lanes {
         if at < LANE {
             match self.fit(key) {
                 Some(lane) => {
+                    let at = self.slots.position(slot);
                     self.strays.remove(at, &mut self.slots);
                     self.append(lane, Entry { key, slot });
                 }
@@ -318,6 +381,9 @@ impl Store for Lanes {
                 if let Some(next) = run.entries.get(SOON).filter(|it| it.slot != VACANT) {
                     soon(next.slot);
                 }
+                if run.is_hollow() {
+                    self.compact(lane);
+                }
                 self.note_ends(lane);
             }
         }
@@ -333,86 +399,4 @@ impl Store for Lanes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Lanes {
-        fn check(&self) {
-            let lanes = self.lanes.iter().zip(&self.heads).zip(&self.tails);
-            let mut held = self.strays.len();
-            for ((lane, &head), &tail) in lanes {
-                let ends = (lane.entries.front(), lane.entries.back());
-                let live = lane.entries.len() - lane.holes;
-                held += live;
-                match ends {
-                    (Some(first), Some(last)) => {
-                        assert_eq!([first.key, last.key], [head, tail]);
-                        assert!(first.slot != VACANT && last.slot != VACANT);
-                    }
-                    _ => assert_eq!([head, tail], [u64::MAX, 0]),
-                }
-                assert!(lane.holes <= HOLES.max(live), "{} of {live}", lane.holes);
-                assert!(lane.entries.iter().is_sorted_by_key(|entry| entry.key));
-                assert!(self.heads[self.least] <= head);
-                assert!(lane.entries.capacity() <= 512.max(8 * lane.entries.len()));
-            }
-            assert_eq!(held, self.len);
-        }
-    }
-
-    /// Memory is bounded by what is held, whatever became of the rest.
-    #[test]
-    fn holes_and_room_are_bounded() {
-        let mut store = Lanes::new();
-        let mut held = VecDeque::new();
-        let mut random = 1_u64;
-        for now in 0..60_000_u64 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let draw = random >> 33;
-            if now % 20_000 < 12_000 {
-                // Four durations, and now and then any.
-                let duration = match draw % 10 {
-                    9 => draw,
-                    _ => [100, 1_000, 5_000, 100_000][draw as usize % 4],
-                };
-                held.push_back(store.insert(now + duration));
-            }
-            if now % 20_000 > 6_000 {
-                for _ in 0..2 {
-                    // From the middle, too.
-                    let nth = draw as usize % held.len().max(1) / 2;
-                    if let Some(slot) = held.remove(nth) {
-                        store.remove(slot);
-                    }
-                }
-            }
-            if now % 16 == 0 {
-                store.check();
-            }
-        }
-        for slot in held {
-            store.remove(slot);
-        }
-        store.check();
-        assert!(store.is_empty());
-    }
-
-    #[test]
-    fn as_many_lanes_do_as_there_are_durations() {
-        let mut store = Lanes::new();
-        let mut last = 0;
-        for now in 0..10_000 {
-            for duration in [10_000, 30, 2_000, 500] {
-                store.insert(now + duration);
-            }
-            while let Some((key, _)) = store.pop_due(now, |_| ()) {
-                assert!(key >= last);
-                last = key;
-            }
-        }
-        assert_eq!((store.lanes.len(), store.strays.len()), (4, 0));
-        store.check();
-    }
-}
+mod tests;

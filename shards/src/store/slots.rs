@@ -38,6 +38,12 @@ impl Slots {
         self.positions[slot as usize] = position;
     }
 
+    /// All slots are below this.
+    #[cfg(test)]
+    pub(super) fn end(&self) -> u32 {
+        self.positions.len() as u32
+    }
+
     #[cfg(test)]
     pub(super) fn try_position(&self, slot: u32) -> Option<u32> {
         let at = self.positions.get(slot as usize).copied();

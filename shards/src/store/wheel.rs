@@ -83,6 +83,9 @@ pub struct Wheel {
     tree: Tree<TREE>,
     /// How large `tree` may get before it is looked whether `base` should go back.
     crowd: usize,
+    /// How often an entry was moved on, or back.
+    #[cfg(test)]
+    moves: usize,
 }
 
 impl Default for Wheel {
@@ -99,6 +102,8 @@ impl Default for Wheel {
             head: 0,
             tree: Tree::default(),
             crowd: CROWD,
+            #[cfg(test)]
+            moves: 0,
         }
     }
 }
@@ -142,6 +147,7 @@ impl Wheel {
     fn accept(&mut self, entry: Entry) {
         if self.levels == 0 && self.front_is_empty() {
             self.base = entry.key;
+            self.set_crowd();
         }
         if self.place(entry) && self.tree.len() > self.crowd {
             self.disperse();
@@ -209,17 +215,29 @@ impl Wheel {
 
     #[cold]
     fn bring_forward(&mut self) {
-        self.crowd = CROWD;
         while self.levels != 0 && self.tree.len() == 0 {
             let level = self.levels.trailing_zeros() as usize;
             let digit = self.occupied[level].trailing_zeros() as usize;
             let bucket = level * DIGITS + digit;
             // All in a bucket of the lowest level are equal.
             if level == 0 || !self.buckets.is_longer(bucket, SORTED) {
-                return self.sort(level, bucket);
+                self.sort(level, bucket);
+                break;
             }
             self.deal_out(level, bucket);
         }
+        self.set_crowd();
+    }
+
+    /// As many as are in the heap now have to come before any of them are moved: that pays for it.
+    fn set_crowd(&mut self) {
+        self.crowd = CROWD.max(2 * self.tree.len());
+    }
+
+    /// For tests, which count.
+    fn note_moves(&mut self, _count: usize) {
+        #[cfg(test)]
+        (self.moves += _count);
     }
 
     /// The entries of a bucket are the run from now on.
@@ -229,6 +247,7 @@ impl Wheel {
         while let Some(entry) = self.buckets.pop(bucket) {
             self.run.push(entry);
         }
+        self.note_moves(self.run.len());
         self.counts[level] -= self.run.len();
         self.note_emptied(level, bucket);
         if level > 0 {
@@ -250,6 +269,7 @@ impl Wheel {
         self.base = key & !(width - 1);
         while let Some(entry) = self.buckets.pop(bucket) {
             self.counts[level] -= 1;
+            self.note_moves(1);
             self.place(entry);
         }
         self.note_emptied(level, bucket);
@@ -286,10 +306,11 @@ impl Wheel {
             self.counts[level] = 0;
         }
         self.base = first.key;
+        self.note_moves(moved.len());
         for entry in moved {
             self.place(entry);
         }
-        self.crowd = CROWD.max(2 * self.tree.len());
+        self.set_crowd();
     }
 }
 
@@ -364,7 +385,8 @@ impl Store for Wheel {
         self.len -= 1;
         if self.levels != 0 && self.front_is_empty() {
             self.bring_forward();
-            let next = self.run.iter().take(SOON + 1);
+            // None, if the bucket went to the tree: what is left of the run before is no entries.
+            let next = self.run.iter().skip(self.head).take(SOON + 1);
             next.for_each(|entry| soon(entry.slot));
         }
         Some((entry.key, entry.slot))
@@ -377,84 +399,4 @@ impl Store for Wheel {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Wheel {
-        /// Where each entry is, by what the head of this file says, and the books of that.
-        fn check(&self) {
-            let mut counts = [0; LEVELS];
-            let mut held = 0;
-            for slot in 0..1_000 {
-                let Some(at) = self.slots.try_position(slot) else {
-                    continue;
-                };
-                held += 1;
-                let key = self.key(slot);
-                if at >= TREE {
-                    assert!(key <= self.base, "{key} is in front of {}", self.base);
-                } else {
-                    assert!(key > self.base, "{key} is not in front of {}", self.base);
-                    let level = level_of(key, self.base);
-                    let digit = bucket_of(key, level) % DIGITS;
-                    assert!(self.occupied[level] & 1 << digit != 0);
-                    counts[level] += 1;
-                }
-            }
-            assert_eq!((held, counts), (self.len, self.counts));
-            for (level, count) in counts.into_iter().enumerate() {
-                assert_eq!(count > 0, self.levels & 1 << level != 0);
-                assert_eq!(count > 0, self.occupied[level] != 0);
-            }
-            assert_eq!(self.front_is_empty(), self.len == 0);
-        }
-    }
-
-    #[test]
-    fn each_entry_is_in_the_place_of_its_key() {
-        let mut wheel = Wheel::new();
-        let mut slots = Vec::new();
-        let mut random = 1_u64;
-        let mut turned_back = 0;
-        for step in 0..40_000_u64 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let draw = random >> 33;
-            // Two that are far apart, so that there is always a reason to go back.
-            let key =
-                step * 1_000 + (draw % 60_000_000) * if draw % 1_000 == 0 { 60_000 } else { 1 };
-            let base = wheel.base;
-            match draw % 5 {
-                _ if slots.len() < 700 && step % 10_000 < 6_000 => slots.push(wheel.insert(key)),
-                0 | 1 if !slots.is_empty() => {
-                    wheel.remove(slots.swap_remove(draw as usize % slots.len()));
-                }
-                2 if !slots.is_empty() => wheel.rekey(slots[draw as usize % slots.len()], key),
-                _ if step % 10_000 > 7_000 => {
-                    let popped = wheel.pop_due(u64::MAX, |_| ());
-                    slots.retain(|&slot| popped.is_none_or(|it| it.1 != slot));
-                }
-                _ => {}
-            }
-            turned_back += usize::from(wheel.base < base);
-            if step % 8 == 0 {
-                wheel.check();
-            }
-        }
-        assert!(turned_back > 0, "the crowd never dispersed");
-    }
-
-    /// What the buckets take is bounded by the most that was held at once.
-    #[test]
-    fn blocks_are_used_again() {
-        let mut wheel = Wheel::new();
-        for round in 0..50_u64 {
-            for i in 0..5_000 {
-                wheel.insert(round * 1_000_000 + i * 97 % 1_000_000);
-            }
-            while wheel.pop_due(u64::MAX, |_| ()).is_some() {}
-        }
-        assert!(wheel.buckets.room() <= 5_000 + LEVELS * DIGITS * 32);
-    }
-}
+mod tests;

@@ -1,0 +1,60 @@
+//! What only who can panic under the lock can see.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::AtomicUsize},
+};
+
+use super::*;
+use crate::Timer;
+
+#[derive(Default)]
+struct Loop {
+    wakes: AtomicUsize,
+}
+
+impl Owner for Loop {
+    fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+}
+
+/// As a store that is full does.
+fn panic_under_the_lock(shard: &Shard<Loop>, meanwhile: impl FnOnce()) {
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        shard.locked(|_| -> () {
+            meanwhile();
+            panic!("the store is full");
+        })
+    }));
+    assert!(panicked.is_err());
+}
+
+#[test]
+fn a_panic_under_the_lock_unlocks() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let timer = Timer::once(&shard, 10, 10, || ());
+    panic_under_the_lock(&shard, || ());
+    assert!(shard.locked(|_| ()).is_some(), "it is locked for ever");
+    let mut due = Vec::new();
+    assert_eq!(shard.expire(10, usize::MAX, &mut due).count, 1);
+    drop((timer, due));
+    shard.close();
+}
+
+/// Who was denied the lock relies on who had it.
+#[test]
+fn a_panic_under_the_lock_wakes_the_owner() {
+    let shard = Shard::new(Loop::default());
+    assert_eq!(shard.sleep_until(), Some(NEVER));
+    panic_under_the_lock(&shard, || assert!(shard.locked(|_| ()).is_none()));
+    assert_eq!(shard.owner().wakes.load(Ordering::Relaxed), 1);
+    shard.resume();
+    assert!(shard.has_news(), "the owner has to look");
+    assert!(!shard.expire(0, usize::MAX, &mut Vec::new()).more);
+    assert!(!shard.has_news());
+}
