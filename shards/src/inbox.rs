@@ -113,6 +113,10 @@ impl<O: Owner> Inbox<O> {
     fn push_queued(&self, node: NodeRef<O>, mut head: *mut Header<O>) -> Result<(), NodeRef<O>> {
         loop {
             if head == closed() {
+                // The look that found this was a relaxed one. Nothing comes after CLOSED, so that this
+                // one finds it too, and who is refused sees what the closer did.
+                let again = self.head.load(Ordering::Acquire);
+                debug_assert!(again == closed());
                 // As a drainer does: who found it queued relies on what the caller does with it now.
                 node.link.take();
                 return Err(node);
@@ -120,10 +124,9 @@ impl<O: Owner> Inbox<O> {
             match self.head.compare_exchange(
                 head,
                 node.as_ptr().as_ptr(),
-                // Release: the drainer sees the node and its link. Acquire: who finds the inbox
-                // closed sees what the closer did.
+                // Release: the drainer sees the node and its link.
                 Ordering::AcqRel,
-                Ordering::Acquire,
+                Ordering::Relaxed,
             ) {
                 Ok(_) => {
                     // The inbox owns the reference now.

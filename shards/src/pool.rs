@@ -8,16 +8,17 @@
 //! An allocator knows neither that a node is a cache line (glibc's blocks of 64 bytes take 80, and straddle
 //! two), nor that so many of one size come and go.
 //!
-//! In loom's build there is no pool, so that loom sees what leaks.
+//! In loom's build there is no pool, nor in miri's, nor with `--cfg tourbillon_no_pool`: whoever looks for leaks, or for
+//! what is used after it was freed, sees each node by itself. (Of the pool they see chunks, which are in use for ever.)
 
 use std::{alloc::Layout, ptr::NonNull};
 
 /// The size of the smaller blocks, and the alignment of all.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri, tourbillon_no_pool)))]
 const LINE: usize = 64;
 /// How many sizes there are: one line for a sleep and for a callback that captures up to 16 bytes, two for one that
 /// captures up to 80.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri, tourbillon_no_pool)))]
 const SIZES: usize = 2;
 
 /// Memory of this layout, which is not empty.
@@ -27,7 +28,7 @@ const SIZES: usize = 2;
 /// As [`std::alloc::alloc`]. Does not return if there is none.
 #[inline]
 pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, miri, tourbillon_no_pool)))]
     if let Some(size) = size_of_block(layout) {
         return blocks::take(size);
     }
@@ -43,7 +44,7 @@ pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
 /// It is from [`alloc`] with the same layout, and nobody uses it.
 #[inline]
 pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, miri, tourbillon_no_pool)))]
     if let Some(size) = size_of_block(layout) {
         // SAFETY: by our contract `alloc` took it from there.
         return unsafe { blocks::give(memory, size) };
@@ -54,7 +55,7 @@ pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
 
 /// As a block of which size it is allocated, if it is: `n` for `n + 1` lines. What is much smaller is not ours: all
 /// nodes are larger.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri, tourbillon_no_pool)))]
 #[inline(always)]
 const fn size_of_block(layout: Layout) -> Option<usize> {
     if layout.align() > LINE || layout.size() > LINE * SIZES {
@@ -63,7 +64,7 @@ const fn size_of_block(layout: Layout) -> Option<usize> {
     Some(layout.size().saturating_sub(1) / LINE)
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri, tourbillon_no_pool)))]
 mod blocks {
     use std::{
         alloc::{Layout, handle_alloc_error},
@@ -325,7 +326,9 @@ mod blocks {
         // At the beginning, and at the end, of a thread it is empty.
         if keeps(cache) && full.len == MAGAZINE {
             let spare = cache.spare.replace(full);
-            lock(depot).put(spare);
+            if spare.len > 0 {
+                lock(depot).put(spare);
+            }
             return List::EMPTY;
         }
         full
@@ -333,7 +336,15 @@ mod blocks {
 
     #[cfg(test)]
     mod tests {
-        use std::{collections::HashSet, sync::mpsc, thread};
+        use std::{
+            collections::HashSet,
+            sync::{
+                Arc,
+                atomic::{AtomicUsize, Ordering::Relaxed},
+                mpsc,
+            },
+            thread,
+        };
 
         use super::*;
 
@@ -397,31 +408,54 @@ mod blocks {
             give_all(again, 0);
         }
 
-        /// Frees a block after the thread's list was given up.
-        struct Late(usize);
+        /// Frees a block as the thread ends, and counts how often that was after its lists were given up.
+        struct Late(usize, Arc<AtomicUsize>);
+
+        impl Late {
+            fn look(&self) {
+                CACHES.with(|[cache, _]| {
+                    let keeps = cache.room.get() > 0;
+                    let has = [&cache.loaded, &cache.spare].map(|list| list.get().len > 0);
+                    assert_eq!(keeps, has != [false; 2], "{has:?}");
+                    self.1.fetch_add(usize::from(!keeps), Relaxed);
+                });
+            }
+        }
 
         impl Drop for Late {
             fn drop(&mut self) {
+                self.look();
                 give_all([self.0], 0);
+                self.look();
                 let other = take_some(1, 0);
                 give_all(other, 0);
-                CACHES.with(|[cache, _]| {
-                    assert!(cache.room.get() == 0 || cache.loaded.get().len > 0)
-                });
+                self.look();
             }
         }
 
         #[test]
         fn a_thread_that_ends_may_still_free() {
-            thread_local!(static LATE: Cell<Option<Late>> = const { Cell::new(None) });
-            thread::spawn(|| {
-                // Registered before the pool's own: destroyed in an order that nobody promises.
-                LATE.set(Some(Late(0)));
-                let block = take_some(1, 0).into_iter().next().unwrap();
-                LATE.with(|late| std::mem::forget(late.replace(Some(Late(block)))));
-            })
-            .join()
-            .unwrap();
+            thread_local! {
+                static BEFORE: Cell<Option<Late>> = const { Cell::new(None) };
+                static AFTER: Cell<Option<Late>> = const { Cell::new(None) };
+            }
+            let late = Arc::new(AtomicUsize::new(0));
+            let thread = thread::spawn({
+                let late = late.clone();
+                move || {
+                    // Registered on both sides of the pool's own: they are destroyed in an order that nobody
+                    // promises, but one of them comes after it.
+                    BEFORE.set(None);
+                    let some = take_some(3 * MAGAZINE, 0);
+                    let mut some = some.into_iter();
+                    BEFORE.set(some.next().map(|block| Late(block, late.clone())));
+                    AFTER.set(some.next().map(|block| Late(block, late)));
+                    // So many that both lists have some.
+                    give_all(some, 0);
+                }
+            });
+            thread.join().unwrap();
+            assert!(late.load(Relaxed) >= 3, "none came after");
         }
     }
 }

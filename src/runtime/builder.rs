@@ -289,8 +289,7 @@ impl Builder {
     ///   them fire. Now and then one operation pays for all that come due at about the same time.
     ///
     /// A worker's wheel or lanes hold up to 2^29 timers, its heap 2^32 − 2. One more is lost, with a panic where it
-    /// is armed, or on the worker, if it is armed elsewhere; [`max_timers`](Builder::max_timers) keeps a runtime
-    /// from that.
+    /// is armed, or on the worker, if it is armed elsewhere.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

@@ -47,7 +47,9 @@ const MAX_SLOT: u32 = (1 << 29) - 1;
 /// not each time: whoever takes out the last entry of the front pays for the next bucket, which may hold
 /// as many as fall due in the widest bucket's time. Keys are exact, and any key will do at any time.
 ///
-/// 16 bytes an entry, and 384 for each bucket in use, of which there are 704. Holds up to 2^29 entries.
+/// 16 bytes an entry, and 384 for each bucket in use, of which there are 704. Nothing shrinks, and an entry stands
+/// in one of three parts in turn, each of which keeps room for the most that it ever held: after a peak there may
+/// be 40 bytes for each entry of it, and as arrays grow by doubling twice that. Holds up to 2^29 entries.
 ///
 /// ```
 /// use tourbillon_shards::store::{Store, Wheel};
