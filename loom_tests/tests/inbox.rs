@@ -38,7 +38,7 @@ fn one_producer_arms_while_the_owner_parks() {
 /// Two threads arm timers; neither relies wrongly on the other's tickle.
 #[test]
 fn two_producers_arm_while_the_owner_parks() {
-    model!(Some(3), || {
+    model!(Some(2), || {
         let home = shard();
         let mut owner = EventLoop::new(&home);
         let probes = [Probe::new(), Probe::new()];
