@@ -43,7 +43,7 @@ impl Plan {
         let can = |system: &System| workload.systems.contains(system);
         let mut systems: Vec<_> = self.systems.iter().copied().filter(can).collect();
         if !systems.is_empty() {
-            let by = round % systems.len();
+            let by = round / 2 % systems.len();
             systems.rotate_left(by);
         }
         if round % 2 == 1 {
@@ -114,8 +114,10 @@ mod tests {
         };
         let order = |round| plan.order(plan.workloads[0], round);
         assert_eq!(order(0), [System::Tourbillon, System::Tokio, System::Smol]);
-        assert_eq!(order(1), [System::Tokio, System::Smol, System::Tourbillon]);
-        assert_eq!(order(3), order(0));
+        assert_eq!(order(1), [System::Smol, System::Tokio, System::Tourbillon]);
+        assert_eq!(order(2), [System::Tokio, System::Smol, System::Tourbillon]);
+        assert_eq!(order(3), [System::Tourbillon, System::Smol, System::Tokio]);
+        assert_eq!(order(6), order(0));
     }
 
     #[test]
