@@ -422,14 +422,13 @@ fn timers_that_were_cancelled_elsewhere_do_not_pile_up() {
     for _ in 0..50_000 {
         assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
     }
-    let metrics = runtime.metrics();
-    let worker = &metrics.workers()[0];
-    // The bound that the shard promises; one thread cancels, so that none is cancelled meanwhile.
-    assert!(
-        worker.garbage <= 64.max(worker.stored / 4) + 1,
-        "{worker:?}"
-    );
-    assert!(worker.stored <= 1_000, "{worker:?}");
+    // What was cancelled while the worker had hold of its shard is swept out by it, or by the next.
+    eventually("no more are left than the bound that the shard promises", || {
+        assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
+        let metrics = runtime.metrics();
+        let worker = &metrics.workers()[0];
+        worker.garbage <= 64.max(worker.stored / 4) + 1 && worker.stored <= 1_000
+    });
 }
 
 #[test]
