@@ -8,7 +8,7 @@ use std::{
     pin::pin,
     task::Poll,
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use common::{alarm, eventually, on_worker};
@@ -144,6 +144,21 @@ fn a_task_that_slept_is_late_until_it_is_polled_and_once() {
     });
     // In each round the task's own, and the other's: one that was counted with each poll would be many.
     assert!(late().count() <= 2 * fired, "{:?} of {fired}", late());
+}
+
+#[test]
+fn timers_of_other_clocks_are_counted_when_they_are_taken() {
+    let _alarm = alarm();
+    let runtime = alone();
+    for _ in 0..50 {
+        let soon = SystemTime::now() + MS;
+        drop(Timer::at_wall(soon).on(runtime.handle()).start(|| ()));
+        drop(Timer::after_boot(MS).on(runtime.handle()).start(|| ()));
+    }
+    eventually("all have run", || runtime.metrics().total().fired == 100);
+    let late = runtime.metrics().wake_lateness();
+    // If the machine's clock was set meanwhile, those that this jumped over are not late.
+    assert!((50..=100).contains(&late.count()), "{late:?}");
 }
 
 #[test]
