@@ -255,10 +255,8 @@ impl<O: Owner> Shard<O> {
 
     /// Brings home a node whose carrier has let go of it (its location is `None`).
     pub(crate) fn arrive(&self, node: &NodeRef<O>) {
-        if self
-            .store(self.owner.is_current(), || node.clone())
-            .is_none()
-        {
+        let here = self.owner.is_current();
+        if self.store(here, || node.clone()).is_none() {
             self.tell(node);
             self.announce(node);
         }
