@@ -53,6 +53,13 @@ macro_rules! counters {
             }
         }
 
+        impl Counts {
+            /// All of them, by their names, in the order in which they are declared.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+
         impl std::ops::AddAssign<&Counts> for Counts {
             fn add_assign(&mut self, other: &Counts) {
                 $(self.$name += other.$name;)*

@@ -33,6 +33,8 @@ use crate::{
 
 /// What hyper's header timeout is by default.
 const LIMIT: Duration = Duration::from_secs(30);
+/// The smallest buffer that hyper takes.
+const LEAST_BUF: usize = 8 * 1024;
 
 /// Serves the connections of a listener, on HTTP/1 and HTTP/2: a router, or what makes a service for each
 /// connection, such as `router.into_make_service_with_connect_info::<SocketAddr>()`.
@@ -79,6 +81,8 @@ where
             keep_alive_timeout: Some(LIMIT),
             shutdown_timeout: None,
             max_connections: usize::MAX,
+            max_buf_size: None,
+            http1_only: false,
             on_accept_error: None,
         },
         _service: PhantomData,
@@ -112,6 +116,8 @@ pub(super) struct Options {
     pub(super) keep_alive_timeout: Option<Duration>,
     shutdown_timeout: Option<Duration>,
     pub(super) max_connections: usize,
+    max_buf_size: Option<usize>,
+    http1_only: bool,
     on_accept_error: Option<OnAcceptError>,
 }
 
@@ -169,6 +175,21 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// there may be more by so many less one. Zero counts as one.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.options.max_connections = count.max(1);
+        self
+    }
+
+    /// How many bytes a connection of HTTP/1 may hold in each direction: a request's head that is longer is
+    /// answered with 431, and of a response no more is taken in advance. hyper's 400 KiB or so by default, and 8 KiB
+    /// at least. Many connections that send heads without an end take as much each.
+    pub fn max_buf_size(mut self, bytes: usize) -> Self {
+        self.options.max_buf_size = Some(bytes.max(LEAST_BUF));
+        self
+    }
+
+    /// Speaks HTTP/1 and no HTTP/2, which a client may otherwise begin with. That leaves less to who means ill, and
+    /// nothing out for browsers: they speak HTTP/2 only over TLS.
+    pub fn http1_only(mut self) -> Self {
+        self.options.http1_only = true;
         self
     }
 
@@ -274,6 +295,8 @@ impl<L: fmt::Debug, M, S> fmt::Debug for Serve<L, M, S> {
             .field("keep_alive_timeout", &self.options.keep_alive_timeout)
             .field("shutdown_timeout", &self.options.shutdown_timeout)
             .field("max_connections", &self.options.max_connections)
+            .field("max_buf_size", &self.options.max_buf_size)
+            .field("http1_only", &self.options.http1_only)
             .finish_non_exhaustive()
     }
 }
@@ -306,6 +329,12 @@ pub(super) struct Server {
 impl Server {
     fn new(options: Options) -> Self {
         let mut http = auto::Builder::new(TourbillonExecutor::new());
+        if options.http1_only {
+            http = http.http1_only();
+        }
+        if let Some(bytes) = options.max_buf_size {
+            http.http1().max_buf_size(bytes);
+        }
         http.http1()
             .timer(TourbillonTimer::new())
             // The connection's own timer covers it, and what comes before.
