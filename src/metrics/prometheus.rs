@@ -206,11 +206,9 @@ impl RuntimeMetrics {
                 "Runs of callbacks; a recurring timer counts for each run.",
                 |counts| counts.callbacks,
             ),
-            (
-                "tourbillon_polls_total",
-                "Polls of tasks.",
-                |counts| counts.polls,
-            ),
+            ("tourbillon_polls_total", "Polls of tasks.", |counts| {
+                counts.polls
+            }),
             (
                 "tourbillon_panics_total",
                 "Callbacks and tasks that panicked.",

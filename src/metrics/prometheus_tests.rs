@@ -53,7 +53,9 @@ fn buckets_are_cumulative_and_the_last_is_the_count() {
     let value = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
     let values: Vec<_> = buckets.iter().map(|line| value(line)).collect();
     assert!(values.is_sorted(), "{out}");
-    let starts = |line: &str, le: &str| line.starts_with(&format!("h_bucket{{a=\"1\",b=\"2\",le=\"{le}\"}}"));
+    let starts = |line: &str, le: &str| {
+        line.starts_with(&format!("h_bucket{{a=\"1\",b=\"2\",le=\"{le}\"}}"))
+    };
     assert!(starts(buckets[0], "1.024e-6"), "{out}");
     assert!(starts(buckets[26], "68.719476736"), "{out}");
     assert!(starts(buckets[27], "+Inf"), "{out}");
@@ -86,7 +88,9 @@ fn each_family_is_told_once_and_before_its_samples() {
                 assert_eq!(kinds.insert(name, kind), None, "{name} comes twice");
             } else if line != "# EOF" {
                 let name = line.split(['{', ' ']).next().unwrap();
-                let suffix = name.strip_prefix(family.0).unwrap_or_else(|| panic!("{line}"));
+                let suffix = name
+                    .strip_prefix(family.0)
+                    .unwrap_or_else(|| panic!("{line}"));
                 let known: &[&str] = match (family.1, format) {
                     ("counter", Format::OpenMetrics) => &["_total"],
                     ("histogram", _) => &["_bucket", "_sum", "_count"],
