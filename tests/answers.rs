@@ -82,7 +82,7 @@ fn a_pending_timer_answers_exactly_to_foreign_threads() {
         })
     });
     let total = runtime.metrics().total();
-    assert_eq!((total.armed, total.cancelled, total.fired), (3, 3, 0));
+    assert_eq!((total.armed(), total.cancelled, total.fired), (3, 3, 0));
 }
 
 #[test]

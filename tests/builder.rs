@@ -162,7 +162,7 @@ fn the_runtime_that_is_given_comes_before_the_one_that_the_thread_is_in() {
     });
     assert_eq!(other.timers().wall.pending, 3);
     assert_eq!(inside.timers().pending(), 0);
-    assert_eq!(inside.metrics().total().armed, 0);
+    assert_eq!(inside.metrics().total().armed(), 0);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_worker_that_there_is_not_is_refused() {
     let panic = catch_unwind(AssertUnwindSafe(|| builder().build_with(told.once())));
     assert!(panic.is_err());
     assert_eq!((told.total(), runtime.timers().pending()), (0, 0));
-    assert_eq!(runtime.metrics().total().armed, 0);
+    assert_eq!(runtime.metrics().total().armed(), 0);
 }
 
 #[test]

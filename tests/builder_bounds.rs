@@ -117,7 +117,7 @@ fn a_timer_that_would_run_not_even_once_is_refused() {
         Some(ArmError::ZeroPeriod)
     );
     assert_eq!(told.total(), 0);
-    assert_eq!(runtime.metrics().total().armed, 0);
+    assert_eq!(runtime.metrics().total().armed(), 0);
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl HalfBusy {
     /// How many timers each worker's shard was given, the lesser first.
     fn armed(&self) -> [u64; 2] {
         let metrics = self.runtime.metrics();
-        let mut armed = [0, 1].map(|i| metrics.workers()[i].counts.armed);
+        let mut armed = [0, 1].map(|i| metrics.workers()[i].counts.armed());
         armed.sort_unstable();
         armed
     }

@@ -286,7 +286,7 @@ fn storm(runtime: Runtime, cut_short: bool) {
         let total = || runtime.metrics().total();
         let cancelled = count(|entry| entry.cancels.load(Ordering::SeqCst));
         let fired = count(|e| usize::from(!e.recurs && e.runs.load(Ordering::SeqCst) > 0));
-        assert_eq!(total().armed, entries.len() as u64);
+        assert_eq!(total().armed(), entries.len() as u64);
         eventually("the metrics agree", || {
             (total().cancelled, total().fired) == (cancelled as u64, fired as u64)
         });

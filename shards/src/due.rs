@@ -11,6 +11,7 @@ use crate::{
     running,
     shard::Shard,
     sync::Ordering,
+    taken::Taken,
     type_name::TypeName,
 };
 
@@ -59,6 +60,12 @@ impl<O: Owner> Due<O> {
     /// The deadline that passed, in ns, unless the timer was cancelled since.
     pub fn deadline(&self) -> Option<u64> {
         self.node().claim.load().deadline()
+    }
+
+    /// When it was taken from the store.
+    #[inline]
+    pub fn taken(&self) -> Taken {
+        self.node().taken()
     }
 
     /// The shard where it waited.
@@ -141,7 +148,7 @@ fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
 /// Wakes the task of a sleep.
 fn fire<O: Owner>(node: NodeRef<O>) -> Ran {
     // Before the claim: once it has fired, its owner may arm it again, and somebody else carries it.
-    node.set_location(Location::None);
+    node.set_let_go();
     match node.claim.end_due(Outcome::Fired, false) {
         Start::Run(_) => {
             node.home.owner().over(Kind::Sleep, Outcome::Fired);

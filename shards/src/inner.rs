@@ -9,6 +9,7 @@ use crate::{
     node::{Header, Location, NodeRef},
     owner::Owner,
     store::{AnyStore, Store, StoreKind},
+    taken::Taken,
 };
 
 /// What the lock guards.
@@ -74,6 +75,7 @@ impl<O: Owner> Inner<O> {
     /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
     /// may be more.
     pub(crate) fn expire(&mut self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> bool {
+        let taken = Taken::at(now);
         while let Some((key, slot)) = self.store.first() {
             if key > now && self.tolerant == 0 {
                 break;
@@ -106,7 +108,7 @@ impl<O: Owner> Inner<O> {
                     continue;
                 }
                 Expiry::Due => {
-                    node.set_location(Location::Deque);
+                    node.set_taken(taken);
                     due.push(Due::new(self.take_first(key, slot)));
                 }
                 Expiry::Over => {

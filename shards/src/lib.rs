@@ -110,6 +110,7 @@ mod slot;
 mod standby;
 pub mod store;
 mod sync;
+mod taken;
 mod timer;
 mod type_name;
 mod waker;
@@ -135,6 +136,7 @@ pub use self::{
     shard::{Expired, Parked, Shard},
     sleep::Sleep,
     slot::{NextSlot, RawPointer},
+    taken::Taken,
     timer::{Cancel, Reset, Started, Status, Timer},
     type_name::TypeName,
     watchers::{Ended, InsideCallback},

@@ -25,10 +25,14 @@ use crate::{
     pool,
     shard::Shard,
     sync::{Arc, AtomicU32, AtomicU64, Ordering},
+    taken::Taken,
     type_name::TypeName,
 };
 
 /// Where a node is carried.
+///
+/// In 32 bits: a slot, if the highest is not set; otherwise whether it is in a deque, and in 30 bits when it was
+/// [taken](Taken) from its store, which outlives its stay in the deque.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// In an inbox on its way home, or nowhere because it is over.
@@ -40,24 +44,28 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    const NONE: u32 = u32::MAX;
-    const DEQUE: u32 = u32::MAX - 1;
+    /// Set where the node is in no slot.
+    const NONE: u32 = 1 << 31;
+    /// Set beside that where it is in a deque.
+    const CARRIED: u32 = 1 << Taken::BITS;
     /// The largest slot that a store may hand out.
-    pub(crate) const MAX_SLOT: u32 = u32::MAX - 2;
+    pub(crate) const MAX_SLOT: u32 = Self::NONE - 1;
 
     fn pack(self) -> u32 {
         match self {
             Location::None => Self::NONE,
-            Location::Deque => Self::DEQUE,
+            Location::Deque => Self::NONE | Self::CARRIED,
             Location::Slot(slot) => slot,
         }
     }
 
     fn unpack(word: u32) -> Self {
-        match word {
-            Self::NONE => Location::None,
-            Self::DEQUE => Location::Deque,
-            slot => Location::Slot(slot),
+        if word & Self::NONE == 0 {
+            Location::Slot(word)
+        } else if word & Self::CARRIED == 0 {
+            Location::None
+        } else {
+            Location::Deque
         }
     }
 }
@@ -122,7 +130,7 @@ impl<O: Owner> Header<O> {
             vtable,
             home,
             refs: AtomicU32::new(1),
-            location: AtomicU32::new(Location::NONE),
+            location: AtomicU32::new(Location::None.pack()),
         }
     }
 
@@ -133,6 +141,32 @@ impl<O: Owner> Header<O> {
     /// For the carrier alone.
     pub(crate) fn set_location(&self, location: Location) {
         self.location.store(location.pack(), Ordering::Release);
+    }
+
+    /// It is in a deque from now on, being due, for the carrier.
+    #[inline]
+    pub(crate) fn set_taken(&self, taken: Taken) {
+        let word = Location::Deque.pack() | taken.bits();
+        self.location.store(word, Ordering::Release);
+    }
+
+    /// It is in no deque any more, for the carrier; when it was taken is not forgotten.
+    #[inline]
+    pub(crate) fn set_let_go(&self) {
+        let word = self.location.load(Ordering::Relaxed) & !Location::CARRIED;
+        self.location.store(word, Ordering::Release);
+    }
+
+    /// Makes that no moment to be looked at; for whoever knows the same, and that nobody carries it.
+    #[cold]
+    pub(crate) fn forget_taken(&self) {
+        self.location.fetch_or(1, Ordering::Relaxed);
+    }
+
+    /// When it was taken from its store, for whoever knows that it was, and is not back there.
+    #[inline]
+    pub(crate) fn taken(&self) -> Taken {
+        Taken::from_bits(self.location.load(Ordering::Relaxed))
     }
 
     pub(crate) fn recurs(&self) -> bool {
@@ -354,6 +388,28 @@ mod tests {
         assert_eq!(size_of::<Header<Nobody>>(), 40);
         assert!(size_of::<Node<Nobody, WakerSlot, ()>>() <= 64);
         assert!(size_of::<Node<Nobody, [u64; 2]>>() <= 64);
+    }
+
+    #[test]
+    fn a_location_is_one_of_three_whenever_it_was_taken() {
+        let owner = Arc::new(Shard::new(Nobody));
+        let node = crate::timer::Timer::once(&owner, NEVER, 0, || ());
+        let node = node.node();
+        for slot in [0, 7, Location::MAX_SLOT] {
+            node.set_location(Location::Slot(slot));
+            assert_eq!(node.location(), Location::Slot(slot));
+        }
+        for now in [0, 1 << 40, u64::MAX] {
+            node.set_taken(Taken::at(now));
+            assert_eq!(node.location(), Location::Deque);
+            assert_eq!(node.taken(), Taken::at(now));
+            node.set_let_go();
+            assert_eq!(node.location(), Location::None);
+            assert_eq!(node.taken(), Taken::at(now));
+        }
+        node.set_location(Location::None);
+        assert_eq!(node.location(), Location::None);
+        owner.close();
     }
 
     #[test]

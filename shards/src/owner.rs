@@ -23,6 +23,15 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// timerfd that all peers wait for, say. From any thread, and never under a lock of the shard.
     fn alarm(&self, _at: u64) {}
 
+    /// A timer of this shard is armed: made, be it started or not, or, if it is a sleep that was over, armed again.
+    /// Called once for each that will be [over](Owner::over), before that, by the thread that arms it, and never
+    /// under a lock of the shard.
+    fn armed(&self, _kind: Kind) {}
+
+    /// A timer of this shard that waits, or runs and recurs, was given another deadline, by the calling thread.
+    /// Never under a lock of the shard.
+    fn moved(&self) {}
+
     /// A timer of this shard is over. Called once for each, from whichever thread ended it, and
     /// never under a lock of the shard.
     fn over(&self, _kind: Kind, _how: Outcome) {}

@@ -63,6 +63,8 @@ pub struct Shard<O: Owner> {
     store_soonest: AtomicU64,
     /// How many timers the store holds. Written under the lock.
     stored: AtomicUsize,
+    /// How often something was taken from the inbox. Written under the lock.
+    sweeps: AtomicU64,
     /// Whether a part of the inbox was taken but not read. Written under the lock.
     backlogged: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
@@ -114,6 +116,7 @@ impl<O: Owner> Shard<O> {
             store_next: AtomicU64::new(NEVER),
             store_soonest: AtomicU64::new(NEVER),
             stored: AtomicUsize::new(0),
+            sweeps: AtomicU64::new(0),
             backlogged: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
             watchers: Watchers::new(),
@@ -183,6 +186,11 @@ impl<O: Owner> Shard<O> {
     /// swept out yet.
     pub fn stored(&self) -> usize {
         self.stored.load(Ordering::Relaxed)
+    }
+
+    /// How many times somebody took from the inbox what other threads had left there, and there was something.
+    pub fn sweeps(&self) -> u64 {
+        self.sweeps.load(Ordering::Relaxed)
     }
 
     /// How many timers were cancelled from other threads without the store having heard of it:
@@ -405,6 +413,10 @@ impl<O: Owner> Shard<O> {
                 let unread = self.unread.swap(0, Ordering::AcqRel);
                 self.sweeping.store(unread, Ordering::Relaxed);
                 inner.backlog = self.inbox.take();
+                if !inner.backlog.is_empty() {
+                    let sweeps = self.sweeps.load(Ordering::Relaxed);
+                    self.sweeps.store(sweeps + 1, Ordering::Relaxed);
+                }
             }
             let Some(node) = inner.backlog.next() else {
                 continue;

@@ -12,6 +12,7 @@ use crate::{
     owner::Owner,
     shard::Shard,
     sync::Arc,
+    taken::Taken,
     timer::{Reset, move_to},
     type_name::TypeName,
     waker::WakerSlot,
@@ -67,6 +68,7 @@ impl<O: Owner> Sleep<O> {
     #[inline]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let claim = Claim::Pending(deadline.min(NEVER));
+        home.owner().armed(Kind::Sleep);
         let (node, carried) = NodeRef::pair(Node {
             header: Header::new(&Table::<O>::SLEEP, home.clone(), claim),
             wait: (),
@@ -106,6 +108,22 @@ impl<O: Owner> Sleep<O> {
         }
     }
 
+    /// Of a sleep that has [fired](Outcome::Fired): when it was taken from the store, if that is
+    /// [one of](Taken::is_one_of) `1 << bits` moments. It is told once for each time that the sleep fires, so that who
+    /// polls it again counts it no more. At least one bit.
+    #[inline]
+    pub fn sample(&self, bits: u32) -> Option<Taken> {
+        let taken = self.0.taken();
+        if !taken.is_one_of(bits.max(1)) {
+            return None;
+        }
+        // Nobody carries it: who did let go of it before it was over.
+        (self.outcome() == Some(Outcome::Fired)).then(|| {
+            self.0.forget_taken();
+            taken
+        })
+    }
+
     /// The deadline, in ns, unless the sleep is over.
     pub fn deadline(&self) -> Option<u64> {
         self.0.claim.load().deadline()
@@ -115,6 +133,7 @@ impl<O: Owner> Sleep<O> {
     pub fn reset(&mut self, deadline: u64) {
         let deadline = deadline.min(NEVER);
         if move_to(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
+            self.0.home.owner().armed(Kind::Sleep);
             // Who carried it let go of it before it was over.
             self.0.home.arrive(&self.0);
         }

@@ -113,6 +113,7 @@ impl<O: Owner> Timer<O> {
 
     #[inline]
     fn arm((node, carried): (NodeRef<O>, NodeRef<O>)) -> Self {
+        node.home.owner().armed(node.vtable.kind);
         node.home.arrive_new(&node, carried);
         Self(node)
     }
@@ -179,6 +180,7 @@ impl<O: Owner> Timer<O> {
         if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {
             name.join(&node);
         }
+        node.home.owner().armed(node.vtable.kind);
         Self(node)
     }
 
@@ -370,6 +372,11 @@ impl<O: Owner> Timer<O> {
     pub fn home(&self) -> &Arc<Shard<O>> {
         &self.0.home
     }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn node(&self) -> &NodeRef<O> {
+        &self.0
+    }
 }
 
 impl<O: Owner> Drop for Timer<O> {
@@ -431,16 +438,18 @@ fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
 
 /// Moves the deadline of a node, and tells its home if that has to know.
 pub(crate) fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64) -> Reset {
-    match node.claim.reset(node.recurs(), &to) {
+    let reset = match node.claim.reset(node.recurs(), &to) {
         Moved::Later => Reset::Waiting,
         Moved::Earlier => {
             node.home.hear_earlier(node);
             Reset::Waiting
         }
         Moved::AfterRun => Reset::AfterRun,
-        Moved::NotStarted => Reset::NotStarted,
-        Moved::TooLate => Reset::TooLate,
-    }
+        Moved::NotStarted => return Reset::NotStarted,
+        Moved::TooLate => return Reset::TooLate,
+    };
+    node.home.owner().moved();
+    reset
 }
 
 impl<O: Owner> std::fmt::Debug for Timer<O> {

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, mpsc},
     task::Poll,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -16,8 +16,8 @@ use super::{
     feed::Feed,
     listener::{Clients, Flow},
     publish::publish,
+    sampler::Sampler,
     site::{self, Site},
-    snapshot::Begun,
 };
 use crate::{
     Handle, Runtime, axum::Listener, runtime::Builder as RuntimeBuilder, sync::Notify, sys,
@@ -109,7 +109,8 @@ fn run(
         handle: builder.handle.clone(),
         hosts: builder.hosts,
         feed: feed.clone(),
-        begun: Begun::now(),
+        sampler: Sampler::default(),
+        begun: Instant::now(),
     });
     drop(runtime.spawn(publish(site.clone(), builder.period)));
     let service = site::router(site).into_make_service_with_connect_info::<Flow>();

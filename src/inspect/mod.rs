@@ -15,6 +15,7 @@
 //! | `/` | the page |
 //! | `/events` | server-sent events: the event `snapshot` four times a second, whose data is a line of JSON |
 //! | `/snapshot.json` | the same, once |
+//! | `/metrics` | the counters for Prometheus, or in OpenMetrics if that is asked for: see [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus) |
 //!
 //! It runs on two threads of its own, which are nicer by 10 than the one that started it, and not on the
 //! runtime's: it answers whatever the workers are at, and costs them what their counters being read costs. While nobody
@@ -47,8 +48,10 @@ mod feed;
 mod guard;
 mod inspector;
 mod listener;
+mod negotiate;
 mod page;
 mod publish;
+mod sampler;
 mod site;
 mod snapshot;
 

@@ -1,13 +1,13 @@
 //! What is answered to which request.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use ::axum::{
     Router,
     body::Body,
     extract::{ConnectInfo, Request, State},
     http::{
-        HeaderValue, Response, StatusCode,
+        HeaderMap, HeaderValue, Response, StatusCode,
         header::{
             ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
             REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -22,8 +22,10 @@ use super::{
     feed::Feed,
     guard::{Hosts, Refused},
     listener::Flow,
+    negotiate::{self, TextFormat},
     page::ASSETS,
-    snapshot::{Begun, Snapshot},
+    sampler::Sampler,
+    snapshot::Snapshot,
 };
 use crate::Handle;
 
@@ -51,20 +53,23 @@ pub(super) struct Site {
     pub(super) handle: Handle,
     pub(super) hosts: Hosts,
     pub(super) feed: Feed,
-    pub(super) begun: Begun,
+    pub(super) sampler: Sampler,
+    pub(super) begun: Instant,
 }
 
 impl Site {
     /// What is to be told now.
     pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot::new(&self.handle.metrics(), self.begun, self.feed.listeners())
+        let samples = self.sampler.samples();
+        Snapshot::take(&self.handle, self.begun, &samples, self.feed.listeners())
     }
 }
 
 pub(super) fn router(site: Arc<Site>) -> Router {
     let mut router = Router::new()
         .route("/snapshot.json", get(snapshot))
-        .route("/events", get(events));
+        .route("/events", get(events))
+        .route("/metrics", get(metrics));
     for asset in ASSETS {
         let file = || async { answer(StatusCode::OK, asset.content_type, asset.body()) };
         router = router.route(asset.path, get(file));
@@ -118,6 +123,20 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 async fn snapshot(State(site): State<Arc<Site>>) -> Response<Body> {
     let json = site.snapshot().to_json();
     answer(StatusCode::OK, "application/json", json)
+}
+
+async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<Body> {
+    let metrics = site.handle.metrics();
+    match negotiate::text_format(&headers) {
+        TextFormat::Prometheus => {
+            let content_type = "text/plain; version=0.0.4; charset=utf-8";
+            answer(StatusCode::OK, content_type, metrics.prometheus())
+        }
+        TextFormat::OpenMetrics => {
+            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            answer(StatusCode::OK, content_type, metrics.openmetrics())
+        }
+    }
 }
 
 async fn events(

@@ -288,7 +288,7 @@ impl Builder {
     /// - [`StoreKind::Wheel`]: where there are hundreds of thousands at a time, for any durations, and most of
     ///   them fire. Now and then one operation pays for all that come due at about the same time.
     ///
-    /// A worker's wheel or lanes hold up to 2^29 timers, its heap 2^32 − 2. One more is lost, with a panic where it
+    /// A worker's wheel or lanes hold up to 2^29 timers, its heap 2^31. One more is lost, with a panic where it
     /// is armed, or on the worker, if it is armed elsewhere.
     ///
     /// ```

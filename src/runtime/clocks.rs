@@ -31,6 +31,7 @@ use super::{
     shared::{Shared, lock},
 };
 use crate::{
+    metrics::{Counter, Counters},
     reactor::CLOCK_TOKENS,
     sys::timerfd::{self, TimerFd},
     time::{OtherClock, wall},
@@ -92,6 +93,16 @@ impl ClockCore {
 
     pub(super) fn kind(&self) -> OtherClock {
         self.kind
+    }
+
+    /// The counters of this clock for the calling thread.
+    fn counters(&self) -> &Counters {
+        self.shared.clock_counters[self.kind as usize].own()
+    }
+
+    /// Counts as the calling worker's, or as this clock's.
+    fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
+        self.shared.count_or(counter, || self.counters());
     }
 
     /// How many callbacks are still to be told.
@@ -212,10 +223,6 @@ impl TimerOwner for ClockCore {
     fn now(&self) -> u64 {
         self.shared.clock.other(self.kind)
     }
-
-    fn count_armed(&self) {
-        self.shared.count(|counters| &counters.armed);
-    }
 }
 
 impl Owner for ClockCore {
@@ -231,8 +238,19 @@ impl Owner for ClockCore {
         false
     }
 
+    fn armed(&self, _: Kind) {
+        self.counters().armed_remote.add(1);
+    }
+
+    fn moved(&self) {
+        self.count(|counters| &counters.refreshed);
+    }
+
     fn over(&self, kind: Kind, how: Outcome) {
-        self.shared.over(kind, how);
+        if kind != Kind::Sleep {
+            self.shared.release_timer();
+        }
+        self.count(|counters| counters.over(how));
     }
 
     fn owed(&self) {

@@ -21,10 +21,10 @@ use super::{
     stall::Watch,
 };
 use crate::{
-    metrics::{Counters, WorkerCounters},
+    metrics::{Counter, Counters, Recorder},
     reactor::{Reactor, WAKE_TOKEN, alarm_token},
     sys::{
-        epoll,
+        epoll::{self, Events, Timeout},
         eventfd::EventFd,
         timerfd::{self, TimerFd},
     },
@@ -47,7 +47,8 @@ pub struct Core {
     /// Tasks that the worker alone may run, and is to.
     pub(crate) pinned: LocalQueue,
     pub(crate) reactor: Reactor,
-    pub(crate) counters: WorkerCounters,
+    /// Not a part of this: it outlives the worker.
+    pub(crate) recorder: Arc<Recorder>,
     /// What it is at.
     pub(super) watch: Watch,
     eventfd: EventFd,
@@ -80,9 +81,6 @@ pub trait TimerOwner: Owner {
 
     /// The time by which the shard's timers are due, in ns.
     fn now(&self) -> u64;
-
-    /// Counts a timer that is armed here.
-    fn count_armed(&self);
 }
 
 impl Core {
@@ -97,6 +95,10 @@ impl Core {
         reactor
             .epoll()
             .add(eventfd.as_raw_fd(), WAKE_TOKEN, epoll::READABLE)?;
+        let recorder = match role {
+            Role::Worker => shared.recorders[index].clone(),
+            Role::Helper => Arc::new(Recorder::new(shared.recorders.len())),
+        };
         Ok(Self {
             index,
             shared,
@@ -104,7 +106,7 @@ impl Core {
             next: CachePadded::default(),
             pinned: LocalQueue::unbound(),
             reactor,
-            counters: WorkerCounters::default(),
+            recorder,
             watch: Watch::new(),
             eventfd,
             alarm: (role == Role::Worker)
@@ -137,6 +139,12 @@ impl Core {
         epoll.add_shared(alarm.as_raw_fd(), alarm_token(other.index))
     }
 
+    /// Looks at the sockets, for `timeout` at most. For the worker.
+    pub(super) fn wait(&self, events: &mut Events, timeout: Timeout) {
+        self.recorder.own.epoll_waits.add_alone(1);
+        self.reactor.wait(events, timeout);
+    }
+
     /// Wakes the worker, from whose epoll instance another thread took what would have woken it.
     pub(super) fn wake_again(&self) {
         self.eventfd.write();
@@ -155,27 +163,22 @@ impl Core {
 
     /// Wakes the worker, which has been claimed to search.
     pub(super) fn wake_to_search(&self) {
-        self.counters.foreign().search_wakes.add(1);
+        self.recorder.foreign().search_wakes.add(1);
         self.eventfd.write();
     }
 
     /// Counts on behalf of the calling thread: as this worker's own if it is a worker of this
     /// runtime.
     #[inline]
-    pub(crate) fn count(&self, counter: impl Fn(&Counters) -> &crate::metrics::Counter) {
+    pub(crate) fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
         if context::is_current(self) {
-            return counter(&self.counters.own).add_alone(1);
+            return counter(&self.recorder.own).add_alone(1);
         }
         self.count_for_another(counter);
     }
 
-    fn count_for_another(&self, counter: impl Fn(&Counters) -> &crate::metrics::Counter) {
-        context::with_local(|local| match local {
-            Some(local) if local.is_of(&self.shared) => {
-                counter(&local.shard.owner().counters.own).add_alone(1);
-            }
-            _ => counter(self.counters.foreign()).add(1),
-        });
+    fn count_for_another(&self, counter: impl Fn(&Counters) -> &Counter) {
+        self.shared.count_or(counter, || self.recorder.foreign());
     }
 }
 
@@ -188,16 +191,11 @@ impl TimerOwner for Core {
     fn now(&self) -> u64 {
         self.shared.clock.now()
     }
-
-    #[inline]
-    fn count_armed(&self) {
-        self.count(|counters| &counters.armed);
-    }
 }
 
 impl Owner for Core {
     fn wake(&self) {
-        self.counters.foreign().tickles_written.add(1);
+        self.recorder.foreign().tickles_written.add(1);
         self.eventfd.write();
     }
 
@@ -228,7 +226,21 @@ impl Owner for Core {
     }
 
     fn wake_skipped(&self) {
-        self.counters.foreign().tickles_skipped.add(1);
+        self.recorder.foreign().tickles_skipped.add(1);
+    }
+
+    #[inline]
+    fn armed(&self, _: Kind) {
+        if context::is_current(self) {
+            self.recorder.own.armed_local.add_alone(1);
+        } else {
+            self.recorder.foreign().armed_remote.add(1);
+        }
+    }
+
+    #[inline]
+    fn moved(&self) {
+        self.count(|counters| &counters.refreshed);
     }
 
     #[inline]

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     error::{ArmError, NO_RUNTIME, NoRuntime, SpawnError},
-    metrics::{RuntimeMetrics, WorkerMetrics},
     task::{self, JoinHandle},
     time::{Instant, NotPaused, wall},
     timer::{self, Timer, WallTimer},
@@ -347,25 +346,6 @@ impl Handle {
     /// One that runs stays so.
     pub fn resume(&self) {
         self.shared.quiescence.resume(&self.shared);
-    }
-
-    /// What the workers have done, and what they have to do.
-    pub fn metrics(&self) -> RuntimeMetrics {
-        let workers = self.shared.workers.load();
-        let tasks = &self.shared.tasks;
-        let workers = workers.iter().map(|worker| WorkerMetrics {
-            counts: worker.owner().counters.read(),
-            stored: worker.stored(),
-            garbage: worker.garbage(),
-            queue_depth: worker.owner().stealer.len(),
-            pinned_tasks: tasks.len(tasks.list_of_pinned(worker.owner().index)),
-        });
-        RuntimeMetrics {
-            workers: workers.collect(),
-            injector_depth: self.shared.injector.len(),
-            blocking: self.shared.blocking.metrics(),
-            helpers: self.shared.helpers.metrics(&self.shared),
-        }
     }
 }
 

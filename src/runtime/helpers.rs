@@ -35,7 +35,7 @@ use super::{
     worker::{self, Worker},
 };
 use crate::{
-    metrics::{Counts, HelperMetrics},
+    metrics::{HelperMetrics, Record},
     sys::{self, epoll::Timeout},
 };
 
@@ -59,24 +59,24 @@ pub(crate) struct Helpers {
 #[derive(Default)]
 struct State {
     threads: Threads,
-    /// What those have done that have ended.
-    done: Counts,
+    /// What those have written down that have ended.
+    done: Record,
 }
 
 impl Helpers {
     pub(super) fn metrics(&self, shared: &Shared) -> HelperMetrics {
         // Under the lock none goes from the one to the other.
         let state = lock(&self.state);
-        let mut counts = state.done.clone();
+        let mut record = state.done.clone();
         for helper in self.list.load().iter() {
-            counts += &helper.owner().counters.read();
+            record += &helper.owner().recorder.read();
         }
         let threads = shared.searchers.helpers();
         HelperMetrics {
             threads,
             idle: shared.searchers.sitting().min(threads),
             started: state.threads.started(),
-            counts,
+            record,
         }
     }
 
@@ -170,7 +170,7 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
     drop(local);
     let ended = {
         let mut state = lock(&shared.helpers.state);
-        state.done += &shard.owner().counters.read();
+        state.done += &shard.owner().recorder.read();
         change(shared, |list| forget(list, &shard));
         // At the end of the runtime it is joined by who waits for that.
         let stays = shared.is_stopping();
@@ -226,7 +226,7 @@ impl Worker<'_> {
                     left,
                 }
             };
-            core.reactor.wait(self.events.get_mut(), timeout);
+            core.wait(self.events.get_mut(), timeout);
             // Before it takes anything: a clock that is paused waits for who has something in hand.
             searchers.rise();
             self.harvest();

@@ -21,6 +21,8 @@
 //! | `passing` | all shards seen alike, for a clock that is paused |
 //! | `quiescence` | when nothing is left to do, for a clock that is paused |
 //! | `stall` | jobs that keep their worker for too long |
+//! | `lateness` | how late timers are, noted as they are taken, and as they run |
+//! | `look` | what can be seen of a runtime from outside |
 
 mod block_on;
 mod blocking;
@@ -33,7 +35,9 @@ mod ending;
 mod handle;
 mod helpers;
 mod in_place;
+mod lateness;
 mod local;
+mod look;
 mod near;
 mod pace;
 mod passing;
@@ -61,6 +65,7 @@ pub(crate) use self::{
     core::{Core, TimerOwner, WorkerShard},
     handle::Choice,
     in_place::block_in_place,
+    lateness::note_woken,
     local::{Order, TaskJob},
     quiescence::Advance,
     shared::{Shared, lock, schedule},
@@ -69,6 +74,7 @@ pub use self::{
     builder::{Builder, PreciseWait},
     context::EnterGuard,
     handle::Handle,
+    look::RecentStall,
     stall::Stall,
 };
 pub use tourbillon_shards::store::StoreKind;
@@ -339,6 +345,11 @@ impl Runtime {
     /// What the workers have done: see [`Handle::metrics`].
     pub fn metrics(&self) -> RuntimeMetrics {
         self.handle.metrics()
+    }
+
+    /// The stalls that were reported last: see [`Handle::recent_stalls`].
+    pub fn recent_stalls(&self) -> Vec<RecentStall> {
+        self.handle.recent_stalls()
     }
 
     /// Shuts the runtime down, and waits for its workers and blocking threads for `timeout` at most;

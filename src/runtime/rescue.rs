@@ -161,7 +161,7 @@ impl Worker<'_> {
             peer.beat(now);
             return false;
         }
-        let counters = &self.core.counters.own;
+        let counters = &self.core.recorder.own;
         counters.alarms.add_alone(1);
         if !peer.parker().is_awake() && !peer.is_late(now) {
             counters.false_alarms.add_alone(1);
@@ -191,10 +191,14 @@ impl Worker<'_> {
         for _ in 0..RESCUE_ROUNDS {
             let now = self.shared.clock.now();
             let until = if all { now } else { peer.overdue(now) };
-            if !peer.expire(until, DUE_MOST, &mut self.due).more {
+            let first = self.due.len();
+            let more = peer.expire(until, DUE_MOST, &mut self.due).more;
+            self.note_rescued(first, now);
+            if !more {
                 break;
             }
         }
+        self.core.recorder.own.epoll_waits.add_alone(1);
         if core.reactor.take(&mut self.others_events) {
             core.wake_again();
         }
@@ -210,9 +214,8 @@ impl Worker<'_> {
             // Nobody may have been woken for what it has queued, and this worker need not come to steal.
             self.shared.wake_one();
         }
-        let counters = &self.core.counters.own;
-        counters.rescued_timers.add_alone(timers as u64);
-        counters.rescued_tasks.add_alone(tasks as u64);
+        let recorder = &self.core.recorder;
+        recorder.rescued(timers as u64, tasks as u64, core.index);
         let reach = core.patience.after(timers + tasks > 0 || !stuck);
         peer.watch_on(self.shared.clock.now(), reach);
     }

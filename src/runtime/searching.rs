@@ -35,7 +35,10 @@ impl Worker<'_> {
             }
             self.search.is_on = true;
         }
-        self.steal()
+        self.core.watch.searches(true);
+        let job = self.steal();
+        self.core.watch.searches(false);
+        job
     }
 
     /// The search is over.
@@ -56,15 +59,16 @@ impl Worker<'_> {
             if victim.index == self.core.index {
                 return None;
             }
-            steal(|| victim.stealer.steal_batch_and_pop(deque))
+            let job = steal(|| victim.stealer.steal_batch_and_pop(deque))?;
+            Some((job, victim.index))
         });
-        if job.is_some() {
-            self.core.counters.own.steals.add_alone(1);
+        if let Some((_, victim)) = job {
+            self.core.recorder.stole(1 + deque.len() as u64, victim);
             if self.core.is_helper && self.local.has_queued() {
                 // A worker that found work wakes the next as it gives up the search.
                 self.shared.wake_one();
             }
         }
-        job
+        job.map(|(job, _)| job)
     }
 }

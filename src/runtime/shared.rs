@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use crossbeam::{deque::Injector, utils::CachePadded};
-use tourbillon_shards::{Kind, Names, Outcome, SearchClaim, Searchers};
+use tourbillon_shards::{Names, SearchClaim, Searchers};
 
 use super::{
     blocking::Blocking,
@@ -22,11 +22,12 @@ use super::{
     handle::Choice,
     helpers::Helpers,
     local::{Job, Order, TaskJob, steal},
+    look::Stalls,
     quiescence::Quiescence,
 };
 use crate::{
     error::ArmError,
-    metrics::{Counter, Counters},
+    metrics::{Counter, Counters, Recorder, Stripes},
     task::registry::Registry,
     time::{Clock, OtherClock},
 };
@@ -55,6 +56,12 @@ pub struct Shared {
     /// The shards of the clocks that workers do not wait for, in the order of their kinds. Empty
     /// after the runtime has ended.
     pub(super) clocks: Mutex<Vec<Arc<ClockShard>>>,
+    /// What each worker writes down. Here, so that it can be read when they have ended.
+    pub(super) recorders: Box<[Arc<Recorder>]>,
+    /// What threads that are no workers do with the timers of the other clocks, and what is armed there.
+    pub(super) clock_counters: [Stripes; 2],
+    /// The stalls that were reported last.
+    pub(super) stalls: Mutex<Stalls>,
     pub(crate) names: Arc<Names<Core>>,
     pub(crate) clock_names: Arc<Names<ClockCore>>,
     pub(super) injector: CachePadded<Injector<Job>>,
@@ -109,6 +116,11 @@ impl Shared {
             quiescence: CachePadded::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
             clocks: Mutex::new(Vec::new()),
+            recorders: (0..workers)
+                .map(|_| Arc::new(Recorder::new(workers)))
+                .collect(),
+            clock_counters: Default::default(),
+            stalls: Mutex::default(),
             names: Arc::new(Names::new(workers * NAME_PARTS)),
             clock_names: Arc::new(Names::new(NAME_PARTS)),
             injector: CachePadded::new(Injector::new()),
@@ -184,19 +196,19 @@ impl Shared {
         workers + clocks
     }
 
-    /// Counts what is of no worker: as the calling worker's, or as the first worker's.
-    pub(super) fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
-        if let Some(worker) = self.workers.load().first() {
-            worker.owner().count(counter);
-        }
-    }
-
-    /// Counts a timer that is over.
-    pub(super) fn over(&self, kind: Kind, how: Outcome) {
-        if kind != Kind::Sleep {
-            self.release_timer();
-        }
-        self.count(|counters| counters.over(how));
+    /// Counts as the calling worker's, if the thread is one of this runtime's, or else with those counters, which
+    /// many threads share.
+    pub(super) fn count_or<'a>(
+        &self,
+        counter: impl Fn(&Counters) -> &Counter,
+        foreign: impl FnOnce() -> &'a Counters,
+    ) {
+        context::with_local(|local| match local {
+            Some(local) if local.is_of(self) => {
+                counter(&local.shard.owner().recorder.own).add_alone(1);
+            }
+            _ => counter(foreign()).add(1),
+        });
     }
 
     /// Queues a task of this runtime that became ready.
@@ -262,7 +274,7 @@ impl Shared {
     /// How many jobs the workers have run.
     pub(super) fn jobs_run(&self) -> u64 {
         let workers = self.workers.load();
-        let own = workers.iter().map(|worker| &worker.owner().counters.own);
+        let own = workers.iter().map(|worker| &worker.owner().recorder.own);
         own.map(|own| own.polls.get() + own.callbacks.get()).sum()
     }
 

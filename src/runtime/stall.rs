@@ -22,7 +22,7 @@ use std::{
     sync::{
         Arc, Mutex, TryLockError,
         atomic::{
-            AtomicPtr, AtomicU64,
+            AtomicBool, AtomicPtr, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
             fence,
         },
@@ -34,6 +34,7 @@ use crossbeam::utils::CachePadded;
 use tourbillon_shards::TypeName;
 
 use super::{contain, core::Core, shared::lock};
+use crate::metrics::{Activity, JobName};
 
 /// A function that is told of stalls.
 pub(super) type StallHook = Arc<dyn Fn(&Stall) + Send + Sync>;
@@ -85,10 +86,8 @@ impl fmt::Display for Stall {
                 "worker {worker} was away for {elapsed:.1?} and ran {jobs} jobs, the last of them "
             )?,
         }
-        match self.spawned {
-            Some(at) => write!(f, "task {} (spawned at {at})", self.job)?,
-            None => write!(f, "callback {}", self.job)?,
-        }
+        let (name, spawned) = (self.job, self.spawned);
+        JobName { name, spawned }.fmt(f)?;
         match (self.is_running, jobs) {
             (true, _) => write!(f, ", for {elapsed:.1?} so far"),
             (false, ..=1) => write!(f, ", for {elapsed:.1?}"),
@@ -114,6 +113,8 @@ struct Published {
     spawned: AtomicPtr<Location<'static>>,
     /// The number of the job whose name it is; zero while there is none.
     named: AtomicU64,
+    /// Whether the worker searches for work. A hint.
+    searches: AtomicBool,
 }
 
 /// What was seen of a worker.
@@ -142,6 +143,7 @@ impl Watch {
                 name: AtomicPtr::new(ptr::null_mut()),
                 spawned: AtomicPtr::new(ptr::null_mut()),
                 named: AtomicU64::new(0),
+                searches: AtomicBool::new(false),
             }),
             seen: Mutex::default(),
         }
@@ -169,6 +171,28 @@ impl Watch {
     #[inline]
     pub(super) fn end(&self) {
         self.job.named.store(0, Release);
+    }
+
+    /// The worker begins to search for work, or has.
+    #[inline]
+    pub(super) fn searches(&self, searches: bool) {
+        self.job.searches.store(searches, Relaxed);
+    }
+
+    /// What a worker is at that does not sleep.
+    pub(super) fn activity(&self) -> (Activity, Option<JobName>) {
+        let job = self.number().and_then(|number| self.name_of(number));
+        match job {
+            Some((name, spawned)) => {
+                let activity = match spawned {
+                    Some(_) => Activity::Running,
+                    None => Activity::Firing,
+                };
+                (activity, Some(JobName { name, spawned }))
+            }
+            None if self.job.searches.load(Relaxed) => (Activity::Stealing, None),
+            None => (Activity::Polling, None),
+        }
     }
 
     /// Who runs the worker's present job knows a better name for it.
@@ -308,7 +332,9 @@ pub(crate) fn this_job_is(name: &'static TypeName) {
 #[cold]
 pub(super) fn report(core: &Core, stall: &Stall) {
     // As the worker's that stalled, whoever counts.
-    core.counters.foreign().stalls.add(1);
+    core.recorder.foreign().stalls.add(1);
+    let clock = &core.shared.clock;
+    lock(&core.shared.stalls).add(stall.clone(), clock.instant(clock.now()));
     #[cfg(feature = "tracing")]
     contain(core, || trace(stall));
     if let Some(hook) = &core.shared.config.on_stall {

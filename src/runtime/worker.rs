@@ -200,20 +200,25 @@ impl<'a> Worker<'a> {
             // Before the job, which may take long: while we count as a searcher, nobody is woken.
             self.found();
         }
-        let counters = &self.core.counters.own;
         match job {
             Job::Task(task) => {
                 let meta = task.metadata();
                 let spawned = Some(meta.spawned);
                 self.core.watch.begin(self.tick, meta.future, spawned);
-                counters.polls.add_alone(1);
+                self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
                 task.run();
                 budget::end();
             }
-            Job::Timer(due) => self.fire(due, || self.shared.clock.now()),
+            Job::Timer(due) => {
+                let queued = self.queued(&due);
+                let ran = self.fire(due, || self.shared.clock.now());
+                if let Some(queued) = queued.filter(|_| ran) {
+                    self.note_queued(queued);
+                }
+            }
             // Asked of recurring timers, which these clocks have none of.
-            Job::ClockTimer(due) => self.fire(due, || NEVER),
+            Job::ClockTimer(due) => _ = self.fire(due, || NEVER),
             // Told there and then, if it is to be.
             Job::Skipped(due) => {
                 self.begin_callback(due.type_name());
@@ -230,14 +235,16 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// True if it has run.
     #[inline]
-    fn fire<O: Owner>(&self, due: Due<O>, now: impl FnOnce() -> u64) {
+    fn fire<O: Owner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
         self.begin_callback(due.type_name());
         match due.run(now) {
             Ran::Fired => self.ran(None),
             Ran::Panicked(panic) => self.ran(Some(panic)),
-            Ran::PutBack | Ran::Over => {}
+            Ran::PutBack | Ran::Over => return false,
         }
+        true
     }
 
     #[inline]
@@ -248,7 +255,7 @@ impl<'a> Worker<'a> {
     /// Counts a callback that has run, and has panicked with this.
     #[inline]
     fn ran(&self, panicked: Option<Box<dyn Any + Send>>) {
-        let counters = &self.core.counters.own;
+        let counters = &self.core.recorder.own;
         counters.callbacks.add_alone(1);
         if let Some(panic) = panicked {
             counters.panics.add_alone(1);
@@ -271,11 +278,12 @@ impl<'a> Worker<'a> {
         stall::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
+        self.core.recorder.own.busy_ns.add_alone(took);
     }
 
     fn look_at_sockets(&mut self) {
         self.beat(self.in_loop.at);
-        self.core.reactor.wait(self.events.get_mut(), Timeout::Zero);
+        self.core.wait(self.events.get_mut(), Timeout::Zero);
         self.harvest();
         self.take_up();
     }
@@ -299,9 +307,9 @@ impl<'a> Worker<'a> {
         let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
         let jobs = usize::try_from(self.tick - self.looked).unwrap_or(DUE_MOST);
         let limit = room.max(jobs.min(DUE_MOST));
-        let more = shard
-            .expire(self.shared.clock.now(), limit, &mut self.due)
-            .more;
+        let (now, first) = (self.shared.clock.now(), self.due.len());
+        let more = shard.expire(now, limit, &mut self.due).more;
+        self.note_late(first, now);
         let any = !self.due.is_empty();
         self.queue_due();
         if more && !any {
@@ -416,7 +424,7 @@ impl<'a> Worker<'a> {
             self.search.is_on,
             || shared.is_stopping() || core.pinned.has_work() || shared.has_work(),
             |until| {
-                core.counters.own.parks.add_alone(1);
+                core.recorder.own.parks.add_alone(1);
                 rest.begin(shard, until);
                 let timeout =
                     if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
@@ -428,7 +436,7 @@ impl<'a> Worker<'a> {
                         let (deadline, left) = shared.clock.until(awake);
                         Timeout::Until { deadline, left }
                     };
-                let sleep = || core.reactor.wait(&mut events.borrow_mut(), timeout);
+                let sleep = || core.wait(&mut events.borrow_mut(), timeout);
                 match timeout {
                     Timeout::Until { .. } => cost.measure(sleep),
                     _ => sleep(),

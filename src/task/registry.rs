@@ -222,18 +222,30 @@ impl Registry {
         }
     }
 
+    /// How many tasks there are, and how many there ever were. Each worker's figures are read one after the other.
+    pub(crate) fn counts(&self) -> (usize, u64) {
+        let (begun, ended) = self.begun_and_ended();
+        (begun.saturating_sub(ended) as usize, begun)
+    }
+
     /// Whether there was a moment, while this was asked, at which there was no task.
     ///
     /// The ends are read first. Who sees an end sees the beginnings of that task, and of all that it has spawned:
     /// as many as ends are then seen of beginnings only if there are no others.
     fn is_empty(&self) -> bool {
+        let (begun, ended) = self.begun_and_ended();
+        begun == ended
+    }
+
+    /// The ends first.
+    fn begun_and_ended(&self) -> (u64, u64) {
         let lines = || {
             let counts = self.counts.iter();
             counts.flat_map(|counts| [&*counts.own, &*counts.foreign])
         };
         let ended: u64 = lines().map(|count| count.ended.load(Acquire)).sum();
         let begun: u64 = lines().map(|count| count.begun.load(Relaxed)).sum();
-        begun == ended
+        (begun, ended)
     }
 
     /// Waits until there is no task, until `deadline` at the latest (if there is one); true if there

@@ -14,7 +14,7 @@ use tourbillon_shards as shards;
 use super::{Instant, clock};
 use crate::{
     error::NO_RUNTIME,
-    runtime::{Choice, Core, HomeError, WorkerShard, with_home},
+    runtime::{Choice, Core, HomeError, WorkerShard, note_woken, with_home},
     task::budget,
 };
 
@@ -159,7 +159,12 @@ impl Future for Sleep {
         }
         match &this.state {
             // Not checked before: it has given way once, when it was armed.
-            State::Armed(timer) => timer.poll(cx.waker()).map(|_| budget::spend()),
+            State::Armed(timer) => timer.poll(cx.waker()).map(|how| {
+                if how == shards::Outcome::Fired {
+                    note_woken(timer);
+                }
+                budget::spend();
+            }),
             State::Over { .. } => Poll::Ready(()),
             State::Idle | State::Fresh | State::Adrift(_) => unreachable!("it was armed above"),
         }

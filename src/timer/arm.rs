@@ -32,9 +32,7 @@ pub(super) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     bounded: bool,
     make: impl FnOnce(&Arc<Shard<O>>) -> shards::Timer<O>,
 ) -> Result<Timer<C>, ArmError> {
-    let owner = home.owner();
-    owner.shared().admit_timer(bounded)?;
-    owner.count_armed();
+    home.owner().shared().admit_timer(bounded)?;
     let timer = make(home);
     if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
         return Err(ArmError::Shutdown);

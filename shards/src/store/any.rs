@@ -10,7 +10,7 @@ use super::{Heap, Lanes, Store, Wheel};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// [`Heap`]: good at everything, and at nothing surprisingly slow. Up to 2^32 − 2 timers.
+    /// [`Heap`]: good at everything, and at nothing surprisingly slow. Up to 2^31 timers.
     #[default]
     Heap,
     /// [`Wheel`]: for very many timers that nearly all fire. Up to 2^29.

@@ -6,7 +6,7 @@ use crate::node::Location;
 /// The store for deadlines of any distribution: an indexed 4-ary heap.
 ///
 /// O(log n) to insert, remove and rekey; O(1) for the first. 16 bytes an entry. No operation takes
-/// much longer than another. Holds up to 2^32 − 2 entries.
+/// much longer than another. Holds up to 2^31 entries.
 ///
 /// ```
 /// use tourbillon_shards::store::{Heap, Store};

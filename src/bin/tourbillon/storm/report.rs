@@ -121,7 +121,7 @@ impl Report {
             },
             armed_share: shares(lanes::by_worker(|lane| &lane.armed), armed),
             fired_share: shares(lanes::by_worker(|lane| &lane.fired), fired),
-            steals: counts.steals,
+            steals: counts.steal_operations,
             parks: counts.parks,
             tickles_written: counts.tickles_written,
             tickles_skipped: counts.tickles_skipped,

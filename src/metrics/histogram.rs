@@ -1,0 +1,266 @@
+//! How late timers were: histograms with buckets that grow with what they hold.
+//!
+//! Four buckets to the octave: what one says of a time is off by less than a quarter. From 64 ns, below which
+//! no timer is late in a way that anybody could tell, to 206 s.
+
+use std::{array, fmt, ops::AddAssign, time::Duration};
+
+use super::counters::Counter;
+
+/// How many buckets there are: one for what is shorter than 64 ns, 31.5 octaves, and one for what is longer than
+/// those.
+pub(crate) const BUCKETS: usize = 128;
+
+/// The shortest times share a bucket with this one, in ns.
+const SHORT: u64 = 56;
+
+/// The bucket of a time, in ns.
+#[inline]
+fn index(ns: u64) -> usize {
+    let ns = ns.max(SHORT);
+    let octave = ns.ilog2();
+    // The three highest bits: a one, and which quarter of the octave it is.
+    let quarter = ns >> (octave - 2);
+    // The bucket before that of 64 is 0.
+    (4 * octave as usize + quarter as usize - 27).min(BUCKETS - 1)
+}
+
+/// From where a bucket is, in ns.
+fn from(index: usize) -> u64 {
+    match index {
+        0 => 0,
+        _ => ((index as u64 + 3) % 4 + 4) << ((index + 3) / 4 + 3),
+    }
+}
+
+/// How late timers were: how many by how much, in 128 buckets, four to the octave, and by how much all together.
+///
+/// ```
+/// # use std::time::Duration;
+/// let runtime = tourbillon::Runtime::new().unwrap();
+/// runtime.block_on(runtime.spawn(tourbillon::time::sleep(Duration::from_millis(1)))).unwrap();
+/// let metrics = runtime.metrics();
+/// let late = metrics.wake_lateness();
+/// assert_eq!(late.count(), 1);
+/// assert!(late.quantile(0.99).unwrap() > late.mean().unwrap() / 2);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct LatenessHistogram {
+    buckets: [u64; BUCKETS],
+    sum: u64,
+}
+
+/// A bucket of a [`LatenessHistogram`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Bucket {
+    /// The shortest time that it holds.
+    pub from: Duration,
+    /// What all that it holds is shorter than; [`Duration::MAX`] for the last one.
+    pub to: Duration,
+    /// How many it holds.
+    pub count: u64,
+}
+
+impl Default for LatenessHistogram {
+    fn default() -> Self {
+        Self {
+            buckets: [0; BUCKETS],
+            sum: 0,
+        }
+    }
+}
+
+impl LatenessHistogram {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// How late all of them were, together. Exact.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum)
+    }
+
+    /// How late they were on the average; `None` if there are none.
+    pub fn mean(&self) -> Option<Duration> {
+        let mean = self.sum.checked_div(self.count())?;
+        Some(Duration::from_nanos(mean))
+    }
+
+    /// The lateness that this part of them did not exceed (0.5: the median; what is no part counts as the next that
+    /// is): the upper end of its bucket. `None` if there are none.
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
+        let mut below = 0;
+        self.buckets().find_map(|bucket| {
+            below += bucket.count;
+            (bucket.count > 0 && below >= rank).then_some(bucket.to)
+        })
+    }
+
+    /// The buckets, from the shortest on, empty ones included. Each begins where the one before it ends.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
+        self.raw().iter().enumerate().map(|(i, &count)| Bucket {
+            from: Duration::from_nanos(from(i)),
+            to: if i + 1 == BUCKETS {
+                Duration::MAX
+            } else {
+                Duration::from_nanos(from(i + 1))
+            },
+            count,
+        })
+    }
+
+    /// How many are in each bucket.
+    pub(crate) fn raw(&self) -> &[u64; BUCKETS] {
+        &self.buckets
+    }
+
+    /// What has come since `earlier`, which is this histogram as it was.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let since = |i: usize| self.buckets[i].saturating_sub(earlier.buckets[i]);
+        Self {
+            buckets: array::from_fn(since),
+            sum: self.sum.saturating_sub(earlier.sum),
+        }
+    }
+}
+
+impl AddAssign<&Self> for LatenessHistogram {
+    fn add_assign(&mut self, other: &Self) {
+        for (count, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+}
+
+impl fmt::Debug for LatenessHistogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatenessHistogram")
+            .field("count", &self.count())
+            .field("sum", &self.sum())
+            .field("p50", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .finish()
+    }
+}
+
+/// A histogram that one thread writes, and any reads.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    buckets: [Counter; BUCKETS],
+    sum: Counter,
+}
+
+impl Default for Recorded {
+    fn default() -> Self {
+        Self {
+            buckets: array::from_fn(|_| Counter::default()),
+            sum: Counter::default(),
+        }
+    }
+}
+
+impl Recorded {
+    /// Counts one that was late by so much, in ns, but for the [sum](Recorded::add). For its one writer.
+    #[inline]
+    pub(crate) fn count(&self, ns: u64) {
+        self.buckets[index(ns)].add_alone(1);
+    }
+
+    /// Adds to the sum what those that were counted were late together. For its one writer.
+    #[inline]
+    pub(crate) fn add(&self, ns: u64) {
+        self.sum.add_alone(ns);
+    }
+
+    pub(crate) fn read(&self) -> LatenessHistogram {
+        LatenessHistogram {
+            buckets: array::from_fn(|i| self.buckets[i].get()),
+            sum: self.sum.get(),
+        }
+    }
+}
+
+#[cfg(all(test, not(tourbillon_no_metrics)))]
+mod tests {
+    use super::*;
+
+    fn of(times: &[u64]) -> LatenessHistogram {
+        let recorded = Recorded::default();
+        for &ns in times {
+            recorded.count(ns);
+            recorded.add(ns);
+        }
+        recorded.read()
+    }
+
+    #[test]
+    fn each_bucket_begins_where_the_one_before_it_ends() {
+        let empty = LatenessHistogram::default();
+        let buckets: Vec<_> = empty.buckets().collect();
+        assert_eq!(buckets.len(), BUCKETS);
+        assert_eq!(buckets[0].from, Duration::ZERO);
+        assert_eq!(buckets[0].to, Duration::from_nanos(64));
+        assert_eq!(buckets[BUCKETS - 1].from, Duration::from_nanos(3 << 36));
+        assert_eq!(buckets[BUCKETS - 1].to, Duration::MAX);
+        for pair in buckets.windows(2) {
+            assert_eq!(pair[0].to, pair[1].from);
+            assert!(pair[0].from < pair[0].to);
+        }
+        for i in 0..BUCKETS {
+            assert_eq!(index(from(i)), i);
+            if i > 0 {
+                assert_eq!(index(from(i) - 1), i - 1);
+            }
+        }
+        assert_eq!(index(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn octaves_begin_at_powers_of_two() {
+        for octave in 6..=37 {
+            assert_eq!(from(index(1 << octave)), 1 << octave);
+        }
+    }
+
+    #[test]
+    fn a_quantile_is_the_upper_end_of_its_bucket() {
+        let late = of(&[10, 70, 1_000, 1_000_000]);
+        let ns = |q| late.quantile(q).unwrap().as_nanos();
+        assert_eq!(ns(0.0), 64);
+        assert_eq!(ns(0.25), 64);
+        assert_eq!(ns(0.26), 80);
+        assert_eq!(ns(0.75), 1_024);
+        assert_eq!(ns(1.0), 1 << 20);
+        assert_eq!(ns(7.0), 1 << 20);
+        assert_eq!(ns(-1.0), 64);
+        assert_eq!(ns(f64::NAN), 64);
+        assert_eq!(late.count(), 4);
+        assert_eq!(late.sum(), Duration::from_nanos(1_001_080));
+        assert_eq!(late.mean(), Some(Duration::from_nanos(250_270)));
+        let longest = of(&[u64::MAX]);
+        assert_eq!(longest.quantile(0.5), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn an_empty_one_has_no_quantiles() {
+        let empty = LatenessHistogram::default();
+        assert_eq!(empty.quantile(0.5), None);
+        assert_eq!(empty.mean(), None);
+        assert_eq!((empty.count(), empty.sum()), (0, Duration::ZERO));
+    }
+
+    #[test]
+    fn what_came_since_is_what_was_added() {
+        let (before, more) = (of(&[70, 5_000]), of(&[70, 9, 1 << 40]));
+        let mut after = before.clone();
+        after += &more;
+        assert_eq!(after.since(&before), more);
+        assert_eq!(before.since(&after), LatenessHistogram::default());
+        assert_eq!(after.count(), 5);
+    }
+}

@@ -1,0 +1,102 @@
+//! How late timers are, noted as they are taken from a store, and as they run.
+//!
+//! That a timer is taken late is seen of each, by the one reading of the clock that a batch of them has anyway. How
+//! long it takes from there until it runs needs a reading of its own, so that is looked at for one in 16: those
+//! that were taken at certain moments, which the node tells without a count ([`Taken::is_one_of`]).
+//!
+//! On a clock that is or was paused nothing is noted: the time of one goes on by jumps.
+
+use tourbillon_shards::{Due, Sleep, Taken};
+
+use super::{context, core::Core, shared::Shared, worker::Worker};
+use crate::metrics::Recorded;
+
+/// One of so many, as a power of two, is looked at as it runs.
+const SAMPLE: u32 = 4;
+
+impl Worker<'_> {
+    /// Notes those that were taken at `now`: `due`, from `first` on.
+    #[inline]
+    pub(super) fn note_late(&self, first: usize, now: u64) {
+        self.note(first, now, &self.core.recorder.late.wake);
+    }
+
+    /// The same for those that were taken from another worker, which is busy.
+    pub(super) fn note_rescued(&self, first: usize, now: u64) {
+        let late = &self.core.recorder.late;
+        self.note(first, now, &late.wake);
+        self.note(first, now, &late.rescued);
+    }
+
+    #[inline]
+    fn note(&self, first: usize, now: u64, histogram: &Recorded) {
+        let taken = &self.due[first..];
+        if taken.is_empty() || is_off(self.shared) {
+            return;
+        }
+        let mut sum = 0;
+        // What was cancelled since is late no more.
+        for deadline in taken.iter().filter_map(Due::deadline) {
+            let late = now.saturating_sub(deadline);
+            histogram.count(late);
+            sum += late;
+        }
+        histogram.add(sum);
+    }
+
+    /// How long ago a timer that is about to run was taken, in ns, if that is to be noted.
+    #[inline]
+    pub(super) fn queued(&self, due: &Due<Core>) -> Option<u64> {
+        let taken = due.taken();
+        if taken.is_one_of(SAMPLE) {
+            return since(taken, self.shared);
+        }
+        None
+    }
+
+    /// Notes that for one that has run.
+    pub(super) fn note_queued(&self, queued: u64) {
+        note_queued(self.core, queued);
+    }
+}
+
+fn note_queued(core: &Core, queued: u64) {
+    let histogram = &core.recorder.late.queue;
+    histogram.count(queued);
+    histogram.add(queued);
+}
+
+/// How long it is, in ns, since a timer was taken.
+#[cold]
+fn since(taken: Taken, shared: &Shared) -> Option<u64> {
+    (!is_off(shared)).then(|| taken.elapsed(shared.clock.now()))
+}
+
+fn is_off(shared: &Shared) -> bool {
+    cfg!(tourbillon_no_metrics) || shared.clock.was_paused()
+}
+
+/// A task that slept has found out that its time has come: notes how long that took. Where a thread polls it that is
+/// no worker of the runtime, nothing is noted.
+#[inline]
+pub(crate) fn note_woken(sleep: &Sleep<Core>) {
+    if cfg!(tourbillon_no_metrics) {
+        return;
+    }
+    if let Some(taken) = sleep.sample(SAMPLE) {
+        note_task(sleep, taken);
+    }
+}
+
+#[cold]
+fn note_task(sleep: &Sleep<Core>, taken: Taken) {
+    let shared = &sleep.home().owner().shared;
+    context::with_local(|local| {
+        let Some(local) = local.filter(|local| local.is_of(shared)) else {
+            return;
+        };
+        if let Some(queued) = since(taken, shared) {
+            note_queued(local.shard.owner(), queued);
+        }
+    });
+}
