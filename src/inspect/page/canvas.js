@@ -75,7 +75,7 @@ export function label(context, text, x, y) {
   context.lineWidth = 3;
   context.strokeStyle = color('card');
   context.strokeText(text, x, y);
-  context.fillStyle = color('muted');
+  context.fillStyle = color('label');
   context.fillText(text, x, y);
 }
 

@@ -133,26 +133,24 @@ export class HeatMap {
     if (begins > 0) {
       context.drawImage(strip.picture, 0, top, begins, span.size, cut, 0, width - cut, height);
     }
-    this.drawDecades(context, width, height);
+    const decades = this.decades(height);
+    context.fillStyle = color('grid-over');
+    for (const { y } of decades) context.fillRect(0, Math.round(y), width, 1);
     this.drawQuantile(context, width, height, columns.median, entity, []);
     this.drawQuantile(context, width, height, columns.high, entity, [4, 3]);
-  }
-
-  drawDecades(context, width, height) {
     context.textAlign = 'left';
     context.textBaseline = 'middle';
+    for (const { y, ns } of decades) label(context, duration(ns), 4, y);
+  }
+
+  /** The marks of the axis of lateness, as far apart as their text is high. */
+  decades(height) {
     let free = Infinity;
-    for (const ns of DECADES) {
-      const position = this.bounds.position(ns);
-      if (position <= this.span.from || position >= this.span.to) continue;
-      const y = this.y(position, height);
-      context.fillStyle = color('grid-over');
-      context.fillRect(0, Math.round(y), width, 1);
-      if (y > 6 && y < height - 5 && free - y > 13) {
-        label(context, duration(ns), 4, y);
-        free = y;
-      }
-    }
+    return DECADES.map((ns) => ({ ns, y: this.y(this.bounds.position(ns), height) })).filter(({ y }) => {
+      const fits = y > 6 && y < height - 5 && free - y > 13;
+      if (fits) free = y;
+      return fits;
+    });
   }
 
   /** A line over the columns, at the upper bound of the buckets in which a quantile lies. */
