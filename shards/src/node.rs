@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn a_location_is_one_of_three_whenever_it_was_taken() {
         let owner = Arc::new(Shard::new(Nobody));
-        let node = crate::timer::Timer::once(&owner, NEVER, 0, || ());
+        let node = crate::timer::Timer::once(&owner, crate::NEVER, 0, || ());
         let node = node.node();
         for slot in [0, 7, Location::MAX_SLOT] {
             node.set_location(Location::Slot(slot));

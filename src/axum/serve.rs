@@ -17,6 +17,7 @@ use std::{
 };
 
 use ::axum::{extract::Request, response::Response};
+use ::hyper::server::conn::http1;
 use hyper_util::server::conn::auto;
 use tower_service::Service;
 
@@ -318,31 +319,50 @@ impl fmt::Debug for ServeFuture {
     }
 }
 
+/// What speaks with clients.
+pub(super) enum Http {
+    /// The version that the client begins with.
+    Any(auto::Builder<TourbillonExecutor>),
+    /// HTTP/1. (`auto::Builder::http1_only` is of no effect where connections may be upgraded.)
+    One(http1::Builder),
+}
+
+impl Http {
+    fn new(options: &Options) -> Self {
+        // The connection's own timer covers heads, and what comes before.
+        if options.http1_only {
+            let mut http = http1::Builder::new();
+            http.timer(TourbillonTimer::new()).header_read_timeout(None);
+            if let Some(bytes) = options.max_buf_size {
+                http.max_buf_size(bytes);
+            }
+            return Self::One(http);
+        }
+        let mut http = auto::Builder::new(TourbillonExecutor::new());
+        let mut one = http.http1();
+        one.timer(TourbillonTimer::new()).header_read_timeout(None);
+        if let Some(bytes) = options.max_buf_size {
+            one.max_buf_size(bytes);
+        }
+        http.http2()
+            .timer(TourbillonTimer::new())
+            // What a websocket over HTTP/2 begins with.
+            .enable_connect_protocol();
+        Self::Any(http)
+    }
+}
+
 /// What the connections of a server share.
 pub(super) struct Server {
     pub(super) gate: Gate,
-    pub(super) http: auto::Builder<TourbillonExecutor>,
+    pub(super) http: Http,
     pub(super) options: Options,
     cut: AtomicBool,
 }
 
 impl Server {
     fn new(options: Options) -> Self {
-        let mut http = auto::Builder::new(TourbillonExecutor::new());
-        if options.http1_only {
-            http = http.http1_only();
-        }
-        if let Some(bytes) = options.max_buf_size {
-            http.http1().max_buf_size(bytes);
-        }
-        http.http1()
-            .timer(TourbillonTimer::new())
-            // The connection's own timer covers it, and what comes before.
-            .header_read_timeout(None);
-        http.http2()
-            .timer(TourbillonTimer::new())
-            // What a websocket over HTTP/2 begins with.
-            .enable_connect_protocol();
+        let http = Http::new(&options);
         Self {
             gate: Gate::default(),
             http,

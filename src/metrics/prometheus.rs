@@ -11,6 +11,9 @@ use super::{Counts, LatenessHistogram, RuntimeMetrics, WorkerMetrics};
 /// The shortest and the longest boundary of the histogram, as powers of two, in ns: 1.024 µs and 68.7 s.
 const OCTAVES: std::ops::RangeInclusive<u32> = 10..=36;
 
+/// One of the counts.
+type Count = fn(&Counts) -> u64;
+
 /// A label's name, and its value.
 type Label<'a> = (&'a str, &'a str);
 
@@ -54,43 +57,42 @@ impl RuntimeMetrics {
         text.end()
     }
 
-    /// Who counts, and what.
+    /// What each worker has counted, and the helpers.
     fn writers(&self) -> Vec<(String, Counts)> {
         let workers = self.workers().iter().enumerate();
         let workers = workers.map(|(i, worker)| (i.to_string(), worker.counts.clone()));
-        let others = [
-            ("helpers".to_owned(), self.helper_counts().clone()),
-            ("clocks".to_owned(), self.clock_counts()),
-        ];
-        workers.chain(others).collect()
+        let helpers = ("helpers".to_owned(), self.helper_counts().clone());
+        workers.chain([helpers]).collect()
     }
 
-    /// A counter that all who count have.
-    fn expose_count(
-        &self,
-        text: &mut Text,
-        name: &'static str,
-        help: &'static str,
-        count: impl Fn(&Counts) -> u64,
-    ) {
-        self.expose_parts(text, name, help, "", &[("", &count)]);
+    /// The same of timers, which the other clocks have as well.
+    fn writers_and_clocks(&self) -> impl Iterator<Item = (String, Counts)> {
+        let clocks = ("clocks".to_owned(), self.clock_counts());
+        self.writers().into_iter().chain([clocks])
     }
 
-    /// A counter whose parts a label tells apart.
-    fn expose_parts(
-        &self,
-        text: &mut Text,
-        name: &'static str,
-        help: &'static str,
-        label: &str,
-        parts: &[(&str, &dyn Fn(&Counts) -> u64)],
-    ) {
+    /// A counter of jobs, or of what a thread does.
+    fn expose_count(&self, text: &mut Text, name: &'static str, help: &str, count: Count) {
         text.counter(name, help);
         for (worker, counts) in self.writers() {
+            text.sample("", &[("worker", &worker)], count(&counts));
+        }
+    }
+
+    /// A counter of timers, in parts that a label tells apart.
+    fn expose_timers_in_parts(
+        &self,
+        text: &mut Text,
+        name: &'static str,
+        help: &str,
+        label: &str,
+        parts: &[(&str, Count)],
+    ) {
+        text.counter(name, help);
+        for (worker, counts) in self.writers_and_clocks() {
             for (part, count) in parts {
                 let labels = [("worker", &*worker), (label, part)];
-                let known = if label.is_empty() { 1 } else { 2 };
-                text.sample("", &labels[..known], count(&counts));
+                text.sample("", &labels, count(&counts));
             }
         }
     }
@@ -110,33 +112,34 @@ impl RuntimeMetrics {
     }
 
     fn expose_timers(&self, text: &mut Text) {
-        self.expose_parts(
+        self.expose_timers_in_parts(
             text,
             "tourbillon_timers_armed_total",
             "Timers armed, sleeps included, by the worker itself or by other threads.",
             "from",
             &[
-                ("local", &|counts| counts.armed_local),
-                ("remote", &|counts| counts.armed_remote),
+                ("local", |counts| counts.armed_local),
+                ("remote", |counts| counts.armed_remote),
             ],
         );
-        self.expose_parts(
+        self.expose_timers_in_parts(
             text,
             "tourbillon_timers_over_total",
             "Timers over, sleeps included, by how they ended.",
             "outcome",
             &[
-                ("fired", &|counts| counts.fired),
-                ("cancelled", &|counts| counts.cancelled),
-                ("shutdown", &|counts| counts.shut_down),
+                ("fired", |counts| counts.fired),
+                ("cancelled", |counts| counts.cancelled),
+                ("shutdown", |counts| counts.shut_down),
             ],
         );
-        self.expose_count(
-            text,
+        text.counter(
             "tourbillon_timers_refreshed_total",
-            "Pending timers put off, refreshed or reset.",
-            |counts| counts.refreshed,
+            "Moves of timers that wait, or recur: refreshed, or reset.",
         );
+        for (worker, counts) in self.writers_and_clocks() {
+            text.sample("", &[("worker", &worker)], counts.refreshed);
+        }
         let (wall, boot) = (self.wall_clock(), self.boot_clock());
         let clocks = [("worker", "clocks")];
         self.expose_depth(
@@ -199,8 +202,7 @@ impl RuntimeMetrics {
     }
 
     fn expose_jobs(&self, text: &mut Text) {
-        type Count = (&'static str, &'static str, fn(&Counts) -> u64);
-        let all: [Count; 9] = [
+        let all: [(&str, &str, Count); 9] = [
             (
                 "tourbillon_callbacks_total",
                 "Runs of callbacks; a recurring timer counts for each run.",
@@ -248,26 +250,26 @@ impl RuntimeMetrics {
         for (name, help, count) in all {
             self.expose_count(text, name, help, count);
         }
-        self.expose_parts(
-            text,
+        text.counter(
             "tourbillon_tickles_total",
             "News that other threads brought to the worker: by a write that wakes it, or without.",
-            "result",
-            &[
-                ("written", &|counts| counts.tickles_written),
-                ("skipped", &|counts| counts.tickles_skipped),
-            ],
         );
+        for (worker, counts) in self.writers() {
+            let results = [
+                ("written", counts.tickles_written),
+                ("skipped", counts.tickles_skipped),
+            ];
+            for (result, count) in results {
+                text.sample("", &[("worker", &worker), ("result", result)], count);
+            }
+        }
         text.counter(
             "tourbillon_worker_busy_seconds_total",
             "How long the worker was awake, as of when it last was in its loop.",
         );
         for (worker, counts) in self.writers() {
-            // Of clocks nobody is awake.
-            if worker != "clocks" {
-                let seconds = counts.busy().as_secs_f64();
-                text.sample("", &[("worker", &worker)], Float(seconds));
-            }
+            let seconds = counts.busy().as_secs_f64();
+            text.sample("", &[("worker", &worker)], Float(seconds));
         }
     }
 

@@ -27,11 +27,12 @@ use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
 use super::{
     context,
     core::{Core, TimerOwner},
+    lateness,
     local::Job,
     shared::{Shared, lock},
 };
 use crate::{
-    metrics::{Counter, Counters},
+    metrics::{Counter, Counters, Recorded},
     reactor::CLOCK_TOKENS,
     sys::timerfd::{self, TimerFd},
     time::{OtherClock, wall},
@@ -142,15 +143,16 @@ pub(super) fn answer(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> 
     Ok(())
 }
 
-/// Takes what is due on a clock, and sets its timerfd. For any worker, when that is readable.
-pub(super) fn serve(shard: &ClockShard) -> Vec<Job> {
+/// Takes what is due on a clock, and sets its timerfd. For any worker, when that is readable, which notes in `late`
+/// how late that is.
+pub(super) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
     let core = shard.owner();
     let mut served = lock(&core.served);
     let mut stepped = false;
     shard.resume();
     let mut jobs = Vec::new();
     loop {
-        take(shard, &mut served, &mut jobs, || {
+        take(shard, &mut served, &mut jobs, Some(late), || {
             // For good: this may be the second round after one step.
             stepped |= core.take_step();
             stepped
@@ -174,9 +176,9 @@ pub(super) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
     let mut served = lock(&shard.owner().served);
     let mut jobs = Vec::new();
     // The timerfd is left alone: who is woken by it finds it readable.
-    take(shard, &mut served, &mut jobs, || false);
+    take(shard, &mut served, &mut jobs, None, || false);
     set();
-    take(shard, &mut served, &mut jobs, || true);
+    take(shard, &mut served, &mut jobs, None, || true);
     jobs
 }
 
@@ -186,6 +188,7 @@ fn take(
     shard: &ClockShard,
     served: &mut Served,
     jobs: &mut Vec<Job>,
+    late: Option<&Recorded>,
     mut stepped: impl FnMut() -> bool,
 ) {
     let core = shard.owner();
@@ -200,6 +203,10 @@ fn take(
             .saturating_add(boot.saturating_sub(served.boot));
         let jumped = |at| stepped && natural < at && at < now;
         let more = shard.expire(now, usize::MAX, &mut due).more;
+        // What a step jumps over is not late by that.
+        if let Some(late) = late.filter(|_| !stepped) {
+            lateness::note(&core.shared, &due, now, late);
+        }
         jobs.extend(due.drain(..).map(|due| {
             if due.tag() == SKIP_ON_STEP && due.deadline().is_some_and(jumped) {
                 Job::Skipped(due)

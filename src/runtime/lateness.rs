@@ -6,7 +6,7 @@
 //!
 //! On a clock that is or was paused nothing is noted: the time of one goes on by jumps.
 
-use tourbillon_shards::{Due, Sleep, Taken};
+use tourbillon_shards::{Due, Owner, Sleep, Taken};
 
 use super::{context, core::Core, shared::Shared, worker::Worker};
 use crate::metrics::Recorded;
@@ -18,30 +18,15 @@ impl Worker<'_> {
     /// Notes those that were taken at `now`: `due`, from `first` on.
     #[inline]
     pub(super) fn note_late(&self, first: usize, now: u64) {
-        self.note(first, now, &self.core.recorder.late.wake);
+        let late = &self.core.recorder.late;
+        note(self.shared, &self.due[first..], now, &late.wake);
     }
 
     /// The same for those that were taken from another worker, which is busy.
     pub(super) fn note_rescued(&self, first: usize, now: u64) {
         let late = &self.core.recorder.late;
-        self.note(first, now, &late.wake);
-        self.note(first, now, &late.rescued);
-    }
-
-    #[inline]
-    fn note(&self, first: usize, now: u64, histogram: &Recorded) {
-        let taken = &self.due[first..];
-        if taken.is_empty() || is_off(self.shared) {
-            return;
-        }
-        let mut sum = 0;
-        // What was cancelled since is late no more.
-        for deadline in taken.iter().filter_map(Due::deadline) {
-            let late = now.saturating_sub(deadline);
-            histogram.count(late);
-            sum += late;
-        }
-        histogram.add(sum);
+        note(self.shared, &self.due[first..], now, &late.wake);
+        note(self.shared, &self.due[first..], now, &late.rescued);
     }
 
     /// How long ago a timer that is about to run was taken, in ns, if that is to be noted.
@@ -58,6 +43,22 @@ impl Worker<'_> {
     pub(super) fn note_queued(&self, queued: u64) {
         note_queued(self.core, queued);
     }
+}
+
+/// Notes how late timers are that were taken from their store at `now`, by the clock that they go by.
+#[inline]
+pub(super) fn note<O: Owner>(shared: &Shared, taken: &[Due<O>], now: u64, histogram: &Recorded) {
+    if taken.is_empty() || is_off(shared) {
+        return;
+    }
+    let mut sum = 0_u64;
+    // What was cancelled since is late no more.
+    for deadline in taken.iter().filter_map(Due::deadline) {
+        let late = now.saturating_sub(deadline);
+        histogram.count(late);
+        sum = sum.wrapping_add(late);
+    }
+    histogram.add(sum);
 }
 
 fn note_queued(core: &Core, queued: u64) {

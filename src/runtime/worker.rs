@@ -349,7 +349,7 @@ impl<'a> Worker<'a> {
             if !events.iter().any(|event| event.token() == token) {
                 continue;
             }
-            let due = clocks::serve(clock);
+            let due = clocks::serve(clock, &self.core.recorder.late.wake);
             self.local.batch(|| {
                 for job in due {
                     self.local.deque.push(job);

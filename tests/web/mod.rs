@@ -103,7 +103,11 @@ pub struct Client {
 
 impl Client {
     pub fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).unwrap();
+        Self::of(TcpStream::connect(addr).unwrap())
+    }
+
+    /// On a connection that there is.
+    pub fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Self {
