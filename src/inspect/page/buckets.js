@@ -1,5 +1,7 @@
 // The buckets of lateness: what they span, and quantiles over them.
 
+import { duration } from './format.js';
+
 export const BUCKETS = 128;
 
 /** Buckets to the octave. */
@@ -18,6 +20,13 @@ export class Bounds {
 
   to(bucket) {
     return this.upper[bucket];
+  }
+
+  /** The upper bound of a bucket, in words; of none (-1), too. */
+  say(bucket) {
+    if (bucket < 0) return '–';
+    const to = this.to(bucket);
+    return to === Infinity ? `>${duration(this.from(bucket))}` : duration(to);
   }
 
   /** Where a lateness is on an axis on which each bucket has the length 1. */

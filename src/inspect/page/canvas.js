@@ -52,6 +52,11 @@ export function unwatch(canvas) {
   resized.unobserve(canvas);
 }
 
+/** How crowded so many rows are: the more, the lower is each. */
+export function crowd(rows) {
+  return rows > 13 ? 'very' : rows > 6 ? 'yes' : rows > 3 ? 'some' : 'no';
+}
+
 /** A cleared context in CSS pixels, or null if nobody sees the canvas. */
 export function begin(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;

@@ -1,7 +1,7 @@
 // The heat map of lateness: a strip for each worker, time to the right, lateness upwards on a log scale.
 
 import { BUCKETS, OCTAVE } from './buckets.js';
-import { begin, color, describe, drawAxis, label, marks, unwatch, watch } from './canvas.js';
+import { begin, color, crowd, describe, drawAxis, label, marks, unwatch, watch } from './canvas.js';
 import { clock, duration, exact, short } from './format.js';
 import { isDark, Palette } from './palette.js';
 
@@ -73,7 +73,7 @@ export class HeatMap {
     this.strips.forEach(({ canvas }) => unwatch(canvas));
     this.strips = names.map((name) => new Strip(name, this.tip));
     this.rows.replaceChildren(...this.strips.map(({ row }) => row));
-    this.rows.dataset.many = names.length > 12 ? 'very' : names.length > 5 ? 'yes' : 'no';
+    this.rows.dataset.many = crowd(names.length);
     this.columns = null;
   }
 
@@ -184,18 +184,11 @@ export class HeatMap {
 
   /** The same in words, beside the strip. */
   tell(strip, entity, sums, stage) {
-    const [p50, p99] = [0.5, 0.99].map((q) => this.bound(sums.quantile(q, entity)));
+    const [p50, p99] = [0.5, 0.99].map((q) => this.bounds.say(sums.quantile(q, entity)));
     const timers = Math.round(sums.timers(entity));
     const text = timers > 0 ? `p50 ${p50}\np99 ${p99}\n${short(timers)} timers` : 'no timers';
     if (strip.figures.textContent !== text) strip.figures.textContent = text;
     describe(strip.canvas, `${strip.name}, ${stage}-late over time: ${text.replaceAll('\n', ', ')}`);
-  }
-
-  /** The upper bound of a bucket, in words. */
-  bound(bucket) {
-    if (bucket < 0) return '–';
-    const to = this.bounds.to(bucket);
-    return to === Infinity ? `>${duration(this.bounds.from(bucket))}` : duration(to);
   }
 
   /** What is under a point of a strip. */
@@ -212,7 +205,7 @@ export class HeatMap {
     const to = bounds.to(bucket);
     const range = to === Infinity ? `${duration(bounds.from(bucket))} and more` : `${duration(bounds.from(bucket))} – ${duration(to)}`;
     const count = columns.lateness[columns.cell(entity, slot) + bucket];
-    const [median, high] = [columns.median, columns.high].map((of) => this.bound(of[slot * columns.entities + entity]));
+    const [median, high] = [columns.median, columns.high].map((of) => this.bounds.say(of[slot * columns.entities + entity]));
     return [...lines, `${range} late: ${count > 0 && count < 9.5 ? short(count) : exact(count)}`, `p50 ${median}, p99 ${high}`];
   }
 

@@ -1,10 +1,13 @@
 // What each worker is at: shares of the samples, stacked, with a pattern besides the colour.
 
-import { begin, color, describe, drawAxis, label, unwatch, watch } from './canvas.js';
+import { begin, color, crowd, describe, drawAxis, label, unwatch, watch } from './canvas.js';
 import { clock, percent } from './format.js';
 import { ACTIVITIES } from './frame.js';
 
 const TILE = 6;
+
+/** What the height of a lane may stand for: of workers that mostly sleep there is something to see, too. */
+const SCALES = [0.05, 0.1, 0.25, 0.5, 1];
 
 /** Paints the mark of an activity on a tile. */
 const MARKS = {
@@ -62,7 +65,7 @@ export class Lanes {
     this.lanes.forEach(({ canvas }) => unwatch(canvas));
     this.lanes = names.map((name, worker) => this.lane(name, worker));
     this.rows.replaceChildren(...this.lanes.map(({ row }) => row));
-    this.rows.dataset.many = names.length > 12 ? 'very' : names.length > 5 ? 'yes' : 'no';
+    this.rows.dataset.many = crowd(names.length);
   }
 
   lane(name, worker) {
@@ -90,11 +93,25 @@ export class Lanes {
       drawing.context.fillStyle = fill(drawing.context, activity);
       drawing.context.fillRect(0, 0, drawing.width, drawing.height);
     }
+    this.top = this.scale();
     this.lanes.forEach((lane, worker) => {
       this.drawLane(lane, worker);
       this.tell(lane, worker);
     });
     drawAxis(this.axis, columns, unixOffset);
+  }
+
+  /** The least scale into which all fits but being parked. */
+  scale() {
+    const { columns } = this;
+    let most = 0;
+    for (let column = Math.max(columns.first, 0); column <= columns.last; column++) {
+      this.lanes.forEach((_, worker) => {
+        const found = this.samples(worker, column);
+        if (found) most = Math.max(most, 1 - found.samples.at(-1) / found.total);
+      });
+    }
+    return SCALES.find((scale) => most <= scale) ?? 1;
   }
 
   /** The samples of a worker in a column, or null if there are none. */
@@ -121,7 +138,7 @@ export class Lanes {
       // Whole pixels, so that no seam shows between columns.
       const [from, to] = [Math.round(i * step), Math.round((i + 1) * step)];
       found.samples.forEach((count, activity) => {
-        const size = (count / found.total) * height;
+        const size = Math.min((count / found.total / this.top) * height, y);
         y -= size;
         if (size > 0) paths[activity].rect(from, y, to - from, size);
       });
@@ -134,7 +151,8 @@ export class Lanes {
     context.textAlign = 'left';
     context.fillStyle = color('grid-over');
     context.fillRect(0, Math.round(height / 2), width, 1);
-    if (height > 30) label(context, '50 %', 4, height / 2);
+    label(context, percent(this.top), 4, 7);
+    if (height > 30) label(context, percent(this.top / 2), 4, height / 2);
   }
 
   /** The shares over the whole range, in words. */

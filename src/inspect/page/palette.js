@@ -13,16 +13,17 @@ function viridis(t) {
   return VIRIDIS[i].map((from, channel) => Math.round(from + (VIRIDIS[i + 1][channel] - from) * (at - i)));
 }
 
-/** The colour of a single one is told from the ground, on which there is none. */
-const FEWEST = 0.14;
+/** Where on it the fewest are, to be told from the ground: the darker end is near to a dark ground. */
+const FEWEST = { dark: 0.14, light: 0.04 };
 
 export class Palette {
   /** `most`: the count that has the last colour. */
   constructor(most, dark) {
     this.most = most;
     this.dark = dark;
+    const fewest = dark ? FEWEST.dark : FEWEST.light;
     this.colors = Array.from({ length: 256 }, (_, i) => {
-      const t = FEWEST + (1 - FEWEST) * (i / 255);
+      const t = fewest + (1 - fewest) * (i / 255);
       return viridis(dark ? t : 1 - t);
     });
   }

@@ -50,12 +50,12 @@ export class Tiles {
     this.set('stage-hint', STAGES[stage]);
     this.names.forEach((element) => { element.textContent = stage; });
     for (const [id, q] of [['tile-p50', 0.5], ['tile-p99', 0.99], ['tile-p999', 0.999]]) {
-      const bucket = sums.quantile(q);
-      const to = bucket < 0 ? NaN : bounds.to(bucket);
-      this.set(id, Number.isNaN(to) ? '–' : to === Infinity ? `>${duration(bounds.from(bucket))}` : duration(to));
+      this.set(id, bounds.say(sums.quantile(q)));
       this.set(`${id}-more`, id === 'tile-p50' ? `of ${short(Math.round(sums.timers()))} timers` : '');
     }
     this.set('tile-p99-more', this.worst(sums));
+    const last = sums.quantile(1);
+    this.set('tile-p999-more', last < 0 ? '' : `at most ${bounds.say(last)}`);
   }
 
   /** The worker with the greatest p99. */
