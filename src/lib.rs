@@ -38,6 +38,7 @@
 //! | options, handles, shutdown | [`runtime`] |
 //! | tests that do not wait | [`time::pause`], [`time::advance`], [`time::set_wall_clock`]; `#[tourbillon::test]` with feature `macros` |
 //! | which timers wait, and what the workers do | [`Handle::timers`], [`Handle::metrics`] |
+//! | a page on which a runtime is watched live (feature `inspect`) | `inspect` |
 //! | what keeps a worker for too long | [`Builder::stall_threshold`](runtime::Builder::stall_threshold), [`Builder::on_stall`](runtime::Builder::on_stall); a warning with feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
 //! | axum's routers (feature `axum`) | `axum` |
@@ -62,6 +63,9 @@ mod error;
 #[cfg(feature = "hyper")]
 #[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
 pub mod hyper;
+#[cfg(feature = "inspect")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
+pub mod inspect;
 pub mod io;
 pub mod metrics;
 pub mod net;
@@ -105,6 +109,9 @@ struct MigratingOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/src/stores.md")]
 struct StoresOfTheBook;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/metrics.md")]
+struct MetricsOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/src/tuning.md")]
 struct TuningOfTheBook;

@@ -250,6 +250,45 @@ fn a_head_that_is_too_large_and_what_is_no_http_are_refused() {
 }
 
 #[test]
+fn a_server_of_http1_alone_with_small_buffers_refuses_the_rest() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let site = Site::with(&runtime, |listener, stop| {
+        serve(listener, hello())
+            .with_graceful_shutdown(stop)
+            .max_buf_size(16 * 1024)
+            .http1_only()
+    });
+    let with_line = |length: usize| {
+        let line = "x".repeat(length);
+        let mut client = site.connect();
+        // It may be refused before it has said all.
+        let head = format!("GET / HTTP/1.1\r\nConnection: close\r\nx: {line}\r\n\r\n");
+        let _ = client.stream.write_all(head.as_bytes());
+        client.end()
+    };
+    assert!(with_line(8 * 1024).starts_with("HTTP/1.1 200 "));
+    // Within what hyper takes by default. (What is not read any more may make a reset of it.)
+    let said = with_line(100 * 1024);
+    assert!(
+        said.is_empty() || said.starts_with("HTTP/1.1 431 "),
+        "{said}"
+    );
+    let mut client = site.connect();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // Neither a frame of HTTP/2, which begins with its length, nor an answer to what was asked.
+    let said = client.end();
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
+    // A buffer that hyper would not take is as small as it takes.
+    let site = Site::with(&runtime, |listener, stop| {
+        serve(listener, hello())
+            .with_graceful_shutdown(stop)
+            .max_buf_size(0)
+    });
+    assert_eq!(site.connect().get("/").body, "hello");
+}
+
+#[test]
 fn a_panic_in_a_handler_ends_its_connection_or_its_stream_and_nothing_else() {
     let _alarm = alarm();
     let runtime = runtime(2);

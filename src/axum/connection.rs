@@ -23,7 +23,7 @@ use super::{
     io::Watched,
     listener::{IncomingStream, Listener},
     requests::{Counted, Requests},
-    serve::Server,
+    serve::{Http, Server},
 };
 use crate::time::{Instant, Sleep, sleep};
 
@@ -84,10 +84,24 @@ pub(super) async fn serve<L, M, S>(
         requests: requests.clone(),
     };
     let io = Watched { io, requests };
-    let mut connection = pin!(server.http.serve_connection_with_upgrades(io, service));
+    match &server.http {
+        Http::Any(http) => {
+            let connection = http.serve_connection_with_upgrades(io, service);
+            run(connection, |it| it.graceful_shutdown(), &mut end).await;
+        }
+        Http::One(http) => {
+            let connection = http.serve_connection(io, service).with_upgrades();
+            run(connection, |it| it.graceful_shutdown(), &mut end).await;
+        }
+    }
+}
+
+/// Runs a connection to its end; `goodbye` tells it to take no more requests.
+async fn run<C: Future>(connection: C, goodbye: impl Fn(Pin<&mut C>), end: &mut End<'_>) {
+    let mut connection = pin!(connection);
     poll_fn(|cx| {
         if end.is_last(cx) {
-            connection.as_mut().graceful_shutdown();
+            goodbye(connection.as_mut());
         }
         loop {
             // How it ended is nobody's business: the client went away, or spoke no HTTP.
@@ -96,7 +110,7 @@ pub(super) async fn serve<L, M, S>(
             }
             match ready!(end.poll(cx)) {
                 Last::Nothing => return Poll::Ready(()),
-                Last::Answers => connection.as_mut().graceful_shutdown(),
+                Last::Answers => goodbye(connection.as_mut()),
             }
         }
     })

@@ -55,7 +55,7 @@
 //! | what | what happens |
 //! |---|---|
 //! | a client sends no request, or sends it slowly | its connection is closed: [`Serve::header_read_timeout`], [`Serve::keep_alive_timeout`] |
-//! | a head that is too large | 431, and the connection is closed; hyper's limits: 100 headers, some 400 KiB |
+//! | a head that is too large | 431, and the connection is closed; hyper's limits: 100 headers, some 400 KiB ([`Serve::max_buf_size`]) |
 //! | no HTTP at all | 400 or nothing, and the connection is closed |
 //! | a client goes away | its handlers are dropped where they wait |
 //! | a client does not take its response | its connection is closed after [`Serve::keep_alive_timeout`]; by HTTP/2 it may keep one response waiting for as long as it takes others |

@@ -17,6 +17,7 @@ use std::{
 };
 
 use ::axum::{extract::Request, response::Response};
+use ::hyper::server::conn::http1;
 use hyper_util::server::conn::auto;
 use tower_service::Service;
 
@@ -33,6 +34,8 @@ use crate::{
 
 /// What hyper's header timeout is by default.
 const LIMIT: Duration = Duration::from_secs(30);
+/// The smallest buffer that hyper takes.
+const LEAST_BUF: usize = 8 * 1024;
 
 /// Serves the connections of a listener, on HTTP/1 and HTTP/2: a router, or what makes a service for each
 /// connection, such as `router.into_make_service_with_connect_info::<SocketAddr>()`.
@@ -79,6 +82,8 @@ where
             keep_alive_timeout: Some(LIMIT),
             shutdown_timeout: None,
             max_connections: usize::MAX,
+            max_buf_size: None,
+            http1_only: false,
             on_accept_error: None,
         },
         _service: PhantomData,
@@ -112,6 +117,8 @@ pub(super) struct Options {
     pub(super) keep_alive_timeout: Option<Duration>,
     shutdown_timeout: Option<Duration>,
     pub(super) max_connections: usize,
+    max_buf_size: Option<usize>,
+    http1_only: bool,
     on_accept_error: Option<OnAcceptError>,
 }
 
@@ -169,6 +176,21 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// there may be more by so many less one. Zero counts as one.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.options.max_connections = count.max(1);
+        self
+    }
+
+    /// How many bytes a connection of HTTP/1 may hold in each direction: a request's head that is longer is
+    /// answered with 431, and of a response no more is taken in advance. hyper's 400 KiB or so by default, and 8 KiB
+    /// at least. Many connections that send heads without an end take as much each.
+    pub fn max_buf_size(mut self, bytes: usize) -> Self {
+        self.options.max_buf_size = Some(bytes.max(LEAST_BUF));
+        self
+    }
+
+    /// Speaks HTTP/1 and no HTTP/2, which a client may otherwise begin with. That leaves less to who means ill, and
+    /// nothing out for browsers: they speak HTTP/2 only over TLS.
+    pub fn http1_only(mut self) -> Self {
+        self.options.http1_only = true;
         self
     }
 
@@ -274,6 +296,8 @@ impl<L: fmt::Debug, M, S> fmt::Debug for Serve<L, M, S> {
             .field("keep_alive_timeout", &self.options.keep_alive_timeout)
             .field("shutdown_timeout", &self.options.shutdown_timeout)
             .field("max_connections", &self.options.max_connections)
+            .field("max_buf_size", &self.options.max_buf_size)
+            .field("http1_only", &self.options.http1_only)
             .finish_non_exhaustive()
     }
 }
@@ -295,25 +319,50 @@ impl fmt::Debug for ServeFuture {
     }
 }
 
+/// What speaks with clients.
+pub(super) enum Http {
+    /// The version that the client begins with.
+    Any(auto::Builder<TourbillonExecutor>),
+    /// HTTP/1. (`auto::Builder::http1_only` is of no effect where connections may be upgraded.)
+    One(http1::Builder),
+}
+
+impl Http {
+    fn new(options: &Options) -> Self {
+        // The connection's own timer covers heads, and what comes before.
+        if options.http1_only {
+            let mut http = http1::Builder::new();
+            http.timer(TourbillonTimer::new()).header_read_timeout(None);
+            if let Some(bytes) = options.max_buf_size {
+                http.max_buf_size(bytes);
+            }
+            return Self::One(http);
+        }
+        let mut http = auto::Builder::new(TourbillonExecutor::new());
+        let mut one = http.http1();
+        one.timer(TourbillonTimer::new()).header_read_timeout(None);
+        if let Some(bytes) = options.max_buf_size {
+            one.max_buf_size(bytes);
+        }
+        http.http2()
+            .timer(TourbillonTimer::new())
+            // What a websocket over HTTP/2 begins with.
+            .enable_connect_protocol();
+        Self::Any(http)
+    }
+}
+
 /// What the connections of a server share.
 pub(super) struct Server {
     pub(super) gate: Gate,
-    pub(super) http: auto::Builder<TourbillonExecutor>,
+    pub(super) http: Http,
     pub(super) options: Options,
     cut: AtomicBool,
 }
 
 impl Server {
     fn new(options: Options) -> Self {
-        let mut http = auto::Builder::new(TourbillonExecutor::new());
-        http.http1()
-            .timer(TourbillonTimer::new())
-            // The connection's own timer covers it, and what comes before.
-            .header_read_timeout(None);
-        http.http2()
-            .timer(TourbillonTimer::new())
-            // What a websocket over HTTP/2 begins with.
-            .enable_connect_protocol();
+        let http = Http::new(&options);
         Self {
             gate: Gate::default(),
             http,

@@ -5,6 +5,7 @@
 //! | `counters` | counters, and what they said when somebody looked |
 //! | `histogram` | how late timers were |
 //! | `activity` | what a worker is at |
+//! | `prometheus` | the text that Prometheus reads |
 //! | `recorder` | where the threads of a runtime write down what they do |
 //!
 //! Each worker has a set of counters, and of histograms, that it writes alone, with plain loads and stores;
@@ -13,6 +14,7 @@
 mod activity;
 mod counters;
 mod histogram;
+mod prometheus;
 mod recorder;
 
 use std::time::Duration;

@@ -135,6 +135,8 @@ pub(super) fn leave(shared: &Arc<Shared>) {
         context::with_ending(&handle, || end_all(shared));
         drop(handle);
         *lock(&shared.running) = 0;
+        #[cfg(feature = "inspect")]
+        shared.tell_end();
     }
     shared.left.notify_all();
     if !last {

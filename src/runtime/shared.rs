@@ -77,6 +77,9 @@ pub struct Shared {
     /// How many workers have not left their loops.
     pub(super) running: Mutex<usize>,
     pub(super) left: Condvar,
+    /// Tasks of other runtimes that wait until all have left.
+    #[cfg(feature = "inspect")]
+    pub(super) at_end: Mutex<Vec<std::task::Waker>>,
 }
 
 /// Queues a task that became ready, and that any worker of its runtime may run.
@@ -128,6 +131,8 @@ impl Shared {
             drained: AtomicBool::new(false),
             running: Mutex::new(workers),
             left: Condvar::new(),
+            #[cfg(feature = "inspect")]
+            at_end: Mutex::default(),
             config,
         }
     }
@@ -321,6 +326,29 @@ impl Shared {
     pub(super) fn drain_injector(&self) {
         while let Some(job) = steal(|| self.injector.steal()) {
             super::contained(|| job.end());
+        }
+    }
+
+    /// Ready when all workers have left. For tasks of other runtimes: this one's are gone by then.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn poll_end(&self, cx: &std::task::Context<'_>) -> std::task::Poll<()> {
+        let mut at_end = lock(&self.at_end);
+        // Under the lock: the last to leave looks for us after this is zero.
+        if *lock(&self.running) == 0 {
+            return std::task::Poll::Ready(());
+        }
+        if !at_end.iter().any(|known| known.will_wake(cx.waker())) {
+            at_end.push(cx.waker().clone());
+        }
+        std::task::Poll::Pending
+    }
+
+    /// Wakes those who wait for the [end](Self::poll_end).
+    #[cfg(feature = "inspect")]
+    pub(super) fn tell_end(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.at_end));
+        for waker in waiting {
+            super::contained(|| waker.wake());
         }
     }
 

@@ -5,6 +5,8 @@ pub(crate) mod cpu;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod poll;
+#[cfg(feature = "inspect")]
+pub(crate) mod process;
 pub(crate) mod signal;
 pub(crate) mod socket;
 pub(crate) mod thread;

@@ -103,7 +103,11 @@ pub struct Client {
 
 impl Client {
     pub fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).unwrap();
+        Self::of(TcpStream::connect(addr).unwrap())
+    }
+
+    /// On a connection that there is.
+    pub fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Self {
@@ -118,7 +122,12 @@ impl Client {
 
     /// Sends a `GET`, and reads its response.
     pub fn get(&mut self, path: &str) -> Reply {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
+        self.get_as("test", path)
+    }
+
+    /// The same, of a server that looks at which host it is asked for.
+    pub fn get_as(&mut self, host: &str, path: &str) -> Reply {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         self.reply()
     }
 

@@ -1,16 +1,28 @@
 //! What arguments may be, and the runtime that they ask for.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    num::NonZeroUsize,
+    time::Duration,
+};
 
 use clap::{Args, error::ErrorKind};
-use tourbillon::runtime::Builder;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tourbillon::{Runtime, inspect::Inspector, runtime::Builder};
+
+use crate::complain;
 
 /// Options of the runtime, which all commands have.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RuntimeArgs {
     /// How many workers there are [default: one for each usable core].
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
+    /// Where to serve a page on which the runtime is watched live; port 0 is one that the system chooses. Says on
+    /// stderr which it is.
+    #[arg(long, value_name = "HOST:PORT", value_parser = Addrs::parse)]
+    inspect: Option<Addrs>,
 }
 
 impl RuntimeArgs {
@@ -21,6 +33,62 @@ impl RuntimeArgs {
             None => Builder::new(),
         }
     }
+
+    /// Serves the live page of the runtime, if that was asked for, until the runtime ends.
+    pub(crate) fn inspect(&self, runtime: &Runtime) -> Result<(), String> {
+        let Some(addrs) = &self.inspect else {
+            return Ok(());
+        };
+        raise_descriptor_limit();
+        let inspector = Inspector::builder(runtime.handle())
+            .serve(&*addrs.addrs)
+            .map_err(|error| addrs.cannot_listen("--inspect", &error))?;
+        complain(format_args!("inspect: http://{}/", inspector.local_addr()));
+        Ok(())
+    }
+}
+
+/// The addresses that a name and a port stand for.
+#[derive(Clone, Debug)]
+pub(crate) struct Addrs {
+    name: String,
+    pub(crate) addrs: Vec<SocketAddr>,
+}
+
+impl Addrs {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let addrs = text.to_socket_addrs().map_err(|error| {
+            format!("{error}; an address and a port are wanted, such as 127.0.0.1:8080 or [::1]:0")
+        })?;
+        Ok(Self {
+            name: text.to_owned(),
+            addrs: addrs.collect(),
+        })
+    }
+
+    /// Why nobody listens there, and what to do about it; `option` is the one that names it.
+    pub(crate) fn cannot_listen(&self, option: &str, error: &io::Error) -> String {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "; another program listens there: choose another port with {option}, or port 0 for any"
+            ),
+            io::ErrorKind::PermissionDenied => {
+                "; ports below 1024 are the administrator's".to_owned()
+            }
+            io::ErrorKind::AddrNotAvailable => "; it is no address of this machine".to_owned(),
+            _ => String::new(),
+        };
+        format!("cannot listen on {}: {error}{hint}", self.name)
+    }
+}
+
+/// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024
+/// unasked, for the sake of programs that use `select`.
+pub(crate) fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused, the limit stays as it is; the acceptor tells if that is too few.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Ends the program as it ends for any other argument that cannot be.

@@ -20,7 +20,6 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     io::{self, Write},
-    net::{SocketAddr, ToSocketAddrs},
     pin::pin,
     process::ExitCode,
     sync::Arc,
@@ -29,7 +28,6 @@ use std::{
 };
 
 use hyper::body::Bytes;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tourbillon::{
     net::TcpListener,
     signal::{Signal, SignalKind, signal},
@@ -38,7 +36,7 @@ use tourbillon::{
 
 use self::{gate::Gate, stats::Stats};
 use crate::{
-    args::{RuntimeArgs, duration, positive_duration},
+    args::{Addrs, RuntimeArgs, duration, positive_duration, raise_descriptor_limit},
     complain,
 };
 
@@ -61,25 +59,6 @@ pub(crate) struct Args {
     runtime: RuntimeArgs,
 }
 
-/// The addresses that a name and a port stand for.
-#[derive(Clone, Debug)]
-struct Addrs {
-    name: String,
-    addrs: Vec<SocketAddr>,
-}
-
-impl Addrs {
-    fn parse(text: &str) -> Result<Self, String> {
-        let addrs = text.to_socket_addrs().map_err(|error| {
-            format!("{error}; an address and a port are wanted, such as 127.0.0.1:8080 or [::1]:0")
-        })?;
-        Ok(Self {
-            name: text.to_owned(),
-            addrs: addrs.collect(),
-        })
-    }
-}
-
 /// What all connections share.
 struct Server {
     delay: Duration,
@@ -93,6 +72,7 @@ struct Server {
 pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     raise_descriptor_limit();
     let runtime = args.runtime.builder().build().map_err(said)?;
+    args.runtime.inspect(&runtime)?;
     let server = Arc::new(Server {
         delay: args.delay,
         idle: args.idle,
@@ -104,7 +84,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         let stop = Stop::new().map_err(said)?;
         let listener = TcpListener::bind(&*args.listen.addrs)
             .await
-            .map_err(|error| cannot_listen(&args.listen, &error))?;
+            .map_err(|error| args.listen.cannot_listen("--listen", &error))?;
         Ok::<_, String>((listener, stop))
     })?;
     // Where nobody reads it any more, there is no use in saying it, nor in ending for it.
@@ -144,27 +124,6 @@ fn say(line: fmt::Arguments<'_>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")?;
     stdout.flush()
-}
-
-fn cannot_listen(listen: &Addrs, error: &io::Error) -> String {
-    let hint = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "; another program listens there: choose another port with --listen, or port 0 for any"
-        }
-        io::ErrorKind::PermissionDenied => "; ports below 1024 are the administrator's",
-        io::ErrorKind::AddrNotAvailable => "; it is no address of this machine",
-        _ => "",
-    };
-    format!("cannot listen on {}: {error}{hint}", listen.name)
-}
-
-/// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024
-/// unasked, for the sake of programs that use `select`.
-fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Refused, the limit stays as it is; the acceptor tells if that is too few.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The signals that end the server.

@@ -146,6 +146,7 @@ fn storm(args: &Args) -> Result<Report, String> {
     while lanes::threads().len() < workers {
         thread::sleep(Duration::from_millis(1));
     }
+    args.runtime.inspect(&runtime)?;
 
     let memory = proc::resident_bytes()?;
     let cpu = proc::cpu_seconds()?;

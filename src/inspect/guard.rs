@@ -1,0 +1,248 @@
+//! Which requests are answered: those that come from the page itself, or from nobody's page.
+//!
+//! The page says what a program is at, and is served without a password on an address that only its user should
+//! reach. Any other page that the user has open may send requests there, too. It cannot read the answers, as no
+//! header allows that, unless its own name leads to our address (DNS rebinding), which `Host` betrays. The rest,
+//! `Origin` and `Sec-Fetch-Site`, turns away what browsers say is another page's, before anything is done for it.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ::hyper::{
+    HeaderMap, Method, StatusCode, Uri,
+    header::{HOST, HeaderName, ORIGIN},
+};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Why a request is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It is neither `GET` nor `HEAD`.
+    Method,
+    /// It is for a name that is not ours, or for none.
+    Host,
+    /// It comes from another page.
+    Origin,
+}
+
+impl Refused {
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Host => StatusCode::MISDIRECTED_REQUEST,
+            Self::Origin => StatusCode::FORBIDDEN,
+        }
+    }
+
+    /// What whoever sees the answer should know.
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::Method => "only GET and HEAD are answered\n",
+            Self::Host => {
+                "this name is not one of the inspector's: use an IP address or localhost, or allow the name\n"
+            }
+            Self::Origin => "another page may not ask here\n",
+        }
+    }
+}
+
+/// The names that the page may be asked for by, besides IP addresses and `localhost`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hosts(Vec<String>);
+
+impl Hosts {
+    pub(super) fn allow(&mut self, name: String) {
+        self.0.push(name);
+    }
+
+    /// Whether a request is to be answered.
+    pub(super) fn check(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<(), Refused> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Err(Refused::Method);
+        }
+        let host = only(headers, HOST).ok_or(Refused::Host)?;
+        // A proxy's request names the host twice.
+        let named = uri
+            .authority()
+            .is_none_or(|named| named.as_str().eq_ignore_ascii_case(host));
+        if !named || !self.is_ours(host) {
+            return Err(Refused::Host);
+        }
+        let is_own = |origin: &str| {
+            let origin = origin.strip_prefix("http://");
+            origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+        };
+        let is_here = |site: &str| matches!(site, "same-origin" | "none");
+        if all(headers, ORIGIN, is_own) && all(headers, SEC_FETCH_SITE, is_here) {
+            Ok(())
+        } else {
+            Err(Refused::Origin)
+        }
+    }
+
+    /// Whether a name, with a port or without, is one that no rebound name can be: an address, `localhost`, or one
+    /// that was allowed.
+    fn is_ours(&self, host: &str) -> bool {
+        if let Some(rest) = host.strip_prefix('[') {
+            return rest.split_once(']').is_some_and(|(address, rest)| {
+                let port = rest.strip_prefix(':').unwrap_or(rest);
+                address.parse::<Ipv6Addr>().is_ok()
+                    && (rest.is_empty() || (rest.len() > port.len() && is_port(port)))
+            });
+        }
+        let (name, port) = match host.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (host, None),
+        };
+        let is_name = |known: &str| known.eq_ignore_ascii_case(name);
+        port.is_none_or(is_port)
+            && (name.parse::<Ipv4Addr>().is_ok()
+                || is_name("localhost")
+                || self.0.iter().any(|known| is_name(known)))
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The value of a header that is there once.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+/// Whether all values of a header, if there are any, are so.
+fn all(headers: &HeaderMap, name: HeaderName, is: impl Fn(&str) -> bool) -> bool {
+    let mut values = headers.get_all(name).iter();
+    values.all(|value| value.to_str().is_ok_and(&is))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts() -> Hosts {
+        let mut hosts = Hosts::default();
+        hosts.allow("Box.example".to_owned());
+        hosts
+    }
+
+    fn check(uri: &str, headers: &[(&str, &str)]) -> Result<(), Refused> {
+        let headers = headers.iter().map(|(name, value)| {
+            let name: HeaderName = name.parse().unwrap();
+            (name, value.parse().unwrap())
+        });
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(name, value);
+        }
+        hosts().check(&Method::GET, &uri.parse().unwrap(), &map)
+    }
+
+    #[test]
+    fn addresses_and_known_names_are_ours_and_no_others() {
+        for ours in [
+            "127.0.0.1",
+            "127.0.0.1:8080",
+            "10.1.2.3:1",
+            "[::1]",
+            "[::1]:8080",
+            "[fe80::1]:65535",
+            "localhost",
+            "LocalHost:80",
+            "box.example:9",
+            "BOX.EXAMPLE",
+        ] {
+            assert_eq!(check("/", &[("host", ours)]), Ok(()), "{ours}");
+        }
+        for other in [
+            "",
+            ":80",
+            "evil.example",
+            "evil.example:8080",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "box.example.evil.example",
+            "evil-box.example",
+            "localhost.",
+            "127.0.0.1:",
+            "127.0.0.1:port",
+            "127.0.0.1:65536",
+            "127.0.0.1:+80",
+            "127.0.0.1:80:80",
+            "127.1",
+            "0x7f000001",
+            "2130706433",
+            "::1",
+            "[::1",
+            "[::1]8080",
+            "[::1]:",
+            "[localhost]",
+            "user@localhost",
+        ] {
+            let checked = check("/", &[("host", other)]);
+            assert_eq!(checked, Err(Refused::Host), "{other}");
+        }
+        assert_eq!(check("/", &[]), Err(Refused::Host));
+        let twice = [("host", "localhost"), ("host", "localhost")];
+        assert_eq!(check("/", &twice), Err(Refused::Host));
+    }
+
+    #[test]
+    fn a_proxys_request_names_the_same_host_twice() {
+        let host = [("host", "127.0.0.1:80")];
+        assert_eq!(check("http://127.0.0.1:80/", &host), Ok(()));
+        assert_eq!(check("http://evil.example/", &host), Err(Refused::Host));
+        let evil = [("host", "evil.example")];
+        assert_eq!(check("http://127.0.0.1:80/", &evil), Err(Refused::Host));
+    }
+
+    #[test]
+    fn only_the_own_origin_may_ask() {
+        let with = |name, value| check("/", &[("host", "127.0.0.1:80"), (name, value)]);
+        assert_eq!(with("origin", "http://127.0.0.1:80"), Ok(()));
+        for other in [
+            "null",
+            "",
+            "http://127.0.0.1",
+            "http://127.0.0.1:81",
+            "https://127.0.0.1:80",
+            "http://evil.example",
+            "http://127.0.0.1:80.evil.example",
+        ] {
+            assert_eq!(with("origin", other), Err(Refused::Origin), "{other}");
+        }
+        for here in ["none", "same-origin"] {
+            assert_eq!(with("sec-fetch-site", here), Ok(()));
+        }
+        for other in ["cross-site", "same-site", "", "None"] {
+            let checked = with("sec-fetch-site", other);
+            assert_eq!(checked, Err(Refused::Origin), "{other}");
+        }
+        let both = [
+            ("host", "localhost"),
+            ("origin", "http://localhost"),
+            ("origin", "http://evil.example"),
+        ];
+        assert_eq!(check("/", &both), Err(Refused::Origin));
+    }
+
+    #[test]
+    fn nothing_but_reading_is_done() {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, "localhost".parse().unwrap());
+        let check = |method| hosts().check(&method, &Uri::from_static("/"), &headers);
+        assert_eq!(check(Method::GET), Ok(()));
+        assert_eq!(check(Method::HEAD), Ok(()));
+        for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
+            assert_eq!(check(method), Err(Refused::Method));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+// The live page: puts together the stream, what is looked at, and the parts that draw it.
+
+import { forgetColors } from './canvas.js';
+import { Charts } from './charts.js';
+import { clock } from './format.js';
+import { entities } from './frame.js';
+import { HeatMap } from './heatmap.js';
+import { Lanes } from './lanes.js';
+import { Matrix } from './matrix.js';
+import { Stream } from './stream.js';
+import { Tables } from './tables.js';
+import { Tiles } from './tiles.js';
+import { Tip } from './tip.js';
+import { View } from './view.js';
+
+const find = (id) => document.getElementById(id);
+const calm = matchMedia('(prefers-reduced-motion: reduce)');
+const THEMES = ['auto', 'dark', 'light'];
+
+/** Who asks for less motion sees a new picture once a second. */
+const CALM_MS = 1000;
+
+const view = new View();
+const tip = new Tip(find('tip'));
+const tiles = new Tiles(find);
+const tables = new Tables(find);
+const charts = new Charts(find('charts'), tip);
+const heatMap = new HeatMap({ rows: find('strips'), axis: find('lateness-axis'), scale: find('scale'), tip });
+const lanes = new Lanes({ rows: find('lanes'), axis: find('lanes-axis'), legend: find('lanes-legend'), tip });
+const steals = new Matrix(find('steals'));
+const rescues = new Matrix(find('rescues'));
+
+let connection = 'connecting';
+let asked = false;
+let drawn = -Infinity;
+
+/** Draws with the next picture of the screen, once, and not while nobody sees it. */
+function redraw() {
+  if (asked || !view.snapshot || document.visibilityState === 'hidden') return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    draw();
+  });
+}
+
+function draw() {
+  drawn = performance.now();
+  const { snapshot, columns, sums } = view;
+  const rows = entities(snapshot);
+  const names = snapshot.workers.map(({ id }) => `worker ${id}`);
+  const helped = snapshot.helpers.started > 0;
+  tiles.draw(view);
+  heatMap.arrange([...names, 'helpers']);
+  heatMap.draw(view, helped && sums.timers(rows.length - 1) > 0);
+  lanes.arrange(names);
+  lanes.draw(view);
+  columns.clean();
+  charts.draw(view);
+  drawMatrix(steals, sums.steals, 'steals_from', names, helped);
+  drawMatrix(rescues, sums.rescues, 'rescued_from', names, helped);
+  tables.draw(view);
+  tip.refresh();
+  document.title = `${view.paused ? '⏸ ' : ''}tourbillon ${snapshot.pid}`;
+}
+
+function drawMatrix(matrix, grown, field, names, helped) {
+  const rows = entities(view.snapshot);
+  const { sums } = view;
+  matrix.arrange([...names, 'helpers'], names);
+  matrix.draw(
+    (row, column) => sums.perSecond(grown[row * rows.length + column]),
+    (row, column) => rows[row][field]?.[column] ?? 0,
+    (row) => row < names.length || helped,
+  );
+}
+
+function showState() {
+  const state = connection === 'live' && view.paused ? 'paused' : connection;
+  const status = find('status');
+  if (status.dataset.state === state) return;
+  status.dataset.state = state;
+  status.textContent = state;
+  const banner = find('banner');
+  banner.hidden = state !== 'lost' && state !== 'ended';
+  if (banner.hidden) return;
+  const shown = view.snapshot ? ` What is shown is from ${clock(view.snapshot.unix_ms)}.` : '';
+  const what = state === 'ended'
+    ? 'The runtime has ended.'
+    : 'Connection lost: the process has ended, or cannot be reached.';
+  banner.textContent = `${what}${shown} Trying again.`;
+}
+
+function press(buttons, chosen) {
+  buttons.forEach((button) => button.setAttribute('aria-pressed', String(button === chosen)));
+}
+
+function choices(selector, choose) {
+  const buttons = document.querySelectorAll(selector);
+  buttons.forEach((button) => button.addEventListener('click', () => {
+    press(buttons, button);
+    choose(button.dataset);
+    redraw();
+  }));
+}
+
+function pause(paused) {
+  view.pause(paused);
+  const button = find('pause');
+  button.setAttribute('aria-pressed', String(paused));
+  button.textContent = paused ? 'Resume' : 'Pause';
+  showState();
+  redraw();
+}
+
+/** What was chosen last time, if the browser keeps such. */
+function stored() {
+  try {
+    return localStorage.getItem('theme');
+  } catch {
+    return null;
+  }
+}
+
+function setTheme(theme) {
+  const root = document.documentElement;
+  if (theme === 'auto') delete root.dataset.theme;
+  else root.dataset.theme = theme;
+  find('theme').textContent = `Theme: ${theme}`;
+  find('theme').dataset.chosen = theme;
+  try {
+    localStorage.setItem('theme', theme);
+  } catch {
+    // Then it is forgotten with the page.
+  }
+  recolor();
+}
+
+function recolor() {
+  forgetColors();
+  redraw();
+}
+
+choices('[data-range]', ({ range }) => view.choose({ range: Number(range) }));
+choices('[data-stage]', ({ stage }) => view.choose({ stage }));
+find('pause').addEventListener('click', () => pause(!view.paused));
+find('theme').addEventListener('click', () => {
+  const next = (THEMES.indexOf(find('theme').dataset.chosen) + 1) % THEMES.length;
+  setTheme(THEMES[next]);
+});
+setTheme(THEMES.includes(stored()) ? stored() : 'auto');
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', recolor);
+document.addEventListener('visibilitychange', redraw);
+addEventListener('redraw', redraw);
+addEventListener('keydown', (event) => {
+  // On a button the space key is a press of that.
+  if (event.key !== ' ' || event.repeat || event.ctrlKey || event.altKey || event.metaKey) return;
+  if (event.target.closest('button, a, input, select, textarea')) return;
+  event.preventDefault();
+  pause(!view.paused);
+});
+
+new Stream({
+  snapshot(data) {
+    const fresh = view.push(data);
+    if (fresh && (!calm.matches || performance.now() - drawn >= CALM_MS)) redraw();
+  },
+  state(state) {
+    if (connection === state) return;
+    connection = state;
+    showState();
+  },
+});

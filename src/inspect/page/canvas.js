@@ -1,0 +1,119 @@
+// What all canvases share: their size in device pixels, the colours of the page's style sheet, and the axis of
+// time.
+
+import { clock } from './format.js';
+
+const probe = document.createElement('span');
+probe.hidden = true;
+document.body.append(probe);
+const colors = new Map();
+
+/** A colour that the style sheet names `--name`, as the theme has it now. */
+export function color(name) {
+  let value = colors.get(name);
+  if (value === undefined) {
+    probe.style.color = `var(--${name})`;
+    value = getComputedStyle(probe).color;
+    colors.set(name, value);
+  }
+  return value;
+}
+
+/** To be called when the theme has changed. */
+export function forgetColors() {
+  colors.clear();
+}
+
+/** Canvases that are scrolled to where they are seen; the others are not drawn. */
+const seen = new WeakSet();
+const observer = new IntersectionObserver((entries) => {
+  let appeared = false;
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) {
+      appeared ||= !seen.has(target);
+      seen.add(target);
+    } else {
+      seen.delete(target);
+    }
+  }
+  if (appeared) dispatchEvent(new Event('redraw'));
+}, { rootMargin: '200px' });
+const resized = new ResizeObserver(() => dispatchEvent(new Event('redraw')));
+
+/** A canvas that is watched for its size and for being seen. */
+export function watch(canvas) {
+  observer.observe(canvas);
+  resized.observe(canvas);
+  return canvas;
+}
+
+export function unwatch(canvas) {
+  observer.unobserve(canvas);
+  resized.unobserve(canvas);
+}
+
+/** How crowded so many rows are: the more, the lower is each. */
+export function crowd(rows) {
+  return rows > 13 ? 'very' : rows > 6 ? 'yes' : rows > 3 ? 'some' : 'no';
+}
+
+/** A cleared context in CSS pixels, or null if nobody sees the canvas. */
+export function begin(canvas) {
+  const { clientWidth: width, clientHeight: height } = canvas;
+  if (!seen.has(canvas) || width === 0 || height === 0) return null;
+  const ratio = devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  }
+  const context = canvas.getContext('2d');
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return { context, width, height };
+}
+
+/** Text that is read on any ground. */
+export function label(context, text, x, y) {
+  context.font = '10px system-ui, sans-serif';
+  context.lineJoin = 'round';
+  context.lineWidth = 3;
+  context.strokeStyle = color('card');
+  context.strokeText(text, x, y);
+  context.fillStyle = color('label');
+  context.fillText(text, x, y);
+}
+
+/** Sets the description of a canvas, if it is another. */
+export function describe(canvas, text) {
+  if (canvas.getAttribute('aria-label') !== text) canvas.setAttribute('aria-label', text);
+}
+
+/** Steps between marks of time, in seconds. */
+const STEPS = [5, 10, 15, 30, 60, 120, 300];
+
+/** The moments of round time of day in the columns, as pairs of (x, Unix ms). */
+export function marks(columns, unixOffset, width, apart = 80) {
+  const range = columns.count * columns.width;
+  const step = 1000 * (STEPS.find((s) => (s * 1000 * width) / range >= apart) ?? STEPS.at(-1));
+  const from = columns.start(columns.first) + unixOffset;
+  const found = [];
+  for (let at = Math.ceil(from / step) * step; at < from + range; at += step) {
+    found.push([((at - from) / range) * width, at]);
+  }
+  return found;
+}
+
+/** Draws the times of day below what the columns are drawn in. */
+export function drawAxis(canvas, columns, unixOffset) {
+  const drawing = begin(canvas);
+  if (!drawing) return;
+  const { context, width } = drawing;
+  context.textBaseline = 'top';
+  for (const [x, at] of marks(columns, unixOffset, width)) {
+    context.fillStyle = color('grid');
+    context.fillRect(Math.round(x), 0, 1, 4);
+    context.textAlign = x < 26 ? 'left' : x > width - 26 ? 'right' : 'center';
+    label(context, clock(at), Math.min(Math.max(x, 0), width), 5);
+  }
+}

@@ -1,0 +1,100 @@
+// What happened between two snapshots, in little memory: ten minutes of these are kept.
+
+
+export const STAGES = ['wake', 'queue', 'rescued'];
+export const ACTIVITIES = ['firing', 'running', 'polling', 'stealing', 'parked'];
+
+/** Values of a moment, which are shown over time. */
+export const GAUGES = ['pending', 'garbage'];
+
+/** After so long without a snapshot nothing is known of the time between: no line is drawn over it. */
+const GAP_MS = 3000;
+
+// A bucket and its count share 32 bits.
+const COUNT_BITS = 25;
+const MAX_COUNT = 2 ** COUNT_BITS - 1;
+
+/** Workers, and the helpers as one more: the rows of heat maps. */
+export function entities(snapshot) {
+  return [...snapshot.workers, snapshot.helpers];
+}
+
+/** All counters, summed up over who counts. */
+export function totals(snapshot) {
+  const sums = {};
+  for (const { counts } of [...snapshot.workers, snapshot.helpers, snapshot.clocks]) {
+    for (const [name, value] of Object.entries(counts)) {
+      if (typeof value === 'number') sums[name] = (sums[name] ?? 0) + value;
+    }
+  }
+  return sums;
+}
+
+/** Whether `next` continues what `previous` began: the same runtime, seen later. */
+export function continues(previous, next) {
+  return previous.pid === next.pid
+    && previous.workers.length === next.workers.length
+    && next.at_ms > previous.at_ms;
+}
+
+/** A gauge, summed up over workers and clocks. */
+export function gauge(snapshot, name) {
+  const { wall, boot } = snapshot.clocks;
+  return snapshot.workers.reduce((sum, worker) => sum + worker[name], (wall?.[name] ?? 0) + (boot?.[name] ?? 0));
+}
+
+/** Buckets that grew, each in one number. */
+function growth(before, after) {
+  const had = new Map(before.buckets);
+  const grown = [];
+  for (const [bucket, count] of after.buckets) {
+    const more = count - (had.get(bucket) ?? 0);
+    if (more > 0) grown.push(bucket * 2 ** COUNT_BITS + Math.min(more, MAX_COUNT));
+  }
+  return Uint32Array.from(grown);
+}
+
+/** Cells that grew, as pairs of (row * workers + column, by how much). */
+function cells(before, after, field) {
+  const grown = [];
+  const width = before.length;
+  after.forEach((entity, row) => {
+    (entity[field] ?? []).forEach((count, column) => {
+      const more = count - (before[row][field]?.[column] ?? 0);
+      if (more > 0) grown.push(row * width + column, more);
+    });
+  });
+  return Uint32Array.from(grown);
+}
+
+/** The differences between two snapshots of the same runtime. */
+export class Frame {
+  constructor(previous, next, counters) {
+    this.start = previous.at_ms;
+    this.end = next.at_ms;
+    this.gap = this.end - this.start > GAP_MS;
+    const before = entities(previous);
+    const after = entities(next);
+    this.histograms = STAGES.map((stage) => after.map((entity, i) =>
+      growth(before[i].lateness[stage], entity.lateness[stage])));
+    this.samples = Uint16Array.from(next.workers.flatMap((worker, i) =>
+      ACTIVITIES.map((name) => Math.min(Math.max(worker.samples[name] - previous.workers[i].samples[name], 0), 65535))));
+    const [then, now] = [totals(previous), totals(next)];
+    this.counts = Float64Array.from(counters, (name) => Math.max(now[name] - (then[name] ?? 0), 0));
+    this.gauges = Float64Array.from(GAUGES, (name) => gauge(next, name));
+    this.steals = cells(before, after, 'steals_from');
+    this.rescues = cells(before, after, 'rescued_from');
+  }
+
+  get seconds() {
+    return (this.end - this.start) / 1000;
+  }
+
+  /** Adds `sign` times a histogram to `counts[at..at + BUCKETS]`. */
+  addHistogram(stage, entity, counts, at, sign) {
+    for (const packed of this.histograms[stage][entity]) {
+      counts[at + Math.floor(packed / 2 ** COUNT_BITS)] += sign * (packed % 2 ** COUNT_BITS);
+    }
+  }
+}
+

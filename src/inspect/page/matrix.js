@@ -1,0 +1,59 @@
+// Who took from whom: a table of numbers, the ground of a cell the darker the more was taken.
+
+import { exact, short } from './format.js';
+
+function cell(tag, scope) {
+  const element = document.createElement(tag);
+  if (scope) element.scope = scope;
+  return element;
+}
+
+export class Matrix {
+  constructor(table) {
+    this.table = table;
+    this.cells = [];
+  }
+
+  /** A row for each of `rows` (who took), a column for each of `columns` (from whom). */
+  arrange(rows, columns) {
+    const shape = `${rows.length}x${columns.length}`;
+    if (this.shape === shape) return;
+    this.shape = shape;
+    const head = cell('thead');
+    const heads = cell('tr');
+    heads.append(cell('td'), ...columns.map((name) => Object.assign(cell('th', 'col'), { textContent: name })));
+    head.append(heads);
+    const body = cell('tbody');
+    this.cells = rows.map((name) => {
+      const row = cell('tr');
+      const cells = columns.map(() => {
+        const element = cell('td');
+        const rate = cell('span');
+        const total = cell('small');
+        element.append(rate, total);
+        return { element, rate, total };
+      });
+      row.append(Object.assign(cell('th', 'row'), { textContent: name }), ...cells.map(({ element }) => element));
+      body.append(row);
+      return { row, cells };
+    });
+    this.table.replaceChildren(head, body);
+  }
+
+  /** `perSecond(row, column)` and `total(row, column)`: the numbers; `shown(row)`: whether it has any. */
+  draw(perSecond, total, shown) {
+    let most = 0;
+    this.cells.forEach(({ cells }, row) => cells.forEach((_, column) => { most = Math.max(most, perSecond(row, column)); }));
+    this.cells.forEach(({ row: element, cells }, row) => {
+      element.hidden = !shown(row);
+      cells.forEach((one, column) => {
+        const [rate, sum] = [perSecond(row, column), total(row, column)];
+        const texts = row === column && sum === 0 ? ['·', ''] : [rate > 0 ? short(rate) : '0', exact(sum)];
+        if (one.rate.textContent !== texts[0]) one.rate.textContent = texts[0];
+        if (one.total.textContent !== texts[1]) one.total.textContent = texts[1];
+        const share = most > 0 ? Math.log1p(rate) / Math.log1p(most) : 0;
+        one.element.style.setProperty('--share', `${Math.round(share * 45)}%`);
+      });
+    });
+  }
+}

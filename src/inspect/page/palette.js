@@ -1,0 +1,46 @@
+// The colours of counts: viridis, in which lighter is more (dark theme) or darker is more (light theme), also
+// for those who see no hues.
+
+// Eleven samples of matplotlib's viridis; between them it is near enough to straight.
+const VIRIDIS = [
+  [68, 1, 84], [72, 36, 117], [65, 68, 135], [53, 95, 141], [42, 120, 142], [33, 145, 140],
+  [34, 168, 132], [68, 191, 112], [122, 209, 81], [189, 223, 38], [253, 231, 37],
+];
+
+function viridis(t) {
+  const at = Math.min(Math.max(t, 0), 1) * (VIRIDIS.length - 1);
+  const i = Math.min(Math.floor(at), VIRIDIS.length - 2);
+  return VIRIDIS[i].map((from, channel) => Math.round(from + (VIRIDIS[i + 1][channel] - from) * (at - i)));
+}
+
+/** Where on it the fewest are, to be told from the ground: the darker end is near to a dark ground. */
+const FEWEST = { dark: 0.14, light: 0.04 };
+
+export class Palette {
+  /** `most`: the count that has the last colour. */
+  constructor(most, dark) {
+    this.most = most;
+    this.dark = dark;
+    const fewest = dark ? FEWEST.dark : FEWEST.light;
+    this.colors = Array.from({ length: 256 }, (_, i) => {
+      const t = fewest + (1 - fewest) * (i / 255);
+      return viridis(dark ? t : 1 - t);
+    });
+  }
+
+  /** Where a count is on the scale, from 0 to 1. */
+  position(count) {
+    return Math.min(Math.log1p(count) / Math.log1p(this.most), 1);
+  }
+
+  /** The colour of a count above 0, as red, green, and blue. */
+  color(count) {
+    return this.colors[Math.round(this.position(count) * 255)];
+  }
+}
+
+/** Whether the page is dark now. */
+export function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+}

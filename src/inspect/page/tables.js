@@ -1,0 +1,128 @@
+// The tables: workers, stalls, counters, threads. All that comes from the runtime gets in as text.
+
+import { clock, duration, exact, percent, short } from './format.js';
+
+const COUNTER_TABLES = 3;
+
+/** Rows of cells, which are changed in place: what a reader has selected stays selected. */
+class Rows {
+  constructor(body, classes) {
+    this.body = body;
+    this.classes = classes;
+  }
+
+  /** `rows`: a list of lists of texts; `mark(row element, index)` may add to a row. */
+  show(rows, mark = () => {}) {
+    while (this.body.rows.length > rows.length) this.body.lastElementChild.remove();
+    rows.forEach((texts, index) => {
+      const row = this.body.rows[index] ?? this.body.insertRow();
+      texts.forEach((text, i) => {
+        const cell = row.cells[i] ?? row.appendChild(document.createElement(i === 0 ? 'th' : 'td'));
+        if (cell.textContent !== text) cell.textContent = text;
+        cell.className = this.classes[i] ?? '';
+        if (i === 0) cell.scope = 'row';
+      });
+      mark(row, index);
+    });
+  }
+}
+
+/** What a job is called: its type, and where it was spawned if that is known. */
+function jobName(job) {
+  if (!job) return '';
+  return job.spawned ? `${job.name} (${job.spawned})` : job.name;
+}
+
+/** All counters, in some tables side by side. */
+class Counters {
+  constructor(element) {
+    this.element = element;
+    this.names = '';
+  }
+
+  arrange(counters) {
+    if (this.names === counters.join()) return;
+    this.names = counters.join();
+    const size = Math.ceil(counters.length / COUNTER_TABLES);
+    this.parts = Array.from({ length: COUNTER_TABLES }, (_, i) => {
+      const table = document.createElement('table');
+      table.className = 'list';
+      const head = table.createTHead().insertRow();
+      ['counter', 'per second', 'total'].forEach((text, column) => {
+        const cell = document.createElement('th');
+        Object.assign(cell, { scope: 'col', textContent: text, className: column > 0 ? 'num' : '' });
+        head.append(cell);
+      });
+      return { table, rows: new Rows(table.createTBody(), ['', 'num', 'num']), first: i * size, end: (i + 1) * size };
+    });
+    this.element.replaceChildren(...this.parts.map(({ table }) => table));
+  }
+
+  draw(counters, sums, totals) {
+    this.arrange(counters);
+    const all = counters.map((name, i) => {
+      const rate = sums.perSecond(sums.counts[i]);
+      const [form, total] = name.endsWith('_ns') ? [duration, duration] : [short, exact];
+      return [name.replace(/_ns$/, ' time').replaceAll('_', ' '), form(rate), total(totals[name])];
+    });
+    for (const { rows, first, end } of this.parts) {
+      rows.show(all.slice(first, end), (row, i) => { row.dataset.counter = counters[first + i]; });
+    }
+  }
+}
+
+export class Tables {
+  constructor(find) {
+    const rows = (id, classes) => new Rows(find(id), classes);
+    this.workers = rows('worker-rows', ['', 'activity', 'job', '', 'num', 'num', 'num', 'num', 'num', 'num', 'num', 'num']);
+    this.stalls = rows('stall-rows', ['num', '', '', 'num', 'job', 'place', '']);
+    this.counters = new Counters(find('counters'));
+    this.threads = rows('thread-rows', ['', 'num', 'num', 'num']);
+    this.clocks = rows('clock-rows', ['', 'num', 'num']);
+    this.noStalls = find('no-stalls');
+    this.hint = find('workers-hint');
+  }
+
+  /** `before`: an earlier snapshot of some two seconds ago, for the rates of each worker; or null. */
+  draw({ snapshot, before, counters, sums, totals, unixOffset }) {
+    this.drawWorkers(snapshot, before);
+    this.drawStalls(snapshot, unixOffset);
+    this.counters.draw(counters, sums, totals);
+    const { helpers, blocking, clocks } = snapshot;
+    this.threads.show([
+      ['helpers', exact(helpers.threads), exact(helpers.idle), `${exact(helpers.started)} started`],
+      ['blocking', exact(blocking.threads), exact(blocking.idle), `${exact(blocking.queued)} queued`],
+    ]);
+    this.clocks.show(['wall', 'boot'].map((name) => [name, exact(clocks[name].pending), exact(clocks[name].garbage)]));
+  }
+
+  drawWorkers(snapshot, before) {
+    this.hint.textContent = `global queue ${exact(snapshot.global_queue_depth)}, tasks alive ${exact(snapshot.alive_tasks)}`;
+    this.workers.show(snapshot.workers.map((worker, i) => {
+      const earlier = before?.workers[i];
+      const seconds = earlier ? (snapshot.at_ms - before.at_ms) / 1000 : 0;
+      const rate = (name) => (seconds > 0 ? (worker.counts[name] - earlier.counts[name]) / seconds : NaN);
+      const text = (value, form) => (Number.isNaN(value) ? '–' : form(Math.max(value, 0)));
+      return [
+        String(worker.id), worker.activity, jobName(worker.job), worker.cpu === null ? 'any' : String(worker.cpu),
+        text(rate('busy_ns'), (ns) => percent(Math.min(ns / 1e9, 1))),
+        exact(worker.queue_depth), exact(worker.pinned_tasks), exact(worker.pending), exact(worker.stored),
+        exact(worker.garbage), text(rate('fired'), short), text(rate('polls'), short),
+      ];
+    }), (row, i) => {
+      row.dataset.activity = snapshot.workers[i].activity;
+    });
+  }
+
+  drawStalls(snapshot, unixOffset) {
+    const stalls = [...snapshot.stalls].sort((a, b) => b.number - a.number);
+    this.noStalls.hidden = stalls.length > 0;
+    this.stalls.body.parentElement.hidden = stalls.length === 0;
+    this.stalls.show(stalls.map((stall) => [
+      exact(stall.number), clock(stall.at_ms + unixOffset, true),
+      stall.worker === null ? 'helper' : String(stall.worker), duration(stall.elapsed_ms * 1e6),
+      stall.job ?? '', stall.spawned ?? '',
+      stall.is_running ? 'still ran' : stall.jobs > 1 ? `over; the last of ${exact(stall.jobs)} jobs` : 'over',
+    ]));
+  }
+}

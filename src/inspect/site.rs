@@ -1,0 +1,156 @@
+//! What is answered to which request.
+
+use std::{sync::Arc, time::Instant};
+
+use ::axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Request, State},
+    http::{
+        HeaderMap, HeaderValue, Response, StatusCode,
+        header::{
+            ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+            REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+        },
+    },
+    middleware::{self, Next},
+    routing::get,
+};
+use ::hyper::body::Bytes;
+
+use super::{
+    feed::Feed,
+    guard::{Hosts, Refused},
+    listener::Flow,
+    negotiate::{self, TextFormat},
+    page::ASSETS,
+    sampler::Sampler,
+    snapshot::Snapshot,
+};
+use crate::Handle;
+
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
+
+/// What each answer says to browsers: the page has its own files and nothing else, in no frame, and nobody
+/// else has any of it.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+         img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"),
+    (CACHE_CONTROL, "no-store"),
+    (REFERRER_POLICY, "no-referrer"),
+];
+
+/// What all requests share.
+#[derive(Debug)]
+pub(super) struct Site {
+    /// The runtime that is inspected.
+    pub(super) handle: Handle,
+    pub(super) hosts: Hosts,
+    pub(super) feed: Feed,
+    pub(super) sampler: Sampler,
+    pub(super) begun: Instant,
+}
+
+impl Site {
+    /// What is to be told now.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let samples = self.sampler.samples();
+        Snapshot::take(&self.handle, self.begun, &samples, self.feed.listeners())
+    }
+}
+
+pub(super) fn router(site: Arc<Site>) -> Router {
+    let mut router = Router::new()
+        .route("/snapshot.json", get(snapshot))
+        .route("/events", get(events))
+        .route("/metrics", get(metrics));
+    for asset in ASSETS {
+        let file = || async { answer(StatusCode::OK, asset.content_type, asset.body()) };
+        router = router.route(asset.path, get(file));
+    }
+    router
+        .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is nothing here\n") })
+        .layer(middleware::from_fn_with_state(site.clone(), guarded))
+        .with_state(site)
+}
+
+/// Answers what may be asked, and what may not with why.
+async fn guarded(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response<Body> {
+    let checked = site
+        .hosts
+        .check(request.method(), request.uri(), request.headers());
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refuse(refused),
+    };
+    for (name, value) in HEADERS {
+        let headers = response.headers_mut();
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn refuse(refused: Refused) -> Response<Body> {
+    let mut response = plain(refused.status(), refused.why());
+    let headers = response.headers_mut();
+    if refused == Refused::Method {
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    // What else it may have sent is not read.
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    let text = Bytes::from_static(text.as_bytes());
+    answer(status, "text/plain; charset=utf-8", text)
+}
+
+async fn snapshot(State(site): State<Arc<Site>>) -> Response<Body> {
+    let json = site.snapshot().to_json();
+    answer(StatusCode::OK, "application/json", json)
+}
+
+async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<Body> {
+    let metrics = site.handle.metrics();
+    match negotiate::text_format(&headers) {
+        TextFormat::Prometheus => {
+            let content_type = "text/plain; version=0.0.4; charset=utf-8";
+            answer(StatusCode::OK, content_type, metrics.prometheus())
+        }
+        TextFormat::OpenMetrics => {
+            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            answer(StatusCode::OK, content_type, metrics.openmetrics())
+        }
+    }
+}
+
+async fn events(
+    State(site): State<Arc<Site>>,
+    ConnectInfo(flow): ConnectInfo<Flow>,
+) -> Response<Body> {
+    match site.feed.listen(flow) {
+        Some(listener) => answer(StatusCode::OK, "text/event-stream", Body::new(listener)),
+        None => {
+            let text = "too many clients listen already\n";
+            let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+            response
+        }
+    }
+}

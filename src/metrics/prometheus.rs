@@ -1,0 +1,507 @@
+//! The text that Prometheus reads, in its own format and in that of OpenMetrics.
+//!
+//! Names end in their units, which are seconds and not parts of them. What is counted by worker has the label
+//! `worker`: a number, `helpers` for all of these, or `clocks` for timers by the wall clock and the boot-time clock,
+//! which no worker has.
+
+use std::fmt::{Display, Write};
+
+use super::{Counts, LatenessHistogram, RuntimeMetrics, WorkerMetrics};
+
+/// The shortest and the longest boundary of the histogram, as powers of two, in ns: 1.024 µs and 68.7 s.
+const OCTAVES: std::ops::RangeInclusive<u32> = 10..=36;
+
+/// One of the counts.
+type Count = fn(&Counts) -> u64;
+
+/// A label's name, and its value.
+type Label<'a> = (&'a str, &'a str);
+
+impl RuntimeMetrics {
+    /// All of this as text for Prometheus, in version 0.0.4 of its format, whose content type is
+    /// `text/plain; version=0.0.4`.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let text = runtime.metrics().prometheus();
+    /// assert!(text.contains("# TYPE tourbillon_timers_armed_total counter\n"));
+    /// assert!(text.contains("\ntourbillon_timers_armed_total{worker=\"0\",from=\"local\"} 0\n"));
+    /// ```
+    pub fn prometheus(&self) -> String {
+        self.exposed(Format::Prometheus)
+    }
+
+    /// The same in OpenMetrics, version 1.0.0, whose content type is
+    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let text = runtime.metrics().openmetrics();
+    /// assert!(text.contains("# TYPE tourbillon_timers_armed counter\n"));
+    /// assert!(text.ends_with("# EOF\n"));
+    /// ```
+    pub fn openmetrics(&self) -> String {
+        self.exposed(Format::OpenMetrics)
+    }
+
+    fn exposed(&self, format: Format) -> String {
+        let mut text = Text::new(format);
+        text.gauge("tourbillon_build_info", "The version of the library.");
+        text.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        self.expose_timers(&mut text);
+        self.expose_lateness(&mut text);
+        self.expose_jobs(&mut text);
+        self.expose_rescues(&mut text);
+        self.expose_waiting(&mut text);
+        self.expose_threads(&mut text);
+        text.end()
+    }
+
+    /// What each worker has counted, and the helpers.
+    fn writers(&self) -> Vec<(String, Counts)> {
+        let workers = self.workers().iter().enumerate();
+        let workers = workers.map(|(i, worker)| (i.to_string(), worker.counts.clone()));
+        let helpers = ("helpers".to_owned(), self.helper_counts().clone());
+        workers.chain([helpers]).collect()
+    }
+
+    /// The same of timers, which the other clocks have as well.
+    fn writers_and_clocks(&self) -> impl Iterator<Item = (String, Counts)> {
+        let clocks = ("clocks".to_owned(), self.clock_counts());
+        self.writers().into_iter().chain([clocks])
+    }
+
+    /// A counter of jobs, or of what a thread does.
+    fn expose_count(&self, text: &mut Text, name: &'static str, help: &str, count: Count) {
+        text.counter(name, help);
+        for (worker, counts) in self.writers() {
+            text.sample("", &[("worker", &worker)], count(&counts));
+        }
+    }
+
+    /// A counter of timers, in parts that a label tells apart.
+    fn expose_timers_in_parts(
+        &self,
+        text: &mut Text,
+        name: &'static str,
+        help: &str,
+        label: &str,
+        parts: &[(&str, Count)],
+    ) {
+        text.counter(name, help);
+        for (worker, counts) in self.writers_and_clocks() {
+            for (part, count) in parts {
+                let labels = [("worker", &*worker), (label, part)];
+                text.sample("", &labels, count(&counts));
+            }
+        }
+    }
+
+    /// A gauge that each worker has.
+    fn expose_depth(
+        &self,
+        text: &mut Text,
+        name: &'static str,
+        help: &'static str,
+        depth: impl Fn(&WorkerMetrics) -> usize,
+    ) {
+        text.gauge(name, help);
+        for (i, worker) in self.workers().iter().enumerate() {
+            text.sample("", &[("worker", &i.to_string())], depth(worker));
+        }
+    }
+
+    fn expose_timers(&self, text: &mut Text) {
+        self.expose_timers_in_parts(
+            text,
+            "tourbillon_timers_armed_total",
+            "Timers armed, sleeps included, by the worker itself or by other threads.",
+            "from",
+            &[
+                ("local", |counts| counts.armed_local),
+                ("remote", |counts| counts.armed_remote),
+            ],
+        );
+        self.expose_timers_in_parts(
+            text,
+            "tourbillon_timers_over_total",
+            "Timers over, sleeps included, by how they ended.",
+            "outcome",
+            &[
+                ("fired", |counts| counts.fired),
+                ("cancelled", |counts| counts.cancelled),
+                ("shutdown", |counts| counts.shut_down),
+            ],
+        );
+        text.counter(
+            "tourbillon_timers_refreshed_total",
+            "Moves of timers that wait, or recur: refreshed, or reset.",
+        );
+        for (worker, counts) in self.writers_and_clocks() {
+            text.sample("", &[("worker", &worker)], counts.refreshed);
+        }
+        let (wall, boot) = (self.wall_clock(), self.boot_clock());
+        let clocks = [("worker", "clocks")];
+        self.expose_depth(
+            text,
+            "tourbillon_timers_pending",
+            "Timers that wait, sleeps included.",
+            |worker| worker.pending,
+        );
+        text.sample("", &clocks, wall.pending + boot.pending);
+        self.expose_depth(
+            text,
+            "tourbillon_timers_stored",
+            "Timers that stand in a store.",
+            |worker| worker.stored,
+        );
+        text.sample("", &clocks, wall.stored + boot.stored);
+        self.expose_depth(
+            text,
+            "tourbillon_timers_garbage",
+            "Cancelled timers of which their store has not heard.",
+            |worker| worker.garbage,
+        );
+        text.sample("", &clocks, wall.garbage + boot.garbage);
+        text.counter(
+            "tourbillon_sweeps_total",
+            "Times that what other threads left in an inbox was taken.",
+        );
+        for (i, worker) in self.workers().iter().enumerate() {
+            text.sample("", &[("worker", &i.to_string())], worker.sweeps);
+        }
+        text.sample("", &clocks, wall.sweeps + boot.sweeps);
+    }
+
+    fn expose_lateness(&self, text: &mut Text) {
+        text.histogram(
+            "tourbillon_timer_lateness_seconds",
+            "How late timers were: wake, from the deadline until taken from the store; queue, from there until \
+             the callback or the sleeper ran (one in 16); rescued, those of wake that others took from a busy \
+             worker.",
+        );
+        for (i, worker) in self.workers().iter().enumerate() {
+            let id = i.to_string();
+            let all = [
+                ("wake", &worker.wake_lateness),
+                ("queue", &worker.queue_lateness),
+                ("rescued", &worker.rescued_lateness),
+            ];
+            for (stage, late) in all {
+                text.buckets(&[("worker", &id), ("stage", stage)], late);
+            }
+        }
+        let helpers = [
+            ("wake", self.helper_wake_lateness()),
+            ("queue", self.helper_queue_lateness()),
+            ("rescued", self.helper_rescued_lateness()),
+        ];
+        for (stage, late) in helpers {
+            text.buckets(&[("worker", "helpers"), ("stage", stage)], late);
+        }
+    }
+
+    fn expose_jobs(&self, text: &mut Text) {
+        let all: [(&str, &str, Count); 9] = [
+            (
+                "tourbillon_callbacks_total",
+                "Runs of callbacks; a recurring timer counts for each run.",
+                |counts| counts.callbacks,
+            ),
+            ("tourbillon_polls_total", "Polls of tasks.", |counts| {
+                counts.polls
+            }),
+            (
+                "tourbillon_panics_total",
+                "Callbacks and tasks that panicked.",
+                |counts| counts.panics,
+            ),
+            (
+                "tourbillon_stalls_total",
+                "Jobs that kept the worker for longer than the stall threshold.",
+                |counts| counts.stalls,
+            ),
+            (
+                "tourbillon_steals_total",
+                "Times that jobs were taken from the queue of another.",
+                |counts| counts.steal_operations,
+            ),
+            (
+                "tourbillon_jobs_stolen_total",
+                "Jobs taken from the queues of others.",
+                |counts| counts.jobs_stolen,
+            ),
+            (
+                "tourbillon_parks_total",
+                "Times that the worker slept.",
+                |counts| counts.parks,
+            ),
+            (
+                "tourbillon_epoll_waits_total",
+                "Times that the kernel was asked for events, with or without waiting.",
+                |counts| counts.epoll_waits,
+            ),
+            (
+                "tourbillon_search_wakes_total",
+                "Times that the worker was woken to search for work.",
+                |counts| counts.search_wakes,
+            ),
+        ];
+        for (name, help, count) in all {
+            self.expose_count(text, name, help, count);
+        }
+        text.counter(
+            "tourbillon_tickles_total",
+            "News that other threads brought to the worker: by a write that wakes it, or without.",
+        );
+        for (worker, counts) in self.writers() {
+            let results = [
+                ("written", counts.tickles_written),
+                ("skipped", counts.tickles_skipped),
+            ];
+            for (result, count) in results {
+                text.sample("", &[("worker", &worker), ("result", result)], count);
+            }
+        }
+        text.counter(
+            "tourbillon_worker_busy_seconds_total",
+            "How long the worker was awake, as of when it last was in its loop.",
+        );
+        for (worker, counts) in self.writers() {
+            let seconds = counts.busy().as_secs_f64();
+            text.sample("", &[("worker", &worker)], Float(seconds));
+        }
+    }
+
+    fn expose_rescues(&self, text: &mut Text) {
+        self.expose_count(
+            text,
+            "tourbillon_alarms_total",
+            "Times that the worker was called because another had not come back in time.",
+            |counts| counts.alarms,
+        );
+        self.expose_count(
+            text,
+            "tourbillon_false_alarms_total",
+            "Those that were for nothing.",
+            |counts| counts.false_alarms,
+        );
+        self.expose_count(
+            text,
+            "tourbillon_rescued_timers_total",
+            "Timers of another worker, which was busy, that this one took.",
+            |counts| counts.rescued_timers,
+        );
+        self.expose_count(
+            text,
+            "tourbillon_rescued_tasks_total",
+            "Tasks of another worker, which was busy, that this one woke or took.",
+            |counts| counts.rescued_tasks,
+        );
+        text.counter(
+            "tourbillon_rescued_total",
+            "Timers and tasks taken from a busy worker, by whose they were; pairs that have met.",
+        );
+        let workers = self.workers().iter().enumerate();
+        let workers = workers.map(|(i, worker)| (i.to_string(), &*worker.rescued_from));
+        let helpers = ("helpers".to_owned(), self.helpers_rescued_from());
+        for (worker, rescued) in workers.chain([helpers]) {
+            // All pairs would be as many as workers squared.
+            for (from, &count) in rescued.iter().enumerate().filter(|(_, count)| **count > 0) {
+                let from = from.to_string();
+                text.sample("", &[("worker", &worker), ("from", &from)], count);
+            }
+        }
+    }
+
+    fn expose_waiting(&self, text: &mut Text) {
+        self.expose_depth(
+            text,
+            "tourbillon_local_queue_depth",
+            "Jobs in the worker's queue.",
+            |worker| worker.queue_depth,
+        );
+        self.expose_depth(
+            text,
+            "tourbillon_pinned_tasks",
+            "Tasks that are pinned to the worker and have not ended.",
+            |worker| worker.pinned_tasks,
+        );
+        text.gauge(
+            "tourbillon_global_queue_depth",
+            "Jobs that came from outside and wait for a worker.",
+        );
+        text.sample("", &[], self.global_queue_depth());
+        text.gauge("tourbillon_alive_tasks", "Tasks that have not ended.");
+        text.sample("", &[], self.num_alive_tasks());
+        text.counter(
+            "tourbillon_spawned_tasks_total",
+            "Tasks spawned, and what was given to spawn_blocking.",
+        );
+        text.sample("", &[], self.spawned_tasks_count());
+        text.gauge(
+            "tourbillon_blocking_queue_depth",
+            "What was given to spawn_blocking and waits for a thread.",
+        );
+        text.sample("", &[], self.blocking_queue_depth());
+    }
+
+    fn expose_threads(&self, text: &mut Text) {
+        let all = [
+            (
+                "tourbillon_workers",
+                "Workers; zero when the runtime has ended.",
+                self.num_workers(),
+            ),
+            (
+                "tourbillon_helper_threads",
+                "Helpers, those that wait to be called included.",
+                self.num_helpers(),
+            ),
+            (
+                "tourbillon_idle_helper_threads",
+                "Helpers that wait to be called.",
+                self.num_idle_helpers(),
+            ),
+            (
+                "tourbillon_blocking_threads",
+                "Threads for spawn_blocking, idle ones included.",
+                self.num_blocking_threads(),
+            ),
+            (
+                "tourbillon_idle_blocking_threads",
+                "Threads for spawn_blocking that have nothing to do.",
+                self.num_idle_blocking_threads(),
+            ),
+        ];
+        for (name, help, count) in all {
+            text.gauge(name, help);
+            text.sample("", &[], count);
+        }
+        text.counter("tourbillon_helpers_started_total", "Helpers ever started.");
+        text.sample("", &[], self.helpers_started());
+    }
+}
+
+/// Which of the two formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Prometheus,
+    OpenMetrics,
+}
+
+/// What is written, family by family.
+struct Text {
+    format: Format,
+    out: String,
+    /// The name of the family whose samples come next.
+    name: &'static str,
+}
+
+impl Text {
+    fn new(format: Format) -> Self {
+        Self {
+            format,
+            out: String::new(),
+            name: "",
+        }
+    }
+
+    fn end(mut self) -> String {
+        if self.format == Format::OpenMetrics {
+            self.out.push_str("# EOF\n");
+        }
+        self.out
+    }
+
+    fn counter(&mut self, name: &'static str, help: &str) {
+        debug_assert!(name.ends_with("_total"), "{name}");
+        self.family(name, "counter", help);
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &str) {
+        self.family(name, "gauge", help);
+    }
+
+    fn histogram(&mut self, name: &'static str, help: &str) {
+        self.family(name, "histogram", help);
+    }
+
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+        self.name = name;
+        // In OpenMetrics a counter's family is not named as its samples are.
+        let family = match self.format {
+            Format::Prometheus => name,
+            Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
+        };
+        self.write(format_args!("# HELP {family} "));
+        self.escape(help, self.format == Format::OpenMetrics);
+        self.write(format_args!("\n# TYPE {family} {kind}\n"));
+    }
+
+    /// One line of the family: its name, what that one's ends in, and its value.
+    fn sample(&mut self, suffix: &str, labels: &[Label<'_>], value: impl Display) {
+        self.out.push_str(self.name);
+        self.out.push_str(suffix);
+        for (i, (name, label)) in labels.iter().enumerate() {
+            let before = if i == 0 { '{' } else { ',' };
+            self.write(format_args!("{before}{name}=\""));
+            self.escape(label, true);
+            self.out.push('"');
+        }
+        if !labels.is_empty() {
+            self.out.push('}');
+        }
+        self.write(format_args!(" {value}\n"));
+    }
+
+    /// The lines of a histogram. (Its buckets begin where the one before ends, and Prometheus' end there: what
+    /// lies on a boundary to the nanosecond is counted one up.)
+    fn buckets(&mut self, labels: &[Label<'_>; 2], late: &LatenessHistogram) {
+        let [a, b] = *labels;
+        let mut buckets = late.buckets().peekable();
+        let mut below = 0;
+        for octave in OCTAVES {
+            let bound = std::time::Duration::from_nanos(1 << octave);
+            while let Some(bucket) = buckets.next_if(|bucket| bucket.to <= bound) {
+                below += bucket.count;
+            }
+            let le = Float(bound.as_secs_f64()).to_string();
+            self.sample("_bucket", &[a, b, ("le", &le)], below);
+        }
+        // Counted here, and not asked for: the two have to be the same.
+        let count = below + buckets.map(|bucket| bucket.count).sum::<u64>();
+        self.sample("_bucket", &[a, b, ("le", "+Inf")], count);
+        self.sample("_sum", labels, Float(late.sum().as_secs_f64()));
+        self.sample("_count", labels, count);
+    }
+
+    fn escape(&mut self, text: &str, quotes: bool) {
+        for c in text.chars() {
+            match c {
+                '\\' => self.out.push_str("\\\\"),
+                '\n' => self.out.push_str("\\n"),
+                '"' if quotes => self.out.push_str("\\\""),
+                c => self.out.push(c),
+            }
+        }
+    }
+
+    fn write(&mut self, text: std::fmt::Arguments<'_>) {
+        // A string takes all that there is memory for.
+        let _ = self.out.write_fmt(text);
+    }
+}
+
+/// A number that is not whole, or only by chance: so that both formats take it.
+struct Float(f64);
+
+impl Display for Float {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+#[path = "prometheus_tests.rs"]
+mod tests;
