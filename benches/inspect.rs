@@ -54,8 +54,10 @@ impl Lookers {
     }
 }
 
-/// What is taken of a storm's report, and how.
-const FIGURES: [(&str, fn(&Value) -> f64); 5] = [
+/// What is taken of a storm's report: its name, and how.
+type Figure = (&'static str, fn(&Value) -> f64);
+
+const FIGURES: [Figure; 5] = [
     ("CPU of workers s", |report| {
         number(&report["worker_cpu_seconds"])
     }),
@@ -102,10 +104,8 @@ impl Clients {
         for _ in 0..count {
             let events = self.events.clone();
             // Ends with the storm, by an end of the stream or by an error.
-            drop(
-                self.runtime
-                    .spawn(async move { _ = listen(addr, &events).await }),
-            );
+            let listen = async move { listen(addr, &events).await };
+            drop(self.runtime.spawn(listen));
         }
         if lookers == Lookers::Page {
             drop(self.runtime.spawn(async move {
