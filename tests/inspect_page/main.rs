@@ -281,6 +281,24 @@ fn a_lost_connection_is_said_and_made_again() {
 }
 
 #[test]
+fn the_end_of_the_runtime_is_said() {
+    let Watched { runtime, inspector } = Watched::start();
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&format!("http://{}/", inspector.local_addr()));
+    browser.eventually("document.getElementById('status').textContent === 'live'");
+    drop(runtime);
+    browser.eventually("document.getElementById('status').textContent === 'ended'");
+    assert!(
+        browser
+            .text("#banner")
+            .starts_with("The runtime has ended.")
+    );
+    inspector.shutdown();
+}
+
+#[test]
 fn pages_of_others_read_nothing() {
     let watched = Watched::start();
     let rebound = "--host-resolver-rules=MAP rebound.test 127.0.0.1";
