@@ -65,6 +65,8 @@ fn what_it_shows_moves_and_is_what_prometheus_is_told() {
     let Some(mut browser) = open(&watched) else {
         return;
     };
+    // From before anything happened: what it has in this range is all that is.
+    browser.click("[data-range=\"600\"]");
     watched.under_load(|| {
         for counter in ["fired", "cancelled", "refreshed", "armed_local", "armed_remote", "parks"] {
             let before = total(&mut browser, counter);
@@ -107,6 +109,14 @@ fn what_it_shows_moves_and_is_what_prometheus_is_told() {
         browser.eventually(&format!(
             "document.querySelector('[data-counter=\"{counter}\"] td:last-child').textContent === ({count}).toLocaleString('en-US')"
         ));
+    }
+    let lateness = watched.runtime.metrics().wake_lateness();
+    for (tile, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let bound = lateness.quantile(q).unwrap().as_nanos();
+        let text = browser.eval(&format!(
+            "import('/format.js').then(({{ duration }}) => duration({bound}))"
+        ));
+        assert_eq!(text, browser.text(&format!("#tile-{tile}")), "{tile}");
     }
     let [fired, cancelled, shut_down, local, remote, _] = expected.map(|(_, count)| count);
     assert!(fired > 0 && cancelled > 0 && local > 0 && remote > 0);
@@ -251,6 +261,17 @@ fn a_narrow_window_does_not_scroll_sideways() {
             assert!(needed <= has, "{needed} of {has}");
         }
     });
+    check_clean(&mut browser, &watched);
+}
+
+#[test]
+fn what_is_kept_up_to_date_is_what_is_made_anew() {
+    let watched = Watched::start();
+    let Some(mut browser) = open(&watched) else {
+        return;
+    };
+    let wrong = browser.eval(include_str!("arithmetic.js"));
+    assert_eq!(wrong, serde_json::json!([]));
     check_clean(&mut browser, &watched);
 }
 
