@@ -14,6 +14,7 @@
 //! | *arm, from outside* | the main thread does; what the worker does with its inbox is in it |
 //! | *job* | a task yields |
 //! | *fire* | a task arms callbacks that are due at once, 100 at a time, and yields until they ran |
+//! | *fire sleeps* | the same with sleeps, 100 at a time, that it polls until they are over |
 //! | *sleep* | a task sleeps again and again, for so long: arm, park, wake, run |
 //! | *callback* | a recurring one, each ms |
 //!
@@ -42,11 +43,13 @@ use tourbillon::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: Duration = Duration::from_millis(1);
+/// The shortest that a sleep can be that is armed when it is polled first, be it over by then or not.
+const SOON: Duration = Duration::from_micros(100);
 /// How many timers stand where one of them is cancelled or moved.
 const STANDING: u64 = 1_000;
 
 /// What is done, how often, and by what it is counted.
-const PROGRAMS: [(&str, u64, Count); 12] = [
+const PROGRAMS: [(&str, u64, Count); 13] = [
     ("arm, local", 20_000, Count::Instructions),
     ("cancel + arm", 20_000, Count::Instructions),
     ("sleep, drop + arm", 20_000, Count::Instructions),
@@ -55,6 +58,7 @@ const PROGRAMS: [(&str, u64, Count); 12] = [
     ("arm, from outside", 20_000, Count::Instructions),
     ("job", 20_000, Count::Instructions),
     ("fire", 20_000, Count::Instructions),
+    ("fire sleeps", 20_000, Count::Instructions),
     ("sleep, 200 µs", 1_000, Count::Calls),
     ("sleep, 1 ms", 1_000, Count::Calls),
     ("sleep, 5 ms", 200, Count::Calls),
@@ -153,6 +157,22 @@ fn program(what: &'static str, n: u64, watch: &str) {
                 while ran.load(SeqCst) < done + 100 {
                     yield_now().await;
                 }
+            }
+        }),
+        "fire sleeps" => on_worker(&runtime, async move {
+            for _ in (0..n).step_by(100) {
+                let sleeps = (0..100).map(|_| Box::pin(sleep(SOON)));
+                let mut sleeps: Vec<_> = sleeps.collect();
+                // So they are due when they are armed, which takes no instructions.
+                std::thread::sleep(SOON);
+                poll_fn(|cx| {
+                    sleeps.retain_mut(|it| it.as_mut().poll(cx).is_pending());
+                    match sleeps.is_empty() {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
+                    }
+                })
+                .await;
             }
         }),
         "sleep, 200 µs" => on_worker(&runtime, sleeps(n, MS / 5)),

@@ -110,6 +110,9 @@ struct MigratingOfTheBook;
 #[doc = include_str!("../docs/src/stores.md")]
 struct StoresOfTheBook;
 #[cfg(doctest)]
+#[doc = include_str!("../docs/src/metrics.md")]
+struct MetricsOfTheBook;
+#[cfg(doctest)]
 #[doc = include_str!("../docs/src/tuning.md")]
 struct TuningOfTheBook;
 #[cfg(doctest)]

@@ -58,8 +58,9 @@ impl<O: Owner> Due<O> {
     }
 
     /// The deadline that passed, in ns, unless the timer was cancelled since.
+    #[inline]
     pub fn deadline(&self) -> Option<u64> {
-        self.node().claim.load().deadline()
+        self.node().claim.deadline()
     }
 
     /// When it was taken from the store.

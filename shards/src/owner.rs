@@ -25,8 +25,8 @@ pub trait Owner: Send + Sync + Sized + 'static {
 
     /// A timer of this shard is armed: made, be it started or not, or, if it is a sleep that was over, armed again.
     /// Called once for each that will be [over](Owner::over), before that, by the thread that arms it, and never
-    /// under a lock of the shard.
-    fn armed(&self, _kind: Kind) {}
+    /// under a lock of the shard. `here`: that thread [is the owner](Owner::is_current).
+    fn armed(&self, _kind: Kind, _here: bool) {}
 
     /// A timer of this shard that waits, or runs and recurs, was given another deadline, by the calling thread.
     /// Never under a lock of the shard.

@@ -248,20 +248,28 @@ impl<O: Owner> Shard<O> {
         self.wake_before(0)
     }
 
+    /// Tells the owner of a node that is armed, but does not arrive as [new](Shard::arrive_new).
+    pub(crate) fn armed(&self, node: &NodeRef<O>) {
+        self.owner.armed(node.vtable.kind, self.owner.is_current());
+    }
+
     /// Brings home a node whose carrier has let go of it (its location is `None`).
     pub(crate) fn arrive(&self, node: &NodeRef<O>) {
-        if self.store(|| node.clone()).is_none() {
+        let here = self.owner.is_current();
+        if self.store(here, || node.clone()).is_none() {
             self.tell(node);
             self.announce(node);
         }
     }
 
-    /// The same for a node that nobody but the caller knows, who has two references to it.
+    /// The same for a node that nobody but the caller knows, who has two references to it. It is armed by this.
     #[inline]
     pub(crate) fn arrive_new(&self, node: &NodeRef<O>, carried: NodeRef<O>) {
+        let here = self.owner.is_current();
+        self.owner.armed(node.vtable.kind, here);
         let mut carried = Some(carried);
         let carry = || carried.take().expect("it is asked for once");
-        if self.store(carry).is_none() {
+        if self.store(here, carry).is_none() {
             if let Some(carried) = carried {
                 if let Err(node) = self.inbox.push_new(carried) {
                     self.refuse(&node);
@@ -271,11 +279,11 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Puts an arriving node into the store, if the caller owns that and is let in; or ends it, if the shard
+    /// Puts an arriving node into the store, if the caller owns that (`here`) and is let in; or ends it, if the shard
     /// is closed.
     #[inline]
-    fn store(&self, node: impl FnOnce() -> NodeRef<O>) -> Option<()> {
-        if !self.owner.is_current() {
+    fn store(&self, here: bool, node: impl FnOnce() -> NodeRef<O>) -> Option<()> {
+        if !here {
             return None;
         }
         let arrived = self.locked(|inner| {

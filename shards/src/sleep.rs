@@ -68,7 +68,6 @@ impl<O: Owner> Sleep<O> {
     #[inline]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let claim = Claim::Pending(deadline.min(NEVER));
-        home.owner().armed(Kind::Sleep);
         let (node, carried) = NodeRef::pair(Node {
             header: Header::new(&Table::<O>::SLEEP, home.clone(), claim),
             wait: (),
@@ -133,7 +132,7 @@ impl<O: Owner> Sleep<O> {
     pub fn reset(&mut self, deadline: u64) {
         let deadline = deadline.min(NEVER);
         if move_to(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
-            self.0.home.owner().armed(Kind::Sleep);
+            self.0.home.armed(&self.0);
             // Who carried it let go of it before it was over.
             self.0.home.arrive(&self.0);
         }

@@ -113,7 +113,6 @@ impl<O: Owner> Timer<O> {
 
     #[inline]
     fn arm((node, carried): (NodeRef<O>, NodeRef<O>)) -> Self {
-        node.home.owner().armed(node.vtable.kind);
         node.home.arrive_new(&node, carried);
         Self(node)
     }
@@ -180,7 +179,7 @@ impl<O: Owner> Timer<O> {
         if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {
             name.join(&node);
         }
-        node.home.owner().armed(node.vtable.kind);
+        node.home.armed(&node);
         Self(node)
     }
 

@@ -29,7 +29,7 @@ fn index(ns: u64) -> usize {
 fn from(index: usize) -> u64 {
     match index {
         0 => 0,
-        _ => ((index as u64 + 3) % 4 + 4) << ((index + 3) / 4 + 3),
+        _ => ((index as u64 + 3) % 4 + 4) << (index.div_ceil(4) + 3),
     }
 }
 

@@ -245,7 +245,7 @@ impl Owner for ClockCore {
         false
     }
 
-    fn armed(&self, _: Kind) {
+    fn armed(&self, _: Kind, _: bool) {
         self.counters().armed_remote.add(1);
     }
 

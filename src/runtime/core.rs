@@ -230,8 +230,8 @@ impl Owner for Core {
     }
 
     #[inline]
-    fn armed(&self, _: Kind) {
-        if context::is_current(self) {
+    fn armed(&self, _: Kind, here: bool) {
+        if here {
             self.recorder.own.armed_local.add_alone(1);
         } else {
             self.recorder.foreign().armed_remote.add(1);

@@ -29,20 +29,21 @@ impl Worker<'_> {
         note(self.shared, &self.due[first..], now, &late.rescued);
     }
 
-    /// How long ago a timer that is about to run was taken, in ns, if that is to be noted.
-    #[inline]
-    pub(super) fn queued(&self, due: &Due<Core>) -> Option<u64> {
-        let taken = due.taken();
-        if taken.is_one_of(SAMPLE) {
-            return since(taken, self.shared);
+    /// Runs a timer that is [looked at](is_looked_at), and notes how long it is since it was taken.
+    #[cold]
+    pub(super) fn fire_looking(&self, due: Due<Core>) {
+        let queued = since(due.taken(), self.shared);
+        let ran = self.fire(due, || self.shared.clock.now());
+        if let Some(queued) = queued.filter(|_| ran) {
+            note_queued(self.core, queued);
         }
-        None
     }
+}
 
-    /// Notes that for one that has run.
-    pub(super) fn note_queued(&self, queued: u64) {
-        note_queued(self.core, queued);
-    }
+/// Whether a timer is one of those that are looked at as they run.
+#[inline]
+pub(super) fn is_looked_at(due: &Due<Core>) -> bool {
+    !cfg!(tourbillon_no_metrics) && due.taken().is_one_of(SAMPLE)
 }
 
 /// Notes how late timers are that were taken from their store at `now`, by the clock that they go by.

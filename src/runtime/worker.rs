@@ -8,7 +8,7 @@ use tourbillon_shards::{Due, Kind, NEVER, Owner, Ran, TypeName};
 use super::{
     clocks, contain, context,
     core::{Core, WorkerShard},
-    ending,
+    ending, lateness,
     local::{Job, Local, steal},
     near::SleepCost,
     rescue::Rest,
@@ -210,13 +210,8 @@ impl<'a> Worker<'a> {
                 task.run();
                 budget::end();
             }
-            Job::Timer(due) => {
-                let queued = self.queued(&due);
-                let ran = self.fire(due, || self.shared.clock.now());
-                if let Some(queued) = queued.filter(|_| ran) {
-                    self.note_queued(queued);
-                }
-            }
+            Job::Timer(due) if lateness::is_looked_at(&due) => self.fire_looking(due),
+            Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),
             // Asked of recurring timers, which these clocks have none of.
             Job::ClockTimer(due) => _ = self.fire(due, || NEVER),
             // Told there and then, if it is to be.
@@ -237,7 +232,7 @@ impl<'a> Worker<'a> {
 
     /// True if it has run.
     #[inline]
-    fn fire<O: Owner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
+    pub(super) fn fire<O: Owner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
         self.begin_callback(due.type_name());
         match due.run(now) {
             Ran::Fired => self.ran(None),

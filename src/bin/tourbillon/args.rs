@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::{Args, error::ErrorKind};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tourbillon::{Runtime, inspect::Inspector, runtime::Builder};
 
 use crate::complain;
@@ -38,6 +39,7 @@ impl RuntimeArgs {
         let Some(addrs) = &self.inspect else {
             return Ok(());
         };
+        raise_descriptor_limit();
         let inspector = Inspector::builder(runtime.handle())
             .serve(&*addrs.addrs)
             .map_err(|error| addrs.cannot_listen("--inspect", &error))?;
@@ -78,6 +80,15 @@ impl Addrs {
         };
         format!("cannot listen on {}: {error}{hint}", self.name)
     }
+}
+
+/// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024
+/// unasked, for the sake of programs that use `select`.
+pub(crate) fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused, the limit stays as it is; the acceptor tells if that is too few.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Ends the program as it ends for any other argument that cannot be.

@@ -28,7 +28,6 @@ use std::{
 };
 
 use hyper::body::Bytes;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tourbillon::{
     net::TcpListener,
     signal::{Signal, SignalKind, signal},
@@ -37,7 +36,7 @@ use tourbillon::{
 
 use self::{gate::Gate, stats::Stats};
 use crate::{
-    args::{Addrs, RuntimeArgs, duration, positive_duration},
+    args::{Addrs, RuntimeArgs, duration, positive_duration, raise_descriptor_limit},
     complain,
 };
 
@@ -125,15 +124,6 @@ fn say(line: fmt::Arguments<'_>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")?;
     stdout.flush()
-}
-
-/// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024
-/// unasked, for the sake of programs that use `select`.
-fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Refused, the limit stays as it is; the acceptor tells if that is too few.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The signals that end the server.

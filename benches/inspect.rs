@@ -1,0 +1,209 @@
+//! What the live page costs the runtime that it shows.
+//!
+//! Storms one after another, by turns: without an inspector; with one that nobody asks; with one client that reads
+//! events while `/metrics` is scraped each second; and with 1,000 clients that read events. For each: the CPU time of
+//! the workers and of the whole process, and how late timers were; and by how much that is more than without, as the
+//! ratio of the medians. The clients are nicer than the storm, as those of another machine would cost nothing.
+//!
+//! `cargo bench --bench inspect --features cli`, with the number of rounds after `--` (5)
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use serde_json::Value;
+use tourbillon::{Runtime, net::TcpStream, runtime::Builder, time::sleep};
+
+/// 50,000 timers a second for 4 s, of which the page is open the whole time.
+const STORM: [&str; 9] = [
+    "storm", "--timers", "200k", "--spread", "4s", "--lead", "1s", "--format", "json",
+];
+const CLIENTS: usize = 1000;
+
+/// Who looks on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lookers {
+    /// There is no inspector.
+    None,
+    /// There is one, and nobody asks.
+    Nobody,
+    /// One reads events, and one scrapes each second.
+    Page,
+    /// So many read events.
+    Many,
+}
+
+impl Lookers {
+    const ALL: [Self; 4] = [Self::None, Self::Nobody, Self::Page, Self::Many];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "no inspector",
+            Self::Nobody => "nobody asks",
+            Self::Page => "one page, scraped",
+            Self::Many => "1,000 clients",
+        }
+    }
+}
+
+/// What is taken of a storm's report: its name, and how.
+type Figure = (&'static str, fn(&Value) -> f64);
+
+const FIGURES: [Figure; 5] = [
+    ("CPU of workers s", |report| {
+        number(&report["worker_cpu_seconds"])
+    }),
+    ("CPU of all s", |report| number(&report["cpu_seconds"])),
+    ("p50 us", |report| number(&report["lateness_us"]["p50"])),
+    ("p99 us", |report| number(&report["lateness_us"]["p99"])),
+    ("p99.9 us", |report| number(&report["lateness_us"]["p999"])),
+];
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("it is a number")
+}
+
+/// The clients: on a thread that lets all others go first.
+struct Clients {
+    runtime: Runtime,
+    /// How many events they have had.
+    events: Arc<AtomicUsize>,
+}
+
+impl Clients {
+    fn new() -> Self {
+        let runtime = Builder::new()
+            .worker_threads(1)
+            .pin(false)
+            .on_thread_start(|| {
+                // SAFETY: no pointers. (On Linux this is a thread's alone.)
+                unsafe { libc::nice(19) };
+            })
+            .build()
+            .expect("there are threads");
+        Self {
+            runtime,
+            events: Arc::default(),
+        }
+    }
+
+    fn look_on(&self, addr: SocketAddr, lookers: Lookers) {
+        let count = match lookers {
+            Lookers::None | Lookers::Nobody => 0,
+            Lookers::Page => 1,
+            Lookers::Many => CLIENTS,
+        };
+        for _ in 0..count {
+            let events = self.events.clone();
+            // Ends with the storm, by an end of the stream or by an error.
+            let listen = async move { listen(addr, &events).await };
+            drop(self.runtime.spawn(listen));
+        }
+        if lookers == Lookers::Page {
+            drop(self.runtime.spawn(async move {
+                while ask(addr, "/metrics", |_| {}).await.is_ok() {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }));
+        }
+    }
+}
+
+async fn listen(addr: SocketAddr, events: &AtomicUsize) -> std::io::Result<()> {
+    let end = b"\n\n";
+    ask(addr, "/events", |part| {
+        events.fetch_add(part.windows(2).filter(|two| two == end).count(), Relaxed);
+    })
+    .await
+}
+
+/// Asks for a path, and reads to the end.
+async fn ask(addr: SocketAddr, path: &str, mut part: impl FnMut(&[u8])) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(addr).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match stream.read(&mut buffer).await? {
+            0 => return Ok(()),
+            n => part(&buffer[..n]),
+        }
+    }
+}
+
+/// Starts a storm, and has it looked on; answers its report.
+fn storm(lookers: Lookers, clients: &Clients) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
+    command.args(STORM).stdout(Stdio::piped());
+    if lookers != Lookers::None {
+        command
+            .args(["--inspect", "127.0.0.1:0"])
+            .stderr(Stdio::piped());
+    }
+    let mut child = command.spawn().expect("it was built");
+    if lookers != Lookers::None {
+        clients.look_on(address(&mut child), lookers);
+    }
+    let mut report = String::new();
+    let stdout = child.stdout.as_mut().expect("piped");
+    stdout.read_to_string(&mut report).expect("it is text");
+    let status = child.wait().expect("it is our child");
+    assert!(status.success(), "{report}");
+    serde_json::from_str(&report).expect("it is JSON")
+}
+
+fn address(child: &mut Child) -> SocketAddr {
+    let mut line = String::new();
+    let stderr = child.stderr.take().expect("piped");
+    BufReader::new(stderr)
+        .read_line(&mut line)
+        .expect("it is text");
+    let addr = line.trim_end().strip_prefix("inspect: http://");
+    let addr = addr.and_then(|addr| addr.strip_suffix('/'));
+    addr.expect("it says where")
+        .parse()
+        .expect("it is an address")
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+fn main() {
+    let rounds = std::env::args()
+        .find_map(|arg| arg.parse().ok())
+        .unwrap_or(5_usize);
+    let clients = Clients::new();
+    let mut reports: [Vec<Value>; 4] = Default::default();
+    let mut events = [0; 4];
+    for round in 0..rounds.max(1) {
+        for turn in 0..reports.len() {
+            // By turns, so that none is always after the same one.
+            let which = (round + turn) % reports.len();
+            let before = clients.events.load(Relaxed);
+            reports[which].push(storm(Lookers::ALL[which], &clients));
+            events[which] += clients.events.load(Relaxed) - before;
+        }
+    }
+    print!("{:<18}", "medians, and ratio");
+    FIGURES.iter().for_each(|(name, _)| print!("{name:>24}"));
+    println!("{:>14}", "events a run");
+    for (which, reports_of) in reports.iter().enumerate() {
+        print!("{:<18}", Lookers::ALL[which].name());
+        for (_, figure) in FIGURES {
+            let of = |reports: &[Value]| median(reports.iter().map(figure).collect());
+            let (here, without) = (of(reports_of), of(&reports[0]));
+            print!("{here:>16.2} ({:.2})", here / without);
+        }
+        println!("{:>14}", events[which] / rounds.max(1));
+    }
+}
