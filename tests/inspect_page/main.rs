@@ -84,6 +84,7 @@ fn what_it_shows_moves_and_is_what_prometheus_is_told() {
                 "[...document.querySelectorAll('#charts canvas')].some((canvas) => /{label}/.test(canvas.ariaLabel))"
             ));
         }
+        who_took_from_whom(&mut browser);
     });
     // Nothing is left to happen: now they have to agree to the last digit.
     let over = |outcome| {
@@ -122,6 +123,16 @@ fn what_it_shows_moves_and_is_what_prometheus_is_told() {
     assert!(fired > 0 && cancelled > 0 && local > 0 && remote > 0);
     assert_eq!(local + remote, fired + cancelled + shut_down);
     check_clean(&mut browser, &watched);
+}
+
+/// The load has two workers steal from each other, and the matrix says so while it is looked at.
+fn who_took_from_whom(browser: &mut Browser) {
+    browser.eval("document.getElementById('steals').scrollIntoView({ behavior: 'instant' })");
+    browser.eventually(
+        "[...document.querySelectorAll('#steals tbody td small')].some((cell) => /^[1-9]/.test(cell.textContent))",
+    );
+    assert_eq!(browser.text("#steals thead"), "worker 0\tworker 1");
+    browser.eval("scrollTo({ top: 0, behavior: 'instant' })");
 }
 
 /// Waits until a new picture has been drawn or, if `moves` is false, until snapshots came and none was.
