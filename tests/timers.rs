@@ -423,12 +423,15 @@ fn timers_that_were_cancelled_elsewhere_do_not_pile_up() {
         assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
     }
     // What was cancelled while the worker had hold of its shard is swept out by it, or by the next.
-    eventually("no more are left than the bound that the shard promises", || {
-        assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
-        let metrics = runtime.metrics();
-        let worker = &metrics.workers()[0];
-        worker.garbage <= 64.max(worker.stored / 4) + 1 && worker.stored <= 1_000
-    });
+    eventually(
+        "no more are left than the bound that the shard promises",
+        || {
+            assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
+            let metrics = runtime.metrics();
+            let worker = &metrics.workers()[0];
+            worker.garbage <= 64.max(worker.stored / 4) + 1 && worker.stored <= 1_000
+        },
+    );
 }
 
 #[test]
