@@ -14,6 +14,7 @@ use crate::{
     claim::{NEVER, Outcome},
     due::Due,
     ending::end,
+    home::Homes,
     inbox::Inbox,
     inner::Inner,
     lock::TryLock,
@@ -46,6 +47,8 @@ const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 /// A shard has to be [closed](Shard::close) in the end: its timers refer to it.
 pub struct Shard<O: Owner> {
     owner: O,
+    /// Written by who arms and frees timers, but for who keeps spares.
+    pub(crate) homes: CachePadded<Homes>,
     parker: CachePadded<Parker>,
     inbox: CachePadded<Inbox<O>>,
     /// The earliest deadline that stands in the inbox, or an earlier one.
@@ -105,6 +108,7 @@ impl<O: Owner> Shard<O> {
     pub(crate) fn with_watch(owner: O, watch: Watch) -> Self {
         Self {
             owner,
+            homes: CachePadded::new(Homes::new()),
             parker: CachePadded::new(Parker::new()),
             inbox: CachePadded::new(Inbox::new()),
             inbox_next: AtomicU64::new(NEVER),
