@@ -13,7 +13,7 @@ use crate::{owner::Owner, shard::Shard, sync::Arc};
 #[cfg(not(loom))]
 pub(crate) use self::counted::{Home, Homes, give_up, refer};
 #[cfg(loom)]
-pub(crate) use self::plain::{Home, Homes};
+pub(crate) use self::plain::Home;
 
 impl<O: Owner> std::fmt::Debug for Home<O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,15 +130,6 @@ mod counted {
 #[cfg(loom)]
 mod plain {
     use super::*;
-
-    /// Nothing: Arc counts.
-    pub(crate) struct Homes;
-
-    impl Homes {
-        pub(crate) fn new() -> Self {
-            Self
-        }
-    }
 
     /// One reference to a shard.
     pub(crate) struct Home<O: Owner>(Arc<Shard<O>>);

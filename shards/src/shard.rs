@@ -14,7 +14,6 @@ use crate::{
     claim::{NEVER, Outcome},
     due::Due,
     ending::end,
-    home::Homes,
     inbox::Inbox,
     inner::Inner,
     lock::TryLock,
@@ -48,7 +47,8 @@ const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 pub struct Shard<O: Owner> {
     owner: O,
     /// Written by who arms and frees timers, but for who keeps spares.
-    pub(crate) homes: CachePadded<Homes>,
+    #[cfg(not(loom))]
+    pub(crate) homes: CachePadded<crate::home::Homes>,
     parker: CachePadded<Parker>,
     inbox: CachePadded<Inbox<O>>,
     /// The earliest deadline that stands in the inbox, or an earlier one.
@@ -108,7 +108,8 @@ impl<O: Owner> Shard<O> {
     pub(crate) fn with_watch(owner: O, watch: Watch) -> Self {
         Self {
             owner,
-            homes: CachePadded::new(Homes::new()),
+            #[cfg(not(loom))]
+            homes: CachePadded::new(crate::home::Homes::new()),
             parker: CachePadded::new(Parker::new()),
             inbox: CachePadded::new(Inbox::new()),
             inbox_next: AtomicU64::new(NEVER),
@@ -258,12 +259,16 @@ impl<O: Owner> Shard<O> {
         let mut carried = Some(carried);
         let carry = || carried.take().expect("it is asked for once");
         if self.store(carry).is_none() {
+            // Before the push: from then on its line is the drainer's, too.
+            let deadline = node.claim.load().deadline();
             if let Some(carried) = carried {
                 if let Err(node) = self.inbox.push_new(carried) {
-                    self.refuse(&node);
+                    return self.refuse(&node);
                 }
             }
-            self.announce(node);
+            if let Some(deadline) = deadline {
+                self.announce_pushed(node.key(deadline));
+            }
         }
     }
 
@@ -320,14 +325,31 @@ impl<O: Owner> Shard<O> {
         let next = || node.claim.load().deadline().map(|at| node.key(at));
         while let Some(deadline) = next().filter(|&at| at < announced) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
-            if !self.wake_before(deadline) {
-                self.owner.wake_skipped();
-                // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
-                if !self.watch.is_off() && self.parker.is_awake() {
-                    self.lower_alarm(deadline);
-                }
-            }
+            self.see_to(deadline);
             announced = deadline;
+        }
+    }
+
+    /// The same for what nobody but the caller knew until it pushed it.
+    ///
+    /// Most pushes find the word low enough, and leave it alone. Who has not pushed may not rely on what it
+    /// finds there: that may have been taken away by a drainer that takes the node later.
+    #[inline]
+    fn announce_pushed(&self, deadline: u64) {
+        if deadline < self.inbox_next.load(Ordering::Acquire) {
+            self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
+        }
+        self.see_to(deadline);
+    }
+
+    /// Wakes the owner if it would sleep past a deadline that was published; if it is awake, sees to its alarm.
+    fn see_to(&self, deadline: u64) {
+        if !self.wake_before(deadline) {
+            self.owner.wake_skipped();
+            // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
+            if !self.watch.is_off() && self.parker.is_awake() {
+                self.lower_alarm(deadline);
+            }
         }
     }
 
