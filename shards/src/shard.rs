@@ -44,35 +44,42 @@ const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 /// when [`next_deadline`](Shard::next_deadline) has come, and sleeps by [`park`](Shard::park).
 ///
 /// A shard has to be [closed](Shard::close) in the end: its timers refer to it.
+///
+/// Its words are on lines of the cache by who writes them.
+#[repr(C)]
 pub struct Shard<O: Owner> {
-    owner: O,
     /// Written by who arms and frees timers, but for who keeps spares.
     #[cfg(not(loom))]
     pub(crate) homes: CachePadded<crate::home::Homes>,
     parker: CachePadded<Parker>,
-    inbox: CachePadded<Inbox<O>>,
+    /// Read by all who arm, written by those who look after a shard.
+    pub(crate) watch: CachePadded<Watch>,
+    _written_by_who_pushes: NewLine,
+    inbox: Inbox<O>,
     /// The earliest deadline that stands in the inbox, or an earlier one.
     inbox_next: AtomicU64,
     /// Cancelled timers whose news nobody has taken from the inbox, or more.
     unread: AtomicUsize,
-    /// Cancelled timers whose news was taken from the inbox and may not be read yet. Written under
-    /// the lock.
-    sweeping: AtomicUsize,
-    lock: CachePadded<TryLock>,
-    /// The store's first key. Written under the lock.
+    _written_under_the_lock: NewLine,
+    lock: TryLock,
+    /// The store's first key.
     store_next: AtomicU64,
-    /// The earliest moment at which the store's first timer may come due, which may be late. Written
-    /// under the lock.
+    /// The earliest moment at which the store's first timer may come due, which may be late.
     store_soonest: AtomicU64,
-    /// How many timers the store holds. Written under the lock.
+    /// How many timers the store holds.
     stored: AtomicUsize,
-    /// Whether a part of the inbox was taken but not read. Written under the lock.
+    /// Cancelled timers whose news was taken from the inbox and may not be read yet.
+    sweeping: AtomicUsize,
+    /// Whether a part of the inbox was taken but not read.
     backlogged: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
+    _hardly_written: NewLine,
     watchers: Watchers,
-    /// Read by all who arm, written by those who look after a shard.
-    pub(crate) watch: CachePadded<Watch>,
+    owner: O,
 }
+
+/// What follows begins a line of the cache.
+type NewLine = [CachePadded<()>; 0];
 
 // SAFETY: `inner` is only reached under the lock, and all in it is Send; the rest is Sync.
 unsafe impl<O: Owner> Sync for Shard<O> {}
@@ -107,22 +114,25 @@ impl<O: Owner> Shard<O> {
 
     pub(crate) fn with_watch(owner: O, watch: Watch) -> Self {
         Self {
-            owner,
             #[cfg(not(loom))]
             homes: CachePadded::new(crate::home::Homes::new()),
             parker: CachePadded::new(Parker::new()),
-            inbox: CachePadded::new(Inbox::new()),
+            watch: CachePadded::new(watch),
+            _written_by_who_pushes: [],
+            inbox: Inbox::new(),
             inbox_next: AtomicU64::new(NEVER),
             unread: AtomicUsize::new(0),
-            sweeping: AtomicUsize::new(0),
-            lock: CachePadded::new(TryLock::new()),
+            _written_under_the_lock: [],
+            lock: TryLock::new(),
             store_next: AtomicU64::new(NEVER),
             store_soonest: AtomicU64::new(NEVER),
             stored: AtomicUsize::new(0),
+            sweeping: AtomicUsize::new(0),
             backlogged: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
+            _hardly_written: [],
             watchers: Watchers::new(),
-            watch: CachePadded::new(watch),
+            owner,
         }
     }
 
