@@ -137,3 +137,66 @@ fn the_published_deadline_is_never_too_late() {
         close(&home);
     });
 }
+
+/// Who arms a timer relies on an earlier deadline that it finds published. It stands until a drainer takes it away,
+/// who takes the inbox after that.
+#[test]
+fn an_earlier_deadline_is_relied_on() {
+    model!(None, || {
+        let home = shard();
+        drop(Timer::once(&home, 5, 5, || {}));
+        let producer = thread::spawn({
+            let home = home.clone();
+            move || drop(Timer::once(&home, 50, 5, || {}))
+        });
+        expire(&home, 5);
+        producer.join().unwrap();
+        assert!(home.next_deadline() <= 50);
+        close(&home);
+    });
+}
+
+/// The same, of a deadline that was left behind by one whose timer has been run meanwhile: the drainer that takes it away
+/// finds nothing in the inbox, or what relies on it.
+#[test]
+fn a_deadline_that_was_left_behind_is_relied_on() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        let overtaken = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || drop(Timer::once(&home, 5, 5, probe.once()))
+        });
+        owner.run_until(|| probe.runs() == 1);
+        let producer = thread::spawn({
+            let home = home.clone();
+            move || drop(Timer::once(&home, 50, 5, || {}))
+        });
+        owner.expire();
+        overtaken.join().unwrap();
+        producer.join().unwrap();
+        assert!(home.next_deadline() <= 50);
+        close(&home);
+    });
+}
+
+/// Two threads make a timer earlier, while an earlier deadline is taken away. The one that finds the timer queued does not rely
+/// on that: the other pushes it after the taking.
+#[test]
+fn an_earlier_deadline_is_not_relied_on_by_who_does_not_push() {
+    model!(Some(3), || {
+        let home = shard();
+        let timer = Arc::new(Timer::once(&home, 100, 5, || {}));
+        expire(&home, 0);
+        drop(Timer::once(&home, 5, 5, || {}));
+        let movers = [50, 10].map(|deadline| {
+            let timer = timer.clone();
+            thread::spawn(move || drop(timer.reset_at(deadline)))
+        });
+        expire(&home, 5);
+        movers.into_iter().for_each(|it| it.join().unwrap());
+        assert!(home.next_deadline() <= timer.deadline().unwrap());
+        close(&home);
+    });
+}

@@ -142,11 +142,14 @@ impl<O: Owner> Inbox<O> {
     }
 
     /// Takes all that is there. For whoever holds the shard's lock.
+    ///
+    /// Whoever pushes after this sees what the caller did before it: that is why an empty inbox is taken, too,
+    /// and not just looked at.
     pub(crate) fn take(&self) -> Batch<O> {
-        if self.is_empty() {
+        // Only a closer makes the head CLOSED, and it holds the lock that we hold.
+        if self.head.load(Ordering::Acquire) == closed() {
             return Batch::empty();
         }
-        // Only a closer makes the head CLOSED, and it holds the lock that we hold.
         Batch {
             head: self.head.swap(null_mut(), Ordering::AcqRel),
         }

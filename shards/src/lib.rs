@@ -92,6 +92,7 @@ mod due;
 mod ending;
 mod extras;
 mod foreign;
+mod home;
 mod inbox;
 mod inner;
 mod lock;
@@ -107,6 +108,8 @@ mod search;
 mod shard;
 mod sleep;
 mod slot;
+#[cfg(not(loom))]
+mod spares;
 mod standby;
 pub mod store;
 mod sync;
@@ -120,6 +123,8 @@ mod watchers;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::node::model;
+#[cfg(not(loom))]
+pub use self::spares::Spares;
 pub use self::{
     callback::Flow,
     claim::{NEVER, Outcome},

@@ -20,11 +20,11 @@ use crate::{
     callback::Flow,
     claim::{Claim, ClaimWord, Outcome},
     extras::{Extras, coalesced},
+    home::Home,
     inbox::Link,
     owner::Owner,
     pool,
-    shard::Shard,
-    sync::{Arc, AtomicU32, AtomicU64, Ordering},
+    sync::{AtomicU32, AtomicU64, Ordering},
     taken::Taken,
     type_name::TypeName,
 };
@@ -117,13 +117,13 @@ pub(crate) struct Header<O: Owner> {
     /// Whether the node stands in an inbox, and what follows it there.
     pub(crate) link: Link<O>,
     pub(crate) vtable: &'static VTable<O>,
-    pub(crate) home: Arc<Shard<O>>,
+    pub(crate) home: Home<O>,
     refs: AtomicU32,
     location: AtomicU32,
 }
 
 impl<O: Owner> Header<O> {
-    pub(crate) fn new(vtable: &'static VTable<O>, home: Arc<Shard<O>>, claim: Claim) -> Self {
+    pub(crate) fn new(vtable: &'static VTable<O>, home: Home<O>, claim: Claim) -> Self {
         Self {
             claim: ClaimWord::new(claim),
             link: Link::new(),

@@ -44,34 +44,44 @@ const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 /// when [`next_deadline`](Shard::next_deadline) has come, and sleeps by [`park`](Shard::park).
 ///
 /// A shard has to be [closed](Shard::close) in the end: its timers refer to it.
+///
+/// Its words are on lines of the cache by who writes them.
+#[repr(C)]
 pub struct Shard<O: Owner> {
-    owner: O,
+    /// Written by who arms and frees timers, but for who keeps spares.
+    #[cfg(not(loom))]
+    pub(crate) homes: CachePadded<crate::home::Homes>,
     parker: CachePadded<Parker>,
-    inbox: CachePadded<Inbox<O>>,
+    /// Read by all who arm, written by those who look after a shard.
+    pub(crate) watch: CachePadded<Watch>,
+    _written_by_who_pushes: NewLine,
+    inbox: Inbox<O>,
     /// The earliest deadline that stands in the inbox, or an earlier one.
     inbox_next: AtomicU64,
     /// Cancelled timers whose news nobody has taken from the inbox, or more.
     unread: AtomicUsize,
-    /// Cancelled timers whose news was taken from the inbox and may not be read yet. Written under
-    /// the lock.
-    sweeping: AtomicUsize,
-    lock: CachePadded<TryLock>,
-    /// The store's first key. Written under the lock.
+    _written_under_the_lock: NewLine,
+    lock: TryLock,
+    /// The store's first key.
     store_next: AtomicU64,
-    /// The earliest moment at which the store's first timer may come due, which may be late. Written
-    /// under the lock.
+    /// The earliest moment at which the store's first timer may come due, which may be late.
     store_soonest: AtomicU64,
-    /// How many timers the store holds. Written under the lock.
+    /// How many timers the store holds.
     stored: AtomicUsize,
-    /// How often something was taken from the inbox. Written under the lock.
+    /// How often something was taken from the inbox.
     sweeps: AtomicU64,
-    /// Whether a part of the inbox was taken but not read. Written under the lock.
+    /// Cancelled timers whose news was taken from the inbox and may not be read yet.
+    sweeping: AtomicUsize,
+    /// Whether a part of the inbox was taken but not read.
     backlogged: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
+    _hardly_written: NewLine,
     watchers: Watchers,
-    /// Read by all who arm, written by those who look after a shard.
-    pub(crate) watch: CachePadded<Watch>,
+    owner: O,
 }
+
+/// What follows begins a line of the cache.
+type NewLine = [CachePadded<()>; 0];
 
 // SAFETY: `inner` is only reached under the lock, and all in it is Send; the rest is Sync.
 unsafe impl<O: Owner> Sync for Shard<O> {}
@@ -106,21 +116,26 @@ impl<O: Owner> Shard<O> {
 
     pub(crate) fn with_watch(owner: O, watch: Watch) -> Self {
         Self {
-            owner,
+            #[cfg(not(loom))]
+            homes: CachePadded::new(crate::home::Homes::new()),
             parker: CachePadded::new(Parker::new()),
-            inbox: CachePadded::new(Inbox::new()),
+            watch: CachePadded::new(watch),
+            _written_by_who_pushes: [],
+            inbox: Inbox::new(),
             inbox_next: AtomicU64::new(NEVER),
             unread: AtomicUsize::new(0),
-            sweeping: AtomicUsize::new(0),
-            lock: CachePadded::new(TryLock::new()),
+            _written_under_the_lock: [],
+            lock: TryLock::new(),
             store_next: AtomicU64::new(NEVER),
             store_soonest: AtomicU64::new(NEVER),
             stored: AtomicUsize::new(0),
             sweeps: AtomicU64::new(0),
+            sweeping: AtomicUsize::new(0),
             backlogged: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
+            _hardly_written: [],
             watchers: Watchers::new(),
-            watch: CachePadded::new(watch),
+            owner,
         }
     }
 
@@ -270,12 +285,16 @@ impl<O: Owner> Shard<O> {
         let mut carried = Some(carried);
         let carry = || carried.take().expect("it is asked for once");
         if self.store(here, carry).is_none() {
+            // Before the push: from then on its line is the drainer's, too.
+            let deadline = node.claim.load().deadline();
             if let Some(carried) = carried {
                 if let Err(node) = self.inbox.push_new(carried) {
-                    self.refuse(&node);
+                    return self.refuse(&node);
                 }
             }
-            self.announce(node);
+            if let Some(deadline) = deadline {
+                self.announce_pushed(node.key(deadline));
+            }
         }
     }
 
@@ -332,14 +351,31 @@ impl<O: Owner> Shard<O> {
         let next = || node.claim.load().deadline().map(|at| node.key(at));
         while let Some(deadline) = next().filter(|&at| at < announced) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
-            if !self.wake_before(deadline) {
-                self.owner.wake_skipped();
-                // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
-                if !self.watch.is_off() && self.parker.is_awake() {
-                    self.lower_alarm(deadline);
-                }
-            }
+            self.see_to(deadline);
             announced = deadline;
+        }
+    }
+
+    /// The same for what nobody but the caller knew until it pushed it.
+    ///
+    /// Most pushes find the word low enough, and leave it alone. Who has not pushed may not rely on what it
+    /// finds there: that may have been taken away by a drainer that takes the node later.
+    #[inline]
+    fn announce_pushed(&self, deadline: u64) {
+        if deadline < self.inbox_next.load(Ordering::Acquire) {
+            self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
+        }
+        self.see_to(deadline);
+    }
+
+    /// Wakes the owner if it would sleep past a deadline that was published; if it is awake, sees to its alarm.
+    fn see_to(&self, deadline: u64) {
+        if !self.wake_before(deadline) {
+            self.owner.wake_skipped();
+            // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
+            if !self.watch.is_off() && self.parker.is_awake() {
+                self.lower_alarm(deadline);
+            }
         }
     }
 

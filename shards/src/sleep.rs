@@ -8,6 +8,7 @@ use std::{
 use crate::{
     callback::Flow,
     claim::{Claim, End, NEVER, Outcome},
+    home::Home,
     node::{Header, Kind, Node, NodeRef, VTable},
     owner::Owner,
     shard::Shard,
@@ -69,7 +70,7 @@ impl<O: Owner> Sleep<O> {
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let claim = Claim::Pending(deadline.min(NEVER));
         let (node, carried) = NodeRef::pair(Node {
-            header: Header::new(&Table::<O>::SLEEP, home.clone(), claim),
+            header: Header::new(&Table::<O>::SLEEP, Home::new(home), claim),
             wait: (),
             payload: WakerSlot::new(waker),
         });
@@ -139,7 +140,7 @@ impl<O: Owner> Sleep<O> {
     }
 
     /// The shard where it waits.
-    pub fn home(&self) -> &Arc<Shard<O>> {
+    pub fn home(&self) -> &Shard<O> {
         &self.0.home
     }
 }

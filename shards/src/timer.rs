@@ -5,6 +5,7 @@ use crate::{
     claim::{Armed, Claim, End, Moved, NEVER, Outcome},
     ending,
     extras::{Extras, Options},
+    home::Home,
     node::{Header, NodeRef},
     notice::Notice,
     owner::Owner,
@@ -91,7 +92,7 @@ impl<O: Owner> Timer<O> {
     where
         F: FnOnce() + Send + 'static,
     {
-        let home = home.clone();
+        let home = Home::new(home);
         let claim = Claim::Pending(deadline.min(NEVER));
         Self::arm(callback::once(
             |table| Header::new(table, home, claim),
@@ -105,7 +106,7 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut() + Send + 'static,
     {
-        let home = home.clone();
+        let home = Home::new(home);
         let claim = Claim::Pending(deadline.min(NEVER));
         let header = |table| Header::new(table, home, claim);
         Self::arm(callback::recurring(header, period, f))
@@ -169,7 +170,7 @@ impl<O: Owner> Timer<O> {
         N: 'static,
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
-        let home = home.clone();
+        let home = Home::new(home);
         // Zero stands for the wait; a deadline of zero has passed as has one of 1.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, tells) = (options.recurring, options.outcome);
@@ -368,7 +369,7 @@ impl<O: Owner> Timer<O> {
     }
 
     /// The shard where the timer waits.
-    pub fn home(&self) -> &Arc<Shard<O>> {
+    pub fn home(&self) -> &Shard<O> {
         &self.0.home
     }
 

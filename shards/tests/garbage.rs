@@ -1,7 +1,7 @@
 //! Garbage is bounded while the owner is blocked: of what other threads cancelled, at most
 //! `max(64, live / 4)` and one batch are left as nodes, wherever they stand.
 //!
-//! It is counted without the shard's help: each node holds a reference to its home, so what the
+//! It is counted by what has no part in the sweeping: each node holds a reference to its home, so what the
 //! count of these exceeds the live timers by is garbage.
 #![cfg(not(loom))]
 
@@ -31,8 +31,8 @@ fn cancel(timer: Timer<Threaded>) {
 }
 
 /// Cancelled timers that are still somewhere. For a moment in which nobody else does anything.
-fn garbage(shard: &Arc<Shard<Threaded>>, live: usize, other_references: usize) -> usize {
-    Arc::strong_count(shard) - other_references - live
+fn garbage(shard: &Shard<Threaded>, live: usize) -> usize {
+    shard.references() - live
 }
 
 fn bound(live: usize) -> usize {
@@ -66,15 +66,11 @@ impl Order {
 }
 
 /// Cancels all from this thread, which is not the owner, and looks after each.
-fn cancel_all_within_the_bound(
-    shard: &Arc<Shard<Threaded>>,
-    mut timers: Timers,
-    references: usize,
-) {
+fn cancel_all_within_the_bound(shard: &Shard<Threaded>, mut timers: Timers) {
     while let Some(timer) = timers.pop() {
         cancel(timer);
         let live = timers.len();
-        let garbage = garbage(shard, live, references);
+        let garbage = garbage(shard, live);
         assert!(garbage <= bound(live), "{garbage} for {live} live ones");
         let known = shard.garbage();
         assert!(known >= garbage, "{garbage}, of which it knows {known}");
@@ -97,7 +93,7 @@ fn armed_by_the_owner(count: usize, order: Order) {
     let mut timers = arm(&shard, count);
     assert_eq!(shard.stored(), count);
     order.arrange(&mut timers);
-    while_the_owner_is_blocked(&shard, || cancel_all_within_the_bound(&shard, timers, 1));
+    while_the_owner_is_blocked(&shard, || cancel_all_within_the_bound(&shard, timers));
     assert!(shard.stored() <= bound(0), "{} stored", shard.stored());
     drop(shard.close());
     assert_eq!(Arc::strong_count(&shard), 1);
@@ -123,7 +119,7 @@ fn timers_that_the_owner_never_saw_are_cancelled() {
         while_the_owner_is_blocked(&shard, || {
             let mut timers = arm(&shard, 100_000);
             order.arrange(&mut timers);
-            cancel_all_within_the_bound(&shard, timers, 1);
+            cancel_all_within_the_bound(&shard, timers);
         });
         drop(shard.close());
         assert_eq!(Arc::strong_count(&shard), 1);
@@ -140,7 +136,7 @@ fn timeouts_that_come_and_go_leave_little() {
         for _ in 0..100_000 {
             under_way.extend(arm(&shard, 1));
             cancel(under_way.pop_front().expect("thousands are under way"));
-            let garbage = garbage(&shard, under_way.len(), 1);
+            let garbage = garbage(&shard, under_way.len());
             assert!(garbage <= bound(under_way.len()), "{garbage}");
         }
     });
@@ -179,11 +175,11 @@ fn several_threads_cancel_at_once() {
         barrier.wait();
         // The owner is blocked all the while; somebody else cancels on.
         while_the_owner_is_blocked(&shard, || {
-            let left = garbage(&shard, spare.len(), 1);
+            let left = garbage(&shard, spare.len());
             for _ in 0..left.div_ceil(BATCH) {
                 cancel(spare.pop().expect("there are enough for all rounds"));
             }
-            let garbage = garbage(&shard, spare.len(), 1);
+            let garbage = garbage(&shard, spare.len());
             assert!(garbage <= bound(spare.len()), "{garbage} of {left}");
         });
     }
@@ -203,7 +199,7 @@ fn the_owner_sweeps_at_once() {
     let mut timers = arm(&shard, 10_000);
     while let Some(timer) = timers.pop() {
         cancel(timer);
-        assert_eq!(garbage(&shard, timers.len(), 1), 0);
+        assert_eq!(garbage(&shard, timers.len()), 0);
         assert_eq!(shard.stored(), timers.len());
     }
     assert_eq!(shard.next_deadline(), NEVER);

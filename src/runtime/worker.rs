@@ -96,6 +96,8 @@ pub(super) fn run_as(
             contain(shard.owner(), || hook());
         }
     };
+    // A helper's shard has no timers.
+    let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
     let local = Local::new(shard.clone(), deque);
     context::with_worker(&local, || {
         shard.beat(shared.clock.now());

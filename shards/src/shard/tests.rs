@@ -58,3 +58,19 @@ fn a_panic_under_the_lock_wakes_the_owner() {
     assert!(!shard.expire(0, usize::MAX, &mut Vec::new()).more);
     assert!(!shard.has_news());
 }
+
+#[test]
+fn who_pushes_and_who_has_the_lock_write_lines_of_their_own() {
+    use std::mem::offset_of;
+    let line = |offset| offset / align_of::<CachePadded<()>>();
+    let pushing = line(offset_of!(Shard<Loop>, inbox));
+    assert_eq!(line(offset_of!(Shard<Loop>, inbox_next)), pushing);
+    assert_eq!(line(offset_of!(Shard<Loop>, unread)), pushing);
+    let locked = line(offset_of!(Shard<Loop>, lock));
+    assert_eq!(line(offset_of!(Shard<Loop>, store_next)), locked);
+    assert_eq!(line(offset_of!(Shard<Loop>, backlogged)), locked);
+    let rest = line(offset_of!(Shard<Loop>, watchers));
+    let homes = line(offset_of!(Shard<Loop>, homes));
+    let all = [homes, pushing, locked, rest];
+    assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
+}

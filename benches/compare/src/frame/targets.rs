@@ -164,6 +164,10 @@ pub static ROWS: &[Row] = &[
         .against(&["callback: ns per pair", "sleep: ns per pair"]),
     less("w1", "sleep: ns per pair", There(70.0), &[(Tokio, 138.0), (Alt, 150.0), (DelayQueue, 114.0)])
         .against(&["sleep: ns per pair", "callback: ns per pair"]),
+    less("w1", "callback, recycled: ns per pair", Ahead, &[])
+        .against(&["callback, recycled: ns per pair", "sleep, recycled: ns per pair"]),
+    less("w1", "sleep, recycled: ns per pair", Ahead, &[])
+        .against(&["sleep, recycled: ns per pair", "callback, recycled: ns per pair"]),
 
     less("w2", "random 10k: ns", There(25.0), &[(Tokio, 73.0), (Alt, 152.0), (Monoio, 47.0)]),
     less("w2", "random 1M: ns", There(110.0), &[(Tokio, 427.0), (Alt, 768.0)]),

@@ -12,6 +12,7 @@ use std::{
 use crate::workloads::{Figure, REFUSED, refuse};
 
 const PART: &str = "TOURBILLON_COMPARE_PART";
+
 /// Which part this process is for, if not for the whole.
 pub fn asked() -> Option<String> {
     env::var(PART).ok()
@@ -30,8 +31,31 @@ pub fn command(part: &str) -> Command {
     command
 }
 
+/// Does each of `parts` in a process of its own, one after another: all their figures, which are among `names`. (In the
+/// process of a part: does that by `run`, and ends.)
+pub fn each(
+    parts: &[&'static str],
+    names: &[&'static str],
+    run: impl FnOnce(&'static str) -> Vec<Figure>,
+) -> Vec<Figure> {
+    if let Some(asked) = asked() {
+        let part = parts.iter().find(|part| **part == asked);
+        answer(&run(part.unwrap_or_else(|| panic!("no such part: {asked}"))));
+    }
+    let figures = parts.iter().flat_map(|part| alone(part, names));
+    figures.collect()
+}
+
+/// The same where each part is one figure.
+pub fn each_figure(names: &[&'static str], value: impl FnOnce(&'static str) -> f64) -> Vec<Figure> {
+    each(names, names, |name| {
+        let value = value(name);
+        vec![Figure { name, value }]
+    })
+}
+
 /// Does a part in a process of its own; the figures, of these names, in the order in which it answered them.
-pub fn run(part: &str, names: &[&'static str]) -> Vec<Figure> {
+fn alone(part: &str, names: &[&'static str]) -> Vec<Figure> {
     let output = command(part).output().unwrap_or_else(|error| refuse(error));
     // Standard error is captured as well.
     eprint!("{}", String::from_utf8_lossy(&output.stderr));
@@ -54,7 +78,7 @@ pub fn run(part: &str, names: &[&'static str]) -> Vec<Figure> {
 }
 
 /// Ends the process of a part: this is what came out.
-pub fn answer(figures: &[Figure]) -> ! {
+fn answer(figures: &[Figure]) -> ! {
     for Figure { name, value } in figures {
         println!("{name}\t{value}");
     }

@@ -25,6 +25,9 @@ pub trait Timers: Default + Send + 'static {
 
     /// Cancels the one armed first.
     fn cancel_oldest(&mut self);
+
+    /// Lets them count as armed in another order.
+    fn shuffle(&mut self, draw: &mut Draw);
 }
 
 /// Those that can be moved.
@@ -96,6 +99,10 @@ impl<S: Sleeping> Timers for Sleeps<S> {
     fn cancel_oldest(&mut self) {
         drop(self.0.pop_front());
     }
+
+    fn shuffle(&mut self, draw: &mut Draw) {
+        draw.shuffle(&mut self.0);
+    }
 }
 
 impl<S: Sleeping> Movable for Sleeps<S> {
@@ -129,6 +136,10 @@ impl Timers for Callbacks {
         let oldest = self.0.pop_front().expect("one is pending");
         assert_eq!(oldest.cancel(), tourbillon::Cancel::Cancelled);
     }
+
+    fn shuffle(&mut self, draw: &mut Draw) {
+        draw.shuffle(&mut self.0);
+    }
 }
 
 impl Movable for Callbacks {
@@ -160,6 +171,10 @@ impl Timers for Queue {
     fn cancel_oldest(&mut self) {
         let oldest = self.keys.pop_front().expect("one is pending");
         self.queue.remove(&oldest);
+    }
+
+    fn shuffle(&mut self, draw: &mut Draw) {
+        draw.shuffle(&mut self.keys);
     }
 }
 
@@ -197,5 +212,12 @@ impl Draw {
     pub fn below(&mut self, n: usize) -> usize {
         let n = u64::try_from(n).expect("usize has 64 bits");
         usize::try_from((self.next() * n) >> 31).expect("it is less than n")
+    }
+
+    /// Puts them in another order (Fisher and Yates).
+    fn shuffle<T>(&mut self, some: &mut VecDeque<T>) {
+        for last in (1..some.len()).rev() {
+            some.swap(last, self.below(last + 1));
+        }
     }
 }

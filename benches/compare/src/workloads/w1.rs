@@ -4,11 +4,15 @@
 //! *callback*: ours by `after` and `cancel`; `DelayQueue` by `insert` and `remove`, which is the nearest
 //! that tokio has: a timer without a waker. *sleep*: a boxed future of each system, polled once and
 //! dropped to cancel. Each reads the clock when it is made.
+//!
+//! *recycled*: as many were armed and cancelled before, in no order: what the allocator has kept of them is scattered,
+//! and each pair meets memory that is in no cache. Each figure is of a process of its own.
 
 use std::time::Instant;
 
 use super::{Figure, Workload};
 use crate::{
+    measure::parts,
     system::System,
     timers::{Callbacks, Draw, Queue, Sleeps, Timers, in_steps, on},
 };
@@ -26,32 +30,47 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 const CALLBACK: &str = "callback: ns per pair";
+const CALLBACK_RECYCLED: &str = "callback, recycled: ns per pair";
 const SLEEP: &str = "sleep: ns per pair";
+const SLEEP_RECYCLED: &str = "sleep, recycled: ns per pair";
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
-    match system {
-        System::Tourbillon => vec![
-            pairs::<Callbacks>(system, CALLBACK, quick),
-            pairs::<Sleeps<tourbillon::time::Sleep>>(system, SLEEP, quick),
-        ],
-        System::Tokio | System::TokioAlt => {
-            vec![pairs::<Sleeps<tokio::time::Sleep>>(system, SLEEP, quick)]
-        }
-        System::DelayQueue => vec![pairs::<Queue>(system, CALLBACK, quick)],
-        System::Smol => vec![pairs::<Sleeps<smol::Timer>>(system, SLEEP, quick)],
+    let names: &[_] = match system {
+        System::Tourbillon => &[CALLBACK, CALLBACK_RECYCLED, SLEEP, SLEEP_RECYCLED],
+        System::DelayQueue => &[CALLBACK, CALLBACK_RECYCLED],
+        System::Tokio | System::TokioAlt | System::Smol => &[SLEEP, SLEEP_RECYCLED],
         System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
-    }
+    };
+    parts::each_figure(names, |name| {
+        let recycled = [CALLBACK_RECYCLED, SLEEP_RECYCLED].contains(&name);
+        let of = match system {
+            System::Tourbillon if [CALLBACK, CALLBACK_RECYCLED].contains(&name) => {
+                pairs::<Callbacks>
+            }
+            System::Tourbillon => pairs::<Sleeps<tourbillon::time::Sleep>>,
+            System::DelayQueue => pairs::<Queue>,
+            System::Smol => pairs::<Sleeps<smol::Timer>>,
+            _ => pairs::<Sleeps<tokio::time::Sleep>>,
+        };
+        of(system, recycled, quick)
+    })
 }
 
-fn pairs<T: Timers>(system: System, name: &'static str, quick: bool) -> Figure {
+/// ns per pair.
+fn pairs<T: Timers>(system: System, recycled: bool, quick: bool) -> f64 {
     let (pending, count) = if quick {
         (1_000, 10_000)
     } else {
         (100_000, 2_000_000)
     };
-    let value = on(system, async move {
+    on(system, async move {
         let mut draw = Draw::new();
         let mut timers = T::default();
+        if recycled {
+            in_steps(pending, |cx, _| timers.arm(cx, draw.delay())).await;
+            timers.shuffle(&mut draw);
+            in_steps(pending, |_, _| timers.cancel_oldest()).await;
+        }
         in_steps(pending, |cx, _| timers.arm(cx, draw.delay())).await;
         let start = Instant::now();
         in_steps(count, |cx, _| {
@@ -60,6 +79,5 @@ fn pairs<T: Timers>(system: System, name: &'static str, quick: bool) -> Figure {
         })
         .await;
         start.elapsed().as_nanos() as f64 / count as f64
-    });
-    Figure { name, value }
+    })
 }

@@ -6,7 +6,8 @@
 //! thread outside of the runtime, to which the timers were given.
 //!
 //! Ours by `Timer::reset_at` and, as *sleep*, by `Sleep::reset`; tokio by `Sleep::reset`, `DelayQueue` by
-//! `reset_at`, smol by `Timer::set_at`. One worker; the task gives way after every thousand.
+//! `reset_at`, smol by `Timer::set_at`. One worker; the task gives way after every thousand. A process for each n, and
+//! for each kind of ours.
 
 use std::{
     thread,
@@ -15,6 +16,7 @@ use std::{
 
 use super::{Figure, Workload};
 use crate::{
+    measure::parts,
     system::System,
     timers::{Callbacks, Draw, Movable, Queue, Runtime, Sleeps, in_steps},
 };
@@ -31,69 +33,110 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// The names of what is measured at one n.
-struct Names {
-    random: &'static str,
-    later: &'static str,
-    read: &'static str,
-    outside: &'static str,
-    outside_read: &'static str,
-}
+/// The names of what is measured at one n, in the order in which it is; `None` where that is not of interest.
+struct Names([Option<&'static str>; 5]);
 
-const SMALL: Names = Names {
-    random: "random 10k: ns",
-    later: "later 10k: ns",
-    read: "later 10k, clock read: ns",
-    outside: "outside, later 10k: ns",
-    outside_read: "outside, later 10k, clock read: ns",
-};
+const SMALL: Names = Names([
+    Some("random 10k: ns"),
+    Some("later 10k: ns"),
+    Some("later 10k, clock read: ns"),
+    Some("outside, later 10k: ns"),
+    Some("outside, later 10k, clock read: ns"),
+]);
 
-const LARGE: Names = Names {
-    random: "random 1M: ns",
-    later: "later 1M: ns",
-    read: "later 1M, clock read: ns",
-    outside: "outside, later 1M: ns",
-    outside_read: "outside, later 1M, clock read: ns",
-};
+const LARGE: Names = Names([
+    Some("random 1M: ns"),
+    Some("later 1M: ns"),
+    Some("later 1M, clock read: ns"),
+    Some("outside, later 1M: ns"),
+    Some("outside, later 1M, clock read: ns"),
+]);
+
+const SLEEP_SMALL: Names = Names([
+    Some("sleep, random 10k: ns"),
+    Some("sleep, later 10k: ns"),
+    None,
+    None,
+    None,
+]);
+
+const SLEEP_LARGE: Names = Names([
+    Some("sleep, random 1M: ns"),
+    Some("sleep, later 1M: ns"),
+    None,
+    None,
+    None,
+]);
+
+/// How many moves each figure is of. (smol's take more than 10 µs at a million.)
+const MOVES: usize = 200_000;
 
 /// No timer is armed with more.
 const KEEP: Duration = Duration::from_secs(60);
 
-fn run(system: System, quick: bool) -> Vec<Figure> {
-    match system {
-        System::Tourbillon => {
-            let mut figures = both::<Callbacks>(system, quick);
-            // The same names, of the other kind.
-            for figure in both::<Sleeps<tourbillon::time::Sleep>>(system, quick) {
-                let name = match figure.name {
-                    "random 10k: ns" => "sleep, random 10k: ns",
-                    "random 1M: ns" => "sleep, random 1M: ns",
-                    "later 10k: ns" => "sleep, later 10k: ns",
-                    "later 1M: ns" => "sleep, later 1M: ns",
-                    _ => continue,
-                };
-                figures.push(Figure { name, ..figure });
-            }
-            figures
-        }
-        System::Tokio | System::TokioAlt => both::<Sleeps<tokio::time::Sleep>>(system, quick),
-        System::DelayQueue => both::<Queue>(system, quick),
-        System::Smol => both::<Sleeps<smol::Timer>>(system, quick),
-        System::Compio | System::Monoio | System::Glommio => {
-            super::refuse("its sleeps cannot be moved")
-        }
-    }
+/// What is measured in one process: what an n leaves behind would be the next one's memory.
+struct Part {
+    name: &'static str,
+    sleeps: bool,
+    large: bool,
 }
 
-fn both<T: Movable>(system: System, quick: bool) -> Vec<Figure> {
-    let (small, large, count) = if quick {
-        (100, 1_000, 1_000)
-    } else {
-        (10_000, 1_000_000, 1_000_000)
-    };
-    let mut figures = moves::<T>(system, SMALL, small, count);
-    figures.extend(moves::<T>(system, LARGE, large, count));
-    figures
+const PARTS: [Part; 4] = [
+    Part {
+        name: "10k",
+        sleeps: false,
+        large: false,
+    },
+    Part {
+        name: "1M",
+        sleeps: false,
+        large: true,
+    },
+    Part {
+        name: "sleep, 10k",
+        sleeps: true,
+        large: false,
+    },
+    Part {
+        name: "sleep, 1M",
+        sleeps: true,
+        large: true,
+    },
+];
+
+fn run(system: System, quick: bool) -> Vec<Figure> {
+    // Others have one kind of timer.
+    let is_for = |part: &&Part| system == System::Tourbillon || !part.sleeps;
+    let parts: Vec<_> = PARTS.iter().filter(is_for).map(|part| part.name).collect();
+    let names = [SMALL, LARGE, SLEEP_SMALL, SLEEP_LARGE];
+    let names: Vec<_> = names.iter().flat_map(|names| names.0).flatten().collect();
+    parts::each(&parts, &names, |name| {
+        let part = PARTS.iter().find(|part| part.name == name);
+        let &Part { sleeps, large, .. } = part.expect("a part of w2");
+        let of = match system {
+            System::Tourbillon if sleeps => moves::<Sleeps<tourbillon::time::Sleep>>,
+            System::Tourbillon => moves::<Callbacks>,
+            System::Tokio | System::TokioAlt => moves::<Sleeps<tokio::time::Sleep>>,
+            System::DelayQueue => moves::<Queue>,
+            System::Smol => moves::<Sleeps<smol::Timer>>,
+            System::Compio | System::Monoio | System::Glommio => {
+                super::refuse("its sleeps cannot be moved")
+            }
+        };
+        let names = match (sleeps, large) {
+            (false, false) => SMALL,
+            (false, true) => LARGE,
+            (true, false) => SLEEP_SMALL,
+            (true, true) => SLEEP_LARGE,
+        };
+        let (n, count) = match (large, quick) {
+            (false, true) => (100, 1_000),
+            (true, true) => (1_000, 1_000),
+            (false, false) => (10_000, MOVES),
+            (true, false) => (1_000_000, MOVES),
+        };
+        of(system, names, n, count)
+    })
 }
 
 /// Instants of which each is later than the one before, and than all that timers were moved to by then,
@@ -113,12 +156,13 @@ impl Later {
 }
 
 fn moves<T: Movable>(system: System, names: Names, n: usize, count: usize) -> Vec<Figure> {
+    let [random, later, read, outside, outside_read] = names.0;
     let runtime = Runtime::new(system, 1);
-    let each = move |name, elapsed: Duration| Figure {
-        name,
-        value: elapsed.as_nanos() as f64 / count as f64,
+    let each = move |name: Option<_>, start: Instant| {
+        let value = start.elapsed().as_nanos() as f64 / count as f64;
+        name.map(|name| Figure { name, value })
     };
-    let (mut figures, mut timers, mut draw) = runtime.run(async move {
+    let (figures, mut timers, mut draw) = runtime.run(async move {
         let mut draw = Draw::new();
         let mut timers = T::default();
         in_steps(n, |cx, _| timers.arm(cx, draw.delay())).await;
@@ -129,32 +173,31 @@ fn moves<T: Movable>(system: System, names: Names, n: usize, count: usize) -> Ve
             timers.reset(index, start + draw.delay());
         })
         .await;
-        let random = each(names.random, start.elapsed());
+        let random = each(random, start);
 
         in_steps(n, |_, index| timers.prolong(index, KEEP)).await;
-        let mut later = Later::new();
+        let mut lately = Later::new();
         let start = Instant::now();
-        in_steps(count, |_, _| timers.reset(draw.below(n), later.next())).await;
-        let later = each(names.later, start.elapsed());
+        in_steps(count, |_, _| timers.reset(draw.below(n), lately.next())).await;
+        let later = each(later, start);
 
         let start = Instant::now();
         in_steps(count, |_, _| timers.refresh(draw.below(n), KEEP)).await;
-        let read = each(names.read, start.elapsed());
-        (vec![random, later, read], timers, draw)
+        ([random, later, each(read, start)], timers, draw)
     });
-    let outside = thread::spawn(move || {
+    let by_another = thread::spawn(move || {
         let mut later = Later::new();
         let start = Instant::now();
         for _ in 0..count {
             timers.reset(draw.below(n), later.next());
         }
-        let given = each(names.outside, start.elapsed());
+        let given = each(outside, start);
         let start = Instant::now();
         for _ in 0..count {
             timers.refresh(draw.below(n), KEEP);
         }
-        [given, each(names.outside_read, start.elapsed())]
+        [given, each(outside_read, start)]
     });
-    figures.extend(outside.join().expect("moving timers does not panic"));
-    figures
+    let by_another = by_another.join().expect("moving timers does not panic");
+    figures.into_iter().chain(by_another).flatten().collect()
 }

@@ -170,21 +170,18 @@ impl Part {
 }
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
-    if let Some(asked) = parts::asked() {
-        let part = PARTS.iter().find(|part| part.name == asked);
-        parts::answer(&part.expect("a part of w3").run(system, quick));
-    }
-    let (mut figures, mut early, mut lead) = (Vec::new(), 0.0, 0.0_f64);
-    for part in PARTS.iter().filter(|part| part.is_for(system)) {
-        let names = [part.p50, part.p99, part.cpu, part.arm, EARLY, LEAD];
-        for figure in parts::run(part.name, &names) {
-            match figure.name {
-                EARLY => early += figure.value,
-                LEAD => lead = lead.max(figure.value),
-                _ => figures.push(figure),
-            }
-        }
-    }
+    let parts = PARTS.iter().filter(|part| part.is_for(system));
+    let parts: Vec<_> = parts.map(|part| part.name).collect();
+    let names = |part: &Part| [part.p50, part.p99, part.cpu, part.arm, EARLY, LEAD];
+    let names: Vec<_> = PARTS.iter().flat_map(names).collect();
+    let mut figures = parts::each(&parts, &names, |name| {
+        let part = PARTS.iter().find(|part| part.name == name);
+        part.expect("a part of w3").run(system, quick)
+    });
+    let of_all = |name| figures.iter().filter(move |figure| figure.name == name);
+    let early = of_all(EARLY).map(|figure| figure.value).sum();
+    let lead = of_all(LEAD).map(|figure| figure.value).fold(0.0, f64::max);
+    figures.retain(|figure| ![EARLY, LEAD].contains(&figure.name));
     let figure = |name, value| Figure { name, value };
     figures.extend([figure(EARLY, early), figure(LEAD, lead)]);
     figures

@@ -14,7 +14,8 @@
 //! boxed `Timer`, polled once; when the poll returns it stands in the reactor's queue of changes or, if that was
 //! full, in its tree.
 //!
-//! Handles and sleeps are kept in a `Vec`, keys dropped; nothing is cancelled within the time.
+//! Handles and sleeps are kept in a `Vec`, keys dropped; nothing is cancelled within the time. Each kind, and each number
+//! of threads, has a process of its own.
 
 use std::{
     future::poll_fn,
@@ -29,6 +30,7 @@ use tokio_util::time::DelayQueue;
 
 use super::{Figure, Workload};
 use crate::{
+    measure::parts,
     system::System,
     timers::{Draw, Runtime, Sleeping, armed},
 };
@@ -50,55 +52,76 @@ const WORKERS: usize = 2;
 /// No timer is due while it is measured.
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// What is measured with so many threads, and the names of its figures.
+struct Part {
+    threads: usize,
+    registered: &'static str,
+    /// Ours alone: of the others all are where they are to be when the calls have returned.
+    returned: Option<&'static str>,
+}
+
+/// What each system has.
+const ARMS: [Part; 2] = [
+    Part {
+        threads: 1,
+        registered: "1 thread: ns per arm",
+        returned: Some("1 thread, returned: ns per arm"),
+    },
+    Part {
+        threads: 2,
+        registered: "2 threads: ns per arm",
+        returned: Some("2 threads, returned: ns per arm"),
+    },
+];
+
+/// The sleeps of ours, which has callbacks, too.
+const SLEEPS: [Part; 2] = [
+    Part {
+        threads: 1,
+        registered: "1 thread, sleep: ns per arm",
+        returned: None,
+    },
+    Part {
+        threads: 2,
+        registered: "2 threads, sleep: ns per arm",
+        returned: None,
+    },
+];
+
 fn run(system: System, quick: bool) -> Vec<Figure> {
     let count = if quick { 10_000 } else { 1_000_000 };
-    let mut figures = Vec::new();
-    for (threads, name, returned, of_sleeps) in [
-        (
-            1,
-            "1 thread: ns per arm",
-            "1 thread, returned: ns per arm",
-            "1 thread, sleep: ns per arm",
-        ),
-        (
-            2,
-            "2 threads: ns per arm",
-            "2 threads, returned: ns per arm",
-            "2 threads, sleep: ns per arm",
-        ),
-    ] {
-        let mut measure = |name, of: fn(System, usize, usize) -> Times| {
-            let times = of(system, threads, count);
-            let each = |time: Duration| time.as_nanos() as f64 / count as f64;
-            let mut figure = |name, time| {
-                figures.push(Figure {
-                    name,
-                    value: each(time),
-                })
-            };
-            // Of the others all are where they are to be when the calls have returned.
-            if system != System::Tourbillon {
-                return figure(name, times.returned);
-            }
-            figure(name, times.registered);
-            if name != of_sleeps {
-                figure(returned, times.returned);
-            }
-        };
-        match system {
-            System::Tourbillon => {
-                measure(name, callbacks);
-                measure(of_sleeps, sleeps::<tourbillon::time::Sleep>);
-            }
-            System::Tokio | System::TokioAlt => measure(name, sleeps::<tokio::time::Sleep>),
-            System::DelayQueue => measure(name, queue),
-            System::Smol => measure(name, sleeps::<smol::Timer>),
+    let ours = system == System::Tourbillon;
+    let parts = ARMS.iter().chain(SLEEPS.iter().filter(|_| ours));
+    let parts: Vec<_> = parts.map(|part| part.registered).collect();
+    let returned = ARMS.iter().filter_map(|part| part.returned);
+    let names: Vec<_> = parts.iter().copied().chain(returned).collect();
+    parts::each(&parts, &names, |name| {
+        let is_asked = |part: &&Part| part.registered == name;
+        let sleeping = SLEEPS.iter().find(is_asked);
+        let part = sleeping.or_else(|| ARMS.iter().find(is_asked));
+        let part = part.expect("a part of w4");
+        let of = match system {
+            System::Tourbillon if sleeping.is_none() => callbacks,
+            System::Tourbillon => sleeps::<tourbillon::time::Sleep>,
+            System::Tokio | System::TokioAlt => sleeps::<tokio::time::Sleep>,
+            System::DelayQueue => queue,
+            System::Smol => sleeps::<smol::Timer>,
             System::Compio | System::Monoio | System::Glommio => {
                 super::refuse("its timers are of one thread")
             }
+        };
+        let times = of(system, part.threads, count);
+        let figure = |name, time: Duration| Figure {
+            name,
+            value: time.as_nanos() as f64 / count as f64,
+        };
+        if !ours {
+            return vec![figure(part.registered, times.returned)];
         }
-    }
-    figures
+        let returned = part.returned.map(|name| figure(name, times.returned));
+        let registered = figure(part.registered, times.registered);
+        [Some(registered), returned].into_iter().flatten().collect()
+    })
 }
 
 /// How long it took.

@@ -7,11 +7,9 @@
 //! itself, where a system's sleep can be moved when it has been polled, as ours and smol's. *task*: spawned tasks, each of which sleeps; join handles are dropped.
 
 use std::{
-    env,
     future::Future,
     hint::black_box,
     pin::Pin,
-    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -22,8 +20,9 @@ use std::{
 
 use tokio_util::time::DelayQueue;
 
-use super::{Figure, Measured, Workload};
+use super::{Figure, Workload};
 use crate::{
+    measure::parts,
     system::System,
     timers::{Runtime, Sleeping, armed, books::resident, in_steps},
 };
@@ -47,21 +46,12 @@ const TASK: &str = "task: bytes";
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Which kind a process is to measure: each has one of its own, as memory that one kind has let go of
-/// would be had for nothing by the next.
-const KIND: &str = "COMPARE_W6_KIND";
-
 fn run(system: System, quick: bool) -> Vec<Figure> {
     let count = if quick { 10_000 } else { 1_000_000 };
-    if let Ok(kind) = env::var(KIND) {
-        let names = kinds(system).iter();
-        let name = names.copied().find(|name| *name == kind);
-        let name = name.unwrap_or_else(|| panic!("{system} has no {kind}"));
-        let value = measure(system, name, count) / count as f64;
-        return vec![Figure { name, value }];
-    }
-    let figures = kinds(system).iter();
-    figures.map(|name| alone(name)).collect()
+    // Memory that one kind has let go of would be had for nothing by the next.
+    parts::each_figure(kinds(system), |name| {
+        measure(system, name, count) / count as f64
+    })
 }
 
 /// What a system has.
@@ -73,19 +63,6 @@ fn kinds(system: System) -> &'static [&'static str] {
         System::Tokio | System::TokioAlt => &[SLEEP, TASK],
         System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
     }
-}
-
-/// One kind, by this program, with the arguments that this process has.
-fn alone(name: &'static str) -> Figure {
-    let program = env::current_exe().expect("this program is somewhere");
-    let mut command = Command::new(program);
-    command.args(env::args_os().skip(1)).env(KIND, name);
-    let output = command.stderr(Stdio::inherit()).output();
-    let output = output.expect("this program can be run");
-    assert!(output.status.success(), "{name}: {}", output.status);
-    let figures: Vec<Measured> = serde_json::from_slice(&output.stdout).expect("it prints figures");
-    let value = figures.first().expect("it prints one").value;
-    Figure { name, value }
 }
 
 /// So many timers of a kind, in bytes.

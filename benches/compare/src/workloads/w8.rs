@@ -10,8 +10,8 @@
 //! - *chained*: a task that spawns a task, and so on, 1,000 deep. ns per task.
 //!
 //! The oneshot is futures-channel's, for all: it belongs to none of the runtimes, and asks none of them for a budget,
-//! as tokio's would. Handles are dropped: tasks are detached. Each is done some times, and the median counts; the first
-//! time is not counted.
+//! as tokio's would. Handles are dropped: tasks are detached. Each is done some times, in a process of its own, and the
+//! median counts; the first time is not counted.
 
 use std::{
     hint::black_box,
@@ -26,7 +26,7 @@ use futures_channel::oneshot;
 
 use super::{Figure, Workload};
 use crate::{
-    measure::lateness::median,
+    measure::{lateness::median, parts},
     runtimes::{self, Program, Runtime},
     system::System,
 };
@@ -177,23 +177,24 @@ impl Program for Times {
     }
 }
 
+const FIGURES: [(&str, What, usize); 5] = [
+    ("spawn 1M: ns", What::Spawn(1_000_000), 3),
+    ("spawn 10k: ns", What::Spawn(10_000), 51),
+    ("yield: ns", What::Yield, 21),
+    ("ping-pong: ns", What::PingPong, 101),
+    ("chained: ns", What::Chained, 201),
+];
+
 fn run(system: System, quick: bool) -> Vec<Figure> {
-    let figures = [
-        ("spawn 10k: ns", What::Spawn(10_000), 51),
-        ("yield: ns", What::Yield, 21),
-        ("ping-pong: ns", What::PingPong, 101),
-        ("chained: ns", What::Chained, 201),
-        // The last, for the heap that it leaves behind.
-        ("spawn 1M: ns", What::Spawn(1_000_000), 3),
-    ];
-    let figure = |(name, what, times)| {
-        let (what, times) = match (quick, what) {
-            (true, What::Spawn(count)) => (What::Spawn(count / 10), 1),
-            (true, what) => (what, 1),
-            (false, what) => (what, times),
+    let names = FIGURES.map(|(name, ..)| name);
+    parts::each_figure(&names, |name| {
+        let figure = FIGURES.iter().find(|figure| figure.0 == name);
+        let &(_, what, times) = figure.expect("a figure of w8");
+        let times = match (quick, what) {
+            (true, What::Spawn(count)) => Times(What::Spawn(count / 10), 1),
+            (true, what) => Times(what, 1),
+            (false, what) => Times(what, times),
         };
-        let value = runtimes::on(system, Times(what, times));
-        Figure { name, value }
-    };
-    figures.into_iter().map(figure).collect()
+        runtimes::on(system, times)
+    })
 }
