@@ -35,6 +35,8 @@ struct State {
     /// Who listens, each with its task if it waits.
     listeners: Slab<Option<Waker>>,
     is_closed: bool,
+    /// What those who listen are told before their streams end, if anything.
+    last: Option<Bytes>,
 }
 
 impl State {
@@ -83,6 +85,7 @@ impl Feed {
             feed: self.clone(),
             key,
             seen: 0,
+            has_last: false,
             flow,
         })
     }
@@ -101,10 +104,11 @@ impl Feed {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends the streams of all who listen, and refuses others.
-    pub(super) fn close(&self) {
+    /// Ends the streams of all who listen, after the event `last` if there is one, and refuses others.
+    pub(super) fn close(&self, last: Option<Bytes>) {
         let mut state = lock(&self.0.state);
         state.is_closed = true;
+        state.last = last;
         let wakers = state.wakers();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -118,6 +122,8 @@ pub(super) struct Listener {
     key: usize,
     /// The number of the event that it was sent last.
     seen: u64,
+    /// Whether it was sent what is sent last.
+    has_last: bool,
     flow: Flow,
 }
 
@@ -132,7 +138,9 @@ impl Body for Listener {
         let this = &mut *self;
         let mut state = lock(&this.feed.0.state);
         if state.is_closed {
-            return Poll::Ready(None);
+            let last = state.last.clone().filter(|_| !this.has_last);
+            this.has_last = true;
+            return Poll::Ready(last.map(|last| Ok(Frame::data(last))));
         }
         // What is given to hyper is kept until it is written. Who does not take the last event is given no
         // other, and asked again at the next.
@@ -224,8 +232,20 @@ mod tests {
     fn a_feed_that_is_closed_ends() {
         let feed = Feed::new(2);
         let mut listener = feed.listen(Flow::default()).unwrap();
-        feed.close();
+        feed.close(None);
         assert_eq!(next(&mut listener), Poll::Ready(None));
         assert!(feed.listen(Flow::default()).is_none());
+    }
+
+    #[test]
+    fn what_is_said_last_is_said_once_to_each() {
+        let feed = Feed::new(2);
+        let mut listeners = [(); 2].map(|()| feed.listen(Flow::default()).unwrap());
+        feed.send(Bytes::from_static(b"unheard"));
+        feed.close(Some(Bytes::from_static(b"end")));
+        for listener in &mut listeners {
+            assert_eq!(next(listener), event("end"));
+            assert_eq!(next(listener), Poll::Ready(None));
+        }
     }
 }

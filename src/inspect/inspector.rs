@@ -11,11 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::hyper::body::Bytes;
+
 use super::{
     builder::Builder,
     feed::Feed,
     listener::{Clients, Flow},
-    publish::publish,
+    publish::{END, publish},
     sampler::Sampler,
     site::{self, Site},
 };
@@ -122,8 +124,8 @@ fn run(
         .keep_alive_timeout(builder.write_timeout)
         .shutdown_timeout(GOODBYE)
         .with_graceful_shutdown(async move {
-            wait(&builder.handle, &stop).await;
-            feed.close();
+            let has_ended = wait(&builder.handle, &stop).await;
+            feed.close(has_ended.then(|| Bytes::from_static(END.as_bytes())));
         });
     // It fails only where a task of its own panics, which has been printed.
     let _ = runtime.block_on(server.into_future());
@@ -141,12 +143,12 @@ fn runtime() -> io::Result<Runtime> {
         .map_err(io::Error::other)
 }
 
-/// Waits until the inspector is told to stop, or the runtime has ended.
-async fn wait(inspected: &Handle, stop: &Notify) {
+/// Waits until the inspector is told to stop, or the runtime has ended; answers whether it has.
+async fn wait(inspected: &Handle, stop: &Notify) -> bool {
     let mut stopped = pin!(stop.notified());
     poll_fn(|cx| match stopped.as_mut().poll(cx) {
-        Poll::Ready(()) => Poll::Ready(()),
-        Poll::Pending => inspected.shared().poll_end(cx),
+        Poll::Ready(()) => Poll::Ready(false),
+        Poll::Pending => inspected.shared().poll_end(cx).map(|()| true),
     })
-    .await;
+    .await
 }

@@ -13,7 +13,7 @@
 //! | path | what is there |
 //! |---|---|
 //! | `/` | the page |
-//! | `/events` | server-sent events: the event `snapshot` four times a second, whose data is a line of JSON |
+//! | `/events` | server-sent events: the event `snapshot` four times a second, whose data is a line of JSON; and `end` if the runtime has ended |
 //! | `/snapshot.json` | the same, once |
 //! | `/metrics` | the counters for Prometheus, or in OpenMetrics if that is asked for: see [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus) |
 //!

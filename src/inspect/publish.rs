@@ -11,6 +11,9 @@ use crate::time::{Instant, MissedTickBehavior, interval};
 /// things each time.
 const LOOK: Duration = Duration::from_micros(2_017);
 
+/// The event that is sent last, if the runtime that is inspected has ended.
+pub(super) const END: &str = "event: end\ndata: the runtime has ended\n\n";
+
 /// Sends a snapshot every `period` to those who listen, for ever.
 pub(super) async fn publish(site: Arc<Site>, period: Duration) {
     loop {

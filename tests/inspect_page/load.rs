@@ -117,13 +117,14 @@ async fn arm_inside(stop: &AtomicBool) {
 /// Keeps a worker for longer than a job may take, and waits until that is reported.
 pub fn cause_a_stall(runtime: &Runtime) {
     let before = runtime.metrics().total().stalls;
-    drop(runtime.spawn(the_culprit()));
+    drop(runtime.spawn(the_culprit(String::new())));
     eventually("the stall is reported", || {
         runtime.metrics().total().stalls > before
     });
 }
 
-/// What the page is to name. It blocks its worker, which is what is wrong with it.
-async fn the_culprit() {
+/// What the page is to name, with what a browser would take for an element. It blocks its worker, which is what is
+/// wrong with it.
+async fn the_culprit<T>(_: T) {
     thread::sleep(5 * THRESHOLD);
 }

@@ -65,6 +65,8 @@ fn what_it_shows_moves_and_is_what_prometheus_is_told() {
     let Some(mut browser) = open(&watched) else {
         return;
     };
+    // From before anything happened: what it has in this range is all that is.
+    browser.click("[data-range=\"600\"]");
     watched.under_load(|| {
         for counter in ["fired", "cancelled", "refreshed", "armed_local", "armed_remote", "parks"] {
             let before = total(&mut browser, counter);
@@ -82,6 +84,7 @@ fn what_it_shows_moves_and_is_what_prometheus_is_told() {
                 "[...document.querySelectorAll('#charts canvas')].some((canvas) => /{label}/.test(canvas.ariaLabel))"
             ));
         }
+        who_took_from_whom(&mut browser);
     });
     // Nothing is left to happen: now they have to agree to the last digit.
     let over = |outcome| {
@@ -108,10 +111,28 @@ fn what_it_shows_moves_and_is_what_prometheus_is_told() {
             "document.querySelector('[data-counter=\"{counter}\"] td:last-child').textContent === ({count}).toLocaleString('en-US')"
         ));
     }
+    let lateness = watched.runtime.metrics().wake_lateness();
+    for (tile, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let bound = lateness.quantile(q).unwrap().as_nanos();
+        let text = browser.eval(&format!(
+            "import('/format.js').then(({{ duration }}) => duration({bound}))"
+        ));
+        assert_eq!(text, browser.text(&format!("#tile-{tile}")), "{tile}");
+    }
     let [fired, cancelled, shut_down, local, remote, _] = expected.map(|(_, count)| count);
     assert!(fired > 0 && cancelled > 0 && local > 0 && remote > 0);
     assert_eq!(local + remote, fired + cancelled + shut_down);
     check_clean(&mut browser, &watched);
+}
+
+/// The load has two workers steal from each other, and the matrix says so while it is looked at.
+fn who_took_from_whom(browser: &mut Browser) {
+    browser.eval("document.getElementById('steals').scrollIntoView({ behavior: 'instant' })");
+    browser.eventually(
+        "[...document.querySelectorAll('#steals tbody td small')].some((cell) => /^[1-9]/.test(cell.textContent))",
+    );
+    assert_eq!(browser.text("#steals thead"), "worker 0\tworker 1");
+    browser.eval("scrollTo({ top: 0, behavior: 'instant' })");
 }
 
 /// Waits until a new picture has been drawn or, if `moves` is false, until snapshots came and none was.
@@ -144,9 +165,11 @@ fn it_pauses_and_the_switches_switch() {
         browser.click("#pause");
         assert_eq!(browser.text("#status"), "paused");
         watch(&mut browser, false);
-        // What is shown can be looked at in other ways meanwhile.
+        // What is shown can be looked at in other ways meanwhile, and stays what it is.
+        let held = browser.text("#tile-fired-more");
         browser.click("[data-range=\"600\"]");
         watch(&mut browser, false);
+        assert_eq!(browser.text("#tile-fired-more"), held);
         browser.click("#pause");
         assert_eq!(browser.text("#status"), "live");
         watch(&mut browser, true);
@@ -188,6 +211,11 @@ fn themes(browser: &mut Browser) {
     assert_eq!(browser.text("#theme"), "Theme: light");
     let light = browser.eval(ground);
     assert_ne!(light, dark);
+    // Drawings have the colours of the style sheet.
+    browser.eval("import('/canvas.js').then((module) => { window.drawn = module.color; })");
+    browser.eventually(
+        "drawn('card') === getComputedStyle(document.querySelector('.card')).backgroundColor",
+    );
     browser.click("#theme");
     assert_eq!(browser.text("#theme"), "Theme: auto");
     assert_eq!(browser.eval(ground), dark);
@@ -204,7 +232,7 @@ fn under_the_pointer(browser: &mut Browser) {
     );
     let [x, y] = [0, 1].map(|i| place[i].as_f64().unwrap());
     browser.point(x, y);
-    let tip = r"/^worker 0, \d\d:\d\d:\d\d\.\d – [^]* late: [\d,.]+\np50 .*, p99 /.test(document.getElementById('tip').textContent)";
+    let tip = r"!document.getElementById('tip').hidden && /^worker 0, \d\d:\d\d:\d\d\.\d – [^]* late: [\d,.]+\np50 .*, p99 /.test(document.getElementById('tip').textContent)";
     browser.eventually(tip);
     browser.point(1.0, 1.0);
     browser.eventually("document.getElementById('tip').hidden");
@@ -225,7 +253,10 @@ fn a_stall_is_shown_with_who_caused_it() {
     cause_a_stall(&watched.runtime);
     browser.eventually("document.getElementById('stall-rows').rows.length === 1");
     let row = browser.text("#stall-rows tr");
-    assert!(row.contains("load::the_culprit"), "{row}");
+    assert!(
+        row.contains("load::the_culprit<alloc::string::String>"),
+        "{row}"
+    );
     assert!(row.contains("load.rs:"), "{row}");
     assert_eq!(browser.text("#tile-stalls"), "1");
     assert!(!browser.text("#stalls").contains("None so far"));
@@ -255,6 +286,17 @@ fn a_narrow_window_does_not_scroll_sideways() {
 }
 
 #[test]
+fn what_is_kept_up_to_date_is_what_is_made_anew() {
+    let watched = Watched::start();
+    let Some(mut browser) = open(&watched) else {
+        return;
+    };
+    let wrong = browser.eval(include_str!("arithmetic.js"));
+    assert_eq!(wrong, serde_json::json!([]));
+    check_clean(&mut browser, &watched);
+}
+
+#[test]
 fn a_lost_connection_is_said_and_made_again() {
     let watched = Watched::start();
     let Some(mut browser) = open(&watched) else {
@@ -277,6 +319,24 @@ fn a_lost_connection_is_said_and_made_again() {
             .unwrap()
     );
     browser.eventually("document.getElementById('workers').textContent === '1'");
+    inspector.shutdown();
+}
+
+#[test]
+fn the_end_of_the_runtime_is_said() {
+    let Watched { runtime, inspector } = Watched::start();
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&format!("http://{}/", inspector.local_addr()));
+    browser.eventually("document.getElementById('status').textContent === 'live'");
+    drop(runtime);
+    browser.eventually("document.getElementById('status').textContent === 'ended'");
+    assert!(
+        browser
+            .text("#banner")
+            .starts_with("The runtime has ended.")
+    );
     inspector.shutdown();
 }
 

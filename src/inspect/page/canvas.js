@@ -1,5 +1,5 @@
-// What all canvases share: their size in device pixels, the colours of the page's style sheet, and the axis of
-// time.
+// What all drawings share: whether they are seen, their size in device pixels, the colours of the page's style sheet,
+// and the axis of time.
 
 import { clock } from './format.js';
 
@@ -24,7 +24,7 @@ export function forgetColors() {
   colors.clear();
 }
 
-/** Canvases that are scrolled to where they are seen; the others are not drawn. */
+/** Elements that are scrolled to where they are seen; the others are not drawn. */
 const seen = new WeakSet();
 const observer = new IntersectionObserver((entries) => {
   let appeared = false;
@@ -40,16 +40,20 @@ const observer = new IntersectionObserver((entries) => {
 }, { rootMargin: '200px' });
 const resized = new ResizeObserver(() => dispatchEvent(new Event('redraw')));
 
-/** A canvas that is watched for its size and for being seen. */
-export function watch(canvas) {
-  observer.observe(canvas);
-  resized.observe(canvas);
-  return canvas;
+/** An element that is watched for its size and for being seen. */
+export function watch(element) {
+  observer.observe(element);
+  resized.observe(element);
+  return element;
 }
 
-export function unwatch(canvas) {
-  observer.unobserve(canvas);
-  resized.unobserve(canvas);
+export function unwatch(element) {
+  observer.unobserve(element);
+  resized.unobserve(element);
+}
+
+export function isSeen(element) {
+  return seen.has(element);
 }
 
 /** How crowded so many rows are: the more, the lower is each. */
@@ -60,7 +64,7 @@ export function crowd(rows) {
 /** A cleared context in CSS pixels, or null if nobody sees the canvas. */
 export function begin(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
-  if (!seen.has(canvas) || width === 0 || height === 0) return null;
+  if (!isSeen(canvas) || width === 0 || height === 0) return null;
   const ratio = devicePixelRatio || 1;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== w || canvas.height !== h) {

@@ -92,10 +92,8 @@ export class Columns {
     const samples = slot * frame.samples.length;
     frame.samples.forEach((count, i) => { this.samples[samples + i] += count * share; });
     for (let entity = 0; entity < this.entities; entity++) {
-      if (frame.histograms[this.stage][entity].length === 0) continue;
       const at = this.cell(entity, slot);
-      frame.addHistogram(this.stage, entity, this.lateness, at, share);
-      this.summarize(entity, slot, at);
+      if (frame.addHistogram(this.stage, entity, this.lateness, at, share)) this.summarize(entity, slot, at);
     }
   }
 

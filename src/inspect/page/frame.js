@@ -43,15 +43,13 @@ export function gauge(snapshot, name) {
   return snapshot.workers.reduce((sum, worker) => sum + worker[name], (wall?.[name] ?? 0) + (boot?.[name] ?? 0));
 }
 
-/** Buckets that grew, each in one number. */
-function growth(before, after) {
+/** Adds buckets that grew to `grown`, each as one number. */
+function growth(before, after, grown) {
   const had = new Map(before.buckets);
-  const grown = [];
   for (const [bucket, count] of after.buckets) {
     const more = count - (had.get(bucket) ?? 0);
     if (more > 0) grown.push(bucket * 2 ** COUNT_BITS + Math.min(more, MAX_COUNT));
   }
-  return Uint32Array.from(grown);
 }
 
 /** Cells that grew, as pairs of (row * workers + column, by how much). */
@@ -75,8 +73,14 @@ export class Frame {
     this.gap = this.end - this.start > GAP_MS;
     const before = entities(previous);
     const after = entities(next);
-    this.histograms = STAGES.map((stage) => after.map((entity, i) =>
-      growth(before[i].lateness[stage], entity.lateness[stage])));
+    const grown = [];
+    // Where each histogram begins in `grown`: those of the first stage, one for each entity, then the next stage's.
+    this.begins = new Uint32Array(STAGES.length * after.length + 1);
+    STAGES.forEach((stage, s) => after.forEach((entity, i) => {
+      growth(before[i].lateness[stage], entity.lateness[stage], grown);
+      this.begins[s * after.length + i + 1] = grown.length;
+    }));
+    this.grown = Uint32Array.from(grown);
     this.samples = Uint16Array.from(next.workers.flatMap((worker, i) =>
       ACTIVITIES.map((name) => Math.min(Math.max(worker.samples[name] - previous.workers[i].samples[name], 0), 65535))));
     const [then, now] = [totals(previous), totals(next)];
@@ -90,11 +94,15 @@ export class Frame {
     return (this.end - this.start) / 1000;
   }
 
-  /** Adds `sign` times a histogram to `counts[at..at + BUCKETS]`. */
+  /** Adds `sign` times a histogram to `counts[at..at + BUCKETS]`; answers whether there was anything to add. */
   addHistogram(stage, entity, counts, at, sign) {
-    for (const packed of this.histograms[stage][entity]) {
-      counts[at + Math.floor(packed / 2 ** COUNT_BITS)] += sign * (packed % 2 ** COUNT_BITS);
+    const index = stage * ((this.begins.length - 1) / STAGES.length) + entity;
+    const end = this.begins[index + 1];
+    for (let i = this.begins[index]; i < end; i++) {
+      const packed = this.grown[i];
+      counts[at + (packed >>> COUNT_BITS)] += sign * (packed & MAX_COUNT);
     }
+    return end > this.begins[index];
   }
 }
 

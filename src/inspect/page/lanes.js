@@ -7,7 +7,7 @@ import { ACTIVITIES } from './frame.js';
 const TILE = 6;
 
 /** What the height of a lane may stand for: of workers that mostly sleep there is something to see, too. */
-const SCALES = [0.05, 0.1, 0.25, 0.5, 1];
+const SCALES = [0.04, 0.1, 0.2, 0.5, 1];
 
 /** Paints the mark of an activity on a tile. */
 const MARKS = {

@@ -1,6 +1,10 @@
 // Who took from whom: a table of numbers, the ground of a cell the darker the more was taken.
 
+import { isSeen, watch } from './canvas.js';
 import { exact, short } from './format.js';
+
+/** Of many workers it is thousands of cells: they rest for so long. */
+const REST_MS = 900;
 
 function cell(tag, scope) {
   const element = document.createElement(tag);
@@ -10,7 +14,8 @@ function cell(tag, scope) {
 
 export class Matrix {
   constructor(table) {
-    this.table = table;
+    this.table = watch(table);
+    this.drawn = -Infinity;
     this.cells = [];
   }
 
@@ -42,6 +47,8 @@ export class Matrix {
 
   /** `perSecond(row, column)` and `total(row, column)`: the numbers; `shown(row)`: whether it has any. */
   draw(perSecond, total, shown) {
+    if (!isSeen(this.table) || performance.now() - this.drawn < REST_MS) return;
+    this.drawn = performance.now();
     let most = 0;
     this.cells.forEach(({ cells }, row) => cells.forEach((_, column) => { most = Math.max(most, perSecond(row, column)); }));
     this.cells.forEach(({ row: element, cells }, row) => {

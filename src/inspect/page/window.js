@@ -1,5 +1,5 @@
 // Sums over the range that is looked at. Frames are added in front and taken off behind, so that a snapshot
-// costs the same in each range.
+// costs the same in each range. Gaps count as well: what happened in them is known, only not when.
 
 import { BUCKETS, quantile } from './buckets.js';
 
@@ -23,7 +23,6 @@ export class Window {
   }
 
   count(frame, sign) {
-    if (frame.gap) return;
     this.seconds += sign * frame.seconds;
     frame.counts.forEach((count, i) => { this.counts[i] += sign * count; });
     for (let entity = 0; entity < this.entities; entity++) {
