@@ -45,7 +45,9 @@ fn tokios_names_say_what_the_counts_of_each_worker_say() {
         assert_eq!(metrics.worker_local_queue_depth(i), worker.queue_depth);
     }
     let total = metrics.total();
-    assert!(total.polls >= 200, "each task was polled twice: {total:?}");
+    // Twice as a rule: a sleep may be over when it has just been armed.
+    assert!((100..=200).contains(&total.polls), "{total:?}");
+    assert_eq!((total.armed(), total.fired), (100, 100));
     assert!(total.parks > 0 && total.epoll_waits >= total.parks);
     assert_eq!(metrics.spawned_tasks_count(), 100);
     assert_eq!(metrics.num_alive_tasks(), 0);

@@ -48,6 +48,9 @@ fn the_waker_changes_while_it_fires() {
         let (first, second) = (Task::new(), Task::new());
         let _ = sleep.poll(&first.1);
         assert_eq!(wait(&sleep, &second.0, &second.1), Outcome::Fired);
+        // When it was taken is known while who fired it may be at it still; and told once.
+        assert!(sleep.sample(1).is_some());
+        assert!(sleep.sample(1).is_none());
         worker.join().unwrap();
         drop(sleep);
         close(&home);
@@ -109,6 +112,7 @@ fn it_is_moved_while_it_fires() {
         worker.join().unwrap();
         expire(&home, 20);
         assert_eq!(wait(&sleep, &task, &waker), Outcome::Fired);
+        assert!(sleep.sample(1).is_some(), "also what fires again");
         drop(sleep);
         close(&home);
     });

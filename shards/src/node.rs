@@ -150,14 +150,16 @@ impl<O: Owner> Header<O> {
         self.location.store(word, Ordering::Release);
     }
 
-    /// It is in no deque any more, for the carrier; when it was taken is not forgotten.
+    /// It is in no deque any more, for the carrier; when it was taken is not forgotten. Not one step, which it need
+    /// not be: until the store here nobody else makes a slot of it.
     #[inline]
     pub(crate) fn set_let_go(&self) {
         let word = self.location.load(Ordering::Relaxed) & !Location::CARRIED;
         self.location.store(word, Ordering::Release);
     }
 
-    /// Makes that no moment to be looked at; for whoever knows the same, and that nobody carries it.
+    /// Makes that no moment to be looked at. For the owner of a sleep that has fired: its location is no slot before
+    /// it is armed again, and who had it in hand a second time does no more than to let go of it.
     #[cold]
     pub(crate) fn forget_taken(&self) {
         self.location.fetch_or(1, Ordering::Relaxed);

@@ -27,9 +27,10 @@ fn index(ns: u64) -> usize {
 
 /// From where a bucket is, in ns.
 fn from(index: usize) -> u64 {
-    match index {
-        0 => 0,
-        _ => ((index as u64 + 3) % 4 + 4) << (index.div_ceil(4) + 3),
+    // Four quarters to the octave, of which the first begins at 64: 4 << 4.
+    match index.checked_sub(1) {
+        None => 0,
+        Some(i) => (i as u64 % 4 + 4) << (i / 4 + 4),
     }
 }
 

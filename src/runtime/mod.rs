@@ -21,6 +21,7 @@
 //! | `passing` | all shards seen alike, for a clock that is paused |
 //! | `quiescence` | when nothing is left to do, for a clock that is paused |
 //! | `stall` | jobs that keep their worker for too long |
+//! | `trace` | a span around each callback, and an event for each rescue, with feature `tracing` |
 //! | `lateness` | how late timers are, noted as they are taken, and as they run |
 //! | `look` | what can be seen of a runtime from outside |
 
@@ -47,6 +48,8 @@ mod searching;
 mod shared;
 mod stall;
 mod threads;
+#[cfg(feature = "tracing")]
+mod trace;
 mod worker;
 
 use std::{

@@ -216,6 +216,15 @@ impl Worker<'_> {
         }
         let recorder = &self.core.recorder;
         recorder.rescued(timers as u64, tasks as u64, core.index);
+        #[cfg(feature = "tracing")]
+        if timers + tasks > 0 {
+            let from = core.index;
+            self.rescues.push(super::trace::Rescue {
+                from,
+                timers,
+                tasks,
+            });
+        }
         let reach = core.patience.after(timers + tasks > 0 || !stuck);
         peer.watch_on(self.shared.clock.now(), reach);
     }

@@ -3,11 +3,13 @@
 use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Kind, NEVER, Owner, Ran, TypeName};
+use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName};
 
+#[cfg(feature = "tracing")]
+use super::trace;
 use super::{
     clocks, contain, context,
-    core::{Core, WorkerShard},
+    core::{Core, TimerOwner, WorkerShard},
     ending, lateness,
     local::{Job, Local, steal},
     near::SleepCost,
@@ -53,6 +55,9 @@ pub(super) struct Worker<'a> {
     pub(super) called: Vec<usize>,
     /// What is to be reported of those that were found awake, by their numbers.
     pub(super) stalls: Vec<(usize, Stall)>,
+    /// What is to be told of what was taken from them.
+    #[cfg(feature = "tracing")]
+    pub(super) rescues: Vec<trace::Rescue>,
     /// Whether one of them is at the same job as before.
     pub(super) found_stuck: bool,
     /// What was taken from the epoll instance of one of them.
@@ -124,6 +129,8 @@ impl<'a> Worker<'a> {
             wakers: Vec::with_capacity(EVENTS),
             called: Vec::new(),
             stalls: Vec::new(),
+            #[cfg(feature = "tracing")]
+            rescues: Vec::new(),
             found_stuck: false,
             others_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
@@ -232,8 +239,10 @@ impl<'a> Worker<'a> {
 
     /// True if it has run.
     #[inline]
-    pub(super) fn fire<O: Owner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
+    pub(super) fn fire<O: TimerOwner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
         self.begin_callback(due.type_name());
+        #[cfg(feature = "tracing")]
+        let _span = trace::callback(self.core, &due);
         match due.run(now) {
             Ran::Fired => self.ran(None),
             Ran::Panicked(panic) => self.ran(Some(panic)),
@@ -358,6 +367,10 @@ impl<'a> Worker<'a> {
         self.queue_due();
         self.wake_tasks();
         self.report_stalls();
+        #[cfg(feature = "tracing")]
+        while let Some(rescue) = self.rescues.pop() {
+            trace::rescue(self.core, rescue);
+        }
     }
 
     /// Takes what the events are about into its hands, and runs none of it: as long as this worker has
