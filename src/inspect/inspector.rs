@@ -17,6 +17,7 @@ use super::{
     builder::Builder,
     feed::Feed,
     listener::{Clients, Flow},
+    outstanding::Outstanding,
     publish::{END, publish},
     sampler::Sampler,
     site::{self, Site},
@@ -112,6 +113,7 @@ fn run(
         hosts: builder.hosts,
         feed: feed.clone(),
         sampler: Sampler::default(),
+        outstanding: Outstanding::default(),
         begun: Instant::now(),
     });
     drop(runtime.spawn(publish(site.clone(), builder.period)));

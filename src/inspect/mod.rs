@@ -42,6 +42,7 @@
 //! | a request's head of more than 16 KiB | 431 |
 //! | more connections than [`Builder::max_connections`] | they wait in the system's queue |
 //! | more streams of events than there is room for | 503 |
+//! | answers of more than 16 MiB that clients have not taken | further ones are 503 |
 
 mod builder;
 mod feed;
@@ -49,6 +50,7 @@ mod guard;
 mod inspector;
 mod listener;
 mod negotiate;
+mod outstanding;
 mod page;
 mod publish;
 mod sampler;

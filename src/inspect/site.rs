@@ -23,6 +23,7 @@ use super::{
     guard::{Hosts, Refused},
     listener::Flow,
     negotiate::{self, TextFormat},
+    outstanding::Outstanding,
     page::ASSETS,
     sampler::Sampler,
     snapshot::Snapshot,
@@ -54,6 +55,7 @@ pub(super) struct Site {
     pub(super) hosts: Hosts,
     pub(super) feed: Feed,
     pub(super) sampler: Sampler,
+    pub(super) outstanding: Outstanding,
     pub(super) begun: Instant,
 }
 
@@ -62,6 +64,15 @@ impl Site {
     pub(super) fn snapshot(&self) -> Snapshot {
         let samples = self.sampler.samples();
         Snapshot::take(&self.handle, self.begun, &samples, self.feed.listeners())
+    }
+
+    /// Answers with a text that is made now, unless clients have too much of that to take already.
+    fn tell(&self, content_type: &'static str, text: impl FnOnce() -> String) -> Response<Body> {
+        if self.outstanding.is_full() {
+            return busy("other clients have not taken what they asked for\n");
+        }
+        let text = self.outstanding.hold(text());
+        answer(StatusCode::OK, content_type, text)
     }
 }
 
@@ -107,6 +118,14 @@ fn refuse(refused: Refused) -> Response<Body> {
     response
 }
 
+/// There is no room for what was asked for, now; nor for a connection that waits for it.
+fn busy(why: &'static str) -> Response<Body> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, why);
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
+}
+
 fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
@@ -121,20 +140,17 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 }
 
 async fn snapshot(State(site): State<Arc<Site>>) -> Response<Body> {
-    let json = site.snapshot().to_json();
-    answer(StatusCode::OK, "application/json", json)
+    site.tell("application/json", || site.snapshot().to_json())
 }
 
 async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<Body> {
-    let metrics = site.handle.metrics();
     match negotiate::text_format(&headers) {
-        TextFormat::Prometheus => {
-            let content_type = "text/plain; version=0.0.4; charset=utf-8";
-            answer(StatusCode::OK, content_type, metrics.prometheus())
-        }
+        TextFormat::Prometheus => site.tell("text/plain; version=0.0.4; charset=utf-8", || {
+            site.handle.metrics().prometheus()
+        }),
         TextFormat::OpenMetrics => {
             let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            answer(StatusCode::OK, content_type, metrics.openmetrics())
+            site.tell(content_type, || site.handle.metrics().openmetrics())
         }
     }
 }
@@ -145,12 +161,6 @@ async fn events(
 ) -> Response<Body> {
     match site.feed.listen(flow) {
         Some(listener) => answer(StatusCode::OK, "text/event-stream", Body::new(listener)),
-        None => {
-            let text = "too many clients listen already\n";
-            let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(CONNECTION, close);
-            response
-        }
+        None => busy("too many clients listen already\n"),
     }
 }

@@ -4,6 +4,8 @@
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../inspected/mod.rs"]
+mod inspected;
 #[path = "../web/mod.rs"]
 mod web;
 
@@ -163,7 +165,7 @@ fn it_pauses_and_the_switches_switch() {
     watched.under_load(|| {
         watch(&mut browser, true);
         browser.click("#pause");
-        assert_eq!(browser.text("#status"), "paused");
+        browser.eventually("document.getElementById('status').textContent === 'paused'");
         watch(&mut browser, false);
         // What is shown can be looked at in other ways meanwhile, and stays what it is.
         let held = browser.text("#tile-fired-more");
@@ -171,7 +173,7 @@ fn it_pauses_and_the_switches_switch() {
         watch(&mut browser, false);
         assert_eq!(browser.text("#tile-fired-more"), held);
         browser.click("#pause");
-        assert_eq!(browser.text("#status"), "live");
+        browser.eventually("document.getElementById('status').textContent === 'live'");
         watch(&mut browser, true);
         browser.eval("document.activeElement.blur()");
         browser.press(" ", "Space", " ");
@@ -276,7 +278,8 @@ fn a_narrow_window_does_not_scroll_sideways() {
         for width in [1440, 800, 360] {
             browser.resize(width, 800);
             browser.eventually(&format!("innerWidth === {width} && {COLOURED} > 0"));
-            browser.eventually("document.getElementById('stall-rows').rows.length === 1");
+            // Where others have the cores, jobs of the load are stalls as well.
+            browser.eventually("document.getElementById('stall-rows').rows.length >= 1");
             let widths = browser.eval("[document.documentElement.scrollWidth, innerWidth]");
             let [needed, has] = [0, 1].map(|i| widths[i].as_u64().unwrap());
             assert!(needed <= has, "{needed} of {has}");
