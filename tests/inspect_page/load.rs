@@ -13,7 +13,11 @@ use std::{
 
 use tourbillon::{Handle, Runtime, inspect::Inspector, runtime::Builder, time::sleep};
 
-use crate::{clients::SetAtEnd, common::eventually, web::Client};
+use crate::{
+    clients::SetAtEnd,
+    common::eventually,
+    inspected::{get, inspect},
+};
 
 /// How long a job may take before it is a stall.
 const THRESHOLD: Duration = Duration::from_millis(20);
@@ -31,9 +35,7 @@ impl Watched {
             .stall_threshold(THRESHOLD)
             .build()
             .unwrap();
-        let inspector = Inspector::builder(runtime.handle())
-            .serve("127.0.0.1:0")
-            .unwrap();
+        let inspector = inspect(runtime.handle());
         Self { runtime, inspector }
     }
 
@@ -68,9 +70,7 @@ impl Watched {
 
     /// A counter, summed up over all labels that begin with `labels`, as `/metrics` has it.
     pub fn metric(&self, name: &str, labels: &[&str]) -> u64 {
-        let text = Client::connect(self.addr())
-            .get_as("localhost", "/metrics")
-            .body;
+        let text = get(self.addr(), "/metrics").body;
         let samples = text.lines().filter(|line| {
             let rest = line.strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with(['{', ' ']))

@@ -4,6 +4,8 @@
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../inspected/mod.rs"]
+mod inspected;
 #[path = "../web/mod.rs"]
 mod web;
 

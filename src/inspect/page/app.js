@@ -68,11 +68,13 @@ function drawMatrix(matrix, grown, field, names, helped) {
   const rows = entities(view.snapshot);
   const { sums } = view;
   matrix.arrange([...names, 'helpers'], names);
-  matrix.draw(
-    (row, column) => sums.perSecond(grown[row * rows.length + column]),
-    (row, column) => rows[row][field]?.[column] ?? 0,
-    (row) => row < names.length || helped,
-  );
+  matrix.draw({
+    of: sums,
+    perSecond: (row, column) => sums.perSecond(grown[row * rows.length + column]),
+    total: (row, column) => rows[row][field]?.[column] ?? 0,
+    shown: (row) => row < names.length || helped,
+    isHeld: view.paused,
+  });
 }
 
 function showState() {

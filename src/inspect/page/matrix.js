@@ -16,6 +16,7 @@ export class Matrix {
   constructor(table) {
     this.table = watch(table);
     this.drawn = -Infinity;
+    this.of = null;
     this.cells = [];
   }
 
@@ -45,9 +46,14 @@ export class Matrix {
     this.table.replaceChildren(head, body);
   }
 
-  /** `perSecond(row, column)` and `total(row, column)`: the numbers; `shown(row)`: whether it has any. */
-  draw(perSecond, total, shown) {
-    if (!isSeen(this.table) || performance.now() - this.drawn < REST_MS) return;
+  /**
+   * `perSecond(row, column)` and `total(row, column)`: the numbers; `shown(row)`: whether it has any. `of`: what they
+   * are taken from, of which another is drawn at once, and so is what `isHeld`: there may be no later drawing.
+   */
+  draw({ of, perSecond, total, shown, isHeld }) {
+    const rests = this.of === of && !isHeld && performance.now() - this.drawn < REST_MS;
+    if (rests || !isSeen(this.table)) return;
+    this.of = of;
     this.drawn = performance.now();
     let most = 0;
     this.cells.forEach(({ cells }, row) => cells.forEach((_, column) => { most = Math.max(most, perSecond(row, column)); }));
