@@ -13,7 +13,7 @@ use loom::{
     thread,
 };
 use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
-use tourbillon_shards::{Outcome, Reset, Timer};
+use tourbillon_shards::{Outcome, Reset, Timer, model::LOOKS_AT_THE_DEADLINE};
 
 /// A timer armed by another thread fires, whatever the owner is about to do.
 #[test]
@@ -143,6 +143,7 @@ fn the_published_deadline_is_never_too_late() {
 #[test]
 fn an_earlier_deadline_is_relied_on() {
     model!(None, || {
+        LOOKS_AT_THE_DEADLINE.set(true);
         let home = shard();
         drop(Timer::once(&home, 5, 5, || {}));
         let producer = thread::spawn({
@@ -161,6 +162,7 @@ fn an_earlier_deadline_is_relied_on() {
 #[test]
 fn a_deadline_that_was_left_behind_is_relied_on() {
     model!(Some(3), || {
+        LOOKS_AT_THE_DEADLINE.set(true);
         let home = shard();
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
@@ -186,6 +188,7 @@ fn a_deadline_that_was_left_behind_is_relied_on() {
 #[test]
 fn an_earlier_deadline_is_not_relied_on_by_who_does_not_push() {
     model!(Some(3), || {
+        LOOKS_AT_THE_DEADLINE.set(true);
         let home = shard();
         let timer = Arc::new(Timer::once(&home, 100, 5, || {}));
         expire(&home, 0);

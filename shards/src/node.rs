@@ -368,6 +368,10 @@ pub mod model {
         /// are former counts, which makes three executions of each: so only models of just that have it.
         /// (loom runs all threads of a model on one of the system's.)
         pub static LOOKS_FOR_THE_LAST: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        /// Whether who arms a timer from elsewhere looks whether an early enough deadline is published already. Loom takes a
+        /// thread's write behind its own look for one that depends on nothing else, and leaves out what others did before:
+        /// so only models of just that have it.
+        pub static LOOKS_AT_THE_DEADLINE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
 }
 
