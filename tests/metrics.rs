@@ -403,6 +403,11 @@ fn what_was_counted_stays_when_the_runtime_has_ended() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(runtime.spawn(sleep(MS))).unwrap();
+    let later = tourbillon::Timer::after_boot(HOUR).on(runtime.handle());
+    drop(later.start(|| ()));
+    eventually("the news was read", || {
+        runtime.metrics().boot_clock().sweeps == 1
+    });
     let handle = runtime.handle().clone();
     let before = handle.metrics();
     drop(runtime);
@@ -411,6 +416,7 @@ fn what_was_counted_stays_when_the_runtime_has_ended() {
     for ((name, before), (_, after)) in before.total().iter().zip(after.total().iter()) {
         assert!(before <= after, "{name}: {before}, {after}");
     }
+    assert!(after.boot_clock().sweeps >= 1, "{:?}", after.boot_clock());
     let (before, after) = (before.wake_lateness(), after.wake_lateness());
     assert_eq!(before.count(), 1);
     assert_eq!(after, before);
