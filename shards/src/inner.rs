@@ -73,9 +73,14 @@ impl<O: Owner> Inner<O> {
     }
 
     /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
-    /// may be more.
-    pub(crate) fn expire(&mut self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> bool {
-        let taken = Taken::at(now);
+    /// may be more. `taken` says when that was.
+    pub(crate) fn expire(
+        &mut self,
+        now: u64,
+        taken: Taken,
+        limit: usize,
+        due: &mut Vec<Due<O>>,
+    ) -> bool {
         while let Some((key, slot)) = self.store.first() {
             if key > now && self.tolerant == 0 {
                 break;

@@ -24,6 +24,7 @@ use crate::{
     search::Searchers,
     store::StoreKind,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence},
+    taken::Taken,
     watch::Watch,
     watchers::Watchers,
 };
@@ -479,8 +480,21 @@ impl<O: Owner> Shard<O> {
     ///
     /// The caller becomes their carrier: it runs them or passes them to who does. Any thread may
     /// call this; one that finds another at it leaves at once, and is told that there may be more.
+    #[inline]
     pub fn expire(&self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> Expired {
-        let now = now.min(NEVER - 1);
+        self.expire_until(now, now, limit, due)
+    }
+
+    /// The same at `now` for what was due at `until`, which is earlier: for who does it in place of an owner that is
+    /// busy, and leaves what the owner may still come to ([`overdue`](Shard::overdue)).
+    pub fn expire_until(
+        &self,
+        until: u64,
+        now: u64,
+        limit: usize,
+        due: &mut Vec<Due<O>>,
+    ) -> Expired {
+        let until = until.min(NEVER - 1);
         let before = due.len();
         let read = if self.owner.is_current() {
             OWNER_BATCH
@@ -490,7 +504,8 @@ impl<O: Owner> Shard<O> {
         let taken = self.locked(|inner| {
             self.drain(inner, read);
             let unread = !inner.backlog.is_empty();
-            inner.expire(now, before.saturating_add(limit), due) || unread
+            let limit = before.saturating_add(limit);
+            inner.expire(until, Taken::at(now), limit, due) || unread
         });
         Expired {
             count: due.len() - before,

@@ -177,11 +177,14 @@ impl<O: Owner> Timer<O> {
         let header = |table| Header::new(table, home, claim);
         let node =
             callback::optioned::<N, O, F>(header, wait, recurring, tells, Extras::new(options), f);
-        if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {
-            name.join(&node);
-        }
+        // Before it can be found by its name, and end: as many are armed as are over at any moment, or more.
         node.home.armed(&node);
-        Self(node)
+        // From here on it ends with its handle, also should its name have no room for it.
+        let timer = Self(node);
+        if let Some(name) = timer.0.extras().and_then(|extras| extras.name.as_ref()) {
+            name.join(&timer.0);
+        }
+        timer
     }
 
     /// Starts a timer that was [built](Timer::build).

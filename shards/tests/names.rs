@@ -6,8 +6,8 @@ mod common;
 use std::{
     panic::resume_unwind,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -15,7 +15,7 @@ use std::{
 
 use common::{Calls, Drops, Random, Scripted, both_ways, expire, turn};
 use tourbillon_shards::{
-    Cancel, Flow, Kind, Name, Names, Options, Outcome, Shard, Started, Status, Timer,
+    Cancel, Flow, Kind, Name, Names, Options, Outcome, Owner, Shard, Started, Status, Timer,
 };
 
 type Table = Arc<Names<Scripted>>;
@@ -415,4 +415,52 @@ fn names_are_shared_by_threads() {
     drop(shard.close());
     assert_eq!(Arc::strong_count(&names), 1, "a node has the table");
     assert_eq!(Arc::strong_count(&shard), 1, "a node was left behind");
+}
+
+/// Looks at the timers of a name when it is told of one that is armed.
+#[derive(Default)]
+struct Looks {
+    names: OnceLock<Arc<Names<Looks>>>,
+    armed: AtomicUsize,
+    over: AtomicUsize,
+}
+
+impl Owner for Looks {
+    fn wake(&self) {}
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn armed(&self, _: Kind, _: bool) {
+        let found = self.names.get().unwrap().count("found");
+        assert_eq!(found, self.armed.fetch_add(1, Ordering::Relaxed));
+    }
+
+    fn over(&self, _: Kind, _: Outcome) {
+        self.over.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Who finds one by its name may end it: were it counted after that, more would be over than were armed.
+#[test]
+fn a_timer_is_counted_before_it_can_be_found() {
+    let shard = Arc::new(Shard::new(Looks::default()));
+    let names = Arc::new(Names::new(1));
+    let owner = shard.owner();
+    assert!(owner.names.set(names.clone()).is_ok());
+    let timers = [10, 20, 30].map(|wait| {
+        let name = Some(Name::new(&names, "found"));
+        let options = Options {
+            name,
+            ..Options::default()
+        };
+        Timer::build(&shard, wait, None, options, Flow::Break)
+    });
+    assert_eq!(names.cancel("found", usize::MAX), 3);
+    drop(timers);
+    let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+    assert_eq!((count(&owner.armed), count(&owner.over)), (3, 3));
+    assert!(names.list().is_empty());
+    shard.close();
 }

@@ -11,6 +11,9 @@ use std::sync::{
 use common::turn;
 use tourbillon_shards::{Cancel, NEVER, Owner, Reset, Shard, Timer};
 
+/// Longer than [`GRACE`], and than anything else that is waited for.
+const LONG_GRACE: u64 = 100 * MS;
+
 const MS: u64 = 1_000_000;
 const GRACE: u64 = 100_000;
 /// As in `src/watch.rs`.
@@ -367,4 +370,30 @@ fn the_end_of_time_is_no_end_of_the_watch() {
         assert!(settings.iter().all(|&at| at <= NEVER), "{settings:?}");
         drop(shard.close());
     }
+}
+
+/// Who takes what is overdue by a long grace takes it now.
+#[test]
+fn what_is_rescued_is_taken_when_it_is() {
+    let shard = Watched::with_grace(LONG_GRACE);
+    let deadlines = [MS, 2 * MS, 50 * MS];
+    let _timers = deadlines.map(|at| Timer::once(&shard, at, at, || ()));
+    let now = 10 * MS + LONG_GRACE;
+    let until = shard.overdue(now);
+    let mut due = Vec::new();
+    assert_eq!(
+        shard.expire_until(until, now, usize::MAX, &mut due).count,
+        2
+    );
+    for due in due {
+        assert!(due.deadline().is_some_and(|at| at <= until));
+        assert_eq!(due.taken().elapsed(now), 0);
+        due.run(|| now);
+    }
+    assert_eq!(
+        shard.next_deadline(),
+        50 * MS,
+        "its owner may still come to it"
+    );
+    shard.close();
 }

@@ -11,6 +11,10 @@ use super::counters::Counter;
 /// those.
 pub(crate) const BUCKETS: usize = 128;
 
+/// What a longer time counts for in the sum, in ns: where the last bucket begins. A deadline may have passed years ago
+/// when its timer is armed, and some 85 such would be all that there is room for.
+const LONGEST: u64 = from(BUCKETS - 1);
+
 /// The shortest times share a bucket with this one, in ns.
 const SHORT: u64 = 56;
 
@@ -26,7 +30,7 @@ fn index(ns: u64) -> usize {
 }
 
 /// From where a bucket is, in ns.
-fn from(index: usize) -> u64 {
+const fn from(index: usize) -> u64 {
     // Four quarters to the octave, of which the first begins at 64: 4 << 4.
     match index.checked_sub(1) {
         None => 0,
@@ -78,7 +82,8 @@ impl LatenessHistogram {
         self.buckets.iter().sum()
     }
 
-    /// How late all of them were, together. Exact.
+    /// How late all of them were, together. Exact, but that none counts for more than 206 s, where the last bucket
+    /// begins.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
     }
@@ -166,16 +171,19 @@ impl Default for Recorded {
 }
 
 impl Recorded {
-    /// Counts one that was late by so much, in ns, but for the [sum](Recorded::add). For its one writer.
+    /// Counts one that was late by so much, in ns, and answers what it counts for in the [sum](Recorded::add), which
+    /// is for the caller to add. For its one writer.
     #[inline]
-    pub(crate) fn count(&self, ns: u64) {
+    #[must_use]
+    pub(crate) fn count(&self, ns: u64) -> u64 {
         self.buckets[index(ns)].add_alone(1);
+        ns.min(LONGEST)
     }
 
     /// Adds to the sum what those that were counted were late together. For its one writer.
     #[inline]
     pub(crate) fn add(&self, ns: u64) {
-        self.sum.add_alone(ns);
+        self.sum.add_up_alone(ns);
     }
 
     pub(crate) fn read(&self) -> LatenessHistogram {
@@ -193,8 +201,7 @@ mod tests {
     fn of(times: &[u64]) -> LatenessHistogram {
         let recorded = Recorded::default();
         for &ns in times {
-            recorded.count(ns);
-            recorded.add(ns);
+            recorded.add(recorded.count(ns));
         }
         recorded.read()
     }
@@ -245,6 +252,17 @@ mod tests {
         assert_eq!(late.mean(), Some(Duration::from_nanos(250_270)));
         let longest = of(&[u64::MAX]);
         assert_eq!(longest.quantile(0.5), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn the_sum_does_not_wrap() {
+        let many = of(&[u64::MAX; 1_000]);
+        assert_eq!(many.sum(), Duration::from_nanos(1_000 * (3 << 36)));
+        assert_eq!(many.mean(), Some(Duration::from_nanos(3 << 36)));
+        let recorded = Recorded::default();
+        recorded.add(u64::MAX - 1);
+        recorded.add(5);
+        assert_eq!(recorded.read().sum(), Duration::from_nanos(u64::MAX));
     }
 
     #[test]

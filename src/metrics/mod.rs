@@ -91,7 +91,8 @@ pub struct WorkerMetrics {
     pub sweeps: u64,
     /// How late timers were, sleeps included, when this worker took them from the store, from their deadlines
     /// on: each of them, also what it took from others that were busy. A timer with a
-    /// [tolerance](crate::timer::TimerBuilder::tolerance) may be late by intent. On a clock that was ever paused nothing
+    /// [tolerance](crate::timer::TimerBuilder::tolerance) may be late by intent; one whose deadline had passed when it
+    /// was armed is late from that deadline on, though nobody could have been in time. On a clock that was ever paused nothing
     /// is late.
     pub wake_lateness: LatenessHistogram,
     /// How much later, after it was taken from a store, a callback began to run on this worker, or a task that

@@ -15,7 +15,7 @@ use super::{
     helpers,
     local::Job,
     rescue,
-    shared::{Shared, Workers, lock},
+    shared::{Shared, Workers},
     worker,
 };
 use crate::{
@@ -63,7 +63,7 @@ pub(super) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     for worker in &workers {
         clocks::answer(worker.owner(), &clocks).map_err(descriptor)?;
     }
-    *lock(&shared.clocks) = clocks;
+    shared.clocks.store(Arc::new(clocks));
     shared.workers.store(Arc::new(workers.clone()));
     let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
     let stack_size = builder.config.thread_stack_size;

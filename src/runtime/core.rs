@@ -145,6 +145,13 @@ impl Core {
         self.reactor.wait(events, timeout);
     }
 
+    /// Counts the time from the one moment to the other, by the real clock, in which the worker did not sleep. For
+    /// the worker.
+    pub(super) fn was_busy(&self, since: u64, now: u64) {
+        let busy = &self.recorder.own.busy_ns;
+        busy.add_alone(now.saturating_sub(since));
+    }
+
     /// Wakes the worker, from whose epoll instance another thread took what would have woken it.
     pub(super) fn wake_again(&self) {
         self.eventfd.write();

@@ -17,6 +17,7 @@ use super::{
     core::Core,
     handle::Handle,
     local::{Job, Local, steal},
+    look,
     shared::{Shared, lock},
 };
 use crate::task::end_pinned;
@@ -185,7 +186,8 @@ fn end_all(shared: &Shared) {
     shared.quiescence.close();
     // The owners of the shards refer to this, and this to them.
     shared.workers.store(Arc::default());
-    lock(&shared.clocks).clear();
+    look::keep_sweeps(shared);
+    shared.clocks.store(Arc::default());
 }
 
 /// Ends timers, what waits for sockets, and tasks.

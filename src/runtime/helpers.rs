@@ -51,45 +51,49 @@ const PAUSED_LOOK: Duration = Duration::from_millis(1);
 /// The helpers of a runtime.
 #[derive(Default)]
 pub(crate) struct Helpers {
-    /// Those that there are, for thieves.
-    pub(super) list: ArcSwap<Workers>,
-    state: Mutex<State>,
+    /// For who looks, and for thieves.
+    pub(super) known: ArcSwap<Known>,
+    /// Held by who starts one, and by one that ends: these alone change what is known.
+    threads: Mutex<Threads>,
 }
 
-#[derive(Default)]
-struct State {
-    threads: Threads,
+/// What is known of the helpers. Nothing changes in it: so none that ends is in two places, or in none.
+#[derive(Clone, Default)]
+pub(super) struct Known {
+    /// Those that there are.
+    pub(super) list: Workers,
     /// What those have written down that have ended.
-    done: Record,
+    done: Arc<Record>,
+    /// How many were ever started.
+    started: u64,
 }
 
 impl Helpers {
     pub(super) fn metrics(&self, shared: &Shared) -> HelperMetrics {
-        // Under the lock none goes from the one to the other.
-        let state = lock(&self.state);
-        let mut record = state.done.clone();
-        for helper in self.list.load().iter() {
+        let known = self.known.load_full();
+        let mut record = Record::clone(&known.done);
+        for helper in &known.list {
             record += &helper.owner().recorder.read();
         }
         let threads = shared.searchers.helpers();
         HelperMetrics {
             threads,
             idle: shared.searchers.sitting().min(threads),
-            started: state.threads.started(),
+            started: known.started,
             record,
         }
     }
 
     /// Wakes them all, whatever they wait for.
     pub(super) fn wake_all(&self) {
-        for helper in self.list.load().iter() {
+        for helper in &self.known.load().list {
             helper.owner().wake_again();
         }
     }
 
     /// Joins those that have left.
     pub(super) fn join(&self) {
-        let left = lock(&self.state).threads.take();
+        let left = lock(&self.threads).take();
         threads::join(left);
     }
 }
@@ -125,10 +129,10 @@ pub(super) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 }
 
 fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
-    let mut state = lock(&shared.helpers.state);
+    let mut threads = lock(&shared.helpers.threads);
     let workers = shared.workers.load();
     let deque = deque::Worker::new_fifo();
-    let index = workers.len() + state.threads.started() as usize;
+    let index = workers.len() + threads.started() as usize;
     let core = Core::new(index, shared.clone(), deque.stealer(), Role::Helper)?;
     for worker in workers.iter() {
         core.answer_for(worker.owner())?;
@@ -139,22 +143,30 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
         let (shared, shard) = (shared.clone(), shard.clone());
         move |number| main(&shared, shard, deque, number)
     };
-    change(shared, |list| list.push(shard.clone()));
+    change(shared, |known| known.list.push(shard.clone()));
     // Either who stops the runtime finds it on the list, and wakes it, or it finds that it is to stop.
     fence(Ordering::SeqCst);
-    let started = state.threads.start(&shared.config, "helper", thread);
-    started.inspect_err(|_| change(shared, |list| forget(list, &shard)))
+    let started = threads.start(&shared.config, "helper", thread);
+    change(shared, |known| {
+        if started.is_err() {
+            known.forget(&shard);
+        }
+        known.started = threads.started();
+    });
+    started
 }
 
-fn forget(list: &mut Workers, shard: &Arc<WorkerShard>) {
-    list.retain(|it| !Arc::ptr_eq(it, shard));
+impl Known {
+    fn forget(&mut self, shard: &Arc<WorkerShard>) {
+        self.list.retain(|it| !Arc::ptr_eq(it, shard));
+    }
 }
 
-/// Changes the list. With the lock of the state held.
-fn change(shared: &Shared, change: impl FnOnce(&mut Workers)) {
-    let mut list = Workers::clone(&shared.helpers.list.load());
-    change(&mut list);
-    shared.helpers.list.store(Arc::new(list));
+/// Changes what is known. With the lock of the threads held.
+fn change(shared: &Shared, change: impl FnOnce(&mut Known)) {
+    let mut known = Known::clone(&shared.helpers.known.load());
+    change(&mut known);
+    shared.helpers.known.store(Arc::new(known));
 }
 
 /// The main function of a helper.
@@ -169,12 +181,14 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
     }
     drop(local);
     let ended = {
-        let mut state = lock(&shared.helpers.state);
-        state.done += &shard.owner().recorder.read();
-        change(shared, |list| forget(list, &shard));
+        let mut threads = lock(&shared.helpers.threads);
+        change(shared, |known| {
+            *Arc::make_mut(&mut known.done) += &shard.owner().recorder.read();
+            known.forget(&shard);
+        });
         // At the end of the runtime it is joined by who waits for that.
         let stays = shared.is_stopping();
-        (!stays).then(|| state.threads.leave(number)).flatten()
+        (!stays).then(|| threads.leave(number)).flatten()
     };
     drop(shard);
     ending::leave(shared);

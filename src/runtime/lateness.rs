@@ -55,17 +55,14 @@ pub(super) fn note<O: Owner>(shared: &Shared, taken: &[Due<O>], now: u64, histog
     let mut sum = 0_u64;
     // What was cancelled since is late no more.
     for deadline in taken.iter().filter_map(Due::deadline) {
-        let late = now.saturating_sub(deadline);
-        histogram.count(late);
-        sum = sum.wrapping_add(late);
+        sum = sum.saturating_add(histogram.count(now.saturating_sub(deadline)));
     }
     histogram.add(sum);
 }
 
 fn note_queued(core: &Core, queued: u64) {
     let histogram = &core.recorder.late.queue;
-    histogram.count(queued);
-    histogram.add(queued);
+    histogram.add(histogram.count(queued));
 }
 
 /// How long it is, in ns, since a timer was taken.

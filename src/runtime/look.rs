@@ -1,13 +1,14 @@
 //! Looking at a runtime: its metrics, and the stalls that were reported.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::atomic::Ordering};
 
 use tourbillon_shards::{Owner, Shard};
 
 use super::{
+    clocks::ClockShard,
     core::{Core, WorkerShard},
     handle::Handle,
-    shared::{Shared, lock},
+    shared::Shared,
     stall::Stall,
 };
 use crate::{
@@ -30,24 +31,30 @@ pub struct RecentStall {
     pub stall: Stall,
 }
 
-/// The stalls that were reported last.
-#[derive(Debug, Default)]
+/// The stalls that were reported last. Who reports one makes a new list, so that nobody waits for who reads it.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Stalls {
     count: u64,
     recent: VecDeque<RecentStall>,
 }
 
 impl Stalls {
-    pub(super) fn add(&mut self, stall: Stall, at: Instant) {
-        self.count += 1;
-        if self.recent.len() == STALLS {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(RecentStall {
-            number: self.count,
+    /// The list with one more.
+    #[must_use]
+    pub(super) fn with(&self, stall: &Stall, at: Instant) -> Self {
+        let number = self.count + 1;
+        let mut recent = VecDeque::with_capacity(STALLS);
+        let dropped = (self.recent.len() + 1).saturating_sub(STALLS);
+        recent.extend(self.recent.iter().skip(dropped).cloned());
+        recent.push_back(RecentStall {
+            number,
             at,
-            stall,
+            stall: stall.clone(),
         });
+        Self {
+            count: number,
+            recent,
+        }
     }
 }
 
@@ -88,6 +95,7 @@ fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
     let Some(shard) = shared.clock_shard(kind) else {
         return ClockMetrics {
             counts,
+            sweeps: shared.clock_sweeps[kind as usize].load(Ordering::Acquire),
             ..ClockMetrics::default()
         };
     };
@@ -97,7 +105,21 @@ fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
         stored,
         pending,
         garbage,
-        sweeps: shard.sweeps(),
+        sweeps: sweeps(shared, kind, &shard),
+    }
+}
+
+/// How often the inbox of a clock was swept, which is not forgotten.
+fn sweeps(shared: &Shared, kind: OtherClock, shard: &ClockShard) -> u64 {
+    let sweeps = shard.sweeps();
+    let known = shared.clock_sweeps[kind as usize].fetch_max(sweeps, Ordering::AcqRel);
+    known.max(sweeps)
+}
+
+/// Keeps what would go with the shards of the clocks. Before they are let go of.
+pub(super) fn keep_sweeps(shared: &Shared) {
+    for clock in shared.clocks().iter() {
+        sweeps(shared, clock.owner().kind(), clock);
     }
 }
 
@@ -121,8 +143,10 @@ impl Core {
 impl Handle {
     /// What the runtime has done, and what it has to do. See [`metrics`](crate::metrics).
     ///
-    /// It takes no lock that a worker waits for, and some microseconds for each worker: to be called a few times a
-    /// second.
+    /// It takes some microseconds for each worker: to be called a few times a second. Counters are read without a
+    /// lock. Two figures are under one that others may wait for, for the moment in which a number is read: the blocking
+    /// threads' (which [`spawn_blocking`](crate::task::spawn_blocking) takes), and, one worker after the other, that
+    /// of the tasks that are [pinned](WorkerMetrics::pinned_tasks) to it (taken where one of these begins and ends).
     ///
     /// ```
     /// use std::time::Duration;
@@ -182,6 +206,7 @@ impl Handle {
     /// }
     /// ```
     pub fn recent_stalls(&self) -> Vec<RecentStall> {
-        lock(&self.shared().stalls).recent.iter().cloned().collect()
+        let stalls = self.shared().stalls.load_full();
+        stalls.recent.iter().cloned().collect()
     }
 }

@@ -53,7 +53,7 @@ impl Passing for ClockShard {
 /// All shards of a runtime.
 pub(super) struct Shards {
     pub(super) workers: Arc<Workers>,
-    clocks: Vec<Arc<ClockShard>>,
+    clocks: Arc<Vec<Arc<ClockShard>>>,
 }
 
 impl Shards {

@@ -192,9 +192,9 @@ impl Worker<'_> {
             let now = self.shared.clock.now();
             let until = if all { now } else { peer.overdue(now) };
             let first = self.due.len();
-            let more = peer.expire(until, DUE_MOST, &mut self.due).more;
+            let expired = peer.expire_until(until, now, DUE_MOST, &mut self.due);
             self.note_rescued(first, now);
-            if !more {
+            if !expired.more {
                 break;
             }
         }

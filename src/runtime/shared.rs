@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     },
     time::Duration,
 };
@@ -55,13 +55,15 @@ pub struct Shared {
     pub(super) workers: ArcSwap<Workers>,
     /// The shards of the clocks that workers do not wait for, in the order of their kinds. Empty
     /// after the runtime has ended.
-    pub(super) clocks: Mutex<Vec<Arc<ClockShard>>>,
+    pub(super) clocks: ArcSwap<Vec<Arc<ClockShard>>>,
+    /// How often each was swept, as far as anybody knows: it stays when they have ended.
+    pub(super) clock_sweeps: [AtomicU64; 2],
     /// What each worker writes down. Here, so that it can be read when they have ended.
     pub(super) recorders: Box<[Arc<Recorder>]>,
     /// What threads that are no workers do with the timers of the other clocks, and what is armed there.
     pub(super) clock_counters: [Stripes; 2],
     /// The stalls that were reported last.
-    pub(super) stalls: Mutex<Stalls>,
+    pub(super) stalls: ArcSwap<Stalls>,
     pub(crate) names: Arc<Names<Core>>,
     pub(crate) clock_names: Arc<Names<ClockCore>>,
     pub(super) injector: CachePadded<Injector<Job>>,
@@ -115,12 +117,13 @@ impl Shared {
             in_place: AtomicUsize::new(0),
             quiescence: CachePadded::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
-            clocks: Mutex::new(Vec::new()),
+            clocks: ArcSwap::default(),
+            clock_sweeps: Default::default(),
             recorders: (0..workers)
                 .map(|_| Arc::new(Recorder::new(workers)))
                 .collect(),
             clock_counters: Default::default(),
-            stalls: Mutex::default(),
+            stalls: ArcSwap::default(),
             names: Arc::new(Names::new(workers * NAME_PARTS)),
             clock_names: Arc::new(Names::new(NAME_PARTS)),
             injector: CachePadded::new(Injector::new()),
@@ -175,13 +178,13 @@ impl Shared {
     }
 
     /// The shards of the other clocks.
-    pub(crate) fn clocks(&self) -> Vec<Arc<ClockShard>> {
-        lock(&self.clocks).clone()
+    pub(crate) fn clocks(&self) -> Arc<Vec<Arc<ClockShard>>> {
+        self.clocks.load_full()
     }
 
     /// The shard of a clock, unless the runtime has ended.
     pub(crate) fn clock_shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
-        lock(&self.clocks).get(kind as usize).cloned()
+        self.clocks.load().get(kind as usize).cloned()
     }
 
     /// How many callbacks are still to be told how their timers ended.
@@ -261,8 +264,8 @@ impl Shared {
         if found.is_some() || self.searchers.helpers() == 0 {
             return found;
         }
-        let helpers = self.helpers.list.load();
-        helpers.iter().find_map(|helper| ask(helper.owner()))
+        let helpers = self.helpers.known.load();
+        helpers.list.iter().find_map(|helper| ask(helper.owner()))
     }
 
     /// How many helpers there may be now.
@@ -314,7 +317,7 @@ impl Shared {
 
     /// Wakes all workers, and has all clocks served, whatever they wait for.
     pub(super) fn wake_all(&self) {
-        for clock in self.clocks() {
+        for clock in self.clocks().iter() {
             clock.wake();
         }
         for worker in self.workers.load().iter() {

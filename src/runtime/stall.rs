@@ -334,7 +334,8 @@ pub(super) fn report(core: &Core, stall: &Stall) {
     // As the worker's that stalled, whoever counts.
     core.recorder.foreign().stalls.add(1);
     let clock = &core.shared.clock;
-    lock(&core.shared.stalls).add(stall.clone(), clock.instant(clock.now()));
+    let at = clock.instant(clock.now());
+    core.shared.stalls.rcu(|stalls| stalls.with(stall, at));
     #[cfg(feature = "tracing")]
     contain(core, || trace(stall));
     if let Some(hook) = &core.shared.config.on_stall {

@@ -284,7 +284,7 @@ impl<'a> Worker<'a> {
         stall::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
-        self.core.recorder.own.busy_ns.add_alone(took);
+        self.core.was_busy(last.at, self.in_loop.at);
     }
 
     fn look_at_sockets(&mut self) {
@@ -427,7 +427,7 @@ impl<'a> Worker<'a> {
         self.looked = self.tick;
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
-        let cost = &mut self.sleep_cost;
+        let (cost, awake_since) = (&mut self.sleep_cost, self.in_loop.at);
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.searchers,
@@ -436,6 +436,8 @@ impl<'a> Worker<'a> {
             |until| {
                 core.recorder.own.parks.add_alone(1);
                 rest.begin(shard, until);
+                let real = shared.clock.real();
+                core.was_busy(awake_since, real);
                 let timeout =
                     if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
                         Timeout::Zero
@@ -443,7 +445,7 @@ impl<'a> Worker<'a> {
                         Timeout::None
                     } else {
                         let awake = until.saturating_sub(shared.config.spin_before);
-                        let (deadline, left) = shared.clock.until(awake);
+                        let (deadline, left) = shared.clock.until(awake, real);
                         Timeout::Until { deadline, left }
                     };
                 let sleep = || core.wait(&mut events.borrow_mut(), timeout);
@@ -458,6 +460,8 @@ impl<'a> Worker<'a> {
         self.in_loop = InLoop::at(now, self.tick);
         if parked.slept {
             self.rest.end(shard, self.shared.clock.present(now));
+        } else {
+            core.was_busy(awake_since, now);
         }
         self.beat(now);
         self.harvest();

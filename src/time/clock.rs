@@ -180,16 +180,17 @@ impl Clock {
         }
     }
 
-    /// How long it is until `deadline` if the clock runs, and the moment of the monotonic clock that
-    /// this is, in ns: which tells apart what one deadline means before a pause and after it.
-    pub(crate) fn until(&self, deadline: u64) -> (u64, Duration) {
+    /// How long it is from `real`, a moment of the monotonic clock, until `deadline` if the clock runs, and the moment
+    /// of the monotonic clock that this is, in ns: which tells apart what one deadline means before a pause and
+    /// after it.
+    pub(crate) fn until(&self, deadline: u64, real: u64) -> (u64, Duration) {
         let Some(skew) = self.skew() else {
             // Who is woken by what follows waits anew.
             return (deadline, Duration::ZERO);
         };
         // A skew brings no clock past what shards count in, so this is 63 bits and a sign.
         let at = deadline.wrapping_sub(skew);
-        let left = (at as i64).saturating_sub_unsigned(self.real()).max(0);
+        let left = (at as i64).saturating_sub_unsigned(real).max(0);
         (at, Duration::from_nanos(left as u64))
     }
 
@@ -336,12 +337,12 @@ mod tests {
         );
         // A deadline is another moment of the monotonic clock than it was.
         let deadline = at + 60_000_000_000;
-        let (first, left) = clock.until(deadline);
+        let (first, left) = clock.until(deadline, clock.real());
         assert!(left <= Duration::from_secs(60));
         clock.pause();
         clock.advance(Duration::from_secs(10));
         clock.resume();
-        let (second, left) = clock.until(deadline);
+        let (second, left) = clock.until(deadline, clock.real());
         assert!(left <= Duration::from_secs(50));
         assert!(second < first);
     }
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(clock.now(), LAST);
         clock.resume();
         assert!(clock.now() >= LAST);
-        assert_eq!(clock.until(0).1, Duration::ZERO);
+        assert_eq!(clock.until(0, clock.real()).1, Duration::ZERO);
         clock.pause();
         assert!(clock.now() <= NEVER);
     }

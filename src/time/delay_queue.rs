@@ -130,7 +130,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If there are more than 2^32 − 3 values.
+    /// If there are more than 2^31 values.
     pub fn insert_at(&mut self, value: T, deadline: Instant) -> Key {
         let first = self.store.first();
         let slot = self.store.insert(self.epoch.nanos(deadline));
