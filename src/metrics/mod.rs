@@ -5,7 +5,8 @@
 //! | `counters` | counters, and what they said when somebody looked |
 //! | `histogram` | how late timers were |
 //! | `activity` | what a worker is at |
-//! | `prometheus` | the text that Prometheus reads |
+//! | `prometheus` | what Prometheus is told |
+//! | `text` | how that is written |
 //! | `recorder` | where the threads of a runtime write down what they do |
 //!
 //! Each worker has a set of counters, and of histograms, that it writes alone, with plain loads and stores;
@@ -16,6 +17,7 @@ mod counters;
 mod histogram;
 mod prometheus;
 mod recorder;
+mod text;
 
 use std::time::Duration;
 

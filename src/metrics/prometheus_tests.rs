@@ -1,7 +1,10 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::{Runtime, metrics::histogram::Recorded};
+use crate::{
+    Runtime,
+    metrics::{histogram::Recorded, text::OCTAVES},
+};
 
 fn metrics() -> RuntimeMetrics {
     let runtime = Runtime::builder().worker_threads(2).build().unwrap();
