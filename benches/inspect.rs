@@ -74,8 +74,6 @@ fn number(value: &Value) -> f64 {
 /// The clients: on a thread that lets all others go first.
 struct Clients {
     runtime: Runtime,
-    /// How many events they have had.
-    events: Arc<AtomicUsize>,
 }
 
 impl Clients {
@@ -89,20 +87,18 @@ impl Clients {
             })
             .build()
             .expect("there are threads");
-        Self {
-            runtime,
-            events: Arc::default(),
-        }
+        Self { runtime }
     }
 
-    fn look_on(&self, addr: SocketAddr, lookers: Lookers) {
+    /// Has clients look on, whose events are counted; some of these come when the storm is over.
+    fn look_on(&self, addr: SocketAddr, lookers: Lookers, events: &Arc<AtomicUsize>) {
         let count = match lookers {
             Lookers::None | Lookers::Nobody => 0,
             Lookers::Page => 1,
             Lookers::Many => CLIENTS,
         };
         for _ in 0..count {
-            let events = self.events.clone();
+            let events = events.clone();
             // Ends with the storm, by an end of the stream or by an error.
             let listen = async move { listen(addr, &events).await };
             drop(self.runtime.spawn(listen));
@@ -140,7 +136,7 @@ async fn ask(addr: SocketAddr, path: &str, mut part: impl FnMut(&[u8])) -> std::
 }
 
 /// Starts a storm, and has it looked on; answers its report.
-fn storm(lookers: Lookers, clients: &Clients) -> Value {
+fn storm(lookers: Lookers, clients: &Clients, events: &Arc<AtomicUsize>) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
     command.args(STORM).stdout(Stdio::piped());
     if lookers != Lookers::None {
@@ -150,7 +146,7 @@ fn storm(lookers: Lookers, clients: &Clients) -> Value {
     }
     let mut child = command.spawn().expect("it was built");
     if lookers != Lookers::None {
-        clients.look_on(address(&mut child), lookers);
+        clients.look_on(address(&mut child), lookers, events);
     }
     let mut report = String::new();
     let stdout = child.stdout.as_mut().expect("piped");
@@ -184,14 +180,13 @@ fn main() {
         .unwrap_or(5_usize);
     let clients = Clients::new();
     let mut reports: [Vec<Value>; 4] = Default::default();
-    let mut events = [0; 4];
+    let events: [Arc<AtomicUsize>; 4] = Default::default();
     for round in 0..rounds.max(1) {
         for turn in 0..reports.len() {
             // By turns, so that none is always after the same one.
             let which = (round + turn) % reports.len();
-            let before = clients.events.load(Relaxed);
-            reports[which].push(storm(Lookers::ALL[which], &clients));
-            events[which] += clients.events.load(Relaxed) - before;
+            let report = storm(Lookers::ALL[which], &clients, &events[which]);
+            reports[which].push(report);
         }
     }
     print!("{:<18}", "medians, and ratio");
@@ -204,6 +199,6 @@ fn main() {
             let (here, without) = (of(reports_of), of(&reports[0]));
             print!("{here:>16.2} ({:.2})", here / without);
         }
-        println!("{:>14}", events[which] / rounds.max(1));
+        println!("{:>14}", events[which].load(Relaxed) / rounds.max(1));
     }
 }
