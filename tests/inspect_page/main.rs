@@ -139,6 +139,8 @@ fn who_took_from_whom(browser: &mut Browser) {
 
 /// Waits until a new picture has been drawn or, if `moves` is false, until snapshots came and none was.
 fn watch(browser: &mut Browser, moves: bool) {
+    // What came before a pause is drawn with the next picture of the screen.
+    browser.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
     let shown = browser.text("#tile-fired-more");
     if moves {
         browser.eventually(&format!(
