@@ -281,9 +281,10 @@ fn it_ends_with_the_runtime_that_it_inspects() {
     events.next();
     let idle = Client::connect(addr);
     drop(runtime);
-    // The end of the stream is said as the end of a body is.
+    // That of the runtime is said, and then that of the stream as that of a body is.
     let said = events.0.end();
-    assert!(said.ends_with("\r\n0\r\n\r\n"), "{said}");
+    let end = "event: end\ndata: the runtime has ended\n\n\r\n0\r\n\r\n";
+    assert!(said.ends_with(end), "{said}");
     assert_eq!(idle.end(), "");
     eventually("it is gone", || is_refused(addr));
 }
@@ -300,13 +301,49 @@ fn a_shutdown_ends_all_that_it_had() {
         let silent = Client::connect(addr);
         inspector.shutdown();
         assert!(is_refused(addr));
-        events.0.end();
+        let said = events.0.end();
+        assert!(!said.contains("event: end"), "the runtime goes on: {said}");
         silent.end();
         eventually("all is as it was", || (threads(), fds()) == before);
         // And again, at the same address.
         let inspector = Inspector::builder(runtime.handle()).serve(addr).unwrap();
         assert_eq!(get(inspector.local_addr(), "/").status, 200);
         inspector.shutdown();
+    });
+}
+
+/// The page would take workers that are gone for another runtime's, and forget what it shows.
+#[test]
+fn no_snapshot_of_a_runtime_that_has_ended_is_sent() {
+    let _alarm = alarm();
+    for _ in 0..10 {
+        let runtime = Builder::new().worker_threads(2).build().unwrap();
+        let inspector = inspect_with(runtime.handle(), |builder| {
+            builder.period(Duration::from_millis(10))
+        });
+        let addr = inspector.local_addr();
+        let mut events = Events::ask(addr);
+        events.next();
+        drop(runtime);
+        let said = events.0.end();
+        let told = said.lines().filter_map(|line| line.strip_prefix("data: {"));
+        for line in told {
+            let snapshot: Value = serde_json::from_str(&format!("{{{line}")).unwrap();
+            assert_eq!(snapshot["workers"].as_array().unwrap().len(), 2);
+        }
+        assert!(said.contains("event: end"), "{said}");
+    }
+}
+
+#[test]
+fn inspectors_that_are_gone_leave_nothing() {
+    isolated("inspectors_that_are_gone_leave_nothing", || {
+        let runtime = runtime(1);
+        let before = (threads(), fds());
+        for _ in 0..1_000 {
+            inspect(runtime.handle()).shutdown();
+        }
+        eventually("all is as it was", || (threads(), fds()) == before);
     });
 }
 

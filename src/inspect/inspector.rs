@@ -146,9 +146,59 @@ fn runtime() -> io::Result<Runtime> {
 /// Waits until the inspector is told to stop, or the runtime has ended; answers whether it has.
 async fn wait(inspected: &Handle, stop: &Notify) -> bool {
     let mut stopped = pin!(stop.notified());
+    let mut ended = pin!(inspected.shared().ended());
     poll_fn(|cx| match stopped.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(false),
-        Poll::Pending => inspected.shared().poll_end(cx).map(|()| true),
+        Poll::Pending => ended.as_mut().poll(cx).map(|()| true),
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn the_runtime_forgets_inspectors_that_are_gone() {
+        let inspected = Runtime::new().unwrap();
+        let nobody = Arc::new(Nobody);
+        let waker = Waker::from(nobody.clone());
+        for _ in 0..1_000 {
+            let stop = Notify::new();
+            let mut waiting = pin!(wait(inspected.handle(), &stop));
+            let polled = waiting.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            // Both know who is to be woken.
+            assert_eq!(Arc::strong_count(&nobody), 4);
+        }
+        drop(waker);
+        assert_eq!(Arc::strong_count(&nobody), 1);
+    }
+
+    #[test]
+    fn who_waits_is_told_why_it_need_not_any_more() {
+        let inspected = Runtime::new().unwrap();
+        let handle = inspected.handle().clone();
+        let waiting = runtime().unwrap();
+        let stop = Notify::new();
+        stop.notify_one();
+        assert!(!waiting.block_on(wait(&handle, &stop)));
+        let stop = Arc::new(stop);
+        let waits = waiting.spawn({
+            let handle = handle.clone();
+            async move { wait(&handle, &stop).await }
+        });
+        drop(inspected);
+        assert!(waiting.block_on(waits).unwrap());
+        // Also who comes after it.
+        assert!(waiting.block_on(wait(&handle, &Notify::new())));
+    }
 }
