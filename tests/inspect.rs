@@ -381,21 +381,23 @@ fn from_a_worker_it_is_started_as_from_elsewhere() {
     inspector.shutdown();
 }
 
-/// The nice values and the affinity masks of this process's threads whose names begin so.
-fn threads_named(name: &str) -> Vec<(i64, String)> {
+/// The nice value, the policy (0 is the usual one) and the affinity mask of each of this process's threads whose names
+/// begin so.
+fn threads_named(name: &str) -> Vec<(i64, i64, String)> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let all = tasks.filter_map(|task| {
         let dir = task.unwrap().path();
         let stat = fs::read_to_string(dir.join("stat")).ok()?;
         let status = fs::read_to_string(dir.join("status")).ok()?;
         let (before, after) = stat.rsplit_once(')')?;
-        // The 19th of all fields, of which two stand before.
-        let nice = after.split_whitespace().nth(16)?.parse().ok()?;
+        // The 19th and the 41st of all fields, of which two stand before.
+        let field = |at: usize| after.split_whitespace().nth(at - 3)?.parse().ok();
+        let (nice, policy) = (field(19)?, field(41)?);
         let cores = status
             .lines()
             .find(|line| line.starts_with("Cpus_allowed:"))?;
         let is_named = before.split_once('(')?.1.starts_with(name);
-        is_named.then(|| (nice, cores.to_owned()))
+        is_named.then(|| (nice, policy, cores.to_owned()))
     });
     all.collect()
 }
@@ -405,7 +407,7 @@ fn its_threads_let_others_go_first_and_are_on_no_core_of_their_own() {
     isolated(
         "its_threads_let_others_go_first_and_are_on_no_core_of_their_own",
         || {
-            let (own, cores) = threads_named("").remove(0);
+            let (own, policy, cores) = threads_named("").remove(0);
             let runtime = runtime(1);
             // From a worker, which is pinned and has the nice value of others.
             let inspector = runtime.block_on(async {
@@ -414,8 +416,43 @@ fn its_threads_let_others_go_first_and_are_on_no_core_of_their_own() {
             });
             let nice = (own + 10).min(19);
             let inspecting = threads_named("inspector");
-            assert_eq!(inspecting, vec![(nice, cores); 2]);
+            assert_eq!(inspecting, vec![(nice, policy, cores); 2]);
             assert_eq!(threads_named("tourbillon-0")[0].0, own);
+            inspector.shutdown();
+        },
+    );
+}
+
+#[test]
+fn its_threads_have_no_real_time_priority_though_workers_do() {
+    isolated(
+        "its_threads_have_no_real_time_priority_though_workers_do",
+        || {
+            let runtime = Builder::new()
+                .worker_threads(1)
+                .on_thread_start(|| {
+                    if std::thread::current().name() != Some("tourbillon-0") {
+                        return;
+                    }
+                    let first = libc::sched_param { sched_priority: 1 };
+                    // SAFETY: of the calling thread; the pointer is read during the call.
+                    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
+                })
+                .build()
+                .unwrap();
+            let inspector = runtime.block_on(async {
+                let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
+                task.await.unwrap().unwrap()
+            });
+            let policies = |name| -> Vec<_> {
+                let threads = threads_named(name).into_iter();
+                threads.map(|(_, policy, _)| policy).collect()
+            };
+            if policies("tourbillon-0") == [i64::from(libc::SCHED_FIFO)] {
+                assert_eq!(policies("inspector"), [i64::from(libc::SCHED_OTHER); 2]);
+            } else {
+                eprintln!("skipped: this process may have no real-time priorities");
+            }
             inspector.shutdown();
         },
     );

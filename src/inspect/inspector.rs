@@ -88,8 +88,9 @@ fn run(
 ) {
     // Started by a worker, it would have that one's core and be as punctual. Its own worker inherits what it has.
     sys::cpu::unpin();
-    sys::thread::wake_by_default();
     sys::thread::be_nice();
+    // After that: the slack of threads with real-time priorities is none, and cannot be set.
+    sys::thread::wake_by_default();
     let prepared = || {
         let runtime = runtime()?;
         let clients = runtime.block_on(async { Clients::bind(addrs) })?;
