@@ -134,8 +134,17 @@ fn a_snapshot_says_what_the_metrics_say() {
     for name in ["at_ms", "uptime_ms", "unix_ms"] {
         assert!(now[name].as_f64().unwrap() > 0.0, "{name}: {now}");
     }
-    let later = snapshot(addr);
-    assert!(later["at_ms"].as_f64() > now["at_ms"].as_f64());
+    assert_eq!(now["period_ms"], 250.0);
+    assert_eq!(now["instance"].as_str().unwrap().len(), 16);
+    // For some ms all are told the same.
+    let at = |snapshot: &Value| snapshot["at_ms"].as_f64();
+    eventually("there is a later one", || {
+        let later = snapshot(addr);
+        assert_eq!(later["instance"], now["instance"]);
+        at(&later) > at(&now)
+    });
+    let other = inspect(runtime.handle());
+    assert_ne!(snapshot(other.local_addr())["instance"], now["instance"]);
     drop((timers, wall));
 }
 
@@ -187,10 +196,12 @@ fn events_come_one_after_another_and_workers_are_looked_at_meanwhile() {
     drop((events, second));
     wait_for_listeners(addr, 0);
     eventually("nobody looks any more", || {
-        let before = samples(&snapshot(addr));
-        // In which ten looks would be had.
-        std::thread::sleep(Duration::from_millis(20));
-        samples(&snapshot(addr)) == before
+        let before = snapshot(addr);
+        // In which fifty looks would be had, and what was told is told no more.
+        std::thread::sleep(Duration::from_millis(100));
+        let after = snapshot(addr);
+        assert_ne!(before["at_ms"], after["at_ms"]);
+        samples(&before) == samples(&after)
     });
 }
 
@@ -222,9 +233,10 @@ fn a_runtime_whose_only_worker_is_stuck_is_still_looked_at() {
         worker["activity"] == "parked" && worker["job"].is_null()
     });
     let blocked = Blocked::some(runtime.handle());
-    let worker = snapshot(addr)["workers"][0].clone();
-    assert_eq!(worker["activity"], "firing");
-    assert!(worker["job"]["spawned"].is_null());
+    eventually("it is told", || {
+        let worker = snapshot(addr)["workers"][0].clone();
+        worker["activity"] == "firing" && worker["job"]["spawned"].is_null()
+    });
     drop(blocked);
 }
 
@@ -289,29 +301,6 @@ fn it_ends_with_the_runtime_that_it_inspects() {
     eventually("it is gone", || is_refused(addr));
 }
 
-#[test]
-fn a_shutdown_ends_all_that_it_had() {
-    isolated("a_shutdown_ends_all_that_it_had", || {
-        let runtime = runtime(1);
-        let before = (threads(), fds());
-        let inspector = inspect(runtime.handle());
-        let addr = inspector.local_addr();
-        let mut events = Events::ask(addr);
-        events.next();
-        let silent = Client::connect(addr);
-        inspector.shutdown();
-        assert!(is_refused(addr));
-        let said = events.0.end();
-        assert!(!said.contains("event: end"), "the runtime goes on: {said}");
-        silent.end();
-        eventually("all is as it was", || (threads(), fds()) == before);
-        // And again, at the same address.
-        let inspector = Inspector::builder(runtime.handle()).serve(addr).unwrap();
-        assert_eq!(get(inspector.local_addr(), "/").status, 200);
-        inspector.shutdown();
-    });
-}
-
 /// The page would take workers that are gone for another runtime's, and forget what it shows.
 #[test]
 fn no_snapshot_of_a_runtime_that_has_ended_is_sent() {
@@ -344,6 +333,29 @@ fn inspectors_that_are_gone_leave_nothing() {
             inspect(runtime.handle()).shutdown();
         }
         eventually("all is as it was", || (threads(), fds()) == before);
+    });
+}
+
+#[test]
+fn a_shutdown_ends_all_that_it_had() {
+    isolated("a_shutdown_ends_all_that_it_had", || {
+        let runtime = runtime(1);
+        let before = (threads(), fds());
+        let inspector = inspect(runtime.handle());
+        let addr = inspector.local_addr();
+        let mut events = Events::ask(addr);
+        events.next();
+        let silent = Client::connect(addr);
+        inspector.shutdown();
+        assert!(is_refused(addr));
+        let said = events.0.end();
+        assert!(!said.contains("event: end"), "the runtime goes on: {said}");
+        silent.end();
+        eventually("all is as it was", || (threads(), fds()) == before);
+        // And again, at the same address.
+        let inspector = Inspector::builder(runtime.handle()).serve(addr).unwrap();
+        assert_eq!(get(inspector.local_addr(), "/").status, 200);
+        inspector.shutdown();
     });
 }
 

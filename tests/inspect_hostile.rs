@@ -5,14 +5,16 @@ mod inspected;
 mod web;
 
 use std::{
+    collections::HashSet,
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{HOUR, PATIENCE, alarm, eventually, fds, isolated, limit_descriptors, runtime};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use inspected::{Events, get, inspect, inspect_with, listeners, request, wait_for_listeners};
+use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use tourbillon::{net::TcpStream as OurStream, task::JoinSet};
 use web::Client;
@@ -102,6 +104,29 @@ fn other_pages_are_turned_away() {
         }
     }
     assert_eq!(listeners(addr), 0);
+}
+
+#[test]
+fn many_who_ask_at_once_are_told_the_same() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let inspector = inspect(runtime.handle());
+    let mut client = Client::connect(inspector.local_addr());
+    let begun = Instant::now();
+    let told: HashSet<_> = (0..400).map(|_| told_at(&mut client)).collect();
+    // One each 50 ms, however slow the machine is: each is told for as long after it was made.
+    let most = begun.elapsed().as_millis() / 50 + 1;
+    assert!(told.len() as u128 <= most, "{} of {most}", told.len());
+    eventually("there is a new one", || {
+        !told.contains(&told_at(&mut client))
+    });
+}
+
+/// The moment of a snapshot.
+fn told_at(client: &mut Client) -> String {
+    client.send(&request("GET", "/snapshot.json", &[]));
+    let snapshot: Value = serde_json::from_str(&client.reply().body).unwrap();
+    snapshot["at_ms"].to_string()
 }
 
 #[test]

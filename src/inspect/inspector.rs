@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, mpsc},
     task::Poll,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use ::hyper::body::Bytes;
@@ -19,7 +19,8 @@ use super::{
     listener::{Clients, Flow},
     publish::{END, publish},
     sampler::Sampler,
-    site::{self, Site},
+    site::{self, Answers, Site},
+    snapshot::Inspection,
 };
 use crate::{
     Handle, Runtime, axum::Listener, runtime::Builder as RuntimeBuilder, sync::Notify, sys,
@@ -113,7 +114,8 @@ fn run(
         hosts: builder.hosts,
         feed: feed.clone(),
         sampler: Sampler::default(),
-        begun: Instant::now(),
+        inspection: Inspection::begin(builder.period),
+        answers: Answers::default(),
     });
     drop(runtime.spawn(publish(site.clone(), builder.period)));
     let service = site::router(site).into_make_service_with_connect_info::<Flow>();

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `/` | the page |
 //! | `/events` | server-sent events: the event `snapshot` four times a second, whose data is a line of JSON; and `end` if the runtime has ended |
-//! | `/snapshot.json` | the same, once |
+//! | `/snapshot.json` | the same, once; who asks again within 50 ms is told the same again, as with `/metrics` |
 //! | `/metrics` | the counters for Prometheus, or in OpenMetrics if that is asked for: see [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus) |
 //!
 //! It runs on two threads of its own, which are nicer by 10 than the one that started it, and not on the
@@ -51,6 +51,7 @@ mod listener;
 mod negotiate;
 mod page;
 mod publish;
+mod recent;
 mod sampler;
 mod site;
 mod snapshot;

@@ -1,6 +1,6 @@
 //! What is answered to which request.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use ::axum::{
     Router,
@@ -20,12 +20,14 @@ use ::hyper::body::Bytes;
 
 use super::{
     feed::Feed,
-    guard::{Hosts, Refused},
+    guard::Refused,
+    hosts::Hosts,
     listener::Flow,
     negotiate::{self, TextFormat},
     page::ASSETS,
+    recent::Recent,
     sampler::Sampler,
-    snapshot::Snapshot,
+    snapshot::{Inspection, Snapshot},
 };
 use crate::Handle;
 
@@ -54,14 +56,24 @@ pub(super) struct Site {
     pub(super) hosts: Hosts,
     pub(super) feed: Feed,
     pub(super) sampler: Sampler,
-    pub(super) begun: Instant,
+    pub(super) inspection: Inspection,
+    pub(super) answers: Answers,
+}
+
+/// What was answered last.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    snapshot: Recent,
+    prometheus: Recent,
+    openmetrics: Recent,
 }
 
 impl Site {
     /// What is to be told now.
     pub(super) fn snapshot(&self) -> Snapshot {
         let samples = self.sampler.samples();
-        Snapshot::take(&self.handle, self.begun, &samples, self.feed.listeners())
+        let clients = self.feed.listeners();
+        Snapshot::take(&self.handle, &self.inspection, &samples, clients)
     }
 }
 
@@ -121,20 +133,26 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 }
 
 async fn snapshot(State(site): State<Arc<Site>>) -> Response<Body> {
-    let json = site.snapshot().to_json();
+    let json = site.answers.snapshot.get(|| site.snapshot().to_json());
     answer(StatusCode::OK, "application/json", json)
 }
 
 async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<Body> {
-    let metrics = site.handle.metrics();
+    let Answers {
+        prometheus,
+        openmetrics,
+        ..
+    } = &site.answers;
     match negotiate::text_format(&headers) {
         TextFormat::Prometheus => {
             let content_type = "text/plain; version=0.0.4; charset=utf-8";
-            answer(StatusCode::OK, content_type, metrics.prometheus())
+            let text = prometheus.get(|| site.handle.metrics().prometheus());
+            answer(StatusCode::OK, content_type, text)
         }
         TextFormat::OpenMetrics => {
             let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            answer(StatusCode::OK, content_type, metrics.openmetrics())
+            let text = openmetrics.get(|| site.handle.metrics().openmetrics());
+            answer(StatusCode::OK, content_type, text)
         }
     }
 }
