@@ -28,6 +28,8 @@ use crate::{
 
 /// How long a client may take to say what it wants.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it may have no request afterwards. Short: what is kept for nothing is missing to others.
+const KEPT: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for clients.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// How long a request's head may be, in bytes.
@@ -124,7 +126,8 @@ fn run(
         .max_buf_size(HEAD)
         .max_connections(builder.max_connections)
         .header_read_timeout(HEADER_TIMEOUT)
-        .keep_alive_timeout(builder.write_timeout)
+        .keep_alive_timeout(KEPT)
+        .write_timeout(builder.write_timeout)
         .shutdown_timeout(GOODBYE)
         .with_graceful_shutdown(async move {
             let has_ended = wait(&builder.handle, &stop).await;
