@@ -134,8 +134,17 @@ fn a_snapshot_says_what_the_metrics_say() {
     for name in ["at_ms", "uptime_ms", "unix_ms"] {
         assert!(now[name].as_f64().unwrap() > 0.0, "{name}: {now}");
     }
-    let later = snapshot(addr);
-    assert!(later["at_ms"].as_f64() > now["at_ms"].as_f64());
+    assert_eq!(now["period_ms"], 250.0);
+    assert_eq!(now["instance"].as_str().unwrap().len(), 16);
+    // For some ms all are told the same.
+    let at = |snapshot: &Value| snapshot["at_ms"].as_f64();
+    eventually("there is a later one", || {
+        let later = snapshot(addr);
+        assert_eq!(later["instance"], now["instance"]);
+        at(&later) > at(&now)
+    });
+    let other = inspect(runtime.handle());
+    assert_ne!(snapshot(other.local_addr())["instance"], now["instance"]);
     drop((timers, wall));
 }
 
@@ -187,10 +196,12 @@ fn events_come_one_after_another_and_workers_are_looked_at_meanwhile() {
     drop((events, second));
     wait_for_listeners(addr, 0);
     eventually("nobody looks any more", || {
-        let before = samples(&snapshot(addr));
-        // In which ten looks would be had.
-        std::thread::sleep(Duration::from_millis(20));
-        samples(&snapshot(addr)) == before
+        let before = snapshot(addr);
+        // In which fifty looks would be had, and what was told is told no more.
+        std::thread::sleep(Duration::from_millis(100));
+        let after = snapshot(addr);
+        assert_ne!(before["at_ms"], after["at_ms"]);
+        samples(&before) == samples(&after)
     });
 }
 
@@ -222,9 +233,10 @@ fn a_runtime_whose_only_worker_is_stuck_is_still_looked_at() {
         worker["activity"] == "parked" && worker["job"].is_null()
     });
     let blocked = Blocked::some(runtime.handle());
-    let worker = snapshot(addr)["workers"][0].clone();
-    assert_eq!(worker["activity"], "firing");
-    assert!(worker["job"]["spawned"].is_null());
+    eventually("it is told", || {
+        let worker = snapshot(addr)["workers"][0].clone();
+        worker["activity"] == "firing" && worker["job"]["spawned"].is_null()
+    });
     drop(blocked);
 }
 
@@ -281,11 +293,47 @@ fn it_ends_with_the_runtime_that_it_inspects() {
     events.next();
     let idle = Client::connect(addr);
     drop(runtime);
-    // The end of the stream is said as the end of a body is.
+    // That of the runtime is said, and then that of the stream as that of a body is.
     let said = events.0.end();
-    assert!(said.ends_with("\r\n0\r\n\r\n"), "{said}");
+    let end = "event: end\ndata: the runtime has ended\n\n\r\n0\r\n\r\n";
+    assert!(said.ends_with(end), "{said}");
     assert_eq!(idle.end(), "");
     eventually("it is gone", || is_refused(addr));
+}
+
+/// The page would take workers that are gone for another runtime's, and forget what it shows.
+#[test]
+fn no_snapshot_of_a_runtime_that_has_ended_is_sent() {
+    let _alarm = alarm();
+    for _ in 0..10 {
+        let runtime = Builder::new().worker_threads(2).build().unwrap();
+        let inspector = inspect_with(runtime.handle(), |builder| {
+            builder.period(Duration::from_millis(10))
+        });
+        let addr = inspector.local_addr();
+        let mut events = Events::ask(addr);
+        events.next();
+        drop(runtime);
+        let said = events.0.end();
+        let told = said.lines().filter_map(|line| line.strip_prefix("data: {"));
+        for line in told {
+            let snapshot: Value = serde_json::from_str(&format!("{{{line}")).unwrap();
+            assert_eq!(snapshot["workers"].as_array().unwrap().len(), 2);
+        }
+        assert!(said.contains("event: end"), "{said}");
+    }
+}
+
+#[test]
+fn inspectors_that_are_gone_leave_nothing() {
+    isolated("inspectors_that_are_gone_leave_nothing", || {
+        let runtime = runtime(1);
+        let before = (threads(), fds());
+        for _ in 0..1_000 {
+            inspect(runtime.handle()).shutdown();
+        }
+        eventually("all is as it was", || (threads(), fds()) == before);
+    });
 }
 
 #[test]
@@ -300,7 +348,8 @@ fn a_shutdown_ends_all_that_it_had() {
         let silent = Client::connect(addr);
         inspector.shutdown();
         assert!(is_refused(addr));
-        events.0.end();
+        let said = events.0.end();
+        assert!(!said.contains("event: end"), "the runtime goes on: {said}");
         silent.end();
         eventually("all is as it was", || (threads(), fds()) == before);
         // And again, at the same address.
@@ -344,21 +393,23 @@ fn from_a_worker_it_is_started_as_from_elsewhere() {
     inspector.shutdown();
 }
 
-/// The nice values and the affinity masks of this process's threads whose names begin so.
-fn threads_named(name: &str) -> Vec<(i64, String)> {
+/// The nice value, the policy (0 is the usual one) and the affinity mask of each of this process's threads whose names
+/// begin so.
+fn threads_named(name: &str) -> Vec<(i64, i64, String)> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let all = tasks.filter_map(|task| {
         let dir = task.unwrap().path();
         let stat = fs::read_to_string(dir.join("stat")).ok()?;
         let status = fs::read_to_string(dir.join("status")).ok()?;
         let (before, after) = stat.rsplit_once(')')?;
-        // The 19th of all fields, of which two stand before.
-        let nice = after.split_whitespace().nth(16)?.parse().ok()?;
+        // The 19th and the 41st of all fields, of which two stand before.
+        let field = |at: usize| after.split_whitespace().nth(at - 3)?.parse().ok();
+        let (nice, policy) = (field(19)?, field(41)?);
         let cores = status
             .lines()
             .find(|line| line.starts_with("Cpus_allowed:"))?;
         let is_named = before.split_once('(')?.1.starts_with(name);
-        is_named.then(|| (nice, cores.to_owned()))
+        is_named.then(|| (nice, policy, cores.to_owned()))
     });
     all.collect()
 }
@@ -368,7 +419,7 @@ fn its_threads_let_others_go_first_and_are_on_no_core_of_their_own() {
     isolated(
         "its_threads_let_others_go_first_and_are_on_no_core_of_their_own",
         || {
-            let (own, cores) = threads_named("").remove(0);
+            let (own, policy, cores) = threads_named("").remove(0);
             let runtime = runtime(1);
             // From a worker, which is pinned and has the nice value of others.
             let inspector = runtime.block_on(async {
@@ -377,8 +428,43 @@ fn its_threads_let_others_go_first_and_are_on_no_core_of_their_own() {
             });
             let nice = (own + 10).min(19);
             let inspecting = threads_named("inspector");
-            assert_eq!(inspecting, vec![(nice, cores); 2]);
+            assert_eq!(inspecting, vec![(nice, policy, cores); 2]);
             assert_eq!(threads_named("tourbillon-0")[0].0, own);
+            inspector.shutdown();
+        },
+    );
+}
+
+#[test]
+fn its_threads_have_no_real_time_priority_though_workers_do() {
+    isolated(
+        "its_threads_have_no_real_time_priority_though_workers_do",
+        || {
+            let runtime = Builder::new()
+                .worker_threads(1)
+                .on_thread_start(|| {
+                    if std::thread::current().name() != Some("tourbillon-0") {
+                        return;
+                    }
+                    let first = libc::sched_param { sched_priority: 1 };
+                    // SAFETY: of the calling thread; the pointer is read during the call.
+                    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
+                })
+                .build()
+                .unwrap();
+            let inspector = runtime.block_on(async {
+                let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
+                task.await.unwrap().unwrap()
+            });
+            let policies = |name| -> Vec<_> {
+                let threads = threads_named(name).into_iter();
+                threads.map(|(_, policy, _)| policy).collect()
+            };
+            if policies("tourbillon-0") == [i64::from(libc::SCHED_FIFO)] {
+                assert_eq!(policies("inspector"), [i64::from(libc::SCHED_OTHER); 2]);
+            } else {
+                eprintln!("skipped: this process may have no real-time priorities");
+            }
             inspector.shutdown();
         },
     );

@@ -6,8 +6,9 @@ mod inspected;
 mod web;
 
 use std::{
+    fs,
     io::{BufRead, BufReader, Write},
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, ToSocketAddrs},
     process::{Child, Command, Stdio},
 };
 
@@ -122,6 +123,73 @@ fn a_server_says_where_its_page_is_before_it_serves() {
         let pending = |worker: &serde_json::Value| worker["pending"].as_u64().unwrap();
         workers.iter().map(pending).sum::<u64>() >= 1
     });
+}
+
+/// The status of what is answered to who asks for the page by this name.
+fn status_for(addr: SocketAddr, host: &str) -> u16 {
+    let mut client = Client::connect(addr);
+    client.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    client.reply().status
+}
+
+#[test]
+fn the_names_that_were_typed_are_answered() {
+    let _alarm = alarm();
+    // A name that leads to this machine, and is neither an address nor the one that all have.
+    let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let own = own.trim();
+    let names = [
+        "--inspect-host",
+        "Proxy.example.",
+        "--inspect-host",
+        "box:1",
+    ];
+    let is_known = (own, 0).to_socket_addrs().is_ok();
+    let inspect = format!("{}:0", if is_known { own } else { "127.0.0.1" });
+    let args = [&["--inspect", &*inspect][..], &names].concat();
+    let mut server = Server::start(&args);
+    let addr = address(&server.complaint());
+    for host in ["proxy.example", "proxy.example:80", "box", "localhost"] {
+        assert_eq!(status_for(addr, host), 200, "{host}");
+    }
+    if is_known {
+        let host = format!("{own}:{}", addr.port());
+        assert_eq!(status_for(addr, &host), 200, "{host}");
+    } else {
+        eprintln!("skipped in part: the name of this machine is no name of an address");
+    }
+    assert_eq!(status_for(addr, "other.example"), 421);
+}
+
+#[test]
+fn what_is_no_name_is_an_error_that_says_what_is_one() {
+    for name in ["http://box/", "", "*.example"] {
+        let output = tourbillon()
+            .args(["storm", "--timers", "1", "--inspect", "127.0.0.1:0"])
+            .args(["--inspect-host", name])
+            .output()
+            .unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains("--inspect-host"), "{err}");
+        assert!(err.contains("box.example"), "{err}");
+    }
+}
+
+#[test]
+fn a_page_and_a_server_at_one_address_are_told_apart() {
+    // An address that no other test uses, so that its port stays free when it is let go.
+    let free = TcpListener::bind("127.0.7.7:0").unwrap();
+    let addr = free.local_addr().unwrap().to_string();
+    drop(free);
+    let output = tourbillon()
+        .args(["serve", "--listen", &addr, "--inspect", &addr])
+        .output()
+        .unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("that is where --inspect listens"), "{err}");
+    assert!(!err.contains("another program"), "{err}");
 }
 
 #[test]

@@ -159,6 +159,42 @@ impl<'a> End<'a> {
         is_last
     }
 
+    /// For how long nothing may be done, as it is now.
+    fn limit(&self) -> Option<Duration> {
+        let options = &self.server.options;
+        match self.told_idle {
+            // Requests that crossed the goodbye are answered as others are.
+            true => Some(GOODBYE),
+            false if self.requests.are_stuck() => {
+                options.write_timeout.or(options.keep_alive_timeout)
+            }
+            false => options.keep_alive_timeout,
+        }
+    }
+
+    /// How often to look, if at all: as often as the shortest limit comes up.
+    fn look(&self) -> Option<Duration> {
+        let options = &self.server.options;
+        match self.told_idle {
+            true => Some(GOODBYE),
+            false => [options.keep_alive_timeout, options.write_timeout]
+                .into_iter()
+                .flatten()
+                .min(),
+        }
+    }
+
+    /// When nothing will have been done for too long, or when to look again, whichever is first: what it waits for may
+    /// have another limit by then.
+    fn deadline(&self, now: Instant) -> Instant {
+        let again = self.look().and_then(|look| now.checked_add(look.max(LOOK)));
+        // Past what the clock knows it has never been armed.
+        let again = again.unwrap_or(now);
+        let idle = self.requests.idle_since().zip(self.limit());
+        let deadline = idle.and_then(|(since, limit)| since.checked_add(limit));
+        deadline.map_or(again, |deadline| deadline.min(again))
+    }
+
     /// Ready when the connection has to end, and says how. After `Answers` it may be asked on.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Last> {
         // In this order: the first makes us known to who closes.
@@ -176,7 +212,7 @@ impl<'a> End<'a> {
         }
         if !self.kept && self.requests.any() {
             self.kept = true;
-            self.timer = self.server.options.keep_alive_timeout.map(sleep);
+            self.timer = self.look().map(sleep);
         }
         loop {
             let Some(timer) = &mut self.timer else {
@@ -188,22 +224,15 @@ impl<'a> End<'a> {
                 return Poll::Ready(Last::Nothing);
             }
             let now = Instant::now();
-            // Requests that crossed the goodbye are answered as others are.
-            let limit = match self.told_idle {
-                true => GOODBYE,
-                false => self.server.options.keep_alive_timeout.unwrap_or_default(),
-            };
-            let deadline = match self.requests.idle_since() {
-                None => now.checked_add(limit.max(LOOK)),
-                Some(since) => since.checked_add(limit),
-            };
-            // Past what the clock knows it has never been armed.
-            let deadline = deadline.unwrap_or(now);
+            let deadline = self.deadline(now);
             if deadline > now {
-                timer.set_deadline(deadline);
+                // It is there, as it has come up.
+                if let Some(timer) = &mut self.timer {
+                    timer.set_deadline(deadline);
+                }
             } else if self.requests.are_http2() && !self.told_idle {
                 self.told_idle = true;
-                *timer = sleep(GOODBYE);
+                self.timer = Some(sleep(GOODBYE));
                 return Poll::Ready(Last::Answers);
             } else {
                 return Poll::Ready(Last::Nothing);

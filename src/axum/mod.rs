@@ -58,7 +58,7 @@
 //! | a head that is too large | 431, and the connection is closed; hyper's limits: 100 headers, some 400 KiB ([`Serve::max_buf_size`]) |
 //! | no HTTP at all | 400 or nothing, and the connection is closed |
 //! | a client goes away | its handlers are dropped where they wait |
-//! | a client does not take its response | its connection is closed after [`Serve::keep_alive_timeout`]; by HTTP/2 it may keep one response waiting for as long as it takes others |
+//! | a client does not take its response | its connection is closed: [`Serve::write_timeout`]; by HTTP/2 it may keep one response waiting for as long as it takes others |
 //! | a client sends a request's body slowly, or stops in its midst | the handler waits for it, for as long as that has no timeout, as above |
 //! | a client is gone without a word | as one that sends no request, stops in the midst of a body, or does not take its response |
 //! | a handler panics | ends its connection, or, by HTTP/2, its request alone; [`Counts::panics`](crate::metrics::Counts::panics) |

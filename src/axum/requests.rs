@@ -88,6 +88,11 @@ impl Requests {
         }
     }
 
+    /// Whether there is.
+    pub(super) fn are_stuck(&self) -> bool {
+        self.is_stuck.load(Relaxed)
+    }
+
     /// Whether there was a request.
     pub(super) fn any(&self) -> bool {
         self.any.load(Relaxed)

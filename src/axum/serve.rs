@@ -80,6 +80,7 @@ where
         options: Options {
             header_read_timeout: Some(LIMIT),
             keep_alive_timeout: Some(LIMIT),
+            write_timeout: None,
             shutdown_timeout: None,
             max_connections: usize::MAX,
             max_buf_size: None,
@@ -115,6 +116,8 @@ pub struct Serve<L, M, S> {
 pub(super) struct Options {
     pub(super) header_read_timeout: Option<Duration>,
     pub(super) keep_alive_timeout: Option<Duration>,
+    /// That of `keep_alive_timeout` if none.
+    pub(super) write_timeout: Option<Duration>,
     shutdown_timeout: Option<Duration>,
     pub(super) max_connections: usize,
     max_buf_size: Option<usize>,
@@ -168,6 +171,13 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// connection of HTTP/2 with a stream that was upgraded is kept until its client closes it.
     pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.keep_alive_timeout = timeout.into();
+        self
+    }
+
+    /// For how long a client may take nothing of a response before its connection is closed. By default as long as a
+    /// connection is [kept](Serve::keep_alive_timeout) without a request.
+    pub fn write_timeout(mut self, timeout: Duration) -> Self {
+        self.options.write_timeout = Some(timeout);
         self
     }
 
@@ -294,6 +304,7 @@ impl<L: fmt::Debug, M, S> fmt::Debug for Serve<L, M, S> {
             .field("listeners", &self.listeners)
             .field("header_read_timeout", &self.options.header_read_timeout)
             .field("keep_alive_timeout", &self.options.keep_alive_timeout)
+            .field("write_timeout", &self.options.write_timeout)
             .field("shutdown_timeout", &self.options.shutdown_timeout)
             .field("max_connections", &self.options.max_connections)
             .field("max_buf_size", &self.options.max_buf_size)

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{guard::Hosts, inspector::Inspector};
+use super::{
+    hosts::{Hosts, InvalidHost},
+    inspector::Inspector,
+};
 use crate::{Handle, sys::process::descriptor_limit};
 
 /// How many connections there are by default, where the process may have so many descriptors.
@@ -15,8 +18,10 @@ const CONNECTIONS: usize = 1024;
 const PART: u64 = 4;
 /// How many there are at least: browsers keep six each.
 const LEAST: usize = 16;
-/// How many of all connections are kept for what is no stream of events: one in so many.
+/// How many of all connections are kept for what is no stream of events: one in so many, but so many at least, unless
+/// that is more than half of them.
 const SPARE: usize = 32;
+const LEAST_SPARE: usize = 16;
 
 /// Makes an [`Inspector`] to measure: see [`Inspector::builder`].
 ///
@@ -26,7 +31,7 @@ const SPARE: usize = 32;
 ///
 /// let runtime = Runtime::new().unwrap();
 /// let inspector = Inspector::builder(runtime.handle())
-///     .allow_host("build-7.example")
+///     .allow_host("build-7.example")?
 ///     .max_connections(64)
 ///     .period(Duration::from_secs(1))
 ///     .serve("127.0.0.1:0")?;
@@ -56,24 +61,30 @@ impl Builder {
         }
     }
 
-    /// Answers requests for this name as well: what a browser is told to open, without a port. By default
-    /// that may be an IP address or `localhost`; any other name is answered with 421, since it may be another
-    /// page's, which leads here to read what it should not (DNS rebinding).
-    pub fn allow_host(mut self, name: impl Into<String>) -> Self {
-        self.hosts.allow(name.into());
-        self
+    /// Answers requests for this name as well: what a browser is told to open. By default that may be an IP address
+    /// or `localhost`; any other name is answered with 421, since it may be another page's, which leads here to read
+    /// what it should not (DNS rebinding). A port, capitals, and a dot at the end do not matter.
+    ///
+    /// # Errors
+    ///
+    /// If browsers know no such name: it is empty, a URL or a pattern, or has letters that they would write in another
+    /// way (`xn--…`). The error can be made an [`io::Error`], as [`serve`](Builder::serve) answers.
+    pub fn allow_host(mut self, name: impl AsRef<str>) -> Result<Self, InvalidHost> {
+        self.hosts.allow(name.as_ref())?;
+        Ok(self)
     }
 
     /// How many clients may be connected; further ones wait in the system's queue. By default 1,024, or a quarter
-    /// of the descriptors that the process may have, if that is less. One in 32 is kept for requests that are
-    /// answered at once: who asks for events when all others listen is answered with 503. 2 at least.
+    /// of the descriptors that the process may have, if that is less. One in 32, but 16 at least, or half
+    /// of less than 32, are kept for requests that are answered at once: who asks for events when all others listen is
+    /// answered with 503. 2 at least.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count.max(2);
         self
     }
 
-    /// For how long a client may take nothing of what it is sent, or have no request, before its connection is closed.
-    /// 10 s by default; zero counts as one millisecond.
+    /// For how long a client may take nothing of what it is sent before its connection is closed. 10 s by default;
+    /// zero counts as one millisecond.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.write_timeout = timeout.max(Duration::from_millis(1));
         self
@@ -98,7 +109,8 @@ impl Builder {
 
     /// How many may listen to events.
     pub(super) fn max_listeners(&self) -> usize {
-        self.max_connections - self.max_connections.div_ceil(SPARE)
+        let all = self.max_connections;
+        all - all.div_ceil(SPARE).max(LEAST_SPARE).min(all / 2)
     }
 }
 

@@ -3,16 +3,20 @@
 //! The page says what a program is at, and is served without a password on an address that only its user should
 //! reach. Any other page that the user has open may send requests there, too. It cannot read the answers, as no
 //! header allows that, unless its own name leads to our address (DNS rebinding), which `Host` betrays. The rest,
-//! `Origin` and `Sec-Fetch-Site`, turns away what browsers say is another page's, before anything is done for it.
-
-use std::net::{Ipv4Addr, Ipv6Addr};
+//! `Origin` and `Sec-Fetch-Site`, turns away what browsers say is another page's, before anything is done for it. They
+//! say the latter to addresses of this machine, and by TLS: of what comes to others by plain HTTP, an image or a
+//! script that another page asks for is answered, and kept from that page by the headers of the answer.
 
 use ::hyper::{
     HeaderMap, Method, StatusCode, Uri,
     header::{HOST, HeaderName, ORIGIN},
 };
 
+use super::hosts::Hosts;
+
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +50,7 @@ impl Refused {
     }
 }
 
-/// The names that the page may be asked for by, besides IP addresses and `localhost`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hosts(Vec<String>);
-
 impl Hosts {
-    pub(super) fn allow(&mut self, name: String) {
-        self.0.push(name);
-    }
-
     /// Whether a request is to be answered.
     pub(super) fn check(
         &self,
@@ -78,37 +74,21 @@ impl Hosts {
             origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
         };
         let is_here = |site: &str| matches!(site, "same-origin" | "none");
-        if all(headers, ORIGIN, is_own) && all(headers, SEC_FETCH_SITE, is_here) {
+        let is_here = all(headers, SEC_FETCH_SITE, is_here) || follows_link(uri, headers);
+        if all(headers, ORIGIN, is_own) && is_here {
             Ok(())
         } else {
             Err(Refused::Origin)
         }
     }
-
-    /// Whether a name, with a port or without, is one that no rebound name can be: an address, `localhost`, or one
-    /// that was allowed.
-    fn is_ours(&self, host: &str) -> bool {
-        if let Some(rest) = host.strip_prefix('[') {
-            return rest.split_once(']').is_some_and(|(address, rest)| {
-                let port = rest.strip_prefix(':').unwrap_or(rest);
-                address.parse::<Ipv6Addr>().is_ok()
-                    && (rest.is_empty() || (rest.len() > port.len() && is_port(port)))
-            });
-        }
-        let (name, port) = match host.split_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (host, None),
-        };
-        let is_name = |known: &str| known.eq_ignore_ascii_case(name);
-        port.is_none_or(is_port)
-            && (name.parse::<Ipv4Addr>().is_ok()
-                || is_name("localhost")
-                || self.0.iter().any(|known| is_name(known)))
-    }
 }
 
-fn is_port(text: &str) -> bool {
-    text.parse::<u16>().is_ok() && text.bytes().all(|byte| byte.is_ascii_digit())
+/// Whether somebody goes from another page to ours, which that one then sees nothing of: in a tab of its own, not in
+/// a frame.
+fn follows_link(uri: &Uri, headers: &HeaderMap) -> bool {
+    uri.path() == "/"
+        && only(headers, SEC_FETCH_MODE) == Some("navigate")
+        && only(headers, SEC_FETCH_DEST) == Some("document")
 }
 
 /// The value of a header that is there once.
@@ -130,7 +110,7 @@ mod tests {
 
     fn hosts() -> Hosts {
         let mut hosts = Hosts::default();
-        hosts.allow("Box.example".to_owned());
+        hosts.allow("Box.example").unwrap();
         hosts
     }
 
@@ -225,6 +205,27 @@ mod tests {
         for other in ["cross-site", "same-site", "", "None"] {
             let checked = with("sec-fetch-site", other);
             assert_eq!(checked, Err(Refused::Origin), "{other}");
+        }
+        let link = |path, mode, dest| {
+            let headers = [
+                ("host", "localhost"),
+                ("sec-fetch-site", "cross-site"),
+                ("sec-fetch-mode", mode),
+                ("sec-fetch-dest", dest),
+            ];
+            check(path, &headers)
+        };
+        assert_eq!(link("/", "navigate", "document"), Ok(()));
+        for (path, mode, dest) in [
+            ("/snapshot.json", "navigate", "document"),
+            ("/metrics", "navigate", "document"),
+            ("/", "navigate", "iframe"),
+            ("/", "navigate", "object"),
+            ("/", "no-cors", "document"),
+            ("/", "cors", "empty"),
+        ] {
+            let checked = link(path, mode, dest);
+            assert_eq!(checked, Err(Refused::Origin), "{path} {mode} {dest}");
         }
         let both = [
             ("host", "localhost"),

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, mpsc},
     task::Poll,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use ::hyper::body::Bytes;
@@ -20,7 +20,8 @@ use super::{
     outstanding::Outstanding,
     publish::{END, publish},
     sampler::Sampler,
-    site::{self, Site},
+    site::{self, Answers, Site},
+    snapshot::Inspection,
 };
 use crate::{
     Handle, Runtime, axum::Listener, runtime::Builder as RuntimeBuilder, sync::Notify, sys,
@@ -28,6 +29,8 @@ use crate::{
 
 /// How long a client may take to say what it wants.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it may have no request afterwards. Short: what is kept for nothing is missing to others.
+const KEPT: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for clients.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// How long a request's head may be, in bytes.
@@ -89,8 +92,9 @@ fn run(
 ) {
     // Started by a worker, it would have that one's core and be as punctual. Its own worker inherits what it has.
     sys::cpu::unpin();
-    sys::thread::wake_by_default();
     sys::thread::be_nice();
+    // After that: the slack of threads with real-time priorities is none, and cannot be set.
+    sys::thread::wake_by_default();
     let prepared = || {
         let runtime = runtime()?;
         let clients = runtime.block_on(async { Clients::bind(addrs) })?;
@@ -114,7 +118,8 @@ fn run(
         feed: feed.clone(),
         sampler: Sampler::default(),
         outstanding: Outstanding::default(),
-        begun: Instant::now(),
+        inspection: Inspection::begin(builder.period),
+        answers: Answers::default(),
     });
     drop(runtime.spawn(publish(site.clone(), builder.period)));
     let service = site::router(site).into_make_service_with_connect_info::<Flow>();
@@ -123,7 +128,8 @@ fn run(
         .max_buf_size(HEAD)
         .max_connections(builder.max_connections)
         .header_read_timeout(HEADER_TIMEOUT)
-        .keep_alive_timeout(builder.write_timeout)
+        .keep_alive_timeout(KEPT)
+        .write_timeout(builder.write_timeout)
         .shutdown_timeout(GOODBYE)
         .with_graceful_shutdown(async move {
             let has_ended = wait(&builder.handle, &stop).await;
@@ -148,9 +154,59 @@ fn runtime() -> io::Result<Runtime> {
 /// Waits until the inspector is told to stop, or the runtime has ended; answers whether it has.
 async fn wait(inspected: &Handle, stop: &Notify) -> bool {
     let mut stopped = pin!(stop.notified());
+    let mut ended = pin!(inspected.shared().ended());
     poll_fn(|cx| match stopped.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(false),
-        Poll::Pending => inspected.shared().poll_end(cx).map(|()| true),
+        Poll::Pending => ended.as_mut().poll(cx).map(|()| true),
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn the_runtime_forgets_inspectors_that_are_gone() {
+        let inspected = Runtime::new().unwrap();
+        let nobody = Arc::new(Nobody);
+        let waker = Waker::from(nobody.clone());
+        for _ in 0..1_000 {
+            let stop = Notify::new();
+            let mut waiting = pin!(wait(inspected.handle(), &stop));
+            let polled = waiting.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            // Both know who is to be woken.
+            assert_eq!(Arc::strong_count(&nobody), 4);
+        }
+        drop(waker);
+        assert_eq!(Arc::strong_count(&nobody), 1);
+    }
+
+    #[test]
+    fn who_waits_is_told_why_it_need_not_any_more() {
+        let inspected = Runtime::new().unwrap();
+        let handle = inspected.handle().clone();
+        let waiting = runtime().unwrap();
+        let stop = Notify::new();
+        stop.notify_one();
+        assert!(!waiting.block_on(wait(&handle, &stop)));
+        let stop = Arc::new(stop);
+        let waits = waiting.spawn({
+            let handle = handle.clone();
+            async move { wait(&handle, &stop).await }
+        });
+        drop(inspected);
+        assert!(waiting.block_on(waits).unwrap());
+        // Also who comes after it.
+        assert!(waiting.block_on(wait(&handle, &Notify::new())));
+    }
 }

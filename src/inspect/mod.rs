@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `/` | the page |
 //! | `/events` | server-sent events: the event `snapshot` four times a second, whose data is a line of JSON; and `end` if the runtime has ended |
-//! | `/snapshot.json` | the same, once |
+//! | `/snapshot.json` | the same, once; who asks again within 50 ms is told the same again, as with `/metrics` |
 //! | `/metrics` | the counters for Prometheus, or in OpenMetrics if that is asked for: see [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus) |
 //!
 //! It runs on two threads of its own, which are nicer by 10 than the one that started it, and not on the
@@ -29,15 +29,16 @@
 //!
 //! What pages of others, open in the same browser, may try is refused: a name in `Host` that is neither an IP
 //! address nor `localhost` nor [allowed](Builder::allow_host) (421: names can be made to lead anywhere), an
-//! `Origin` that is another, and a `Sec-Fetch-Site` that says so (403). No header lets others read an answer, and
-//! the page may load nothing but its own files.
+//! `Origin` that is another, and a `Sec-Fetch-Site` that says so (403), but for a link to `/`. No header lets others
+//! read an answer, and the page may load nothing but its own files.
 //!
 //! # Clients that are slow, or too many
 //!
 //! | what | what happens |
 //! |---|---|
 //! | a client takes events more slowly than they come | it misses some, and is sent the newest next |
-//! | it takes nothing for 10 s, or has no request for as long | its connection is closed: [`Builder::write_timeout`] |
+//! | it takes nothing for 10 s | its connection is closed: [`Builder::write_timeout`] |
+//! | it has no further request for 2 s | its connection is closed |
 //! | it takes more than 5 s to say what it wants | its connection is closed |
 //! | a request's head of more than 16 KiB | 431 |
 //! | more connections than [`Builder::max_connections`] | they wait in the system's queue |
@@ -47,19 +48,21 @@
 mod builder;
 mod feed;
 mod guard;
+mod hosts;
 mod inspector;
 mod listener;
 mod negotiate;
 mod outstanding;
 mod page;
 mod publish;
+mod recent;
 mod sampler;
 mod site;
 mod snapshot;
 
 use std::{io, net::ToSocketAddrs};
 
-pub use self::{builder::Builder, inspector::Inspector};
+pub use self::{builder::Builder, hosts::InvalidHost, inspector::Inspector};
 use crate::Handle;
 
 /// Serves the live page of the runtime that the calling thread is in, until that ends, or the answer is told to

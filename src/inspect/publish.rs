@@ -28,7 +28,11 @@ pub(super) async fn publish(site: Arc<Site>, period: Duration) {
             let now = Instant::now();
             if now >= due {
                 due = now + period;
-                site.feed.send(event(&site.snapshot().to_json()));
+                let snapshot = site.snapshot();
+                // What was counted before stays on the page, in place of nothing.
+                if snapshot.has_workers() {
+                    site.feed.send(event(&snapshot.to_json()));
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What is answered to which request.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use ::axum::{
     Router,
@@ -20,13 +20,15 @@ use ::hyper::body::Bytes;
 
 use super::{
     feed::Feed,
-    guard::{Hosts, Refused},
+    guard::Refused,
+    hosts::Hosts,
     listener::Flow,
     negotiate::{self, TextFormat},
     outstanding::Outstanding,
     page::ASSETS,
+    recent::Recent,
     sampler::Sampler,
-    snapshot::Snapshot,
+    snapshot::{Inspection, Snapshot},
 };
 use crate::Handle;
 
@@ -56,23 +58,39 @@ pub(super) struct Site {
     pub(super) feed: Feed,
     pub(super) sampler: Sampler,
     pub(super) outstanding: Outstanding,
-    pub(super) begun: Instant,
+    pub(super) inspection: Inspection,
+    pub(super) answers: Answers,
+}
+
+/// What was answered last.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    snapshot: Recent,
+    prometheus: Recent,
+    openmetrics: Recent,
 }
 
 impl Site {
     /// What is to be told now.
     pub(super) fn snapshot(&self) -> Snapshot {
         let samples = self.sampler.samples();
-        Snapshot::take(&self.handle, self.begun, &samples, self.feed.listeners())
+        let clients = self.feed.listeners();
+        Snapshot::take(&self.handle, &self.inspection, &samples, clients)
     }
 
-    /// Answers with a text that is made now, unless clients have too much of that to take already.
-    fn tell(&self, content_type: &'static str, text: impl FnOnce() -> String) -> Response<Body> {
-        if self.outstanding.is_full() {
-            return busy("other clients have not taken what they asked for\n");
+    /// Answers with a text that was made just now, or is made, unless clients have too much of that to take already.
+    fn tell(
+        &self,
+        content_type: &'static str,
+        recent: &Recent,
+        text: impl FnOnce() -> String,
+    ) -> Response<Body> {
+        let outstanding = &self.outstanding;
+        let text = recent.get(|| (!outstanding.is_full()).then(|| outstanding.hold(text())));
+        match text {
+            Some(text) => answer(StatusCode::OK, content_type, text),
+            None => busy("other clients have not taken what they asked for\n"),
         }
-        let text = self.outstanding.hold(text());
-        answer(StatusCode::OK, content_type, text)
     }
 }
 
@@ -140,17 +158,26 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 }
 
 async fn snapshot(State(site): State<Arc<Site>>) -> Response<Body> {
-    site.tell("application/json", || site.snapshot().to_json())
+    let recent = &site.answers.snapshot;
+    site.tell("application/json", recent, || site.snapshot().to_json())
 }
 
 async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<Body> {
+    let Answers {
+        prometheus,
+        openmetrics,
+        ..
+    } = &site.answers;
     match negotiate::text_format(&headers) {
-        TextFormat::Prometheus => site.tell("text/plain; version=0.0.4; charset=utf-8", || {
-            site.handle.metrics().prometheus()
-        }),
+        TextFormat::Prometheus => {
+            let content_type = "text/plain; version=0.0.4; charset=utf-8";
+            let text = || site.handle.metrics().prometheus();
+            site.tell(content_type, prometheus, text)
+        }
         TextFormat::OpenMetrics => {
             let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            site.tell(content_type, || site.handle.metrics().openmetrics())
+            let text = || site.handle.metrics().openmetrics();
+            site.tell(content_type, openmetrics, text)
         }
     }
 }

@@ -18,12 +18,36 @@ use crate::{
 /// The number of the format: it grows when something is renamed or removed, and not when something is added.
 const VERSION: u32 = 1;
 
+/// What is the same in all snapshots of an inspector.
+#[derive(Debug)]
+pub(super) struct Inspection {
+    begun: Instant,
+    instance: String,
+    period: Duration,
+}
+
+impl Inspection {
+    /// One that begins now, and sends a snapshot so often.
+    pub(super) fn begin(period: Duration) -> Self {
+        Self {
+            begun: Instant::now(),
+            // As text: the numbers of JavaScript have 53 bits.
+            instance: format!("{:016x}", fastrand::u64(..)),
+            period,
+        }
+    }
+}
+
 /// All that the page is told at one time. What is counted is counted from the beginning of the runtime.
 #[derive(Debug, Serialize)]
 pub(super) struct Snapshot {
     version: u32,
     tourbillon: &'static str,
     pid: u32,
+    /// Another one for each inspector: a pid may come again.
+    instance: String,
+    /// How often those who listen are sent one.
+    period_ms: f64,
     /// Since the inspector began; so are all that are named so.
     at_ms: f64,
     unix_ms: u64,
@@ -145,17 +169,17 @@ impl Serialize for Place {
 }
 
 impl Snapshot {
-    /// What the runtime says now, to so many clients, of an inspector that began then. `samples` are of the workers,
-    /// by their numbers; who has none was not looked at.
+    /// What the runtime says now, to so many clients. `samples` are of the workers, by their numbers; who has none was
+    /// not looked at.
     pub(super) fn take(
         handle: &Handle,
-        begun: Instant,
+        inspection: &Inspection,
         samples: &[Samples],
         clients: usize,
     ) -> Self {
         let metrics = handle.metrics();
         let clock = &handle.shared().clock;
-        let at_ms = millis(begun.elapsed());
+        let at_ms = millis(inspection.begun.elapsed());
         let now = clock.instant(clock.now());
         let stalls = handle.recent_stalls();
         let unix = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -164,6 +188,8 @@ impl Snapshot {
             version: VERSION,
             tourbillon: env!("CARGO_PKG_VERSION"),
             pid: process::id(),
+            instance: inspection.instance.clone(),
+            period_ms: millis(inspection.period),
             at_ms,
             unix_ms: u64::try_from(unix.unwrap_or_default().as_millis()).unwrap_or(u64::MAX),
             uptime_ms: millis(Duration::from_nanos(clock.real())),
@@ -211,6 +237,11 @@ impl Snapshot {
                 .collect(),
             clients,
         }
+    }
+
+    /// Whether there is anybody to be told of: a runtime that ends has no workers at last.
+    pub(super) fn has_workers(&self) -> bool {
+        !self.workers.is_empty()
     }
 
     /// One line.

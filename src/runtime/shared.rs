@@ -79,9 +79,9 @@ pub struct Shared {
     /// How many workers have not left their loops.
     pub(super) running: Mutex<usize>,
     pub(super) left: Condvar,
-    /// Tasks of other runtimes that wait until all have left.
+    /// Tells tasks of other runtimes that all have left.
     #[cfg(feature = "inspect")]
-    pub(super) at_end: Mutex<Vec<std::task::Waker>>,
+    at_end: crate::sync::Notify,
 }
 
 /// Queues a task that became ready, and that any worker of its runtime may run.
@@ -135,7 +135,7 @@ impl Shared {
             running: Mutex::new(workers),
             left: Condvar::new(),
             #[cfg(feature = "inspect")]
-            at_end: Mutex::default(),
+            at_end: crate::sync::Notify::new(),
             config,
         }
     }
@@ -332,27 +332,21 @@ impl Shared {
         }
     }
 
-    /// Ready when all workers have left. For tasks of other runtimes: this one's are gone by then.
+    /// Waits until all workers have left. For tasks of other runtimes: this one's are gone by then.
     #[cfg(feature = "inspect")]
-    pub(crate) fn poll_end(&self, cx: &std::task::Context<'_>) -> std::task::Poll<()> {
-        let mut at_end = lock(&self.at_end);
-        // Under the lock: the last to leave looks for us after this is zero.
-        if *lock(&self.running) == 0 {
-            return std::task::Poll::Ready(());
+    pub(crate) async fn ended(&self) {
+        // Before the look: the last to leave tells all that are there when nobody runs any more.
+        let told = self.at_end.notified();
+        let is_running = *lock(&self.running) > 0;
+        if is_running {
+            told.await;
         }
-        if !at_end.iter().any(|known| known.will_wake(cx.waker())) {
-            at_end.push(cx.waker().clone());
-        }
-        std::task::Poll::Pending
     }
 
-    /// Wakes those who wait for the [end](Self::poll_end).
+    /// Wakes those who wait for the [end](Self::ended).
     #[cfg(feature = "inspect")]
     pub(super) fn tell_end(&self) {
-        let waiting = std::mem::take(&mut *lock(&self.at_end));
-        for waker in waiting {
-            super::contained(|| waker.wake());
-        }
+        super::contained(|| self.at_end.notify_waiters());
     }
 
     /// Waits until all workers have left, for `timeout` at most; true if they have.

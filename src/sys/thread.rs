@@ -29,10 +29,33 @@ pub(crate) fn wake_by_default() {
     }
 }
 
-/// Lets all others go first: makes the calling thread, and those that it starts from now on, nicer by 10.
-/// Refused by some sandboxes, which costs the others.
+/// Lets all others go first: makes the calling thread, and those that it starts from now on, nicer by 10, and takes
+/// from it the real-time priority that it may have inherited, with which niceness means nothing. Needs no
+/// privilege; refused by some sandboxes, which costs the others.
 #[cfg(feature = "inspect")]
 pub(crate) fn be_nice() {
+    // By number, since musl refuses to (its functions of these names cannot do it for one thread alone), and glibc's
+    // for threads answer what they remember. `SCHED_RESET_ON_FORK` may be in the answer, but not of a thread that
+    // has just been started: it is not inherited.
+    // SAFETY: no pointers. 0 is the calling thread.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    let is_real_time = |policy| {
+        let policies = [libc::SCHED_FIFO, libc::SCHED_RR];
+        policies.map(libc::c_long::from).contains(&policy)
+    };
+    // `SCHED_IDLE` and `SCHED_BATCH` are politer than what this would make of them.
+    if is_real_time(policy) {
+        let priority: libc::c_int = 0;
+        // SAFETY: `sched_param` begins with the priority, which is all that the kernel reads of it.
+        unsafe {
+            libc::syscall(
+                libc::SYS_sched_setscheduler,
+                0,
+                libc::SCHED_OTHER,
+                &raw const priority,
+            );
+        }
+    }
     // SAFETY: no pointers. (On Linux this is a thread's alone, and not its process's.)
     unsafe { libc::nice(10) };
 }

@@ -48,7 +48,7 @@
     }));
     const nothing = { pending: 0, garbage: 0 };
     return {
-      pid: 1, at_ms: at, unix_ms: 1e12 + at, bounds_ns: bounds, workers: entities.slice(0, WORKERS),
+      pid: 1, instance: 'a', period_ms: 250, at_ms: at, unix_ms: 1e12 + at, bounds_ns: bounds, workers: entities.slice(0, WORKERS),
       helpers: entities[WORKERS], clocks: { counts: {}, wall: nothing, boot: nothing },
     };
   };
@@ -121,8 +121,24 @@
   view.choose({ range: 30 });
   view.pause(false);
   advanced();
-  // Another process: all is new.
-  view.push({ ...snapshot(), pid: 2, at_ms: 1 });
+  // Snapshots that come seldom leave no gaps between them.
+  const gapAfter = (ms, period_ms) => {
+    at += ms;
+    view.push({ ...snapshot(), period_ms });
+    return view.history.frames.at(-1).gap;
+  };
+  check(gapAfter(4000, 250), 'four seconds are a gap');
+  check(!gapAfter(10_500, 10_000), 'and none where one comes each ten');
+  check(gapAfter(31_000, 10_000), 'but three of these are');
+  // Frames in which nothing happened share that.
+  at += 250;
+  view.push(snapshot());
+  const [one, other] = view.history.frames.slice(-2);
+  check(one.grown.length === 0 && one.grown === other.grown && one.steals === other.rescues, 'nothing is shared');
+  // Another process, be its number the same and its time later: all is new.
+  happen();
+  view.push({ ...snapshot(), instance: 'b', at_ms: at + 250 });
   check(view.history.frames.length === 0 && view.sums.timers() === 0 && !Number.isNaN(view.sums.perSecond(0)), 'anew');
+  check(view.snapshot.instance === 'b', 'the new one is shown');
   return wrong;
 })()

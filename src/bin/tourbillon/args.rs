@@ -1,8 +1,8 @@
 //! What arguments may be, and the runtime that they ask for.
 
 use std::{
-    io,
-    net::{SocketAddr, ToSocketAddrs},
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     num::NonZeroUsize,
     time::Duration,
 };
@@ -23,6 +23,36 @@ pub(crate) struct RuntimeArgs {
     /// stderr which it is.
     #[arg(long, value_name = "HOST:PORT", value_parser = Addrs::parse)]
     inspect: Option<Addrs>,
+    /// A name, besides that of --inspect, by which browsers may ask for the page, such as a proxy's; may be given
+    /// several times.
+    #[arg(long, value_name = "NAME", requires = "inspect")]
+    inspect_host: Vec<String>,
+}
+
+/// Where the page is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page(SocketAddr);
+
+impl Page {
+    /// Where a browser on this machine finds it, if its address does not say that: it stands for all that there are.
+    fn here(self) -> Option<SocketAddr> {
+        let loopback: IpAddr = match self.0.ip() {
+            ip if !ip.is_unspecified() => return None,
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        Some(SocketAddr::new(loopback, self.0.port()))
+    }
+}
+
+impl fmt::Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}/", self.0)?;
+        match self.here() {
+            Some(here) => write!(f, ", which is here http://{here}/"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl RuntimeArgs {
@@ -35,16 +65,28 @@ impl RuntimeArgs {
     }
 
     /// Serves the live page of the runtime, if that was asked for, until the runtime ends.
-    pub(crate) fn inspect(&self, runtime: &Runtime) -> Result<(), String> {
+    pub(crate) fn inspect(&self, runtime: &Runtime) -> Result<Option<Page>, String> {
         let Some(addrs) = &self.inspect else {
-            return Ok(());
+            return Ok(None);
         };
         raise_descriptor_limit();
-        let inspector = Inspector::builder(runtime.handle())
+        let mut builder = Inspector::builder(runtime.handle());
+        // What was looked up is what will be typed into the browser. What the system knows and browsers do not
+        // cannot be.
+        if let Ok(named) = builder.clone().allow_host(&addrs.name) {
+            builder = named;
+        }
+        for name in &self.inspect_host {
+            let allowed = builder.allow_host(name);
+            builder =
+                allowed.unwrap_or_else(|error| usage_error(&format!("--inspect-host: {error}")));
+        }
+        let inspector = builder
             .serve(&*addrs.addrs)
-            .map_err(|error| addrs.cannot_listen("--inspect", &error))?;
-        complain(format_args!("inspect: http://{}/", inspector.local_addr()));
-        Ok(())
+            .map_err(|error| addrs.cannot_listen("--inspect", &error, None))?;
+        let page = Page(inspector.local_addr());
+        complain(format_args!("inspect: {page}"));
+        Ok(Some(page))
     }
 }
 
@@ -66,9 +108,19 @@ impl Addrs {
         })
     }
 
-    /// Why nobody listens there, and what to do about it; `option` is the one that names it.
-    pub(crate) fn cannot_listen(&self, option: &str, error: &io::Error) -> String {
+    /// Why nobody listens there, and what to do about it; `option` is the one that names it, and `page` is what this
+    /// program listens for already.
+    pub(crate) fn cannot_listen(
+        &self,
+        option: &str,
+        error: &io::Error,
+        page: Option<Page>,
+    ) -> String {
+        let is_page = |addr: &SocketAddr| page.is_some_and(|page| addr.port() == page.0.port());
         let hint = match error.kind() {
+            io::ErrorKind::AddrInUse if self.addrs.iter().any(is_page) => {
+                format!("; that is where --inspect listens: choose another port with {option}")
+            }
             io::ErrorKind::AddrInUse => format!(
                 "; another program listens there: choose another port with {option}, or port 0 for any"
             ),
@@ -150,6 +202,17 @@ mod tests {
             "99999999999999999999M",
         ] {
             assert!(count(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_page_on_all_addresses_says_one_that_can_be_opened() {
+        let says = |addr: &str| Page(addr.parse().unwrap()).to_string();
+        assert_eq!(says("127.0.0.1:80"), "http://127.0.0.1:80/");
+        assert_eq!(says("[::1]:9"), "http://[::1]:9/");
+        for (addr, here) in [("0.0.0.0:9", "127.0.0.1:9"), ("[::]:9", "[::1]:9")] {
+            let wanted = format!("http://{addr}/, which is here http://{here}/");
+            assert_eq!(says(addr), wanted);
         }
     }
 

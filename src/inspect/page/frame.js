@@ -7,8 +7,15 @@ export const ACTIVITIES = ['firing', 'running', 'polling', 'stealing', 'parked']
 /** Values of a moment, which are shown over time. */
 export const GAUGES = ['pending', 'garbage'];
 
-/** After so long without a snapshot nothing is known of the time between: no line is drawn over it. */
+/**
+ * After so long without a snapshot nothing is known of the time between: no line is drawn over it. At least, and
+ * not while fewer than so many snapshots are missing.
+ */
 const GAP_MS = 3000;
+const MISSING = 3;
+
+/** Where nothing grew, all frames share it: an array of its own would be some hundred bytes of nothing. */
+const NOTHING = new Uint32Array(0);
 
 // A bucket and its count share 32 bits.
 const COUNT_BITS = 25;
@@ -30,9 +37,14 @@ export function totals(snapshot) {
   return sums;
 }
 
+/** Whether both are told by the same inspector. A pid may come again: in containers all are 1. */
+export function isFrom(one, other) {
+  return one.instance === other.instance && one.pid === other.pid;
+}
+
 /** Whether `next` continues what `previous` began: the same runtime, seen later. */
 export function continues(previous, next) {
-  return previous.pid === next.pid
+  return isFrom(previous, next)
     && previous.workers.length === next.workers.length
     && next.at_ms > previous.at_ms;
 }
@@ -62,7 +74,11 @@ function cells(before, after, field) {
       if (more > 0) grown.push(row * width + column, more);
     });
   });
-  return Uint32Array.from(grown);
+  return packed(grown);
+}
+
+function packed(numbers) {
+  return numbers.length > 0 ? Uint32Array.from(numbers) : NOTHING;
 }
 
 /** The differences between two snapshots of the same runtime. */
@@ -70,7 +86,7 @@ export class Frame {
   constructor(previous, next, counters) {
     this.start = previous.at_ms;
     this.end = next.at_ms;
-    this.gap = this.end - this.start > GAP_MS;
+    this.gap = this.end - this.start > Math.max(GAP_MS, MISSING * next.period_ms);
     const before = entities(previous);
     const after = entities(next);
     const grown = [];
@@ -80,7 +96,7 @@ export class Frame {
       growth(before[i].lateness[stage], entity.lateness[stage], grown);
       this.begins[s * after.length + i + 1] = grown.length;
     }));
-    this.grown = Uint32Array.from(grown);
+    this.grown = packed(grown);
     this.samples = Uint16Array.from(next.workers.flatMap((worker, i) =>
       ACTIVITIES.map((name) => Math.min(Math.max(worker.samples[name] - previous.workers[i].samples[name], 0), 65535))));
     const [then, now] = [totals(previous), totals(next)];

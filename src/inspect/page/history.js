@@ -1,6 +1,6 @@
 // The last ten minutes.
 
-import { continues, Frame, totals } from './frame.js';
+import { continues, Frame, isFrom, totals } from './frame.js';
 
 /** Ten minutes at four snapshots a second. */
 export const CAPACITY = 2400;
@@ -22,7 +22,7 @@ export class History {
   /** Takes the next snapshot, and answers whether it continues the last one; if not, all is new. */
   push(snapshot) {
     const previous = this.latest;
-    if (previous && snapshot.pid === previous.pid && snapshot.at_ms === previous.at_ms) return true;
+    if (previous && isFrom(previous, snapshot) && snapshot.at_ms === previous.at_ms) return true;
     const same = previous !== null && continues(previous, snapshot);
     if (same) {
       this.frames.push(new Frame(previous, snapshot, this.counters));

@@ -2,17 +2,19 @@
 
 const AGAIN_MS = 2000;
 
-/** Without a snapshot for so long the stream is as good as lost. */
+/** Without a snapshot for so long the stream is as good as lost. At least, and if so many of them are missing. */
 const SILENCE_MS = 5000;
+const MISSING = 3;
 
 export class Stream {
   /** Calls `snapshot(data)` for each, and `state('connecting' | 'live' | 'lost' | 'ended')` at changes. */
   constructor({ snapshot, state }) {
     Object.assign(this, { snapshot, state });
     this.ended = false;
+    this.silence = SILENCE_MS;
     this.open();
     setInterval(() => {
-      if (performance.now() - this.heard > SILENCE_MS) this.lose();
+      if (performance.now() - this.heard > this.silence) this.lose();
     }, 1000);
   }
 
@@ -27,7 +29,9 @@ export class Stream {
       this.heard = performance.now();
       this.ended = false;
       this.state('live');
-      this.snapshot(JSON.parse(event.data));
+      const snapshot = JSON.parse(event.data);
+      this.silence = Math.max(SILENCE_MS, MISSING * snapshot.period_ms);
+      this.snapshot(snapshot);
     });
     source.addEventListener('end', () => {
       this.ended = true;

@@ -72,7 +72,7 @@ struct Server {
 pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     raise_descriptor_limit();
     let runtime = args.runtime.builder().build().map_err(said)?;
-    args.runtime.inspect(&runtime)?;
+    let page = args.runtime.inspect(&runtime)?;
     let server = Arc::new(Server {
         delay: args.delay,
         idle: args.idle,
@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         let stop = Stop::new().map_err(said)?;
         let listener = TcpListener::bind(&*args.listen.addrs)
             .await
-            .map_err(|error| args.listen.cannot_listen("--listen", &error))?;
+            .map_err(|error| args.listen.cannot_listen("--listen", &error, page))?;
         Ok::<_, String>((listener, stop))
     })?;
     // Where nobody reads it any more, there is no use in saying it, nor in ending for it.
