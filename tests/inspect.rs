@@ -267,6 +267,32 @@ fn a_stall_that_was_reported_is_told() {
     });
 }
 
+/// It has no place among the workers.
+#[test]
+fn a_stall_of_a_helper_is_no_workers() {
+    let _alarm = alarm();
+    let runtime = Builder::new()
+        .worker_threads(1)
+        .helpers(0..=1)
+        .stall_threshold(Duration::from_millis(5))
+        .build()
+        .unwrap();
+    let inspector = inspect(runtime.handle());
+    let stuck = Blocked::some(runtime.handle());
+    runtime.spawn(async { std::thread::sleep(Duration::from_millis(20)) });
+    eventually("it is told", || {
+        let now = snapshot(inspector.local_addr());
+        let stalls = now["stalls"].as_array().unwrap();
+        // The worker's is of a callback.
+        let of_a_task = stalls.iter().find(|stall| !stall["spawned"].is_null());
+        of_a_task.is_some_and(|stall| {
+            assert!(stall["worker"].is_null(), "{stall}");
+            true
+        })
+    });
+    drop(stuck);
+}
+
 #[test]
 fn a_runtime_on_a_paused_clock_is_looked_at_in_real_time() {
     let _alarm = alarm();

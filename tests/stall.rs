@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, alarm, eventually, on_worker, panics::assert_alive};
+use common::{PATIENCE, alarm, blocked::Blocked, eventually, on_worker, panics::assert_alive};
 use tourbillon::{
     BuildError, Runtime, Timer,
     runtime::{Builder, Stall},
@@ -25,8 +25,12 @@ fn block() {
 
 /// A runtime of one worker, and what is reported of it.
 fn watched(threshold: Duration) -> (Runtime, Receiver<Stall>) {
+    watched_with(Builder::new(), threshold)
+}
+
+fn watched_with(builder: Builder, threshold: Duration) -> (Runtime, Receiver<Stall>) {
     let (sender, stalls) = channel();
-    let runtime = Builder::new()
+    let runtime = builder
         .worker_threads(1)
         .stall_threshold(threshold)
         .on_stall(move |stall| {
@@ -163,6 +167,29 @@ fn of_several_jobs_the_last_is_a_suspect() {
     assert!(stall.jobs > 1, "{stall}");
     assert!(stall.elapsed >= BLOCKED);
     assert!(stall.to_string().contains("jobs"), "{stall}");
+}
+
+/// What is queued while the only worker is stuck, a helper takes.
+#[test]
+fn a_helper_that_blocks_is_said_to_be_one() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched_with(Builder::new().helpers(0..=1), THRESHOLD);
+    let worker = Blocked::some(runtime.handle());
+    runtime.spawn(named::task());
+    let stall = loop {
+        let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
+        // That of the worker may be, too.
+        if stall.job.contains("named::task") {
+            break stall;
+        }
+        assert!(!stall.is_helper, "{stall}");
+        assert_eq!(stall.worker, worker.worker);
+    };
+    assert!(stall.is_helper && stall.worker > worker.worker, "{stall}");
+    assert!(stall.to_string().starts_with("helper "), "{stall}");
+    let recent = runtime.handle().recent_stalls();
+    assert!(recent.iter().any(|recent| recent.stall.is_helper));
+    drop(worker);
 }
 
 #[test]

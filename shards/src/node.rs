@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `claim` | anybody, by the transitions of [`ClaimWord`] |
 //! | `link` | whoever gives the shard news of the node, and the drainer (see `inbox.rs`) |
-//! | `location` | the carrier alone; under the home's lock where it is a slot |
+//! | `location` | the carrier; under the home's lock where it is a slot. Where it is none, the owner of a sleep that has fired spoils when it was taken |
 //! | `wait` | who changes the deadline |
 //! | `refs` | everybody; each [`NodeRef`] is one |
 //! | payload | who won the claim that allows it |
@@ -48,13 +48,16 @@ impl Location {
     const NONE: u32 = 1 << 31;
     /// Set beside that where it is in a deque.
     const CARRIED: u32 = 1 << Taken::BITS;
+    /// When it was taken is not to be looked at: it never was, or is no matter any more. The lowest bit does for that, by
+    /// which it is [one of](Taken::is_one_of) no moments.
+    const SPOILED: u32 = 1;
     /// The largest slot that a store may hand out.
     pub(crate) const MAX_SLOT: u32 = Self::NONE - 1;
 
     fn pack(self) -> u32 {
         match self {
-            Location::None => Self::NONE,
-            Location::Deque => Self::NONE | Self::CARRIED,
+            Location::None => Self::NONE | Self::SPOILED,
+            Location::Deque => Self::NONE | Self::CARRIED | Self::SPOILED,
             Location::Slot(slot) => slot,
         }
     }
@@ -146,29 +149,47 @@ impl<O: Owner> Header<O> {
     /// It is in a deque from now on, being due, for the carrier.
     #[inline]
     pub(crate) fn set_taken(&self, taken: Taken) {
-        let word = Location::Deque.pack() | taken.bits();
+        let word = Location::NONE | Location::CARRIED | taken.bits();
         self.location.store(word, Ordering::Release);
     }
 
     /// It is in no deque any more, for the carrier; when it was taken is not forgotten. Not one step, which it need
-    /// not be: until the store here nobody else makes a slot of it.
+    /// not be: until the store here nobody else makes a slot of it. Who spoils it in between, which takes a second
+    /// carrier, has done that for nothing.
     #[inline]
     pub(crate) fn set_let_go(&self) {
         let word = self.location.load(Ordering::Relaxed) & !Location::CARRIED;
         self.location.store(word, Ordering::Release);
     }
 
-    /// Makes that no moment to be looked at. For the owner of a sleep that has fired: its location is no slot before
-    /// it is armed again, and who had it in hand a second time does no more than to let go of it.
-    #[cold]
-    pub(crate) fn forget_taken(&self) {
-        self.location.fetch_or(1, Ordering::Relaxed);
-    }
-
-    /// When it was taken from its store, for whoever knows that it was, and is not back there.
+    /// When it was taken from its store, for the carrier.
     #[inline]
     pub(crate) fn taken(&self) -> Taken {
         Taken::from_bits(self.location.load(Ordering::Relaxed))
+    }
+
+    /// When it was taken from its store, if that is one of `1 << bits` moments, one at least; and makes that none to be
+    /// looked at if `wanted` says so.
+    ///
+    /// For the owner of a sleep, whom `wanted` tells that it has fired. As a rule nobody carries it then. But where it
+    /// was moved while it was about to fire, old news may have brought it back into the store by then, whence a second
+    /// carrier takes it, or has. A slot is left alone, and so is what changes meanwhile.
+    #[inline]
+    pub(crate) fn sample(&self, bits: u32, wanted: impl FnOnce() -> bool) -> Option<Taken> {
+        let word = self.location.load(Ordering::Relaxed);
+        let taken = Taken::from_bits(word);
+        if word & Location::NONE == 0 || !taken.is_one_of(bits.max(1)) || !wanted() {
+            return None;
+        }
+        // The word is the carrier's as before, and who acquires it acquires what the carrier did: this is a
+        // read-modify-write.
+        let spoiled = self.location.compare_exchange(
+            word,
+            word | Location::SPOILED,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        spoiled.is_ok().then_some(taken)
     }
 
     pub(crate) fn recurs(&self) -> bool {
@@ -378,7 +399,7 @@ pub mod model {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::waker::WakerSlot;
+    use crate::{shard::Shard, sync::Arc, waker::WakerSlot};
 
     struct Nobody;
 
@@ -415,6 +436,41 @@ mod tests {
         }
         node.set_location(Location::None);
         assert_eq!(node.location(), Location::None);
+        owner.close();
+    }
+
+    #[test]
+    fn only_what_was_taken_and_is_no_slot_is_in_a_sample() {
+        let owner = Arc::new(Shard::new(Nobody));
+        let timer = crate::timer::Timer::once(&owner, crate::NEVER, 0, || ());
+        let node = timer.node();
+        let wanted = || true;
+        for location in [Location::None, Location::Deque, Location::Slot(1 << 8)] {
+            node.set_location(location);
+            assert_eq!(node.sample(1, wanted), None);
+            assert_eq!(node.location(), location);
+        }
+        let taken = Taken::at(1 << 20);
+        for let_go in [false, true] {
+            node.set_taken(taken);
+            if let_go {
+                node.set_let_go();
+            }
+            let location = node.location();
+            assert_eq!(node.sample(0, || false), None);
+            assert_eq!(node.sample(0, wanted), Some(taken));
+            assert_eq!(node.sample(0, wanted), None, "it is told once");
+            assert_eq!(node.location(), location);
+        }
+        // Taken to another place meanwhile: that is not spoiled.
+        node.set_taken(taken);
+        let moves = || {
+            node.set_location(Location::Slot(1 << 8));
+            true
+        };
+        assert_eq!(node.sample(1, moves), None);
+        assert_eq!(node.location(), Location::Slot(1 << 8));
+        node.set_location(Location::None);
         owner.close();
     }
 

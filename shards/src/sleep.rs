@@ -111,17 +111,12 @@ impl<O: Owner> Sleep<O> {
     /// Of a sleep that has [fired](Outcome::Fired): when it was taken from the store, if that is
     /// [one of](Taken::is_one_of) `1 << bits` moments. It is told once for each time that the sleep fires, so that who
     /// polls it again counts it no more. At least one bit.
+    ///
+    /// For statistics: of a sleep that was moved at the moment at which it fired, it may be told twice, or not at all.
     #[inline]
     pub fn sample(&self, bits: u32) -> Option<Taken> {
-        let taken = self.0.taken();
-        if !taken.is_one_of(bits.max(1)) {
-            return None;
-        }
-        // Nobody carries it: who did let go of it before it was over.
-        (self.outcome() == Some(Outcome::Fired)).then(|| {
-            self.0.forget_taken();
-            taken
-        })
+        let fired = || self.outcome() == Some(Outcome::Fired);
+        self.0.sample(bits, fired)
     }
 
     /// The deadline, in ns, unless the sleep is over.

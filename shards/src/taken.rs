@@ -14,7 +14,7 @@ impl Taken {
 
     /// At `now`, in ns.
     #[inline]
-    pub(crate) fn at(now: u64) -> Self {
+    pub fn at(now: u64) -> Self {
         Self::from_bits((now >> Self::UNIT) as u32)
     }
 
@@ -27,6 +27,9 @@ impl Taken {
     pub(crate) fn bits(self) -> u32 {
         self.0
     }
+
+    /// After so long, in ns, some 18 minutes, it begins anew.
+    pub const WRAP: u64 = 1 << (Self::BITS + Self::UNIT);
 
     /// How long it is since then, in ns, at `now` by the shard's clock: too short or too long by 1.024 µs at most,
     /// and exact on the average. Of what is longer than 18 minutes: what is left of it after the last 18.
@@ -45,11 +48,14 @@ impl Taken {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn what_passed_since_is_known_for_18_minutes() {
-        let wrap = 1_u64 << (Taken::BITS + Taken::UNIT);
+        let wrap = Taken::WRAP;
+        assert_eq!(Duration::from_nanos(wrap).as_secs(), 18 * 60 + 19);
         for begin in [0, 1_023, 1_024, wrap - 1, wrap, 123_456_789_012_345] {
             let taken = Taken::at(begin);
             for passed in [0, 1, 1_024, 5_000_000, 17 * 60 * 1_000_000_000] {

@@ -140,7 +140,8 @@ struct Histogram {
 struct Stall {
     number: u64,
     at_ms: f64,
-    worker: usize,
+    /// Its number; none of a helper, which has no place among the workers.
+    worker: Option<usize>,
     job: &'static str,
     spawned: Option<Place>,
     elapsed_ms: f64,
@@ -283,7 +284,7 @@ impl Stall {
         Self {
             number: recent.number,
             at_ms: rounded(at_ms),
-            worker: stall.worker,
+            worker: (!stall.is_helper).then_some(stall.worker),
             job: stall.job,
             spawned: stall.spawned.map(Place),
             elapsed_ms: millis(stall.elapsed),

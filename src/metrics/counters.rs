@@ -44,8 +44,9 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters of one writer.
+        /// The counters of one writer. As they stand here: those that are written together are beside each other.
         #[derive(Debug, Default)]
+        #[repr(C)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
         }

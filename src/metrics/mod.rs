@@ -98,7 +98,9 @@ pub struct WorkerMetrics {
     /// is late.
     pub wake_lateness: LatenessHistogram,
     /// How much later, after it was taken from a store, a callback began to run on this worker, or a task that
-    /// had slept was polled here and found that its time had come. Of one in about 16, to 1 µs.
+    /// had slept was polled here and found that its time had come. Of one in about 16, to 1 µs. What takes longer than
+    /// 9 minutes is not noted, such as a sleep that fired in a branch of a `select!` that nobody polled any more: when
+    /// it was taken is known for some time only. Nor is a sleep that was polled so long after its deadline.
     pub queue_lateness: LatenessHistogram,
     /// Of what is in `wake_lateness`: those that this worker took from another that was busy.
     pub rescued_lateness: LatenessHistogram,
@@ -257,7 +259,8 @@ impl RuntimeMetrics {
         self.injector_depth
     }
 
-    /// How many tasks there are that have not ended.
+    /// How many tasks there are that have not ended, jobs of [`spawn_blocking`](crate::task::spawn_blocking) that wait
+    /// or run included. (tokio's counts no such jobs.)
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -269,8 +272,8 @@ impl RuntimeMetrics {
         self.alive_tasks
     }
 
-    /// How many tasks were ever spawned, those given to
-    /// [`spawn_blocking`](crate::task::spawn_blocking) included.
+    /// How many tasks were ever spawned, jobs given to [`spawn_blocking`](crate::task::spawn_blocking) included. (tokio's
+    /// counts no such jobs.)
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();

@@ -44,7 +44,7 @@ fn buckets_are_cumulative_and_the_last_is_the_count() {
     let recorded = Recorded::default();
     let times = [10, 1_023, 1_024, 5_000, 5_000, 1 << 36, u64::MAX / 2];
     for ns in times {
-        recorded.count(ns);
+        let _ = recorded.count(ns);
     }
     recorded.add(2_500_000_000);
     let mut text = Text::new(Format::Prometheus);

@@ -23,9 +23,9 @@ pub(crate) struct Recorder {
     /// Written by the worker, as all that follows.
     pub(crate) late: Late,
     /// Jobs that it took from the queue of each worker.
-    steals_from: Box<[Counter]>,
+    steals_from: PerWorker,
     /// Timers and tasks that it took from each worker that was busy.
-    rescued_from: Box<[Counter]>,
+    rescued_from: PerWorker,
 }
 
 /// How late timers were, by where they waited for so long.
@@ -42,13 +42,12 @@ pub(crate) struct Late {
 impl Recorder {
     /// Of a thread in a runtime with so many workers.
     pub(crate) fn new(workers: usize) -> Self {
-        let for_each_worker = || (0..workers).map(|_| Counter::default()).collect();
         Self {
             own: CachePadded::default(),
             foreign: Stripes::default(),
             late: Late::default(),
-            steals_from: for_each_worker(),
-            rescued_from: for_each_worker(),
+            steals_from: PerWorker::new(workers),
+            rescued_from: PerWorker::new(workers),
         }
     }
 
@@ -83,15 +82,50 @@ impl Recorder {
     }
 
     pub(crate) fn read(&self) -> Record {
-        let all = |counters: &[Counter]| counters.iter().map(Counter::get).collect();
         Record {
             counts: self.counts(),
             wake_lateness: self.late.wake.read(),
             queue_lateness: self.late.queue.read(),
             rescued_lateness: self.late.rescued.read(),
-            steals_from: all(&self.steals_from),
-            rescued_from: all(&self.rescued_from),
+            steals_from: self.steals_from.read(),
+            rescued_from: self.rescued_from.read(),
         }
+    }
+}
+
+/// A counter for each worker, on lines of the cache where nothing else is: what another thread writes down may have
+/// been given the memory beside these.
+#[derive(Debug)]
+struct PerWorker {
+    lines: Box<[CachePadded<[Counter; LINE]>]>,
+    workers: usize,
+}
+
+/// How many counters share what [`CachePadded`] pads to.
+const LINE: usize = 16;
+
+impl PerWorker {
+    fn new(workers: usize) -> Self {
+        let lines = workers.div_ceil(LINE);
+        Self {
+            lines: (0..lines).map(|_| CachePadded::default()).collect(),
+            workers,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Counter> {
+        let counters = self.lines.iter().flat_map(|line| line.iter());
+        counters.take(self.workers)
+    }
+
+    /// The counter of a worker, if there is one of this number.
+    fn get(&self, worker: usize) -> Option<&Counter> {
+        let counter = self.lines.get(worker / LINE)?.get(worker % LINE);
+        counter.filter(|_| worker < self.workers)
+    }
+
+    fn read(&self) -> Vec<u64> {
+        self.iter().map(Counter::get).collect()
     }
 }
 
@@ -151,5 +185,48 @@ impl Stripes {
             counts += &stripe.read();
         }
         counts
+    }
+}
+
+#[cfg(all(test, not(tourbillon_no_metrics)))]
+mod tests {
+    use std::mem::{align_of_val, offset_of};
+
+    use super::*;
+
+    /// The bytes of a line of the cache.
+    const BYTES: usize = 64;
+
+    #[test]
+    fn each_worker_has_a_counter() {
+        for workers in [0, 1, 15, 16, 17, 40] {
+            let counters = PerWorker::new(workers);
+            for i in 0..workers {
+                counters.get(i).unwrap().add_alone(i as u64 + 1);
+            }
+            assert!(counters.get(workers).is_none());
+            assert!(counters.get(usize::MAX).is_none());
+            let expected: Vec<_> = (1..=workers as u64).collect();
+            assert_eq!(counters.read(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_written_often_is_beside_nothing_that_others_write() {
+        let recorder = Recorder::new(3);
+        assert!(align_of_val(&recorder) >= BYTES);
+        assert!(align_of_val(&recorder.steals_from.lines[0]) >= BYTES);
+        // A timer's whole way is within one line.
+        assert_eq!(offset_of!(Counters, armed_local), 0);
+        for end in [
+            offset_of!(Counters, armed_remote),
+            offset_of!(Counters, refreshed),
+            offset_of!(Counters, fired),
+            offset_of!(Counters, cancelled),
+            offset_of!(Counters, shut_down),
+            offset_of!(Counters, callbacks),
+        ] {
+            assert!(end + size_of::<Counter>() <= BYTES);
+        }
     }
 }

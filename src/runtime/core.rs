@@ -5,7 +5,7 @@ use std::{
     os::fd::AsRawFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -16,7 +16,7 @@ use super::{
     context,
     handle::Handle,
     local::{Job, NextTask, TaskJob},
-    rescue::Patience,
+    rescue::Looks,
     shared::Shared,
     stall::Watch,
 };
@@ -54,15 +54,15 @@ pub struct Core {
     eventfd: EventFd,
     /// What calls its peers if the worker does not come back: they wait for it, the worker does not.
     alarm: Option<TimerFd>,
-    pub(super) patience: Patience,
-    /// The job that it was at when a peer last looked.
-    pub(super) last_seen: AtomicU64,
+    /// Written by those peers, when they look.
+    pub(super) looks: CachePadded<Looks>,
     /// Whether it is in `block_in_place`.
     pub(super) in_place: AtomicBool,
     /// Whether it is a helper: its shard is nobody's home.
     pub(super) is_helper: bool,
-    /// Timers of this shard whose callbacks are to be told how they ended, and have not been.
-    owed: AtomicUsize,
+    /// Timers of this shard whose callbacks are to be told how they ended, and have not been. Written by whoever
+    /// starts such a timer, and so not beside what all read.
+    owed: CachePadded<AtomicUsize>,
 }
 
 /// What a thread is to the runtime.
@@ -112,11 +112,10 @@ impl Core {
             alarm: (role == Role::Worker)
                 .then(|| TimerFd::new(timerfd::Clock::Monotonic))
                 .transpose()?,
-            patience: Patience::default(),
-            last_seen: AtomicU64::new(0),
+            looks: CachePadded::default(),
             in_place: AtomicBool::new(false),
             is_helper: role == Role::Helper,
-            owed: AtomicUsize::new(0),
+            owed: CachePadded::default(),
         })
     }
 

@@ -9,10 +9,14 @@
 use tourbillon_shards::{Due, Owner, Sleep, Taken};
 
 use super::{context, core::Core, shared::Shared, worker::Worker};
-use crate::metrics::Recorded;
+use crate::{metrics::Recorded, time::Instant};
 
 /// One of so many, as a power of two, is looked at as it runs.
 const SAMPLE: u32 = 4;
+
+/// What seems to have been queued for longer, in ns, some 9 minutes, is not noted: it may have been any number of times
+/// [`Taken::WRAP`] longer.
+const KNOWN: u64 = Taken::WRAP / 2;
 
 impl Worker<'_> {
     /// Notes those that were taken at `now`: `due`, from `first` on.
@@ -68,28 +72,42 @@ fn note_queued(core: &Core, queued: u64) {
 /// How long it is, in ns, since a timer was taken.
 #[cold]
 fn since(taken: Taken, shared: &Shared) -> Option<u64> {
-    (!is_off(shared)).then(|| taken.elapsed(shared.clock.now()))
+    known(taken, shared.clock.now()).filter(|_| !is_off(shared))
+}
+
+/// How long it is from when a timer was taken to `now`, unless that may be too long to be known.
+fn known(taken: Taken, now: u64) -> Option<u64> {
+    Some(taken.elapsed(now)).filter(|&queued| queued <= KNOWN)
 }
 
 fn is_off(shared: &Shared) -> bool {
     cfg!(tourbillon_no_metrics) || shared.clock.was_paused()
 }
 
-/// A task that slept has found out that its time has come: notes how long that took. Where a thread polls it that is
-/// no worker of the runtime, nothing is noted.
+/// A task that slept until `deadline` has found out that its time has come: notes how long that took. Where a thread
+/// polls it that is no worker of the runtime, nothing is noted.
 #[inline]
-pub(crate) fn note_woken(sleep: &Sleep<Core>) {
+pub(crate) fn note_woken(sleep: &Sleep<Core>, deadline: Instant) {
     if cfg!(tourbillon_no_metrics) {
         return;
     }
     if let Some(taken) = sleep.sample(SAMPLE) {
-        note_task(sleep, taken);
+        note_task(sleep, deadline, taken);
     }
 }
 
 #[cold]
-fn note_task(sleep: &Sleep<Core>, taken: Taken) {
+fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
     let shared = &sleep.home().owner().shared;
+    // A sleep may be asked an hour after it has fired, as one that a `select!` had no eyes for: from when it was taken
+    // until then is no longer than this.
+    let longest = shared
+        .clock
+        .now()
+        .saturating_sub(shared.clock.nanos(deadline));
+    if longest > KNOWN {
+        return;
+    }
     context::with_local(|local| {
         let Some(local) = local.filter(|local| local.is_of(shared)) else {
             return;
@@ -98,4 +116,20 @@ fn note_task(sleep: &Sleep<Core>, taken: Taken) {
             note_queued(local.shard.owner(), queued);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_begun_anew_is_not_known() {
+        let taken = Taken::at(Taken::WRAP + 5_000_000);
+        let after = |passed| known(taken, Taken::WRAP + 5_000_000 + passed);
+        assert_eq!(after(0), Some(0));
+        let minute = 60_000_000_000;
+        assert!(after(9 * minute).is_some_and(|queued| queued.abs_diff(9 * minute) < 1_024));
+        assert_eq!(after(10 * minute), None);
+        assert_eq!(after(18 * minute), None);
+    }
 }

@@ -17,7 +17,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -225,7 +225,7 @@ impl Worker<'_> {
                 tasks,
             });
         }
-        let reach = core.patience.after(timers + tasks > 0 || !stuck);
+        let reach = core.looks.patience.after(timers + tasks > 0 || !stuck);
         peer.watch_on(self.shared.clock.now(), reach);
     }
 }
@@ -234,13 +234,22 @@ impl Core {
     /// Whether the worker is at the same job as when this was last asked, or has said that it will be.
     fn stays(&self) -> bool {
         let job = self.watch.begun();
-        self.last_seen.swap(job, Ordering::Relaxed) == job || self.in_place.load(Ordering::Relaxed)
+        let last = self.looks.last_seen.swap(job, Ordering::Relaxed);
+        last == job || self.in_place.load(Ordering::Relaxed)
     }
+}
+
+/// What the peers that look at a worker write down for each other.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    patience: Patience,
+    /// The job that it was at when one of them last looked.
+    last_seen: AtomicU64,
 }
 
 /// How long it takes, in ms, until the next look at a worker that is stuck.
 #[derive(Debug, Default)]
-pub(super) struct Patience(AtomicU32);
+struct Patience(AtomicU32);
 
 impl Patience {
     /// At most so many.

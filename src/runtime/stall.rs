@@ -39,6 +39,9 @@ use crate::metrics::{Activity, JobName};
 /// A function that is told of stalls.
 pub(super) type StallHook = Arc<dyn Fn(&Stall) + Send + Sync>;
 
+/// How often somebody looks at what a worker is at that has gone on to another job meanwhile.
+const LOOKS: usize = 3;
+
 /// The threshold that is never reached, in ns.
 pub(super) const OFF: u64 = u64::MAX;
 
@@ -55,8 +58,10 @@ pub(super) const OFF: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
-    /// The worker's number.
+    /// The worker's number; of a [helper](super::Builder::helpers) a number above those of all workers.
     pub worker: usize,
+    /// Whether it is a helper.
+    pub is_helper: bool,
     /// The type of the job: of a task its future's, of a timer its callback's, as
     /// [`std::any::type_name`] has it. A closure goes by the function that it stands in.
     pub job: &'static str,
@@ -78,12 +83,13 @@ pub struct Stall {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (worker, elapsed, jobs) = (self.worker, self.elapsed, self.jobs);
+        f.write_str(if self.is_helper { "helper" } else { "worker" })?;
         match (self.is_running, jobs) {
-            (true, _) => write!(f, "worker {worker} is stuck in ")?,
-            (false, ..=1) => write!(f, "worker {worker} was stuck in ")?,
+            (true, _) => write!(f, " {worker} is stuck in ")?,
+            (false, ..=1) => write!(f, " {worker} was stuck in ")?,
             (false, _) => write!(
                 f,
-                "worker {worker} was away for {elapsed:.1?} and ran {jobs} jobs, the last of them "
+                " {worker} was away for {elapsed:.1?} and ran {jobs} jobs, the last of them "
             )?,
         }
         let (name, spawned) = (self.job, self.spawned);
@@ -181,18 +187,26 @@ impl Watch {
 
     /// What a worker is at that does not sleep.
     pub(super) fn activity(&self) -> (Activity, Option<JobName>) {
-        let job = self.number().and_then(|number| self.name_of(number));
-        match job {
-            Some((name, spawned)) => {
-                let activity = match spawned {
-                    Some(_) => Activity::Running,
-                    None => Activity::Firing,
+        let at = |spawned: Option<_>| match spawned {
+            Some(_) => Activity::Running,
+            None => Activity::Firing,
+        };
+        for _ in 0..LOOKS {
+            let Some(number) = self.number() else {
+                let searches = self.job.searches.load(Relaxed);
+                let activity = match searches {
+                    true => Activity::Stealing,
+                    false => Activity::Polling,
                 };
-                (activity, Some(JobName { name, spawned }))
+                return (activity, None);
+            };
+            if let Some((name, spawned)) = self.name_of(number) {
+                return (at(spawned), Some(JobName { name, spawned }));
             }
-            None if self.job.searches.load(Relaxed) => (Activity::Stealing, None),
-            None => (Activity::Polling, None),
         }
+        // At some job all the time, and each time at another.
+        let (_, spawned) = self.name();
+        (at(spawned), None)
     }
 
     /// Who runs the worker's present job knows a better name for it.
@@ -253,6 +267,7 @@ impl Watch {
         seen.reported = number;
         Some(Stall {
             worker,
+            is_helper: false,
             job,
             spawned,
             elapsed: Duration::from_nanos(elapsed),
@@ -274,6 +289,7 @@ impl Watch {
         let (job, spawned) = self.name();
         Some(Stall {
             worker,
+            is_helper: false,
             job,
             spawned,
             elapsed: Duration::from_nanos(elapsed),
@@ -305,7 +321,11 @@ pub(super) fn look(core: &Core, now: u64) -> Option<Stall> {
     if threshold == OFF {
         return None;
     }
-    core.watch.look(core.index, threshold, now)
+    let stall = core.watch.look(core.index, threshold, now);
+    stall.map(|stall| Stall {
+        is_helper: core.is_helper,
+        ..stall
+    })
 }
 
 /// The worker is back in its loop: reports what kept it, if that took too long and no peer has.
@@ -313,7 +333,8 @@ pub(super) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
     let threshold = core.shared.config.stall_threshold;
     let now = InLoop::at(core.shared.clock.real(), jobs);
     let from = std::mem::replace(last, now);
-    if let Some(stall) = core.watch.away(core.index, threshold, from, now) {
+    if let Some(mut stall) = core.watch.away(core.index, threshold, from, now) {
+        stall.is_helper = core.is_helper;
         report(core, &stall);
     }
 }
@@ -348,6 +369,7 @@ fn trace(stall: &Stall) {
     tracing::warn!(
         target: "tourbillon::stall",
         worker = stall.worker,
+        is_helper = stall.is_helper,
         job = stall.job,
         spawned = stall.spawned.map(tracing::field::display),
         elapsed_ms = u64::try_from(stall.elapsed.as_millis()).unwrap_or(u64::MAX),

@@ -190,6 +190,30 @@ fn without_a_threshold_nobody_looks() {
 }
 
 #[test]
+fn a_worker_that_goes_on_to_another_job_is_at_one() {
+    let watch = Watch::new();
+    let here = Location::caller();
+    assert_eq!(watch.activity(), (Activity::Polling, None));
+    watch.searches(true);
+    assert_eq!(watch.activity(), (Activity::Stealing, None));
+    watch.begin(1, name(), Some(here));
+    let (activity, job) = watch.activity();
+    assert_eq!(
+        (activity, job.unwrap().name),
+        (Activity::Running, name().get())
+    );
+    // In the midst of what publishes the next one.
+    watch.job.begun.store(2, Relaxed);
+    assert_eq!(watch.activity(), (Activity::Running, None));
+    watch.begin(2, other(), None);
+    assert_eq!(watch.activity().0, Activity::Firing);
+    watch.job.begun.store(3, Relaxed);
+    assert_eq!(watch.activity(), (Activity::Firing, None));
+    watch.end();
+    assert_eq!(watch.activity(), (Activity::Stealing, None));
+}
+
+#[test]
 fn a_name_goes_with_its_number() {
     let watch = Watch::new();
     let (here, done) = (Location::caller(), AtomicBool::new(false));
@@ -226,6 +250,7 @@ fn it_reads_as_a_line() {
     let here = Location::caller();
     let mut stall = Stall {
         worker: 2,
+        is_helper: false,
         job: "shop::expire",
         spawned: None,
         elapsed: Duration::from_micros(312_040),
@@ -245,5 +270,10 @@ fn it_reads_as_a_line() {
     assert_eq!(
         stall.to_string(),
         format!("worker 2 is stuck in task shop::expire (spawned at {here}), for 312.0ms so far")
+    );
+    (stall.is_helper, stall.spawned, stall.is_running) = (true, None, false);
+    assert_eq!(
+        stall.to_string(),
+        "helper 2 was stuck in callback shop::expire, for 312.0ms"
     );
 }

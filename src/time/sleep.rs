@@ -161,7 +161,7 @@ impl Future for Sleep {
             // Not checked before: it has given way once, when it was armed.
             State::Armed(timer) => timer.poll(cx.waker()).map(|how| {
                 if how == shards::Outcome::Fired {
-                    note_woken(timer);
+                    note_woken(timer, this.deadline);
                 }
                 budget::spend();
             }),
