@@ -610,34 +610,6 @@ fn a_stream_of_http2_that_was_upgraded_may_be_silent() {
 }
 
 #[test]
-fn who_takes_nothing_of_a_stream_is_closed() {
-    let _alarm = alarm();
-    const PIECES: usize = 64;
-    const PIECE: usize = 64 << 10;
-    let paused = Builder::new().worker_threads(2).start_paused(true);
-    paused.build().unwrap().block_on(async {
-        let name = format!("tourbillon-axum-stuck-{}", std::process::id());
-        let addr = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
-        let listener = UnixListener::bind_addr(&addr).unwrap();
-        let pieces = || async {
-            let piece = Bytes::from(vec![7; PIECE]);
-            let pieces = std::iter::repeat_n(Ok::<_, Infallible>(piece), PIECES);
-            axum::body::Body::from_stream(futures::stream::iter(pieces))
-        };
-        let router = without_tokio(Router::new().route("/", get(pieces)));
-        let server = tourbillon::spawn(serve(listener, router).into_future());
-        let mut client = UnixStream::connect_addr(&addr).await.unwrap();
-        let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-        client.write_all(request).await.unwrap();
-        sleep(HOUR).await;
-        let mut taken = Vec::new();
-        let _ = client.read_to_end(&mut taken).await;
-        assert!(taken.len() < PIECES * PIECE, "it was kept for an hour");
-        server.abort();
-    });
-}
-
-#[test]
 fn pings_alone_keep_no_connection_of_http2() {
     let _alarm = alarm();
     let runtime = runtime(2);
