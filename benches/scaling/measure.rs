@@ -36,9 +36,9 @@ pub struct Costs {
     pub wake: f64,
 }
 
-/// How many lines that all pushers to a shard share a push changes: the count of its shard's references, the
-/// inbox's head, and its deadline.
-pub const SHARED_LINES: usize = 3;
+/// How many lines that all pushers to a shard share a push changes: the count of its shard's references, and that of the
+/// inbox's head. (Its deadline is on that one, too, and most pushes find it low enough.)
+pub const SHARED_LINES: usize = 2;
 /// How many sets of counters a shard has for other threads, of which each thread uses one: a line, changed twice.
 pub const COUNTER_SETS: usize = 4;
 
