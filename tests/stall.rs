@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, alarm, blocked::Blocked, eventually, on_worker, panics::assert_alive};
+use common::{PATIENCE, alarm, blocked::AllBlocked, eventually, on_worker, panics::assert_alive};
 use tourbillon::{
     BuildError, Runtime, Timer,
     runtime::{Builder, Stall},
@@ -174,7 +174,7 @@ fn of_several_jobs_the_last_is_a_suspect() {
 fn a_helper_that_blocks_is_said_to_be_one() {
     let _alarm = alarm();
     let (runtime, stalls) = watched_with(Builder::new().helpers(0..=1), THRESHOLD);
-    let worker = Blocked::some(runtime.handle());
+    let stuck = AllBlocked::all(&runtime);
     runtime.spawn(named::task());
     let stall = loop {
         let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
@@ -182,14 +182,12 @@ fn a_helper_that_blocks_is_said_to_be_one() {
         if stall.job.contains("named::task") {
             break stall;
         }
-        assert!(!stall.is_helper, "{stall}");
-        assert_eq!(stall.worker, worker.worker);
     };
-    assert!(stall.is_helper && stall.worker > worker.worker, "{stall}");
+    assert!(stall.is_helper && stall.worker > 0, "{stall}");
     assert!(stall.to_string().starts_with("helper "), "{stall}");
     let recent = runtime.handle().recent_stalls();
     assert!(recent.iter().any(|recent| recent.stall.is_helper));
-    drop(worker);
+    drop(stuck);
 }
 
 #[test]
