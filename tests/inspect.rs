@@ -336,7 +336,8 @@ fn it_ends_with_the_runtime_that_it_inspects() {
 #[test]
 fn no_snapshot_of_a_runtime_that_has_ended_is_sent() {
     let _alarm = alarm();
-    for _ in 0..10 {
+    // It is a matter of a moment: a server without the check is found out by some one in sixty.
+    for _ in 0..100 {
         let runtime = Builder::new().worker_threads(2).build().unwrap();
         let inspector = inspect_with(runtime.handle(), |builder| {
             builder.period(Duration::from_millis(10))
