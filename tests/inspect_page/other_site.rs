@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, TcpStream},
     thread,
 };
 
@@ -18,22 +18,27 @@ impl OtherSite {
         let addr = listener.local_addr().unwrap();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                // Of a request only the end of its head is of interest.
-                let lines = BufReader::new(&stream).lines().map_while(Result::ok);
-                if lines.take_while(|line| !line.is_empty()).count() == 0 {
-                    continue;
-                }
-                let page = "<!doctype html><title>other</title><body>";
-                let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n";
-                let length = page.len();
-                let answer = format!("{head}Content-Length: {length}\r\n\r\n{page}");
-                // Whoever does not want it any more has gone.
-                let _ = stream.write_all(answer.as_bytes());
+                let stream = stream.unwrap();
+                // Each for itself: browsers connect before they know what to ask, and some of that never asks.
+                thread::spawn(move || answer(stream));
             }
         });
         Self { addr }
     }
+}
+
+fn answer(mut stream: TcpStream) {
+    // Of a request only the end of its head is of interest.
+    let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+    if lines.take_while(|line| !line.is_empty()).count() == 0 {
+        return;
+    }
+    let page = "<!doctype html><title>other</title><body>";
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n";
+    let length = page.len();
+    let answer = format!("{head}Content-Length: {length}\r\n\r\n{page}");
+    // Whoever does not want it any more has gone.
+    let _ = stream.write_all(answer.as_bytes());
 }
 
 /// All the ways, as an expression whose promise comes to what each of them brought: `null` is nothing.
