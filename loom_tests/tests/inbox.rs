@@ -195,7 +195,7 @@ fn an_earlier_deadline_is_not_relied_on_by_who_does_not_push() {
         drop(Timer::once(&home, 5, 5, || {}));
         let movers = [50, 10].map(|deadline| {
             let timer = timer.clone();
-            thread::spawn(move || drop(timer.reset_at(deadline)))
+            thread::spawn(move || _ = timer.reset_at(deadline))
         });
         expire(&home, 5);
         movers.into_iter().for_each(|it| it.join().unwrap());
