@@ -6,7 +6,7 @@
 //! dropped to cancel. Each reads the clock when it is made.
 //!
 //! *recycled*: as many were armed and cancelled before, in no order: what the allocator has kept of them is scattered,
-//! and each pair meets memory that is in no cache. Each figure is of a process of its own.
+//! and each pair meets memory in no order, which the core's own caches have no more. Each figure is of a process of its own.
 
 use std::time::{Duration, Instant};
 
