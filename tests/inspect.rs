@@ -104,6 +104,9 @@ fn a_snapshot_says_what_the_metrics_say() {
     let wall = Timer::at_wall(std::time::SystemTime::now() + HOUR).on(runtime.handle());
     let wall = wall.start(|| ());
     timers[0].cancel();
+    eventually("the timer of the wall clock has been read", || {
+        runtime.timers().wall.pending == 1
+    });
     let now = snapshot(addr);
     assert_eq!(now["version"], 1);
     assert_eq!(now["tourbillon"], env!("CARGO_PKG_VERSION"));
