@@ -423,7 +423,8 @@ fn what_began_on_a_helper_goes_on_when_it_has_ended() {
         eventually("the helper has ended", || {
             runtime.metrics().num_helpers() == 0
         });
-        assert_eq!(runtime.metrics().helpers_started(), 1);
+        // A worker that the machine keeps waiting may be helped once more meanwhile.
+        assert!(runtime.metrics().helpers_started() >= 1);
         go_on.set();
         theirs[0].write_all(&[1]).unwrap();
         let mut seen = vec![0; 5 + workers];
