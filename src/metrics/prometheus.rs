@@ -53,24 +53,25 @@ impl RuntimeMetrics {
     }
 
     /// What each worker has counted, and the helpers.
-    fn writers(&self) -> Vec<(String, Counts)> {
+    fn writers(&self) -> impl Iterator<Item = (String, &Counts)> {
         let workers = self.workers().iter().enumerate();
-        let workers = workers.map(|(i, worker)| (i.to_string(), worker.counts.clone()));
-        let helpers = ("helpers".to_owned(), self.helper_counts().clone());
-        workers.chain([helpers]).collect()
+        let workers = workers.map(|(i, worker)| (i.to_string(), &worker.counts));
+        workers.chain([("helpers".to_owned(), self.helper_counts())])
     }
 
-    /// The same of timers, which the other clocks have as well.
-    fn writers_and_clocks(&self) -> impl Iterator<Item = (String, Counts)> {
-        let clocks = ("clocks".to_owned(), self.clock_counts());
-        self.writers().into_iter().chain([clocks])
+    /// The same of timers, which the other clocks have as well: `clocks` is [theirs](Self::clock_counts).
+    fn writers_and_clocks<'a>(
+        &'a self,
+        clocks: &'a Counts,
+    ) -> impl Iterator<Item = (String, &'a Counts)> {
+        self.writers().chain([("clocks".to_owned(), clocks)])
     }
 
     /// A counter of jobs, or of what a thread does.
     fn expose_count(&self, text: &mut Text, name: &'static str, help: &str, count: Count) {
         text.counter(name, help);
         for (worker, counts) in self.writers() {
-            text.sample("", &[("worker", &worker)], count(&counts));
+            text.sample("", &[("worker", &worker)], count(counts));
         }
     }
 
@@ -84,10 +85,10 @@ impl RuntimeMetrics {
         parts: &[(&str, Count)],
     ) {
         text.counter(name, help);
-        for (worker, counts) in self.writers_and_clocks() {
+        for (worker, counts) in self.writers_and_clocks(&self.clock_counts()) {
             for (part, count) in parts {
                 let labels = [("worker", &*worker), (label, part)];
-                text.sample("", &labels, count(&counts));
+                text.sample("", &labels, count(counts));
             }
         }
     }
@@ -132,7 +133,7 @@ impl RuntimeMetrics {
             "tourbillon_timers_refreshed_total",
             "Moves of timers that wait, or recur: refreshed, or reset.",
         );
-        for (worker, counts) in self.writers_and_clocks() {
+        for (worker, counts) in self.writers_and_clocks(&self.clock_counts()) {
             text.sample("", &[("worker", &worker)], counts.refreshed);
         }
         let (wall, boot) = (self.wall_clock(), self.boot_clock());
@@ -175,24 +176,23 @@ impl RuntimeMetrics {
              the callback or the sleeper ran (one in 16); rescued, those of wake that others took from a busy \
              worker.",
         );
-        for (i, worker) in self.workers().iter().enumerate() {
-            let id = i.to_string();
+        let workers = self.workers().iter().enumerate().map(|(i, worker)| {
             let all = [
-                ("wake", &worker.wake_lateness),
-                ("queue", &worker.queue_lateness),
-                ("rescued", &worker.rescued_lateness),
+                &worker.wake_lateness,
+                &worker.queue_lateness,
+                &worker.rescued_lateness,
             ];
-            for (stage, late) in all {
-                text.buckets(&[("worker", &id), ("stage", stage)], late);
-            }
-        }
+            (i.to_string(), all)
+        });
         let helpers = [
-            ("wake", self.helper_wake_lateness()),
-            ("queue", self.helper_queue_lateness()),
-            ("rescued", self.helper_rescued_lateness()),
+            self.helper_wake_lateness(),
+            self.helper_queue_lateness(),
+            self.helper_rescued_lateness(),
         ];
-        for (stage, late) in helpers {
-            text.buckets(&[("worker", "helpers"), ("stage", stage)], late);
+        for (worker, all) in workers.chain([("helpers".to_owned(), helpers)]) {
+            for (stage, late) in ["wake", "queue", "rescued"].into_iter().zip(all) {
+                text.buckets(&[("worker", &worker), ("stage", stage)], late);
+            }
         }
     }
 
