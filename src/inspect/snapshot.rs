@@ -314,13 +314,11 @@ impl From<&ClockMetrics> for Clock {
 
 impl From<&LatenessHistogram> for Histogram {
     fn from(late: &LatenessHistogram) -> Self {
-        let buckets = late.buckets().map(|bucket| bucket.count).enumerate();
-        let buckets: Vec<_> = buckets.filter(|(_, count)| *count > 0).collect();
+        let buckets = late.raw().iter().copied().enumerate();
         Self {
-            // Of the buckets that are told: the histogram goes on counting meanwhile.
-            count: buckets.iter().map(|(_, count)| count).sum(),
+            count: late.count(),
             sum_ns: u64::try_from(late.sum().as_nanos()).unwrap_or(u64::MAX),
-            buckets,
+            buckets: buckets.filter(|(_, count)| *count > 0).collect(),
         }
     }
 }
