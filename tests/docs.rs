@@ -1,8 +1,8 @@
-//! The documentation names what there is: tests, files and items of the API in the table of features,
-//! and files by links.
+//! The documentation names what there is: tests in its tables, items of the API in the table of features,
+//! models and mutants on the page of loom, and files by links.
 //!
-//! In `docs/src/features.md`, a code span of the column of tests is a file, or a file and, after a
-//! colon, the names of tests in it. Those of the column before it are items of the API.
+//! A code span of a table may be a file and, after a colon, the names of tests in it; in the column of tests of
+//! `docs/src/features.md` a file alone, too. The spans of the column before that are items of the API.
 
 use std::{
     env, fs,
@@ -80,6 +80,49 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
+/// Looks whether there is what a code span of a table names: a file, or tests in it. How many names that were.
+fn look_up(root: &Path, span: &str, missing: &mut Vec<String>) -> usize {
+    let (file, tests) = span.split_once(": ").unwrap_or((span, ""));
+    // Else an option, or a variable.
+    if !file.contains('/') {
+        return 0;
+    }
+    if !root.join(file).exists() {
+        missing.push(file.to_owned());
+        return 1;
+    }
+    if tests.is_empty() {
+        return 1;
+    }
+    let source = read(root.join(file));
+    for test in tests.split(", ") {
+        if !has_word(&source, test) {
+            missing.push(format!("{file}: {test}"));
+        }
+    }
+    1 + tests.split(", ").count()
+}
+
+#[test]
+fn tables_name_tests_that_there_are() {
+    let root = root();
+    let (mut missing, mut named) = (Vec::new(), 0);
+    for page in files(&root.join("docs/src"), "md") {
+        let text = read_page(&page);
+        for span in rows(&text).into_iter().flatten().flat_map(spans) {
+            if span.contains(".rs: ") {
+                named += look_up(&root, span, &mut missing);
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "not in the tree:\n{}",
+        missing.join("\n")
+    );
+    assert!(named > 500, "the tables were not understood: {named} names");
+}
+
 #[test]
 fn the_table_of_features_names_tests_that_there_are() {
     let root = root();
@@ -97,27 +140,7 @@ fn the_table_of_features_names_tests_that_there_are() {
             "neither tests nor a word that it is not there: {what}"
         );
         for span in spans(tests) {
-            let (file, tests) = span.split_once(": ").unwrap_or((span, ""));
-            // Else an option, or a variable.
-            if !file.contains('/') {
-                continue;
-            }
-            named += 1;
-            if !root.join(file).exists() {
-                missing.push(format!("{file} (for: {what})"));
-                continue;
-            }
-            let source = if tests.is_empty() {
-                String::new()
-            } else {
-                read(root.join(file))
-            };
-            for test in tests.split(", ").filter(|test| !test.is_empty()) {
-                named += 1;
-                if !has_word(&source, test) {
-                    missing.push(format!("{file}: {test} (for: {what})"));
-                }
-            }
+            named += look_up(&root, span, &mut missing);
         }
     }
     assert!(
@@ -150,6 +173,31 @@ fn the_table_of_features_names_items_that_there_are() {
         }
     }
     assert!(missing.is_empty(), "not in the API: {missing:?}");
+}
+
+#[test]
+fn the_page_of_loom_names_each_model_and_each_mutant() {
+    let root = root();
+    let page = read(root.join("loom_tests/README.md"));
+    let (_, protocols) = page.split_once("## Protocols").expect("a section");
+    let (protocols, _) = protocols.split_once("## Mutants").expect("a section");
+    let protocols = rows(protocols);
+    let named = |column| protocols.iter().flat_map(move |row| spans(row[column]));
+    for model in files(&root.join("loom_tests/tests"), "rs") {
+        let name = model.file_name().expect("a file has a name");
+        assert!(named(2).any(|model| model == name), "no row has {name:?}");
+    }
+    let mutants = files(&root.join("loom_tests/mutants"), "patch");
+    assert!(mutants.len() > 100, "there are {}", mutants.len());
+    for mutant in mutants {
+        let name = mutant.file_stem().and_then(|name| name.to_str());
+        let name = name.expect("a file has a name");
+        let is_it = |pattern: &str| match pattern.strip_suffix('*') {
+            Some(begin) => name.starts_with(begin),
+            None => name == pattern,
+        };
+        assert!(named(4).any(is_it), "no row has {name}");
+    }
 }
 
 #[test]
