@@ -78,6 +78,10 @@ pub mod task;
 pub mod time;
 pub mod timer;
 
+#[cfg(tourbillon_sim)]
+#[doc(hidden)]
+pub use self::sys::sim;
+
 #[cfg(feature = "macros")]
 #[cfg_attr(docsrs, doc(cfg(feature = "macros")))]
 pub use tourbillon_macros::{main, test};

@@ -106,6 +106,9 @@ mod pool;
 mod running;
 mod search;
 mod shard;
+#[cfg(tourbillon_sim)]
+#[doc(hidden)]
+pub mod sim;
 mod sleep;
 mod slot;
 #[cfg(not(loom))]

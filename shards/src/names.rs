@@ -10,12 +10,7 @@
 //! lock: what is found is taken out, or referred to, first. So a timer may be found that has just
 //! ended; its claim word says so, as it does to any handle.
 
-use std::{
-    collections::{HashMap, hash_map::RandomState},
-    fmt,
-    hash::BuildHasher,
-    sync::Arc as Shared,
-};
+use std::{collections::HashMap, fmt, hash::BuildHasher, sync::Arc as Shared};
 
 use crossbeam_utils::CachePadded;
 
@@ -23,7 +18,7 @@ use crate::{
     foreign::each,
     node::NodeRef,
     owner::Owner,
-    sync::{Arc, AtomicU32, Mutex, Ordering, lock},
+    sync::{Arc, AtomicU32, Mutex, Ordering, RandomState, lock},
     timer::{Cancel, Reset, cancel, refresh},
 };
 
@@ -33,7 +28,7 @@ const NOWHERE: u32 = u32::MAX;
 /// How many are taken out of a list at a time to be cancelled.
 const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
 
-type Part<O> = HashMap<Shared<str>, Vec<NodeRef<O>>>;
+type Part<O> = HashMap<Shared<str>, Vec<NodeRef<O>>, RandomState>;
 
 /// The timers that have names, of any number of shards.
 ///
@@ -65,9 +60,9 @@ pub struct Names<O: Owner> {
 impl<O: Owner> Names<O> {
     /// An empty table of so many parts (at least one): some for each thread that uses it.
     pub fn new(parts: usize) -> Self {
-        let part = || CachePadded::new(Mutex::new(Part::new()));
+        let part = || CachePadded::new(Mutex::new(Part::default()));
         Self {
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             parts: (0..parts.max(1)).map(|_| part()).collect(),
         }
     }

@@ -8,17 +8,17 @@
 //! An allocator knows neither that a node is a cache line (glibc's blocks of 64 bytes take 80, and straddle
 //! two), nor that so many of one size come and go.
 //!
-//! In loom's build there is no pool, nor in miri's, nor with `--cfg tourbillon_no_pool`: whoever looks for leaks, or for
+//! In loom's build there is no pool, nor in miri's, nor in a simulation, nor with `--cfg tourbillon_no_pool`: whoever looks for leaks, or for
 //! what is used after it was freed, sees each node by itself. (Of the pool they see chunks, which are in use for ever.)
 
 use std::{alloc::Layout, ptr::NonNull};
 
 /// The size of the smaller blocks, and the alignment of all.
-#[cfg(not(any(loom, miri, tourbillon_no_pool)))]
+#[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const LINE: usize = 64;
 /// How many sizes there are: one line for a sleep and for a callback that captures up to 16 bytes, two for one that
 /// captures up to 80.
-#[cfg(not(any(loom, miri, tourbillon_no_pool)))]
+#[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const SIZES: usize = 2;
 
 /// Memory of this layout, which is not empty.
@@ -28,7 +28,7 @@ const SIZES: usize = 2;
 /// As [`std::alloc::alloc`]. Does not return if there is none.
 #[inline]
 pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
-    #[cfg(not(any(loom, miri, tourbillon_no_pool)))]
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     if let Some(size) = size_of_block(layout) {
         return blocks::take(size);
     }
@@ -44,7 +44,7 @@ pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
 /// It is from [`alloc`] with the same layout, and nobody uses it.
 #[inline]
 pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
-    #[cfg(not(any(loom, miri, tourbillon_no_pool)))]
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     if let Some(size) = size_of_block(layout) {
         // SAFETY: by our contract `alloc` took it from there.
         return unsafe { blocks::give(memory, size) };
@@ -55,7 +55,7 @@ pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
 
 /// As a block of which size it is allocated, if it is: `n` for `n + 1` lines. What is much smaller is not ours: all
 /// nodes are larger.
-#[cfg(not(any(loom, miri, tourbillon_no_pool)))]
+#[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 #[inline(always)]
 const fn size_of_block(layout: Layout) -> Option<usize> {
     if layout.align() > LINE || layout.size() > LINE * SIZES {
@@ -64,7 +64,7 @@ const fn size_of_block(layout: Layout) -> Option<usize> {
     Some(layout.size().saturating_sub(1) / LINE)
 }
 
-#[cfg(not(any(loom, miri, tourbillon_no_pool)))]
+#[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 mod blocks {
     use std::{
         alloc::{Layout, handle_alloc_error},

@@ -1,5 +1,5 @@
 //! The primitives that this crate is built on: the standard library's, or loom's when the crate is
-//! built with `--cfg loom`. Nothing else here names either.
+//! built with `--cfg loom`, or those of a simulated world (`--cfg tourbillon_sim`). Nothing else here names any.
 
 use std::sync::PoisonError;
 
@@ -17,7 +17,7 @@ pub(crate) use loom::{
 
 #[cfg(not(loom))]
 pub(crate) use self::plain::UnsafeCell;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, tourbillon_sim)))]
 pub(crate) use std::{
     alloc::{alloc, dealloc},
     sync::{
@@ -27,6 +27,25 @@ pub(crate) use std::{
     thread::yield_now,
     thread_local,
 };
+
+#[cfg(tourbillon_sim)]
+pub(crate) use crate::sim::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    yield_now,
+};
+#[cfg(tourbillon_sim)]
+pub(crate) use std::{
+    alloc::{alloc, dealloc},
+    sync::Arc,
+    thread_local,
+};
+
+#[cfg(not(tourbillon_sim))]
+pub(crate) use std::collections::hash_map::RandomState;
+/// Not random: a simulation goes the same way each time.
+#[cfg(tourbillon_sim)]
+pub(crate) type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 /// Locks a mutex that no panic can leave in a bad state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,6 +1,6 @@
 //! Nodes come from a pool: who arms and cancels again and again asks the allocator for nothing, whichever
 //! thread it is that lets go of them.
-#![cfg(not(any(loom, miri, tourbillon_no_pool)))]
+#![cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

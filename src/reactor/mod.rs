@@ -10,7 +10,7 @@ mod timeouts;
 use std::{
     io,
     os::fd::RawFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     task::Waker,
 };
 
@@ -20,7 +20,10 @@ pub(crate) use self::{
     readiness::{Direction, Directions, Readiness, Ready, Waiter},
     registration::Registration,
 };
-use crate::sys::epoll::{Epoll, Events, Timeout};
+use crate::{
+    sys::epoll::{Epoll, Events, Timeout},
+    sys::sync::Mutex,
+};
 
 /// The token of the worker's eventfd.
 pub(crate) const WAKE_TOKEN: u64 = u64::MAX - 1;
@@ -102,7 +105,7 @@ impl Reactor {
         &self.epoll
     }
 
-    fn sources(&self) -> std::sync::MutexGuard<'_, Sources> {
+    fn sources(&self) -> crate::sys::sync::MutexGuard<'_, Sources> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

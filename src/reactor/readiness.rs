@@ -12,16 +12,17 @@
 
 use std::{
     io,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::PoisonError,
     task::{Context, Poll, Waker},
 };
 
 use crate::{
     runtime::contained,
     sys::epoll::{self, Event},
+    sys::sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 const READ: u64 = 1;

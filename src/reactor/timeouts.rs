@@ -11,10 +11,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock},
     task::{Context, Poll, Wake, Waker, ready},
     time::Duration,
 };
@@ -24,6 +21,10 @@ use tourbillon_shards::{NEVER, Outcome, Sleep};
 use super::{Direction, Directions};
 use crate::{
     runtime::{Core, WorkerShard, lock},
+    sys::sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     timer::nanos,
 };
 

@@ -19,11 +19,7 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering, fence},
-    },
-    thread,
+    sync::{Arc, PoisonError},
     time::Instant,
 };
 
@@ -34,7 +30,14 @@ use super::{
     shared::{Shared, lock},
     threads::{self, Threads},
 };
-use crate::{metrics::BlockingMetrics, sys};
+use crate::{
+    sys::sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering, fence},
+        thread,
+    },
+    {metrics::BlockingMetrics, sys},
+};
 
 thread_local! {
     /// The runtime among whose blocking threads this one is, to its very end: what is dropped with the
@@ -171,7 +174,7 @@ impl Blocking {
                 state = waited.unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(sys::clock::instant());
             if left.is_zero() {
                 return false;
             }
@@ -199,7 +202,7 @@ impl Blocking {
         shared: &Shared,
         mut state: MutexGuard<'a, State>,
     ) -> (MutexGuard<'a, State>, bool) {
-        let until = Instant::now().checked_add(shared.config.thread_keep_alive);
+        let until = sys::clock::instant().checked_add(shared.config.thread_keep_alive);
         state.idle += 1;
         // Under no lock: this may wake others. Who claims the thread counts it as busy again.
         drop(state);
@@ -211,7 +214,7 @@ impl Blocking {
                 state.claimed -= 1;
                 return (state, true);
             }
-            let left = until.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = until.map(|at| at.saturating_duration_since(sys::clock::instant()));
             if state.stopping || left.is_some_and(|left| left.is_zero()) {
                 state.idle -= 1;
                 return (state, false);

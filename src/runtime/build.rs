@@ -1,6 +1,6 @@
 //! From the options of a builder to a runtime whose workers run.
 
-use std::{io, sync::Arc, thread};
+use std::{io, sync::Arc};
 
 use crossbeam::deque;
 use tourbillon_shards::Shard;
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     error::BuildError,
-    sys::{self, cpu::Cores, epoll},
+    sys::{self, cpu::Cores, epoll, sync::thread},
 };
 
 /// More than any machine has; a bound for what is counted in 32 bits and listed in full.

@@ -12,15 +12,7 @@
 //! (`TFD_TIMER_CANCEL_ON_SET`), and nothing is polled. An absolute timerfd follows a step by itself;
 //! what a step tells us is which timers it has jumped over.
 
-use std::{
-    io,
-    os::fd::AsRawFd,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{io, os::fd::AsRawFd, sync::Arc, time::Duration};
 
 use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
 
@@ -34,6 +26,10 @@ use super::{
 use crate::{
     metrics::{Counter, Counters, Recorded},
     reactor::CLOCK_TOKENS,
+    sys::sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     sys::timerfd::{self, TimerFd},
     time::{OtherClock, wall},
 };
@@ -218,7 +214,7 @@ fn take(
             *served = Served { clock: now, boot };
             return;
         }
-        std::thread::yield_now();
+        crate::sys::sync::thread::yield_now();
     }
 }
 

@@ -4,10 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     marker::PhantomData,
     ptr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
 };
 
 use super::{
@@ -16,7 +13,10 @@ use super::{
     local::Local,
     shared::Shared,
 };
-use crate::time::Clock;
+use crate::{
+    sys::sync::atomic::{AtomicUsize, Ordering},
+    time::Clock,
+};
 
 thread_local! {
     /// The worker that this thread is, if it is one. Set for as long as its `Local` lives.
@@ -177,7 +177,7 @@ pub(crate) enum HomeError {
 
 /// Any number, not for secrets.
 pub(super) fn random() -> u64 {
-    fastrand::u64(..)
+    crate::sys::random()
 }
 
 /// A number that differs from call to call on this thread.

@@ -1,13 +1,6 @@
 //! What a worker shares with everybody: its shard's owner.
 
-use std::{
-    io,
-    os::fd::AsRawFd,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-};
+use std::{io, os::fd::AsRawFd, sync::Arc};
 
 use crossbeam::{deque::Stealer, utils::CachePadded};
 use tourbillon_shards::{Kind, NEVER, NextSlot, Notice, Outcome, Owner, Shard};
@@ -23,6 +16,7 @@ use super::{
 use crate::{
     metrics::{Counter, Counters, Recorder},
     reactor::{Reactor, WAKE_TOKEN, alarm_token},
+    sys::sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     sys::{
         epoll::{self, Events, Timeout},
         eventfd::EventFd,

@@ -5,10 +5,7 @@
 //! to be dropped and told is dropped and told in parallel. The last to leave then ends what only
 //! comes to light when nobody runs any more: sockets' waiters, tasks, and what these cancel.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tourbillon_shards::{Notice, Orphan, Orphans, Owner};
 
@@ -20,7 +17,7 @@ use super::{
     look,
     shared::{Shared, lock},
 };
-use crate::task::end_pinned;
+use crate::{sys::sync::atomic::Ordering, task::end_pinned};
 
 /// How many timers a worker ends before it looks for other work.
 const PART: usize = 256;
@@ -72,7 +69,7 @@ pub(super) fn end(local: &Local) {
             None if !shared.orphans.is_empty() => {}
             None if shared.owes() == 0 => break,
             // Somebody tells a callback, or is about to, and there may be more to tell after that.
-            None => std::thread::sleep(MOMENT),
+            None => crate::sys::sync::thread::sleep(MOMENT),
         }
     }
     for task in tasks {
@@ -178,10 +175,10 @@ fn end_all(shared: &Shared) {
         if shared.owes() == 0 {
             break;
         }
-        std::thread::yield_now();
+        crate::sys::sync::thread::yield_now();
     }
     shared.drained.store(true, Ordering::Release);
-    std::sync::atomic::fence(Ordering::SeqCst);
+    crate::sys::sync::atomic::fence(Ordering::SeqCst);
     drain(shared);
     shared.quiescence.close();
     // The owners of the shards refer to this, and this to them.

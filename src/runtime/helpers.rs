@@ -11,14 +11,7 @@
 //! Before it runs anything, as before any worker does, somebody else has to sit: see
 //! `shards/src/standby.rs`. So there are as many helpers as are stuck in turn, and one more.
 
-use std::{
-    io,
-    sync::{
-        Arc, Mutex,
-        atomic::{Ordering, fence},
-    },
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use crossbeam::deque;
@@ -36,6 +29,10 @@ use super::{
 };
 use crate::{
     metrics::{HelperMetrics, Record},
+    sys::sync::{
+        Mutex,
+        atomic::{Ordering, fence},
+    },
     sys::{self, epoll::Timeout},
 };
 

@@ -1,11 +1,9 @@
 //! A worker that is about to block, and says so.
 
-use std::sync::{
-    Arc,
-    atomic::{Ordering, fence},
-};
+use std::sync::Arc;
 
 use super::{context, ending, local::Local, rescue, shared::Shared};
+use crate::sys::sync::atomic::{Ordering, fence};
 
 /// Runs `f`, which may block. On a worker, others do meanwhile what that should: its queue is theirs at
 /// once, and timers and sockets are seen to as if it was stuck; if nobody is there for that, a helper is

@@ -1,6 +1,6 @@
 //! Looking at a runtime: its metrics, and the stalls that were reported.
 
-use std::{collections::VecDeque, sync::atomic::Ordering};
+use std::collections::VecDeque;
 
 use tourbillon_shards::{Owner, Shard};
 
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     metrics::{Activity, ClockMetrics, JobName, Record, RuntimeMetrics, WorkerMetrics},
+    sys::sync::atomic::Ordering,
     time::{Instant, OtherClock},
 };
 

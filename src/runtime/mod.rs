@@ -55,7 +55,6 @@ mod worker;
 use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    thread,
     time::{Duration, SystemTime},
 };
 
@@ -85,6 +84,7 @@ pub use tourbillon_shards::store::StoreKind;
 use crate::{
     error::{ArmError, BuildError, SpawnError},
     metrics::RuntimeMetrics,
+    sys::{clock, sync::thread},
     task::JoinHandle,
     time::Instant,
     timer::{Timer, Timers, WallTimer},
@@ -388,9 +388,9 @@ impl Runtime {
             self.shut_down(Some(Duration::ZERO));
             return false;
         }
-        let deadline = std::time::Instant::now().checked_add(timeout);
+        let deadline = clock::instant().checked_add(timeout);
         let empty = self.handle.shared().tasks.wait_until_empty(deadline);
-        let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
+        let left = deadline.map(|at| at.saturating_duration_since(clock::instant()));
         self.shut_down(left) && empty
     }
 
@@ -424,7 +424,7 @@ impl Runtime {
             timeout
         };
         // None: it is too far off to be told.
-        let deadline = timeout.and_then(|timeout| std::time::Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| clock::instant().checked_add(timeout));
         let ended = shared.wait_for_end(timeout) && shared.blocking.wait_for_end(deadline);
         let threads = std::mem::take(&mut self.threads);
         if ended && timeout != Some(Duration::ZERO) {

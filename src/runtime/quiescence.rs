@@ -54,12 +54,8 @@ use std::{
     future::Future,
     mem,
     pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicU8, Ordering, fence},
-    },
+    sync::Arc,
     task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
     time::Duration,
 };
 
@@ -74,7 +70,14 @@ use super::{
     rescue,
     shared::{Shared, lock},
 };
-use crate::time::OtherClock;
+use crate::{
+    sys::sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU8, Ordering, fence},
+        thread::{self, Thread},
+    },
+    time::OtherClock,
+};
 
 /// Who of a runtime waits, and for what.
 #[derive(Default)]

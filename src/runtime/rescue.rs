@@ -12,15 +12,7 @@
 //! the alarm again before it runs any of that: should it be the next to be stuck, there is somebody to
 //! be called for the both of them.
 
-use std::{
-    cell::Cell,
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{cell::Cell, io, sync::Arc, time::Duration};
 
 use tourbillon_shards::{NEVER, Shard};
 
@@ -31,7 +23,10 @@ use super::{
     stall,
     worker::{DUE_MOST, Worker},
 };
-use crate::reactor::alarm_of;
+use crate::{
+    reactor::alarm_of,
+    sys::sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
 
 /// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
 const PEERS: usize = 64;

@@ -1,10 +1,7 @@
 //! What all threads of a runtime share.
 
 use std::{
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
-    },
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -28,6 +25,10 @@ use super::{
 use crate::{
     error::ArmError,
     metrics::{Counter, Counters, Recorder, Stripes},
+    sys::sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+    },
     task::registry::Registry,
     time::{Clock, OtherClock},
 };

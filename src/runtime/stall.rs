@@ -19,14 +19,7 @@ use std::{
     fmt,
     panic::Location,
     ptr,
-    sync::{
-        Arc, Mutex, TryLockError,
-        atomic::{
-            AtomicBool, AtomicPtr, AtomicU64,
-            Ordering::{Acquire, Relaxed, Release},
-            fence,
-        },
-    },
+    sync::{Arc, TryLockError},
     time::Duration,
 };
 
@@ -34,7 +27,17 @@ use crossbeam::utils::CachePadded;
 use tourbillon_shards::TypeName;
 
 use super::{contain, core::Core, shared::lock};
-use crate::metrics::{Activity, JobName};
+use crate::{
+    metrics::{Activity, JobName},
+    sys::sync::{
+        Mutex,
+        atomic::{
+            AtomicBool, AtomicPtr, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+            fence,
+        },
+    },
+};
 
 /// A function that is told of stalls.
 pub(super) type StallHook = Arc<dyn Fn(&Stall) + Send + Sync>;

@@ -1,8 +1,9 @@
 //! Threads that come and go: their numbers, and how they are joined.
 
-use std::{collections::HashMap, io, thread};
+use std::{collections::BTreeMap, io};
 
 use super::builder::Config;
+use crate::sys::sync::thread;
 
 /// The threads of one kind. One that ends joins the one that ended before it, so that at most one that
 /// has ended is ever left to be joined.
@@ -10,7 +11,7 @@ use super::builder::Config;
 pub(super) struct Threads {
     /// How many were ever started: their numbers.
     started: u64,
-    handles: HashMap<u64, thread::JoinHandle<()>>,
+    handles: BTreeMap<u64, thread::JoinHandle<()>>,
     /// The thread that ended last.
     last: Option<thread::JoinHandle<()>>,
 }
@@ -50,7 +51,7 @@ impl Threads {
     /// All that have not been joined.
     #[must_use]
     pub(super) fn take(&mut self) -> Vec<thread::JoinHandle<()>> {
-        let handles = self.handles.drain().map(|(_, handle)| handle);
+        let handles = std::mem::take(&mut self.handles).into_values();
         self.last.take().into_iter().chain(handles).collect()
     }
 }

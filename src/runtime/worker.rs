@@ -321,7 +321,7 @@ impl<'a> Worker<'a> {
         if more && !any {
             // There is much to read in the inbox; or another thread has the shard, for the length of
             // a batch at most.
-            std::thread::yield_now();
+            crate::sys::sync::thread::yield_now();
         }
         any || more
     }

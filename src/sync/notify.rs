@@ -6,13 +6,13 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
-    sync::Mutex,
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
 use crate::{
     runtime::lock,
+    sys::sync::Mutex,
     task::budget,
     time::{Elapsed, timeout},
 };

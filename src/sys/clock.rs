@@ -1,6 +1,12 @@
 //! Reading clocks: those that the standard library does not, and its own without its arithmetic.
 
-use std::{mem::MaybeUninit, sync::OnceLock, time::Duration, time::Instant};
+use std::{
+    mem::MaybeUninit,
+    sync::OnceLock,
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::kernel;
 
 /// `CLOCK_BOOTTIME`, in ns.
 pub(crate) fn boot() -> u64 {
@@ -18,13 +24,29 @@ pub(crate) fn thread_cpu() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// The present, as the standard library's moment.
+pub(crate) fn instant() -> Instant {
+    #[cfg(tourbillon_sim)]
+    return zero() + Duration::from_nanos(monotonic());
+    #[cfg(not(tourbillon_sim))]
+    Instant::now()
+}
+
+/// The time of day.
+pub(crate) fn wall() -> SystemTime {
+    #[cfg(tourbillon_sim)]
+    return SystemTime::UNIX_EPOCH + Duration::from_nanos(read(libc::CLOCK_REALTIME));
+    #[cfg(not(tourbillon_sim))]
+    SystemTime::now()
+}
+
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: `time` is a valid place for the answer. The call fails for unknown clocks alone, and
     // Linux has had these since 2.6.39.
     let time = unsafe {
-        libc::clock_gettime(clock, time.as_mut_ptr());
+        kernel::clock_gettime(clock, time.as_mut_ptr());
         time.assume_init()
     };
     // Neither is negative: both clocks begin when the machine does.

@@ -8,15 +8,13 @@
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::OnceLock,
     time::Duration,
 };
 
+use super::sync::atomic::{AtomicU64, Ordering};
 use super::{
-    check,
+    check, kernel,
     timerfd::{Clock, TimerFd},
 };
 
@@ -115,18 +113,10 @@ pub(crate) fn has_pwait2() -> bool {
     *ANSWER.get_or_init(|| {
         // A bad descriptor: EBADF from a kernel that knows the call, ENOSYS from one that does not
         // (and EPERM from a sandbox that does not let it through).
+        let timeout = timespec(Duration::ZERO);
         // SAFETY: nothing is written, since the descriptor is refused.
-        let answer = unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait2,
-                -1,
-                std::ptr::null_mut::<libc::epoll_event>(),
-                1,
-                std::ptr::null::<libc::timespec>(),
-                std::ptr::null::<libc::sigset_t>(),
-                0_usize,
-            )
-        };
+        let answer =
+            unsafe { kernel::epoll_pwait2(-1, std::ptr::null_mut(), 1, &raw const timeout) };
         let error = io::Error::last_os_error().raw_os_error();
         answer < 0 && matches!(error, Some(libc::EBADF | libc::EFAULT | libc::EINVAL))
     })
@@ -136,7 +126,7 @@ impl Epoll {
     /// A new instance, which waits for short times by `epoll_pwait2` if `pwait2` says so.
     pub(crate) fn new(pwait2: bool) -> io::Result<Self> {
         // SAFETY: no pointers; the descriptor is checked before it is owned.
-        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let fd = check(unsafe { kernel::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let epoll = Self {
             // SAFETY: a fresh descriptor that nobody else owns.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
@@ -165,7 +155,7 @@ impl Epoll {
         let mut event = libc::epoll_event { events, u64: token };
         // SAFETY: `event` lives through the call.
         check(unsafe {
-            libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event)
+            kernel::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event)
         })?;
         Ok(())
     }
@@ -174,7 +164,7 @@ impl Epoll {
     pub(crate) fn remove(&self, fd: RawFd) -> io::Result<()> {
         // SAFETY: no event is needed for a removal (since Linux 2.6.9).
         check(unsafe {
-            libc::epoll_ctl(
+            kernel::epoll_ctl(
                 self.fd.as_raw_fd(),
                 libc::EPOLL_CTL_DEL,
                 fd,
@@ -192,26 +182,14 @@ impl Epoll {
         let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
         let fd = self.fd.as_raw_fd();
         // SAFETY: `buffer` has room for `room` events.
-        let wait = |millis| unsafe { libc::epoll_wait(fd, buffer, room, millis) };
+        let wait = |millis| unsafe { kernel::epoll_wait(fd, buffer, room, millis) };
         let count = match timeout {
             Timeout::Zero => wait(0),
             Timeout::Until { left, .. } if left.is_zero() => wait(0),
             Timeout::Until { left, .. } if self.pwait2 && left <= SHORT => {
                 let timeout = timespec(left);
-                // SAFETY: `buffer` has room for `room` events, and `timeout` lives through the
-                // call. glibc's wrapper is younger than the system call.
-                let count = unsafe {
-                    libc::syscall(
-                        libc::SYS_epoll_pwait2,
-                        fd,
-                        buffer,
-                        room,
-                        &raw const timeout,
-                        std::ptr::null::<libc::sigset_t>(),
-                        0_usize,
-                    )
-                };
-                count as libc::c_int
+                // SAFETY: `buffer` has room for `room` events, and `timeout` lives through the call.
+                unsafe { kernel::epoll_pwait2(fd, buffer, room, &raw const timeout) }
             }
             Timeout::Until { deadline, left } => {
                 self.set_timer(deadline, left)?;
@@ -237,7 +215,7 @@ impl Epoll {
         let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
         let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
         // SAFETY: `buffer` has room for `room` events.
-        let count = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), buffer, room, 0) };
+        let count = unsafe { kernel::epoll_wait(self.fd.as_raw_fd(), buffer, room, 0) };
         // SAFETY: the kernel has written so many events into the buffer of `events`.
         unsafe { self.waited(events, count) }?;
         let has_timer = events.has_timer();
@@ -282,7 +260,7 @@ impl Epoll {
             revents: 0,
         };
         // SAFETY: `fd` is one valid pollfd, and lives through the call.
-        match check(unsafe { libc::poll(&mut fd, 1, millis) }) {
+        match check(unsafe { kernel::poll(&mut fd, 1, millis) }) {
             Ok(ready) => Ok(ready > 0),
             // A signal came, and had there been events, it would have said so.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),

@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-use super::check;
+use super::{check, kernel};
 
 /// A non-blocking eventfd. Watched edge-triggered, it need not be read: each write is an edge.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct EventFd(OwnedFd);
 impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointers; the descriptor is checked before it is owned.
-        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let fd = check(unsafe { kernel::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         // SAFETY: a fresh descriptor that nobody else owns.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -25,7 +25,7 @@ impl EventFd {
         loop {
             // SAFETY: eight readable bytes, as an eventfd wants them.
             let written = unsafe {
-                libc::write(
+                kernel::write(
                     self.0.as_raw_fd(),
                     (&raw const one).cast(),
                     size_of::<u64>(),
@@ -48,7 +48,7 @@ impl EventFd {
         let mut count = 0_u64;
         // SAFETY: eight writable bytes, as an eventfd wants them.
         unsafe {
-            libc::read(
+            kernel::read(
                 self.0.as_raw_fd(),
                 (&raw mut count).cast(),
                 size_of::<u64>(),

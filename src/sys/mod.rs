@@ -4,15 +4,27 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
+mod kernel;
 pub(crate) mod poll;
 #[cfg(feature = "inspect")]
 pub(crate) mod process;
 pub(crate) mod signal;
+#[cfg(tourbillon_sim)]
+pub mod sim;
 pub(crate) mod socket;
+pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod timerfd;
 
 use std::io;
+
+/// Any number, not for secrets.
+pub(crate) fn random() -> u64 {
+    #[cfg(tourbillon_sim)]
+    return sim::random();
+    #[cfg(not(tourbillon_sim))]
+    fastrand::u64(..)
+}
 
 /// The result of a libc call that answers −1 on failure.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {

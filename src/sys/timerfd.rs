@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::check;
+use super::{check, kernel};
 
 /// A clock of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl TimerFd {
         };
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
         // SAFETY: no pointers; the descriptor is checked before it is owned.
-        let fd = check(unsafe { libc::timerfd_create(id, flags) })?;
+        let fd = check(unsafe { kernel::timerfd_create(id, flags) })?;
         // SAFETY: a fresh descriptor that nobody else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, clock })
@@ -73,7 +73,7 @@ impl TimerFd {
         let mut count = 0_u64;
         // SAFETY: eight writable bytes, as a timerfd wants them.
         let read = unsafe {
-            libc::read(
+            kernel::read(
                 self.fd.as_raw_fd(),
                 (&raw mut count).cast(),
                 size_of::<u64>(),
@@ -89,7 +89,7 @@ impl TimerFd {
         };
         // SAFETY: `spec` is a valid itimerspec, and the old value is not asked for.
         check(unsafe {
-            libc::timerfd_settime(self.fd.as_raw_fd(), flags, &spec, std::ptr::null_mut())
+            kernel::timerfd_settime(self.fd.as_raw_fd(), flags, &spec, std::ptr::null_mut())
         })?;
         Ok(())
     }

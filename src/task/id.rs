@@ -1,11 +1,8 @@
 //! The numbers of tasks.
 
-use std::{
-    cell::Cell,
-    fmt,
-    num::NonZeroU64,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{cell::Cell, fmt, num::NonZeroU64};
+
+use crate::sys::sync::atomic::{AtomicU64, Ordering};
 
 /// How many numbers are handed out at a time.
 const BLOCK: u64 = 1 << 16;

@@ -6,7 +6,6 @@ use std::{
     future::Future,
     io,
     pin::Pin,
-    sync::Mutex,
     task::{Context, Poll, ready},
 };
 
@@ -15,6 +14,7 @@ use async_task::FallibleTask;
 use super::{
     AbortHandle, Ended, Id, Panic, Product, TaskMeta, abort::Target, budget, pointer::TaskPointer,
 };
+use crate::sys::sync::Mutex;
 
 /// A future for the result of a task: see [`spawn`](crate::spawn).
 ///

@@ -19,10 +19,7 @@ use std::{
     mem::{self, ManuallyDrop, needs_drop},
     panic::{AssertUnwindSafe, Location, catch_unwind},
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI32, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -51,6 +48,7 @@ use self::{
 use crate::{
     error::NO_RUNTIME,
     runtime::{self, Choice, HomeError, Order, TaskJob, WorkerShard, contained, with_home},
+    sys::sync::atomic::{AtomicBool, AtomicI32, Ordering},
 };
 
 /// What a task's panic carries.

@@ -10,14 +10,7 @@
 //! counts with plain stores on a line of its own, other threads on the line of the task's home.
 
 use std::{
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{
-            AtomicBool, AtomicU64,
-            Ordering::{Acquire, Relaxed, Release, SeqCst},
-            fence,
-        },
-    },
+    sync::PoisonError,
     task::Waker,
     time::{Duration, Instant},
 };
@@ -25,7 +18,18 @@ use std::{
 use crossbeam::utils::CachePadded;
 use slab::Slab;
 
-use crate::runtime::lock;
+use crate::{
+    runtime::lock,
+    sys::clock,
+    sys::sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
+            fence,
+        },
+    },
+};
 
 /// How long who waits until there is no task relies on being told. Who ends a task looks whether somebody
 /// waits, without a fence, which each task would pay for: it may just miss that.
@@ -259,7 +263,7 @@ impl Registry {
                 return true;
             }
             let left = deadline.map_or(LOOK_AGAIN, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
+                deadline.saturating_duration_since(clock::instant())
             });
             if left.is_zero() {
                 return false;

@@ -6,13 +6,7 @@
 //! time at which the clock stands still. So nobody comes back from the one path with a time that is
 //! later than what the other shows.
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
-    },
-    time::Duration,
-};
+use std::{sync::PoisonError, time::Duration};
 
 use tourbillon_shards::NEVER;
 
@@ -20,7 +14,13 @@ use super::{
     Instant,
     other::{Offsets, OtherClock},
 };
-use crate::sys;
+use crate::{
+    sys,
+    sys::sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    },
+};
 
 /// How many clocks were ever paused, and are still there: while there is none, nobody asks in whose
 /// context it reads the time.
@@ -94,7 +94,7 @@ impl Clock {
         }
     }
 
-    fn warp(&self) -> std::sync::MutexGuard<'_, Warp> {
+    fn warp(&self) -> crate::sys::sync::MutexGuard<'_, Warp> {
         self.warp.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

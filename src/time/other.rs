@@ -1,15 +1,13 @@
 //! The clocks that are not the runtime's own: the time of day, and the time since the machine was
 //! started. Where the runtime's clock was paused they go with it.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::SystemTime,
-};
-
 use tourbillon_shards::NEVER;
 
 use super::wall;
-use crate::sys;
+use crate::{
+    sys,
+    sys::sync::atomic::{AtomicU64, Ordering},
+};
 
 /// Which clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +22,7 @@ impl OtherClock {
     /// What the kernel's clock shows.
     pub(super) fn real(self) -> u64 {
         match self {
-            OtherClock::Wall => wall::nanos(SystemTime::now()),
+            OtherClock::Wall => wall::nanos(sys::clock::wall()),
             OtherClock::Boot => sys::clock::boot(),
         }
     }

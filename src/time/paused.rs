@@ -115,7 +115,9 @@ pub async fn advance(duration: Duration) {
 /// the system's.
 pub fn wall_clock() -> SystemTime {
     let shown = clock::any_warped().then(|| with_clock(|clock| clock.other(OtherClock::Wall)));
-    shown.flatten().map_or_else(SystemTime::now, wall::time)
+    shown
+        .flatten()
+        .map_or_else(crate::sys::clock::wall, wall::time)
 }
 
 /// Sets the wall clock of the runtime that the calling thread is in, whose clock is paused, forward or

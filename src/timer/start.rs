@@ -1,9 +1,6 @@
 //! How a built timer is started: with what callback, and what the callback is called with.
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::{Arc, Weak};
 
 use tourbillon_shards::{self as shards, Flow, Outcome};
 
@@ -12,7 +9,10 @@ use super::{
     builder::{Ask, Asks, Mode, refuse},
     home::Homes,
 };
-use crate::error::ArmError;
+use crate::{
+    error::ArmError,
+    sys::sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 /// The ways to start a timer, for one sort of callback and of condition.
 ///

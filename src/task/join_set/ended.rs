@@ -2,11 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Poll, Wake, Waker},
 };
 
-use crate::runtime::lock;
+use crate::{runtime::lock, sys::sync::Mutex};
 
 /// The places of those that ended.
 #[derive(Default)]

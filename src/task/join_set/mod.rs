@@ -12,7 +12,7 @@ use std::{
     future::{Future, poll_fn},
     mem,
     panic::resume_unwind,
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
 
@@ -20,7 +20,7 @@ use slab::Slab;
 
 use self::ended::Ended;
 use super::{AbortHandle, Id, JoinError, JoinHandle, budget, spawn, spawn_blocking};
-use crate::runtime::Handle;
+use crate::{runtime::Handle, sys::sync::Mutex};
 
 /// Tasks whose results are of one type, and come in the order in which the tasks end.
 ///

@@ -24,7 +24,7 @@ mod pinned;
 mod queue;
 mod set;
 
-use std::{future::Future, panic::Location, thread, time::Duration};
+use std::{future::Future, panic::Location, time::Duration};
 
 use tourbillon_shards::TypeName;
 
@@ -160,7 +160,7 @@ fn end(tasks: &Registry, list: usize, queue: &LocalQueue) {
             return;
         }
         if !queue.has_work() {
-            thread::sleep(MOMENT);
+            crate::sys::sync::thread::sleep(MOMENT);
         }
     }
 }

@@ -9,12 +9,14 @@
 use std::{
     cell::{Cell, UnsafeCell},
     collections::VecDeque,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use crossbeam::{queue::SegQueue, utils::CachePadded};
 
-use crate::runtime::TaskJob;
+use crate::{
+    runtime::TaskJob,
+    sys::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
 
 /// How many tasks are taken between two looks at what came from other threads.
 const LOOK_INTERVAL: u32 = 31;

@@ -7,16 +7,17 @@ use std::{
     mem,
     panic::Location,
     pin::{Pin, pin},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
 use super::{LocalEnterGuard, LocalQueue, Within, context, end, queue::Pushed, spawn_here};
 use crate::{
     runtime::{Runtime, TaskJob, contained, lock},
+    sys::sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{JoinHandle, budget, home::Home, registry::Registry},
 };
 

@@ -1,0 +1,286 @@
+//! The system calls of a world, as libc has them. Each is a point.
+
+use libc::{c_int, c_void, clockid_t, epoll_event, itimerspec, pollfd, size_t, ssize_t, timespec};
+
+use super::{
+    kernel::{Object, Timer},
+    world::{NEVER, State, Wait, World, me, with},
+};
+
+const TICK: u64 = 1_000_000_000;
+
+fn world() -> &'static World {
+    with(|world| world).expect("only threads of the world call its kernel")
+}
+
+fn fail(errno: c_int) -> c_int {
+    // SAFETY: the place of the calling thread.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+fn nanos(time: timespec) -> u64 {
+    (time.tv_sec as u64)
+        .saturating_mul(TICK)
+        .saturating_add(time.tv_nsec as u64)
+}
+
+/// A number for a descriptor: that of one of the system's that does nothing.
+fn open(object: Object) -> c_int {
+    let world = world();
+    world.point();
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd >= 0 {
+        world.lock().kernel.open(fd, object);
+    }
+    fd
+}
+
+pub(crate) unsafe fn eventfd(_: u32, _: c_int) -> c_int {
+    open(Object::Event(0))
+}
+
+pub(crate) unsafe fn epoll_create1(_: c_int) -> c_int {
+    open(Object::Epoll(Default::default()))
+}
+
+pub(crate) unsafe fn timerfd_create(clock: clockid_t, _: c_int) -> c_int {
+    let clock = match clock {
+        libc::CLOCK_MONOTONIC => 0,
+        libc::CLOCK_BOOTTIME => 1,
+        _ => 2,
+    };
+    open(Object::Timer(Timer {
+        clock,
+        at: NEVER,
+        ticks: 0,
+        tells: false,
+        stepped: false,
+    }))
+}
+
+pub(crate) unsafe fn timerfd_settime(
+    fd: c_int,
+    flags: c_int,
+    new: *const itimerspec,
+    _: *mut itimerspec,
+) -> c_int {
+    let world = world();
+    world.point();
+    // SAFETY: the caller says that it is valid.
+    let value = nanos(unsafe { (*new).it_value });
+    let mut state = world.lock();
+    let clocks = [state.now, state.boot(), state.wall()];
+    let Some(Object::Timer(timer)) = state.kernel.get(fd) else {
+        return fail(libc::EBADF);
+    };
+    let absolute = flags & libc::TFD_TIMER_ABSTIME != 0;
+    timer.tells = absolute && timer.clock == 2 && flags & libc::TFD_TIMER_CANCEL_ON_SET != 0;
+    timer.ticks = 0;
+    timer.at = match value {
+        0 => NEVER,
+        value if absolute => value,
+        value => clocks[timer.clock].saturating_add(value),
+    };
+    let stepped = value != 0 && timer.take_step();
+    state.note(|| format!("sets timerfd {fd} to {value}, absolute: {absolute}"));
+    // What has passed already goes off at once.
+    state.come_due();
+    if stepped {
+        return fail(libc::ECANCELED);
+    }
+    0
+}
+
+pub(crate) unsafe fn read(fd: c_int, buffer: *mut c_void, _: size_t) -> ssize_t {
+    let world = world();
+    world.point();
+    let mut state = world.lock();
+    let count = match state.kernel.get(fd) {
+        Some(Object::Event(count)) => std::mem::take(count),
+        Some(Object::Timer(timer)) => {
+            if timer.ticks > 0 && timer.take_step() {
+                timer.ticks = 0;
+                return fail(libc::ECANCELED) as ssize_t;
+            }
+            std::mem::take(&mut timer.ticks)
+        }
+        _ => return fail(libc::EBADF) as ssize_t,
+    };
+    if count == 0 {
+        return fail(libc::EAGAIN) as ssize_t;
+    }
+    // SAFETY: the caller has eight bytes there.
+    unsafe { buffer.cast::<u64>().write_unaligned(count) };
+    8
+}
+
+pub(crate) unsafe fn write(fd: c_int, _: *const c_void, _: size_t) -> ssize_t {
+    let world = world();
+    world.point();
+    let mut state = world.lock();
+    let plan = state.plan.clone();
+    if state.drops() && state.happens(plan.drop) {
+        state.faults.dropped += 1;
+        state.note(|| format!("writes to {fd}, in vain"));
+        return 8;
+    }
+    if state.happens(plan.delay) {
+        state.faults.delayed += 1;
+        let at = state.now + state.rng.u64(1_000..3_000_000);
+        state.note(|| format!("writes to {fd}, which comes later"));
+        state.write_later(fd, at);
+        return 8;
+    }
+    if state.happens(plan.double) {
+        state.faults.doubled += 1;
+        let at = state.now + state.rng.u64(100..1_000_000);
+        state.write_later(fd, at);
+    }
+    state.note(|| format!("writes to {fd}"));
+    state.written(fd);
+    8
+}
+
+pub(crate) unsafe fn epoll_ctl(
+    instance: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    let world = world();
+    world.point();
+    let mut state = world.lock();
+    if operation == libc::EPOLL_CTL_DEL {
+        return match state.kernel.unwatch(instance, fd) {
+            true => 0,
+            false => fail(libc::ENOENT),
+        };
+    }
+    if state.kernel.get(fd).is_none() {
+        // Sockets, and what else is the system's, are no part of the world.
+        return fail(libc::EPERM);
+    }
+    // SAFETY: the caller says that it is valid.
+    let (events, token) = unsafe { ((*event).events, (*event).u64) };
+    let shared = events & libc::EPOLLEXCLUSIVE as u32 != 0;
+    if state.kernel.watch(instance, fd, token, shared) {
+        state.wake(|wait| wait == Wait::Epoll(instance));
+    }
+    0
+}
+
+/// Waits at an instance for `left` ns at most; true if it has something to tell.
+fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
+    let world = world();
+    world.point();
+    let mut state = world.lock();
+    let until = match left {
+        None => NEVER,
+        Some(0) => return Ok(()),
+        Some(left) => {
+            let late = match state.plan.late_ns {
+                0 => 0,
+                most => state.rng.u64(..=most),
+            };
+            state.now.saturating_add(left).saturating_add(late)
+        }
+    };
+    let chance = state.plan.interrupt;
+    if state.happens(chance) {
+        state.faults.interrupts += 1;
+        state.note(|| format!("is interrupted at {instance}"));
+        return Err(libc::EINTR);
+    }
+    if !state.kernel.has_events(instance) {
+        world.wait(state, Wait::Epoll(instance), until);
+    }
+    Ok(())
+}
+
+/// # Safety
+///
+/// There is room for so many at `events`.
+unsafe fn take(instance: c_int, events: *mut epoll_event, room: c_int) -> c_int {
+    let mut state = world().lock();
+    let tokens = state.kernel.take(instance, room as usize);
+    state.note(|| format!("has {} events at {instance}", tokens.len()));
+    for (place, token) in tokens.iter().enumerate() {
+        let event = epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: *token,
+        };
+        // SAFETY: there are no more than there is room for.
+        unsafe { events.add(place).write_unaligned(event) };
+    }
+    tokens.len() as c_int
+}
+
+pub(crate) unsafe fn epoll_wait(
+    instance: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    millis: c_int,
+) -> c_int {
+    let left = (millis >= 0).then(|| millis as u64 * 1_000_000);
+    match wait(instance, left) {
+        // SAFETY: the caller says so.
+        Ok(()) => unsafe { take(instance, events, room) },
+        Err(errno) => fail(errno),
+    }
+}
+
+pub(crate) unsafe fn epoll_pwait2(
+    instance: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: *const timespec,
+) -> c_int {
+    if instance < 0 {
+        return fail(libc::EBADF);
+    }
+    // SAFETY: the caller says that it is valid.
+    let left = nanos(unsafe { *timeout });
+    match wait(instance, Some(left)) {
+        // SAFETY: the caller says so.
+        Ok(()) => unsafe { take(instance, events, room) },
+        Err(errno) => fail(errno),
+    }
+}
+
+pub(crate) unsafe fn poll(fds: *mut pollfd, count: libc::nfds_t, millis: c_int) -> c_int {
+    // SAFETY: the caller says that there are so many.
+    let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+    let [one] = fds else {
+        return fail(libc::EINVAL);
+    };
+    let left = (millis >= 0).then(|| millis as u64 * 1_000_000);
+    if let Err(errno) = wait(one.fd, left) {
+        return fail(errno);
+    }
+    let ready = world().lock().kernel.has_events(one.fd);
+    one.revents = if ready { libc::POLLIN } else { 0 };
+    c_int::from(ready)
+}
+
+pub(crate) unsafe fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    let shown = with(|world| {
+        world.point();
+        let state: std::sync::MutexGuard<'_, State> = world.lock();
+        match clock {
+            libc::CLOCK_MONOTONIC => state.now,
+            libc::CLOCK_BOOTTIME => state.boot(),
+            libc::CLOCK_REALTIME => state.wall(),
+            _ => me().map_or(0, |me| state.threads[me].cpu),
+        }
+    });
+    // A thread that is not of the world finds out what is the same for all of them.
+    let shown = shown.unwrap_or(0);
+    // SAFETY: the caller says that it is a place for the answer.
+    unsafe {
+        (*time).tv_sec = (shown / TICK) as libc::time_t;
+        (*time).tv_nsec = (shown % TICK) as libc::c_long;
+    }
+    0
+}

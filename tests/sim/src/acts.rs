@@ -1,0 +1,543 @@
+//! What threads from outside, callbacks and tasks do with timers.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime},
+};
+
+use tourbillon::{
+    Cancel, Handle, JoinHandle, Outcome, Reset, Started, Timer,
+    sim::{self, below},
+    sync::Notify,
+    time::{BootInstant, Instant},
+    timer::{BootTimer, OnStep, WallTimer},
+};
+
+use crate::{
+    ledger::{Alive, Begun, Call, Kind, NEVER, Record, What, add, records, tally},
+    plan::Plan,
+    tasks,
+};
+
+const MS: u64 = 1_000_000;
+/// Between the end of what blocks and the next, so that one at a time has to be helped.
+const REST: u64 = 60 * MS;
+
+/// All that acts have to do with.
+pub struct Cast {
+    pub plan: Plan,
+    pub handle: Handle,
+    pub timers: Mutex<Vec<Arc<Armed>>>,
+    pub tasks: Mutex<Vec<JoinHandle<u64>>>,
+    pub notify: Notify,
+    blocks: AtomicBool,
+    may_block: AtomicU64,
+    /// No new ones.
+    pub over: AtomicBool,
+}
+
+/// A timer, by its number in the ledger.
+pub struct Armed {
+    pub id: usize,
+    pub timer: Any,
+    pub kind: Kind,
+    /// It is refreshed; others are moved.
+    refreshes: bool,
+    wait: u64,
+    started: bool,
+}
+
+pub enum Any {
+    Mono(Timer),
+    Boot(BootTimer),
+    Wall(WallTimer),
+}
+
+macro_rules! each {
+    ($any:expr, $timer:ident => $do:expr) => {
+        match $any {
+            Any::Mono($timer) => $do,
+            Any::Boot($timer) => $do,
+            Any::Wall($timer) => $do,
+        }
+    };
+}
+
+fn ns(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cast {
+    pub fn new(plan: Plan, handle: Handle) -> Arc<Self> {
+        Arc::new(Self {
+            plan,
+            handle,
+            timers: Mutex::default(),
+            tasks: Mutex::default(),
+            notify: Notify::new(),
+            blocks: AtomicBool::new(false),
+            may_block: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    pub fn delay(&self) -> u64 {
+        match below(12) {
+            0 => 0,
+            1..4 => below(100_000),
+            4..8 => below(5 * MS),
+            8..11 => below(self.plan.horizon / 2),
+            _ if below(4) == 0 => 100 * 365 * 86_400 * 1_000 * MS,
+            _ => below(self.plan.horizon * 2),
+        }
+    }
+
+    fn any(&self) -> Option<Arc<Armed>> {
+        let timers = lock(&self.timers);
+        let count = timers.len() as u64;
+        (count > 0).then(|| timers[below(count) as usize].clone())
+    }
+
+    pub fn keep_task(&self, task: JoinHandle<u64>) {
+        lock(&self.tasks).push(task);
+    }
+
+    pub fn any_task(&self) -> Option<JoinHandle<u64>> {
+        let mut tasks = lock(&self.tasks);
+        let count = tasks.len() as u64;
+        (count > 0).then(|| tasks.swap_remove(below(count) as usize))
+    }
+
+    /// Keeps the worker now and then, as a callback that blocks does.
+    pub fn maybe_block(&self) {
+        let chance = u64::from(self.plan.blocks);
+        if chance == 0 || below(1_000) >= chance || sim::now() < self.may_block.load(Relaxed) {
+            return;
+        }
+        if self.over.load(Relaxed) || self.blocks.swap(true, Relaxed) {
+            return;
+        }
+        let (least, most) = self.plan.block_ns;
+        let length = least + below(most - least);
+        let from = sim::now();
+        sim::note(|| format!("blocks for {length} ns"));
+        let place = tally(|tally| {
+            tally.blocks.push((from, from + length + MS));
+            tally.blocks.len() - 1
+        });
+        sim::block(length);
+        let to = sim::now();
+        tally(|tally| tally.blocks[place].1 = to);
+        self.may_block.store(to + REST, Relaxed);
+        self.blocks.store(false, Relaxed);
+    }
+}
+
+/// What a timer's callback does.
+fn called(cast: &Arc<Cast>, alive: &Alive, how: Outcome) {
+    let _call = Call::begin(alive.0, how);
+    sim::step();
+    if how == Outcome::Fired {
+        cast.maybe_block();
+        if !cast.over.load(Relaxed) && below(3) == 0 {
+            act(cast, true);
+        }
+        if below(1_000) < u64::from(cast.plan.panics) {
+            std::panic::panic_any(crate::Meant);
+        }
+    }
+}
+
+fn callback(cast: &Arc<Cast>, id: usize) -> impl FnMut(Outcome) + Send + 'static {
+    let (cast, alive) = (cast.clone(), Alive(id));
+    move |how| called(&cast, &alive, how)
+}
+
+fn record(kind: Kind, wait: u64) -> Record {
+    Record {
+        kind,
+        tells: false,
+        named: false,
+        tolerance: 0,
+        wait,
+        refused: false,
+        dropped: 0,
+        events: Vec::new(),
+    }
+}
+
+impl Armed {
+    fn keep(cast: &Cast, id: usize, timer: Any, started: bool) {
+        let (kind, wait) = {
+            let records = records();
+            (records[id].kind, records[id].wait)
+        };
+        if below(5) == 0 && started {
+            // Detached.
+            return;
+        }
+        let armed = Self {
+            id,
+            timer,
+            kind,
+            refreshes: below(2) == 0,
+            wait,
+            started,
+        };
+        lock(&cast.timers).push(Arc::new(armed));
+    }
+
+    pub fn cancel(&self) -> Cancel {
+        let begun = Begun::now(self.kind);
+        let answer = each!(&self.timer, timer => timer.cancel());
+        begun.end(self.id, |_, _| What::Cancel(answer));
+        answer
+    }
+
+    pub fn start(&self) {
+        let begun = Begun::now(self.kind);
+        let answer = each!(&self.timer, timer => timer.start());
+        let (wait, kind) = (self.wait, self.kind);
+        begun.end(self.id, |from, to| started(kind, answer, from, to, wait));
+    }
+
+    fn move_it(&self, cast: &Cast) {
+        if !self.started {
+            // Whether it waits for the delay that it is given before it is started is not looked at here.
+            return;
+        }
+        let delay = cast.delay();
+        let begun = Begun::now(self.kind);
+        if self.refreshes {
+            let answer = each!(&self.timer, timer => timer.refresh());
+            let wait = match self.kind {
+                Kind::Wall(_) => 0,
+                _ => self.wait,
+            };
+            if !matches!(self.kind, Kind::Wall(_)) {
+                begun.end(self.id, |from, to| moved(answer, from, to, wait));
+            }
+            return;
+        }
+        match &self.timer {
+            Any::Mono(timer) if matches!(self.kind, Kind::Once) && below(2) == 0 => {
+                let answer = timer.reset_at(Instant::now() + ns(delay));
+                begun.end(self.id, |from, to| moved(answer, from, to, delay));
+            }
+            Any::Wall(timer) => {
+                let at = wall(sim::wall().saturating_add(delay));
+                let answer = timer.reset_at(at);
+                let at = nanos(at);
+                begun.end(self.id, |_, _| What::Reset(answer, at, at));
+            }
+            any => {
+                let answer = each!(any, timer => timer.reset(ns(delay)));
+                begun.end(self.id, |from, to| moved(answer, from, to, delay));
+            }
+        }
+    }
+}
+
+fn moved(answer: Reset, from: u64, to: u64, delay: u64) -> What {
+    What::Reset(answer, from.saturating_add(delay), late(to, delay))
+}
+
+fn started(kind: Kind, answer: Started, from: u64, to: u64, wait: u64) -> What {
+    match kind {
+        Kind::Wall(_) => What::Started(answer, wait, wait),
+        _ => What::Started(answer, from.saturating_add(wait), late(to, wait)),
+    }
+}
+
+/// The latest deadline; what is too far off never comes.
+fn late(to: u64, delay: u64) -> u64 {
+    if delay > 70 * 365 * 86_400 * 1_000 * MS {
+        NEVER
+    } else {
+        to.saturating_add(delay)
+    }
+}
+
+fn wall(nanos: u64) -> SystemTime {
+    // Beyond this it never comes, and before 2093 it does.
+    SystemTime::UNIX_EPOCH + ns(nanos.min(3_000_000_000_000_000_000))
+}
+
+fn nanos(at: SystemTime) -> u64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_nanos() as u64
+}
+
+/// Does one thing, inside of a callback or a task, or from outside.
+pub fn act(cast: &Arc<Cast>, inside: bool) {
+    let kinds = cast.plan.kinds;
+    let mut which = below(16) as u32;
+    while kinds & (1 << which) == 0 {
+        which = (which + 1) % 16;
+        if kinds == 0 {
+            return;
+        }
+    }
+    match which {
+        0 => once(cast),
+        1 | 2 => told(cast),
+        3 => every(cast),
+        4 => unstarted(cast),
+        5 | 6 => {
+            if let Some(armed) = cast.any() {
+                armed.cancel();
+            }
+        }
+        7 | 8 => {
+            if let Some(armed) = cast.any() {
+                armed.move_it(cast);
+            }
+        }
+        9 => named(cast),
+        10 | 11 => tasks::spawn(cast),
+        12 => match below(3) {
+            0 => cast.notify.notify_one(),
+            1 => cast.notify.notify_waiters(),
+            _ => {
+                if let Some(task) = cast.any_task() {
+                    task.abort();
+                }
+            }
+        },
+        13 => tasks::spawn_blocking(cast),
+        14 if cast.plan.clocks => clocks(cast),
+        14 => start(cast),
+        _ if inside => once(cast),
+        _ => wait(cast),
+    }
+}
+
+/// A callback that knows nothing of outcomes.
+fn once(cast: &Arc<Cast>) {
+    let delay = cast.delay();
+    let id = add(record(Kind::Once, delay));
+    let mut f = callback(cast, id);
+    let f = move || f(Outcome::Fired);
+    let begun = Begun::now(Kind::Once);
+    let timer = match below(3) {
+        0 => Ok(cast.handle.after(ns(delay), f)),
+        1 => cast.handle.try_after(ns(delay), f),
+        _ => Ok(cast.handle.at(Instant::now() + ns(delay), f)),
+    };
+    begun.end(id, |from, to| {
+        What::Armed(from.saturating_add(delay), late(to, delay))
+    });
+    finish(cast, id, timer.map(Any::Mono));
+}
+
+fn finish(cast: &Cast, id: usize, timer: Result<Any, tourbillon::ArmError>) {
+    match timer {
+        Ok(timer) => Armed::keep(cast, id, timer, true),
+        Err(_) => records()[id].refused = true,
+    }
+}
+
+/// One whose callback is told how it ended, with options.
+fn told(cast: &Arc<Cast>) {
+    let delay = cast.delay();
+    let tolerance = [0, 0, below(3 * MS)][below(3) as usize];
+    let id = add(Record {
+        tells: true,
+        tolerance,
+        ..record(Kind::Once, delay)
+    });
+    let f = callback(cast, id);
+    let mut builder = Timer::after(ns(delay))
+        .on(&cast.handle)
+        .tolerance(ns(tolerance));
+    if below(3) == 0 {
+        builder = builder.on_worker(below(cast.plan.workers as u64) as usize);
+    }
+    let begun = Begun::now(Kind::Once);
+    let timer = match below(4) {
+        0 => builder.try_start_with(f),
+        _ => Ok(builder.start_with(f)),
+    };
+    begun.end(id, |from, to| {
+        What::Armed(from.saturating_add(delay), late(to, delay))
+    });
+    finish(cast, id, timer.map(Any::Mono));
+}
+
+fn every(cast: &Arc<Cast>) {
+    let period = 200_000 + below(20 * MS);
+    let times = 1 + below(30);
+    let tells = below(2) == 0;
+    let kind = Kind::Every(period, times);
+    let id = add(Record {
+        tells,
+        ..record(kind, period)
+    });
+    let mut f = callback(cast, id);
+    let begun = Begun::now(kind);
+    let builder = Timer::every(ns(period)).on(&cast.handle).times(times);
+    let timer = if tells {
+        builder.start_with(f)
+    } else {
+        builder.start(move || f(Outcome::Fired))
+    };
+    begun.end(id, |from, to| What::Armed(from + period, to + period));
+    finish(cast, id, Ok(Any::Mono(timer)));
+}
+
+/// One that is built, and started later.
+fn unstarted(cast: &Arc<Cast>) {
+    let delay = cast.delay();
+    let tells = below(2) == 0;
+    let id = add(Record {
+        tells,
+        ..record(Kind::Once, delay)
+    });
+    let mut f = callback(cast, id);
+    let builder = Timer::after(ns(delay)).on(&cast.handle);
+    let timer = if tells {
+        builder.build_with(f)
+    } else {
+        builder.build(move || f(Outcome::Fired))
+    };
+    Armed::keep(cast, id, Any::Mono(timer), false);
+}
+
+/// Starts one that was built.
+fn start(cast: &Arc<Cast>) {
+    let armed = lock(&cast.timers).iter().find(|it| !it.started).cloned();
+    if let Some(armed) = armed {
+        armed.start();
+    }
+}
+
+fn named(cast: &Arc<Cast>) {
+    let name = ["a", "b"][below(2) as usize];
+    match below(6) {
+        0 => {
+            let max = below(4) as usize;
+            let count = cast.handle.cancel_named(name, max);
+            tally(|tally| tally.by_name += count as u64);
+        }
+        1 => {
+            tally(|tally| tally.refreshed_by_name = true);
+            cast.handle.refresh_named(name);
+        }
+        2 => _ = cast.handle.count_named(name),
+        _ => {
+            let delay = cast.delay();
+            let tells = below(2) == 0;
+            let id = add(Record {
+                tells,
+                named: true,
+                ..record(Kind::Once, delay)
+            });
+            let mut f = callback(cast, id);
+            let begun = Begun::now(Kind::Once);
+            let builder = Timer::after(ns(delay)).on(&cast.handle).name(name);
+            let timer = if tells {
+                builder.start_with(f)
+            } else {
+                builder.start(move || f(Outcome::Fired))
+            };
+            begun.end(id, |from, to| {
+                What::Armed(from.saturating_add(delay), late(to, delay))
+            });
+            finish(cast, id, Ok(Any::Mono(timer)));
+        }
+    }
+}
+
+/// Timers on other clocks.
+fn clocks(cast: &Arc<Cast>) {
+    let delay = cast.delay();
+    let tells = below(2) == 0;
+    if below(2) == 0 {
+        let id = add(Record {
+            tells,
+            ..record(Kind::Boot, delay)
+        });
+        let mut f = callback(cast, id);
+        let begun = Begun::now(Kind::Boot);
+        let builder = match below(2) {
+            0 => Timer::after_boot(ns(delay)),
+            _ => Timer::at_boot(BootInstant::now() + ns(delay)),
+        };
+        let builder = builder.on(&cast.handle);
+        let timer = if tells {
+            builder.start_with(f)
+        } else {
+            builder.start(move || f(Outcome::Fired))
+        };
+        begun.end(id, |from, to| {
+            What::Armed(from.saturating_add(delay), late(to, delay))
+        });
+        return finish(cast, id, Ok(Any::Boot(timer)));
+    }
+    let skips = below(2) == 0;
+    let kind = Kind::Wall(skips);
+    let at = wall(sim::wall().saturating_add(delay));
+    let id = add(Record {
+        tells,
+        ..record(kind, nanos(at))
+    });
+    let mut f = callback(cast, id);
+    let begun = Begun::now(kind);
+    let policy = if skips { OnStep::Skip } else { OnStep::Fire };
+    let builder = Timer::at_wall(at).on(&cast.handle).on_step(policy);
+    let timer = if tells {
+        builder.start_with(f)
+    } else {
+        builder.start(move || f(Outcome::Fired))
+    };
+    let at = nanos(at);
+    begun.end(id, |_, _| What::Armed(at, at));
+    finish(cast, id, Ok(Any::Wall(timer)));
+}
+
+/// What may wait, and is done from outside alone.
+fn wait(cast: &Arc<Cast>) {
+    match below(4) {
+        0 => {
+            let Some(armed) = cast.any().filter(|it| it.started) else {
+                return;
+            };
+            let begun = Begun::now(armed.kind);
+            let answer = each!(&armed.timer, timer => timer.blocking_cancel_and_wait());
+            let moment = sim::moment();
+            let answer = answer.unwrap_or_else(|error| error.cancel());
+            begun.end(armed.id, |_, _| What::Cancel(answer));
+            let records = records();
+            let runs =
+                |it: &crate::ledger::Event| matches!(it.what, What::Called(_)) && (it.end > moment);
+            if let Some(event) = records[armed.id].events.iter().find(|it| runs(it)) {
+                sim::fail(&format!("{event:?}: it runs after `cancel_and_wait`"));
+            }
+        }
+        1 => {
+            let metrics = cast.handle.metrics();
+            if metrics.total().over() > metrics.total().armed() {
+                sim::fail("more timers are over than were armed");
+            }
+        }
+        2 => _ = cast.handle.timers(),
+        _ => {
+            if let Some(task) = cast.any_task() {
+                sim::note(|| "waits for a task".into());
+                let result = cast.handle.block_on(task);
+                if let Err(error) = result {
+                    if !error.is_cancelled() && !error.is_panic() && !error.is_refused() {
+                        sim::fail(&format!("a task ended with {error:?}"));
+                    }
+                }
+            }
+        }
+    }
+}

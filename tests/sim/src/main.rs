@@ -1,0 +1,33 @@
+//! Runs the runtime in a simulated world, a seed after the other: see `docs/src/simulation.md`.
+
+#![cfg_attr(tourbillon_sim, allow(missing_docs))]
+
+#[cfg(tourbillon_sim)]
+mod acts;
+#[cfg(tourbillon_sim)]
+mod ledger;
+#[cfg(tourbillon_sim)]
+mod oracle;
+#[cfg(tourbillon_sim)]
+mod plan;
+#[cfg(tourbillon_sim)]
+mod runner;
+#[cfg(tourbillon_sim)]
+mod scenario;
+#[cfg(tourbillon_sim)]
+mod tasks;
+
+/// What callbacks and tasks panic with when they are meant to.
+#[cfg(tourbillon_sim)]
+struct Meant;
+
+#[cfg(tourbillon_sim)]
+fn main() -> std::process::ExitCode {
+    runner::main()
+}
+
+#[cfg(not(tourbillon_sim))]
+fn main() {
+    eprintln!("there is a world with `--cfg tourbillon_sim` alone: run tests/sim/run.sh");
+    std::process::exit(2);
+}

@@ -1,0 +1,292 @@
+//! What has to hold of all that was seen.
+
+use tourbillon::{Cancel, Outcome, Reset, Started, sim};
+
+use crate::{
+    ledger::{Event, Kind, NEVER, Record, What, records, tally},
+    plan::{End, Plan},
+};
+
+const MS: u64 = 1_000_000;
+/// How late what is due may be where nothing goes wrong, in ns: threads have one processor in the world, and each has it
+/// for 4,000 points at a time.
+pub const CALM: u64 = 4 * MS;
+/// How late what a blocked worker should see to may be with somebody to look after it: two beats, and the looks
+/// of a helper.
+pub const RESCUE: u64 = 9 * MS;
+
+/// How late something may be that was due at `due`, and was had at `at`. None: there is no bound.
+pub fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
+    let faults = sim::faults();
+    if faults.dropped > 0 || faults.refused > 0 || faults.pauses > 0 && plan.world.freeze > 0 {
+        return None;
+    }
+    let blocked: u64 = tally(|tally| {
+        let overlap = |&(from, to): &(u64, u64)| to.min(at).saturating_sub(from.max(due));
+        tally.blocks.iter().map(overlap).sum()
+    });
+    let calm = plan.world.freeze == 0 && faults.delayed == 0 && faults.pauses == 0;
+    let blocked = if calm && plan.is_rescued() && plan.grace.unwrap_or_default().as_micros() < 1000
+    {
+        blocked.min(RESCUE)
+    } else {
+        blocked
+    };
+    // A frozen thread holds what it has taken, and one that wanted its lock waits as well.
+    Some(CALM + blocked + sim::disturbed(due, at) + faults.delayed * 3 * MS)
+}
+
+pub fn check(plan: &Plan) {
+    let records = records();
+    for (id, record) in records.iter().enumerate() {
+        if record.refused {
+            continue;
+        }
+        if let Err(why) = check_one(plan, record) {
+            let events = &record.events;
+            sim::fail(&format!(
+                "timer {id}: {why}\n{record:#?}\n{} events\n{plan:?}",
+                events.len()
+            ));
+        }
+    }
+    let by_name = tally(|tally| tally.by_name);
+    let others = records
+        .iter()
+        .filter(|it| it.named && !it.refused && calls(it, Outcome::Fired).count() == 0)
+        .filter(|it| cancels(it).count() == 0)
+        .count() as u64;
+    let is_exact = plan.end == End::Quiet;
+    if by_name > others || is_exact && by_name != others {
+        sim::fail(&format!(
+            "{by_name} timers were cancelled by name, {others} never ran\n{plan:?}"
+        ));
+    }
+    tally(|tally| {
+        if tally.tasks != tally.tasks_gone || tally.blocking != tally.blocking_gone {
+            sim::fail(&format!("tasks are left: {tally:?}\n{plan:?}"));
+        }
+    });
+}
+
+fn calls(record: &Record, how: Outcome) -> impl Iterator<Item = &Event> {
+    let called = What::Called(how);
+    record.events.iter().filter(move |it| it.what == called)
+}
+
+/// The calls that cancelled it.
+fn cancels(record: &Record) -> impl Iterator<Item = &Event> {
+    let events = record.events.iter();
+    events.filter(|it| matches!(it.what, What::Cancel(Cancel::Cancelled | Cancel::AfterRun)))
+}
+
+/// What gave it a deadline, with the bounds of that.
+fn accepted(record: &Record) -> Vec<(&Event, u64, u64)> {
+    let events = record.events.iter();
+    let bounds = events.filter_map(|it| match it.what {
+        What::Armed(from, to)
+        | What::Started(Started::Waiting, from, to)
+        | What::Reset(Reset::Waiting | Reset::AfterRun, from, to) => Some((it, from, to)),
+        _ => None,
+    });
+    bounds.collect()
+}
+
+fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
+    let ending = tally(|tally| tally.ending);
+    if record.dropped != 1 {
+        return Err(format!("its callback was dropped {} times", record.dropped));
+    }
+    let fired: Vec<_> = calls(record, Outcome::Fired).collect();
+    let cancelled: Vec<_> = cancels(record).collect();
+    let told = calls(record, Outcome::Cancelled).count();
+    let shut_down = calls(record, Outcome::Shutdown).count();
+    if let Some(event) = record.events.iter().find(|it| it.end == NEVER) {
+        return Err(format!("{event:?} has no end"));
+    }
+    if cancelled.len() > 1 {
+        return Err("it was cancelled twice".into());
+    }
+    if let Some(cancel) = cancelled.first() {
+        // A run that it found begun may be seen to begin a little later.
+        let begun = usize::from(cancel.what == What::Cancel(Cancel::AfterRun));
+        if fired.iter().filter(|it| it.begin > cancel.end).count() > begun {
+            return Err(format!("it ran after {cancel:?}"));
+        }
+    }
+    let was_started = !accepted(record).is_empty();
+    if record.tells {
+        let ends = told + shut_down;
+        let spent = match record.kind {
+            Kind::Every(_, times) => fired.len() as u64 >= times,
+            _ => !fired.is_empty(),
+        };
+        // One that was cancelled before it was started is told when it is.
+        let is_told = record
+            .events
+            .iter()
+            .any(|it| matches!(it.what, What::Started(..) | What::Armed(..)));
+        let wanted = usize::from(is_told && !spent);
+        if ends > 1 || ends != wanted && is_told {
+            return Err(format!("it was told {ends} ends, and not {wanted}"));
+        }
+        let mut shutdowns = calls(record, Outcome::Shutdown);
+        if shutdowns.any(|it| ending.is_none_or(|(begun, _)| it.begin < begun)) {
+            return Err("it was told of a shutdown before there was one".into());
+        }
+        if !cancelled.is_empty() && is_told && !spent && told != 1 {
+            return Err("it was cancelled, and not told".into());
+        }
+        if told > 0
+            && cancelled.is_empty()
+            && !record.named
+            && !matches!(record.kind, Kind::Wall(true))
+        {
+            return Err("it was told that it was cancelled, and nobody had".into());
+        }
+    } else if told + shut_down > 0 {
+        return Err("it was told".into());
+    }
+    if !was_started && !fired.is_empty() {
+        return Err("it was not started, and ran".into());
+    }
+    if let Kind::Every(period, times) = record.kind {
+        return check_every(plan, record, &fired, period, times);
+    }
+    if fired.len() > 1 {
+        return Err(format!("it ran {} times", fired.len()));
+    }
+    for event in &record.events {
+        match event.what {
+            What::Cancel(Cancel::Cancelled) if !fired.is_empty() => {
+                return Err(format!("{event:?}, and it ran"));
+            }
+            What::Cancel(Cancel::Running)
+                if fired.is_empty() && told + shut_down == 0 && !record.named =>
+            {
+                return Err(format!("{event:?}, and it did not run"));
+            }
+            What::Cancel(Cancel::AfterRun) | What::Reset(Reset::AfterRun, ..) => {
+                return Err(format!("{event:?}, and it does not recur"));
+            }
+            What::Reset(Reset::Waiting, ..) => {
+                if let Some(run) = fired.iter().find(|it| it.begin < event.begin) {
+                    return Err(format!("{event:?} is after {run:?}"));
+                }
+            }
+            What::Cancel(Cancel::Over)
+                if fired.iter().all(|it| it.begin > event.end)
+                    && cancelled.iter().all(|it| it.begin > event.end)
+                    && !record.named
+                    && !matches!(record.kind, Kind::Wall(true))
+                    && ending.is_none_or(|(begun, _)| begun > event.end) =>
+            {
+                return Err(format!("{event:?}, and it was not over"));
+            }
+            _ => {}
+        }
+    }
+    let all = accepted(record);
+    let last: Vec<_> = all
+        .iter()
+        .filter(|(it, ..)| !all.iter().any(|(other, ..)| other.begin > it.end))
+        .collect();
+    let from = last.iter().map(|it| it.1).min().unwrap_or(NEVER);
+    let to = last.iter().map(|it| it.2).max().unwrap_or(NEVER);
+    let asked = last.iter().map(|(it, ..)| it.to).max().unwrap_or(0);
+    let faults = sim::faults();
+    // Where a clock is set, or goes on by itself, what is late on it is not late by the other.
+    let steps = match record.kind {
+        Kind::Wall(_) => faults.wall_steps + faults.suspensions,
+        Kind::Boot => faults.suspensions,
+        _ => 0,
+    };
+    if let Some(run) = fired.first() {
+        let may_move = record.named && tally(|tally| tally.refreshed_by_name);
+        let was_set = matches!(record.kind, Kind::Wall(_)) && steps > 0;
+        if run.from < from && !was_set && !may_move {
+            return Err(format!("early by {} ns", from - run.from));
+        }
+        let due = to.max(asked).saturating_add(record.tolerance);
+        let late = run.from.saturating_sub(due);
+        if steps == 0 && !may_move {
+            let due = run.at - late;
+            if let Some(most) = lateness(plan, due, run.at).filter(|most| late > *most) {
+                return Err(format!("late by {late} ns, at most {most}"));
+            }
+            tally(|tally| tally.latest = tally.latest.max(late));
+        }
+        return Ok(());
+    }
+    let is_lost = was_started
+        && cancelled.is_empty()
+        && told + shut_down == 0
+        && !record.named
+        && !matches!(record.kind, Kind::Wall(true))
+        && to != NEVER;
+    let seen = tally(|tally| tally.ended_at(record.kind));
+    if is_lost && plan.end == End::Quiet && to.saturating_add(record.tolerance + CALM) < seen {
+        return Err("it never ran".into());
+    }
+    if let Some((_, ended)) = ending.filter(|_| is_lost && plan.end != End::Quiet && steps == 0) {
+        // By the monotonic clock, from which the others differ by what they do at all times.
+        let Some((last, ..)) = last.last() else {
+            return Ok(());
+        };
+        let left = to.saturating_sub(last.to).saturating_add(record.tolerance);
+        let due = (last.at + (last.to - last.from)).saturating_add(left);
+        if lateness(plan, due, ended).is_some_and(|most| due.saturating_add(most) < ended) {
+            return Err(format!(
+                "it never ran, and was due at {due}, before the end at {ended}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_every(
+    plan: &Plan,
+    record: &Record,
+    fired: &[&Event],
+    period: u64,
+    times: u64,
+) -> Result<(), String> {
+    if fired.len() as u64 > times {
+        return Err(format!("it ran {} times of {times}", fired.len()));
+    }
+    for pair in fired.windows(2) {
+        if pair[1].begin < pair[0].end {
+            return Err(format!("{:?} is within {:?}", pair[1], pair[0]));
+        }
+    }
+    for event in &record.events {
+        let answers = matches!(
+            event.what,
+            What::Cancel(Cancel::AfterRun) | What::Reset(Reset::AfterRun, ..)
+        );
+        let runs = fired
+            .iter()
+            .any(|run| run.begin <= event.end + 50_000 && event.begin <= run.end + 50_000);
+        if answers && !runs {
+            return Err(format!("{event:?}, and it did not run"));
+        }
+    }
+    let [(_, from, to)] = accepted(record)[..] else {
+        return Ok(());
+    };
+    for (nth, run) in fired.iter().enumerate() {
+        let due = from.saturating_add(period.saturating_mul(nth as u64));
+        if run.from < due {
+            return Err(format!("run {nth} is early by {} ns", due - run.from));
+        }
+    }
+    let seen = tally(|tally| tally.ended_at(record.kind));
+    let is_over = fired.len() as u64 >= times || cancels(record).count() > 0;
+    let last = fired.last().map_or(to.saturating_sub(period), |it| it.from);
+    if plan.end == End::Quiet && !is_over && last.saturating_add(2 * period + CALM) < seen {
+        return Err(format!(
+            "it ran last at {last}, and was looked at until {seen}"
+        ));
+    }
+    Ok(())
+}

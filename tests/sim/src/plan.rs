@@ -1,0 +1,169 @@
+//! What a seed is to do: how the runtime is built, what happens to it, and what goes wrong.
+
+use std::time::Duration;
+
+use tourbillon::{
+    Runtime,
+    runtime::{Builder, PreciseWait, StoreKind},
+    sim,
+};
+
+/// How the runtime ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// When all that was to happen has, and has been looked at.
+    Quiet,
+    /// After so many ns, whatever happens then.
+    Drop(u64),
+    Timeout(u64),
+    Graceful(u64),
+    Background(u64),
+}
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub world: sim::Plan,
+    pub workers: usize,
+    pub helpers: (usize, usize),
+    pub store: StoreKind,
+    /// None: nobody looks after a stuck worker.
+    pub grace: Option<Duration>,
+    pub spin_before: Duration,
+    pub event_interval: u32,
+    pub global_queue_interval: u32,
+    pub keep_alive: Duration,
+    pub precise: PreciseWait,
+    pub max_timers: Option<usize>,
+    /// How many threads from outside, and how much each of them does.
+    pub actors: u32,
+    pub acts: u32,
+    /// For how many ns they do it.
+    pub horizon: u64,
+    /// Chances in 1,000.
+    pub blocks: u32,
+    pub panics: u32,
+    /// How many ns a callback that blocks does.
+    pub block_ns: (u64, u64),
+    /// Timers on the wall clock and the boot clock.
+    pub clocks: bool,
+    /// Which acts there are: a bit for each.
+    pub kinds: u32,
+    pub end: End,
+}
+
+const MS: u64 = 1_000_000;
+
+impl Plan {
+    pub fn of(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 77);
+        let rng = &mut rng;
+        let style = match rng.u32(..4) {
+            0 => sim::Style::Uniform(rng.u16(50..20_000)),
+            1 => sim::Style::Uniform(rng.u16(50..1_000)),
+            2 => sim::Style::Bursts {
+                often: rng.u16(4_000..30_000),
+                length: rng.u32(100..5_000),
+            },
+            _ => sim::Style::Priorities(rng.u16(2..400)),
+        };
+        // Some seeds have no faults, most have few, some have all.
+        let level = rng.u32(..8);
+        let few = |rng: &mut fastrand::Rng, most: u32| match level {
+            0 => 0,
+            7 => rng.u32(1..=most),
+            _ if rng.u32(..5) == 0 => rng.u32(1..=most),
+            _ => 0,
+        };
+        let clocks = rng.u32(..3) == 0;
+        let mut world = sim::Plan {
+            style,
+            point_ns: rng.u64(5..=60),
+            late_ns: [0, 0, 2_000, 60_000][rng.usize(..4)],
+            ..sim::Plan::default()
+        };
+        world.drop = few(rng, 100_000);
+        world.delay = few(rng, 100_000);
+        world.double = few(rng, 100_000);
+        world.spurious = few(rng, 2_000);
+        world.interrupt = few(rng, 200_000);
+        world.freeze = few(rng, 1_000);
+        world.freeze_ns = [20_000, MS, 10 * MS, 100 * MS][rng.usize(..4)];
+        world.pause = few(rng, 50);
+        world.refuse = few(rng, 500_000);
+        world.weak = few(rng, 200_000);
+        if clocks {
+            world.suspend = few(rng, 100);
+            world.wall_step = few(rng, 200);
+        }
+        let blocks = if rng.u32(..2) == 0 { few(rng, 100) } else { 0 };
+        let blocks = if level == 0 && rng.bool() { 40 } else { blocks };
+        let horizon = rng.u64(20..400) * MS;
+        let when = rng.u64(..horizon);
+        Self {
+            world,
+            workers: rng.usize(1..=4),
+            helpers: [(0, 0), (0, 0), (0, 1), (0, 2), (1, 2)][rng.usize(..5)],
+            store: [StoreKind::Heap, StoreKind::Wheel, StoreKind::Lanes][rng.usize(..3)],
+            grace: [
+                None,
+                Some(Duration::from_micros(50)),
+                Some(Duration::from_micros(50)),
+                Some(Duration::from_millis(1)),
+            ][rng.usize(..4)],
+            spin_before: Duration::from_micros([0, 0, 0, 5][rng.usize(..4)]),
+            event_interval: [1, 2, 7, 61][rng.usize(..4)],
+            global_queue_interval: [1, 3, 31][rng.usize(..3)],
+            keep_alive: Duration::from_millis([0, 5, 50, 10_000][rng.usize(..4)]),
+            precise: if rng.bool() {
+                PreciseWait::Auto
+            } else {
+                PreciseWait::Timerfd
+            },
+            max_timers: (rng.u32(..8) == 0).then(|| rng.usize(1..20)),
+            actors: rng.u32(1..=3),
+            acts: rng.u32(5..=40),
+            horizon,
+            blocks,
+            panics: few(rng, 60),
+            block_ns: if rng.bool() {
+                (25 * MS, 60 * MS)
+            } else {
+                (MS, 50 * MS)
+            },
+            clocks,
+            kinds: rng.u32(..) | rng.u32(..),
+            end: match rng.u32(..10) {
+                0 | 1 => End::Drop(when),
+                2 => End::Timeout(when),
+                3 => End::Graceful(when),
+                4 => End::Background(when),
+                _ => End::Quiet,
+            },
+        }
+    }
+
+    pub fn builder(&self) -> Builder {
+        let mut builder = Runtime::builder()
+            .worker_threads(self.workers)
+            .pin(false)
+            .helpers(self.helpers.0..=self.helpers.1)
+            .timer_store(self.store)
+            .rescue_grace(self.grace.unwrap_or(Duration::MAX))
+            .spin_before(self.spin_before)
+            .event_interval(self.event_interval)
+            .global_queue_interval(self.global_queue_interval)
+            .thread_keep_alive(self.keep_alive)
+            .max_blocking_threads(2)
+            .stall_threshold(Duration::from_millis(20))
+            .precise_wait(self.precise);
+        if let Some(most) = self.max_timers {
+            builder = builder.max_timers(most);
+        }
+        builder
+    }
+
+    /// Whether one that blocks has somebody who looks after what it should do.
+    pub fn is_rescued(&self) -> bool {
+        self.grace.is_some() && (self.workers > 1 || self.helpers.1 > 0)
+    }
+}

@@ -1,0 +1,305 @@
+//! Each seed in a process of its own, so that all begin alike; two at a time.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{Read, Write},
+    os::fd::{FromRawFd, OwnedFd},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use tourbillon::sim;
+
+use crate::{Meant, ledger, plan::Plan, scenario};
+
+/// In real time: what takes longer stands still outside of the world.
+const PATIENCE: u32 = 120;
+/// Of so many seeds one is run twice, and has to go the same way.
+const TWICE: u64 = 16;
+
+struct Args {
+    first: u64,
+    seeds: u64,
+    minutes: Option<u64>,
+    jobs: usize,
+    trace: bool,
+    keep_going: bool,
+    single: bool,
+}
+
+fn args() -> Result<Args, String> {
+    let mut args = Args {
+        first: 0,
+        seeds: 1000,
+        minutes: None,
+        jobs: std::thread::available_parallelism().map_or(2, usize::from),
+        trace: false,
+        keep_going: false,
+        single: false,
+    };
+    let mut given = std::env::args().skip(1);
+    while let Some(option) = given.next() {
+        let mut number = || {
+            let value = given.next().and_then(|value| value.parse::<u64>().ok());
+            value.ok_or(format!("{option} takes a number"))
+        };
+        match &*option {
+            "--seed" => (args.first, args.seeds, args.single) = (number()?, 1, true),
+            "--first" => args.first = number()?,
+            "--seeds" => args.seeds = number()?,
+            "--minutes" => args.minutes = Some(number()?),
+            "--jobs" => args.jobs = number()?.max(1) as usize,
+            "--trace" => args.trace = true,
+            "--keep-going" => args.keep_going = true,
+            _ => {
+                return Err(
+                    "--seeds N, --first N, --minutes N, --jobs N, --keep-going; \
+                            --seed N, and with it --trace"
+                        .into(),
+                );
+            }
+        }
+    }
+    Ok(args)
+}
+
+/// What a child has told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Told {
+    numbers: BTreeMap<String, u64>,
+    failure: Option<String>,
+}
+
+struct Child {
+    seed: u64,
+    again: bool,
+    pipe: File,
+}
+
+pub fn main() -> ExitCode {
+    let args = match args() {
+        Ok(args) => args,
+        Err(usage) => {
+            eprintln!("{usage}");
+            return ExitCode::from(2);
+        }
+    };
+    if args.single {
+        let plan = Plan::of(args.first);
+        eprintln!("{plan:?}");
+        let told = one(args.first, args.trace);
+        print!("{told}");
+        return ExitCode::SUCCESS;
+    }
+    let begin = Instant::now();
+    let until = args.minutes.map(|it| begin + Duration::from_secs(60 * it));
+    let mut all = Sums::default();
+    let mut children: BTreeMap<i32, Child> = BTreeMap::new();
+    let mut hashes: BTreeMap<u64, Told> = BTreeMap::new();
+    let mut queue: Vec<u64> = Vec::new();
+    let mut next = args.first;
+    loop {
+        let more = match until {
+            Some(until) => Instant::now() < until,
+            None => next < args.first + args.seeds,
+        };
+        let stopped = all.failed > 0 && !args.keep_going;
+        if children.len() < args.jobs && !stopped && (more || !queue.is_empty()) {
+            let (seed, again) = match queue.pop() {
+                Some(seed) => (seed, true),
+                None => {
+                    next += 1;
+                    (next - 1, false)
+                }
+            };
+            let (pid, pipe) = fork(seed);
+            children.insert(pid, Child { seed, again, pipe });
+            continue;
+        }
+        let Some((seed, again, told)) = reap(&mut children) else {
+            break;
+        };
+        if let Some(failure) = &told.failure {
+            all.failed += 1;
+            println!(
+                "seed {seed} FAILED\n{failure}\nreplay: tests/sim/run.sh --seed {seed} --trace\n"
+            );
+            continue;
+        }
+        if again {
+            all.twice += 1;
+            if hashes.remove(&seed).is_some_and(|first| first != told) {
+                all.failed += 1;
+                println!("seed {seed} went two ways: {told:?}\n");
+            }
+            continue;
+        }
+        all.add(&told);
+        if seed % TWICE == 0 {
+            hashes.insert(seed, told);
+            queue.push(seed);
+        }
+    }
+    all.print(begin.elapsed());
+    if all.failed == 0 && all.seeds > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    seeds: u64,
+    failed: u64,
+    twice: u64,
+    numbers: BTreeMap<String, u64>,
+}
+
+impl Sums {
+    fn add(&mut self, told: &Told) {
+        self.seeds += 1;
+        for (name, number) in told.numbers.iter().filter(|(name, _)| *name != "hash") {
+            let sum = self.numbers.entry(name.clone()).or_default();
+            *sum = if name == "latest_ns" {
+                *number.max(sum)
+            } else {
+                *sum + number
+            };
+        }
+    }
+
+    fn print(&self, took: Duration) {
+        let (seeds, twice) = (self.seeds, self.twice);
+        println!(
+            "{seeds} seeds in {:.1} s, {twice} of them twice, {} failed",
+            took.as_secs_f64(),
+            self.failed
+        );
+        let numbers = self.numbers.iter();
+        let numbers: Vec<_> = numbers.map(|(name, sum)| format!("{name} {sum}")).collect();
+        println!("{}", numbers.join(", "));
+    }
+}
+
+/// Runs a seed in a child; what that writes can be read from the pipe.
+fn fork(seed: u64) -> (i32, File) {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    // SAFETY: this process has one thread, so that the child has all of its locks free.
+    match unsafe { libc::fork() } {
+        -1 => panic!("{}", std::io::Error::last_os_error()),
+        0 => {
+            // SAFETY: descriptors of this process; the end that is read from is the parent's.
+            unsafe {
+                libc::close(ends[0]);
+                libc::dup2(ends[1], 1);
+                libc::dup2(ends[1], 2);
+                libc::close(ends[1]);
+                libc::alarm(PATIENCE);
+            }
+            let told = one(seed, false);
+            let _ = std::io::stdout().write_all(told.as_bytes());
+            let _ = std::io::stdout().flush();
+            // SAFETY: nothing of the parent's is to be run again.
+            unsafe { libc::_exit(0) }
+        }
+        pid => {
+            // SAFETY: both are of this process, and the one that is kept is nobody else's.
+            let pipe = unsafe {
+                libc::close(ends[1]);
+                OwnedFd::from_raw_fd(ends[0])
+            };
+            (pid, pipe.into())
+        }
+    }
+}
+
+/// Waits for a child to end.
+fn reap(children: &mut BTreeMap<i32, Child>) -> Option<(u64, bool, Told)> {
+    if children.is_empty() {
+        return None;
+    }
+    let mut status = 0;
+    // SAFETY: a place for the answer.
+    let pid = unsafe { libc::waitpid(-1, &mut status, 0) };
+    let mut child = children.remove(&pid).expect("it is one of ours");
+    let mut text = String::new();
+    let _ = child.pipe.read_to_string(&mut text);
+    let mut told = Told::default();
+    if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
+        for word in text.lines() {
+            if let Some((name, number)) = word.split_once(' ') {
+                let number = number.parse().unwrap_or_default();
+                told.numbers.insert(name.into(), number);
+            }
+        }
+    } else {
+        let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
+        let why = match signal {
+            Some(libc::SIGALRM) => "it stood still outside of the world".into(),
+            Some(signal) => format!("signal {signal}"),
+            None => String::new(),
+        };
+        told.failure = Some(format!("{why}{text}"));
+    }
+    Some((child.seed, child.again, told))
+}
+
+/// The numbers of a seed, a line for each.
+fn one(seed: u64, trace: bool) -> String {
+    std::panic::set_hook(Box::new(|info| {
+        if info.payload().downcast_ref::<Meant>().is_none() {
+            sim::fail(&format!("{info}"));
+        }
+    }));
+    let plan = Plan::of(seed);
+    let before = descriptors();
+    let report = sim::run(seed, plan.world.clone(), trace, || scenario::run(&plan));
+    let after = descriptors();
+    if before != after {
+        sim::fail(&format!("{before} descriptors before, and {after} after"));
+    }
+    let mut numbers = vec![
+        ("hash", report.hash),
+        ("points", report.points),
+        ("threads", report.threads as u64),
+        ("virtual_us", report.took / 1_000),
+        ("dropped", report.faults.dropped),
+        ("delayed", report.faults.delayed),
+        ("doubled", report.faults.doubled),
+        ("spurious", report.faults.spurious),
+        ("interrupts", report.faults.interrupts),
+        ("freezes", report.faults.freezes),
+        ("pauses", report.faults.pauses),
+        ("suspensions", report.faults.suspensions),
+        ("wall_steps", report.faults.wall_steps),
+        ("refused", report.faults.refused),
+    ];
+    {
+        let records = ledger::records();
+        numbers.push(("timers", records.len() as u64));
+        let events = records.iter().flat_map(|it| &it.events);
+        let calls = events.filter(|it| matches!(it.what, ledger::What::Called(_)));
+        numbers.push(("callbacks", calls.count() as u64));
+    }
+    ledger::tally(|tally| {
+        numbers.push(("tasks", tally.tasks));
+        numbers.push(("tasks_through", tally.tasks_through));
+        numbers.push(("sleeps", tally.sleeps));
+        numbers.push(("timeouts", tally.timeouts));
+        numbers.push(("blocking_jobs", tally.blocking));
+        numbers.push(("blocks", tally.blocks.len() as u64));
+        numbers.push(("latest_ns", tally.latest));
+    });
+    let lines = numbers
+        .iter()
+        .map(|(name, number)| format!("{name} {number}\n"));
+    lines.collect()
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |list| list.count())
+}

@@ -1,0 +1,171 @@
+//! One seed, from the first thread to the last.
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use tourbillon::{
+    Runtime,
+    sim::{self, below, thread},
+};
+
+use crate::{
+    acts::{Cast, act},
+    ledger::tally,
+    oracle,
+    plan::{End, Plan},
+};
+
+const MS: u64 = 1_000_000;
+/// For how long it goes on after the horizon, without any fault.
+const AFTER: u64 = 150 * MS;
+/// Whoever has not ended after so long never will.
+const PATIENCE: u64 = 30_000 * MS;
+
+pub fn run(plan: &Plan) {
+    let runtime = loop {
+        // A helper that is to be there from the start may be refused.
+        match plan.builder().build() {
+            Ok(runtime) => break runtime,
+            Err(_) if sim::faults().refused > 0 => {}
+            Err(error) => sim::fail(&format!("{error}")),
+        }
+    };
+    let cast = Cast::new(plan.clone(), runtime.handle().clone());
+    let begin = sim::now();
+    let actors: Vec<_> = (0..plan.actors)
+        .map(|number| {
+            let cast = cast.clone();
+            thread::Builder::new()
+                .name(format!("actor {number}"))
+                .spawn(move || {
+                    let gap = (2 * cast.plan.horizon / u64::from(cast.plan.acts)).max(1);
+                    for _ in 0..cast.plan.acts {
+                        if below(3) > 0 {
+                            sleep(below(gap));
+                        }
+                        if cast.over.load(Relaxed) {
+                            break;
+                        }
+                        act(&cast, false);
+                    }
+                })
+                .expect("the system has a thread")
+        })
+        .collect();
+    match plan.end {
+        End::Quiet => quiet(runtime, &cast, actors, begin),
+        end => amidst(runtime, &cast, actors, end),
+    }
+    cast.over.store(true, Relaxed);
+    take(&cast.timers).into_iter().for_each(drop);
+    take(&cast.tasks).into_iter().for_each(drop);
+    drop(cast);
+    until("threads of the runtime are left", || sim::alive() == 1);
+    oracle::check(plan);
+}
+
+fn take<T>(list: &std::sync::Mutex<Vec<T>>) -> Vec<T> {
+    std::mem::take(&mut *list.lock().unwrap_or_else(|error| error.into_inner()))
+}
+
+fn sleep(nanos: u64) {
+    thread::sleep(Duration::from_nanos(nanos));
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begin = sim::now();
+    while !done() {
+        if sim::now() - begin > PATIENCE {
+            sim::fail(what);
+        }
+        sleep(MS);
+    }
+}
+
+fn join(actors: Vec<thread::JoinHandle<()>>) {
+    for actor in actors {
+        if actor.join().is_err() {
+            sim::fail("a thread from outside panicked");
+        }
+    }
+}
+
+/// All comes to its end, is looked at, and then the runtime ends.
+fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>, begin: u64) {
+    sleep(cast.plan.horizon.saturating_sub(sim::now() - begin));
+    // Nothing new, and what was not woken is.
+    cast.over.store(true, Relaxed);
+    sim::settle();
+    join(actors);
+    sleep(AFTER);
+    tally(|tally| tally.seen = [sim::now(), sim::boot(), sim::wall()]);
+    // What recurs, or is far off, goes; what was not started is told.
+    let timers = take(&cast.timers);
+    for armed in &timers {
+        armed.cancel();
+        armed.start();
+    }
+    for name in ["a", "b"] {
+        let count = cast.handle.cancel_named(name, usize::MAX);
+        tally(|tally| tally.by_name += count as u64);
+    }
+    let tasks = take(&cast.tasks);
+    let handle = &cast.handle;
+    until("tasks do not come to an end", || {
+        handle.metrics().num_alive_tasks() == 0
+    });
+    if let Some(task) = tasks.iter().find(|task| !task.is_finished()) {
+        sim::fail(&format!("{task:?} has not ended, and there are no tasks"));
+    }
+    sleep(5 * MS);
+    drop(timers);
+    let metrics = handle.metrics();
+    let (total, clocks) = (metrics.total(), metrics.clock_counts());
+    let detached = handle.timers().pending() as u64;
+    for (armed, over) in [(total.armed() + clocks.armed(), total.over() + clocks.over())] {
+        if armed != over + detached {
+            sim::fail(&format!(
+                "{armed} timers were armed, {over} are over, {detached} wait\n{metrics:#?}"
+            ));
+        }
+    }
+    tally(|tally| tally.ending = Some((sim::moment(), sim::now())));
+    drop(runtime);
+}
+
+/// The runtime ends while all goes on.
+fn amidst(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>, end: End) {
+    let (End::Drop(when) | End::Timeout(when) | End::Graceful(when) | End::Background(when)) = end
+    else {
+        return;
+    };
+    sleep(when);
+    sim::drop_no_more();
+    tally(|tally| tally.ending = Some((sim::moment(), sim::now())));
+    sim::note(|| format!("{end:?}"));
+    let long = Duration::from_secs(300);
+    let ended = match end {
+        End::Drop(_) | End::Quiet => {
+            drop(runtime);
+            true
+        }
+        End::Timeout(_) => runtime.shutdown_timeout(long),
+        // Tasks that have been told nothing may go on for long.
+        End::Graceful(_) => runtime.shutdown_graceful(long),
+        End::Background(_) => {
+            runtime.shutdown_background();
+            false
+        }
+    };
+    if !matches!(end, End::Background(_)) {
+        if !ended {
+            sim::fail("the runtime did not end in time");
+        }
+        crate::ledger::nothing_runs();
+    }
+    sleep(below(MS));
+    cast.over.store(true, Relaxed);
+    join(actors);
+}
