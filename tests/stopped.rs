@@ -184,8 +184,8 @@ fn all_due_comes_once(wait: PreciseWait) {
         runtime.at_wall(wall, move || report.send((asked, Instant::now())).unwrap());
         count += 2;
     }
-    // A limit that is over when the process goes on, and what it limits as well: the limit is looked at
-    // last.
+    // A limit that is over when the process goes on, and what it limits as well. Either may be found first:
+    // what is late is taken in parts, by more than one worker.
     let both = Instant::now() + Duration::from_secs(1);
     let limited = runtime.spawn(timeout(Duration::from_secs(1), sleep_until(both.into())));
     let waits = thread::spawn({
