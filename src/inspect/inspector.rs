@@ -148,7 +148,7 @@ fn runtime() -> io::Result<Runtime> {
         // What it is late for is nobody's business.
         .stall_threshold(Duration::MAX)
         .build()
-        .map_err(io::Error::other)
+        .map_err(io::Error::from)
 }
 
 /// Waits until the inspector is told to stop, or the runtime has ended; answers whether it has.

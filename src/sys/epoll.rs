@@ -4,6 +4,9 @@
 //! allows itself to be late by a thousandth of the time (a two-hundredth for a nice thread), whatever
 //! the thread's timer slack: good for short waits. For longer ones, and for all on older kernels, a
 //! timerfd in the same instance does the waking. It is set again only when the deadline is another.
+//!
+//! A process may give up its rights to either call when the instance is there (seccomp). Then it waits by
+//! the next that it has: `epoll_pwait2`, the timerfd, milliseconds.
 
 use std::{
     io,
@@ -12,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::sync::atomic::{AtomicU64, Ordering};
+use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::{
     check, kernel,
     timerfd::{Clock, TimerFd},
@@ -60,7 +63,8 @@ pub(crate) struct Epoll {
     timer: TimerFd,
     /// The deadline that the timerfd is set to.
     set: AtomicU64,
-    pwait2: bool,
+    /// Whether short waits are by `epoll_pwait2`.
+    pwait2: AtomicBool,
 }
 
 /// What happened to one descriptor.
@@ -107,6 +111,20 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
+/// In ms, and not less.
+fn millis(duration: Duration) -> libc::c_int {
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    millis.try_into().unwrap_or(libc::c_int::MAX)
+}
+
+/// Whether the call that has just failed did so because a filter of system calls does not let it through,
+/// and not by what it was asked.
+#[cold]
+fn was_refused() -> bool {
+    let error = io::Error::last_os_error().raw_os_error();
+    matches!(error, Some(libc::ENOSYS | libc::EPERM | libc::EACCES))
+}
+
 /// Whether this kernel has `epoll_pwait2`; asked once.
 pub(crate) fn has_pwait2() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
@@ -132,7 +150,7 @@ impl Epoll {
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
             timer: TimerFd::new(Clock::Monotonic)?,
             set: AtomicU64::new(UNSET),
-            pwait2,
+            pwait2: AtomicBool::new(pwait2),
         };
         epoll.add(epoll.timer.as_raw_fd(), TIMER, READABLE)?;
         Ok(epoll)
@@ -186,17 +204,17 @@ impl Epoll {
         let count = match timeout {
             Timeout::Zero => wait(0),
             Timeout::Until { left, .. } if left.is_zero() => wait(0),
-            Timeout::Until { left, .. } if self.pwait2 && left <= SHORT => {
-                let timeout = timespec(left);
-                // SAFETY: `buffer` has room for `room` events, and `timeout` lives through the call.
-                unsafe { kernel::epoll_pwait2(fd, buffer, room, &raw const timeout) }
-            }
             Timeout::Until { deadline, left } => {
-                self.set_timer(deadline, left)?;
-                wait(-1)
+                // SAFETY: `buffer` has room for `room` events.
+                let count = unsafe { self.wait_short(buffer, room, left) };
+                count.unwrap_or_else(|| match self.set_timer(deadline, left) {
+                    Ok(()) => wait(-1),
+                    Err(_) => wait(millis(left)),
+                })
             }
             Timeout::None => {
-                self.set_timer(UNSET, Duration::ZERO)?;
+                // If it cannot be set it ends the wait for nothing, once.
+                let _ = self.set_timer(UNSET, Duration::ZERO);
                 wait(-1)
             }
         };
@@ -206,6 +224,31 @@ impl Epoll {
             self.set.store(UNSET, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Waits by `epoll_pwait2`, as that answers; `None` if it is not for such a wait, or not there.
+    ///
+    /// # Safety
+    ///
+    /// `buffer` has room for `room` events.
+    unsafe fn wait_short(
+        &self,
+        buffer: *mut libc::epoll_event,
+        room: libc::c_int,
+        left: Duration,
+    ) -> Option<libc::c_int> {
+        if left > SHORT || !self.pwait2.load(Ordering::Relaxed) {
+            return None;
+        }
+        let timeout = timespec(left);
+        // SAFETY: the caller says that there is room, and `timeout` lives through the call.
+        let count =
+            unsafe { kernel::epoll_pwait2(self.fd.as_raw_fd(), buffer, room, &raw const timeout) };
+        if count < 0 && was_refused() {
+            self.pwait2.store(false, Ordering::Relaxed);
+            return None;
+        }
+        Some(count)
     }
 
     /// Takes events in the place of the one who waits here, without waiting. True if that one has to be
@@ -302,6 +345,14 @@ mod tests {
         }
         epoll.wait(&mut events, Timeout::Zero).unwrap();
         assert_eq!(events.iter().count(), 0);
+    }
+
+    #[test]
+    fn milliseconds_are_no_less_than_asked() {
+        for (nanos, expected) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)] {
+            assert_eq!(millis(Duration::from_nanos(nanos)), expected);
+        }
+        assert_eq!(millis(Duration::MAX), libc::c_int::MAX);
     }
 
     #[test]

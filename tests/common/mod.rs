@@ -81,12 +81,10 @@ const CHILD: &str = "TOURBILLON_ISOLATED_TEST";
 /// The child is this test binary, told to run this test alone.
 #[track_caller]
 pub fn isolated(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(CHILD).is_some_and(|child| child == name) {
+    if is_child(name) {
         return body();
     }
-    let mut child = Command::new(std::env::current_exe().expect("a test binary has a path"))
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(CHILD, name)
+    let mut child = child(name)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -110,6 +108,9 @@ pub fn isolated(name: &str, body: impl FnOnce()) {
     let err = err.join().expect("reads to the end");
     // A name that does not exist would run nothing, and succeed.
     let ran = out.contains("test result: ok. 1 passed");
+    for line in err.lines().filter(|line| line.starts_with("skipped")) {
+        eprintln!("{line}");
+    }
     assert!(
         status.is_some_and(|status| status.success()) && ran,
         "the isolated test `{name}` {}\n--- stdout\n{out}\n--- stderr\n{err}",
@@ -118,6 +119,21 @@ pub fn isolated(name: &str, body: impl FnOnce()) {
             None => "hung".to_owned(),
         }
     );
+}
+
+/// Whether this process is the child in which the test of this name runs.
+pub fn is_child(name: &str) -> bool {
+    std::env::var_os(CHILD).is_some_and(|child| child == name)
+}
+
+/// What starts this test binary once more, to run the test of this name alone, which [knows](is_child)
+/// by that that it is to do what can be done in a process of its own only.
+pub fn child(name: &str) -> Command {
+    let mut child = Command::new(std::env::current_exe().expect("a test binary has a path"));
+    child
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, name);
+    child
 }
 
 fn collect(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
