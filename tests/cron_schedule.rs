@@ -4,7 +4,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tourbillon::cron::{
     Cron, CronError,
-    jiff::{Timestamp, Zoned, tz::TimeZone},
+    jiff::{
+        SignedDuration, Timestamp, Zoned,
+        tz::{Offset, TimeZone},
+    },
 };
 
 /// The next instants of a pattern after a time, as clocks show them there.
@@ -234,6 +237,14 @@ fn each_is_later_than_the_one_before_and_than_now() {
     assert_eq!(schedule.next_after(last + Duration::from_secs(1)), None);
     let near = last - Duration::from_secs(3);
     assert!(schedule.upcoming(near).count() <= 4, "the iterator ends");
+    // The first day of the calendar is older than the first instant, and a day as any other.
+    let first = Timestamp::MIN + SignedDuration::from_secs(1);
+    let before_utc = TimeZone::fixed(Offset::constant(-12));
+    for pattern in ["0 0 1 1 *", "* * * * * *"] {
+        let schedule = Cron::parse(pattern).unwrap().tz(before_utc.clone());
+        let next = schedule.schedule().next_after(first.into());
+        assert!(next.is_some(), "{pattern}");
+    }
 }
 
 #[test]

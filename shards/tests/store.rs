@@ -2,27 +2,17 @@
 //! the same nanosecond to years apart.
 #![cfg(not(loom))]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+#[path = "common/checked.rs"]
+mod checked;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use checked::{Checked, Op};
 use proptest::prelude::*;
 use tourbillon_shards::store::{Heap, Lanes, Store, Wheel};
 
 const SECOND: u64 = 1_000_000_000;
 const YEAR: u64 = 365 * 24 * 3_600 * SECOND;
-
-#[derive(Clone, Debug)]
-enum Op {
-    Insert(u64),
-    /// The numbers choose among the slots that are held.
-    Remove(usize),
-    Rekey(usize, u64),
-    RemoveFirst,
-    /// What an owner does when a deadline passes: all up to the key go.
-    RemoveUpTo(u64),
-}
 
 /// Few distinct keys, so that many are equal; keys of a busy moment; of years; and the extremes.
 fn key() -> impl Strategy<Value = u64> {
@@ -45,116 +35,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A store next to the plain thing that it has to agree with: slot to key.
-struct Checked<S> {
-    store: S,
-    model: BTreeMap<u32, u64>,
-    /// The same in the order of the keys.
-    sorted: BTreeSet<(u64, u32)>,
-    /// The most entries ever held at once.
-    most: usize,
-}
-
 impl<S: Store> Checked<S> {
-    fn insert(&mut self, key: u64) {
-        let slot = self.store.insert(key);
-        assert_eq!(self.model.insert(slot, key), None, "slot {slot} was held");
-        self.sorted.insert((key, slot));
-        self.most = self.most.max(self.model.len());
-        assert!(
-            (slot as usize) < self.most,
-            "slot {slot} where {} would do",
-            self.most
-        );
-    }
-
-    fn remove(&mut self, slot: u32) {
-        let key = self.store.remove(slot);
-        assert_eq!(Some(key), self.model.remove(&slot));
-        self.sorted.remove(&(key, slot));
-    }
-
-    fn rekey(&mut self, slot: u32, key: u64) {
-        self.store.rekey(slot, key);
-        let old = self.model.insert(slot, key).expect("it is held");
-        self.sorted.remove(&(old, slot));
-        self.sorted.insert((key, slot));
-    }
-
-    /// All that is due at `now` comes out, in order, and nothing else.
-    fn pop_due(&mut self, now: u64) -> usize {
-        let mut popped = 0;
-        loop {
-            let (first, most) = (self.first(), self.most);
-            let due = first.filter(|&(key, _)| key <= now);
-            let out = self.store.pop_due(now, |soon| {
-                assert!((soon as usize) < most, "slot {soon} was never held");
-            });
-            assert_eq!(out, due);
-            let Some((key, slot)) = out else {
-                return popped;
-            };
-            assert_eq!(self.model.remove(&slot), Some(key));
-            self.sorted.remove(&(key, slot));
-            popped += 1;
-        }
-    }
-
-    fn choose(&self, which: usize) -> Option<u32> {
-        let nth = which.checked_rem(self.model.len())?;
-        self.model.keys().nth(nth).copied()
-    }
-
-    /// Some slot that is held, without a walk to it.
-    fn any(&self, random: u64) -> Option<u32> {
-        let from = (random % self.most.max(1) as u64) as u32;
-        let mut held = self.model.range(from..).chain(self.model.range(..from));
-        held.next().map(|(&slot, _)| slot)
-    }
-
-    fn first(&self) -> Option<(u64, u32)> {
-        let first = self.store.first();
-        let least = self.sorted.first().map(|&(key, _)| key);
-        assert_eq!(first.map(|(key, _)| key), least);
-        if let Some((key, slot)) = first {
-            assert_eq!(self.model.get(&slot), Some(&key), "the first is not held");
-        }
-        first
-    }
-
-    fn apply(&mut self, op: Op) {
-        match op {
-            Op::Insert(key) => self.insert(key),
-            Op::Remove(which) => {
-                if let Some(slot) = self.choose(which) {
-                    self.remove(slot);
-                }
-            }
-            Op::Rekey(which, key) => {
-                if let Some(slot) = self.choose(which) {
-                    self.rekey(slot, key);
-                }
-            }
-            Op::RemoveFirst => {
-                if let Some((_, slot)) = self.first() {
-                    self.remove(slot);
-                }
-            }
-            Op::RemoveUpTo(now) => {
-                self.pop_due(now);
-            }
-        }
-    }
-
-    fn check(&self) {
-        self.first();
-        assert_eq!(self.store.len(), self.model.len());
-        assert_eq!(self.store.is_empty(), self.model.is_empty());
-        for (&slot, &key) in &self.model {
-            assert_eq!(self.store.key(slot), key);
-        }
-    }
-
     /// Nothing may be done to a slot that is not held, and the attempt changes nothing.
     fn check_vacant(&mut self) {
         let vacant = (0..=self.most as u32).filter(|slot| !self.model.contains_key(slot));
@@ -173,17 +54,8 @@ fn panics<R>(f: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
 
-fn checked<S: Store>(store: S) -> Checked<S> {
-    Checked {
-        store,
-        model: BTreeMap::new(),
-        sorted: BTreeSet::new(),
-        most: 0,
-    }
-}
-
 fn agrees_with_a_list<S: Store>(store: S, program: Vec<Op>) {
-    let mut checked = checked(store);
+    let mut checked = Checked::new(store);
     for op in program {
         checked.apply(op);
         checked.check();
@@ -197,7 +69,7 @@ fn agrees_with_a_list<S: Store>(store: S, program: Vec<Op>) {
 }
 
 fn refuses_slots_that_are_not_held<S: Store>(store: S, program: Vec<Op>) {
-    let mut checked = checked(store);
+    let mut checked = Checked::new(store);
     checked.check_vacant();
     for op in program {
         checked.apply(op);
@@ -231,7 +103,7 @@ const DELAYS: [fn(u64, u64) -> u64; 5] = [
 
 /// A store whose clock goes on from `start`, with thousands of timers of all the kinds above.
 fn lives<S: Store>(store: S, start: u64) {
-    let mut checked = checked(store);
+    let mut checked = Checked::new(store);
     let mut random = random(start | 1);
     let mut now = start;
     let mut popped = 0;
@@ -301,7 +173,7 @@ fn takes_crowds<S: Store + Default>() {
         },
     ];
     for order in orders {
-        let mut checked = checked(S::default());
+        let mut checked = Checked::new(S::default());
         for i in 0..CROWD {
             checked.insert(order(i));
             checked.first();
@@ -323,7 +195,7 @@ fn takes_crowds<S: Store + Default>() {
 /// tokio's wheel, and tokio-util's queue, end at 2^36 ms: keys on both sides of that, and of every power of
 /// two, in one store.
 fn has_no_end<S: Store + Default>() {
-    let mut checked = checked(S::default());
+    let mut checked = Checked::new(S::default());
     for bit in 0..64 {
         for near in [-1, 0, 1] {
             checked.insert((1_u64 << bit).wrapping_add_signed(near));
@@ -350,7 +222,7 @@ fn has_no_end<S: Store + Default>() {
 /// Deeper than the programs above reach: thousands of entries, of which all but a few go in an order
 /// that has nothing to do with their keys.
 fn stays_sorted_when_deep<S: Store>(store: S) {
-    let mut checked = checked(store);
+    let mut checked = Checked::new(store);
     let mut random = random(1);
     for _ in 0..4_000 {
         let key = random() % 1_000;
@@ -385,7 +257,7 @@ fn stays_sorted_when_deep<S: Store>(store: S) {
 /// A stack of as many slots as were ever held at once is all that a store may use, however often
 /// they change hands.
 fn reuses_slots<S: Store>(store: S) {
-    let mut checked = checked(store);
+    let mut checked = Checked::new(store);
     for round in 0..10_000 {
         checked.insert(round);
         if round >= 3 {

@@ -8,7 +8,7 @@ use croner::{
     CronComponent, CronPattern, Weekday,
     parser::{CronParser, Seconds, Year},
 };
-use jiff::{Timestamp, civil::Date, tz::Offset};
+use jiff::{Span, civil::Date};
 
 use super::error::{CronError, Field};
 
@@ -16,6 +16,9 @@ use super::error::{CronError, Field};
 pub(super) type Local = i64;
 
 const DAY: i64 = 86_400;
+
+/// The day from which days are counted.
+const EPOCH: Date = Date::constant(1970, 1, 1);
 
 /// Days after which the calendar repeats itself, weekdays and all: 400 years.
 const CYCLE: i64 = 146_097;
@@ -242,9 +245,10 @@ fn bit(bits: u64, from: i64) -> Option<i64> {
     (rest != 0).then(|| rest.trailing_zeros().into())
 }
 
+/// By the calendar alone: the first day of time stamps begins before they do, and is in it as any other.
 fn date(day: i64) -> Option<Date> {
-    let start = Timestamp::from_second(day.checked_mul(DAY)?).ok()?;
-    Some(Offset::UTC.to_datetime(start).date())
+    let span = Span::new().try_days(day).ok()?;
+    EPOCH.checked_add(span).ok()
 }
 
 #[cfg(test)]

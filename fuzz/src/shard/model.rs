@@ -1,0 +1,148 @@
+//! What a timer should be doing, and what should be answered.
+
+use std::sync::Arc;
+
+use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Sleep, Started, Status, Timer};
+
+use super::owner::{Desk, Log, Woken, index};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not started; it will wait until this, or for its wait if that is zero.
+    Idle(u64),
+    /// Cancelled before it was started, which it is told then.
+    Barred,
+    Pending(u64),
+    /// Taken by somebody who will run it.
+    Due(u64),
+    Over(Outcome),
+}
+
+/// A callback's timer.
+pub struct Model {
+    pub state: State,
+    pub recurs: bool,
+    /// Is told its outcome.
+    pub tells: bool,
+    pub tolerance: u64,
+    pub wait: u64,
+    /// Somebody has its `Due`. It is pending if it was moved since.
+    pub is_held: bool,
+    /// Stands in the inbox.
+    pub is_queued: bool,
+    /// Was moved since it was last taken from the store, in which it may stand where it was.
+    pub is_moved: bool,
+    pub has_tag: bool,
+    /// How often it should have been called, by outcome.
+    pub calls: [usize; 3],
+    pub log: Arc<Log>,
+    /// The callback has one, too, as long as there is one.
+    pub payload: Arc<()>,
+    pub timer: Option<Arc<Timer<Desk>>>,
+}
+
+/// A task's sleep.
+pub struct Nap {
+    pub state: State,
+    pub is_moved: bool,
+    pub sleep: Sleep<Desk>,
+    pub waker: Arc<Woken>,
+    /// A task waits.
+    pub is_polled: bool,
+    pub woken: usize,
+}
+
+impl State {
+    pub fn deadline(self) -> Option<u64> {
+        match self {
+            State::Pending(at) | State::Due(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    pub fn is_over(self) -> bool {
+        matches!(self, State::Over(_))
+    }
+}
+
+impl Model {
+    pub fn end(&mut self, how: Outcome) {
+        assert!(!self.state.is_over());
+        self.state = State::Over(how);
+        if self.tells {
+            self.calls[index(how)] += 1;
+        }
+    }
+
+    /// Where it waits: until then, or later by its tolerance.
+    pub fn window(&self) -> Option<(u64, u64)> {
+        match self.state {
+            State::Pending(at) if !self.is_held => {
+                let last = at.saturating_add(self.tolerance).min(NEVER - 1);
+                // What waits for ever, or for the first moment, has nobody to be late with.
+                let is_exact = at == NEVER || at == 0;
+                Some((at, if is_exact { at } else { last.max(at) }))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn expect_cancel(&self) -> Cancel {
+        match self.state {
+            State::Barred | State::Over(_) => Cancel::Over,
+            _ => Cancel::Cancelled,
+        }
+    }
+
+    pub fn expect_reset(&self) -> Reset {
+        match self.state {
+            State::Idle(_) => Reset::NotStarted,
+            State::Pending(_) | State::Due(_) => Reset::Waiting,
+            State::Barred | State::Over(_) => Reset::TooLate,
+        }
+    }
+
+    pub fn expect_start(&self) -> Started {
+        match self.state {
+            State::Idle(_) => Started::Waiting,
+            State::Barred | State::Over(Outcome::Cancelled) => Started::Cancelled,
+            _ => Started::TooLate,
+        }
+    }
+
+    /// What can be seen of it between two steps.
+    pub fn check(&self) {
+        assert_eq!(self.log.calls(), self.calls, "calls");
+        // A barred one is there to be told.
+        let is_there = Arc::strong_count(&self.payload) == 2;
+        assert_eq!(is_there, !self.state.is_over(), "payload");
+        let Some(timer) = &self.timer else { return };
+        let status = match self.state {
+            State::Idle(_) => Status::Idle,
+            State::Barred => Status::Over(Outcome::Cancelled),
+            State::Pending(_) | State::Due(_) => Status::Pending,
+            State::Over(how) => Status::Over(how),
+        };
+        assert_eq!(timer.status(), status);
+        assert_eq!(timer.deadline(), self.state.deadline());
+        assert_eq!(timer.wait(), self.wait);
+    }
+}
+
+impl Nap {
+    pub fn end(&mut self, how: Outcome) {
+        self.state = State::Over(how);
+        self.woken += usize::from(std::mem::take(&mut self.is_polled));
+    }
+
+    pub fn check(&self) {
+        let how = match self.state {
+            State::Over(how) => Some(how),
+            _ => None,
+        };
+        assert_eq!(self.sleep.outcome(), how);
+        assert_eq!(self.sleep.deadline(), self.state.deadline());
+        let woken = self.waker.0.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(woken, self.woken, "wake-ups");
+    }
+}

@@ -1,0 +1,128 @@
+//! The owner of the shard, and what its timers run.
+
+use std::{
+    panic::resume_unwind,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    task::Wake,
+};
+
+use tourbillon_shards::{Cancel, Flow, Kind, Outcome, Owner, Reset, Timer};
+
+/// At home when the program says so.
+#[derive(Default)]
+pub struct Desk {
+    pub is_local: AtomicBool,
+    pub armed: AtomicU64,
+    pub over: AtomicU64,
+    pub owed: AtomicU64,
+    pub told: AtomicU64,
+}
+
+impl Owner for Desk {
+    fn wake(&self) {
+        panic!("nobody sleeps");
+    }
+
+    fn is_current(&self) -> bool {
+        self.is_local.load(Relaxed)
+    }
+
+    fn armed(&self, _: Kind, _: bool) {
+        self.armed.fetch_add(1, Relaxed);
+    }
+
+    fn over(&self, _: Kind, _: Outcome) {
+        self.over.fetch_add(1, Relaxed);
+    }
+
+    fn owed(&self) {
+        self.owed.fetch_add(1, Relaxed);
+    }
+
+    fn told(&self) {
+        self.told.fetch_add(1, Relaxed);
+    }
+}
+
+/// What a callback does in its next run, to its own timer.
+#[derive(Clone, Copy, Debug)]
+pub enum Script {
+    Cancel,
+    Move(u64),
+    MoveAndCancel(u64),
+    Panic,
+    /// Says that this was the last run.
+    End,
+}
+
+/// What it did, and was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers {
+    pub script: Option<Script>,
+    pub cancel: Option<Cancel>,
+    pub reset: Option<Reset>,
+}
+
+/// What a callback has, and writes down.
+#[derive(Default)]
+pub struct Log {
+    pub timer: Mutex<Weak<Timer<Desk>>>,
+    pub script: Mutex<Option<Script>>,
+    pub answers: Mutex<Answers>,
+    /// By outcome.
+    calls: [AtomicUsize; 3],
+}
+
+impl Log {
+    pub fn calls(&self) -> [usize; 3] {
+        self.calls.each_ref().map(|count| count.load(Relaxed))
+    }
+
+    pub fn call(&self, how: Outcome) -> Flow {
+        self.calls[index(how)].fetch_add(1, Relaxed);
+        let timer = self.timer.lock().expect("nobody panics with it").upgrade();
+        if how != Outcome::Fired {
+            return Flow::Continue(());
+        }
+        let script = self.script.lock().expect("nobody panics with it").take();
+        let mut answers = Answers {
+            script,
+            ..Answers::default()
+        };
+        if let Some(timer) = timer {
+            if let Some(Script::Move(to) | Script::MoveAndCancel(to)) = script {
+                answers.reset = Some(timer.reset_at(to));
+            }
+            if let Some(Script::Cancel | Script::MoveAndCancel(_)) = script {
+                answers.cancel = Some(timer.cancel());
+            }
+        }
+        *self.answers.lock().expect("nobody panics with it") = answers;
+        match script {
+            Some(Script::Panic) => resume_unwind(Box::new("as the program wants it")),
+            Some(Script::End) => Flow::Break(Outcome::Fired),
+            _ => Flow::Continue(()),
+        }
+    }
+}
+
+pub fn index(how: Outcome) -> usize {
+    match how {
+        Outcome::Fired => 0,
+        Outcome::Cancelled => 1,
+        _ => 2,
+    }
+}
+
+/// A waker that counts.
+#[derive(Default)]
+pub struct Woken(pub AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}

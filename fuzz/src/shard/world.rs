@@ -1,0 +1,544 @@
+//! The shard and its model, and each thing that is done to both.
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::{Poll, Waker},
+};
+
+use tourbillon_shards::{
+    Cancel, Due, Kind, NEVER, Options, Outcome, Ran, Reset, Shard, Sleep, Timer, store::StoreKind,
+};
+
+use super::{
+    model::{Model, Nap, State},
+    owner::{Desk, Log, Script},
+};
+
+pub struct World {
+    pub shard: Arc<Shard<Desk>>,
+    pub now: u64,
+    pub timers: Vec<Model>,
+    pub naps: Vec<Nap>,
+    /// What was taken and not run.
+    held: Vec<(usize, Due<Desk>)>,
+    /// How many sleeps there ever were.
+    pub naps_made: usize,
+    is_local: bool,
+    is_closed: bool,
+}
+
+impl World {
+    pub fn new(kind: StoreKind) -> Self {
+        let desk = Desk::default();
+        desk.is_local.store(true, Relaxed);
+        Self {
+            shard: Arc::new(Shard::new(desk).with_store(kind)),
+            now: 0,
+            timers: Vec::new(),
+            naps: Vec::new(),
+            held: Vec::new(),
+            naps_made: 0,
+            is_local: true,
+            is_closed: false,
+        }
+    }
+
+    pub fn set_local(&mut self, is_local: bool) {
+        self.is_local = is_local;
+        self.shard.owner().is_local.store(is_local, Relaxed);
+    }
+
+    /// The earliest deadline of all that waits.
+    pub fn earliest(&self) -> Option<u64> {
+        self.windows().map(|(at, _)| at).min()
+    }
+
+    fn windows(&self) -> impl Iterator<Item = (u64, u64)> {
+        let naps = self.naps.iter().filter_map(|nap| nap.state.deadline());
+        let timers = self.timers.iter().filter_map(Model::window);
+        timers.chain(naps.map(|at| (at, at)))
+    }
+
+    /// The shard is told of a timer by who is not its owner.
+    fn tell(&mut self, id: usize) {
+        self.timers[id].is_queued |= !self.is_local && !self.is_closed;
+    }
+
+    /// It comes home, or finds its home closed.
+    fn arrive(&mut self, id: usize) {
+        self.tell(id);
+        if self.is_closed {
+            self.timers[id].end(Outcome::Shutdown);
+        }
+    }
+
+    fn model(&self, state: State, recurs: bool, wait: u64) -> Model {
+        Model {
+            state,
+            recurs,
+            tells: false,
+            tolerance: 0,
+            wait,
+            is_held: false,
+            is_queued: false,
+            is_moved: false,
+            has_tag: false,
+            calls: [0; 3],
+            log: Arc::new(Log::default()),
+            payload: Arc::new(()),
+            timer: None,
+        }
+    }
+
+    fn keep(&mut self, mut model: Model, timer: Timer<Desk>) -> usize {
+        let timer = Arc::new(timer);
+        *model.log.timer.lock().expect("nobody panics with it") = Arc::downgrade(&timer);
+        model.timer = Some(timer);
+        self.timers.push(model);
+        self.timers.len() - 1
+    }
+
+    pub fn once(&mut self, at: u64, wait: u64) {
+        let model = self.model(State::Pending(at.min(NEVER)), false, wait);
+        let has = (model.log.clone(), model.payload.clone());
+        let timer = Timer::once(&self.shard, at, wait, move || {
+            let (log, _payload) = has;
+            let _ = log.call(Outcome::Fired);
+        });
+        let id = self.keep(model, timer);
+        self.arrive(id);
+    }
+
+    pub fn recurring(&mut self, at: u64, period: u64) {
+        let model = self.model(State::Pending(at.min(NEVER)), true, period);
+        let has = (model.log.clone(), model.payload.clone());
+        let timer = Timer::recurring(&self.shard, at, period, move || {
+            let (log, _payload) = &has;
+            let _ = log.call(Outcome::Fired);
+        });
+        let id = self.keep(model, timer);
+        self.arrive(id);
+    }
+
+    pub fn build(
+        &mut self,
+        wait: u64,
+        deadline: Option<u64>,
+        tolerance: u64,
+        recurring: bool,
+        outcome: bool,
+    ) -> usize {
+        let set = deadline.map_or(0, |at| at.clamp(1, NEVER));
+        let mut model = self.model(State::Idle(set), recurring, wait);
+        model.tells = outcome;
+        model.tolerance = tolerance;
+        model.has_tag = true;
+        let options = Options {
+            recurring,
+            outcome,
+            tolerance,
+            tag: self.timers.len() as u32 + 1,
+            ..Options::default()
+        };
+        let has = (model.log.clone(), model.payload.clone());
+        let timer = Timer::build(&self.shard, wait, deadline, options, move |how| {
+            let (log, _payload) = &has;
+            log.call(how)
+        });
+        self.keep(model, timer)
+    }
+
+    fn timer(&self, id: usize) -> Option<Arc<Timer<Desk>>> {
+        self.timers[id].timer.clone()
+    }
+
+    pub fn start(&mut self, id: usize) {
+        let Some(timer) = self.timer(id) else { return };
+        let model = &mut self.timers[id];
+        let expected = model.expect_start();
+        match model.state {
+            State::Idle(set) => {
+                let at = match set {
+                    0 => self.now.saturating_add(model.wait).min(NEVER),
+                    at => at,
+                };
+                model.wait = match model.recurs {
+                    true => model.wait.min(NEVER.saturating_sub(self.now)),
+                    false => at.saturating_sub(self.now),
+                };
+                model.state = State::Pending(at);
+                self.arrive(id);
+            }
+            State::Barred => model.end(Outcome::Cancelled),
+            _ => {}
+        }
+        assert_eq!(timer.start(self.now), expected);
+    }
+
+    pub fn cancel(&mut self, id: usize) {
+        let Some(timer) = self.timer(id) else { return };
+        let model = &mut self.timers[id];
+        let expected = model.expect_cancel();
+        match model.state {
+            State::Idle(_) if model.tells => model.state = State::Barred,
+            State::Idle(_) => model.end(Outcome::Cancelled),
+            State::Pending(_) | State::Due(_) => {
+                model.end(Outcome::Cancelled);
+                self.tell(id);
+            }
+            State::Barred | State::Over(_) => {}
+        }
+        assert_eq!(timer.cancel(), expected);
+    }
+
+    /// Makes the model move; answers what should be answered.
+    fn shift(&mut self, id: usize, to: u64) -> Reset {
+        let to = to.min(NEVER);
+        let model = &mut self.timers[id];
+        let expected = model.expect_reset();
+        match model.state {
+            State::Pending(at) => {
+                model.state = State::Pending(to);
+                model.is_moved = true;
+                if to < at && !self.is_local {
+                    // Told of one that is held, a closed shard ends it.
+                    self.arrive(id);
+                }
+            }
+            State::Due(_) => model.state = State::Pending(to),
+            _ => {}
+        }
+        expected
+    }
+
+    pub fn reset_at(&mut self, id: usize, to: u64) {
+        let Some(timer) = self.timer(id) else { return };
+        let expected = self.shift(id, to);
+        assert_eq!(timer.reset_at(to), expected);
+    }
+
+    pub fn reset(&mut self, id: usize, wait: u64) {
+        let Some(timer) = self.timer(id) else { return };
+        let kept = wait.min(NEVER.saturating_sub(self.now));
+        let expected = self.shift(id, self.now.saturating_add(kept));
+        if expected == Reset::Waiting {
+            self.timers[id].wait = kept;
+        }
+        assert_eq!(timer.reset(self.now, wait), expected);
+    }
+
+    pub fn reset_from_start(&mut self, id: usize, wait: u64) {
+        let Some(timer) = self.timer(id) else { return };
+        let model = &self.timers[id];
+        let begun = model.state.deadline().unwrap_or(0);
+        let begun = begun.saturating_sub(model.wait);
+        let expected = self.shift(id, begun.saturating_add(wait));
+        if expected == Reset::Waiting {
+            self.timers[id].wait = wait;
+        }
+        assert_eq!(timer.reset_from_start(wait), expected);
+    }
+
+    pub fn refresh(&mut self, id: usize) {
+        let Some(timer) = self.timer(id) else { return };
+        let to = self.now.saturating_add(self.timers[id].wait);
+        let expected = self.shift(id, to);
+        assert_eq!(timer.refresh(self.now), expected);
+    }
+
+    pub fn drop_handle(&mut self, id: usize) {
+        let model = &mut self.timers[id];
+        if model.timer.take().is_some() && matches!(model.state, State::Idle(_) | State::Barred) {
+            // Untold: it never began.
+            model.state = State::Over(Outcome::Cancelled);
+        }
+    }
+
+    pub fn script(&mut self, id: usize, script: Script) {
+        let log = &self.timers[id].log;
+        *log.script.lock().expect("nobody panics with it") = Some(script);
+    }
+
+    pub fn expire(&mut self, limit: usize) {
+        let until = self.now.min(NEVER - 1);
+        let must = self.windows().filter(|&(_, last)| last <= until).count();
+        let may = self.windows().filter(|&(at, _)| at <= until).count();
+        let mut due = Vec::new();
+        let expired = self.shard.expire(self.now, limit, &mut due);
+        assert_eq!(expired.count, due.len());
+        assert!((must.min(limit)..=may.min(limit)).contains(&expired.count));
+        // At the limit it may not know: one was moved, and its old deadline has come.
+        assert!(expired.more || must <= limit);
+        assert!(!expired.more || expired.count == limit);
+        for timer in &mut self.timers {
+            timer.is_queued = false;
+        }
+        assert!(!self.shard.has_news(), "all of it is read");
+        // Those that stay where they are put come in the order of their deadlines.
+        let mut last = 0;
+        let mut in_order = |at: u64, is_free: bool| {
+            if !is_free {
+                assert!(last <= at, "{at} after {last}");
+                last = at;
+            }
+        };
+        for due in due {
+            let at = due.deadline().expect("nobody ended it since");
+            assert!(at <= self.now, "early: {at} at {}", self.now);
+            match (due.kind(), due.tag()) {
+                (Kind::Sleep, _) => {
+                    let nap = self.fire_nap(due, at);
+                    in_order(at, nap);
+                }
+                (_, 0) => {
+                    let id = self.run_untagged(due, at);
+                    in_order(at, self.timers[id].is_moved);
+                    self.timers[id].is_moved = false;
+                }
+                (_, tag) => {
+                    let id = tag as usize - 1;
+                    let model = &mut self.timers[id];
+                    assert_eq!(model.state, State::Pending(at));
+                    assert!(!model.is_held, "taken twice");
+                    in_order(at, model.is_moved || model.tolerance > 0);
+                    model.state = State::Due(at);
+                    model.is_held = true;
+                    model.is_moved = false;
+                    self.held.push((id, due));
+                }
+            }
+        }
+        if limit == usize::MAX {
+            // It holds what waits, and nothing that is over. A recurring one that ran may be in the inbox again.
+            let queued = self.timers.iter().filter(|timer| timer.is_queued).count();
+            let stored = self.shard.stored() + queued;
+            assert_eq!(stored, self.windows().count());
+        }
+    }
+
+    /// Wakes the task of a sleep, which is found by that; answers whether it had been moved.
+    fn fire_nap(&mut self, due: Due<Desk>, at: u64) -> bool {
+        let now = self.now;
+        assert!(matches!(due.run(|| now), Ran::Fired));
+        let mut fired = self
+            .naps
+            .iter_mut()
+            .filter(|nap| nap.state == State::Pending(at))
+            .filter(|nap| nap.sleep.outcome() == Some(Outcome::Fired));
+        let nap = fired.next().expect("one of them was due");
+        nap.end(Outcome::Fired);
+        std::mem::take(&mut nap.is_moved)
+    }
+
+    /// Runs one that is known by its log alone.
+    fn run_untagged(&mut self, due: Due<Desk>, at: u64) -> usize {
+        let now = self.now;
+        let ran = due.run(|| now);
+        let mut called = (0..self.timers.len())
+            .filter(|&id| !self.timers[id].has_tag && self.timers[id].state == State::Pending(at))
+            .filter(|&id| self.timers[id].log.calls() != self.timers[id].calls);
+        let id = called.next().expect("one of them was called");
+        assert_eq!(called.next(), None, "and one alone");
+        self.has_run(id, at, &ran);
+        id
+    }
+
+    /// The callback has run for `at`, and has done what its script said.
+    fn has_run(&mut self, id: usize, at: u64, ran: &Ran) {
+        let log = self.timers[id].log.clone();
+        let answers = std::mem::take(&mut *log.answers.lock().expect("nobody panics with it"));
+        let model = &mut self.timers[id];
+        model.calls[0] += 1;
+        assert!(matches!(ran, Ran::Fired | Ran::Panicked(_)), "{ran:?}");
+        let panics = matches!(answers.script, Some(Script::Panic));
+        assert_eq!(matches!(ran, Ran::Panicked(_)), panics);
+        let (reset, cancel) = match model.recurs {
+            true => (Reset::AfterRun, Cancel::AfterRun),
+            false => (Reset::TooLate, Cancel::Running),
+        };
+        assert!(answers.reset.is_none_or(|said| said == reset));
+        assert!(answers.cancel.is_none_or(|said| said == cancel));
+        // One without options has no answer to give.
+        let says_so = matches!(answers.script, Some(Script::End)) && model.has_tag;
+        if !model.recurs || says_so {
+            model.state = State::Over(Outcome::Fired);
+        } else if answers.cancel.is_some() {
+            model.end(Outcome::Cancelled);
+        } else {
+            let to = match answers.script {
+                Some(Script::Move(to)) if answers.reset.is_some() => to.min(NEVER),
+                // The first of its deadlines that is after the present.
+                _ => {
+                    let period = model.wait.max(1);
+                    let missed = (self.now - at) / period;
+                    let next = u128::from(at) + u128::from(period) * (u128::from(missed) + 1);
+                    u64::try_from(next).unwrap_or(NEVER).min(NEVER)
+                }
+            };
+            model.state = State::Pending(to);
+            self.arrive(id);
+        }
+    }
+
+    fn take_held(&mut self, which: usize) -> Option<(usize, Due<Desk>)> {
+        let nth = which.checked_rem(self.held.len())?;
+        let (id, due) = self.held.swap_remove(nth);
+        self.timers[id].is_held = false;
+        assert_eq!(due.deadline(), self.timers[id].state.deadline());
+        Some((id, due))
+    }
+
+    pub fn run_held(&mut self, which: usize) {
+        let Some((id, due)) = self.take_held(which) else {
+            return;
+        };
+        let now = self.now;
+        let ran = due.run(|| now);
+        match self.timers[id].state {
+            State::Over(_) => assert!(matches!(ran, Ran::Over)),
+            State::Pending(_) => {
+                assert!(matches!(ran, Ran::PutBack));
+                self.arrive(id);
+            }
+            State::Due(at) => self.has_run(id, at, &ran),
+            state => panic!("one that is held was {state:?}"),
+        }
+    }
+
+    /// Ends one that is held: as shut down, or as cancelled.
+    pub fn end_held(&mut self, which: usize, shuts_down: bool) {
+        let Some((id, due)) = self.take_held(which) else {
+            return;
+        };
+        if shuts_down {
+            due.shutdown();
+        } else {
+            due.cancel();
+        }
+        match self.timers[id].state {
+            State::Over(_) => {}
+            State::Pending(_) if !shuts_down => self.arrive(id),
+            _ if shuts_down => self.timers[id].end(Outcome::Shutdown),
+            _ => self.timers[id].end(Outcome::Cancelled),
+        }
+    }
+
+    pub fn settle(&mut self) {
+        let first = self.windows().map(|(at, _)| at).min().unwrap_or(NEVER);
+        let last = self.windows().map(|(_, last)| last).min().unwrap_or(NEVER);
+        let settled = self.shard.settle();
+        assert!(
+            (first..=last).contains(&settled),
+            "{settled} is not from {first} to {last}"
+        );
+        assert!(!self.shard.has_news());
+        for timer in &mut self.timers {
+            timer.is_queued = false;
+        }
+    }
+
+    pub fn nap(&mut self, at: u64) {
+        let mut nap = Nap {
+            state: State::Pending(at.min(NEVER)),
+            is_moved: false,
+            sleep: Sleep::new(&self.shard, at),
+            waker: Arc::default(),
+            is_polled: false,
+            woken: 0,
+        };
+        if self.is_closed {
+            nap.end(Outcome::Shutdown);
+        }
+        self.naps.push(nap);
+        self.naps_made += 1;
+    }
+
+    pub fn reset_nap(&mut self, id: usize, to: u64) {
+        let nap = &mut self.naps[id];
+        nap.sleep.reset(to);
+        nap.is_moved |= !nap.state.is_over();
+        nap.state = State::Pending(to.min(NEVER));
+        if self.is_closed {
+            // It is armed again, and refused.
+            nap.end(Outcome::Shutdown);
+        }
+    }
+
+    pub fn poll(&mut self, id: usize) {
+        let nap = &mut self.naps[id];
+        let waker = Waker::from(nap.waker.clone());
+        match (nap.sleep.poll(&waker), nap.state) {
+            (Poll::Ready(how), State::Over(over)) => assert_eq!(how, over),
+            (Poll::Pending, State::Pending(_)) => nap.is_polled = true,
+            (poll, state) => panic!("{poll:?}, and it is {state:?}"),
+        }
+    }
+
+    pub fn drop_nap(&mut self, id: usize) {
+        let nap = self.naps.swap_remove(id);
+        drop(nap.sleep);
+        assert_eq!(Arc::strong_count(&nap.waker), 1, "a waker was left behind");
+        assert_eq!(nap.waker.0.load(Relaxed), nap.woken);
+    }
+
+    pub fn close(&mut self) {
+        let orphans = self.shard.close();
+        assert!(orphans.is_empty() || !self.is_closed);
+        for timer in &mut self.timers {
+            // What waits ends here; and what is held, if there is news of it in the inbox.
+            let is_here = !timer.is_held || std::mem::take(&mut timer.is_queued);
+            timer.is_queued = false;
+            if is_here && matches!(timer.state, State::Pending(_) | State::Due(_)) {
+                timer.end(Outcome::Shutdown);
+            }
+        }
+        for nap in &mut self.naps {
+            if !nap.state.is_over() {
+                nap.end(Outcome::Shutdown);
+            }
+        }
+        self.is_closed = true;
+        drop(orphans);
+        assert_eq!(self.shard.stored(), 0);
+        assert_eq!(self.shard.next_deadline(), NEVER);
+    }
+
+    /// What can be seen from outside, after each step.
+    pub fn check(&self) {
+        self.timers.iter().for_each(Model::check);
+        self.naps.iter().for_each(Nap::check);
+        let last = self.windows().map(|(_, last)| last).min().unwrap_or(NEVER);
+        let next = self.shard.next_deadline();
+        assert!(next <= last, "would wake at {next} for {last}");
+    }
+
+    /// Ends what is left, and looks for what is left behind.
+    pub fn finish(&mut self) {
+        while !self.held.is_empty() {
+            self.run_held(0);
+            self.check();
+        }
+        self.close();
+        self.check();
+        for id in 0..self.timers.len() {
+            self.drop_handle(id);
+        }
+        self.check();
+        assert!(self.timers.iter().all(|timer| timer.state.is_over()));
+        while !self.naps.is_empty() {
+            self.drop_nap(0);
+        }
+        let desk = self.shard.owner();
+        assert_eq!(
+            desk.armed.load(Relaxed),
+            desk.over.load(Relaxed),
+            "armed and over"
+        );
+        assert_eq!(
+            desk.owed.load(Relaxed),
+            desk.told.load(Relaxed),
+            "owed and told"
+        );
+        assert_eq!(Arc::strong_count(&self.shard), 1, "a node was left behind");
+    }
+}
