@@ -2,7 +2,10 @@
 //! timers (`serve`), and a test under load that keeps its own books (`storm`).
 
 mod args;
+mod figures;
+mod proc;
 mod serve;
+mod stop;
 mod storm;
 
 use std::{
