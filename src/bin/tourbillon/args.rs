@@ -7,9 +7,13 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, error::ErrorKind};
+use clap::{Args, ValueEnum, error::ErrorKind};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tourbillon::{Runtime, inspect::Inspector, runtime::Builder};
+use tourbillon::{
+    Runtime,
+    inspect::Inspector,
+    runtime::{Builder, StoreKind},
+};
 
 use crate::complain;
 
@@ -19,6 +23,9 @@ pub(crate) struct RuntimeArgs {
     /// How many workers there are [default: one for each usable core].
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
+    /// In what each worker keeps its timers.
+    #[arg(long, value_enum, default_value_t = Store::Heap)]
+    store: Store,
     /// Where to serve a page on which the runtime is watched live; port 0 is one that the system chooses. Says on
     /// stderr which it is.
     #[arg(long, value_name = "HOST:PORT", value_parser = Addrs::parse)]
@@ -27,6 +34,27 @@ pub(crate) struct RuntimeArgs {
     /// several times.
     #[arg(long, value_name = "NAME", requires = "inspect")]
     inspect_host: Vec<String>,
+}
+
+/// What timers are kept in: see [`StoreKind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Store {
+    /// A 4-ary heap.
+    Heap,
+    /// A hierarchical wheel.
+    Wheel,
+    /// Lanes of equal durations.
+    Lanes,
+}
+
+impl From<Store> for StoreKind {
+    fn from(store: Store) -> Self {
+        match store {
+            Store::Heap => StoreKind::Heap,
+            Store::Wheel => StoreKind::Wheel,
+            Store::Lanes => StoreKind::Lanes,
+        }
+    }
 }
 
 /// Where the page is served.
@@ -58,10 +86,17 @@ impl fmt::Display for Page {
 impl RuntimeArgs {
     /// A runtime's options.
     pub(crate) fn builder(&self) -> Builder {
+        let builder = Builder::new().timer_store(self.store.into());
         match self.workers {
-            Some(workers) => Builder::new().worker_threads(workers.get()),
-            None => Builder::new(),
+            Some(workers) => builder.worker_threads(workers.get()),
+            None => builder,
         }
+    }
+
+    /// What timers are kept in, as it is asked for.
+    pub(crate) fn store(&self) -> String {
+        let value = self.store.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Serves the live page of the runtime, if that was asked for, until the runtime ends.
@@ -179,6 +214,15 @@ pub(crate) fn count(text: &str) -> Result<u32, String> {
         Some(Ok(count)) => Ok(count),
         _ => Err(format!("there may be at most {}", u32::MAX)),
     }
+}
+
+/// A duration in ns.
+pub(crate) fn nanos(duration: Duration) -> Result<u64, String> {
+    // So far ahead, sums of a few of them do not overflow.
+    u64::try_from(duration.as_nanos())
+        .ok()
+        .filter(|&nanos| nanos < 1 << 60)
+        .ok_or_else(|| format!("{duration:?} is too long: nothing here lasts for years"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
 //! The program `tourbillon`: a server whose replies and connections are timed by the runtime's
-//! timers (`serve`), and a test under load that keeps its own books (`storm`).
+//! timers (`serve`), a test under load that keeps its own books (`storm`), and one that goes on for as long as one
+//! likes (`soak`).
 
 mod args;
+mod figures;
+mod proc;
 mod serve;
+mod soak;
+mod stop;
 mod storm;
 
 use std::{
@@ -28,6 +33,9 @@ enum Command {
     /// Arm, cancel, refresh and reset timers from all sides, and tell whether each ran once and on
     /// time. Exits with status 1 if one was lost, ran twice, or was early.
     Storm(storm::Args),
+    /// Do the same, and all else that a runtime does, for minutes or hours, and tell whether anything grew, was lost
+    /// or does not add up. Exits with status 1 if so.
+    Soak(soak::Args),
 }
 
 /// Prints a line of what is wrong, or nothing where nobody reads it any more: that is nothing to end for, as
@@ -40,6 +48,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Storm(args) => storm::run(&args),
+        Command::Soak(args) => soak::run(&args),
     };
     done.unwrap_or_else(|error| {
         complain(format_args!("tourbillon: {error}"));

@@ -18,19 +18,15 @@ mod stats;
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
     io::{self, Write},
-    pin::pin,
     process::ExitCode,
     sync::Arc,
-    task::Poll,
     time::Duration,
 };
 
 use hyper::body::Bytes;
 use tourbillon::{
     net::TcpListener,
-    signal::{Signal, SignalKind, signal},
     time::{Instant, timeout},
 };
 
@@ -38,6 +34,7 @@ use self::{gate::Gate, stats::Stats};
 use crate::{
     args::{Addrs, RuntimeArgs, duration, positive_duration, raise_descriptor_limit},
     complain,
+    stop::{Stop, first},
 };
 
 /// Arguments of `tourbillon serve`.
@@ -124,43 +121,4 @@ fn say(line: fmt::Arguments<'_>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")?;
     stdout.flush()
-}
-
-/// The signals that end the server.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    async fn recv(&mut self) -> io::Result<()> {
-        match first(self.interrupt.recv(), self.terminate.recv()).await {
-            First::A(came) | First::B(came) => came,
-        }
-    }
-}
-
-/// Which of two futures was ready first.
-enum First<A, B> {
-    A(A),
-    B(B),
-}
-
-/// Waits for the first of two futures, and drops the other.
-async fn first<A: Future, B: Future>(a: A, b: B) -> First<A::Output, B::Output> {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    poll_fn(|cx| {
-        if let Poll::Ready(output) = a.as_mut().poll(cx) {
-            return Poll::Ready(First::A(output));
-        }
-        b.as_mut().poll(cx).map(First::B)
-    })
-    .await
 }

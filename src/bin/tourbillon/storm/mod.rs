@@ -17,7 +17,6 @@
 //! | `arm` | arming, from workers and from outside |
 //! | `lanes` | counts that each worker keeps for itself |
 //! | `meddle` | cancelling, refreshing, resetting |
-//! | `proc` | memory and processor time, from /proc |
 //! | `report` | the verdict, as a table or as JSON |
 
 mod arm;
@@ -25,7 +24,6 @@ mod lanes;
 mod ledger;
 mod meddle;
 mod plan;
-mod proc;
 mod report;
 
 use std::{
@@ -35,7 +33,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::{
@@ -46,8 +43,10 @@ use self::{
     report::{Measured, Report},
 };
 use crate::{
-    args::{RuntimeArgs, count, duration, positive_duration, usage_error},
+    args::{RuntimeArgs, count, duration, nanos, positive_duration, usage_error},
     complain,
+    figures::Format,
+    proc,
 };
 
 /// Arguments of `tourbillon storm`.
@@ -91,17 +90,10 @@ pub(crate) struct Args {
     runtime: RuntimeArgs,
 }
 
-/// How the report is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A table, for people.
-    Table,
-    /// One object, for programs.
-    Json,
-}
-
 /// How often the books are looked at while all waits.
 const GLANCE: Duration = Duration::from_millis(10);
+/// What a timer costs at most, with what is written about it.
+const BYTES_PER_TIMER: u64 = 160 + 48;
 /// With nothing armed for so long, something is broken.
 const STALLED: Duration = Duration::from_secs(30);
 
@@ -114,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
              can be meddled with"
         ));
     }
-    proc::require_memory(args.timers)?;
+    proc::require_memory(args.timers, BYTES_PER_TIMER)?;
     let report = storm(args)?;
     let mut stdout = io::stdout().lock();
     let said = match args.format {
@@ -252,12 +244,4 @@ fn progress(timers: u64) -> ProgressBar {
     bar.set_style(style);
     bar.set_message("arming");
     bar
-}
-
-fn nanos(duration: Duration) -> Result<u64, String> {
-    // So far ahead, sums of a few of them do not overflow.
-    u64::try_from(duration.as_nanos())
-        .ok()
-        .filter(|&nanos| nanos < 1 << 60)
-        .ok_or_else(|| format!("{duration:?} is too long: no storm lasts for years"))
 }

@@ -2,7 +2,6 @@
 
 use std::{fmt, process::ExitCode, sync::atomic::Ordering::Relaxed};
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use tourbillon::metrics::Counts;
 
@@ -11,11 +10,7 @@ use super::{
     ledger::{Ledger, Verdict},
     meddle::Meddled,
 };
-
-/// A figure with as many digits as mean something.
-fn rounded(figure: f64) -> f64 {
-    (figure * 1e4).round() / 1e4
-}
+use crate::figures::{Lateness, grouped, rounded};
 
 /// What was measured beside the books.
 #[derive(Debug, Serialize)]
@@ -31,27 +26,6 @@ pub(super) struct Measured {
     pub(super) bytes_per_timer: f64,
     /// How many timers were pending when that was measured.
     pub(super) measured_timers: u64,
-}
-
-/// How late timers ran, in µs.
-#[derive(Debug, Serialize)]
-struct Lateness {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
-}
-
-impl Lateness {
-    fn of(nanos: &Histogram<u64>) -> Self {
-        let at = |quantile| nanos.value_at_quantile(quantile) as f64 / 1e3;
-        Self {
-            p50: at(0.5),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: nanos.max() as f64 / 1e3,
-        }
-    }
 }
 
 /// The report.
@@ -149,19 +123,6 @@ fn percent(shares: &[f64]) -> String {
     shares.join(" ") + " %"
 }
 
-/// A count with its thousands set apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |name: &str, value: &dyn fmt::Display| writeln!(f, "{name:<22}{value}");
@@ -224,17 +185,5 @@ impl fmt::Display for Report {
             row(name, &format_args!("{:>14}", grouped(count)))?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_set_apart() {
-        assert_eq!(grouped(7), "7");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(12_345_678), "12,345,678");
     }
 }

@@ -1,0 +1,380 @@
+//! `tourbillon soak`: timers armed, moved and cancelled from all sides for as long as one likes, with all else that a
+//! runtime does beside them; and a judge who looks for what grows, what is lost, and what does not add up.
+//!
+//! 1. A runtime is built and dropped, so that what a process keeps for good is there. Descriptors and threads are
+//!    counted.
+//! 2. The runtime that is soaked is built. Tasks and threads arm one timer in each slot of the ledger; whoever notes
+//!    the end of one, be it its callback or who cancelled it, sees to it that the next is armed. All meddle.
+//! 3. The watch looks at the process, window by window, until the time is over or Ctrl-C comes.
+//! 4. Nothing is begun any more; tasks come to their ends; half of the timers are cancelled and the rest run. At rest,
+//!    what the runtime says of itself is compared with the books.
+//! 5. The runtime is dropped, which ends some timers that were there for that. What is left is counted.
+//!
+//! | file | what is there |
+//! |---|---|
+//! | `books` | what all share |
+//! | `ledger` | slots, and the ends of their timers |
+//! | `tally` | counts, lateness, and what went wrong |
+//! | `arm` | timers of the ledger: armed, moved, cancelled |
+//! | `lives` | what tasks do with timers |
+//! | `echo` | TCP, with timeouts |
+//! | `beside` | runtimes that come and go |
+//! | `watch` | what is looked at, in windows |
+//! | `judge` | the checks |
+//! | `report` | the verdict, as a table or as JSON |
+
+mod arm;
+mod beside;
+mod books;
+mod echo;
+mod judge;
+mod ledger;
+mod lives;
+mod report;
+mod tally;
+mod watch;
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    panic,
+    path::PathBuf,
+    process::{self, ExitCode},
+    thread,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tourbillon::{JoinHandle, Runtime};
+
+use self::{
+    books::{Books, Meant, PATIENCE, Shared},
+    judge::Rest,
+    report::{Report, Setting},
+    watch::{Watch, Window},
+};
+use crate::{
+    args::{RuntimeArgs, count, nanos, positive_duration},
+    complain,
+    figures::{Format, rounded},
+    proc,
+    stop::Stop,
+};
+
+/// Arguments of `tourbillon soak`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// For how long; Ctrl-C ends it before that, with the same checks. Trends are judged from a minute on.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = positive_duration)]
+    duration: Duration,
+    /// How many timers are in flight, such as 20k or 1M.
+    #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = count)]
+    timers: u32,
+    /// How many threads outside of the runtime arm, move and cancel; without any, tasks and callbacks do.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=1024))]
+    threads: u32,
+    /// How many operations these threads do in a second, all together; 0: as many as they can. What tasks and
+    /// callbacks do comes to that.
+    #[arg(long, value_name = "PER SECOND", default_value_t = 0)]
+    rate: u64,
+    /// What is decided at random follows from this number, but for what depends on who is faster.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How often a runtime is built and dropped beside the one that is soaked.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
+    beside: Duration,
+    /// At the end, how long to wait for timers before they count as lost.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive_duration)]
+    grace: Duration,
+    /// A file to write the report to, as JSON, with all windows.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// How to say what came of it.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
+/// What a timer costs at most, with its slot.
+const BYTES_PER_TIMER: u64 = 160 + 160;
+/// Timers that last until the runtime ends.
+const LASTING: u64 = 100;
+/// Tasks for each worker that lead lives of their own.
+const LIVES: usize = 2;
+/// How often it is looked whether all is at rest.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// Runs the soak, and prints what came of it.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+    proc::require_memory(args.timers, BYTES_PER_TIMER)?;
+    nanos(args.duration)?;
+    // Now, and not in some hours, it turns out that it cannot be written.
+    let file = args.report.as_ref().map(|path| {
+        File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    });
+    let file = file.transpose()?;
+    let report = soak(args)?;
+    if let (Some(mut file), Some(path)) = (file, &args.report) {
+        writeln!(file, "{}", report.to_json())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    let mut stdout = io::stdout().lock();
+    let said = match args.format {
+        Format::Table => write!(stdout, "{report}"),
+        Format::Json => writeln!(stdout, "{}", report.to_json()),
+    };
+    // Who does not read it to its end has read enough; the status tells the rest.
+    let _ = said.and_then(|()| stdout.flush());
+    Ok(if report.passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Panics that are meant are counted, and not printed by the thousand.
+fn silence_what_is_meant() {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !info.payload().is::<Meant>() {
+            hook(info);
+        }
+    }));
+}
+
+fn soak(args: &Args) -> Result<Report, String> {
+    silence_what_is_meant();
+    // Callbacks live for as long as the runtime pleases, and so must what they refer to. It is the last thing that the
+    // process does.
+    let shared = Shared::new(args.timers, args.threads > 0, args.seed);
+    let books: Books = Box::leak(Box::new(shared));
+    books.enlist();
+    warm_up(books)?;
+    let (fds, threads) = (proc::descriptors()?, proc::threads()?);
+
+    let builder = args.runtime.builder().on_thread_start(|| books.enlist());
+    // One helper, for when all workers are blocked: always there, so that it is no thread more.
+    let builder = builder.helpers(1..=1).max_blocking_threads(4);
+    let runtime = builder.build().map_err(|error| error.to_string())?;
+    let handle = runtime.handle().clone();
+    let workers = runtime.metrics().num_workers();
+    let page = args.runtime.inspect(&runtime)?;
+    let cpu = proc::cpu_seconds()?;
+    let start = Instant::now();
+    let stopper = end_by_signal(books, &runtime)?;
+    arm::lay_out(books, &handle, LASTING);
+    let tasks = start_tasks(books, &runtime, workers)?;
+    let windows = thread::scope(|scope| {
+        let outside = (0..args.threads).map(|i| {
+            let rate = share(args.rate, i, args.threads);
+            let handle = handle.clone();
+            scope.spawn(move || arm::thread(books, &handle, rate))
+        });
+        let outside: Vec<_> = outside.collect();
+        let beside = scope.spawn(|| beside::thread(books, args.beside, page.is_none()));
+        let bar = progress(args.duration);
+        let windows = Watch::new(books, &runtime).run(args.duration, |passed, windows| {
+            bar.set_position(passed.as_secs());
+            if let Some(window) = windows.last() {
+                bar.set_message(glance(window));
+            }
+        });
+        books.stop();
+        bar.finish_and_clear();
+        for thread in outside {
+            thread.join().map_err(|_| "a thread that arms panicked")?;
+        }
+        beside
+            .join()
+            .map_err(|_| "the thread of runtimes beside panicked")??;
+        windows
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+
+    come_to_rest(books, &runtime, tasks, args.grace);
+    runtime.block_on(async {
+        stopper.abort();
+        drop(stopper.await);
+    });
+    let mut rest = look_at_rest(books, &runtime);
+    let cpu_seconds = proc::cpu_seconds()? - cpu;
+    drop(runtime);
+    // The handle of a timer that is over keeps its worker's descriptors.
+    for slot in &books.slots {
+        slot.held().timer = None;
+    }
+    let metrics = handle.metrics();
+    (rest.total, rest.workers) = (metrics.total(), metrics.num_workers());
+    rest.fds = [fds, settled(fds, proc::descriptors)?];
+    rest.threads = [threads, settled(threads, proc::threads)?];
+
+    let faults = books.faults.all();
+    let mut checks = judge::exact(&books.tally, &rest, &faults);
+    let trends = judge::trends(&windows);
+    let trends_judged = trends.iter().any(|check| check.passed.is_some());
+    checks.extend(trends);
+    Ok(Report {
+        passed: checks.iter().all(|check| check.passed != Some(false)),
+        trends_judged,
+        seconds: rounded(seconds),
+        cpu_seconds: rounded(cpu_seconds),
+        setting: Setting {
+            timers: args.timers,
+            workers,
+            threads: args.threads,
+            rate: args.rate,
+            seed: args.seed,
+            store: args.runtime.store(),
+            duration: rounded(args.duration.as_secs_f64()),
+        },
+        checks,
+        faults,
+        counts: books.tally.all(),
+        runtime: rest.total.iter().collect(),
+        windows,
+    })
+}
+
+/// Builds and drops a runtime, and does what makes a process keep something for good.
+fn warm_up(books: Books) -> Result<(), String> {
+    beside::once(books)?;
+    let runtime = Runtime::builder().worker_threads(1).build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    // The descriptor by which signals are told is made once.
+    let stop = runtime.block_on(async { Stop::new() });
+    stop.map(drop).map_err(|error| error.to_string())
+}
+
+/// Ends the soak when Ctrl-C or SIGTERM comes; at the second the process ends.
+fn end_by_signal(books: Books, runtime: &Runtime) -> Result<JoinHandle<()>, String> {
+    let stop = runtime.block_on(async { Stop::new() });
+    let mut stop = stop.map_err(|error| error.to_string())?;
+    Ok(runtime.spawn(async move {
+        if stop.recv().await.is_ok() {
+            complain(format_args!("coming to an end; once more to stop at once"));
+            books.stop();
+        }
+        if stop.recv().await.is_ok() {
+            process::exit(130);
+        }
+    }))
+}
+
+/// Starts all tasks; those of the echo's server that wait for clients come last.
+fn start_tasks(
+    books: Books,
+    runtime: &Runtime,
+    workers: usize,
+) -> Result<Vec<JoinHandle<()>>, String> {
+    let mut tasks = Vec::new();
+    tasks.extend((0..workers).map(|_| runtime.spawn(arm::task(books))));
+    let lives = 0..(workers * LIVES) as u64;
+    tasks.extend(lives.map(|number| runtime.spawn(lives::task(books, number))));
+    tasks.push(runtime.spawn(lives::block_workers(books, workers)));
+    let (listener, addr) = runtime
+        .block_on(echo::listen())
+        .map_err(|error| format!("cannot listen for the echo: {error}"))?;
+    tasks.extend((0..echo::CLIENTS).map(|_| runtime.spawn(echo::client(books, addr))));
+    tasks.push(runtime.spawn(echo::serve(books, listener)));
+    Ok(tasks)
+}
+
+/// The rate of one thread; 0 stands for any.
+fn share(rate: u64, i: u32, threads: u32) -> u64 {
+    let share = rate / u64::from(threads) + u64::from(u64::from(i) < rate % u64::from(threads));
+    if rate == 0 { 0 } else { share.max(1) }
+}
+
+/// Waits until nothing is left to do but what lasts.
+fn come_to_rest(books: Books, runtime: &Runtime, mut tasks: Vec<JoinHandle<()>>, grace: Duration) {
+    let server = tasks.pop();
+    runtime.block_on(async {
+        for task in tasks {
+            let ended = tourbillon::time::timeout(PATIENCE, task).await;
+            let well = matches!(ended, Ok(Ok(())));
+            books
+                .faults
+                .unless(well, "a task of the soak did not come to its end", "");
+        }
+        if let Some(server) = server {
+            server.abort();
+            drop(server.await);
+        }
+    });
+    arm::wind_up(books, runtime.handle());
+    let deadline = Instant::now() + grace;
+    let is_at_rest = || {
+        let metrics = runtime.metrics();
+        let total = metrics.total();
+        books.slots.iter().all(|slot| !slot.is_open())
+            // The one that waits for a signal.
+            && metrics.num_alive_tasks() <= 1
+            && total.armed() - total.over() <= LASTING
+            && runtime.timers().pending() as u64 <= LASTING
+    };
+    while !is_at_rest() && Instant::now() < deadline {
+        thread::sleep(GLANCE);
+    }
+}
+
+/// What there is to be seen at rest.
+fn look_at_rest(books: Books, runtime: &Runtime) -> Rest {
+    let metrics = runtime.metrics();
+    Rest {
+        lost: books.slots.iter().filter(|slot| slot.is_open()).count() as u64,
+        lasting: LASTING,
+        pending: runtime.timers().pending(),
+        garbage_share: watch::garbage_share(&metrics),
+        tasks: metrics.num_alive_tasks(),
+        resting: metrics.total(),
+        ..Rest::default()
+    }
+}
+
+/// Counts what should be so many again, as soon as the system has noticed.
+fn settled(wanted: usize, count: fn() -> Result<usize, String>) -> Result<usize, String> {
+    let start = Instant::now();
+    loop {
+        let there = count()?;
+        if there == wanted || start.elapsed() > PATIENCE {
+            return Ok(there);
+        }
+        thread::sleep(GLANCE);
+    }
+}
+
+fn progress(duration: Duration) -> ProgressBar {
+    // Draws nothing where stderr is no terminal.
+    let target = ProgressDrawTarget::stderr_with_hz(4);
+    let bar = ProgressBar::with_draw_target(Some(duration.as_secs()), target);
+    let style = "{elapsed_precise} {wide_bar} {duration_precise}  {msg}";
+    let style =
+        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style);
+    bar
+}
+
+/// A window in a few words.
+fn glance(window: &Window) -> String {
+    format!(
+        "{:.0}k/s, {:.0} MB, late {:.0} us",
+        window.rate() / 1e3,
+        window.rss as f64 / 1e6,
+        window.late_us.p50
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_shared_out() {
+        let shares = |rate, threads| (0..threads).map(move |i| share(rate, i, threads));
+        assert_eq!(shares(10, 4).collect::<Vec<_>>(), [3, 3, 2, 2]);
+        assert_eq!(shares(0, 2).collect::<Vec<_>>(), [0, 0]);
+        // None of them may be without a bound.
+        assert_eq!(shares(1, 2).collect::<Vec<_>>(), [1, 1]);
+    }
+}

@@ -1,0 +1,49 @@
+//! What ends a program that would go on: Ctrl-C and SIGTERM.
+
+use std::{
+    future::{Future, poll_fn},
+    io,
+    pin::pin,
+    task::Poll,
+};
+
+use tourbillon::signal::{Signal, SignalKind, signal};
+
+/// The signals that end the program.
+pub(crate) struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    pub(crate) async fn recv(&mut self) -> io::Result<()> {
+        match first(self.interrupt.recv(), self.terminate.recv()).await {
+            First::A(came) | First::B(came) => came,
+        }
+    }
+}
+
+/// Which of two futures was ready first.
+pub(crate) enum First<A, B> {
+    A(A),
+    B(B),
+}
+
+/// Waits for the first of two futures, and drops the other.
+pub(crate) async fn first<A: Future, B: Future>(a: A, b: B) -> First<A::Output, B::Output> {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = a.as_mut().poll(cx) {
+            return Poll::Ready(First::A(output));
+        }
+        b.as_mut().poll(cx).map(First::B)
+    })
+    .await
+}
