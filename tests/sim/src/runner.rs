@@ -14,7 +14,7 @@ use tourbillon::sim;
 use crate::{Meant, ledger, plan::Plan, scenario};
 
 /// In real time: what takes longer stands still outside of the world.
-const PATIENCE: u32 = 120;
+const PATIENCE: u32 = 20;
 /// Of so many seeds one is run twice, and has to go the same way.
 const TWICE: u64 = 16;
 
