@@ -187,7 +187,8 @@ impl Armed {
             id,
             timer,
             kind,
-            refreshes: below(2) == 0,
+            // What one at a time of day waits for is not known here.
+            refreshes: below(2) == 0 && !matches!(kind, Kind::Wall(_)),
             wait,
             started,
         };
@@ -217,13 +218,8 @@ impl Armed {
         let begun = Begun::now(self.kind);
         if self.refreshes {
             let answer = each!(&self.timer, timer => timer.refresh());
-            let wait = match self.kind {
-                Kind::Wall(_) => 0,
-                _ => self.wait,
-            };
-            if !matches!(self.kind, Kind::Wall(_)) {
-                begun.end(self.id, |from, to| moved(answer, from, to, wait));
-            }
+            let wait = self.wait;
+            begun.end(self.id, |from, to| moved(answer, from, to, wait));
             return;
         }
         match &self.timer {
