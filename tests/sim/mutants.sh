@@ -26,7 +26,7 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$root"
-git ls-files -z -- Cargo.toml Cargo.lock README.md shards src macros loom_tests tests/sim tests/*.rs examples benches/*.rs |
+git ls-files -z -- Cargo.toml Cargo.lock README.md shards src macros loom_tests tests benches examples |
     xargs -0 cp --parents -t "$scratch"
 cd "$scratch"
 
