@@ -468,9 +468,9 @@ fn clocks(cast: &Arc<Cast>) {
         let builder = match below(2) {
             0 => Timer::after_boot(ns(delay)),
             _ => {
-            records()[id].wait = NEVER;
-            Timer::at_boot(BootInstant::now() + ns(delay))
-        }
+                records()[id].wait = NEVER;
+                Timer::at_boot(BootInstant::now() + ns(delay))
+            }
         };
         let builder = builder.on(&cast.handle);
         let timer = if tells {
@@ -530,10 +530,11 @@ fn wait(cast: &Arc<Cast>) {
             if let Some(task) = cast.any_task() {
                 sim::note(|| "waits for a task".into());
                 let result = cast.handle.block_on(task);
-                if let Err(error) = result {
-                    if !error.is_cancelled() && !error.is_panic() && !error.is_refused() {
-                        sim::fail(&format!("a task ended with {error:?}"));
-                    }
+                let meant = |error: &tourbillon::JoinError| {
+                    error.is_cancelled() || error.is_panic() || error.is_refused()
+                };
+                if let Some(error) = result.err().filter(|error| !meant(error)) {
+                    sim::fail(&format!("a task ended with {error:?}"));
                 }
             }
         }
