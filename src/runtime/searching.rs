@@ -8,6 +8,9 @@ use super::{
 /// A worker's search for work.
 #[derive(Debug)]
 pub(super) struct Search {
+    /// How many times in a row it found when it was about to sleep that there is work, and could not search, since
+    /// enough others do.
+    pub(super) denied: u32,
     /// Whether the worker counts as a searcher.
     pub(super) is_on: bool,
     /// Where the search for a victim begins.
@@ -17,11 +20,16 @@ pub(super) struct Search {
 impl Search {
     pub(super) fn beginning_at(victim: usize) -> Self {
         Self {
+            denied: 0,
             is_on: false,
             victim,
         }
     }
 }
+
+/// So often a worker relies on those who search already. One of them may have been woken, and wait for a core: as long as
+/// that takes nobody would take what there is, and the worker would neither sleep nor run it.
+const DENIED_MOST: u32 = 8;
 
 impl Worker<'_> {
     /// Looks for work elsewhere, if not enough others do. Who finds some is a searcher until it
@@ -30,10 +38,10 @@ impl Worker<'_> {
         // Nobody relies on a helper to search; nor on a worker that spins, which would wake the next
         // before what it spins for.
         if !self.search.is_on && !self.core.is_helper && !self.is_near() {
-            if !self.shared.searchers.begin() {
+            self.search.is_on = self.shared.searchers.begin();
+            if !self.search.is_on && self.search.denied < DENIED_MOST {
                 return None;
             }
-            self.search.is_on = true;
         }
         self.core.watch.searches(true);
         let job = self.steal();
@@ -70,5 +78,38 @@ impl Worker<'_> {
             }
         }
         job.map(|(job, _)| job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::Runtime;
+
+    /// It was woken, and the system has no core for it.
+    #[test]
+    fn work_does_not_wait_for_a_searcher_that_does_not_come() {
+        let runtime = Runtime::builder()
+            .worker_threads(1)
+            .global_queue_interval(u32::MAX)
+            .build()
+            .unwrap();
+        // Its first job: before that it looks at what comes from outside in any case.
+        runtime.block_on(runtime.spawn(async {})).unwrap();
+        let searchers = &runtime.handle().shared().searchers;
+        while searchers.parked() == 0 || !searchers.begin() {
+            std::thread::yield_now();
+        }
+        let task = runtime.spawn(async {});
+        // Nobody was woken for it; now somebody is, for something else.
+        runtime.after(Duration::ZERO, || ());
+        let begin = Instant::now();
+        while !task.is_finished() && begin.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        let in_time = task.is_finished();
+        let _last = searchers.found();
+        assert!(in_time);
     }
 }

@@ -456,6 +456,11 @@ impl<'a> Worker<'a> {
             },
         );
         self.search.is_on = parked.searching;
+        self.search.denied = if parked.slept || parked.searching {
+            0
+        } else {
+            self.search.denied.saturating_add(1)
+        };
         let now = self.shared.clock.real();
         self.in_loop = InLoop::at(now, self.tick);
         if parked.slept {

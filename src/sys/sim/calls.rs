@@ -193,8 +193,13 @@ fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
         state.note(|| format!("is interrupted at {instance}"));
         return Err(libc::EINTR);
     }
-    if !state.kernel.has_events(instance) {
-        world.wait(state, Wait::Epoll(instance), until);
+    // Who was woken, and finds that another has taken the events, goes on to sleep.
+    while !state.kernel.has_events(instance) {
+        if !world.wait(state, Wait::Epoll(instance), until) {
+            break;
+        }
+        world.point();
+        state = world.lock();
     }
     Ok(())
 }

@@ -56,6 +56,8 @@ impl Condvar {
         let chance = state.plan.spurious;
         let woken = if state.happens(chance.saturating_mul(50)) {
             state.faults.spurious += 1;
+            // Before the lock, which is a point.
+            drop(state);
             true
         } else {
             let until = length.map_or(NEVER, |length| until(&state, length));

@@ -214,3 +214,8 @@ pub fn nothing_runs() {
         }
     }
 }
+
+/// How many callbacks there are still.
+pub fn waiting() -> u64 {
+    records().iter().filter(|it| it.dropped == 0).count() as u64
+}

@@ -32,8 +32,9 @@ pub fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
     } else {
         blocked
     };
-    // A frozen thread holds what it has taken, and one that wanted its lock waits as well.
-    Some(CALM + blocked + sim::disturbed(due, at) + faults.delayed * 3 * MS)
+    // A frozen thread holds what it has taken, and one that wanted its lock waits as well. Before, too: who is frozen
+    // between a look at the clock and the wait that is to last until the next deadline sleeps for so much longer.
+    Some(CALM + blocked + sim::disturbed(0, at) + faults.delayed * 3 * MS)
 }
 
 pub fn check(plan: &Plan) {

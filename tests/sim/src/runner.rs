@@ -14,7 +14,9 @@ use tourbillon::sim;
 use crate::{Meant, ledger, plan::Plan, scenario};
 
 /// In real time: what takes longer stands still outside of the world.
-const PATIENCE: u32 = 120;
+const PATIENCE: u32 = 20;
+/// So many seeds CI runs.
+const CI: u64 = 6000;
 /// Of so many seeds one is run twice, and has to go the same way.
 const TWICE: u64 = 16;
 
@@ -31,7 +33,7 @@ struct Args {
 fn args() -> Result<Args, String> {
     let mut args = Args {
         first: 0,
-        seeds: 1000,
+        seeds: CI,
         minutes: None,
         jobs: std::thread::available_parallelism().map_or(2, usize::from),
         trace: false,

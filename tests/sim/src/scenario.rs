@@ -122,14 +122,12 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
     sleep(5 * MS);
     drop(timers);
     let metrics = handle.metrics();
-    let (total, clocks) = (metrics.total(), metrics.clock_counts());
-    let detached = handle.timers().pending() as u64;
-    for (armed, over) in [(total.armed() + clocks.armed(), total.over() + clocks.over())] {
-        if armed != over + detached {
-            sim::fail(&format!(
-                "{armed} timers were armed, {over} are over, {detached} wait\n{metrics:#?}"
-            ));
-        }
+    let (armed, over) = (metrics.total().armed(), metrics.total().over());
+    let waiting = crate::ledger::waiting();
+    if armed != over + waiting {
+        sim::fail(&format!(
+            "{armed} timers were armed, {over} are over, {waiting} wait\n{metrics:#?}"
+        ));
     }
     tally(|tally| tally.ending = Some((sim::moment(), sim::now())));
     drop(runtime);

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Checks that the simulation can fail: applies mutants to a scratch copy, one at a time, and requires that the seeds
+# of CI find each.
+#
+#   tests/sim/mutants.sh             all that it is to find
+#   tests/sim/mutants.sh NAME...     these: of tests/sim/mutants/ or loom_tests/mutants/, without .patch
+#
+# A patch that does not apply, or does not compile, is an error, not a kill.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/sim-mutants}
+export RUSTFLAGS="--cfg tourbillon_sim"
+export CARGO_PROFILE_SIM_INCREMENTAL=${CARGO_PROFILE_SIM_INCREMENTAL:-true}
+seeds=${SEEDS:-6000}
+
+names=("$@")
+if [ ${#names[@]} -eq 0 ]; then
+    for patch in "$root"/tests/sim/mutants/*.patch; do
+        names+=("$(basename "$patch" .patch)")
+    done
+    # Those of the protocols that it is known to find.
+    while read -r name; do names+=("$name"); done <"$root/tests/sim/mutants/of-loom"
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$root"
+git ls-files -z -- Cargo.toml Cargo.lock README.md shards src macros loom_tests tests benches examples |
+    xargs -0 cp --parents -t "$scratch"
+cd "$scratch"
+
+killed=0
+survived=()
+for name in "${names[@]}"; do
+    patch=$root/tests/sim/mutants/$name.patch
+    [ -e "$patch" ] || patch=$root/loom_tests/mutants/$name.patch
+    if ! patch --quiet --strip=1 --fuzz=0 --no-backup-if-mismatch <"$patch" >log 2>&1; then
+        cat log
+        echo "$name: the patch does not apply" >&2
+        exit 2
+    fi
+    begin=$SECONDS
+    if ! cargo build --quiet -p tourbillon_sim --profile sim >log 2>&1; then
+        cat log
+        echo "$name: the mutant does not compile" >&2
+        exit 2
+    fi
+    built=$((SECONDS - begin))
+    status=0
+    "$CARGO_TARGET_DIR/sim/tourbillon_sim" --seeds "$seeds" >log 2>&1 || status=$?
+    if [ "$status" -eq 0 ]; then
+        survived+=("$name")
+        by=SURVIVED
+    else
+        killed=$((killed + 1))
+        by=$(grep -m 1 -A 1 '^seed' log | tr '\n' ' ' | cut -c 1-110)
+    fi
+    printf '%-30s | %-110s | %s s + %s s\n' "$name" "$by" "$built" $((SECONDS - begin - built))
+    patch --quiet --reverse --strip=1 --no-backup-if-mismatch <"$patch"
+    # So that cargo sees it.
+    sed -n 's/^+++ b\///p' "$patch" | cut -f 1 | xargs touch
+done
+echo "$killed killed, ${#survived[@]} survived ${survived[*]}"
+[ ${#survived[@]} -eq 0 ]
