@@ -2,7 +2,8 @@
 //! and files by links.
 //!
 //! In `docs/src/features.md`, a code span of the column of tests is a file, or a file and, after a
-//! colon, the names of tests in it. Those of the column before it are items of the API.
+//! colon, the names of tests in it. Those of the column before it are items of the API. The last column of
+//! the table in `docs/src/faults.md` is such a one of tests, too.
 
 use std::{
     env, fs,
@@ -80,6 +81,35 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
+/// What a cell of tests names that is not in the tree: files, and tests in them. `named` counts all of it.
+fn missing_tests(root: &Path, what: &str, tests: &str, named: &mut usize) -> Vec<String> {
+    let mut missing = Vec::new();
+    for span in spans(tests) {
+        let (file, tests) = span.split_once(": ").unwrap_or((span, ""));
+        // Else an option, or a variable.
+        if !file.contains('/') {
+            continue;
+        }
+        *named += 1;
+        if !root.join(file).exists() {
+            missing.push(format!("{file} (for: {what})"));
+            continue;
+        }
+        let source = if tests.is_empty() {
+            String::new()
+        } else {
+            read(root.join(file))
+        };
+        for test in tests.split(", ").filter(|test| !test.is_empty()) {
+            *named += 1;
+            if !has_word(&source, test) {
+                missing.push(format!("{file}: {test} (for: {what})"));
+            }
+        }
+    }
+    missing
+}
+
 #[test]
 fn the_table_of_features_names_tests_that_there_are() {
     let root = root();
@@ -96,29 +126,7 @@ fn the_table_of_features_names_tests_that_there_are() {
             is_there || says_so,
             "neither tests nor a word that it is not there: {what}"
         );
-        for span in spans(tests) {
-            let (file, tests) = span.split_once(": ").unwrap_or((span, ""));
-            // Else an option, or a variable.
-            if !file.contains('/') {
-                continue;
-            }
-            named += 1;
-            if !root.join(file).exists() {
-                missing.push(format!("{file} (for: {what})"));
-                continue;
-            }
-            let source = if tests.is_empty() {
-                String::new()
-            } else {
-                read(root.join(file))
-            };
-            for test in tests.split(", ").filter(|test| !test.is_empty()) {
-                named += 1;
-                if !has_word(&source, test) {
-                    missing.push(format!("{file}: {test} (for: {what})"));
-                }
-            }
-        }
+        missing.extend(missing_tests(&root, what, tests, &mut named));
     }
     assert!(
         missing.is_empty(),
@@ -126,6 +134,30 @@ fn the_table_of_features_names_tests_that_there_are() {
         missing.join("\n")
     );
     assert!(named > 100, "the table was not understood: {named} names");
+}
+
+#[test]
+fn the_table_of_faults_names_tests_that_there_are() {
+    let root = root();
+    let table = read(root.join("docs/src/faults.md"));
+    let mut missing = Vec::new();
+    let mut named = 0;
+    for row in rows(&table) {
+        let [what, how, promised, tests] = row[..] else {
+            panic!("four cells in each row: {row:?}");
+        };
+        assert!(
+            !how.is_empty() && !promised.is_empty() && !tests.is_empty(),
+            "{what}"
+        );
+        missing.extend(missing_tests(&root, what, tests, &mut named));
+    }
+    assert!(
+        missing.is_empty(),
+        "not in the tree:\n{}",
+        missing.join("\n")
+    );
+    assert!(named > 40, "the table was not understood: {named} names");
 }
 
 #[test]
