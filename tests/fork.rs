@@ -175,7 +175,8 @@ fn what_a_child_keeps_open_is_heard_of_no_more() {
     isolated("what_a_child_keeps_open_is_heard_of_no_more", || {
         let _alarm = alarm();
         let runtime = common::runtime(1);
-        let (mut client, mut kept) = runtime.block_on(pair());
+        // Each write of which is an event of its own.
+        let (mut client, mut kept) = runtime.block_on(async { UnixStream::pair().unwrap() });
         let child = Fork::with(|| {
             // SAFETY: no pointers. Until it is killed.
             unsafe { libc::pause() };
