@@ -341,7 +341,7 @@ fn no_descriptor_gets_into_another_program() {
             let stream = UnixStream::pair().unwrap();
             let datagram = UnixDatagram::pair().unwrap();
             let signals = signal(SignalKind::hangup()).unwrap();
-            let (reader, writer) = std::io::pipe().unwrap();
+            let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
             let watched = AsyncFd::new(reader).unwrap();
             let sockets = (listener, client, accepted, per_core, udp);
             (sockets, stream, datagram, signals, watched, writer)

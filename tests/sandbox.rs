@@ -5,7 +5,6 @@ mod common;
 mod faults;
 
 use std::{
-    io::{Read, Write},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -207,6 +206,8 @@ fn dispensable() -> Vec<Call> {
 /// The live page's runtime is there, and shows this one.
 #[cfg(feature = "inspect")]
 fn is_shown(runtime: &Runtime) {
+    use std::io::{Read, Write};
+
     let page = {
         let _entered = runtime.enter();
         tourbillon::inspect::serve("127.0.0.1:0").unwrap()
