@@ -35,13 +35,14 @@ use tourbillon::{
     time::{BootInstant, sleep, timeout},
 };
 
-/// A child of this process that is a copy of it, with the thread that calls alone. It runs `body`, which
-/// may make system calls and no more, and ends. Killed, if it is there yet, when this is dropped.
+/// A child of this process that is a copy of it, with the thread that calls alone. It runs `body`, and ends.
+/// That makes system calls and no more, unless there is no runtime: then the other threads of the test wait,
+/// and hold no lock. Killed, if it is there yet, when this is dropped.
 struct Fork(libc::pid_t);
 
 impl Fork {
     fn with(body: impl FnOnce()) -> Self {
-        // SAFETY: the child does what may be done between a signal and its handler's end, as `body` is told.
+        // SAFETY: the child does what is said above.
         match unsafe { libc::fork() } {
             -1 => panic!("no fork: {}", std::io::Error::last_os_error()),
             0 => {
