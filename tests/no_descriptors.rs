@@ -12,15 +12,14 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use common::{PATIENCE, alarm, eventually, fds, isolated, threads, use_up_descriptors};
 use faults::{Faulty, call};
 use futures_lite::{AsyncReadExt, AsyncWriteExt, future::zip};
 use tourbillon::{
-    BuildError, Runtime, Timer,
+    BuildError, Timer,
     io::AsyncFd,
     net::{
         TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
@@ -44,17 +43,6 @@ async fn talk(one: &mut (impl AsyncWriteExt + Unpin), other: &mut (impl AsyncRea
     let mut heard = [0; 4];
     other.read_exact(&mut heard).await.unwrap();
     assert_eq!(&heard, b"ping");
-}
-
-/// A pipe's end that does not block.
-fn pipe() -> io::Result<(io::PipeReader, io::PipeWriter)> {
-    use std::os::fd::AsRawFd;
-
-    let (reader, writer) = io::pipe()?;
-    // SAFETY: the descriptor is open, and no pointers.
-    let set = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-    assert_eq!(set, 0);
-    Ok((reader, writer))
 }
 
 /// Opens all that a program can, a thing after the other, which stay open, and uses it.
@@ -106,7 +94,8 @@ async fn open_everything(opened: &AtomicUsize) -> Result<(), Failed> {
     // SAFETY: somebody listens, so that it does not end the process.
     assert_eq!(unsafe { libc::raise(libc::SIGUSR1) }, 0);
     step(signals.recv()).await?;
-    let (reader, mut writer) = pipe()?;
+    let (reader, mut writer) = std::os::unix::net::UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
     let reader = AsyncFd::new(reader)?;
     open();
     writer.write_all(b"ping")?;
@@ -148,19 +137,14 @@ fn program(wait: PreciseWait, opened: &AtomicUsize) -> Result<(), Failed> {
             ticks.fetch_add(1, SeqCst);
         })
     };
-    let mut opening = runtime.block_on(open_everything(opened));
+    let opening = runtime.block_on(open_everything(opened));
     #[cfg(feature = "inspect")]
-    if opening.is_ok() {
+    let opening = opening.and_then(|()| {
         let _entered = runtime.enter();
-        opening = match tourbillon::inspect::serve("127.0.0.1:0") {
-            Ok(page) => {
-                page.shutdown();
-                opened.fetch_add(1, SeqCst);
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        };
-    }
+        tourbillon::inspect::serve("127.0.0.1:0")?.shutdown();
+        opened.fetch_add(1, SeqCst);
+        Ok(())
+    });
     // Whatever could not be had, timers come as before.
     eventually("what was armed fires", || fired.load(SeqCst) == 3);
     let before = ticks.load(SeqCst);
@@ -294,6 +278,8 @@ fn a_socket_that_cannot_be_watched_is_an_error_and_closed() {
 #[cfg(feature = "axum")]
 #[test]
 fn a_server_that_may_accept_no_connection_neither_spins_nor_ends() {
+    use std::{thread, time::Instant};
+
     use axum::{Router, routing::get};
 
     isolated(
@@ -303,7 +289,7 @@ fn a_server_that_may_accept_no_connection_neither_spins_nor_ends() {
             let Some(faulty) = Faulty::calls(&[call(libc::SYS_accept4)]) else {
                 return;
             };
-            let runtime: Runtime = common::runtime(2);
+            let runtime = common::runtime(2);
             let (listener, addr) = runtime.block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let addr = listener.local_addr().unwrap();

@@ -314,7 +314,9 @@ fn the_limit_of_threads_is_an_error_with_a_hint() {
         if is_root {
             // SAFETY: as above.
             let set = unsafe { libc::setresuid(4_242_424, 4_242_424, 4_242_424) };
-            assert_eq!(set, 0, "root may be anybody");
+            if set != 0 {
+                return eprintln!("skipped: this root may not be anybody else");
+            }
         }
         let limit = |threads: usize| {
             let limits = libc::rlimit {
@@ -330,7 +332,7 @@ fn the_limit_of_threads_is_an_error_with_a_hint() {
         let mut refused = 0;
         for more in 0..=4 {
             if !limit(others + more) {
-                return faults::skip("the limit of threads cannot be set");
+                return eprintln!("skipped: the limit of threads cannot be set");
             }
             match Builder::new().worker_threads(4).build() {
                 Ok(runtime) => {

@@ -5,7 +5,6 @@ mod common;
 mod faults;
 
 use std::{
-    io::{Read, Write},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -134,18 +133,26 @@ fn a_filter_that_comes_when_the_runtime_runs_takes_nothing_from_it() {
                     libc::ENOSYS => &runtime,
                     _ => &common::runtime(1),
                 };
-                runtime.block_on(sleep(Duration::from_millis(2)));
-                assert!(faulty.passed() > 0, "it is waited by this call");
+                let passed = faulty.passed();
+                eventually("it is waited by this call", || {
+                    runtime.block_on(sleep(Duration::from_millis(2)));
+                    faulty.passed() > passed
+                });
                 let failed = faulty.failed();
                 faulty.after(0, usize::MAX, answer);
                 let waits = runtime.metrics().total().epoll_waits;
-                for _ in 0..20 {
+                let mut sleeps = 0;
+                eventually("it was refused", || {
                     runtime.block_on(sleep(Duration::from_millis(5)));
-                }
+                    sleeps += 1;
+                    sleeps >= 20 && faulty.failed() > failed
+                });
                 let waits = runtime.metrics().total().epoll_waits - waits;
-                assert!(faulty.failed() > failed, "it was refused");
-                // 20 sleeps, of some waits each: who did not sleep looks thousands of times.
-                assert!(waits < 1_000, "the worker does not sleep: {waits} waits");
+                // Some waits for each sleep: who did not sleep looks thousands of times.
+                assert!(
+                    waits < 50 * sleeps,
+                    "the worker does not sleep: {waits} waits"
+                );
                 all_is_well(runtime);
                 faulty.heal();
             }
@@ -164,20 +171,27 @@ fn a_timerfd_that_cannot_be_set_any_more_costs_precision_alone() {
                 return;
             };
             let runtime = common::runtime(1);
-            runtime.block_on(sleep(Duration::from_millis(20)));
-            assert!(faulty.passed() > 0, "it is waited by this call");
+            eventually("it is waited by this call", || {
+                runtime.block_on(sleep(Duration::from_millis(20)));
+                faulty.passed() > 0
+            });
             faulty.after(0, usize::MAX, libc::EPERM);
             let waits = runtime.metrics().total().epoll_waits;
             let (sender, receiver) = mpsc::channel();
-            for _ in 0..10 {
+            let mut timers = 0;
+            eventually("it was refused", || {
                 let (asked, report) = (Instant::now() + Duration::from_millis(25), sender.clone());
                 runtime.at(asked, move || report.send((asked, Instant::now())).unwrap());
                 let (asked, ran) = receiver.recv_timeout(PATIENCE).expect("none is lost");
                 assert!(ran >= asked, "early by {:?}", asked - ran);
-            }
-            assert!(faulty.failed() > 0, "it was refused");
+                timers += 1;
+                timers >= 10 && faulty.failed() > 0
+            });
             let waits = runtime.metrics().total().epoll_waits - waits;
-            assert!(waits < 1_000, "the worker does not sleep: {waits} waits");
+            assert!(
+                waits < 100 * timers,
+                "the worker does not sleep: {waits} waits"
+            );
             // From no deadline at all to one.
             on_worker(&runtime, || ());
             thread::sleep(Duration::from_millis(5));
@@ -207,6 +221,8 @@ fn dispensable() -> Vec<Call> {
 /// The live page's runtime is there, and shows this one.
 #[cfg(feature = "inspect")]
 fn is_shown(runtime: &Runtime) {
+    use std::io::{Read, Write};
+
     let page = {
         let _entered = runtime.enter();
         tourbillon::inspect::serve("127.0.0.1:0").unwrap()

@@ -347,7 +347,10 @@ fn dates_at_both_ends_of_the_system_s_time_have_passed_or_never_come() {
             let wall = |at: SystemTime| Timer::at_wall(at).start(|| ());
             let boot = |at: BootInstant| Timer::at_boot(at).start(|| ());
             let past = [long_ago, UNIX_EPOCH, UNIX_EPOCH + 40 * YEAR].map(wall);
-            let never = [last, UNIX_EPOCH + 200 * YEAR].map(wall);
+            // A day after 2020, but for 2^64 ns.
+            let wraps =
+                Duration::from_secs(1_577_836_800 + 86_400) + Duration::from_nanos(u64::MAX);
+            let never = [last, UNIX_EPOCH + 200 * YEAR, UNIX_EPOCH + wraps].map(wall);
             let never_boot = boot(BootInstant::now() + Duration::MAX);
             advance(MS).await;
             for timer in &past {

@@ -49,6 +49,9 @@ impl Call {
 const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
+/// Of others this knows nothing.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const ARCH: u32 = 0;
 
 /// Where `seccomp_data` has these.
 const NUMBER_AT: u32 = mem::offset_of!(libc::seccomp_data, nr) as u32;
@@ -93,6 +96,9 @@ fn program(calls: impl IntoIterator<Item = (Call, u32)>) -> Vec<libc::sock_filte
 /// Puts a filter on the calling thread, and on all that it starts. With the flag of a listener the answer
 /// is its descriptor.
 fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_int> {
+    if ARCH == 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     let program = libc::sock_fprog {
         len: filter.len().try_into().expect("it is short"),
         filter: filter.as_ptr().cast_mut(),
