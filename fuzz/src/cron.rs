@@ -104,7 +104,15 @@ fn check(schedule: &Schedule, fields: Option<&Fields>, start: i64) {
         let next = second_of(next);
         assert!(next > after, "{schedule:?}: {next} after {after}");
         // From wherever between the two, it is the same.
-        for from in [next - 1, after + (next - after) / 2] {
+        let mut between = vec![next - 1, after + (next - after) / 2];
+        // Where clocks are changed above all.
+        let since = Timestamp::from_second(after).expect("it is in the calendar");
+        for change in schedule.tz().following(since).take(2) {
+            let change = change.timestamp().as_second();
+            between.extend([change - 1, change, change + 600]);
+        }
+        between.retain(|from| (after..next).contains(from));
+        for from in between {
             let same = schedule.next_after(at(from)).map(second_of);
             assert_eq!(same, Some(next), "{schedule:?} after {from}");
         }
