@@ -104,7 +104,15 @@ fn check(schedule: &Schedule, fields: Option<&Fields>, start: i64) {
         let next = second_of(next);
         assert!(next > after, "{schedule:?}: {next} after {after}");
         // From wherever between the two, it is the same.
-        for from in [next - 1, after + (next - after) / 2] {
+        let mut between = vec![next - 1, after + (next - after) / 2];
+        // Where clocks are changed above all.
+        let since = Timestamp::from_second(after).expect("it is in the calendar");
+        for change in schedule.tz().following(since).take(2) {
+            let change = change.timestamp().as_second();
+            between.extend([change - 1, change, change + 600]);
+        }
+        between.retain(|from| (after..next).contains(from));
+        for from in between {
             let same = schedule.next_after(at(from)).map(second_of);
             assert_eq!(same, Some(next), "{schedule:?} after {from}");
         }
@@ -131,6 +139,9 @@ fn offset(schedule: &Schedule, second: i64) -> i32 {
 
 /// Clocks show a time that matches; or they have just been put forward, past one that would.
 fn check_matches(schedule: &Schedule, fields: &Fields, second: i64) {
+    if !fields.is_interval {
+        check_first_time(schedule, second);
+    }
     if fields.matches(shown(schedule, second)) {
         return;
     }
@@ -145,6 +156,18 @@ fn check_matches(schedule: &Schedule, fields: &Fields, second: i64) {
         Offset::UTC.to_datetime(local)
     });
     assert!(leapt.into_iter().any(|local| fields.matches(local)));
+}
+
+/// Clocks have not shown this time before: where they are put back, a time of the day runs once.
+fn check_first_time(schedule: &Schedule, second: i64) {
+    let local = second + i64::from(offset(schedule, second));
+    let next = Timestamp::from_second(second + 1).expect("it is in the calendar");
+    let changes = schedule.tz().preceding(next);
+    let changes = changes.map(|change| change.timestamp().as_second());
+    for change in changes.take_while(|&change| change > second - 2 * DAY) {
+        let passed = change + i64::from(offset(schedule, change - 1));
+        assert!(passed <= local, "{schedule:?}: {second} is shown again");
+    }
 }
 
 /// Nothing that clocks show meanwhile is left out, as far as that is looked at.

@@ -8,7 +8,13 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use tourbillon::{Runtime, inspect::Inspector, net::TcpListener, runtime::Builder};
+use tourbillon::{
+    Runtime,
+    inspect::Inspector,
+    net::TcpListener,
+    runtime::Builder,
+    signal::{Signal, SignalKind, signal},
+};
 
 use super::{PANICKED, Relaxed};
 use crate::guard::ALLOWED;
@@ -19,6 +25,9 @@ pub const MOST_BODY: usize = 1_024;
 pub struct Servers {
     pub page: SocketAddr,
     pub axum: SocketAddr,
+    /// Whoever writes to a client that has gone is told by an error, as in any program of Rust. A fuzz target is none: its
+    /// `main` is the fuzzer's, and the signal would end it.
+    _broken_pipes: Signal,
     /// They end with it.
     _runtime: Runtime,
 }
@@ -71,7 +80,9 @@ fn start() -> Servers {
         .header_read_timeout(Duration::from_secs(5))
         .keep_alive_timeout(Duration::from_secs(5));
     drop(runtime.spawn(server.into_future()));
+    let pipes = runtime.block_on(async { signal(SignalKind::pipe()) });
     Servers {
+        _broken_pipes: pipes.expect("it can be had"),
         page: inspector.local_addr(),
         axum,
         _runtime: runtime,
