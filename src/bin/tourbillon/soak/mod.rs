@@ -84,7 +84,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
     beside: Duration,
     /// At the end, how long to wait for timers before they count as lost.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = positive_duration)]
     grace: Duration,
     /// A file to write the report to, as JSON, with all windows.
     #[arg(long, value_name = "FILE")]
