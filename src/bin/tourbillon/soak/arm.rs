@@ -361,15 +361,18 @@ pub(super) fn thread(books: Books, handle: &Handle, rate: u64) {
     }
 }
 
-/// When all has come to a stop: cancels half of what waits, and all that would wait for long.
+/// When all has come to a stop: cancels half of what waits, and all that would wait for long; but nothing that is due,
+/// which has to run, or else was lost.
 pub(super) fn wind_up(books: Books, handle: &Handle) {
-    let soon = books.now() + 1_000_000_000;
+    let now = books.now();
+    let soon = now + 1_000_000_000;
     for (index, slot) in (0..).zip(&*books.slots) {
         let (timer, generation, due) = {
             let held = slot.held();
             (held.timer.clone(), held.generation, held.due)
         };
-        if let Some(timer) = timer.filter(|_| index % 2 == 0 || due > soon) {
+        let is_to_go = due > soon || (due > now && index % 2 == 0);
+        if let Some(timer) = timer.filter(|_| is_to_go) {
             cancel(books, index, generation, &timer, Place::Thread(handle));
         }
     }

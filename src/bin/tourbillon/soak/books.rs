@@ -16,8 +16,9 @@ use super::{
 /// The payload of panics that are meant, of which no hook tells.
 pub(super) struct Meant;
 
-/// How long to wait for what should be there at once, before it is a fault.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for what should be there at once, before it is a fault. A machine that has too much to do has been
+/// seen to keep the whole process waiting for half a minute.
+pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What all share.
 pub(super) struct Shared {

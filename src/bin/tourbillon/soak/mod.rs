@@ -84,7 +84,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
     beside: Duration,
     /// At the end, how long to wait for timers before they count as lost.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = positive_duration)]
     grace: Duration,
     /// A file to write the report to, as JSON, with all windows.
     #[arg(long, value_name = "FILE")]
@@ -199,7 +199,10 @@ fn soak(args: &Args) -> Result<Report, String> {
     });
     let mut rest = look_at_rest(books, &runtime);
     let cpu_seconds = proc::cpu_seconds()? - cpu;
-    drop(runtime);
+    // A bound, so that what keeps the runtime from its end is told, and does not hang.
+    if !runtime.shutdown_timeout(PATIENCE) {
+        books.faults.add("the shutdown came to no end", "");
+    }
     // The handle of a timer that is over keeps its worker's descriptors.
     for slot in &books.slots {
         slot.held().timer = None;
@@ -289,9 +292,10 @@ fn share(rate: u64, i: u32, threads: u32) -> u64 {
 /// Waits until nothing is left to do but what lasts.
 fn come_to_rest(books: Books, runtime: &Runtime, mut tasks: Vec<JoinHandle<()>>, grace: Duration) {
     let server = tasks.pop();
+    let deadline = tourbillon::time::Instant::now() + PATIENCE;
     runtime.block_on(async {
         for task in tasks {
-            let ended = tourbillon::time::timeout(PATIENCE, task).await;
+            let ended = tourbillon::time::timeout_at(deadline, task).await;
             let well = matches!(ended, Ok(Ok(())));
             books
                 .faults

@@ -20,7 +20,7 @@ use crate::{
 /// How often gauges are looked at.
 const GLANCE: Duration = Duration::from_millis(50);
 /// With no timer ended for so long, something is broken, and there is no use in going on.
-const STALLED: Duration = Duration::from_secs(60);
+const STALLED: Duration = Duration::from_secs(300);
 
 /// What was seen in one window.
 #[derive(Clone, Debug, Default, Serialize)]
