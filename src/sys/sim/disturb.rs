@@ -8,6 +8,15 @@ impl State {
         chance > 0 && !self.settled && self.rng.u32(0..1_000_000) < chance
     }
 
+    /// For how long a thread is frozen from now on, in ns.
+    pub(super) fn draw_freeze(&mut self) -> u64 {
+        let length = self.rng.u64(1_000..=self.plan.freeze_ns.max(2_000));
+        self.note(|| format!("is frozen for {length} ns"));
+        self.faults.freezes += 1;
+        self.disturbances.push((self.now, self.now + length));
+        length
+    }
+
     /// What goes wrong at this point; true if the thread is not to go on.
     pub(super) fn disturb(&mut self, me: usize) -> bool {
         let chances = [
@@ -32,11 +41,7 @@ impl State {
         }
         match which {
             0 => {
-                let length = self.rng.u64(1_000..=self.plan.freeze_ns.max(2_000));
-                let until = self.now + length;
-                self.note(|| format!("is frozen for {length} ns"));
-                self.faults.freezes += 1;
-                self.disturbances.push((self.now, until));
+                let until = self.now + self.draw_freeze();
                 self.threads[me].run = Run::Frozen(until);
                 self.next_due = self.next_due.min(until);
                 return true;
