@@ -200,6 +200,14 @@ fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
         }
         world.point();
         state = world.lock();
+        // It was woken, and has no core.
+        let chance = state.plan.freeze.saturating_mul(30);
+        if state.happens(chance) {
+            let length = state.draw_freeze();
+            let until = state.now + length;
+            world.wait(state, Wait::Time, until);
+            state = world.lock();
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `world` | the threads, of which one runs at a time, and who is next |
 //! | `faults` | what goes wrong, and how often, by the seed |
+//! | `disturb` | how it does |
 //! | `kernel` | eventfds, timerfds and epoll instances |
 //! | `calls` | the system calls on these, and the clocks |
 //! | `sync` | condition variables and threads, as the standard library has them |
@@ -15,6 +16,7 @@
 //! `docs/src/simulation.md` has the whole of it; `tests/sim/` is the program that runs seeds.
 
 pub(super) mod calls;
+mod disturb;
 mod faults;
 mod kernel;
 pub(crate) mod sync;

@@ -50,11 +50,11 @@ pub(super) struct State {
     changed: bool,
     /// The next priority that is lower than all.
     lowest: i64,
-    settled: bool,
-    dropping: bool,
+    pub(super) settled: bool,
+    pub(super) dropping: bool,
     traces: bool,
     /// When something was kept from running.
-    disturbances: Vec<(u64, u64)>,
+    pub(super) disturbances: Vec<(u64, u64)>,
 }
 
 /// A thread of the world.
@@ -341,11 +341,6 @@ impl State {
         self.now.wrapping_add(self.wall)
     }
 
-    /// Whether what has this chance, in millionths, happens.
-    pub(super) fn happens(&mut self, chance: u32) -> bool {
-        chance > 0 && !self.settled && self.rng.u32(0..1_000_000) < chance
-    }
-
     /// The thread passes a point; true if another is to run.
     fn pass(&mut self, me: usize) -> bool {
         let number = self.tick();
@@ -391,80 +386,6 @@ impl State {
         self.lowest -= 1;
         self.threads[me].priority = self.lowest;
         self.threads[me].since = 0;
-    }
-
-    /// What goes wrong at this point; true if the thread is not to go on.
-    fn disturb(&mut self, me: usize) -> bool {
-        let chances = [
-            self.plan.freeze,
-            self.plan.pause,
-            self.plan.suspend,
-            self.plan.wall_step,
-            self.plan.spurious,
-        ];
-        let all: u32 = chances.iter().sum();
-        if all == 0 || self.settled {
-            return false;
-        }
-        let mut drawn = self.rng.u32(0..1_000_000);
-        if drawn >= all {
-            return false;
-        }
-        let mut which = 0;
-        while drawn >= chances[which] {
-            drawn -= chances[which];
-            which += 1;
-        }
-        match which {
-            0 => {
-                let length = self.rng.u64(1_000..=self.plan.freeze_ns.max(2_000));
-                let until = self.now + length;
-                self.note(|| format!("is frozen for {length} ns"));
-                self.faults.freezes += 1;
-                self.disturbances.push((self.now, until));
-                self.threads[me].run = Run::Frozen(until);
-                self.next_due = self.next_due.min(until);
-                return true;
-            }
-            1 => {
-                let length = self.rng.u64(1_000_000..10_000_000_000);
-                self.note(|| format!("the machine stands still for {length} ns"));
-                self.faults.pauses += 1;
-                self.disturbances.push((self.now, self.now + length));
-                self.now += length;
-            }
-            2 => {
-                let length = self.rng.u64(1_000_000..60_000_000_000);
-                self.note(|| format!("the machine is suspended for {length} ns"));
-                self.faults.suspensions += 1;
-                self.suspended += length;
-                self.wall = self.wall.wrapping_add(length);
-                // A resume counts as a step: the kernel tells of it as of one.
-                self.clock_was_set();
-            }
-            3 => {
-                let length = self.rng.u64(1_000_000..3_600_000_000_000);
-                let forward = self.rng.bool();
-                self.note(|| format!("the wall clock is set by {length} ns, forward: {forward}"));
-                self.faults.wall_steps += 1;
-                self.wall = if forward {
-                    self.wall.wrapping_add(length)
-                } else {
-                    self.wall.wrapping_sub(length)
-                };
-                self.clock_was_set();
-            }
-            _ => {
-                let all = self.kernel.eventfds();
-                if !all.is_empty() {
-                    let fd = all[self.rng.usize(..all.len())];
-                    self.note(|| format!("a wake-up for nothing at {fd}"));
-                    self.faults.spurious += 1;
-                    self.written(fd);
-                }
-            }
-        }
-        false
     }
 
     /// Who waits for that.
@@ -596,40 +517,11 @@ impl State {
         }
     }
 
-    fn clock_was_set(&mut self) {
-        for fd in self.kernel.clock_was_set() {
-            self.signal(fd);
-        }
-        self.come_due();
-    }
-
     /// Wakes all workers for nothing.
     pub(super) fn wake_all(&mut self) {
         for fd in self.kernel.eventfds() {
             self.written(fd);
         }
-    }
-
-    pub(super) fn drops(&self) -> bool {
-        self.dropping && !self.settled
-    }
-
-    pub(super) fn drop_no_more(&mut self) {
-        self.dropping = false;
-        if self.faults.dropped > 0 {
-            self.wake_all();
-        }
-    }
-
-    pub(super) fn settle(&mut self) {
-        self.note(|| "from here on nothing goes wrong".into());
-        self.settled = true;
-        self.wake_all();
-    }
-
-    pub(super) fn disturbed(&self, from: u64, to: u64) -> u64 {
-        let overlap = |&(begin, end): &(u64, u64)| end.min(to).saturating_sub(begin.max(from));
-        self.disturbances.iter().map(overlap).sum()
     }
 
     pub(super) fn alive(&self) -> usize {

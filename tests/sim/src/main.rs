@@ -5,6 +5,8 @@
 #[cfg(tourbillon_sim)]
 mod acts;
 #[cfg(tourbillon_sim)]
+mod cast;
+#[cfg(tourbillon_sim)]
 mod ledger;
 #[cfg(tourbillon_sim)]
 mod oracle;

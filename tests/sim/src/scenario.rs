@@ -11,7 +11,8 @@ use tourbillon::{
 };
 
 use crate::{
-    acts::{Cast, act},
+    acts::act,
+    cast::Cast,
     ledger::tally,
     oracle,
     plan::{End, Plan},

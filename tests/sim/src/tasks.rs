@@ -8,11 +8,7 @@ use tourbillon::{
     time::{sleep, timeout},
 };
 
-use crate::{
-    acts::{Cast, act},
-    ledger::tally,
-    oracle,
-};
+use crate::{acts::act, cast::Cast, ledger::tally, oracle};
 
 const MS: u64 = 1_000_000;
 

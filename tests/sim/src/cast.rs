@@ -1,0 +1,101 @@
+//! What all acts have to do with.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+
+use tourbillon::{
+    Handle, JoinHandle,
+    sim::{self, below},
+    sync::Notify,
+};
+
+use crate::{acts::Armed, ledger::tally, plan::Plan};
+
+const MS: u64 = 1_000_000;
+/// Between the end of what blocks and the next, so that one at a time has to be helped.
+const REST: u64 = 60 * MS;
+
+/// All that acts have to do with.
+pub struct Cast {
+    pub plan: Plan,
+    pub handle: Handle,
+    pub timers: Mutex<Vec<Arc<Armed>>>,
+    pub tasks: Mutex<Vec<JoinHandle<u64>>>,
+    pub notify: Notify,
+    blocks: AtomicBool,
+    may_block: AtomicU64,
+    /// No new ones.
+    pub over: AtomicBool,
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cast {
+    pub fn new(plan: Plan, handle: Handle) -> Arc<Self> {
+        Arc::new(Self {
+            plan,
+            handle,
+            timers: Mutex::default(),
+            tasks: Mutex::default(),
+            notify: Notify::new(),
+            blocks: AtomicBool::new(false),
+            may_block: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    pub fn delay(&self) -> u64 {
+        match below(12) {
+            0 => 0,
+            1..4 => below(100_000),
+            4..8 => below(5 * MS),
+            8..11 => below(self.plan.horizon / 2),
+            _ if below(4) == 0 => 100 * 365 * 86_400 * 1_000 * MS,
+            _ => below(self.plan.horizon * 2),
+        }
+    }
+
+    pub fn any(&self) -> Option<Arc<Armed>> {
+        let timers = lock(&self.timers);
+        let count = timers.len() as u64;
+        (count > 0).then(|| timers[below(count) as usize].clone())
+    }
+
+    pub fn keep_task(&self, task: JoinHandle<u64>) {
+        lock(&self.tasks).push(task);
+    }
+
+    pub fn any_task(&self) -> Option<JoinHandle<u64>> {
+        let mut tasks = lock(&self.tasks);
+        let count = tasks.len() as u64;
+        (count > 0).then(|| tasks.swap_remove(below(count) as usize))
+    }
+
+    /// Keeps the worker now and then, as a callback that blocks does.
+    pub fn maybe_block(&self) {
+        let chance = u64::from(self.plan.blocks);
+        if chance == 0 || below(1_000) >= chance || sim::now() < self.may_block.load(Relaxed) {
+            return;
+        }
+        if self.over.load(Relaxed) || self.blocks.swap(true, Relaxed) {
+            return;
+        }
+        let (least, most) = self.plan.block_ns;
+        let length = least + below(most - least);
+        let from = sim::now();
+        sim::note(|| format!("blocks for {length} ns"));
+        let place = tally(|tally| {
+            tally.blocks.push((from, from + length + MS));
+            tally.blocks.len() - 1
+        });
+        sim::block(length);
+        let to = sim::now();
+        tally(|tally| tally.blocks[place].1 = to);
+        self.may_block.store(to + REST, Relaxed);
+        self.blocks.store(false, Relaxed);
+    }
+}
