@@ -209,6 +209,8 @@ fn links_lead_somewhere() {
         "README.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",
+        "SECURITY.md",
+        "macros/README.md",
         "shards/README.md",
     ] {
         pages.push(root.join(page));
