@@ -26,7 +26,7 @@ fn due(home: &Home, now: u64) -> Due<Worker> {
 /// the store.
 #[test]
 fn an_arrival_is_cancelled() {
-    model!(None, || {
+    model!(Some(6), || {
         let home = shard();
         let probe = Probe::new();
         let timer = Timer::once(&home, 5, 5, probe.once());
