@@ -6,6 +6,7 @@
 //! too.
 
 mod model;
+mod naps;
 mod owner;
 mod program;
 mod world;
