@@ -16,7 +16,7 @@ const LONG_ENOUGH: f64 = 55.0;
 const ENOUGH: usize = 9;
 
 /// Memory may grow by a tenth, and by this, in bytes.
-const RSS_SLACK: f64 = 4.0 * 1024.0 * 1024.0;
+const RSS_SLACK: f64 = 8.0 * 1024.0 * 1024.0;
 /// Descriptors and threads that come and go with what is done: connections, blocking threads, runtimes beside.
 const COMING_AND_GOING: f64 = 8.0;
 /// The median of lateness may become so many times what it was (what grows from nothing, evenly, becomes three and a
