@@ -184,6 +184,10 @@ fn nanos(at: SystemTime) -> u64 {
 
 /// Does one thing, inside of a callback or a task, or from outside.
 pub fn act(cast: &Arc<Cast>, inside: bool) {
+    if inside && cast.over.load(Relaxed) {
+        // What begets its like would have no end.
+        return;
+    }
     let kinds = cast.plan.kinds;
     let mut which = below(16) as u32;
     while kinds & (1 << which) == 0 {

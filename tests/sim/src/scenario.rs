@@ -151,8 +151,11 @@ fn amidst(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>
             true
         }
         End::Timeout(_) => runtime.shutdown_timeout(long),
-        // Tasks that have been told nothing may go on for long.
-        End::Graceful(_) => runtime.shutdown_graceful(long),
+        End::Graceful(_) => {
+            // It is for the program to see to it that its tasks come to an end.
+            cast.over.store(true, Relaxed);
+            runtime.shutdown_graceful(long)
+        }
         End::Background(_) => {
             runtime.shutdown_background();
             false
