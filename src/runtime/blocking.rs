@@ -31,12 +31,15 @@ use super::{
     threads::{self, Threads},
 };
 use crate::{
-    sys::sync::{
-        Condvar, Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering, fence},
-        thread,
+    metrics::BlockingMetrics,
+    sys::{
+        self,
+        sync::{
+            Condvar, Mutex, MutexGuard,
+            atomic::{AtomicUsize, Ordering, fence},
+            thread,
+        },
     },
-    {metrics::BlockingMetrics, sys},
 };
 
 thread_local! {

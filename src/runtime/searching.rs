@@ -8,7 +8,7 @@ use super::{
 /// A worker's search for work.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// How many times in a row it found when it was about to sleep that there is work, and could not search, since
+    /// How many times in a row it was about to sleep, and did not, since there was something to do, nor searched, since
     /// enough others do.
     pub(super) denied: u32,
     /// Whether the worker counts as a searcher.
@@ -46,6 +46,14 @@ impl Worker<'_> {
         self.core.watch.searches(true);
         let job = self.steal();
         self.core.watch.searches(false);
+        if self.search.is_on || job.is_some() {
+            self.search.denied = 0;
+        }
+        // A worker that counts wakes the next as it gives up the search. What another has taken beside its job was in no
+        // queue while it was on its way: who gave up the search then has not seen it.
+        if job.is_some() && !self.search.is_on && self.local.has_queued() {
+            self.shared.wake_one();
+        }
         job
     }
 
@@ -72,10 +80,6 @@ impl Worker<'_> {
         });
         if let Some((_, victim)) = job {
             self.core.recorder.stole(1 + deque.len() as u64, victim);
-            if self.core.is_helper && self.local.has_queued() {
-                // A worker that found work wakes the next as it gives up the search.
-                self.shared.wake_one();
-            }
         }
         job.map(|(job, _)| job)
     }

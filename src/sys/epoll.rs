@@ -213,7 +213,7 @@ impl Epoll {
                 })
             }
             Timeout::None => {
-                // If it cannot be set it ends the wait for nothing, once.
+                // A timerfd that cannot be unset ends the wait for nothing, once.
                 let _ = self.set_timer(UNSET, Duration::ZERO);
                 wait(-1)
             }
