@@ -132,6 +132,7 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
     }
     tally(|tally| tally.ending = Some((sim::moment(), sim::now())));
     drop(runtime);
+    crate::ledger::ended();
 }
 
 /// The runtime ends while all goes on.
@@ -165,7 +166,7 @@ fn amidst(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>
         if !ended {
             sim::fail("the runtime did not end in time");
         }
-        crate::ledger::nothing_runs();
+        crate::ledger::ended();
     }
     sleep(below(MS));
     cast.over.store(true, Relaxed);
