@@ -179,8 +179,13 @@ pub struct Tally {
     pub refreshed_by_name: bool,
     /// When callbacks or tasks blocked, in ns.
     pub blocks: Vec<(u64, u64)>,
-    /// How late sleeps were that no fault excuses, at most.
+    /// How late what was waited for was, at most.
     pub latest: u64,
+    /// How many ends of waits were seen: of sleeps, time limits, and timers that ran (of those that recur, the first).
+    pub waits: u64,
+    /// Of these, how many were held to some bound, and how many to the one for where nothing goes wrong.
+    pub held: u64,
+    pub sharp: u64,
     /// The end of the runtime was begun: the moment, and the time.
     pub ending: Option<(u64, u64)>,
     /// The runtime has ended, and its threads with it: the moment. None: nobody waited for that.
