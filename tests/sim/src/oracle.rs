@@ -132,10 +132,9 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
         return Err(format!("its callback was dropped {} times", record.dropped));
     }
     let fired: Vec<_> = calls(record, Outcome::Fired).collect();
-    if let Some(ended) = tally(|tally| tally.ended) {
-        if let Some(run) = fired.iter().find(|run| run.begin > ended) {
-            return Err(format!("{run:?}, and the runtime had ended at {ended}"));
-        }
+    let ended = tally(|tally| tally.ended).unwrap_or(NEVER);
+    if let Some(run) = fired.iter().find(|run| run.begin > ended) {
+        return Err(format!("{run:?}, and the runtime had ended at {ended}"));
     }
     let cancelled: Vec<_> = cancels(record).collect();
     let told = calls(record, Outcome::Cancelled).count();
