@@ -123,11 +123,15 @@ pub(crate) unsafe fn write(fd: c_int, _: *const c_void, _: size_t) -> ssize_t {
     let plan = state.plan.clone();
     if state.drops() && state.happens(plan.drop) {
         state.faults.dropped += 1;
+        let now = state.now;
+        state.faults.drop_first.get_or_insert(now);
         state.note(|| format!("writes to {fd}, in vain"));
         return 8;
     }
     if state.happens(plan.delay) {
         state.faults.delayed += 1;
+        let now = state.now;
+        state.faults.delays.push(now);
         let at = state.now + state.rng.u64(1_000..3_000_000);
         state.note(|| format!("writes to {fd}, which comes later"));
         state.write_later(fd, at);
@@ -171,7 +175,8 @@ pub(crate) unsafe fn epoll_ctl(
     0
 }
 
-/// Waits at an instance for `left` ns at most; true if it has something to tell.
+/// Waits at an instance until it has something to tell, for `left` ns at most. An error is the number of one: a signal
+/// has come.
 fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
     let world = world();
     world.point();

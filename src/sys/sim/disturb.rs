@@ -100,6 +100,7 @@ impl State {
 
     pub(super) fn drop_no_more(&mut self) {
         self.dropping = false;
+        self.faults.drop_over.get_or_insert(self.now);
         if self.faults.dropped > 0 {
             self.wake_all();
         }
@@ -108,6 +109,7 @@ impl State {
     pub(super) fn settle(&mut self) {
         self.note(|| "from here on nothing goes wrong".into());
         self.settled = true;
+        self.faults.drop_over.get_or_insert(self.now);
         self.wake_all();
     }
 

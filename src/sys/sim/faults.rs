@@ -91,4 +91,18 @@ pub struct Faults {
     pub suspensions: u64,
     pub wall_steps: u64,
     pub refused: u64,
+    /// When a write was dropped, and by when nobody waits for one any more, as all were woken then.
+    pub drop_first: Option<u64>,
+    pub drop_over: Option<u64>,
+    pub refuse_first: Option<u64>,
+    /// When writes were delayed.
+    pub delays: Vec<u64>,
+}
+
+impl Faults {
+    /// Whether a write that was dropped may be why what was due at `due` was not had before `at`.
+    pub fn drop_excuses(&self, due: u64, at: u64) -> bool {
+        self.drop_first.is_some_and(|first| first <= at)
+            && self.drop_over.is_none_or(|over| due <= over)
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! | file | what is there |
 //! |---|---|
-//! | `world` | the threads, of which one runs at a time, and who is next |
+//! | `world` | the threads, of which one runs at a time, and what they share |
+//! | `schedule` | who is next, and how time goes on |
 //! | `faults` | what goes wrong, and how often, by the seed |
 //! | `disturb` | how it does |
 //! | `kernel` | eventfds, timerfds and epoll instances |
@@ -19,6 +20,7 @@ pub(super) mod calls;
 mod disturb;
 mod faults;
 mod kernel;
+mod schedule;
 pub(crate) mod sync;
 mod world;
 

@@ -262,6 +262,8 @@ pub mod thread {
             let chance = state.plan.refuse;
             if comes && state.happens(chance) {
                 state.faults.refused += 1;
+                let now = state.now;
+                state.faults.refuse_first.get_or_insert(now);
                 state.note(|| format!("{name} is refused"));
                 return Err(io::Error::from_raw_os_error(libc::EAGAIN));
             }

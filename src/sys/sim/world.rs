@@ -1,4 +1,4 @@
-//! The threads of a world, of which one runs at a time, and its time.
+//! The threads of a world, of which one runs at a time, and what they share.
 
 use std::{
     cell::Cell,
@@ -9,16 +9,14 @@ use std::{
 use tourbillon_shards::sim::{Hook, install};
 
 use super::{
-    faults::{Faults, Plan, Style},
+    faults::{Faults, Plan},
     kernel::Kernel,
 };
 
 /// What the monotonic clock says at the beginning, in ns.
-const BEGIN: u64 = 1_000_000_000_000;
-/// What the wall clock is ahead of it, in ns: some day in 2026.
+pub(super) const BEGIN: u64 = 1_000_000_000_000;
+/// What the wall clock is ahead of it, in ns: with it, it is 15 January 2027.
 const WALL: u64 = 1_800_000_000_000_000_000 - BEGIN;
-/// A thread that has run for so long without waiting for anything is the last in line.
-const PATIENCE: u32 = 4_000;
 /// No moment.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -42,17 +40,17 @@ pub(super) struct State {
     pub(super) kernel: Kernel,
     pub(super) faults: Faults,
     pub(super) threads: Vec<Thread>,
-    points: u64,
-    hash: u64,
+    pub(super) points: u64,
+    pub(super) hash: u64,
     /// Nothing is due before.
     pub(super) next_due: u64,
     /// Somebody can run who could not before.
-    changed: bool,
+    pub(super) changed: bool,
     /// The next priority that is lower than all.
-    lowest: i64,
+    pub(super) lowest: i64,
     pub(super) settled: bool,
     pub(super) dropping: bool,
-    traces: bool,
+    pub(super) traces: bool,
     /// When something was kept from running.
     pub(super) disturbances: Vec<(u64, u64)>,
 }
@@ -67,9 +65,9 @@ pub(super) struct Thread {
     /// Whether what it waited for came, and not just the end of its time.
     pub(super) woken: bool,
     pub(super) cpu: u64,
-    priority: i64,
+    pub(super) priority: i64,
     /// How many points it has passed since it last waited.
-    since: u32,
+    pub(super) since: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +121,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What came of a seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The same for the same seed, and for no other.
+    /// The same for the same seed, and most likely for no other.
     pub hash: u64,
     /// How many points there were.
     pub points: u64,
@@ -200,7 +198,7 @@ pub(super) fn die(why: &str) -> ! {
     die_with(why, &state.unwrap_or_default())
 }
 
-fn die_with(why: &str, state: &str) -> ! {
+pub(super) fn die_with(why: &str, state: &str) -> ! {
     eprintln!("FAILED: {why}\n{state}");
     // SAFETY: no pointers. The other threads wait for their batons, and will not get them.
     unsafe { libc::_exit(101) }
@@ -341,53 +339,6 @@ impl State {
         self.now.wrapping_add(self.wall)
     }
 
-    /// The thread passes a point; true if another is to run.
-    fn pass(&mut self, me: usize) -> bool {
-        let number = self.tick();
-        if number > self.plan.points_most {
-            let dump = self.dump();
-            die_with("it does not come to an end", &dump);
-        }
-        let most = self.plan.point_ns.max(1);
-        let took = self.rng.u64(most / 4..=most);
-        self.now += took;
-        let thread = &mut self.threads[me];
-        thread.cpu += took;
-        thread.since += 1;
-        self.mix(me as u64 ^ (self.now << 8));
-        if self.disturb(me) {
-            return true;
-        }
-        if self.now >= self.next_due {
-            self.come_due();
-        }
-        if self.threads[me].since >= PATIENCE {
-            self.humble(me);
-            return true;
-        }
-        match self.plan.style {
-            Style::Uniform(often) => self.rng.u16(..) < often,
-            Style::Bursts { often, length } => {
-                (number / u64::from(length)) % 2 == 0 && self.rng.u16(..) < often
-                    || self.rng.u16(..) < 40
-            }
-            Style::Priorities(often) => {
-                if self.rng.u16(..) < often {
-                    self.humble(me);
-                    return true;
-                }
-                std::mem::take(&mut self.changed)
-            }
-        }
-    }
-
-    /// The thread is the last in line.
-    fn humble(&mut self, me: usize) {
-        self.lowest -= 1;
-        self.threads[me].priority = self.lowest;
-        self.threads[me].since = 0;
-    }
-
     /// Who waits for that.
     pub(super) fn waiting(&self, which: Wait) -> Vec<usize> {
         let waits = |it: &Thread| matches!(it.run, Run::Waits(wait, _) if wait == which);
@@ -416,85 +367,6 @@ impl State {
         thread.run = Run::Ready;
         thread.since = 0;
         self.changed = true;
-    }
-
-    /// Who can run, in the order of their numbers.
-    fn ready(&self) -> impl Iterator<Item = usize> {
-        let threads = self.threads.iter().enumerate();
-        threads
-            .filter(|(_, it)| it.run == Run::Ready)
-            .map(|(number, _)| number)
-    }
-
-    /// Chooses who runs next; puts the time forward if nobody can.
-    fn choose(&mut self, me: usize) -> usize {
-        let mut told = false;
-        while self.ready().next().is_none() {
-            self.recount();
-            if self.next_due == NEVER {
-                // Who was to be woken by what was dropped: the next that wakes them is this.
-                if !told && self.faults.dropped > 0 {
-                    told = true;
-                    self.wake_all();
-                    continue;
-                }
-                let dump = self.dump();
-                die_with("nobody can run any more", &dump);
-            }
-            self.now = self.now.max(self.next_due);
-            self.come_due();
-        }
-        let next = match self.plan.style {
-            Style::Priorities(_) => {
-                let threads = &self.threads;
-                let best = self.ready().max_by_key(|&number| threads[number].priority);
-                best.expect("one is ready")
-            }
-            _ => {
-                let count = self.ready().count();
-                let nth = self.rng.usize(..count);
-                self.ready().nth(nth).expect("one of them")
-            }
-        };
-        self.mix(next as u64);
-        if next != me && self.traces {
-            let (now, name) = (self.now - BEGIN, &self.threads[next].name);
-            eprintln!("{now:>14} {name}");
-        }
-        next
-    }
-
-    /// All that is due by now happens.
-    pub(super) fn come_due(&mut self) {
-        for number in 0..self.threads.len() {
-            match self.threads[number].run {
-                Run::Waits(_, until) | Run::Frozen(until) if until <= self.now => {
-                    self.threads[number].run = Run::Ready;
-                    self.threads[number].since = 0;
-                    self.changed = true;
-                }
-                _ => {}
-            }
-        }
-        let offsets = [0, self.suspended, self.wall];
-        for fd in self.kernel.take_due(self.now, offsets) {
-            self.note(|| format!("timerfd {fd} goes off"));
-            self.signal(fd);
-        }
-        while let Some(fd) = self.kernel.take_late(self.now) {
-            self.written(fd);
-        }
-        self.recount();
-    }
-
-    fn recount(&mut self) {
-        let threads = self.threads.iter().filter_map(|it| match it.run {
-            Run::Waits(_, until) | Run::Frozen(until) => Some(until),
-            _ => None,
-        });
-        let next = threads.min().unwrap_or(NEVER);
-        let offsets = [0, self.suspended, self.wall];
-        self.next_due = next.min(self.kernel.next_due(offsets));
     }
 
     /// An eventfd is written to: it is an edge for all that watch it.
@@ -528,7 +400,7 @@ impl State {
         self.threads.iter().filter(|it| it.run != Run::Over).count()
     }
 
-    fn mix(&mut self, word: u64) {
+    pub(super) fn mix(&mut self, word: u64) {
         let mixed = (self.hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
         self.hash = mixed ^ (mixed >> 29);
     }
@@ -541,7 +413,7 @@ impl State {
         }
     }
 
-    fn dump(&self) -> String {
+    pub(super) fn dump(&self) -> String {
         let mut lines = format!("at {} ns, after {} points", self.now - BEGIN, self.points);
         for thread in &self.threads {
             let run = match thread.run {

@@ -179,10 +179,17 @@ pub struct Tally {
     pub refreshed_by_name: bool,
     /// When callbacks or tasks blocked, in ns.
     pub blocks: Vec<(u64, u64)>,
-    /// How late sleeps were that no fault excuses, at most.
+    /// How late what was waited for was, at most.
     pub latest: u64,
+    /// How many ends of waits were seen: of sleeps, time limits, and timers that ran (of those that recur, the first).
+    pub waits: u64,
+    /// Of these, how many were held to some bound, and how many to the one for where nothing goes wrong.
+    pub held: u64,
+    pub sharp: u64,
     /// The end of the runtime was begun: the moment, and the time.
     pub ending: Option<(u64, u64)>,
+    /// The runtime has ended, and its threads with it: the moment. None: nobody waited for that.
+    pub ended: Option<u64>,
     /// What the clocks showed when all was looked at: monotonic, boot, wall.
     pub seen: [u64; 3],
 }
@@ -205,8 +212,9 @@ pub fn tally<R>(f: impl FnOnce(&mut Tally) -> R) -> R {
     f(tally.get_or_insert_default())
 }
 
-/// After the end of the runtime no callback of its is running.
-pub fn nothing_runs() {
+/// The runtime has ended: no callback of its is running, and from now on none does.
+pub fn ended() {
+    tally(|tally| tally.ended = Some(sim::moment()));
     for record in records().iter() {
         let runs = |it: &&Event| it.end == NEVER && it.what == What::Called(Outcome::Fired);
         if let Some(event) = record.events.iter().find(runs) {

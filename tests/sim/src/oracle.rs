@@ -15,26 +15,59 @@ pub const CALM: u64 = 4 * MS;
 /// of a helper.
 pub const RESCUE: u64 = 9 * MS;
 
-/// How late something may be that was due at `due`, and was had at `at`. None: there is no bound.
-pub fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
+/// How late something may be that was due at `due`, and was had at `at`. None: there is no bound. What went wrong after
+/// `at` excuses nothing.
+fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
     let faults = sim::faults();
-    if faults.dropped > 0 || faults.refused > 0 || faults.pauses > 0 && plan.world.freeze > 0 {
+    if faults.drop_excuses(due, at) {
         return None;
     }
     let blocked: u64 = tally(|tally| {
         let overlap = |&(from, to): &(u64, u64)| to.min(at).saturating_sub(from.max(due));
         tally.blocks.iter().map(overlap).sum()
     });
-    let calm = plan.world.freeze == 0 && faults.delayed == 0 && faults.pauses == 0;
-    let blocked = if calm && plan.is_rescued() && plan.grace.unwrap_or_default().as_micros() < 1000
-    {
-        blocked.min(RESCUE)
-    } else {
-        blocked
-    };
     // A frozen thread holds what it has taken, and one that wanted its lock waits as well. Before, too: who is frozen
     // between a look at the clock and the wait that is to last until the next deadline sleeps for so much longer.
-    Some(CALM + blocked + sim::disturbed(0, at) + faults.delayed * 3 * MS)
+    let disturbed = sim::disturbed(0, at);
+    let delays = faults.delays.iter().filter(|when| **when <= at).count() as u64;
+    // Nobody was frozen, and who is to help is there.
+    let calm = disturbed == 0 && delays == 0 && faults.refuse_first.is_none_or(|first| first > at);
+    let grace = plan.grace.unwrap_or_default().as_micros();
+    let blocked = match calm && plan.is_rescued() && grace < 1000 {
+        true => blocked.min(RESCUE),
+        false => blocked,
+    };
+    Some(CALM + blocked + disturbed + delays * 3 * MS)
+}
+
+/// Something was due at `due`, and was had at `at`, `late` ns too late, which is looked at.
+pub fn hold(plan: &Plan, due: u64, at: u64, late: u64) -> Result<(), String> {
+    let most = lateness(plan, due, at);
+    tally(|tally| {
+        tally.waits += 1;
+        tally.held += u64::from(most.is_some());
+        tally.sharp += u64::from(most == Some(CALM));
+        tally.latest = tally.latest.max(late);
+    });
+    match most {
+        Some(most) if late > most => Err(format!("late by {late} ns, at most {most}")),
+        _ => Ok(()),
+    }
+}
+
+/// How many timers with names may wait now: of a seed in which none was moved by its name.
+pub fn may_be_named() -> usize {
+    let records = records();
+    let may_wait = |it: &&Record| {
+        it.named
+            && !it.refused
+            && calls(it, Outcome::Fired).count() == 0
+            && cancels(it).count() == 0
+            && accepted(it)
+                .iter()
+                .any(|(.., to)| to.saturating_add(it.tolerance + CALM) >= it.kind.now())
+    };
+    records.iter().filter(may_wait).count()
 }
 
 pub fn check(plan: &Plan) {
@@ -99,6 +132,10 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
         return Err(format!("its callback was dropped {} times", record.dropped));
     }
     let fired: Vec<_> = calls(record, Outcome::Fired).collect();
+    let ended = tally(|tally| tally.ended).unwrap_or(NEVER);
+    if let Some(run) = fired.iter().find(|run| run.begin > ended) {
+        return Err(format!("{run:?}, and the runtime had ended at {ended}"));
+    }
     let cancelled: Vec<_> = cancels(record).collect();
     let told = calls(record, Outcome::Cancelled).count();
     let shut_down = calls(record, Outcome::Shutdown).count();
@@ -211,12 +248,9 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
         let due = to.max(asked).saturating_add(record.tolerance);
         let late = run.from.saturating_sub(due);
         if steps == 0 && !may_move {
-            let due = run.at - late;
-            if let Some(most) = lateness(plan, due, run.at).filter(|most| late > *most) {
-                return Err(format!("late by {late} ns, at most {most}"));
-            }
-            tally(|tally| tally.latest = tally.latest.max(late));
+            return hold(plan, run.at - late, run.at, late);
         }
+        tally(|tally| tally.waits += 1);
         return Ok(());
     }
     let is_lost = was_started
@@ -272,9 +306,14 @@ fn check_every(
             return Err(format!("{event:?}, and it did not run"));
         }
     }
-    let [(_, from, to)] = accepted(record)[..] else {
+    let [(armed, from, to)] = accepted(record)[..] else {
         return Ok(());
     };
+    // Those after the first are due when the one before has run, or a period later, or more.
+    if let Some(run) = fired.first() {
+        let late = run.from.saturating_sub(to.max(armed.to));
+        hold(plan, run.at - late, run.at, late)?;
+    }
     for (nth, run) in fired.iter().enumerate() {
         let due = from.saturating_add(period.saturating_mul(nth as u64));
         if run.from < due {

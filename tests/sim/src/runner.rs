@@ -295,6 +295,9 @@ fn one(seed: u64, trace: bool) -> String {
         numbers.push(("blocking_jobs", tally.blocking));
         numbers.push(("blocks", tally.blocks.len() as u64));
         numbers.push(("latest_ns", tally.latest));
+        numbers.push(("waits", tally.waits));
+        numbers.push(("waits_held_to_a_bound", tally.held));
+        numbers.push(("waits_held_to_4_ms", tally.sharp));
     });
     let lines = numbers
         .iter()

@@ -102,6 +102,14 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
     join(actors);
     sleep(AFTER);
     tally(|tally| tally.seen = [sim::now(), sim::boot(), sim::wall()]);
+    // What is due has run, so that nobody finds it by its name. What was moved by its name is due nobody knows when.
+    let (handle, most) = (&cast.handle, oracle::may_be_named());
+    let named: usize = ["a", "b"].map(|name| handle.count_named(name)).iter().sum();
+    if named > most && !tally(|tally| tally.refreshed_by_name) {
+        sim::fail(&format!(
+            "{named} timers have names, and {most} of those that have may wait"
+        ));
+    }
     // What recurs, or is far off, goes; what was not started is told.
     let timers = take(&cast.timers);
     for armed in &timers {
@@ -113,7 +121,6 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
         tally(|tally| tally.by_name += count as u64);
     }
     let tasks = take(&cast.tasks);
-    let handle = &cast.handle;
     until("tasks do not come to an end", || {
         handle.metrics().num_alive_tasks() == 0
     });
@@ -132,6 +139,7 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
     }
     tally(|tally| tally.ending = Some((sim::moment(), sim::now())));
     drop(runtime);
+    crate::ledger::ended();
 }
 
 /// The runtime ends while all goes on.
@@ -165,7 +173,7 @@ fn amidst(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>
         if !ended {
             sim::fail("the runtime did not end in time");
         }
-        crate::ledger::nothing_runs();
+        crate::ledger::ended();
     }
     sleep(below(MS));
     cast.over.store(true, Relaxed);

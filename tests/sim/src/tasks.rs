@@ -40,15 +40,13 @@ fn woken(cast: &Cast, from: u64, to: u64, nanos: u64, what: &str) {
     }
     let due = to + nanos;
     let late = at.saturating_sub(due);
-    // Behind another task that blocks, and whatever is queued.
-    if let Some(most) = oracle::lateness(&cast.plan, due, at).filter(|most| late > *most) {
+    if let Err(why) = oracle::hold(&cast.plan, due, at, late) {
         sim::fail(&format!(
-            "a {what} is late by {late} ns, at most {most}\n{:?}\n{:?}",
+            "a {what} is {why}\n{:?}\n{:?}",
             cast.plan,
             sim::faults()
         ));
     }
-    tally(|tally| tally.latest = tally.latest.max(late));
 }
 
 pub fn spawn(cast: &Arc<Cast>) {
