@@ -20,7 +20,7 @@ use std::{
 use common::{
     Drops, Gate, HOUR, PATIENCE, alarm,
     blocked::{AllBlocked, Blocked},
-    child, eventually, fds, is_child, isolated, threads,
+    child, eventually, fds, is_child, isolated, limit, skip, threads,
     told::worker_number,
 };
 use faults::{Faulty, call, error_of};
@@ -309,31 +309,25 @@ fn blocking_jobs_are_done_by_the_threads_that_there_are() {
 fn the_limit_of_threads_is_an_error_with_a_hint() {
     isolated("the_limit_of_threads_is_an_error_with_a_hint", || {
         let _alarm = alarm();
-        // SAFETY: numbers alone. A user that nobody is: all threads of its are ours.
+        // SAFETY: numbers alone.
         let is_root = unsafe { libc::geteuid() } == 0;
         if is_root {
+            // A user that nobody is, nor another run of this test: all threads of its are ours.
+            let nobody = 1_000_000_000 + std::process::id();
             // SAFETY: as above.
-            let set = unsafe { libc::setresuid(4_242_424, 4_242_424, 4_242_424) };
+            let set = unsafe { libc::setresuid(nobody, nobody, nobody) };
             if set != 0 {
-                return eprintln!("skipped: this root may not be anybody else");
+                return skip("this root may not be anybody else");
             }
         }
-        let limit = |threads: usize| {
-            let limits = libc::rlimit {
-                rlim_cur: threads as libc::rlim_t,
-                rlim_max: libc::RLIM_INFINITY,
-            };
-            // SAFETY: the limits are valid, and live through the call.
-            let set = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limits) };
-            // A hard limit that is lower already is nothing that we could raise.
-            set == 0
-        };
         let others = threads();
+        limit(libc::RLIMIT_NPROC, others as u64);
+        if !is_root && !is_refused() {
+            return skip("the limit of threads does not bind this user");
+        }
         let mut refused = 0;
         for more in 0..=4 {
-            if !limit(others + more) {
-                return eprintln!("skipped: the limit of threads cannot be set");
-            }
+            limit(libc::RLIMIT_NPROC, (others + more) as u64);
             match Builder::new().worker_threads(4).build() {
                 Ok(runtime) => {
                     assert_eq!(more, 4, "as many as are allowed");
@@ -356,20 +350,16 @@ fn the_limit_of_threads_is_an_error_with_a_hint() {
 fn limit_space(more: u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-    let limits = libc::rlimit {
-        rlim_cur: pages * 4096 + more,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: the limits are valid, and live through the call.
-    let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limits) };
-    assert_eq!(set, 0, "a soft limit may always be lowered");
+    // SAFETY: a number alone.
+    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
+    limit(libc::RLIMIT_AS, pages * page + more);
     // SAFETY: the answer is compared, and what was mapped in spite of all is nobody's.
     let mapped = unsafe {
         let prot = libc::PROT_NONE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         libc::mmap(
             std::ptr::null_mut(),
-            more as usize + 4096,
+            (more + page) as usize,
             prot,
             flags,
             -1,

@@ -5,7 +5,7 @@ mod common;
 
 use std::{
     io::{BufRead, BufReader, Read},
-    process::Stdio,
+    process::{Child, Stdio},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -29,18 +29,31 @@ const GAP: Duration = Duration::from_millis(1_900);
 /// Of what recurs.
 const PERIOD: Duration = Duration::from_millis(7);
 
+/// A child that does not stay, stopped for ever, where this panics. (The signal reaches who is stopped, too.)
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Nothing is done to one that was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Runs `body` in a process of its own, which is stopped when it has said that it is ready.
 fn stopped(name: &str, body: impl FnOnce()) {
     if is_child(name) {
         return body();
     }
     let _alarm = alarm();
-    let mut child = child(name)
+    let child = child(name)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut child = Killed(child);
+    let child = &mut child.0;
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
     while !said.ends_with("ready\n") {
@@ -258,7 +271,8 @@ fn what_recurs_skips_delays_or_makes_up_for_it_as_it_was_told_to() {
                 assert!(pair[1].0 - pair[0].0 >= PERIOD);
                 // Where the worker was as late as that, which it mostly is not.
                 if pair[0].1 - pair[0].0 >= GAP {
-                    assert!(pair[1].0 >= pair[0].1, "counted from then");
+                    // When it came is read before it is noted, and it may take its time between the two.
+                    assert!(pair[1].0 + GAP / 2 >= pair[0].1, "counted from then");
                 }
             }
         },

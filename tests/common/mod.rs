@@ -136,6 +136,25 @@ pub fn child(name: &str) -> Command {
     child
 }
 
+/// Says that a test is skipped, and why: what it needs is not for this process to have, on this kernel or in
+/// this sandbox. Also in the file that `TOURBILLON_SKIPPED` names, by which CI shows what was left out.
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+    let Some(file) = std::env::var_os("TOURBILLON_SKIPPED") else {
+        return;
+    };
+    let name = std::env::var(CHILD).ok();
+    let name = name.or_else(|| thread::current().name().map(str::to_owned));
+    let line = format!("{}: {why}\n", name.as_deref().unwrap_or("?"));
+    let file = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(file);
+    // At once, so that no other process writes in between.
+    file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()))
+        .expect("the file that TOURBILLON_SKIPPED names can be written");
+}
+
 fn collect(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -176,16 +195,21 @@ pub fn use_up_descriptors() -> Vec<std::fs::File> {
 }
 
 /// Sets the soft limit of descriptors of this process.
-pub fn limit_descriptors(limit: u64) {
+pub fn limit_descriptors(most: u64) {
+    limit(libc::RLIMIT_NOFILE, most);
+}
+
+/// Sets a soft limit of this process, up to the hard one, which stays: nobody but root may raise that.
+pub fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     let mut limits = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limits` is a valid place for what is read, and then valid to read from.
     let set = unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limits);
-        limits.rlim_cur = limit.min(limits.rlim_max);
-        libc::setrlimit(libc::RLIMIT_NOFILE, &limits)
+        assert_eq!(libc::getrlimit(resource, &mut limits), 0);
+        limits.rlim_cur = most.min(limits.rlim_max);
+        libc::setrlimit(resource, &limits)
     };
     assert_eq!(set, 0, "a soft limit may always be lowered");
 }
