@@ -272,7 +272,7 @@ impl State {
     }
 }
 
-/// Waits until somebody asks, which is true, or nobody is left who could: then a kernel from 6.11 on would not
+/// Waits until somebody asks, which is true, or nobody is left who could: then a newer kernel (seen: 6.18) would not
 /// wait for a question, but say at once that there is none, over and over.
 fn is_asked(listener: &OwnedFd) -> bool {
     let mut ready = libc::pollfd {
