@@ -477,13 +477,12 @@ mod tests {
         let tally = Tally::new();
         (0..2).for_each(|_| tally.count(Count::Armed));
         (0..2).for_each(|_| tally.count(Count::ShutDown));
-        let rest = Rest {
+        let mut rest = Rest {
             lasting: 2,
             pending: 2,
             resting: Counts::default(),
             ..even().1
         };
-        let mut rest = rest;
         rest.total = Counts::default();
         (rest.total.armed_local, rest.total.shut_down) = (2, 2);
         assert_eq!(verdict_on(&tally, &rest), ["timers end once"]);
