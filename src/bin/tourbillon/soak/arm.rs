@@ -137,7 +137,7 @@ fn over(books: Books, slot: u32, noted: Noted, end: End, place: Place<'_>) {
     }
     match fastrand::u8(..4) {
         0 => books.for_tasks.push(slot),
-        1 if books.has_threads => books.for_threads.push(slot),
+        1 if books.leave_to_threads(slot) => {}
         _ => arm(books, slot, place),
     }
 }
@@ -301,9 +301,7 @@ fn cancel(books: Books, index: u32, generation: u32, timer: &Timer, place: Place
 /// Lays out the timers: the slots, for who arms them first; and some that last until the runtime ends.
 pub(super) fn lay_out(books: Books, handle: &Handle, lasting: u64) {
     for slot in 0..books.slots.len() as u32 {
-        if books.has_threads && slot % 2 == 0 {
-            books.for_threads.push(slot);
-        } else {
+        if slot % 2 == 1 || !books.leave_to_threads(slot) {
             books.for_tasks.push(slot);
         }
     }
@@ -353,10 +351,14 @@ pub(super) fn thread(books: Books, handle: &Handle, rate: u64) {
             }
         }
         done += BATCH;
-        // Half a second at the most, so that it hears that all ends.
-        let due = (rate > 0).then(|| Duration::from_secs_f64(done as f64 / rate as f64));
-        if let Some(ahead) = due.and_then(|due| due.checked_sub(start.elapsed())) {
-            thread::sleep(ahead.min(Duration::from_millis(500)));
+        if rate > 0 {
+            let due = Duration::from_secs_f64(done as f64 / rate as f64);
+            // In naps, so that it hears that all ends.
+            while !books.is_stopping()
+                && let Some(ahead) = due.checked_sub(start.elapsed())
+            {
+                thread::sleep(ahead.min(Duration::from_millis(100)));
+            }
         }
     }
 }

@@ -9,11 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{Outcome, Runtime, Timer, task::spawn_blocking, time::sleep};
+use tourbillon::{JoinHandle, Outcome, Runtime, Timer, task::spawn_blocking, time::sleep};
 
 use super::{
     books::{Books, PATIENCE},
+    end,
     tally::Count,
+    watch::seen,
 };
 use crate::proc;
 
@@ -24,28 +26,26 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A thread that builds and drops one runtime after the other, until the soak ends. Descriptors are looked at unless
 /// others, who watch the runtime, make some as they please.
-pub(super) fn thread(
-    books: Books,
-    period: Duration,
-    look_at_descriptors: bool,
-) -> Result<(), String> {
+pub(super) fn thread(books: Books, period: Duration, look_at_descriptors: bool) {
     books.enlist();
     while !books.is_stopping() {
-        let before = proc::event_descriptors()?;
-        once(books)?;
+        let before = seen(books, proc::event_descriptors());
+        // One that could not be built, for want of a thread or a descriptor, is a fault, and the next may be.
+        if let Err(error) = once(books) {
+            books.faults.add("a runtime beside was not built", error);
+        }
         settles(books, "a thread of a runtime that was dropped", 0, || {
             proc::threads_named(NAME)
-        })?;
-        if look_at_descriptors {
+        });
+        if let Some(before) = before.filter(|_| look_at_descriptors) {
             let what = "a descriptor of a runtime that was dropped";
-            settles(books, what, before, proc::event_descriptors)?;
+            settles(books, what, before, proc::event_descriptors);
         }
         let next = Instant::now() + period;
         while !books.is_stopping() && Instant::now() < next {
             thread::sleep(period.min(Duration::from_millis(50)));
         }
     }
-    Ok(())
 }
 
 /// Waits until there are so many, as a thread that was joined may be listed for a moment.
@@ -54,18 +54,15 @@ fn settles(
     what: &'static str,
     wanted: usize,
     count: impl Fn() -> Result<usize, String>,
-) -> Result<(), String> {
+) {
     let start = Instant::now();
-    loop {
-        let there = count()?;
+    while let Some(there) = seen(books, count()) {
         if there == wanted {
-            return Ok(());
+            return;
         }
         if start.elapsed() > PATIENCE {
-            books
-                .faults
-                .add(what, format_args!("{there}, and {wanted} before"));
-            return Ok(());
+            let detail = format_args!("{there}, and {wanted} before");
+            return books.faults.add(what, detail);
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -101,13 +98,19 @@ pub(super) fn once(books: Books) -> Result<(), String> {
         }
     }
     let sleeper = runtime.spawn(sleep(HOUR));
-    runtime.block_on(async {
+    let (task, job) = runtime.block_on(async {
         let task = tourbillon::spawn(sleep(Duration::from_millis(1)));
-        let job = spawn_blocking(|| thread::sleep(Duration::from_millis(1)));
-        let well = task.await.is_ok() && job.await.is_ok();
-        let what = "a task or a job of a runtime beside failed";
-        books.faults.unless(well, what, "");
+        (
+            task,
+            spawn_blocking(|| thread::sleep(Duration::from_millis(1))),
+        )
     });
+    // By the clock of the standard library, so that one that never ends is told.
+    let deadline = Instant::now() + PATIENCE;
+    let is_well = |task: JoinHandle<()>| matches!(end::ended(task, deadline), Some(Ok(())));
+    let well = [task, job].map(is_well) == [true; 2];
+    let what = "a task or a job of a runtime beside failed";
+    books.faults.unless(well, what, "");
     match fastrand::u8(..3) {
         0 => drop(runtime),
         1 => {

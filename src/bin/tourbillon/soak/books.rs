@@ -20,6 +20,9 @@ pub(super) struct Meant;
 /// seen to keep the whole process waiting for half a minute.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
+/// So many slots wait for threads outside at the most, give or take one for each thread that leaves them some.
+const QUEUE: usize = 4_096;
+
 /// What all share.
 pub(super) struct Shared {
     pub(super) slots: Box<[Slot]>,
@@ -28,8 +31,9 @@ pub(super) struct Shared {
     /// Free slots that tasks are to arm, and threads.
     pub(super) for_tasks: SegQueue<u32>,
     pub(super) for_threads: SegQueue<u32>,
-    /// Whether there are threads outside of the runtime.
-    pub(super) has_threads: bool,
+    /// So many slots may wait for threads outside of the runtime, which keep to a rate: with more, all would end up
+    /// there. 0: there are no such threads.
+    most_for_threads: usize,
     pub(super) seed: u64,
     /// What waits are in proportion to, in ns.
     unit: u64,
@@ -41,14 +45,18 @@ pub(super) struct Shared {
 pub(super) type Books = &'static Shared;
 
 impl Shared {
-    pub(super) fn new(timers: u32, has_threads: bool, seed: u64) -> Self {
+    pub(super) fn new(timers: u32, outside: u32, seed: u64) -> Self {
         Self {
             slots: (0..timers).map(|_| Slot::default()).collect(),
             tally: Tally::new(),
             faults: Faults::default(),
             for_tasks: SegQueue::new(),
             for_threads: SegQueue::new(),
-            has_threads,
+            most_for_threads: if outside == 0 {
+                0
+            } else {
+                (timers as usize / 8).clamp(1, QUEUE)
+            },
             seed,
             unit: unit(timers),
             stop: AtomicBool::new(false),
@@ -65,6 +73,15 @@ impl Shared {
     /// A moment of this clock.
     pub(super) fn instant(&self, nanos: u64) -> Instant {
         self.origin + Duration::from_nanos(nanos)
+    }
+
+    /// Leaves a free slot to the threads outside, unless there are none, or enough of it waits for them.
+    pub(super) fn leave_to_threads(&self, slot: u32) -> bool {
+        let has_room = self.for_threads.len() < self.most_for_threads;
+        if has_room {
+            self.for_threads.push(slot);
+        }
+        has_room
     }
 
     /// Lets all come to an end.
@@ -112,7 +129,7 @@ mod tests {
     #[test]
     fn waits_are_of_all_kinds_and_bounded() {
         fastrand::seed(3);
-        let books = Shared::new(10, false, 1);
+        let books = Shared::new(10, 0, 1);
         let waits: Vec<_> = (0..1_000).map(|_| books.wait()).collect();
         assert!(waits.contains(&0));
         assert!(waits.iter().any(|&wait| (1..1_000_000).contains(&wait)));
@@ -122,8 +139,20 @@ mod tests {
     }
 
     #[test]
+    fn only_some_slots_wait_for_threads() {
+        for (timers, outside, most) in
+            [(800, 0, 0), (1, 3, 1), (800, 3, 100), (1_000_000, 1, QUEUE)]
+        {
+            let books = Shared::new(timers, outside, 1);
+            let left = (0..timers).filter(|&slot| books.leave_to_threads(slot));
+            assert_eq!(left.count(), most, "{timers} {outside}");
+            assert_eq!(books.for_threads.len(), most);
+        }
+    }
+
+    #[test]
     fn some_slots_are_let_be() {
-        let books = Shared::new(8, false, 1);
+        let books = Shared::new(8, 0, 1);
         let met: Vec<_> = (0..1_000).filter_map(|_| books.any_slot()).collect();
         for slot in 0..8 {
             assert_eq!(met.contains(&slot), slot % 4 != 0, "{slot}");

@@ -1,8 +1,8 @@
 //! `tourbillon soak`: timers armed, moved and cancelled from all sides for as long as one likes, with all else that a
 //! runtime does beside them; and a judge who looks for what grows, what is lost, and what does not add up.
 //!
-//! 1. A runtime is built and dropped, so that what a process keeps for good is there. Descriptors and threads are
-//!    counted.
+//! 1. A watchdog and a listener to signals are started, which are there to the end. A runtime is built and dropped, so
+//!    that what a process keeps for good is there. Descriptors and threads are counted.
 //! 2. The runtime that is soaked is built. Tasks and threads arm one timer in each slot of the ledger; whoever notes
 //!    the end of one, be it its callback or who cancelled it, sees to it that the next is armed. All meddle.
 //! 3. The watch looks at the process, window by window, until the time is over or Ctrl-C comes.
@@ -19,6 +19,7 @@
 //! | `lives` | what tasks do with timers |
 //! | `echo` | TCP, with timeouts |
 //! | `beside` | runtimes that come and go |
+//! | `end` | what ends it: signals, a watchdog, patience |
 //! | `watch` | what is looked at, in windows |
 //! | `judge` | the checks |
 //! | `report` | the verdict, as a table or as JSON |
@@ -27,6 +28,7 @@ mod arm;
 mod beside;
 mod books;
 mod echo;
+mod end;
 mod judge;
 mod ledger;
 mod lives;
@@ -35,11 +37,11 @@ mod tally;
 mod watch;
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Write},
     panic,
-    path::PathBuf,
-    process::{self, ExitCode},
+    path::{Path, PathBuf},
+    process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
@@ -49,16 +51,16 @@ use tourbillon::{JoinHandle, Runtime};
 
 use self::{
     books::{Books, Meant, PATIENCE, Shared},
+    end::GLANCE,
     judge::Rest,
     report::{Report, Setting},
+    tally::Count,
     watch::{Watch, Window},
 };
 use crate::{
     args::{RuntimeArgs, count, nanos, positive_duration},
-    complain,
     figures::{Format, rounded},
     proc,
-    stop::Stop,
 };
 
 /// Arguments of `tourbillon soak`.
@@ -72,7 +74,7 @@ pub(crate) struct Args {
     timers: u32,
     /// How many threads outside of the runtime arm, move and cancel; without any, tasks and callbacks do.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=1024))]
-    threads: u32,
+    outside: u32,
     /// How many operations these threads do in a second, all together; 0: as many as they can. What tasks and
     /// callbacks do comes to that.
     #[arg(long, value_name = "PER SECOND", default_value_t = 0)]
@@ -102,23 +104,18 @@ const BYTES_PER_TIMER: u64 = 160 + 160;
 const LASTING: u64 = 100;
 /// Tasks for each worker that lead lives of their own.
 const LIVES: usize = 2;
-/// How often it is looked whether all is at rest.
-const GLANCE: Duration = Duration::from_millis(10);
 
 /// Runs the soak, and prints what came of it.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     proc::require_memory(args.timers, BYTES_PER_TIMER)?;
     nanos(args.duration)?;
     // Now, and not in some hours, it turns out that it cannot be written.
-    let file = args.report.as_ref().map(|path| {
-        File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
-    });
-    let file = file.transpose()?;
-    let report = soak(args)?;
-    if let (Some(mut file), Some(path)) = (file, &args.report) {
-        writeln!(file, "{}", report.to_json())
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    if let Some(path) = &args.report {
+        let part = part_of(path);
+        let tried = File::create(&part).and_then(|_| fs::remove_file(&part));
+        tried.map_err(|error| cannot_write(path, &error))?;
     }
+    let report = soak(args)?;
     let mut stdout = io::stdout().lock();
     let said = match args.format {
         Format::Table => write!(stdout, "{report}"),
@@ -126,11 +123,41 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     };
     // Who does not read it to its end has read enough; the status tells the rest.
     let _ = said.and_then(|()| stdout.flush());
+    // After that: where the disk is full, the report was said at least.
+    if let Some(path) = &args.report {
+        write(path, &report).map_err(|error| cannot_write(path, &error))?;
+    }
     Ok(if report.passed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}", path.display())
+}
+
+/// The file that is written first, beside the one that it becomes.
+fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    name.into()
+}
+
+/// Writes the report, all of it or nothing: what was there stays until then.
+fn write(path: &Path, report: &Report) -> io::Result<()> {
+    let part = part_of(path);
+    let written = File::create(&part).and_then(|mut file| {
+        writeln!(file, "{}", report.to_json())?;
+        file.sync_all()
+    });
+    let written = written.and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        // What there is of it says nothing, and takes room where there may be none.
+        let _ = fs::remove_file(&part);
+    }
+    written
 }
 
 /// Panics that are meant are counted, and not printed by the thousand.
@@ -147,10 +174,14 @@ fn soak(args: &Args) -> Result<Report, String> {
     silence_what_is_meant();
     // Callbacks live for as long as the runtime pleases, and so must what they refer to. It is the last thing that the
     // process does.
-    let shared = Shared::new(args.timers, args.threads > 0, args.seed);
+    let shared = Shared::new(args.timers, args.outside, args.seed);
     let books: Books = Box::leak(Box::new(shared));
     books.enlist();
-    warm_up(books)?;
+    // Before all else, so that they are counted with what was there before; and to the end.
+    end::guard(books, args.duration, args.grace)?;
+    let signals = end::listen(books)?;
+    // What makes a process keep something for good is done once.
+    beside::once(books)?;
     let (fds, threads) = (proc::descriptors()?, proc::threads()?);
 
     let builder = args.runtime.builder().on_thread_start(|| books.enlist());
@@ -162,12 +193,11 @@ fn soak(args: &Args) -> Result<Report, String> {
     let page = args.runtime.inspect(&runtime)?;
     let cpu = proc::cpu_seconds()?;
     let start = Instant::now();
-    let stopper = end_by_signal(books, &runtime)?;
     arm::lay_out(books, &handle, LASTING);
     let tasks = start_tasks(books, &runtime, workers)?;
     let windows = thread::scope(|scope| {
-        let outside = (0..args.threads).map(|i| {
-            let rate = share(args.rate, i, args.threads);
+        let outside = (0..args.outside).map(|i| {
+            let rate = share(args.rate, i, args.outside);
             let handle = handle.clone();
             scope.spawn(move || arm::thread(books, &handle, rate))
         });
@@ -183,22 +213,19 @@ fn soak(args: &Args) -> Result<Report, String> {
         books.stop();
         bar.finish_and_clear();
         for thread in outside {
-            thread.join().map_err(|_| "a thread that arms panicked")?;
+            let well = thread.join().is_ok();
+            books.faults.unless(well, "a thread that arms panicked", "");
         }
-        beside
-            .join()
-            .map_err(|_| "the thread of runtimes beside panicked")??;
+        let well = beside.join().is_ok();
+        let what = "the thread of runtimes beside panicked";
+        books.faults.unless(well, what, "");
         windows
-    })?;
+    });
     let seconds = start.elapsed().as_secs_f64();
 
     come_to_rest(books, &runtime, tasks, args.grace);
-    runtime.block_on(async {
-        stopper.abort();
-        drop(stopper.await);
-    });
     let mut rest = look_at_rest(books, &runtime);
-    let cpu_seconds = proc::cpu_seconds()? - cpu;
+    let cpu_seconds = watch::seen(books, proc::cpu_seconds()).map_or(0.0, |now| now - cpu);
     // A bound, so that what keeps the runtime from its end is told, and does not hang.
     if !runtime.shutdown_timeout(PATIENCE) {
         books.faults.add("the shutdown came to no end", "");
@@ -209,8 +236,9 @@ fn soak(args: &Args) -> Result<Report, String> {
     }
     let metrics = handle.metrics();
     (rest.total, rest.workers) = (metrics.total(), metrics.num_workers());
-    rest.fds = [fds, settled(fds, proc::descriptors)?];
-    rest.threads = [threads, settled(threads, proc::threads)?];
+    rest.fds = [fds, settled(books, fds, proc::descriptors)];
+    rest.threads = [threads, settled(books, threads, proc::threads)];
+    drop(signals);
 
     let faults = books.faults.all();
     let mut checks = judge::exact(&books.tally, &rest, &faults);
@@ -225,7 +253,7 @@ fn soak(args: &Args) -> Result<Report, String> {
         setting: Setting {
             timers: args.timers,
             workers,
-            threads: args.threads,
+            outside: args.outside,
             rate: args.rate,
             seed: args.seed,
             store: args.runtime.store(),
@@ -237,31 +265,6 @@ fn soak(args: &Args) -> Result<Report, String> {
         runtime: rest.total.iter().collect(),
         windows,
     })
-}
-
-/// Builds and drops a runtime, and does what makes a process keep something for good.
-fn warm_up(books: Books) -> Result<(), String> {
-    beside::once(books)?;
-    let runtime = Runtime::builder().worker_threads(1).build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    // The descriptor by which signals are told is made once.
-    let stop = runtime.block_on(async { Stop::new() });
-    stop.map(drop).map_err(|error| error.to_string())
-}
-
-/// Ends the soak when Ctrl-C or SIGTERM comes; at the second the process ends.
-fn end_by_signal(books: Books, runtime: &Runtime) -> Result<JoinHandle<()>, String> {
-    let stop = runtime.block_on(async { Stop::new() });
-    let mut stop = stop.map_err(|error| error.to_string())?;
-    Ok(runtime.spawn(async move {
-        if stop.recv().await.is_ok() {
-            complain(format_args!("coming to an end; once more to stop at once"));
-            books.stop();
-        }
-        if stop.recv().await.is_ok() {
-            process::exit(130);
-        }
-    }))
 }
 
 /// Starts all tasks; those of the echo's server that wait for clients come last.
@@ -291,31 +294,32 @@ fn share(rate: u64, i: u32, threads: u32) -> u64 {
 
 /// Waits until nothing is left to do but what lasts.
 fn come_to_rest(books: Books, runtime: &Runtime, mut tasks: Vec<JoinHandle<()>>, grace: Duration) {
+    // By our own clock, and not by that of the runtime: one that hangs is told.
     let server = tasks.pop();
-    let deadline = tourbillon::time::Instant::now() + PATIENCE;
-    runtime.block_on(async {
-        for task in tasks {
-            let ended = tourbillon::time::timeout_at(deadline, task).await;
-            let well = matches!(ended, Ok(Ok(())));
-            books
-                .faults
-                .unless(well, "a task of the soak did not come to its end", "");
-        }
-        if let Some(server) = server {
-            server.abort();
-            drop(server.await);
-        }
-    });
+    let deadline = Instant::now() + PATIENCE;
+    for task in tasks {
+        let well = matches!(end::ended(task, deadline), Some(Ok(())));
+        let what = "a task of the soak did not come to its end";
+        books.faults.unless(well, what, "");
+    }
+    if let Some(server) = server {
+        server.abort();
+        let is_gone = end::ended(server, Instant::now() + PATIENCE).is_some();
+        let what = "a task that was aborted did not come to its end";
+        books.faults.unless(is_gone, what, "");
+    }
     arm::wind_up(books, runtime.handle());
     let deadline = Instant::now() + grace;
     let is_at_rest = || {
         let metrics = runtime.metrics();
         let total = metrics.total();
         books.slots.iter().all(|slot| !slot.is_open())
-            // The one that waits for a signal.
-            && metrics.num_alive_tasks() <= 1
-            && total.armed() - total.over() <= LASTING
+            && metrics.num_alive_tasks() == 0
+            && total.armed() <= total.over() + LASTING
             && runtime.timers().pending() as u64 <= LASTING
+            // A callback is counted by the runtime when it has returned, a moment after the books.
+            && total.callbacks == books.tally.get(Count::Runs)
+            && total.panics == books.tally.get(Count::Panics)
     };
     while !is_at_rest() && Instant::now() < deadline {
         thread::sleep(GLANCE);
@@ -337,12 +341,12 @@ fn look_at_rest(books: Books, runtime: &Runtime) -> Rest {
 }
 
 /// Counts what should be so many again, as soon as the system has noticed.
-fn settled(wanted: usize, count: fn() -> Result<usize, String>) -> Result<usize, String> {
+fn settled(books: Books, wanted: usize, count: fn() -> Result<usize, String>) -> usize {
     let start = Instant::now();
     loop {
-        let there = count()?;
-        if there == wanted || start.elapsed() > PATIENCE {
-            return Ok(there);
+        let there = watch::seen(books, count());
+        if there == Some(wanted) || start.elapsed() > PATIENCE {
+            return there.unwrap_or(0);
         }
         thread::sleep(GLANCE);
     }

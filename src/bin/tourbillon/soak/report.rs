@@ -12,7 +12,7 @@ use crate::figures::grouped;
 pub(super) struct Setting {
     pub(super) timers: u32,
     pub(super) workers: usize,
-    pub(super) threads: u32,
+    pub(super) outside: u32,
     /// 0: as many as they can.
     pub(super) rate: u64,
     pub(super) seed: u64,
@@ -110,7 +110,7 @@ impl fmt::Display for Report {
             writeln!(f, "{passed:<11}{:<39}{}", check.name, check.detail)?;
         }
         for fault in &self.faults {
-            writeln!(f, "{} times: {}: {}", fault.times, fault.what, fault.first)?;
+            writeln!(f, "{fault}")?;
         }
         let verdict = if self.passed { "passed" } else { "FAILED" };
         writeln!(f, "{verdict}")

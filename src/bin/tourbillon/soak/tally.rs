@@ -174,6 +174,17 @@ pub(super) struct Fault {
     pub(super) first: String,
 }
 
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.times == 1 { "" } else { "s" };
+        write!(f, "{} time{plural}: {}", self.times, self.what)?;
+        if self.first.is_empty() {
+            return Ok(());
+        }
+        write!(f, ": {}", self.first)
+    }
+}
+
 /// All that should not have happened.
 #[derive(Default)]
 pub(super) struct Faults(Mutex<Vec<Fault>>);
@@ -250,5 +261,7 @@ mod tests {
         };
         let wanted = [fault("early", 2, "by 3 ns"), fault("lost", 1, "7")];
         assert_eq!(faults.all(), wanted);
+        assert_eq!(wanted[0].to_string(), "2 times: early: by 3 ns");
+        assert_eq!(fault("gone", 1, "").to_string(), "1 time: gone");
     }
 }

@@ -17,6 +17,12 @@ use crate::{
     proc,
 };
 
+/// What the system said; what it did not say is noted as a fault, and the soak goes on.
+pub(super) fn seen<T>(books: Books, said: Result<T, String>) -> Option<T> {
+    said.map_err(|error| books.faults.add("the system did not tell", error))
+        .ok()
+}
+
 /// How often gauges are looked at.
 const GLANCE: Duration = Duration::from_millis(50);
 /// With no timer ended for so long, something is broken, and there is no use in going on.
@@ -145,21 +151,33 @@ impl<'a> Watch<'a> {
         &self,
         duration: Duration,
         mut at_glance: impl FnMut(Duration, &[Window]),
-    ) -> Result<Vec<Window>, String> {
+    ) -> Vec<Window> {
         let window = window(duration);
         let mut windows = Vec::new();
         let mut alive = (0, Instant::now());
+        // Memory grows until each slot has had a timer: that is no trend.
+        let slots = self.books.slots.len() as u64;
+        while self.count(Count::Made) < slots
+            && self.start.elapsed() < duration
+            && !self.books.is_stopping()
+        {
+            at_glance(self.start.elapsed(), &windows);
+            thread::sleep(GLANCE.min(window / 4));
+        }
         while self.start.elapsed() < duration && !self.books.is_stopping() {
-            let before = self.before()?;
+            let before = seen(self.books, self.before());
+            let began = Instant::now();
             let mut glances = Glances::default();
-            while before.at.elapsed() < window && !self.books.is_stopping() {
-                self.glance(&mut glances)?;
+            while began.elapsed() < window && !self.books.is_stopping() {
+                seen(self.books, self.glance(&mut glances));
                 at_glance(self.start.elapsed(), &windows);
                 thread::sleep(GLANCE.min(window / 4));
             }
             // One that was cut short says little.
-            if before.at.elapsed() >= window {
-                windows.push(self.window(&before, &glances)?);
+            if let Some(before) = before
+                && began.elapsed() >= window
+            {
+                windows.extend(seen(self.books, self.window(&before, &glances)));
             }
             let ended = self.count(Count::Fired) + self.count(Count::Cancelled);
             if ended > alive.0 {
@@ -170,7 +188,7 @@ impl<'a> Watch<'a> {
                 self.books.stop();
             }
         }
-        Ok(windows)
+        windows
     }
 
     fn count(&self, what: Count) -> u64 {
