@@ -207,9 +207,10 @@ impl Browser {
         }
     }
 
-    /// The text of an element.
+    /// The text of an element, once it is there: the page is live before it has drawn all that it knows.
     #[track_caller]
     pub fn text(&mut self, selector: &str) -> String {
+        self.eventually(&format!("document.querySelector('{selector}') !== null"));
         let value = self.eval(&format!("document.querySelector('{selector}').innerText"));
         value.as_str().unwrap().trim().to_owned()
     }
