@@ -80,6 +80,7 @@ impl Claim {
     const OVER: u64 = 6;
     const BARRED: u64 = 7;
 
+    #[inline]
     fn pack(self) -> u64 {
         let (state, value) = match self {
             Claim::Idle(at) => (Self::IDLE, at),
@@ -98,6 +99,7 @@ impl Claim {
         (state << SHIFT) | value
     }
 
+    #[inline]
     fn unpack(word: u64) -> Self {
         let value = word & VALUE;
         let outcome = || match value & !WATCHED {
@@ -121,6 +123,7 @@ impl Claim {
     }
 
     /// The deadline that the timer waits for, or runs for.
+    #[inline]
     pub(crate) fn deadline(self) -> Option<u64> {
         match self {
             Claim::Pending(at) | Claim::Due(at) | Claim::Running(at) | Claim::Rearmed(at) => {
@@ -211,6 +214,7 @@ pub(crate) enum Watch {
 pub(crate) struct ClaimWord(AtomicU64);
 
 impl ClaimWord {
+    #[inline]
     pub(crate) fn new(claim: Claim) -> Self {
         Self(AtomicU64::new(claim.pack()))
     }
@@ -223,6 +227,7 @@ impl ClaimWord {
         has_one.then_some(word & VALUE)
     }
 
+    #[inline]
     pub(crate) fn load(&self) -> Claim {
         Claim::unpack(self.0.load(Ordering::Acquire))
     }
@@ -264,6 +269,7 @@ impl ClaimWord {
     }
 
     /// Idle | Barred → Over(Cancelled): true if the caller may let go of the payload.
+    #[inline]
     pub(crate) fn abandon(&self) -> bool {
         self.change(|claim| match claim {
             Claim::Idle(_) | Claim::Barred => (Some(Claim::Over(Outcome::Cancelled)), true),
@@ -272,6 +278,7 @@ impl ClaimWord {
     }
 
     /// Pending → Due, if the deadline is not after `now`. For whoever holds the home's lock.
+    #[inline]
     pub(crate) fn expire(&self, now: u64) -> Expiry {
         self.change(|claim| match claim {
             Claim::Pending(at) if at <= now && at != NEVER => (Some(Claim::Due(at)), Expiry::Due),
@@ -281,6 +288,7 @@ impl ClaimWord {
     }
 
     /// Due → Running. For the carrier.
+    #[inline]
     pub(crate) fn start(&self) -> Start {
         self.change(|claim| match claim {
             Claim::Due(at) => (Some(Claim::Running(at)), Start::Run(at)),
@@ -291,6 +299,7 @@ impl ClaimWord {
 
     /// Due → Over(`how`), or Stopping(`how`) for what has to be told: for what ends without a run, or
     /// fires in one step. For the carrier.
+    #[inline]
     pub(crate) fn end_due(&self, how: Outcome, tells: bool) -> Start {
         let next = if tells {
             let watched = false;
@@ -350,6 +359,7 @@ impl ClaimWord {
     /// Ends a timer that does not run yet, as cancelled or shut down. From any thread.
     ///
     /// `tells` says whether its callback has to be told, and is over only then.
+    #[inline]
     pub(crate) fn end(&self, how: Outcome, recurs: bool, tells: bool) -> End {
         let stopping = Claim::Stopping {
             how,
@@ -372,6 +382,7 @@ impl ClaimWord {
     }
 
     /// Moves the deadline to what `to` says of the present one. From any thread.
+    #[inline]
     pub(crate) fn reset(&self, recurs: bool, to: impl Fn(u64) -> u64) -> Moved {
         self.change(|claim| match claim {
             Claim::Pending(at) => {

@@ -39,6 +39,7 @@ pub(crate) fn unstarted<O: Owner>(node: &NodeRef<O>) {
 }
 
 /// Drops the callback, or wakes the task, of a node that is over.
+#[inline]
 fn let_go<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     node.home.owner().over(node.vtable.kind, how);
     // Last, because it may panic.

@@ -1,6 +1,6 @@
 //! What the lock of a shard guards: the store, and the nodes in it.
 
-use std::ptr::NonNull;
+use std::{mem, ptr::NonNull};
 
 use crate::{
     claim::{Claim, Expiry, NEVER},
@@ -43,33 +43,29 @@ impl<O: Owner> Inner<O> {
     }
 
     /// How many timers the store holds.
+    #[inline]
     pub(crate) fn stored(&self) -> usize {
         self.store.len()
     }
 
-    /// The earliest key of the store, or what may stand in the backlog, if that is earlier.
-    pub(crate) fn next(&self) -> u64 {
-        self.store
-            .first()
-            .map_or(NEVER, |(key, _)| key)
-            .min(self.backlog_next)
+    /// The earliest key of the store, or what may stand in the backlog, if that is earlier; and the earliest moment at
+    /// which [`expire`](Inner::expire) may find something: the first timer's deadline, if that may be late.
+    #[inline]
+    pub(crate) fn next(&self) -> (u64, u64) {
+        let first = self.store.first();
+        let next = first.map_or(NEVER, |(key, _)| key).min(self.backlog_next);
+        match first {
+            Some((_, slot)) if self.tolerant > 0 => (next, self.soonest(slot).min(next)),
+            _ => (next, next),
+        }
     }
 
-    /// The earliest moment at which [`expire`](Inner::expire) may find something: the first timer's
-    /// deadline, if that may be late.
-    pub(crate) fn soonest(&self) -> u64 {
-        let next = self.next();
-        if self.tolerant == 0 {
-            return next;
-        }
-        let first = self.store.first().and_then(|(_, slot)| {
-            let node = self.nodes[slot as usize].as_ref();
-            node.expect("a held slot has a node")
-                .claim
-                .load()
-                .deadline()
-        });
-        first.map_or(next, |first| first.min(next))
+    /// The deadline of the first timer, which is in this slot.
+    #[cold]
+    fn soonest(&self, slot: u32) -> u64 {
+        let node = self.nodes[slot as usize].as_ref();
+        let node = node.expect("a held slot has a node");
+        node.claim.deadline().unwrap_or(NEVER)
     }
 
     /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
@@ -164,17 +160,34 @@ impl<O: Owner> Inner<O> {
         };
         let slot = self.store.insert(node.key(deadline));
         self.tolerant += usize::from(is_tolerant(&node));
+        self.put(slot, node);
+        None
+    }
+
+    /// The same for a node that nobody but the caller knows, which waits for this deadline and has no options.
+    #[inline]
+    pub(crate) fn insert_new(&mut self, node: NodeRef<O>, deadline: u64) {
+        let slot = self.store.insert(deadline);
+        self.put(slot, node);
+    }
+
+    /// The node of a slot that was had from the store.
+    #[inline]
+    fn put(&mut self, slot: u32, node: NodeRef<O>) {
         node.set_location(Location::Slot(slot));
         let index = slot as usize;
         if index == self.nodes.len() {
             self.nodes.push(Some(node));
         } else {
-            self.nodes[index] = Some(node);
+            let none = self.nodes[index].replace(node);
+            debug_assert!(none.is_none(), "a free slot has no node");
+            // Which need not be asked each time, then.
+            mem::forget(none);
         }
-        None
     }
 
     /// Takes a node out of the store. The caller says where it is from now on.
+    #[inline]
     fn take(&mut self, slot: u32) -> NodeRef<O> {
         self.store.remove(slot);
         self.release(slot)
@@ -193,7 +206,15 @@ impl<O: Owner> Inner<O> {
         self.release(slot)
     }
 
+    /// Takes the node that is over out of the store, where it is in this slot.
+    #[inline]
+    pub(crate) fn take_over(&mut self, node: &NodeRef<O>, slot: u32) -> NodeRef<O> {
+        node.set_location(Location::None);
+        self.take(slot)
+    }
+
     /// The node of a slot that was given back to the store.
+    #[inline]
     fn release(&mut self, slot: u32) -> NodeRef<O> {
         let node = self.nodes[slot as usize]
             .take()
@@ -219,10 +240,7 @@ impl<O: Owner> Inner<O> {
                 }
                 None
             }
-            _ => {
-                node.set_location(Location::None);
-                Some(self.take(slot))
-            }
+            _ => Some(self.take_over(node, slot)),
         }
     }
 

@@ -54,6 +54,7 @@ impl Location {
     /// The largest slot that a store may hand out.
     pub(crate) const MAX_SLOT: u32 = Self::NONE - 1;
 
+    #[inline]
     fn pack(self) -> u32 {
         match self {
             Location::None => Self::NONE | Self::SPOILED,
@@ -62,6 +63,7 @@ impl Location {
         }
     }
 
+    #[inline]
     fn unpack(word: u32) -> Self {
         if word & Self::NONE == 0 {
             Location::Slot(word)
@@ -126,6 +128,7 @@ pub(crate) struct Header<O: Owner> {
 }
 
 impl<O: Owner> Header<O> {
+    #[inline]
     pub(crate) fn new(vtable: &'static VTable<O>, home: Home<O>, claim: Claim) -> Self {
         Self {
             claim: ClaimWord::new(claim),
@@ -137,11 +140,13 @@ impl<O: Owner> Header<O> {
         }
     }
 
+    #[inline]
     pub(crate) fn location(&self) -> Location {
         Location::unpack(self.location.load(Ordering::Acquire))
     }
 
     /// For the carrier alone.
+    #[inline]
     pub(crate) fn set_location(&self, location: Location) {
         self.location.store(location.pack(), Ordering::Release);
     }
@@ -192,6 +197,7 @@ impl<O: Owner> Header<O> {
         spoiled.is_ok().then_some(taken)
     }
 
+    #[inline]
     pub(crate) fn recurs(&self) -> bool {
         self.vtable.kind == Kind::Recurring
     }
@@ -315,6 +321,21 @@ impl<O: Owner> NodeRef<O> {
     pub(crate) fn key(&self, deadline: u64) -> u64 {
         self.extras()
             .map_or(deadline, |extras| coalesced(deadline, extras.tolerance))
+    }
+
+    /// Gives up a second reference to this node. True if there is no third: then nobody else comes to have one before
+    /// the caller makes it, and all that was done by those who had one comes before this.
+    #[inline]
+    pub(crate) fn unite(&mut self, other: Self) -> bool {
+        debug_assert!(self.ptr == other.ptr);
+        // As who sees that it has the last one is alone (see `drop`), so is who has both of two, and counts without
+        // being watched.
+        let alone = looks_for_the_last() && self.refs.load(Ordering::Acquire) == 2;
+        if alone {
+            self.refs.store(1, Ordering::Relaxed);
+            std::mem::forget(other);
+        }
+        alone
     }
 
     pub(crate) fn into_raw(self) -> *mut Header<O> {

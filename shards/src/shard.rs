@@ -162,6 +162,7 @@ impl<O: Owner> Shard<O> {
     }
 
     /// The worker that owns this shard.
+    #[inline]
     pub fn owner(&self) -> &O {
         &self.owner
     }
@@ -217,10 +218,14 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Runs `f` on what the lock guards, or leaves word that the caller was denied.
+    #[inline]
     fn locked<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> Option<R> {
-        if !self.lock.try_acquire() {
-            return None;
-        }
+        self.lock.try_acquire().then(|| self.hold(f))
+    }
+
+    /// The same for who has the lock, and gives it up by this.
+    #[inline]
+    fn hold<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> R {
         let unlock = UnlockOnPanic(self);
         // SAFETY: we hold the lock.
         let result = self.inner.with_mut(|inner| unsafe {
@@ -228,22 +233,34 @@ impl<O: Owner> Shard<O> {
             self.publish(&*inner);
             result
         });
-        // Who was denied meanwhile left its news in the inbox.
-        while self.lock.release() && self.lock.try_acquire() {
+        if self.lock.release() {
+            self.look_for_the_denied();
+        }
+        mem::forget(unlock);
+        result
+    }
+
+    /// Who was denied while the lock was held left its news in the inbox.
+    #[cold]
+    fn look_for_the_denied(&self) {
+        while self.lock.try_acquire() {
             // SAFETY: we hold the lock.
             self.inner.with_mut(|inner| unsafe {
                 self.drain(&mut *inner, BATCH);
                 self.publish(&*inner);
             });
+            if !self.lock.release() {
+                return;
+            }
         }
-        mem::forget(unlock);
-        Some(result)
     }
 
     /// Writes the words that are read without the lock.
+    #[inline]
     fn publish(&self, inner: &Inner<O>) {
-        self.store_next.store(inner.next(), Ordering::Release);
-        self.store_soonest.store(inner.soonest(), Ordering::Relaxed);
+        let (next, soonest) = inner.next();
+        self.store_next.store(next, Ordering::Release);
+        self.store_soonest.store(soonest, Ordering::Relaxed);
         self.stored.store(inner.stored(), Ordering::Relaxed);
         self.backlogged
             .store(!inner.backlog.is_empty(), Ordering::Release);
@@ -278,50 +295,65 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// The same for a node that nobody but the caller knows, who has two references to it. It is armed by this.
+    /// The same for a node that nobody but the caller knows, who has two references to it. It is armed by this, for this
+    /// deadline, and has no options.
     #[inline]
-    pub(crate) fn arrive_new(&self, node: &NodeRef<O>, carried: NodeRef<O>) {
+    pub(crate) fn arrive_new(&self, node: &NodeRef<O>, carried: NodeRef<O>, deadline: u64) {
+        debug_assert!(node.extras().is_none(), "its key is its deadline");
         let here = self.owner.is_current();
         self.owner.armed(node.vtable.kind, here);
-        let mut carried = Some(carried);
-        let carry = || carried.take().expect("it is asked for once");
-        if self.store(here, carry).is_none() {
-            // Before the push: from then on its line is the drainer's, too.
-            let deadline = node.claim.load().deadline();
-            if let Some(carried) = carried {
-                if let Err(node) = self.inbox.push_new(carried) {
-                    return self.refuse(&node);
+        if here && self.lock.try_acquire() {
+            let refused = self.hold(|inner| {
+                if inner.closed {
+                    return Some(carried);
                 }
-            }
-            if let Some(deadline) = deadline {
-                self.announce_pushed(node.key(deadline));
-            }
+                inner.insert_new(carried, deadline);
+                None
+            });
+            return self.arrived(refused);
         }
+        self.send_new(carried, deadline);
+    }
+
+    /// The owner has put a node into its store, or was refused, and has it still.
+    #[inline]
+    fn arrived(&self, refused: Option<NodeRef<O>>) {
+        match refused {
+            None => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+            Some(node) => self.refuse(&node),
+        }
+    }
+
+    /// Puts a node that nobody but the caller knows into the inbox.
+    #[inline]
+    fn send_new(&self, node: NodeRef<O>, deadline: u64) {
+        if let Err(node) = self.inbox.push_new(node) {
+            return self.refuse(&node);
+        }
+        self.announce_pushed(deadline);
     }
 
     /// Puts an arriving node into the store, if the caller owns that (`here`) and is let in; or ends it, if the shard
     /// is closed.
-    #[inline]
     fn store(&self, here: bool, node: impl FnOnce() -> NodeRef<O>) -> Option<()> {
         if !here {
             return None;
         }
-        let arrived = self.locked(|inner| {
-            // What is over meanwhile is given back, to be let go of outside the lock.
+        // What is over meanwhile is given back, to be let go of outside the lock.
+        let (refused, _over) = self.locked(|inner| {
+            let node = node();
             if inner.closed {
-                Err(node())
+                (Some(node), None)
             } else {
-                Ok(inner.read(node()))
+                (None, inner.read(node))
             }
         })?;
-        match arrived {
-            Ok(_over) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
-            Err(node) => self.refuse(&node),
-        }
+        self.arrived(refused);
         Some(())
     }
 
     /// Ends a node that came after the shard was closed.
+    #[cold]
     fn refuse(&self, node: &NodeRef<O>) {
         if let Some(notice) = end(node, Outcome::Shutdown) {
             self.owner.deliver(notice);
@@ -405,11 +437,30 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// The node is over; its payload is gone already.
-    pub(crate) fn hear_gone(&self, node: &NodeRef<O>) {
-        if self.hear(node) {
-            return;
+    /// The node is over, for good; its payload is gone already. Answers the reference of its store, if that was ours
+    /// to take it out of.
+    #[inline]
+    pub(crate) fn hear_gone(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
+        if self.owner.is_current() && self.lock.try_acquire() {
+            let mut heard = true;
+            let carried = self.hold(|inner| match node.location() {
+                Location::Slot(slot) => Some(inner.take_over(node, slot)),
+                Location::Deque => None,
+                Location::None => {
+                    heard = false;
+                    None
+                }
+            });
+            if heard {
+                return carried;
+            }
         }
+        self.tell_gone(node);
+        None
+    }
+
+    /// The same where that has to go through the inbox, where the node may stand.
+    fn tell_gone(&self, node: &NodeRef<O>) {
         if !self.tell(node) {
             return;
         }

@@ -68,16 +68,18 @@ impl<O: Owner> Sleep<O> {
 
     #[inline]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
-        let claim = Claim::Pending(deadline.min(NEVER));
+        let deadline = deadline.min(NEVER);
+        let claim = Claim::Pending(deadline);
         let (node, carried) = NodeRef::pair(Node {
             header: Header::new(&Table::<O>::SLEEP, Home::new(home), claim),
             wait: (),
             payload: WakerSlot::new(waker),
         });
-        home.arrive_new(&node, carried);
+        home.arrive_new(&node, carried, deadline);
         Self(node)
     }
 
+    #[inline]
     fn slot(&self) -> &WakerSlot {
         // SAFETY: `new` made this a `Node<O, WakerSlot, ()>`, and our reference keeps it alive.
         unsafe {
@@ -91,6 +93,7 @@ impl<O: Owner> Sleep<O> {
     }
 
     /// Whether the sleep is over, and how: fired, or shut down. If not, `waker` will be woken.
+    #[inline]
     pub fn poll(&self, waker: &Waker) -> Poll<Outcome> {
         if let Some(how) = self.outcome() {
             return Poll::Ready(how);
@@ -101,6 +104,7 @@ impl<O: Owner> Sleep<O> {
     }
 
     /// How the sleep ended, if it has.
+    #[inline]
     pub fn outcome(&self) -> Option<Outcome> {
         match self.0.claim.load() {
             Claim::Over(how) => Some(how),
@@ -125,6 +129,7 @@ impl<O: Owner> Sleep<O> {
     }
 
     /// Moves the deadline; a sleep that is over is armed again.
+    #[inline]
     pub fn reset(&mut self, deadline: u64) {
         let deadline = deadline.min(NEVER);
         if move_to(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
@@ -135,20 +140,29 @@ impl<O: Owner> Sleep<O> {
     }
 
     /// The shard where it waits.
+    #[inline]
     pub fn home(&self) -> &Shard<O> {
         &self.0.home
     }
 }
 
 impl<O: Owner> Drop for Sleep<O> {
+    #[inline]
     fn drop(&mut self) {
-        // The waker goes here, not where the node's last reference is dropped: that may be under a
-        // lock, and a waker is foreign code.
-        drop(self.slot().take_last());
+        let mut carried = None;
         if self.0.claim.end(Outcome::Cancelled, false, false) == End::Won {
-            self.0.home.hear_gone(&self.0);
+            carried = self.0.home.hear_gone(&self.0);
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
         }
+        // The waker goes here, not where the node's last reference is dropped: that may be under a
+        // lock, and a waker is foreign code.
+        let alone = carried.is_some_and(|carried| self.0.unite(carried));
+        drop(if alone {
+            // SAFETY: whoever is at the slot refers to the node, and only we do.
+            unsafe { self.slot().take_alone() }
+        } else {
+            self.slot().take_last()
+        });
     }
 }
 

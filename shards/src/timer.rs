@@ -88,17 +88,16 @@ impl<O: Owner> Timer<O> {
     /// `wait` is what [`refresh`](Timer::refresh) waits for again: the deadline less the moment of
     /// arming. On a closed shard the timer is
     /// over at once, as shut down, and `f` dropped.
+    #[inline]
     pub fn once<F>(home: &Arc<Shard<O>>, deadline: u64, wait: u64, f: F) -> Self
     where
         F: FnOnce() + Send + 'static,
     {
         let home = Home::new(home);
-        let claim = Claim::Pending(deadline.min(NEVER));
-        Self::arm(callback::once(
-            |table| Header::new(table, home, claim),
-            wait,
-            f,
-        ))
+        let deadline = deadline.min(NEVER);
+        let claim = Claim::Pending(deadline);
+        let header = |table| Header::new(table, home, claim);
+        Self::arm(callback::once(header, wait, f), deadline)
     }
 
     /// Arms a timer that runs `f` at `deadline` and then every `period` ns (at least 1).
@@ -107,14 +106,15 @@ impl<O: Owner> Timer<O> {
         F: FnMut() + Send + 'static,
     {
         let home = Home::new(home);
-        let claim = Claim::Pending(deadline.min(NEVER));
+        let deadline = deadline.min(NEVER);
+        let claim = Claim::Pending(deadline);
         let header = |table| Header::new(table, home, claim);
-        Self::arm(callback::recurring(header, period, f))
+        Self::arm(callback::recurring(header, period, f), deadline)
     }
 
     #[inline]
-    fn arm((node, carried): (NodeRef<O>, NodeRef<O>)) -> Self {
-        node.home.arrive_new(&node, carried);
+    fn arm((node, carried): (NodeRef<O>, NodeRef<O>), deadline: u64) -> Self {
+        node.home.arrive_new(&node, carried, deadline);
         Self(node)
     }
 
@@ -245,6 +245,7 @@ impl<O: Owner> Timer<O> {
 
     /// Cancels the timer. Its callback, if this call is what ended the timer, is dropped here; one
     /// that takes an outcome is passed to [`Owner::deliver`].
+    #[inline]
     pub fn cancel(&self) -> Cancel {
         cancel(&self.0)
     }
@@ -298,6 +299,7 @@ impl<O: Owner> Timer<O> {
     }
 
     /// Moves the timer to `deadline`. What it waits for again when refreshed stays as it is.
+    #[inline]
     pub fn reset_at(&self, deadline: u64) -> Reset {
         reset_at(&self.0, deadline)
     }
@@ -341,6 +343,7 @@ impl<O: Owner> Timer<O> {
     ///
     /// This is the cheap one, from any thread: a later deadline is one compare-exchange, and the
     /// shard hears of it when the old one comes up.
+    #[inline]
     pub fn refresh(&self, now: u64) -> Reset {
         refresh(&self.0, now)
     }
@@ -357,6 +360,7 @@ impl<O: Owner> Timer<O> {
     }
 
     /// Where the timer stands.
+    #[inline]
     pub fn status(&self) -> Status {
         match self.0.claim.load() {
             Claim::Idle(_) => Status::Idle,
@@ -372,6 +376,7 @@ impl<O: Owner> Timer<O> {
     }
 
     /// The shard where the timer waits.
+    #[inline]
     pub fn home(&self) -> &Shard<O> {
         &self.0.home
     }
@@ -383,6 +388,7 @@ impl<O: Owner> Timer<O> {
 }
 
 impl<O: Owner> Drop for Timer<O> {
+    #[inline]
     fn drop(&mut self) {
         if self.0.claim.abandon() {
             ending::unstarted(&self.0);
@@ -391,18 +397,26 @@ impl<O: Owner> Drop for Timer<O> {
 }
 
 /// See [`Timer::cancel`].
+#[inline]
 pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
     let end = node
         .claim
         .end(Outcome::Cancelled, node.recurs(), node.tells());
+    if end != End::Won {
+        return not_won(node, end);
+    }
+    drop(node.home.hear_gone(node));
+    if let Some(notice) = ending::ended(node, Outcome::Cancelled) {
+        node.home.owner().deliver(notice);
+    }
+    Cancel::Cancelled
+}
+
+/// What follows where a timer that waits was not what was cancelled.
+#[cold]
+fn not_won<O: Owner>(node: &NodeRef<O>, end: End) -> Cancel {
     match end {
-        End::Won => {
-            node.home.hear_gone(node);
-            if let Some(notice) = ending::ended(node, Outcome::Cancelled) {
-                node.home.owner().deliver(notice);
-            }
-            Cancel::Cancelled
-        }
+        End::Won => Cancel::Cancelled,
         End::Unstarted => {
             ending::unstarted(node);
             Cancel::Cancelled
@@ -418,6 +432,7 @@ pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
     }
 }
 
+#[inline]
 fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
     on_grid(node);
     let deadline = deadline.min(NEVER);
@@ -425,6 +440,7 @@ fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
 }
 
 /// See [`Timer::refresh`].
+#[inline]
 pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
     on_grid(node);
     // The wait is read behind the claim word: who starts the timer writes it before.
@@ -435,11 +451,13 @@ pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
 }
 
 /// The deadline that is to be set has no jitter in it; answers how much the present one has.
+#[inline]
 fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
     node.extras().map_or(0, |extras| extras.set_on_grid())
 }
 
 /// Moves the deadline of a node, and tells its home if that has to know.
+#[inline]
 pub(crate) fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64) -> Reset {
     let reset = match node.claim.reset(node.recurs(), &to) {
         Moved::Later => Reset::Waiting,

@@ -25,6 +25,7 @@ unsafe impl Send for WakerSlot {}
 
 impl WakerSlot {
     /// A slot with a waker in it.
+    #[inline]
     pub(crate) fn new(waker: Option<Waker>) -> Self {
         Self {
             state: AtomicUsize::new(WAITING),
@@ -85,6 +86,17 @@ impl WakerSlot {
             return None;
         }
         // SAFETY: as in `take`; and it stays ours.
+        self.waker.with_mut(|slot| unsafe { (*slot).take() })
+    }
+
+    /// The same where nobody else is.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else refers to the slot, nor will; and what was done by those who did comes before this.
+    #[inline]
+    pub(crate) unsafe fn take_alone(&self) -> Option<Waker> {
+        // SAFETY: by contract.
         self.waker.with_mut(|slot| unsafe { (*slot).take() })
     }
 }

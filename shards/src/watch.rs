@@ -193,7 +193,8 @@ impl<O: Owner> Shard<O> {
     #[inline]
     pub(crate) fn lower_alarm(&self, deadline: u64) {
         let watch = &self.watch;
-        if !watch.is_off() {
+        // As a rule it goes off before the timer is due, or is off, which is earlier than all.
+        if watch.word.load(Ordering::Relaxed) > deadline {
             watch.lower(watch.late(deadline), self.set_alarm());
         }
     }

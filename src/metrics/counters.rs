@@ -145,6 +145,7 @@ counters! {
 
 impl Counters {
     /// The counter of timers that ended so.
+    #[inline]
     pub(crate) fn over(&self, how: Outcome) -> &Counter {
         match how {
             Outcome::Fired => &self.fired,

@@ -51,6 +51,7 @@ pub(super) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `f` on this thread's worker, if it is one.
+#[inline]
 pub(super) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
     let local = LOCAL.try_with(Cell::get).unwrap_or(ptr::null());
     // SAFETY: the pointer is set only while the `Local`, on this thread's stack, is borrowed by
@@ -132,6 +133,7 @@ pub(super) fn handle() -> Option<Handle> {
 
 /// Runs `f` with the shard where this thread's timers, sockets and tasks go: its own if it is a
 /// worker, otherwise one of the entered runtime's, as `choice` says.
+#[inline]
 pub(crate) fn with_home<R>(
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,

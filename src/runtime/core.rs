@@ -183,6 +183,7 @@ impl Core {
 }
 
 impl TimerOwner for Core {
+    #[inline]
     fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

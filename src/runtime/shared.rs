@@ -283,6 +283,7 @@ impl Shared {
     }
 
     /// Counts a callback timer in, if there is room.
+    #[inline]
     pub(crate) fn admit_timer(&self, bounded: bool) -> Result<(), ArmError> {
         let Some(max_timers) = self.config.max_timers else {
             return Ok(());
@@ -298,6 +299,7 @@ impl Shared {
     }
 
     /// Counts a callback timer out.
+    #[inline]
     pub(crate) fn release_timer(&self) {
         if self.config.max_timers.is_some() {
             self.pending.fetch_sub(1, Ordering::Relaxed);

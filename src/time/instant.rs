@@ -21,8 +21,19 @@ pub struct Instant(
 );
 
 /// A duration in ns, if they are few enough.
+#[inline]
 fn signed(duration: Duration) -> Option<i64> {
-    i64::try_from(duration.as_nanos()).ok()
+    // Not by `as_nanos`, which calculates in 128 bits.
+    let secs = i64::try_from(duration.as_secs()).ok()?;
+    let secs = secs.checked_mul(1_000_000_000)?;
+    secs.checked_add(duration.subsec_nanos().into())
+}
+
+/// A duration in ns; what is too long for that is as long as can be.
+#[inline]
+fn unsigned(duration: Duration) -> u64 {
+    let secs = duration.as_secs().saturating_mul(1_000_000_000);
+    secs.saturating_add(duration.subsec_nanos().into())
 }
 
 impl Instant {
@@ -98,6 +109,7 @@ impl Instant {
     }
 
     /// This plus a duration, unless the clock does not reach that far.
+    #[inline]
     pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_add(signed(duration)?).map(Self)
     }
@@ -108,11 +120,13 @@ impl Instant {
     }
 
     /// This plus a duration, or a moment that no runtime lives to see.
+    #[inline]
     pub(crate) fn saturating_add(self, duration: Duration) -> Instant {
         self.checked_add(duration).unwrap_or_else(Self::far_future)
     }
 
     /// A moment beyond [`NEVER`](tourbillon_shards::NEVER) of any runtime that exists.
+    #[cold]
     pub(crate) fn far_future() -> Instant {
         // Twice as far, and as far again from the last moment that there is.
         Self(Self::now().0.saturating_add(1 << 62))
@@ -148,8 +162,7 @@ impl Add<Duration> for Instant {
     /// standard library's instants reach further, and panic then.)
     #[inline]
     fn add(self, duration: Duration) -> Instant {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add_unsigned(nanos))
+        Self(self.0.saturating_add_unsigned(unsigned(duration)))
     }
 }
 
@@ -164,8 +177,7 @@ impl Sub<Duration> for Instant {
 
     /// What is earlier than the first moment that there is, 292 years before the machine's start, is that moment.
     fn sub(self, duration: Duration) -> Instant {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_sub_unsigned(nanos))
+        Self(self.0.saturating_sub_unsigned(unsigned(duration)))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
 };
 
 /// A duration in ns; longer than 584 years saturates.
+#[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {
     let secs = duration.as_secs().saturating_mul(1_000_000_000);
     secs.saturating_add(duration.subsec_nanos().into())
@@ -27,6 +28,7 @@ impl From<HomeError> for ArmError {
 }
 
 /// Arms a timer on `home`, if the runtime has room (unless `bounded` is false) and is running.
+#[inline]
 pub(super) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     home: &Arc<Shard<O>>,
     bounded: bool,
@@ -41,12 +43,14 @@ pub(super) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
 }
 
 /// The deadline that is `wait` from now, and the wait, which may be no longer than time lasts.
+#[inline]
 fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
     let now = home.owner().shared.clock.now();
     let wait = nanos(wait).min(shards::NEVER - now);
     (now + wait, wait)
 }
 
+#[inline]
 pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     delay: Duration,
@@ -59,6 +63,7 @@ pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
     })
 }
 
+#[inline]
 pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     deadline: Instant,
@@ -178,6 +183,7 @@ pub mod here {
         at_home(|home| arm_every(home, period, true, f))
     }
 
+    #[inline]
     fn at_home(
         arm: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
     ) -> Result<Timer, ArmError> {

@@ -49,6 +49,7 @@ impl sealed::Sealed for Monotonic {
     type Owner = Core;
     type Moment = Instant;
 
+    #[inline]
     fn nanos(shared: &Shared, instant: Instant) -> u64 {
         shared.clock.nanos(instant)
     }

@@ -74,10 +74,12 @@ impl<C: TimerClock> Timer<C> {
 
     /// Cancels the timer, or says why it was too late. If this call is what ended it, the callback
     /// is dropped before it returns; one that takes an outcome is not, and told on a worker.
+    #[inline]
     pub fn cancel(&self) -> Cancel {
         self.0.as_ref().map_or(Cancel::Over, shards::Timer::cancel)
     }
 
+    #[inline]
     fn reset_with(&self, f: impl FnOnce(&shards::Timer<C::Owner>) -> Reset) -> Reset {
         self.0.as_ref().map_or(Reset::TooLate, f)
     }
@@ -87,6 +89,7 @@ impl<C: TimerClock> Timer<C> {
     /// This is the keep-alive: for a pending timer it is one atomic operation, from any thread,
     /// without a message to the timer's shard. (And a reading of the clock, for which
     /// [`reset_at`](Timer::reset_at) has no need.)
+    #[inline]
     pub fn refresh(&self) -> Reset {
         self.reset_with(|timer| timer.refresh(now::<C>(timer)))
     }
@@ -103,6 +106,7 @@ impl<C: TimerClock> Timer<C> {
     }
 
     /// Moves the timer to `deadline`. Its delay, or period, stays.
+    #[inline]
     pub fn reset_at(&self, deadline: impl Into<C::Instant>) -> Reset {
         self.reset_with(|timer| {
             let shared = timer.home().owner().shared();
@@ -141,6 +145,7 @@ impl<C: TimerClock> Timer<C> {
     }
 }
 
+#[inline]
 fn now<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> u64 {
     timer.home().owner().now()
 }
