@@ -21,7 +21,7 @@ use crate::node::Location;
 /// ```
 #[derive(Debug, Default)]
 pub struct Heap {
-    tree: Tree<0>,
+    tree: Tree,
     slots: Slots,
 }
 

@@ -76,7 +76,7 @@ pub struct Lanes {
     tails: [u64; LANES],
     /// The lane with the smallest head.
     least: usize,
-    strays: Tree<0>,
+    strays: Tree,
     /// How many keys fitted nowhere; wraps around.
     misfits: u32,
 }

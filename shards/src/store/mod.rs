@@ -4,8 +4,9 @@
 //! miss on a cold node costs more than two heap operations. Keys are exact nanoseconds.
 
 mod any;
-mod buckets;
+mod blocks;
 mod heap;
+mod keys;
 mod lanes;
 mod slots;
 mod tree;

@@ -19,6 +19,7 @@ impl Slots {
     /// # Panics
     ///
     /// If more than `most` are held.
+    #[inline]
     pub(super) fn take(&mut self, most: u32) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let most = most.min(Location::MAX_SLOT) as usize;
@@ -29,25 +30,15 @@ impl Slots {
     }
 
     /// A slot that is held is free from now on.
+    #[inline]
     pub(super) fn give_back(&mut self, slot: u32) {
         self.positions[slot as usize] = VACANT;
         self.free.push(slot);
     }
 
+    #[inline]
     pub(super) fn set(&mut self, slot: u32, position: u32) {
         self.positions[slot as usize] = position;
-    }
-
-    /// All slots are below this.
-    #[cfg(test)]
-    pub(super) fn end(&self) -> u32 {
-        self.positions.len() as u32
-    }
-
-    #[cfg(test)]
-    pub(super) fn try_position(&self, slot: u32) -> Option<u32> {
-        let at = self.positions.get(slot as usize).copied();
-        at.filter(|&at| at != VACANT)
     }
 
     /// Where the entry of `slot` is.
@@ -55,6 +46,7 @@ impl Slots {
     /// # Panics
     ///
     /// If `slot` is not held.
+    #[inline]
     pub(super) fn position(&self, slot: u32) -> u32 {
         let at = self.positions.get(slot as usize).copied();
         let at = at.unwrap_or(VACANT);

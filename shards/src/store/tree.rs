@@ -11,40 +11,77 @@ const ARITY: usize = 4;
 /// not before the third.
 const SOON: std::ops::Range<usize> = 21..85;
 
-/// The entries of a heap. What it changes it writes down in the [`Slots`] that it is given, with the bits
-/// of `TAG` set, by which its owner tells the tree from the other places where an entry may be.
+/// Who is told where an entry has come to.
+pub(super) trait Positions {
+    fn set(&mut self, slot: u32, position: u32);
+}
+
+impl Positions for Slots {
+    #[inline]
+    fn set(&mut self, slot: u32, position: u32) {
+        Slots::set(self, slot, position);
+    }
+}
+
+/// Nobody wants to know.
+pub(super) struct Nowhere;
+
+impl Positions for Nowhere {
+    #[inline]
+    fn set(&mut self, _slot: u32, _position: u32) {}
+}
+
+/// The entries of a heap. What it moves it writes down in the [`Positions`] that it is given.
 #[derive(Debug, Default)]
-pub(super) struct Tree<const TAG: u32> {
+pub(super) struct Tree {
     entries: Vec<Entry>,
 }
 
-impl<const TAG: u32> Tree<TAG> {
+impl Tree {
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
+    #[inline]
     pub(super) fn first(&self) -> Option<Entry> {
         self.entries.first().copied()
     }
 
     /// The key at a position that is in the tree.
+    #[inline]
     pub(super) fn key(&self, at: u32) -> u64 {
-        self.entries[(at & !TAG) as usize].key
+        self.entries[at as usize].key
     }
 
-    /// All entries, in no order. Their positions are void.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Entry> + '_ {
-        self.entries.drain(..)
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
     }
 
-    pub(super) fn push(&mut self, entry: Entry, slots: &mut Slots) {
+    /// Keeps the entries of which that is true, for an owner who does not ask for positions.
+    pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
+        self.entries.retain(keep);
+        let parents = self.entries.len().div_ceil(ARITY);
+        for at in (0..parents).rev() {
+            self.sift_down(at, self.entries[at], &mut Nowhere, |_| ());
+        }
+    }
+
+    /// All entries, in no order that matters.
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, entry: Entry, slots: &mut impl Positions) {
         self.entries.push(entry);
         self.sift_up(self.entries.len() - 1, entry, slots);
     }
 
     /// Takes out the entry at a position that is in the tree.
-    pub(super) fn remove(&mut self, at: u32, slots: &mut Slots) -> u64 {
-        let at = (at & !TAG) as usize;
+    #[inline]
+    pub(super) fn remove(&mut self, at: u32, slots: &mut impl Positions) -> u64 {
+        let at = at as usize;
         let key = self.entries[at].key;
         let last = self.entries.pop().expect("there is one at this position");
         if at < self.entries.len() {
@@ -54,7 +91,12 @@ impl<const TAG: u32> Tree<TAG> {
     }
 
     /// Takes out the first entry, and tells `soon` who has come near the root by that.
-    pub(super) fn pop(&mut self, slots: &mut Slots, soon: impl FnMut(u32)) -> Option<Entry> {
+    #[inline]
+    pub(super) fn pop(
+        &mut self,
+        slots: &mut impl Positions,
+        soon: impl FnMut(u32),
+    ) -> Option<Entry> {
         let first = self.first()?;
         let last = self.entries.pop()?;
         if !self.entries.is_empty() {
@@ -64,19 +106,21 @@ impl<const TAG: u32> Tree<TAG> {
     }
 
     /// Moves the entry at a position that is in the tree to another key.
-    pub(super) fn rekey(&mut self, at: u32, key: u64, slots: &mut Slots) {
-        let at = (at & !TAG) as usize;
+    #[inline]
+    pub(super) fn rekey(&mut self, at: u32, key: u64, slots: &mut impl Positions) {
+        let at = at as usize;
         let slot = self.entries[at].slot;
         self.sift(at, Entry { key, slot }, slots);
     }
 
-    fn place(&mut self, at: usize, entry: Entry, slots: &mut Slots) {
+    #[inline]
+    fn place(&mut self, at: usize, entry: Entry, slots: &mut impl Positions) {
         self.entries[at] = entry;
-        slots.set(entry.slot, at as u32 | TAG);
+        slots.set(entry.slot, at as u32);
     }
 
     /// Moves `entry`, for which there is a hole at `at`, up to where it belongs.
-    fn sift_up(&mut self, mut at: usize, entry: Entry, slots: &mut Slots) {
+    fn sift_up(&mut self, mut at: usize, entry: Entry, slots: &mut impl Positions) {
         while at > 0 {
             let parent = (at - 1) / ARITY;
             let above = self.entries[parent];
@@ -115,7 +159,7 @@ impl<const TAG: u32> Tree<TAG> {
         &mut self,
         mut at: usize,
         entry: Entry,
-        slots: &mut Slots,
+        slots: &mut impl Positions,
         mut soon: impl FnMut(u32),
     ) {
         while let Some(least) = self.least_child(at) {
@@ -132,7 +176,7 @@ impl<const TAG: u32> Tree<TAG> {
         self.place(at, entry, slots);
     }
 
-    fn sift(&mut self, at: usize, entry: Entry, slots: &mut Slots) {
+    fn sift(&mut self, at: usize, entry: Entry, slots: &mut impl Positions) {
         if at > 0 && self.entries[(at - 1) / ARITY].key > entry.key {
             self.sift_up(at, entry, slots);
         } else {

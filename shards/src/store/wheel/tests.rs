@@ -1,34 +1,34 @@
 //! What the stores' common tests in `tests/store.rs` cannot see.
 
-use super::*;
+use super::{levels::LEVELS, *};
 
 impl Wheel {
     /// Where each entry is, by what the head of this file says, and the books of that.
     fn check(&self) {
-        let mut counts = [0; LEVELS];
-        let mut held = 0;
-        for slot in 0..self.slots.end() {
-            let Some(at) = self.slots.try_position(slot) else {
-                continue;
-            };
+        self.levels.check();
+        let base = self.levels.base;
+        let mut held = self.last.len();
+        let mut least = u64::MAX;
+        for entry in self.keys.iter() {
+            let Entry { key, slot } = entry;
             held += 1;
-            let key = self.key(slot);
-            if at >= TREE {
-                assert!(key <= self.base, "{key} is in front of {}", self.base);
+            least = least.min(key);
+            if key > base {
+                let bucket = self.levels.bucket(key);
+                assert!(bucket.contains(&slot), "{key} is not in its bucket");
             } else {
-                assert!(key > self.base, "{key} is not in front of {}", self.base);
-                let level = level_of(key, self.base);
-                let digit = bucket_of(key, level) % DIGITS;
-                assert!(self.occupied[level] & 1 << digit != 0);
-                counts[level] += 1;
+                let mut front = self.tree.entries().iter().chain(&self.run[self.head..]);
+                let there = front.any(|it| (it.key, it.slot) == (key, slot));
+                // Of equal ones some may be left.
+                assert!(there || key == base, "{key} is not in front of {base}");
             }
         }
-        assert_eq!((held, counts), (self.len, self.counts));
-        for (level, count) in counts.into_iter().enumerate() {
-            assert_eq!(count > 0, self.levels & 1 << level != 0);
-            assert_eq!(count > 0, self.occupied[level] != 0);
-        }
-        assert_eq!(self.front_is_empty(), self.len == 0);
+        assert_eq!(held, self.len);
+        let first = self.first;
+        assert_eq!(first.slot != VACANT, held > 0);
+        assert_eq!({ first.key }, least);
+        let most = (self.keys.len() + STALE) * 2;
+        assert!(self.stale() <= most, "{} of {held}", self.stale());
     }
 }
 
@@ -45,7 +45,7 @@ fn each_entry_is_in_the_place_of_its_key() {
         let draw = random >> 33;
         // Two that are far apart, so that there is always a reason to go back.
         let key = step * 1_000 + (draw % 60_000_000) * if draw % 1_000 == 0 { 60_000 } else { 1 };
-        let base = wheel.base;
+        let base = wheel.levels.base;
         match draw % 5 {
             _ if slots.len() < 700 && step % 10_000 < 6_000 => slots.push(wheel.insert(key)),
             0 | 1 if !slots.is_empty() => {
@@ -58,7 +58,7 @@ fn each_entry_is_in_the_place_of_its_key() {
             }
             _ => {}
         }
-        turned_back += usize::from(wheel.base < base);
+        turned_back += usize::from(wheel.levels.base < base);
         if step % 8 == 0 {
             wheel.check();
         }
@@ -76,7 +76,9 @@ fn blocks_are_used_again() {
         }
         while wheel.pop_due(u64::MAX, |_| ()).is_some() {}
     }
-    assert!(wheel.buckets.room() <= 5_000 + LEVELS * DIGITS * 32);
+    let (slots, nodes) = wheel.levels.room();
+    assert!(slots <= 2 * 5_000 + LEVELS * 64 * 16, "{slots} slots");
+    assert!(nodes <= 2 * LEVELS, "{nodes} nodes");
 }
 
 /// A bucket whose entries all stand at its start goes to the front's heap, and not to the run: that has nobody to name.

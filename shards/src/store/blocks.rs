@@ -1,0 +1,123 @@
+//! Chains of slots, in blocks of one array.
+
+/// Slots in a block: a cache line.
+pub(super) const BLOCK: usize = 16;
+
+/// No block.
+const NONE: u32 = u32::MAX;
+
+/// A bag of slots: a chain of blocks of which all but the first are full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    /// The index after the last slot, which is in the first block, if there is any.
+    end: u32,
+    /// How many slots there are.
+    pub(super) count: u32,
+}
+
+impl Chain {
+    pub(super) const EMPTY: Chain = Chain { end: 0, count: 0 };
+
+    /// Not a chain, but a number that its owner wants to keep in this place.
+    pub(super) const fn other(number: u32) -> Self {
+        Self {
+            end: number,
+            count: u32::MAX,
+        }
+    }
+
+    /// The number, if it is not a chain.
+    #[inline]
+    pub(super) fn as_other(self) -> Option<u32> {
+        (self.count == u32::MAX).then_some(self.end)
+    }
+}
+
+/// The blocks of all chains. Memory is what was held at most at once, and a block for each chain in use.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    slots: Vec<u32>,
+    /// The next block of the same chain, or the next free one.
+    links: Vec<u32>,
+    free: u32,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            links: Vec::new(),
+            free: NONE,
+        }
+    }
+}
+
+impl Blocks {
+    #[inline]
+    pub(super) fn push(&mut self, chain: &mut Chain, slot: u32) {
+        let mut at = chain.end as usize;
+        if at % BLOCK == 0 {
+            let full = match chain.count {
+                0 => NONE,
+                _ => (at / BLOCK - 1) as u32,
+            };
+            let block = self.take_block();
+            self.links[block] = full;
+            at = block * BLOCK;
+        }
+        self.slots[at] = slot;
+        chain.end = at as u32 + 1;
+        chain.count += 1;
+    }
+
+    /// Takes the first block out of a chain, and answers what was in it.
+    #[inline]
+    pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<&[u32]> {
+        if chain.count == 0 {
+            return None;
+        }
+        let end = chain.end as usize;
+        let block = (end - 1) / BLOCK;
+        let slots = &self.slots[block * BLOCK..end];
+        let next = std::mem::replace(&mut self.links[block], self.free);
+        self.free = block as u32;
+        chain.count -= slots.len() as u32;
+        chain.end = match chain.count {
+            0 => 0,
+            _ => (next + 1) * BLOCK as u32,
+        };
+        Some(slots)
+    }
+
+    #[inline]
+    fn take_block(&mut self) -> usize {
+        if self.free != NONE {
+            let block = self.free as usize;
+            self.free = self.links[block];
+            return block;
+        }
+        self.slots.extend_from_slice(&[0; BLOCK]);
+        self.links.push(NONE);
+        self.links.len() - 1
+    }
+
+    /// What is in a chain.
+    #[cfg(test)]
+    pub(super) fn slots(&self, chain: Chain) -> Vec<u32> {
+        let mut slots = Vec::new();
+        let (mut end, mut count) = (chain.end as usize, chain.count as usize);
+        while count > 0 {
+            let block = (end - 1) / BLOCK;
+            slots.extend_from_slice(&self.slots[block * BLOCK..end]);
+            count -= end - block * BLOCK;
+            end = (self.links[block].wrapping_add(1) as usize) * BLOCK;
+        }
+        slots
+    }
+
+    /// For how many slots there is memory.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.slots.len()
+    }
+}

@@ -1,0 +1,121 @@
+//! The key of each slot, where nobody needs to know at which place an entry is.
+
+use super::Entry;
+use crate::node::Location;
+
+/// What stands for the key of a slot that is free. It is a key, too: whoever stores that one has to know of
+/// it by other means.
+pub(super) const FREE: u64 = u64::MAX;
+
+/// Slots, and the key of each. An entry, wherever it is, is *live* if its key is that of its slot, and *stale*
+/// otherwise: so whoever removes or moves one changes a word here, and need not find it. Of two entries that
+/// are equal, because the key came back to what it was, both are live, and mean the same.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    keys: Vec<u64>,
+    free: Vec<u32>,
+}
+
+impl Keys {
+    /// A free slot, which has this key from now on. Smaller than the most that were ever held at once.
+    ///
+    /// # Panics
+    ///
+    /// If more than `most` are held.
+    #[inline]
+    pub(super) fn take(&mut self, key: u64, most: u32) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.keys[slot as usize] = key;
+                slot
+            }
+            None => self.grow(key, most),
+        }
+    }
+
+    #[inline]
+    fn grow(&mut self, key: u64, most: u32) -> u32 {
+        let most = most.min(Location::MAX_SLOT) as usize;
+        assert!(self.keys.len() <= most, "the store is full");
+        self.keys.push(key);
+        (self.keys.len() - 1) as u32
+    }
+
+    /// A slot that is held is free from now on.
+    #[inline]
+    pub(super) fn give_back(&mut self, slot: u32) {
+        self.keys[slot as usize] = FREE;
+        self.free.push(slot);
+    }
+
+    /// The key of a slot; [`FREE`] if it is not held.
+    #[inline]
+    pub(super) fn get(&self, slot: u32) -> u64 {
+        self.keys.get(slot as usize).copied().unwrap_or(FREE)
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, slot: u32, key: u64) {
+        self.keys[slot as usize] = key;
+    }
+
+    #[inline]
+    pub(super) fn is_live(&self, entry: Entry) -> bool {
+        self.keys[entry.slot as usize] == entry.key
+    }
+
+    /// How many slots there are, those that are free among them: the most that were ever held at once.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Puts an entry for each of `slots` whose key is that of the bucket, as told by the bits from `shift` on,
+    /// to the start of `entries`, and answers how many that are. Until it is [restored](Keys::restore) such a slot
+    /// looks free, so that it is met once.
+    #[inline]
+    pub(super) fn collect(
+        &mut self,
+        slots: &[u32],
+        shift: u32,
+        bucket: u64,
+        entries: &mut [Entry],
+    ) -> usize {
+        // Without a branch that depends on what is read: so the misses overlap.
+        let mut end = 0;
+        for &slot in slots {
+            let place = &mut self.keys[slot as usize];
+            let key = *place;
+            let live = key >> shift == bucket && key != FREE;
+            entries[end] = Entry { key, slot };
+            end += usize::from(live);
+            *place = if live { FREE } else { key };
+        }
+        end
+    }
+
+    /// The same for entries: whether it is live, and was not met before.
+    #[inline]
+    pub(super) fn collect_entry(&mut self, entry: Entry) -> bool {
+        let live = self.is_live(entry);
+        if live {
+            self.keys[entry.slot as usize] = FREE;
+        }
+        live
+    }
+
+    /// Gives those that were collected their keys again.
+    #[inline]
+    pub(super) fn restore(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            self.keys[entry.slot as usize] = entry.key;
+        }
+    }
+
+    /// All slots that are held but for those whose key is [`FREE`], with their keys.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
+        let slots = (0..).zip(&self.keys).filter(|it| *it.1 != FREE);
+        slots.map(|(slot, &key)| Entry { key, slot })
+    }
+}
