@@ -2,6 +2,8 @@
 
 use std::{mem::ManuallyDrop, ptr, ptr::NonNull, sync::Arc, task::Waker};
 
+use tourbillon_shards as shards;
+
 use super::{
     local::{self, Set, Within},
     pointer::MetaPointer,
@@ -27,13 +29,13 @@ const TAGS: usize = 3;
 
 const _: () = assert!(align_of::<WorkerShard>() > TAGS && align_of::<Set>() > TAGS);
 
-// SAFETY: it is an `Arc` of the one or the other, both of which are Send and Sync.
+// SAFETY: it is a counted reference to the one or the other, both of which are Send and Sync.
 unsafe impl Send for Home {}
 // SAFETY: see above.
 unsafe impl Sync for Home {}
 const _: () = {
     const fn is_send_and_sync<T: Send + Sync>() {}
-    is_send_and_sync::<Arc<WorkerShard>>();
+    is_send_and_sync::<shards::Home<Core>>();
     is_send_and_sync::<Arc<Set>>();
 };
 
@@ -46,24 +48,24 @@ enum Behind<W, S> {
 impl Home {
     /// In the books of a worker; any worker runs it.
     #[inline]
-    pub(super) fn worker(shard: Arc<WorkerShard>) -> Self {
-        Self::tagged(Arc::into_raw(shard).cast(), WORKER)
+    pub(super) fn worker(shard: &Arc<WorkerShard>) -> Self {
+        Self::tagged(shards::Home::new(shard).into_raw().cast(), WORKER)
     }
 
     /// A worker, which alone runs it.
-    pub(super) fn pinned(shard: Arc<WorkerShard>) -> Self {
-        Self::tagged(Arc::into_raw(shard).cast(), PINNED)
+    pub(super) fn pinned(shard: &Arc<WorkerShard>) -> Self {
+        Self::tagged(shards::Home::new(shard).into_raw().cast(), PINNED)
     }
 
     /// A set that runs where it is polled, on one thread.
     pub(super) fn set(set: Arc<Set>) -> Self {
-        Self::tagged(Arc::into_raw(set).cast(), SET)
+        let address = NonNull::new(Arc::into_raw(set).cast_mut()).expect("an Arc has an address");
+        Self::tagged(address.cast(), SET)
     }
 
     #[inline]
-    fn tagged(address: *const (), tag: usize) -> Self {
-        let word = address.map_addr(|address| address | tag).cast_mut();
-        Self(NonNull::new(word).expect("an Arc has an address"))
+    fn tagged(address: NonNull<()>, tag: usize) -> Self {
+        Self(address.map_addr(|address| address | tag))
     }
 
     #[inline]
@@ -71,10 +73,12 @@ impl Home {
         self.0.addr().get() & TAGS
     }
 
-    /// The addresses, as `Arc::into_raw` gave them.
+    /// The address, as `into_raw` gave it.
     #[inline]
-    fn behind(&self) -> Behind<*const WorkerShard, *const Set> {
-        let address = self.0.as_ptr().map_addr(|word| word & !TAGS);
+    fn behind(&self) -> Behind<NonNull<WorkerShard>, NonNull<Set>> {
+        // SAFETY: below the tag there was an address, and not null.
+        let address =
+            unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|word| word & !TAGS)) };
         if self.tag() == SET {
             Behind::Set(address.cast())
         } else {
@@ -86,24 +90,24 @@ impl Home {
     fn get(&self) -> Behind<&WorkerShard, &Set> {
         match self.behind() {
             // SAFETY: this has a reference to it, by the tag of this type.
-            Behind::Worker(shard) => Behind::Worker(unsafe { &*shard }),
+            Behind::Worker(shard) => Behind::Worker(unsafe { shard.as_ref() }),
             // SAFETY: see above.
-            Behind::Set(set) => Behind::Set(unsafe { &*set }),
+            Behind::Set(set) => Behind::Set(unsafe { set.as_ref() }),
         }
     }
 
     /// The reference that this is, which the caller does not give up.
     #[inline]
-    fn reference(&self) -> Behind<ManuallyDrop<Arc<WorkerShard>>, ManuallyDrop<Arc<Set>>> {
+    fn reference(&self) -> Behind<ManuallyDrop<shards::Home<Core>>, ManuallyDrop<Arc<Set>>> {
         match self.behind() {
             Behind::Worker(shard) => {
                 // SAFETY: it is from `into_raw`, of this type by its tag, and this has a reference to it.
-                let shard = unsafe { Arc::from_raw(shard) };
+                let shard = unsafe { shards::Home::from_raw(shard) };
                 Behind::Worker(ManuallyDrop::new(shard))
             }
             Behind::Set(set) => {
                 // SAFETY: see above.
-                let set = unsafe { Arc::from_raw(set) };
+                let set = unsafe { Arc::from_raw(set.as_ptr()) };
                 Behind::Set(ManuallyDrop::new(set))
             }
         }
@@ -223,8 +227,8 @@ impl Clone for Home {
     #[inline]
     fn clone(&self) -> Self {
         match self.reference() {
-            Behind::Worker(shard) => _ = ManuallyDrop::new(Arc::clone(&shard)),
-            Behind::Set(set) => _ = ManuallyDrop::new(Arc::clone(&set)),
+            Behind::Worker(shard) => _ = ManuallyDrop::clone(&shard),
+            Behind::Set(set) => _ = ManuallyDrop::clone(&set),
         }
         // The reference that was counted.
         Self(self.0)

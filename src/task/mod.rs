@@ -131,7 +131,7 @@ where
     F::Output: Send + 'static,
     S: Schedule<TaskMeta> + Send + Sync + 'static,
 {
-    let home = Home::worker(home.clone());
+    let home = Home::worker(home);
     let name = TypeName::of::<F>();
     // SAFETY: the future is Send, and so is what it answers.
     unsafe { register_unchecked(home, name, future, spawned, schedule) }
