@@ -1,4 +1,4 @@
-//! A node's reference to its home.
+//! A node's reference to its home; and whoever else's wants one that is cheap to have and to give up.
 //!
 //! The shard counts them itself, beside `Arc`'s count, so that many can be had, or given up, by one operation
 //! (see `spares.rs`): as long as there are any, they have one reference of `Arc`'s among them. Who makes the count
@@ -11,7 +11,9 @@ use std::ops::Deref;
 use crate::{owner::Owner, shard::Shard, sync::Arc};
 
 #[cfg(not(loom))]
-pub(crate) use self::counted::{Home, Homes, give_up, refer};
+pub use self::counted::Home;
+#[cfg(not(loom))]
+pub(crate) use self::counted::{Homes, give_up, refer, refer_again};
 #[cfg(loom)]
 pub(crate) use self::plain::Home;
 
@@ -33,7 +35,7 @@ mod counted {
         sync::{AtomicUsize, Ordering, fence},
     };
 
-    /// How many references nodes have to a shard, or could have: spare ones are among them.
+    /// How many references nodes and others have to a shard, or could have: spare ones are among them.
     pub(crate) struct Homes(AtomicUsize);
 
     impl Homes {
@@ -44,14 +46,28 @@ mod counted {
 
     impl<O: Owner> Shard<O> {
         /// How many references timers have to this shard: one each, as long as it has a handle, waits, is due or
-        /// runs, or was cancelled and is not swept out yet; and those that threads [keep](Shard::keep_spares).
+        /// runs, or was cancelled and is not swept out yet; those that others have as a [`Home`]; and those that
+        /// threads [keep](Shard::keep_spares).
         pub fn references(&self) -> usize {
             self.homes.0.load(Ordering::Relaxed)
         }
     }
 
-    /// One reference to a shard.
-    pub(crate) struct Home<O: Owner>(NonNull<Shard<O>>);
+    /// A counted reference to a shard, as timers have one: for what is made and dropped as often as they are, and
+    /// belongs to the shard. On a thread that [keeps some](Shard::keep_spares) it costs no locked instruction.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tourbillon_shards::{Home, Owner, Shard};
+    /// # struct Loop;
+    /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
+    /// let shard = Arc::new(Shard::new(Loop));
+    /// let home = Home::new(&shard);
+    /// assert_eq!(shard.references(), 1);
+    /// drop(shard);
+    /// assert_eq!(home.stored(), 0, "it is still there");
+    /// ```
+    pub struct Home<O: Owner>(NonNull<Shard<O>>);
 
     // SAFETY: it is a shared reference to a shard, which is Sync, and whoever drops the last one drops the
     // shard, which is Send.
@@ -60,8 +76,9 @@ mod counted {
     unsafe impl<O: Owner> Sync for Home<O> {}
 
     impl<O: Owner> Home<O> {
+        /// A reference to this shard.
         #[inline]
-        pub(crate) fn new(shard: &Arc<Shard<O>>) -> Self {
+        pub fn new(shard: &Arc<Shard<O>>) -> Self {
             if !spares::take(shard) {
                 refer(shard, 1);
             }
@@ -73,6 +90,32 @@ mod counted {
         #[inline]
         pub(crate) fn as_ptr(&self) -> *const Shard<O> {
             self.0.as_ptr()
+        }
+
+        /// The reference as the address of the shard.
+        #[inline]
+        pub fn into_raw(self) -> NonNull<Shard<O>> {
+            ManuallyDrop::new(self).0
+        }
+
+        /// The reference again.
+        ///
+        /// # Safety
+        ///
+        /// `raw` is from [`into_raw`](Home::into_raw), each time that it is passed from another call of that.
+        #[inline]
+        pub unsafe fn from_raw(raw: NonNull<Shard<O>>) -> Self {
+            Self(raw)
+        }
+    }
+
+    impl<O: Owner> Clone for Home<O> {
+        #[inline]
+        fn clone(&self) -> Self {
+            if !spares::take_again(self) {
+                refer_again(self, 1);
+            }
+            Self(self.0)
         }
     }
 
@@ -105,6 +148,13 @@ mod counted {
             // The one of Arc's that all have. Before any of these is given up: who sees the zero again finds it.
             let _theirs = ManuallyDrop::new(shard.clone());
         }
+    }
+
+    /// Counts `count` more references than there are, one of which is the caller's.
+    #[inline]
+    pub(crate) fn refer_again<O: Owner>(home: &Home<O>, count: usize) {
+        // Relaxed, as above. It is not zero, so there is one of Arc's.
+        home.homes.0.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Gives up `count` references, which are not zero.

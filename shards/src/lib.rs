@@ -127,8 +127,6 @@ mod watchers;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::node::model;
-#[cfg(not(loom))]
-pub use self::spares::Spares;
 pub use self::{
     callback::Flow,
     claim::{NEVER, Outcome},
@@ -151,6 +149,8 @@ pub use self::{
     type_name::TypeName,
     watchers::{Ended, InsideCallback},
 };
+#[cfg(not(loom))]
+pub use self::{home::Home, spares::Spares};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -171,7 +171,7 @@ pub mod atomic {
         )*};
     }
 
-    integers!(AtomicU8: u8 AtomicI32: i32 AtomicU32: u32 AtomicU64: u64 AtomicUsize: usize);
+    integers!(AtomicU8: u8 AtomicU16: u16 AtomicI32: i32 AtomicU32: u32 AtomicU64: u64 AtomicUsize: usize);
 
     /// See the standard library's.
     #[derive(Debug, Default)]

