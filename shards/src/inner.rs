@@ -1,6 +1,6 @@
 //! What the lock of a shard guards: the store, and the nodes in it.
 
-use std::{mem, ptr::NonNull};
+use std::mem;
 
 use crate::{
     claim::{Claim, Expiry, NEVER},
@@ -8,6 +8,7 @@ use crate::{
     inbox::Batch,
     node::{Header, Location, NodeRef},
     owner::Owner,
+    prefetch::prefetch,
     store::{AnyStore, Store, StoreKind},
     taken::Taken,
 };
@@ -199,7 +200,7 @@ impl<O: Owner> Inner<O> {
         let popped = self.store.pop_due(key, |soon| {
             // Nodes are cold when their time comes, and a miss costs more than all else here.
             if let Some(Some(node)) = nodes.get(soon as usize) {
-                prefetch(node.as_ptr());
+                prefetch(node.as_ptr().as_ptr(), size_of::<Header<O>>());
             }
         });
         debug_assert_eq!(popped, Some((key, slot)));
@@ -262,23 +263,4 @@ impl<O: Owner> Inner<O> {
 #[inline]
 fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
     node.extras().is_some_and(|extras| extras.tolerance > 0)
-}
-
-/// Has what all nodes have brought into the cache.
-#[inline]
-fn prefetch<O: Owner>(node: NonNull<Header<O>>) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let first = node.as_ptr().cast::<i8>().cast_const();
-        let last = first.wrapping_add(size_of::<Header<O>>() - 1);
-        // SAFETY: every x86_64 has SSE. A prefetch reads nothing that the program would see, and faults
-        // at no address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(first);
-            _mm_prefetch::<_MM_HINT_T0>(last);
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = node;
 }
