@@ -26,6 +26,9 @@ fn signed(duration: Duration) -> Option<i64> {
 }
 
 impl Instant {
+    /// The zero of the kernel's clock.
+    pub(super) const ZERO: Self = Self(0);
+
     /// The present, by the clock of the runtime that the calling thread is in. That is the monotonic
     /// clock, unless it was [paused](super::pause).
     #[inline]
