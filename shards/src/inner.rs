@@ -248,7 +248,7 @@ fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
 
 /// Has what all nodes have brought into the cache.
 #[inline]
-fn prefetch<O: Owner>(node: NonNull<Header<O>>) {
+pub(crate) fn prefetch<O: Owner>(node: NonNull<Header<O>>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -23,7 +23,7 @@ use crate::{
     park::Parker,
     search::Searchers,
     store::StoreKind,
-    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence, fence_behind_change},
     taken::Taken,
     watch::Watch,
     watchers::Watchers,
@@ -249,9 +249,10 @@ impl<O: Owner> Shard<O> {
             .store(!inner.backlog.is_empty(), Ordering::Release);
     }
 
-    /// Wakes the owner if it sleeps past `deadline`.
-    fn wake_before(&self, deadline: u64) -> bool {
-        fence(Ordering::SeqCst);
+    /// Wakes the owner if it sleeps past `deadline`. `fence` is one, or what does for one behind what was changed before.
+    #[inline]
+    fn wake_before(&self, deadline: u64, fence: impl FnOnce()) -> bool {
+        fence();
         let wake = self.parker.claim_if_later(deadline);
         if wake {
             self.owner.wake();
@@ -261,7 +262,7 @@ impl<O: Owner> Shard<O> {
 
     /// Wakes the owner if it sleeps, whatever for.
     pub fn wake(&self) -> bool {
-        self.wake_before(0)
+        self.wake_before(0, full_fence)
     }
 
     /// Tells the owner of a node that is armed, but does not arrive as [new](Shard::arrive_new).
@@ -281,21 +282,39 @@ impl<O: Owner> Shard<O> {
     /// The same for a node that nobody but the caller knows, who has two references to it. It is armed by this.
     #[inline]
     pub(crate) fn arrive_new(&self, node: &NodeRef<O>, carried: NodeRef<O>) {
-        let here = self.owner.is_current();
-        self.owner.armed(node.vtable.kind, here);
+        let kind = node.vtable.kind;
+        if !self.owner.is_current() {
+            // For the counters alone, and no look that a model has to take.
+            let deadline = node.claim.deadline().unwrap_or(NEVER);
+            let quiet = !cfg!(loom) && !self.parker.sleeps_past(deadline);
+            if quiet {
+                self.owner.armed_quietly(kind);
+            } else {
+                self.owner.armed(kind, false);
+            }
+            return self.push_new(node, carried, quiet);
+        }
+        self.owner.armed(kind, true);
         let mut carried = Some(carried);
         let carry = || carried.take().expect("it is asked for once");
-        if self.store(here, carry).is_none() {
-            // Before the push: from then on its line is the drainer's, too.
-            let deadline = node.claim.load().deadline();
+        if self.store(true, carry).is_none() {
             if let Some(carried) = carried {
-                if let Err(node) = self.inbox.push_new(carried) {
-                    return self.refuse(&node);
-                }
+                self.push_new(node, carried, false);
             }
-            if let Some(deadline) = deadline {
-                self.announce_pushed(node.key(deadline));
-            }
+        }
+    }
+
+    /// Puts a node that nobody but the caller knows into the inbox, and tells of it. `counted`: the owner has counted that
+    /// it was not woken.
+    #[inline]
+    fn push_new(&self, node: &NodeRef<O>, carried: NodeRef<O>, counted: bool) {
+        // Before the push: from then on its line is the drainer's, too.
+        let deadline = node.claim.deadline();
+        if let Err(node) = self.inbox.push_new(carried) {
+            return self.refuse(&node);
+        }
+        if let Some(deadline) = deadline {
+            self.announce_pushed(node.key(deadline), counted);
         }
     }
 
@@ -352,7 +371,7 @@ impl<O: Owner> Shard<O> {
         let next = || node.claim.load().deadline().map(|at| node.key(at));
         while let Some(deadline) = next().filter(|&at| at < announced) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
-            self.see_to(deadline);
+            self.see_to(deadline, false, full_fence);
             announced = deadline;
         }
     }
@@ -362,17 +381,20 @@ impl<O: Owner> Shard<O> {
     /// Most pushes find the word low enough, and leave it alone. Who has not pushed may not rely on what it
     /// finds there: that may have been taken away by a drainer that takes the node later.
     #[inline]
-    fn announce_pushed(&self, deadline: u64) {
+    fn announce_pushed(&self, deadline: u64, counted: bool) {
         if !looks_at_the_deadline() || deadline < self.inbox_next.load(Ordering::Acquire) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
         }
-        self.see_to(deadline);
+        self.see_to(deadline, counted, fence_behind_change);
     }
 
     /// Wakes the owner if it would sleep past a deadline that was published; if it is awake, sees to its alarm.
-    fn see_to(&self, deadline: u64) {
-        if !self.wake_before(deadline) {
-            self.owner.wake_skipped();
+    #[inline]
+    fn see_to(&self, deadline: u64, counted: bool, fence: impl FnOnce()) {
+        if !self.wake_before(deadline, fence) {
+            if !counted {
+                self.owner.wake_skipped();
+            }
             // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
             if !self.watch.is_off() && self.parker.is_awake() {
                 self.lower_alarm(deadline);
@@ -656,6 +678,11 @@ impl<O: Owner> Shard<O> {
             }
         }
     }
+}
+
+#[inline(always)]
+fn full_fence() {
+    fence(Ordering::SeqCst);
 }
 
 #[inline(always)]

@@ -192,7 +192,7 @@ impl Sleep {
             let nanos = home.owner().shared.clock.nanos(deadline);
             shards::Sleep::with_waker(home, nanos, cx.waker())
         };
-        match with_home(Choice::NotAwake, arm) {
+        match with_home(Choice::Stay, arm) {
             Ok(timer) => {
                 let poll = match timer.outcome() {
                     // It has the waker.
