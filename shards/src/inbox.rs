@@ -17,6 +17,7 @@ use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use crate::{
     node::{Header, NodeRef},
     owner::Owner,
+    prefetch::prefetch,
     sync::{AtomicPtr, Ordering},
 };
 
@@ -190,6 +191,10 @@ impl<O: Owner> Iterator for Batch<O> {
         // SAFETY: the list owns a reference to each of its nodes, and gives it up here.
         let node = unsafe { NodeRef::from_raw(ptr) };
         self.head = node.link.take();
+        if let Some(next) = NonNull::new(self.head) {
+            // It was written elsewhere, and is read while this one is put where it belongs.
+            prefetch(next.as_ptr(), size_of::<Header<O>>());
+        }
         Some(node)
     }
 }

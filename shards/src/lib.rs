@@ -111,6 +111,7 @@ mod shard;
 #[doc(hidden)]
 pub mod sim;
 mod sleep;
+mod sleep_or;
 mod slot;
 #[cfg(not(loom))]
 mod spares;
@@ -143,6 +144,7 @@ pub use self::{
     search::Searchers,
     shard::{Expired, Parked, Shard},
     sleep::Sleep,
+    sleep_or::SleepOr,
     slot::{NextSlot, RawPointer},
     taken::Taken,
     timer::{Cancel, Reset, Started, Status, Timer},

@@ -28,6 +28,15 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// under a lock of the shard. `here`: that thread [is the owner](Owner::is_current).
     fn armed(&self, _kind: Kind, _here: bool) {}
 
+    /// In place of [`armed`](Owner::armed), for a timer that is new and armed by another thread than the owner, and of
+    /// [`wake_skipped`](Owner::wake_skipped), where it does not look as if the owner had to be woken for it. (If it has
+    /// to be, or if the shard is closed, as turns out after this, nothing takes that back.)
+    #[inline]
+    fn armed_quietly(&self, kind: Kind) {
+        self.armed(kind, false);
+        self.wake_skipped();
+    }
+
     /// A timer of this shard that waits, or runs and recurs, was given another deadline, by the calling thread.
     /// Never under a lock of the shard.
     fn moved(&self) {}

@@ -55,6 +55,7 @@ impl Parker {
     /// Whether the worker sleeps past `deadline` and the caller is the one who has to wake it. To
     /// be asked after a `fence(SeqCst)` behind what it is woken for.
     #[must_use]
+    #[inline]
     pub fn claim_if_later(&self, deadline: u64) -> bool {
         let later = deadline.max(SEARCH);
         self.claim(|word| (word > later).then_some(TICKLED))
@@ -73,7 +74,14 @@ impl Parker {
         }
     }
 
+    /// Whether the worker sleeps past `deadline`. A hint.
+    #[inline]
+    pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
+        self.0.load(Ordering::Relaxed) > deadline.max(SEARCH)
+    }
+
     /// Whether the worker runs: it neither sleeps nor has yet to run after it was woken. A hint.
+    #[inline]
     pub fn is_awake(&self) -> bool {
         self.0.load(Ordering::Relaxed) == AWAKE
     }
@@ -84,6 +92,7 @@ impl Parker {
     }
 
     /// Changes the word as `next` says; answers what it was.
+    #[inline]
     fn claim(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {

@@ -23,7 +23,7 @@ use crate::{
     park::Parker,
     search::Searchers,
     store::StoreKind,
-    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence, fence_behind_change},
     taken::Taken,
     watch::Watch,
     watchers::Watchers,
@@ -266,9 +266,10 @@ impl<O: Owner> Shard<O> {
             .store(!inner.backlog.is_empty(), Ordering::Release);
     }
 
-    /// Wakes the owner if it sleeps past `deadline`.
-    fn wake_before(&self, deadline: u64) -> bool {
-        fence(Ordering::SeqCst);
+    /// Wakes the owner if it sleeps past `deadline`. `fence` is one, or what does for one behind what was changed before.
+    #[inline]
+    fn wake_before(&self, deadline: u64, fence: impl FnOnce()) -> bool {
+        fence();
         let wake = self.parker.claim_if_later(deadline);
         if wake {
             self.owner.wake();
@@ -278,7 +279,7 @@ impl<O: Owner> Shard<O> {
 
     /// Wakes the owner if it sleeps, whatever for.
     pub fn wake(&self) -> bool {
-        self.wake_before(0)
+        self.wake_before(0, full_fence)
     }
 
     /// Tells the owner of a node that is armed, but does not arrive as [new](Shard::arrive_new).
@@ -300,9 +301,19 @@ impl<O: Owner> Shard<O> {
     #[inline]
     pub(crate) fn arrive_new(&self, node: &NodeRef<O>, carried: NodeRef<O>, deadline: u64) {
         debug_assert!(node.extras().is_none(), "its key is its deadline");
-        let here = self.owner.is_current();
-        self.owner.armed(node.vtable.kind, here);
-        if here && self.lock.try_acquire() {
+        let kind = node.vtable.kind;
+        if !self.owner.is_current() {
+            // For the counters alone, and no look that a model has to take.
+            let quiet = !cfg!(loom) && !self.parker.sleeps_past(deadline);
+            if quiet {
+                self.owner.armed_quietly(kind);
+            } else {
+                self.owner.armed(kind, false);
+            }
+            return self.send_new(carried, deadline, quiet);
+        }
+        self.owner.armed(kind, true);
+        if self.lock.try_acquire() {
             let refused = self.hold(|inner| {
                 if inner.closed {
                     return Some(carried);
@@ -312,7 +323,7 @@ impl<O: Owner> Shard<O> {
             });
             return self.arrived(refused);
         }
-        self.send_new(carried, deadline);
+        self.send_new(carried, deadline, false);
     }
 
     /// The owner has put a node into its store, or was refused, and has it still.
@@ -324,13 +335,14 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Puts a node that nobody but the caller knows into the inbox.
+    /// Puts a node that nobody but the caller knows into the inbox, and tells of it. `counted`: the owner has counted that
+    /// it was not woken.
     #[inline]
-    fn send_new(&self, node: NodeRef<O>, deadline: u64) {
+    fn send_new(&self, node: NodeRef<O>, deadline: u64, counted: bool) {
         if let Err(node) = self.inbox.push_new(node) {
             return self.refuse(&node);
         }
-        self.announce_pushed(deadline);
+        self.announce_pushed(deadline, counted);
     }
 
     /// Puts an arriving node into the store, if the caller owns that (`here`) and is let in; or ends it, if the shard
@@ -384,7 +396,7 @@ impl<O: Owner> Shard<O> {
         let next = || node.claim.load().deadline().map(|at| node.key(at));
         while let Some(deadline) = next().filter(|&at| at < announced) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
-            self.see_to(deadline);
+            self.see_to(deadline, false, full_fence);
             announced = deadline;
         }
     }
@@ -394,17 +406,20 @@ impl<O: Owner> Shard<O> {
     /// Most pushes find the word low enough, and leave it alone. Who has not pushed may not rely on what it
     /// finds there: that may have been taken away by a drainer that takes the node later.
     #[inline]
-    fn announce_pushed(&self, deadline: u64) {
+    fn announce_pushed(&self, deadline: u64, counted: bool) {
         if !looks_at_the_deadline() || deadline < self.inbox_next.load(Ordering::Acquire) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
         }
-        self.see_to(deadline);
+        self.see_to(deadline, counted, fence_behind_change);
     }
 
     /// Wakes the owner if it would sleep past a deadline that was published; if it is awake, sees to its alarm.
-    fn see_to(&self, deadline: u64) {
-        if !self.wake_before(deadline) {
-            self.owner.wake_skipped();
+    #[inline]
+    fn see_to(&self, deadline: u64, counted: bool, fence: impl FnOnce()) {
+        if !self.wake_before(deadline, fence) {
+            if !counted {
+                self.owner.wake_skipped();
+            }
             // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
             if !self.watch.is_off() && self.parker.is_awake() {
                 self.lower_alarm(deadline);
@@ -707,6 +722,11 @@ impl<O: Owner> Shard<O> {
             }
         }
     }
+}
+
+#[inline(always)]
+fn full_fence() {
+    fence(Ordering::SeqCst);
 }
 
 #[inline(always)]

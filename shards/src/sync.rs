@@ -41,6 +41,18 @@ pub(crate) use std::{
     thread_local,
 };
 
+/// `fence(SeqCst)`, for who has done a read-modify-write before, and between the two has read at most.
+///
+/// On x86_64 each read-modify-write is such a fence, and loads keep their order: there this is for the compiler alone. Not where
+/// something else than the processor runs it: a model, or a simulation.
+#[inline(always)]
+pub(crate) fn fence_behind_change() {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim))))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim)))))]
+    fence(Ordering::SeqCst);
+}
+
 #[cfg(not(tourbillon_sim))]
 pub(crate) use std::collections::hash_map::RandomState;
 /// Not random: a simulation goes the same way each time.

@@ -137,7 +137,8 @@ counters! {
     rescued_tasks,
     /// Times that this worker was woken for a deadline or news, by a write to its eventfd.
     tickles_written,
-    /// News that other threads brought to this worker without having to wake it.
+    /// News that other threads brought to this worker without having to wake it. (A timer that was to be armed while the
+    /// worker was awake, and had to wake it since it went to sleep that moment, is among them, too.)
     tickles_skipped,
     /// Times that this worker was woken to search for work.
     search_wakes,

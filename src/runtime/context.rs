@@ -31,9 +31,16 @@ thread_local! {
     static ANY_ENTERED: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread ends a runtime, after its workers have left.
     static ENDING: Cell<bool> = const { Cell::new(false) };
-    /// Where this thread, which is no worker, puts its next timer.
+    /// Where this thread, which is no worker, puts what it has next.
     static SPREAD: Cell<usize> = const { Cell::new(0) };
+    /// Where it puts its timers now. Behind that: how many it has put anywhere, up to [`STAY_FOR`]; what is above that
+    /// is how many more are to go there.
+    static STAY: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
+
+/// So many timers of one thread that is no worker go to all workers in turn; of those that follow, so many to one,
+/// then so many to the next.
+const STAY_FOR: usize = 64;
 
 /// Makes the calling thread the worker of `local` while `f` runs.
 pub(super) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
@@ -156,9 +163,15 @@ fn with_entered_home<R>(
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,
 ) -> Result<R, HomeError> {
-    // The shard is copied, since `f` may enter another.
-    match with_entered(|handle| handle.with_home(choice, Arc::clone)) {
-        Some(home) => Ok(f(&home?)),
+    // Found before `f` is called, which may enter another.
+    let found = with_entered(|handle| {
+        let shared = handle.shared();
+        let own = with_local(|local| local.filter(|local| local.is_of(shared))?.home().cloned());
+        own.ok_or_else(|| shared.workers.load())
+    });
+    match found {
+        Some(Ok(home)) => Ok(f(&home)),
+        Some(Err(workers)) => choice.among(&workers).map(f).ok_or(HomeError::Shutdown),
         None => Err(HomeError::NoRuntime),
     }
 }
@@ -196,6 +209,30 @@ pub(super) fn spread() -> usize {
             next
         })
         .unwrap_or(0)
+}
+
+/// As [`spread`], but a thread that calls it often is told the same [some times](STAY_FOR) before the next.
+#[inline]
+pub(super) fn stay() -> usize {
+    STAY.try_with(|stay| {
+        let (turn, count) = stay.get();
+        if count > STAY_FOR {
+            stay.set((turn, count - 1));
+            return turn;
+        }
+        let turn = spread();
+        let first_ones = count < STAY_FOR;
+        stay.set((
+            turn,
+            if first_ones {
+                count + 1
+            } else {
+                2 * STAY_FOR - 1
+            },
+        ));
+        turn
+    })
+    .unwrap_or(0)
 }
 
 /// Keeps a runtime entered: what the thread arms and spawns goes there. See

@@ -240,6 +240,11 @@ impl Owner for Core {
     }
 
     #[inline]
+    fn armed_quietly(&self, _: Kind) {
+        self.recorder.armed_quietly();
+    }
+
+    #[inline]
     fn moved(&self) {
         self.count(|counters| &counters.refreshed);
     }

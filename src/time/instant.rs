@@ -37,6 +37,9 @@ fn unsigned(duration: Duration) -> u64 {
 }
 
 impl Instant {
+    /// The zero of the kernel's clock.
+    pub(super) const ZERO: Self = Self(0);
+
     /// The present, by the clock of the runtime that the calling thread is in. That is the monotonic
     /// clock, unless it was [paused](super::pause).
     #[inline]

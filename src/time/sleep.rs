@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon_shards as shards;
+use tourbillon_shards::{self as shards, SleepOr};
 
 use super::{Instant, clock};
 use crate::{
@@ -34,13 +34,23 @@ use crate::{
 /// # });
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    let mut sleep = sleep_until(Instant::now().saturating_add(duration));
+    let now = Instant::now();
     if Instant::is_adrift() {
-        sleep.state = State::Adrift(duration);
-    } else if duration >= FRESH {
-        sleep.state = State::Fresh;
+        return adrift(duration);
+    }
+    let mut sleep = sleep_until(now.saturating_add(duration));
+    if duration >= FRESH {
+        sleep.timer = Idle::Fresh.into();
     }
     sleep
+}
+
+#[cold]
+fn adrift(duration: Duration) -> Sleep {
+    Sleep {
+        moment: Instant::ZERO.saturating_add(duration),
+        timer: Idle::Adrift.into(),
+    }
 }
 
 /// A sleep for so long is not over when it is polled as soon as it was made, as most are: that need not
@@ -50,8 +60,8 @@ const FRESH: Duration = Duration::from_micros(100);
 /// Waits until `deadline`, exact to the nanosecond and never less.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
-        deadline,
-        state: State::Idle,
+        moment: deadline,
+        timer: Idle::Unpolled.into(),
     }
 }
 
@@ -67,35 +77,76 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// When polled for the first time outside of a runtime, before its deadline.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
-    deadline: Instant,
-    state: State,
+    /// The deadline; of one that is adrift, that of one that was polled when the clock began.
+    moment: Instant,
+    /// The timer that waits, or is over; or else how it stands.
+    timer: SleepOr<Core>,
 }
 
-enum State {
+/// How a sleep stands that has no timer.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Idle {
     /// Not polled.
-    Idle,
+    Unpolled,
     /// Not polled, and not over when it was made. If it is by now, its timer is due as soon as it is armed.
     Fresh,
     /// Not polled, and so long from when it is.
-    Adrift(Duration),
-    /// A timer waits, or is over.
-    Armed(shards::Sleep<Core>),
-    /// The deadline had passed when it was polled, or there was nothing to wait on any more.
-    Over { elapsed: bool },
+    Adrift,
+    /// The deadline had passed when it was polled.
+    Elapsed,
+    /// There was nothing to wait on any more when it was polled.
+    Shutdown,
+}
+
+impl Idle {
+    #[inline]
+    fn of(number: u8) -> Self {
+        const ALL: [Idle; 5] = [
+            Idle::Unpolled,
+            Idle::Fresh,
+            Idle::Adrift,
+            Idle::Elapsed,
+            Idle::Shutdown,
+        ];
+        ALL[usize::from(number)]
+    }
+}
+
+impl From<Idle> for SleepOr<Core> {
+    #[inline]
+    fn from(idle: Idle) -> Self {
+        SleepOr::number(idle as u8)
+    }
 }
 
 impl Sleep {
-    /// The moment that this waits for.
+    /// The timer, if it has one.
+    #[inline]
+    fn timer(&self) -> Result<&shards::Sleep<Core>, Idle> {
+        self.timer.get().map_err(Idle::of)
+    }
+
+    /// The moment that this waits for. (Of one whose time counts from its first poll, and which was not polled: the
+    /// one that it would wait for if it were polled now.)
     pub fn deadline(&self) -> Instant {
-        self.deadline
+        match self.timer() {
+            Err(Idle::Adrift) => self.if_polled_now(),
+            _ => self.moment,
+        }
+    }
+
+    /// The deadline of one that is adrift and polled now.
+    #[cold]
+    fn if_polled_now(&self) -> Instant {
+        Instant::now().saturating_add(self.moment.duration_since(Instant::ZERO))
     }
 
     /// Whether this has ended because its deadline passed.
     pub fn is_elapsed(&self) -> bool {
-        match &self.state {
-            State::Idle | State::Fresh | State::Adrift(_) => false,
-            State::Armed(timer) => timer.outcome() == Some(shards::Outcome::Fired),
-            State::Over { elapsed } => *elapsed,
+        match self.timer() {
+            Ok(timer) => timer.outcome() == Some(shards::Outcome::Fired),
+            Err(idle) => matches!(idle, Idle::Elapsed),
         }
     }
 
@@ -107,18 +158,66 @@ impl Sleep {
     }
 
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
-        self.deadline = deadline;
-        match &mut self.state {
+        self.moment = deadline;
+        match self.timer.get_mut() {
             // Its runtime is gone; the next poll may find another.
-            State::Armed(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {
-                self.state = State::Idle;
+            Ok(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {
+                self.timer = Idle::Unpolled.into();
             }
-            State::Armed(timer) => {
+            Ok(timer) => {
                 let nanos = timer.home().owner().shared.clock.nanos(deadline);
                 timer.reset(nanos);
             }
-            state => *state = State::Idle,
+            Err(_) => self.timer = Idle::Unpolled.into(),
         }
+    }
+
+    /// The first poll, or the first one after it was moved: arms the timer.
+    fn arm(&mut self, idle: Idle, cx: &mut Context<'_>) -> Poll<()> {
+        if let Idle::Adrift = idle {
+            self.set_deadline(self.if_polled_now());
+        }
+        // By a clock that goes by hand it may be over long before it is polled.
+        let may_be_over = !matches!(idle, Idle::Fresh) || clock::any_warped();
+        if may_be_over && Instant::now() >= self.moment {
+            // Over also if it has to give way: asked again it is ready whatever is left, so that a
+            // neighbour in a `select` that is greedy at each poll does not keep it waiting for ever.
+            self.timer = Idle::Elapsed.into();
+            ready!(budget::check(cx));
+            budget::spend();
+            return Poll::Ready(());
+        }
+        let deadline = self.moment;
+        let arm = |home: &Arc<WorkerShard>| {
+            let nanos = home.owner().shared.clock.nanos(deadline);
+            shards::Sleep::with_waker(home, nanos, cx.waker())
+        };
+        match with_home(Choice::Stay, arm) {
+            Ok(timer) => {
+                let poll = match timer.outcome() {
+                    // It has the waker.
+                    None => Poll::Pending,
+                    Some(_) => self.poll_armed(&timer, cx),
+                };
+                self.timer = timer.into();
+                poll
+            }
+            Err(HomeError::Shutdown) => {
+                self.timer = Idle::Shutdown.into();
+                Poll::Ready(())
+            }
+            Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
+        }
+    }
+
+    fn poll_armed(&self, timer: &shards::Sleep<Core>, cx: &mut Context<'_>) -> Poll<()> {
+        // Not checked before: it has given way once, when it was armed.
+        timer.poll(cx.waker()).map(|how| {
+            if how == shards::Outcome::Fired {
+                note_woken(timer, self.moment);
+            }
+            budget::spend();
+        })
     }
 }
 
@@ -126,47 +225,10 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        if let State::Adrift(duration) = this.state {
-            this.set_deadline(Instant::now().saturating_add(duration));
-        }
-        if let State::Idle | State::Fresh = this.state {
-            // By a clock that goes by hand it may be over long before it is polled.
-            let may_be_over = matches!(this.state, State::Idle) || clock::any_warped();
-            if may_be_over && Instant::now() >= this.deadline {
-                // Over also if it has to give way: asked again it is ready whatever is left, so that a
-                // neighbour in a `select` that is greedy at each poll does not keep it waiting for ever.
-                this.state = State::Over { elapsed: true };
-                ready!(budget::check(cx));
-                budget::spend();
-                return Poll::Ready(());
-            }
-            let deadline = this.deadline;
-            let arm = |home: &Arc<WorkerShard>| {
-                let nanos = home.owner().shared.clock.nanos(deadline);
-                shards::Sleep::with_waker(home, nanos, cx.waker())
-            };
-            this.state = match with_home(Choice::NotAwake, arm) {
-                // It has the waker.
-                Ok(timer) if timer.outcome().is_none() => {
-                    this.state = State::Armed(timer);
-                    return Poll::Pending;
-                }
-                Ok(timer) => State::Armed(timer),
-                Err(HomeError::Shutdown) => State::Over { elapsed: false },
-                Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
-            };
-        }
-        match &this.state {
-            // Not checked before: it has given way once, when it was armed.
-            State::Armed(timer) => timer.poll(cx.waker()).map(|how| {
-                if how == shards::Outcome::Fired {
-                    note_woken(timer, this.deadline);
-                }
-                budget::spend();
-            }),
-            State::Over { .. } => Poll::Ready(()),
-            State::Idle | State::Fresh | State::Adrift(_) => unreachable!("it was armed above"),
+        match self.timer() {
+            Ok(timer) => self.poll_armed(timer, cx),
+            Err(Idle::Elapsed | Idle::Shutdown) => Poll::Ready(()),
+            Err(idle) => self.arm(idle, cx),
         }
     }
 }
@@ -174,7 +236,7 @@ impl Future for Sleep {
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sleep")
-            .field("deadline", &self.deadline)
+            .field("deadline", &self.deadline())
             .field("is_elapsed", &self.is_elapsed())
             .finish()
     }
@@ -186,6 +248,6 @@ mod tests {
 
     #[test]
     fn a_sleep_is_small() {
-        assert!(size_of::<Sleep>() <= 24);
+        assert_eq!(size_of::<Sleep>(), 16);
     }
 }

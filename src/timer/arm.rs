@@ -187,6 +187,6 @@ pub mod here {
     fn at_home(
         arm: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
     ) -> Result<Timer, ArmError> {
-        with_home(Choice::NotAwake, arm)?
+        with_home(Choice::Stay, arm)?
     }
 }
