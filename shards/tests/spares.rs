@@ -246,3 +246,29 @@ fn shards_that_come_and_go_under_threads_are_dropped_once() {
         assert_eq!(dropped.load(SeqCst), 2 * (round + 1));
     }
 }
+
+/// The references that others have, besides timers.
+#[test]
+fn homes_that_are_no_timers_keep_the_shard_with_spares_and_without() {
+    let dropped: Arc<AtomicUsize> = Arc::default();
+    let home = shard(&dropped);
+    let before = tourbillon_shards::Home::new(&home);
+    assert_eq!(home.references(), 1);
+    let spares = home.keep_spares();
+    // From the one that was there, which does not come from the stock, and from the shard.
+    let mut homes: Vec<_> = (0..MANY).map(|_| before.clone()).collect();
+    homes.extend((0..MANY).map(|_| tourbillon_shards::Home::new(&home)));
+    assert!(home.references() > 2 * MANY);
+    // Half of them go with another thread, which has no spares.
+    let others = homes.split_off(MANY);
+    thread::spawn(move || drop(others)).join().unwrap();
+    drop(homes);
+    drop(spares);
+    assert_eq!(home.references(), 1);
+    drop(home);
+    assert_eq!(dropped.load(SeqCst), 0);
+    let last = before.into_raw();
+    // SAFETY: it is from `into_raw`, once.
+    drop(unsafe { tourbillon_shards::Home::from_raw(last) });
+    assert_eq!(dropped.load(SeqCst), 1);
+}

@@ -68,7 +68,7 @@ pub(super) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
 
 /// Whether the calling thread is the worker that `core` belongs to.
 #[inline]
-pub(super) fn is_current(core: &Core) -> bool {
+pub(crate) fn is_current(core: &Core) -> bool {
     CORE.try_with(|current| ptr::eq(current.get(), core))
         .unwrap_or(false)
 }

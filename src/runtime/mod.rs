@@ -63,7 +63,7 @@ pub(crate) use self::stall::this_job_is;
 pub(crate) use self::{
     block_on::drive,
     clocks::{ClockCore, SKIP_ON_STEP},
-    context::{HomeError, inside, is_worker, with_clock, with_home, worker_number},
+    context::{HomeError, inside, is_current, is_worker, with_clock, with_home, worker_number},
     core::{Core, TimerOwner, WorkerShard},
     handle::Choice,
     in_place::block_in_place,

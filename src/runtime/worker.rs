@@ -44,6 +44,9 @@ pub(super) struct Worker<'a> {
     pub(super) shared: &'a Shared,
     /// Jobs run so far.
     pub(super) tick: u64,
+    /// The number of jobs, of those to come, before which it looks at what comes from outside: the next multiple of the interval, or
+    /// the present one. (It was computed, which takes a division for each job.)
+    outside_at: u64,
     /// When the timers and sockets were last looked at.
     looked: u64,
     /// When this worker was last in its loop.
@@ -126,6 +129,7 @@ impl<'a> Worker<'a> {
             core,
             shared,
             tick: 0,
+            outside_at: 0,
             looked: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             search: Search::beginning_at(core.index),
@@ -194,7 +198,7 @@ impl<'a> Worker<'a> {
     }
 
     fn next(&mut self) -> Option<Job> {
-        if self.tick % u64::from(self.shared.config.global_queue_interval) == 0 {
+        if self.tick == self.outside_at {
             if let Some(job) = steal(|| self.shared.injector.steal()) {
                 if self.local.has_queued() {
                     // Nobody was woken for what this worker was about to run.
@@ -207,6 +211,9 @@ impl<'a> Worker<'a> {
     }
 
     fn execute(&mut self, job: Job) {
+        if self.tick == self.outside_at {
+            self.outside_at += u64::from(self.shared.config.global_queue_interval);
+        }
         self.tick += 1;
         if self.search.is_on {
             // Before the job, which may take long: while we count as a searcher, nobody is woken.

@@ -10,7 +10,7 @@ use super::{
     registry::{By, Place, Registry},
 };
 use crate::runtime::{
-    Core, Shared, TaskJob, WorkerShard, contain, contained, inside, worker_number,
+    Core, Shared, TaskJob, WorkerShard, contain, contained, inside, is_current, worker_number,
 };
 
 /// Where a task belongs: a counted reference to a worker, or to a set.
@@ -164,6 +164,10 @@ impl Home {
     /// Who counts a task.
     #[inline]
     fn by(core: &Core) -> By {
+        // Nobody's home is a helper.
+        if is_current(core) {
+            return By::Worker(core.index);
+        }
         worker_number(&core.shared).map_or(By::Other(core.index), By::Worker)
     }
 

@@ -156,6 +156,8 @@ impl TaskMeta {
         // Not before: an `AbortHandle` goes by it whether the task has ended, and who ends local tasks goes
         // by the list.
         self.phase.store(ENDED, Release);
-        self.home.tasks().leave(self.place())
+        let place = self.place();
+        // Most that are over at once are on no list.
+        (!place.is_nowhere()).then(|| self.home.tasks().leave(place))?
     }
 }

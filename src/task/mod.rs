@@ -213,7 +213,7 @@ impl<F: Future> Future for Registered<F> {
         // Here, and not before the task is run: async-task has taken the mark away by now that it is
         // scheduled. Who aborted it before that is seen, and who does so later schedules it again.
         if meta.is_aborted() {
-            return Poll::Ready(Product(Outcome::None));
+            return Poll::Ready(Product::none());
         }
         let mut output = None;
         let future = &mut this.future;
@@ -290,7 +290,7 @@ impl<F> Registered<F> {
 
 /// What a task came to, until somebody joins it. It may outlive the task: async-task takes it out of a task
 /// that it frees, and drops it then.
-struct Product<T>(Outcome<T>);
+struct Product<T>(ManuallyDrop<Outcome<T>>);
 
 /// (One enum, and small: a task takes as much room as the larger of its future and this.)
 enum Outcome<T> {
@@ -304,14 +304,26 @@ enum Outcome<T> {
 
 impl<T> Product<T> {
     fn new(result: Result<T, Panic>, home: &Home) -> Self {
-        Self(match result {
+        Self(ManuallyDrop::new(match result {
             Ok(output) if !needs_drop::<T>() => Outcome::Bare(output),
             result => Outcome::Owned(result, home.clone()),
-        })
+        }))
+    }
+
+    fn none() -> Self {
+        Self(ManuallyDrop::new(Outcome::None))
+    }
+
+    /// Its destructor may panic, for which async-task ends the process.
+    #[inline(never)]
+    fn drop_owned(&mut self) {
+        if let Outcome::Owned(result, home) = mem::replace(&mut *self.0, Outcome::None) {
+            home.contain(|| drop(result));
+        }
     }
 
     fn take(&mut self) -> Option<Result<T, Panic>> {
-        match mem::replace(&mut self.0, Outcome::None) {
+        match mem::replace(&mut *self.0, Outcome::None) {
             Outcome::None => None,
             Outcome::Bare(output) => Some(Ok(output)),
             Outcome::Owned(result, _) => Some(result),
@@ -320,10 +332,11 @@ impl<T> Product<T> {
 }
 
 impl<T> Drop for Product<T> {
-    /// Drops what nobody joined; its destructor may panic, for which async-task ends the process.
+    /// Drops what nobody joined. (By hand: most results need no more than this look.)
+    #[inline]
     fn drop(&mut self) {
-        if let Outcome::Owned(result, home) = mem::replace(&mut self.0, Outcome::None) {
-            home.contain(|| drop(result));
+        if let Outcome::Owned(..) = *self.0 {
+            self.drop_owned();
         }
     }
 }
