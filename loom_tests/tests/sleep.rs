@@ -261,23 +261,29 @@ fn it_is_dropped_while_it_fires() {
     });
 }
 
-/// Armed again, if it has fired, and dropped, by its owner, who has two references then, and counts them: the one who
-/// fired it has another while it is at the waker.
+/// Armed again, if it has fired, and dropped, on the shard's own thread, which has two references then, and counts
+/// them: the one who fired it has another while it is at the waker.
 #[test]
 fn it_is_armed_again_and_dropped_while_it_fires() {
     tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);
     model!(Some(3), || {
-        let (home, mut sleep) = sleep();
+        let (home, sleep) = sleep();
         let (task, waker) = Task::new();
         assert_eq!(sleep.poll(&waker), Poll::Pending);
         drop(waker);
         let due = due(&home, 5);
-        let worker = thread::spawn(move || drop(run(due, 5)));
-        if sleep.outcome().is_some() {
-            sleep.reset(20);
-        }
-        drop(sleep);
-        worker.join().unwrap();
+        let owner = thread::spawn({
+            let home = home.clone();
+            move || {
+                EventLoop::new(&home);
+                let mut sleep = sleep;
+                if sleep.outcome().is_some() {
+                    sleep.reset(20);
+                }
+            }
+        });
+        run(due, 5);
+        owner.join().unwrap();
         assert!(task.wakes() <= 1);
         assert_eq!(std::sync::Arc::strong_count(&task), 1);
         assert_eq!(home.stored(), 0);

@@ -19,6 +19,7 @@ pub type Flow = ControlFlow<Outcome>;
 struct Callback<F>(UnsafeCell<MaybeUninit<F>>);
 
 impl<F> Callback<F> {
+    #[inline]
     fn new(f: F) -> Self {
         Self(UnsafeCell::new(MaybeUninit::new(f)))
     }
@@ -115,7 +116,7 @@ pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static>(
     wait: u64,
     f: F,
 ) -> (NodeRef<O>, NodeRef<O>) {
-    NodeRef::pair(Node {
+    NodeRef::pair(move || Node {
         header: header(&Plain::<O, F>::ONCE),
         wait: AtomicU64::new(wait),
         payload: Callback::new(f),
@@ -128,7 +129,7 @@ pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static>(
     wait: u64,
     f: F,
 ) -> (NodeRef<O>, NodeRef<O>) {
-    NodeRef::pair(Node {
+    NodeRef::pair(move || Node {
         header: header(&Plain::<O, F>::RECURRING),
         wait: AtomicU64::new(wait),
         payload: Callback::new(f),
@@ -227,7 +228,7 @@ where
     let tables: &'static [[VTable<O>; 2]; 2] = &Table::<O, F, N>::TABLES;
     let header = header(&tables[usize::from(recurring)][usize::from(tells)]);
     let callback = Callback::new(f);
-    NodeRef::new(Node {
+    NodeRef::new(move || Node {
         header,
         wait: AtomicU64::new(wait),
         payload: Optioned { extras, callback },

@@ -250,14 +250,16 @@ unsafe impl<O: Owner> Send for NodeRef<O> {}
 unsafe impl<O: Owner> Sync for NodeRef<O> {}
 
 impl<O: Owner> NodeRef<O> {
-    /// Puts a node on the heap.
+    /// Puts a node on the heap: what `make` makes, which does not panic.
+    ///
+    /// It is called when there is the memory, so that the node is written there, and not moved.
     #[inline]
-    pub(crate) fn new<P: Send, W: Send>(node: Node<O, P, W>) -> Self {
+    pub(crate) fn new<P: Send, W: Send>(make: impl FnOnce() -> Node<O, P, W>) -> Self {
         let layout = Layout::new::<Node<O, P, W>>();
         // SAFETY: the layout is not empty: the header alone has a size.
         let ptr = unsafe { pool::alloc(layout) }.cast::<Node<O, P, W>>();
         // SAFETY: fresh memory of the right layout.
-        unsafe { ptr.write(node) };
+        unsafe { ptr.write(make()) };
         Self {
             ptr: ptr.cast(),
             _owns: PhantomData,
@@ -266,9 +268,12 @@ impl<O: Owner> NodeRef<O> {
 
     /// The same, and a second reference, for who carries the node: together they cost no more than one.
     #[inline]
-    pub(crate) fn pair<P: Send, W: Send>(mut node: Node<O, P, W>) -> (Self, Self) {
-        node.header.refs = AtomicU32::new(2);
-        let node = Self::new(node);
+    pub(crate) fn pair<P: Send, W: Send>(make: impl FnOnce() -> Node<O, P, W>) -> (Self, Self) {
+        let node = Self::new(|| {
+            let mut node = make();
+            node.header.refs = AtomicU32::new(2);
+            node
+        });
         // SAFETY: the count says that there is one more.
         let carried = unsafe { Self::from_raw(node.ptr) };
         (node, carried)

@@ -306,21 +306,35 @@ mod blocks {
         CACHES.with(|caches| {
             let cache = &caches[size];
             let mut loaded = cache.loaded.get();
-            if loaded.len >= cache.room.get() {
-                loaded = make_room(cache, &DEPOTS[size]);
-            }
-            // SAFETY: by contract.
-            unsafe { loaded.push(block) };
-            cache.loaded.set(loaded);
-            if cache.room.get() == 0 {
-                lock(&DEPOTS[size]).put(cache.loaded.replace(List::EMPTY));
+            if loaded.len < cache.room.get() {
+                // SAFETY: by contract.
+                unsafe { loaded.push(block) };
+                cache.loaded.set(loaded);
+            } else {
+                // SAFETY: by contract.
+                unsafe { give_to_full(cache, &DEPOTS[size], block) };
             }
         });
     }
 
-    /// A list of the thread that is not full, in place of the one that is.
+    /// The same where there is no room.
+    ///
+    /// # Safety
+    ///
+    /// The block is free, and the caller's.
     #[cold]
     #[inline(never)]
+    unsafe fn give_to_full(cache: &Cache, depot: &Mutex<Depot>, block: NonNull<Block>) {
+        let mut loaded = make_room(cache, depot);
+        // SAFETY: by contract.
+        unsafe { loaded.push(block) };
+        cache.loaded.set(loaded);
+        if cache.room.get() == 0 {
+            lock(depot).put(cache.loaded.replace(List::EMPTY));
+        }
+    }
+
+    /// A list of the thread that is not full, in place of the one that is.
     fn make_room(cache: &Cache, depot: &Mutex<Depot>) -> List {
         let full = cache.loaded.get();
         // At the beginning, and at the end, of a thread it is empty.

@@ -82,9 +82,9 @@ impl<O: Owner> Sleep<O> {
     #[inline]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
-        let claim = Claim::Pending(deadline);
-        let (node, carried) = NodeRef::pair(Node {
-            header: Header::new(&Table::<O>::SLEEP, Home::new(home), claim),
+        let at = Home::new(home);
+        let (node, carried) = NodeRef::pair(move || Node {
+            header: Header::new(&Table::<O>::SLEEP, at, Claim::Pending(deadline)),
             wait: (),
             payload: WakerSlot::new(waker),
         });

@@ -95,8 +95,7 @@ impl<O: Owner> Timer<O> {
     {
         let home = Home::new(home);
         let deadline = deadline.min(NEVER);
-        let claim = Claim::Pending(deadline);
-        let header = |table| Header::new(table, home, claim);
+        let header = move |table| Header::new(table, home, Claim::Pending(deadline));
         Self::arm(callback::once(header, wait, f), deadline)
     }
 
@@ -107,8 +106,7 @@ impl<O: Owner> Timer<O> {
     {
         let home = Home::new(home);
         let deadline = deadline.min(NEVER);
-        let claim = Claim::Pending(deadline);
-        let header = |table| Header::new(table, home, claim);
+        let header = move |table| Header::new(table, home, Claim::Pending(deadline));
         Self::arm(callback::recurring(header, period, f), deadline)
     }
 

@@ -45,8 +45,12 @@ impl Epoch {
     /// An instant in ns: zero for what was before the epoch, [`NEVER`] for what no runtime will see.
     #[inline]
     pub(crate) fn nanos(&self, instant: Instant) -> u64 {
-        let since = instant.kernel().saturating_sub(self.0.kernel());
-        (since.max(0) as u64).min(NEVER)
+        let (at, zero) = (instant.kernel(), self.0.kernel());
+        if at <= zero {
+            return 0;
+        }
+        // The distance of two numbers of 64 bits has room in 64, without a sign.
+        at.abs_diff(zero).min(NEVER)
     }
 
     /// The instant of a deadline.
