@@ -49,10 +49,8 @@ impl<O: Owner> Inner<O> {
 
     /// The earliest key of the store, or what may stand in the backlog, if that is earlier.
     pub(crate) fn next(&self) -> u64 {
-        self.store
-            .first()
-            .map_or(NEVER, |(key, _)| key)
-            .min(self.backlog_next)
+        // Which is `NEVER` at most, whatever the store says where it is empty.
+        self.store.first_key().min(self.backlog_next)
     }
 
     /// The earliest moment at which [`expire`](Inner::expire) may find something: the first timer's

@@ -95,6 +95,11 @@ impl Store for AnyStore {
     }
 
     #[inline]
+    fn first_key(&self) -> u64 {
+        each!(self, store => store.first_key())
+    }
+
+    #[inline]
     fn pop_due(&mut self, now: u64, soon: impl FnMut(u32)) -> Option<(u64, u32)> {
         each!(self, store => store.pop_due(now, soon))
     }
