@@ -24,10 +24,10 @@ fn paused(store: StoreKind) -> Runtime {
 }
 
 #[test]
-fn the_heap_is_the_default() {
-    assert_eq!(StoreKind::default(), StoreKind::Heap);
+fn the_wheel_is_the_default() {
+    assert_eq!(StoreKind::default(), StoreKind::Wheel);
     let builder = format!("{:?}", Runtime::builder());
-    assert!(builder.contains("timer_store: Heap"), "{builder}");
+    assert!(builder.contains("timer_store: Wheel"), "{builder}");
     let builder = Runtime::builder().timer_store(StoreKind::Lanes);
     let builder = format!("{builder:?}");
     assert!(builder.contains("timer_store: Lanes"), "{builder}");

@@ -53,12 +53,13 @@ impl<O: Owner> Inner<O> {
     /// which [`expire`](Inner::expire) may find something: the first timer's deadline, if that may be late.
     #[inline]
     pub(crate) fn next(&self) -> (u64, u64) {
-        let first = self.store.first();
-        let next = first.map_or(NEVER, |(key, _)| key).min(self.backlog_next);
-        match first {
-            Some((_, slot)) if self.tolerant > 0 => (next, self.soonest(slot).min(next)),
-            _ => (next, next),
+        // Which is `NEVER` at most, whatever the store says where it is empty.
+        let next = self.store.first_key().min(self.backlog_next);
+        if self.tolerant == 0 {
+            return (next, next);
         }
+        let soonest = self.store.first().map(|(_, slot)| self.soonest(slot));
+        (next, soonest.map_or(next, |soonest| soonest.min(next)))
     }
 
     /// The deadline of the first timer, which is in this slot.

@@ -277,16 +277,17 @@ impl Builder {
     }
 
     /// In what each worker keeps its timers, and the runtime those on the wall clock and the boot-time
-    /// clock. By default [`StoreKind::Heap`], which is right unless a measurement says otherwise. All are
+    /// clock. By default [`StoreKind::Wheel`], which is right unless a measurement says otherwise. All are
     /// exact to the nanosecond, and take any deadline.
     ///
-    /// - [`StoreKind::Heap`]: a 4-ary heap. Refreshing and cancelling are cheapest in it where there are very
-    ///   many timers, and no operation takes much longer than another.
+    /// - [`StoreKind::Wheel`]: a lazy hierarchical wheel. Whatever is done costs about the same however many
+    ///   there are; now and then one operation pays for those that come due at about the same time, which is
+    ///   some microseconds.
     /// - [`StoreKind::Lanes`]: where there are hundreds of thousands of timers at a time, and they wait for
-    ///   one of a few durations, up to 15. What is armed or put off goes to the end of a queue, and firing
-    ///   costs about the same however many there are.
-    /// - [`StoreKind::Wheel`]: where there are hundreds of thousands at a time, for any durations, and most of
-    ///   them fire. Now and then one operation pays for all that come due at about the same time.
+    ///   one of a few durations, up to 15, and most of them fire. What is armed or put off goes to the end of a
+    ///   queue, and firing costs about the same however many there are.
+    /// - [`StoreKind::Heap`]: a 4-ary heap. No operation takes much longer than another, nor does anything that
+    ///   was cancelled or moved leave a trace.
     ///
     /// A worker's wheel or lanes hold up to 2^29 timers, its heap 2^31. One more is lost, with a panic where it
     /// is armed, or on the worker, if it is armed elsewhere.

@@ -10,10 +10,10 @@ use super::{Heap, Lanes, Store, Wheel};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// [`Heap`]: good at everything, and at nothing surprisingly slow. Up to 2^31 timers.
-    #[default]
+    /// [`Heap`]: no operation takes much longer than another, and none pays for others. Up to 2^31 timers.
     Heap,
-    /// [`Wheel`]: for very many timers that nearly all fire. Up to 2^29.
+    /// [`Wheel`]: good at everything, the best at very many timers. Up to 2^29.
+    #[default]
     Wheel,
     /// [`Lanes`]: for many timers that wait for one of a few durations. Up to 2^29.
     Lanes,
@@ -92,6 +92,11 @@ impl Store for AnyStore {
     #[inline]
     fn first(&self) -> Option<(u64, u32)> {
         each!(self, store => store.first())
+    }
+
+    #[inline]
+    fn first_key(&self) -> u64 {
+        each!(self, store => store.first_key())
     }
 
     #[inline]

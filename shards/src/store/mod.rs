@@ -63,6 +63,12 @@ pub trait Store {
     /// The smallest key and its slot. Exact, and O(1), after any operation.
     fn first(&self) -> Option<(u64, u32)>;
 
+    /// The smallest key, or `u64::MAX` if there is none.
+    #[inline]
+    fn first_key(&self) -> u64 {
+        self.first().map_or(u64::MAX, |(key, _)| key)
+    }
+
     /// Removes the [first](Store::first) entry, if its key is at most `now`, and answers key and slot.
     ///
     /// `soon` is told slots whose turn comes soon, each once or so, for a caller that wants what belongs

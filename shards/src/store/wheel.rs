@@ -29,10 +29,10 @@ use super::{
 mod levels;
 
 /// A bucket of so many entries is sorted in place of being dealt out.
-const SORTED: usize = 512;
+const SORTED: usize = if cfg!(test) { 16 } else { 512 };
 
 /// The front's heap may have so many entries before `base` goes back.
-const CROWD: usize = 256;
+const CROWD: usize = if cfg!(test) { 12 } else { 512 };
 
 /// So much may be stale, however little is live.
 const STALE: usize = 64;
@@ -59,7 +59,7 @@ const NOBODY: Entry = Entry {
 /// Inserting, removing and moving touch about one cold place each. An entry is moved once for each level that
 /// it passes, few of them more than two, and sorted among some hundreds. All cost about the same however many
 /// there are, but not each time: whoever takes out the last entry of the front pays for the next bucket, and some
-/// of those who remove or move for a look at one. A bucket has 2,048 entries at most, unless their keys are equal.
+/// of those who remove or move for a look at one. A bucket has 8,192 entries at most, unless their keys are equal.
 /// Keys are exact, and any key will do at any time.
 ///
 /// 12 bytes an entry, 4 more for each that was removed or moved, of which there are about as many as entries at
@@ -94,7 +94,7 @@ pub struct Wheel {
     /// How many of `run` are over.
     head: usize,
     levels: Levels,
-    /// How many may get stale before the next sweep.
+    /// How many may get stale before it is looked how many are; not 0.
     patience: usize,
     /// Those whose key is `FREE`, which the table cannot tell from free slots.
     last: BTreeSet<u32>,
@@ -114,7 +114,7 @@ impl Default for Wheel {
             run: Vec::new(),
             head: 0,
             levels: Levels::new(),
-            patience: 0,
+            patience: STALE,
             last: BTreeSet::new(),
             #[cfg(test)]
             moves: 0,
@@ -285,34 +285,42 @@ impl Wheel {
         self.set_crowd();
     }
 
-    /// How many entries there are that are not live.
-    #[inline]
-    fn stale(&self) -> usize {
-        let front = self.run.len() - self.head + self.tree.len();
-        (front + self.levels.count + self.last.len()).wrapping_sub(self.len)
-    }
-
     /// One more is stale.
     #[inline]
     fn note_stale(&mut self) {
-        // After a peak, when room is there for more, that more may be stale saves some looks.
-        if self.stale() > self.len + self.keys.len() / 4 + STALE {
-            self.sweep();
+        self.patience -= 1;
+        if self.patience == 0 {
+            self.look_around();
         }
     }
 
+    /// How many entries there are that are not live.
+    fn stale(&self) -> usize {
+        let front = self.run.len() - self.head + self.tree.len();
+        (front + self.levels.count + self.last.len()).saturating_sub(self.len)
+    }
+
+    /// Sweeps, if too many are stale, and says how many may get stale before the next look.
     #[cold]
-    fn sweep(&mut self) {
-        if self.patience > 0 {
-            self.patience -= 1;
-            return;
-        }
+    fn look_around(&mut self) {
+        // After a peak, when room is there for more, that more may be stale saves some looks.
+        let most = self.len + self.keys.len() / 4 + STALE;
+        let stale = self.stale();
+        // Each that is removed may be one more, and one less that are allowed.
+        self.patience = match most.checked_sub(stale) {
+            Some(left) => left / 2 + 1,
+            None => self.sweep() / LOOKS + 1,
+        };
+    }
+
+    /// Sweeps a few buckets, and the front in its turn, and answers how many entries were looked at.
+    fn sweep(&mut self) -> usize {
         let (mut looks, round) = self.levels.sweep(SWEPT, &mut self.keys);
         if round {
             looks += self.run.len() - self.head + self.tree.len();
             self.sweep_front();
         }
-        self.patience = looks / LOOKS;
+        looks
     }
 
     /// Takes what is stale, or there twice, out of the front.
@@ -412,6 +420,11 @@ impl Store for Wheel {
     #[inline]
     fn len(&self) -> usize {
         self.len
+    }
+
+    #[inline]
+    fn first_key(&self) -> u64 {
+        self.first.key
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct RuntimeArgs {
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
     /// In what each worker keeps its timers.
-    #[arg(long, value_enum, default_value_t = Store::Heap)]
+    #[arg(long, value_enum, default_value_t = Store::Wheel)]
     store: Store,
     /// Where to serve a page on which the runtime is watched live; port 0 is one that the system chooses. Says on
     /// stderr which it is.

@@ -77,8 +77,9 @@ fn blocks_are_used_again() {
         while wheel.pop_due(u64::MAX, |_| ()).is_some() {}
     }
     let (slots, nodes) = wheel.levels.room();
-    assert!(slots <= 2 * 5_000 + LEVELS * 64 * 16, "{slots} slots");
-    assert!(nodes <= 2 * LEVELS, "{nodes} nodes");
+    // A block for each bucket in use, which with the bounds of tests have few entries.
+    assert!(slots <= 16 * 5_000 + LEVELS * 64 * 16, "{slots} slots");
+    assert!(nodes <= 2 * LEVELS + 5_000 / 16, "{nodes} nodes");
 }
 
 /// A bucket whose entries all stand at its start goes to the front's heap, and not to the run: that has nobody to name.
@@ -122,4 +123,77 @@ fn a_crowd_at_one_instant_stays_where_it_is() {
         let most = 2 * LEVELS as u64 * (CROWD + EARLIER);
         assert!(wheel.moves as u64 <= most, "{} moves", wheel.moves);
     }
+}
+
+/// With bounds as small as those of tests buckets are split, come to the root, and are put below it again, all
+/// the time; beside a sorted set.
+#[test]
+fn nodes_go_up_and_down() {
+    let (mut nodes, mut back) = (0, 0);
+    for seed in 1..=24_u64 {
+        let mut wheel = Wheel::new();
+        let mut model = BTreeSet::new();
+        let mut slots: Vec<u32> = Vec::new();
+        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut draw = move |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random >> 11) % below
+        };
+        let mut now = seed * 1_000_000_007;
+        for step in 0..5_000 {
+            // From some ns to an hour ahead; and whole seconds, and few of them.
+            let width = [30, 3_000, 400_000, 90_000_000, 4_000_000_000_000][draw(5) as usize];
+            let key = match draw(8) {
+                0 => (now / 1_000_000_000 + 1 + draw(2)) * 1_000_000_000,
+                1 => now + 500_000 + draw(8),
+                2 if seed % 8 == 0 => u64::MAX - draw(3),
+                _ => now + draw(width),
+            };
+            let grows = step % 2_500 < 1_200;
+            let which = draw(slots.len().max(1) as u64) as usize;
+            let base = wheel.levels.base;
+            match draw(8) {
+                0..4 if grows || slots.len() < 4 => {
+                    let slot = wheel.insert(key);
+                    assert!(model.insert((key, slot)));
+                    slots.push(slot);
+                }
+                0 if !slots.is_empty() => {
+                    let slot = slots.swap_remove(which);
+                    assert!(model.remove(&(wheel.key(slot), slot)));
+                    wheel.remove(slot);
+                }
+                1..5 if !slots.is_empty() => {
+                    let slot = slots[which];
+                    assert!(model.remove(&(wheel.key(slot), slot)));
+                    wheel.rekey(slot, key);
+                    model.insert((key, slot));
+                }
+                _ => {
+                    now += draw(if grows { 50_000 } else { 3_000_000 });
+                    while let Some((key, slot)) = wheel.pop_due(now, |_| ()) {
+                        assert_eq!(Some(key), model.first().map(|it| it.0));
+                        assert!(model.remove(&(key, slot)));
+                        slots.retain(|&it| it != slot);
+                    }
+                }
+            }
+            back += usize::from(wheel.levels.base < base);
+            assert_eq!(wheel.first().map(|it| it.0), model.first().map(|it| it.0));
+            if step % 16 == 0 {
+                wheel.check();
+            }
+        }
+        nodes = nodes.max(wheel.levels.room().1);
+        while let Some((key, slot)) = wheel.pop_due(u64::MAX, |_| ()) {
+            assert_eq!(Some(key), model.first().map(|it| it.0));
+            assert!(model.remove(&(key, slot)));
+        }
+        assert!(model.is_empty());
+        wheel.check();
+    }
+    assert!(nodes > 2 * LEVELS, "{nodes} nodes: nothing was split");
+    assert!(back > 100, "base went back {back} times");
 }

@@ -1,5 +1,5 @@
 //! What it costs to insert, refresh, cancel and fire a timer in each of our stores, and in what others
-//! use: a table in Markdown, in ns per operation, the median of some rounds in which all take turns.
+//! use: a table in Markdown, in ns of processor time per operation, the median of some rounds in which all take turns.
 //!
 //!     cargo run --release --features stores --bin stores -- [--most N] [--ours] [--shape NAME]
 //!
@@ -8,11 +8,10 @@
 
 mod queues;
 
-use std::time::Instant;
-
 use clap::Parser;
 use fastrand::Rng;
 use queues::{Delays, Lazy, Orx, Ours, Queue, Ticks, Tree};
+use rustix::time::{ClockId, clock_gettime};
 use tourbillon_shards::store::{Heap, Lanes, Wheel};
 
 const SECOND: u64 = 1_000_000_000;
@@ -31,6 +30,21 @@ struct Args {
     /// The longest single operations in place of the medians, of those that fire one by one.
     #[arg(long)]
     longest: bool,
+}
+
+/// A moment of this thread's processor time: what others do on the machine is not in it, but in the caches.
+#[derive(Clone, Copy)]
+struct Moment(f64);
+
+impl Moment {
+    fn now() -> Self {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Self(now.tv_sec as f64 * 1e9 + now.tv_nsec as f64)
+    }
+
+    fn elapsed_ns(self) -> f64 {
+        Self::now().0 - self.0
+    }
 }
 
 /// How deadlines and cancellations are spread.
@@ -101,24 +115,24 @@ impl Program {
     fn run<Q: Queue>(&self) -> [f64; 4] {
         let n = self.inserts.len();
         let mut queue = Q::new(n);
-        let each = |begin: Instant, n: usize| begin.elapsed().as_nanos() as f64 / n as f64;
-        let begin = Instant::now();
+        let each = |begin: Moment, n: usize| begin.elapsed_ns() / n as f64;
+        let begin = Moment::now();
         for (id, &key) in self.inserts.iter().enumerate() {
             queue.insert(id as u32, key);
         }
         let insert = each(begin, n);
-        let begin = Instant::now();
+        let begin = Moment::now();
         for &(id, key) in &self.refreshes {
             queue.refresh(id, key);
         }
         let refresh = each(begin, n);
-        let begin = Instant::now();
+        let begin = Moment::now();
         for &id in &self.cancels {
             queue.cancel(id);
         }
         let cancel = each(begin, self.cancels.len());
         let left = n - self.cancels.len();
-        let begin = Instant::now();
+        let begin = Moment::now();
         let fired = queue.fire(left);
         let fire = each(begin, left);
         assert_eq!(fired, left, "each that is left fires, and no other");
@@ -130,9 +144,9 @@ impl Program {
         let mut queue = Q::new(self.inserts.len());
         let mut longest = [0.0_f64; 4];
         let mut timed = |which: usize, f: &mut dyn FnMut()| {
-            let begin = Instant::now();
+            let begin = Moment::now();
             f();
-            longest[which] = longest[which].max(begin.elapsed().as_nanos() as f64);
+            longest[which] = longest[which].max(begin.elapsed_ns());
         };
         for (id, &key) in self.inserts.iter().enumerate() {
             timed(0, &mut || queue.insert(id as u32, key));
