@@ -1,6 +1,6 @@
 //! A timer that came due, on its way from the store to where it runs.
 
-use std::{any::Any, panic::resume_unwind};
+use std::{any::Any, panic::resume_unwind, task::Waker};
 
 use crate::{
     callback::Flow,
@@ -10,6 +10,7 @@ use crate::{
     owner::Owner,
     running,
     shard::Shard,
+    sleep,
     sync::Ordering,
     taken::Taken,
     type_name::TypeName,
@@ -90,9 +91,32 @@ impl<O: Owner> Due<O> {
             .take()
             .expect("only a consuming method takes the node");
         match node.vtable.kind {
-            Kind::Sleep => fire(node),
+            Kind::Sleep => {
+                let (ran, waker) = fire(node);
+                // Last, because it may panic.
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                ran
+            }
             Kind::Once | Kind::Recurring => run(node, now),
         }
+    }
+
+    /// Fires a sleep, if it is still due, and gives its waker to the caller, who wakes it. As [`run`](Due::run) does, but
+    /// that what is woken may be brought into the cache before, with those of other sleeps.
+    ///
+    /// `None` if there is nobody to be woken: the sleep was cancelled or moved, or has no waker, or is being polled this moment,
+    /// and then finds out by itself.
+    ///
+    /// # Panics
+    ///
+    /// If the timer is no [`Kind::Sleep`].
+    #[inline]
+    pub fn fire(mut self) -> Option<Waker> {
+        assert!(self.kind() == Kind::Sleep, "a callback is run");
+        let node = self.0.take()?;
+        fire(node).1
     }
 
     /// The number that the timer was given in its [options](crate::Options::tag), or zero.
@@ -146,23 +170,22 @@ fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
     Ran::PutBack
 }
 
-/// Wakes the task of a sleep.
-fn fire<O: Owner>(node: NodeRef<O>) -> Ran {
+/// Fires a sleep; its waker, if there is one, is the caller's to wake.
+#[inline]
+fn fire<O: Owner>(node: NodeRef<O>) -> (Ran, Option<Waker>) {
     // Before the claim: once it has fired, its owner may arm it again, and somebody else carries it.
     node.set_let_go();
     match node.claim.end_due(Outcome::Fired, false) {
         Start::Run(_) => {
             node.home.owner().over(Kind::Sleep, Outcome::Fired);
-            // Last, because it may panic.
-            // SAFETY: we won the claim, and the table is the node's own.
-            unsafe { (node.vtable.end)(node.as_ptr()) };
-            Ran::Fired
+            // SAFETY: `run` and `Due::fire` have seen that this is a sleep.
+            (Ran::Fired, unsafe { sleep::take_waker(&node) })
         }
         Start::Moved => {
             node.home.arrive(&node);
-            Ran::PutBack
+            (Ran::PutBack, None)
         }
-        Start::Over => Ran::Over,
+        Start::Over => (Ran::Over, None),
     }
 }
 

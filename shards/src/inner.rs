@@ -249,18 +249,5 @@ fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
 /// Has what all nodes have brought into the cache.
 #[inline]
 fn prefetch<O: Owner>(node: NonNull<Header<O>>) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let first = node.as_ptr().cast::<i8>().cast_const();
-        let last = first.wrapping_add(size_of::<Header<O>>() - 1);
-        // SAFETY: every x86_64 has SSE. A prefetch reads nothing that the program would see, and faults
-        // at no address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(first);
-            _mm_prefetch::<_MM_HINT_T0>(last);
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = node;
+    crate::prefetch::prefetch(node.as_ptr(), size_of::<Header<O>>());
 }

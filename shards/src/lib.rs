@@ -103,6 +103,7 @@ mod orphans;
 mod owner;
 mod park;
 mod pool;
+mod prefetch;
 mod running;
 mod search;
 mod shard;
@@ -139,6 +140,7 @@ pub use self::{
     orphans::{Orphan, Orphans},
     owner::Owner,
     park::{Parker, SearchClaim},
+    prefetch::prefetch,
     running::{is_told_of_shutdown, tell_of_shutdown},
     search::Searchers,
     shard::{Expired, Parked, Shard},

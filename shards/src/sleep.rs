@@ -47,6 +47,18 @@ impl<O: Owner> Table<O> {
     }
 }
 
+/// Takes the waker of a sleep that is over, if nobody else is at it.
+///
+/// # Safety
+///
+/// The node is a sleep's.
+#[inline]
+pub(crate) unsafe fn take_waker<O: Owner>(node: &NodeRef<O>) -> Option<Waker> {
+    // SAFETY: the nodes of sleeps are of this type, and our reference keeps it alive.
+    let node = unsafe { node.as_ptr().cast::<Node<O, WakerSlot, ()>>().as_ref() };
+    node.payload.take()
+}
+
 /// A timer that wakes one task, and can be armed again.
 ///
 /// Polled and moved by its one owner; the waker may change from poll to poll. Dropping it cancels

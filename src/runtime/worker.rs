@@ -3,7 +3,7 @@
 use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName};
+use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
 
 #[cfg(feature = "tracing")]
 use super::trace;
@@ -31,6 +31,9 @@ use crate::{
 const DUE_BATCH: usize = 56;
 /// How many are taken at a time at most, however many jobs have run: the shard is locked meanwhile.
 pub(super) const DUE_MOST: usize = 256;
+/// How much of what a waker leads to is fetched before it is woken, in bytes: of a task of ours, what is known of it
+/// and a small future.
+const TASK_BYTES: usize = 256;
 /// Room for the events of one look at the sockets.
 const EVENTS: usize = 256;
 
@@ -331,15 +334,26 @@ impl<'a> Worker<'a> {
         if self.due.is_empty() {
             return;
         }
-        let (core, local, due) = (self.core, self.local, &mut self.due);
+        let (core, local) = (self.core, self.local);
+        let (due, wakers) = (&mut self.due, &mut self.wakers);
         local.batch(|| {
             for timer in due.drain(..) {
                 match timer.kind() {
-                    // Waking is all it does; a foreign waker may do more, and panic.
-                    Kind::Sleep => contain(core, || drop(timer.run(|| 0))),
-                    _ => local.deque.push(Job::Timer(timer)),
+                    // First all fire that are in a row, then their tasks are woken: those are cold, and
+                    // on their way to the cache meanwhile.
+                    Kind::Sleep => {
+                        if let Some(waker) = timer.fire() {
+                            prefetch(waker.data(), TASK_BYTES);
+                            wakers.push(waker);
+                        }
+                    }
+                    _ => {
+                        wake_all(core, wakers);
+                        local.deque.push(Job::Timer(timer));
+                    }
                 }
             }
+            wake_all(core, wakers);
         });
     }
 
@@ -389,11 +403,7 @@ impl<'a> Worker<'a> {
     fn wake_tasks(&mut self) {
         if !self.wakers.is_empty() {
             let (core, wakers) = (self.core, &mut self.wakers);
-            self.local.batch(|| {
-                for waker in wakers.drain(..) {
-                    contain(core, || waker.wake());
-                }
-            });
+            self.local.batch(|| wake_all(core, wakers));
         }
     }
 
@@ -478,5 +488,12 @@ impl<'a> Worker<'a> {
         core.shared.stand_by();
         self.fire_due();
         self.take_up();
+    }
+}
+
+/// Wakes them, and foreign wakers may panic.
+fn wake_all(core: &Core, wakers: &mut Vec<Waker>) {
+    for waker in wakers.drain(..) {
+        contain(core, || waker.wake());
     }
 }
