@@ -23,7 +23,7 @@ use crate::{
     home::Home,
     inbox::Link,
     owner::Owner,
-    pool,
+    pool, prefetch,
     sync::{AtomicU32, AtomicU64, Ordering},
     taken::Taken,
     type_name::TypeName,
@@ -100,6 +100,8 @@ pub(crate) struct VTable<O: Owner> {
     pub(crate) kind: Kind,
     /// The type of the callback.
     pub(crate) name: TypeName,
+    /// How many words of the payload, which stands behind the wait, may be addresses of what the callback is about to use.
+    pub(crate) leads: usize,
     /// Runs the payload. The caller won the claim to Running; a `Once` is used up by it.
     pub(crate) run: unsafe fn(NonNull<Header<O>>) -> Flow,
     /// Lets go of the payload, or wakes it. The caller won the claim to end it without running it,
@@ -283,6 +285,18 @@ impl<O: Owner> NodeRef<O> {
 
     pub(crate) fn as_ptr(&self) -> NonNull<Header<O>> {
         self.ptr
+    }
+
+    /// Has what the callback captures by reference brought into the cache.
+    #[inline]
+    pub(crate) fn prefetch_captured(&self) {
+        // SAFETY: the table is the node's own, so that there are so many words. The callback is moved out by
+        // who ends the timer, but not written, unless by a run, which is the carrier's.
+        let payload = unsafe { self.ptr.cast::<Waiting<O>>().add(1) }.cast();
+        for word in 0..self.vtable.leads {
+            // SAFETY: as above.
+            unsafe { prefetch::prefetch_through(payload.add(word)) };
+        }
     }
 
     /// What tells this node from all others that live.

@@ -1,5 +1,7 @@
 //! Having memory brought into the cache before it is used.
 
+use std::ptr::NonNull;
+
 /// Has some `bytes` of memory from `at` on brought into the cache, if this kind of processor knows how, and does not
 /// wait for them: the line of `at`, and as many more as so many bytes are. `at` need not be an address of anything.
 ///
@@ -26,6 +28,62 @@ pub fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
     let _ = (at, bytes);
 }
 
+/// Has what the word at `at` is the address of brought into the cache, if it looks like one.
+///
+/// # Safety
+///
+/// So many bytes at `at`, which is aligned, may be read, though they need not be initialized, and are not written meanwhile.
+#[inline]
+pub(crate) unsafe fn prefetch_through(at: NonNull<usize>) {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+    {
+        let word: usize;
+        // By the processor's instruction, for which memory that is not initialized, as between the fields of a closure, holds
+        // some value.
+        // SAFETY: by contract it may be read.
+        unsafe {
+            std::arch::asm!(
+                "mov {word}, qword ptr [{at}]",
+                at = in(reg) at.as_ptr(),
+                word = lateout(reg) word,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        // Where nothing is mapped the processor searches for it in vain. Linux has what is on the heap and in libraries
+        // between these, and numbers are there by chance.
+        let is_aligned = word % align_of::<usize>() == 0;
+        if is_aligned && (0x5000_0000_0000..0x8000_0000_0000).contains(&word) {
+            prefetch(std::ptr::without_provenance::<u8>(word), 1);
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom)))))]
+    let _ = at;
+}
+
 /// The bytes of a line of the cache.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_word_may_be_no_address() {
+        let line = Box::new(0_u64);
+        let address = std::ptr::from_ref(&*line).expose_provenance();
+        for word in [
+            0,
+            1,
+            8,
+            usize::MAX,
+            0x7fff_ffff_fff8,
+            0x8000_0000_0000,
+            address,
+        ] {
+            // SAFETY: it is ours.
+            unsafe { prefetch_through(NonNull::from(&word)) };
+            prefetch(std::ptr::without_provenance::<u8>(word), 256);
+        }
+    }
+}

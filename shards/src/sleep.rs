@@ -25,6 +25,7 @@ impl<O: Owner> Table<O> {
     const SLEEP: VTable<O> = VTable {
         kind: Kind::Sleep,
         name: TypeName::new::<Sleep<O>>(),
+        leads: 0,
         run: Self::run,
         end: Self::wake,
         tell: None,

@@ -349,6 +349,7 @@ impl<'a> Worker<'a> {
                     }
                     _ => {
                         wake_all(core, wakers);
+                        timer.prefetch();
                         local.deque.push(Job::Timer(timer));
                     }
                 }
