@@ -355,7 +355,9 @@ impl<'a> Worker<'a> {
                         }
                     }
                     _ => {
-                        wake_all(core, wakers);
+                        if !wakers.is_empty() {
+                            wake_all(core, wakers);
+                        }
                         timer.prefetch();
                         local.deque.push(Job::Timer(timer));
                     }
@@ -501,7 +503,9 @@ impl<'a> Worker<'a> {
 
 /// Wakes them, and foreign wakers may panic.
 fn wake_all(core: &Core, wakers: &mut Vec<Waker>) {
-    for waker in wakers.drain(..) {
-        contain(core, || waker.wake());
+    let mut wakers = wakers.drain(..);
+    while wakers.len() > 0 {
+        // All in one go, and another for those behind one that panics.
+        contain(core, || wakers.by_ref().for_each(Waker::wake));
     }
 }
