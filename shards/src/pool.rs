@@ -123,8 +123,24 @@ mod blocks {
             // SAFETY: the list owns its blocks, and `push` wrote this.
             self.first = unsafe { (*block.as_ptr()).next };
             self.len -= 1;
+            // The next that is taken is read for what follows it, and written then. It may have been freed long ago.
+            prefetch(self.first);
             Some(block)
         }
+    }
+
+    /// Has the beginning of a block, if there is one, brought into the cache.
+    #[inline]
+    fn prefetch(block: *const Block) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: every x86_64 has SSE. A prefetch reads nothing that the program would see, and faults at no
+            // address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(block.cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = block;
     }
 
     /// What all threads share of the blocks of one size.

@@ -272,3 +272,23 @@ impl Drop for EnterGuard<'_> {
         drop(left);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_threads_first_timers_are_spread_one_by_one_and_then_stay_for_a_while() {
+        let turns = || (0..3 * STAY_FOR).map(|_| stay()).collect::<Vec<_>>();
+        let turns = thread::spawn(turns).join().unwrap();
+        let stays: Vec<HashSet<_>> = turns
+            .chunks(STAY_FOR)
+            .map(|turns| turns.iter().copied().collect())
+            .collect();
+        assert_eq!(stays[0].len(), STAY_FOR);
+        assert_eq!([stays[1].len(), stays[2].len()], [1, 1]);
+        assert!(stays[1].is_disjoint(&stays[2]));
+    }
+}

@@ -34,6 +34,12 @@ impl Slots {
     pub(super) fn give_back(&mut self, slot: u32) {
         self.positions[slot as usize] = VACANT;
         self.free.push(slot);
+        if self.free.len() == self.positions.len() {
+            // All are free, in whatever order. Who comes next begins anew: in their order they are read ahead by the
+            // processor, as is all that is found by them.
+            self.free.clear();
+            self.positions.clear();
+        }
     }
 
     #[inline]
