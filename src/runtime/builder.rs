@@ -282,7 +282,7 @@ impl Builder {
     ///
     /// - [`StoreKind::Wheel`]: a lazy hierarchical wheel. Whatever is done costs about the same however many
     ///   there are; now and then one operation pays for those that come due at about the same time, which is
-    ///   some microseconds.
+    ///   some tens of microseconds.
     /// - [`StoreKind::Lanes`]: where there are hundreds of thousands of timers at a time, and they wait for
     ///   one of a few durations, up to 15, and most of them fire. What is armed or put off goes to the end of a
     ///   queue, and firing costs about the same however many there are.
