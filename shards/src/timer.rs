@@ -9,6 +9,7 @@ use crate::{
     node::{Header, NodeRef},
     notice::Notice,
     owner::Owner,
+    prefetch::prefetch,
     running,
     shard::Shard,
     sync::{Arc, Ordering},
@@ -335,6 +336,13 @@ impl<O: Owner> Timer<O> {
             self.0.wait().store(old, Ordering::Relaxed);
         }
         reset
+    }
+
+    /// Has what is known of the timer brought into the cache, for who is about to ask or to move it, and has something
+    /// else to do meanwhile.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch(self.0.as_ptr().as_ptr(), size_of::<Header<O>>());
     }
 
     /// Begins the timer's wait anew: moves it to `now` plus its wait.

@@ -148,9 +148,9 @@ fn lives<S: Store>(store: S, start: u64) {
 
 /// More at one instant, and more that come in an order that suits nobody, than any part is made for.
 fn takes_crowds<S: Store + Default>() {
-    const CROWD: u64 = 5_000;
+    const CROWD: u64 = 20_000;
     let mut random = random(7);
-    let orders: [&dyn Fn(u64) -> u64; 6] = [
+    let orders: [&dyn Fn(u64) -> u64; 7] = [
         &|_| 3 * SECOND,
         &|i| SECOND + i,
         &|i| 60 * SECOND - i,
@@ -160,6 +160,14 @@ fn takes_crowds<S: Store + Default>() {
                 YEAR
             } else {
                 i * 7_919 % 59 * SECOND + i
+            }
+        },
+        // One that is near, and the others within one second of a far minute.
+        &|i| {
+            if i == 0 {
+                SECOND
+            } else {
+                600 * SECOND + i * 49_999_991 % SECOND
             }
         },
         // Overdue, after one that is not.

@@ -54,7 +54,7 @@ impl Instant {
 
     /// The moment at which the kernel's monotonic clock says so, in ns.
     #[inline]
-    pub(super) fn from_kernel(nanos: u64) -> Self {
+    pub(crate) fn from_kernel(nanos: u64) -> Self {
         // A machine that has been up for 292 years is not looked after here.
         Self(nanos as i64)
     }

@@ -145,9 +145,14 @@ impl<C: TimerClock> Timer<C> {
     }
 }
 
+/// The present, by the clock of the timer, for who is about to move it.
 #[inline]
 fn now<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> u64 {
-    timer.home().owner().now()
+    // It may be cold, and says whose clock it goes by. The kernel's is read first, which waits for
+    // all that is being read, but for what is only fetched.
+    timer.prefetch();
+    let read = C::read();
+    C::now(timer.home().owner(), read)
 }
 
 impl<C: TimerClock> fmt::Debug for Timer<C> {
