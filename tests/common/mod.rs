@@ -164,9 +164,25 @@ fn collect(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<
     })
 }
 
-/// How many threads this process has. One that was joined may be listed for some ms yet.
+/// How many threads this process has, but for those that are ending: one that was joined is listed for some time yet.
 pub fn threads() -> usize {
-    count("/proc/self/task")
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
+    let stats = tasks.filter_map(|task| {
+        let stat = task.expect("it can be read").path().join("stat");
+        // It may have gone meanwhile.
+        std::fs::read_to_string(stat).ok()
+    });
+    stats.filter(|stat| !is_ending(stat)).count()
+}
+
+/// Whether a thread is ending, by its `stat`: the kernel's flag for that is set before who joins it is woken.
+fn is_ending(stat: &str) -> bool {
+    const PF_EXITING: u32 = 4;
+    // Behind its name, which may be anything: the state, five numbers, and the flags.
+    let (_, fields) = stat.rsplit_once(')').expect("there is the name");
+    let flags = fields.split_whitespace().nth(6).map(str::parse);
+    let flags: u32 = flags.and_then(Result::ok).expect("there are the flags");
+    flags & PF_EXITING != 0
 }
 
 /// How many descriptors this process has open; the one that this looks through is not counted.
