@@ -74,7 +74,7 @@ mod blocks {
     };
 
     use super::{LINE, SIZES};
-    use crate::sync::lock;
+    use crate::{prefetch::prefetch, sync::lock};
 
     /// So many blocks are exchanged with the depot at once.
     const MAGAZINE: usize = 128;
@@ -124,23 +124,9 @@ mod blocks {
             self.first = unsafe { (*block.as_ptr()).next };
             self.len -= 1;
             // The next that is taken is read for what follows it, and written then. It may have been freed long ago.
-            prefetch(self.first);
+            prefetch(self.first, size_of::<Block>());
             Some(block)
         }
-    }
-
-    /// Has the beginning of a block, if there is one, brought into the cache.
-    #[inline]
-    fn prefetch(block: *const Block) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: every x86_64 has SSE. A prefetch reads nothing that the program would see, and faults at no
-            // address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(block.cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = block;
     }
 
     /// What all threads share of the blocks of one size.

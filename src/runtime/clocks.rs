@@ -223,7 +223,11 @@ impl TimerOwner for ClockCore {
         &self.shared
     }
 
-    fn now(&self) -> u64 {
+    type Read = ();
+
+    fn read() {}
+
+    fn present(&self, (): ()) -> u64 {
         self.shared.clock.other(self.kind)
     }
 }

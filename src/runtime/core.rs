@@ -18,11 +18,13 @@ use crate::{
     reactor::{Reactor, WAKE_TOKEN, alarm_token},
     sys::sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     sys::{
+        self,
         epoll::{self, Events, Timeout},
         eventfd::EventFd,
         timerfd::{self, TimerFd},
     },
     task::LocalQueue,
+    time::Instant,
 };
 
 /// A worker, as other threads know it: its timers, and through their owner all the rest.
@@ -73,8 +75,20 @@ pub trait TimerOwner: Owner {
     /// The runtime.
     fn shared(&self) -> &Arc<Shared>;
 
-    /// The time by which the shard's timers are due, in ns.
-    fn now(&self) -> u64;
+    /// What can be read of the time without knowing whose it is.
+    type Read;
+
+    /// Reads that.
+    fn read() -> Self::Read;
+
+    /// The time by which the shard's timers are due, in ns, for who has read it just now.
+    fn present(&self, read: Self::Read) -> u64;
+
+    /// The same, read now.
+    #[inline]
+    fn now(&self) -> u64 {
+        self.present(Self::read())
+    }
 }
 
 impl Core {
@@ -188,9 +202,17 @@ impl TimerOwner for Core {
         &self.shared
     }
 
+    type Read = Instant;
+
     #[inline]
-    fn now(&self) -> u64 {
-        self.shared.clock.now()
+    fn read() -> Instant {
+        Instant::from_kernel(sys::clock::monotonic())
+    }
+
+    #[inline]
+    fn present(&self, read: Instant) -> u64 {
+        let clock = &self.shared.clock;
+        clock.present(clock.nanos(read))
     }
 }
 

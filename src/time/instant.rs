@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::clock::{self, Clock};
-use crate::{runtime::with_clock, sys};
+use crate::{runtime::with_clock, sys, timer::nanos};
 
 /// A moment of the monotonic clock: [`std::time::Instant`], in a type of the runtime's own, as
 /// tokio has it. Convert with `into` and [`into_std`](Instant::into_std); that is exact, but for moments
@@ -27,13 +27,6 @@ fn signed(duration: Duration) -> Option<i64> {
     let secs = i64::try_from(duration.as_secs()).ok()?;
     let secs = secs.checked_mul(1_000_000_000)?;
     secs.checked_add(duration.subsec_nanos().into())
-}
-
-/// A duration in ns; what is too long for that is as long as can be.
-#[inline]
-fn unsigned(duration: Duration) -> u64 {
-    let secs = duration.as_secs().saturating_mul(1_000_000_000);
-    secs.saturating_add(duration.subsec_nanos().into())
 }
 
 impl Instant {
@@ -165,7 +158,7 @@ impl Add<Duration> for Instant {
     /// standard library's instants reach further, and panic then.)
     #[inline]
     fn add(self, duration: Duration) -> Instant {
-        Self(self.0.saturating_add_unsigned(unsigned(duration)))
+        Self(self.0.saturating_add_unsigned(nanos(duration)))
     }
 }
 
@@ -181,7 +174,7 @@ impl Sub<Duration> for Instant {
 
     /// What is earlier than the first moment that there is, 292 years before the machine's start, is that moment.
     fn sub(self, duration: Duration) -> Instant {
-        Self(self.0.saturating_sub_unsigned(unsigned(duration)))
+        Self(self.0.saturating_sub_unsigned(nanos(duration)))
     }
 }
 

@@ -4,8 +4,7 @@ use std::{fmt, time::SystemTime};
 
 use super::Timer;
 use crate::{
-    runtime::{ClockCore, Core, Shared, TimerOwner},
-    sys,
+    runtime::{ClockCore, Core, Shared},
     time::{BootInstant, Instant, wall},
 };
 
@@ -49,7 +48,6 @@ impl TimerClock for Boot {
 impl sealed::Sealed for Monotonic {
     type Owner = Core;
     type Moment = Instant;
-    type Read = Instant;
 
     #[inline]
     fn nanos(shared: &Shared, instant: Instant) -> u64 {
@@ -59,23 +57,11 @@ impl sealed::Sealed for Monotonic {
     fn instant(shared: &Shared, nanos: u64) -> Instant {
         shared.clock.instant(nanos)
     }
-
-    #[inline]
-    fn read() -> Instant {
-        Instant::from_kernel(sys::clock::monotonic())
-    }
-
-    #[inline]
-    fn now(owner: &Core, read: Instant) -> u64 {
-        let clock = &owner.shared.clock;
-        clock.present(clock.nanos(read))
-    }
 }
 
 impl sealed::Sealed for Wall {
     type Owner = ClockCore;
     type Moment = SystemTime;
-    type Read = ();
 
     fn nanos(_: &Shared, instant: SystemTime) -> u64 {
         wall::nanos(instant)
@@ -84,18 +70,11 @@ impl sealed::Sealed for Wall {
     fn instant(_: &Shared, nanos: u64) -> SystemTime {
         wall::time(nanos)
     }
-
-    fn read() {}
-
-    fn now(owner: &ClockCore, (): ()) -> u64 {
-        owner.now()
-    }
 }
 
 impl sealed::Sealed for Boot {
     type Owner = ClockCore;
     type Moment = BootInstant;
-    type Read = ();
 
     fn nanos(_: &Shared, instant: BootInstant) -> u64 {
         instant.nanos()
@@ -103,12 +82,6 @@ impl sealed::Sealed for Boot {
 
     fn instant(_: &Shared, nanos: u64) -> BootInstant {
         BootInstant::from_nanos(nanos)
-    }
-
-    fn read() {}
-
-    fn now(owner: &ClockCore, (): ()) -> u64 {
-        owner.now()
     }
 }
 
@@ -121,19 +94,11 @@ pub(super) mod sealed {
         type Owner: TimerOwner;
         /// Its moments.
         type Moment;
-        /// What can be read of the clock without knowing whose it is.
-        type Read;
 
         /// A moment, in the ns of those shards.
         fn nanos(shared: &Shared, instant: Self::Moment) -> u64;
 
         /// The moment of a deadline.
         fn instant(shared: &Shared, nanos: u64) -> Self::Moment;
-
-        /// Reads what can be read.
-        fn read() -> Self::Read;
-
-        /// The present, in the ns of those shards, for who has read the clock just now.
-        fn now(owner: &Self::Owner, read: Self::Read) -> u64;
     }
 }

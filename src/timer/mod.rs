@@ -151,8 +151,8 @@ fn now<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> u64 {
     // It may be cold, and says whose clock it goes by. The kernel's is read first, which waits for
     // all that is being read, but for what is only fetched.
     timer.prefetch();
-    let read = C::read();
-    C::now(timer.home().owner(), read)
+    let read = C::Owner::read();
+    timer.home().owner().present(read)
 }
 
 impl<C: TimerClock> fmt::Debug for Timer<C> {
