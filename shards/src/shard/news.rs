@@ -1,0 +1,154 @@
+//! What a shard is told of nodes that it has, and how it comes to read that.
+
+use super::{BATCH, GARBAGE_FLOOR, Shard};
+use crate::{
+    claim::NEVER,
+    inner::Inner,
+    node::{Location, NodeRef},
+    owner::Owner,
+    sync::Ordering,
+};
+
+impl<O: Owner> Shard<O> {
+    /// Applies the news of a node at once; false if that has to go through the inbox, where the
+    /// node may stand.
+    fn hear(&self, node: &NodeRef<O>) -> bool {
+        if !self.owner.is_current() {
+            return false;
+        }
+        let heard = self.locked(|inner| match node.location() {
+            // Given back, to be let go of outside the lock.
+            Location::Slot(_) => Some(inner.apply(node)),
+            Location::Deque => Some(None),
+            Location::None => None,
+        });
+        matches!(heard, Some(Some(_)))
+    }
+
+    /// The node's deadline was made earlier than it was.
+    pub(crate) fn hear_earlier(&self, node: &NodeRef<O>) {
+        if self.hear(node) {
+            self.lower_alarm(self.store_next.load(Ordering::Relaxed));
+        } else {
+            self.tell(node);
+            self.announce(node);
+        }
+    }
+
+    /// The node is over, for good; its payload is gone already. Answers the reference of its store, if that was ours
+    /// to take it out of.
+    #[inline]
+    pub(crate) fn hear_gone(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
+        if self.owner.is_current() && self.lock.try_acquire() {
+            let mut heard = true;
+            let carried = self.hold(|inner| match node.location() {
+                Location::Slot(slot) => Some(inner.take_over(node, slot)),
+                Location::Deque => None,
+                Location::None => {
+                    heard = false;
+                    None
+                }
+            });
+            if heard {
+                return carried;
+            }
+        }
+        self.tell_gone(node);
+        None
+    }
+
+    /// Puts a node whose claim word has changed into the inbox, if it does not stand there already;
+    /// who drains it then finds whether anybody carries it, and if not, carries it from then on.
+    ///
+    /// A closed shard has no use for it, and ends it; then this is false. Who closed it may have
+    /// seen the node in a deque, or nowhere.
+    pub(super) fn tell(&self, node: &NodeRef<O>) -> bool {
+        let told = self.inbox.push(node);
+        if !told {
+            self.refuse(node);
+        }
+        told
+    }
+
+    /// The same where that has to go through the inbox, where the node may stand.
+    fn tell_gone(&self, node: &NodeRef<O>) {
+        if !self.tell(node) {
+            return;
+        }
+        self.unread.fetch_add(1, Ordering::Relaxed);
+        let garbage = self.garbage();
+        let live = self.stored().saturating_sub(garbage);
+        if garbage > (live / 4).max(GARBAGE_FLOOR) {
+            // Who holds the shard meanwhile will find the mark, and drain.
+            self.locked(|inner| self.drain(inner, BATCH));
+        }
+    }
+
+    /// Takes the deadline that is published for the inbox, which is published for the store before
+    /// that. For whoever holds the lock.
+    fn take_inbox_next(&self) -> u64 {
+        let mut next = self.inbox_next.load(Ordering::Acquire);
+        loop {
+            if next < self.store_next.load(Ordering::Relaxed) {
+                self.store_next.store(next, Ordering::Release);
+            }
+            match self.inbox_next.compare_exchange_weak(
+                next,
+                NEVER,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return next,
+                Err(now) => next = now,
+            }
+        }
+    }
+
+    /// Reads at most `limit` news from the inbox. For whoever holds the lock.
+    pub(super) fn drain(&self, inner: &mut Inner<O>, limit: usize) {
+        let mut read = 0;
+        while read < limit {
+            if inner.backlog.is_empty() {
+                // A pusher that was overtaken by a drainer leaves a deadline behind: that has to be
+                // taken away, too, or the owner would wake for it again and again.
+                let stale = self.inbox_next.load(Ordering::Acquire) != NEVER;
+                if self.inbox.is_empty() && !stale {
+                    break;
+                }
+                // Before the taking: who pushes later lowers it again.
+                inner.backlog_next = self.take_inbox_next();
+                let unread = self.unread.swap(0, Ordering::AcqRel);
+                self.sweeping.store(unread, Ordering::Relaxed);
+                inner.backlog = self.inbox.take();
+                if !inner.backlog.is_empty() {
+                    let sweeps = self.sweeps.load(Ordering::Relaxed);
+                    self.sweeps.store(sweeps + 1, Ordering::Relaxed);
+                }
+            }
+            let Some(node) = inner.backlog.next() else {
+                continue;
+            };
+            drop(inner.read(node));
+            read += 1;
+        }
+        if inner.backlog.is_empty() {
+            inner.backlog_next = NEVER;
+            self.sweeping.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Who was denied while the lock was held left its news in the inbox.
+    #[cold]
+    pub(super) fn look_for_the_denied(&self) {
+        while self.lock.try_acquire() {
+            // SAFETY: we hold the lock.
+            self.inner.with_mut(|inner| unsafe {
+                self.drain(&mut *inner, BATCH);
+                self.publish(&*inner);
+            });
+            if !self.lock.release() {
+                return;
+            }
+        }
+    }
+}
