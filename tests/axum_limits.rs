@@ -26,32 +26,9 @@ use tourbillon::{
     hyper::TourbillonExecutor,
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     runtime::Builder,
-    task::yield_now,
     time::{sleep, timeout},
 };
-use web::{Client, Site, http2, without_tokio};
-
-/// Short, for a limit that is waited for.
-const SHORT: Duration = Duration::from_millis(150);
-
-fn hello() -> Router {
-    without_tokio(Router::new().route("/", get(|| async { "hello" })))
-}
-
-/// A handler that says when it was asked, and answers when it is told to.
-fn told() -> (Router, Event, Event) {
-    let (asked, answer) = (Event::default(), Event::default());
-    let (asked_here, answer_here) = (asked.clone(), answer.clone());
-    let handler = move || async move {
-        asked_here.set();
-        answer_here.wait().await;
-        // So that it is told in a poll that began after it was told to, and not in the one that asked.
-        yield_now().await;
-        "told"
-    };
-    let router = Router::new().route("/told", get(handler));
-    (router.merge(hello()), asked, answer)
-}
+use web::{Client, SHORT, Site, hello, http2, limited, told, without_tokio};
 
 #[test]
 fn a_shutdown_answers_what_was_asked_and_closes_the_rest() {
@@ -80,34 +57,6 @@ fn a_shutdown_answers_what_was_asked_and_closes_the_rest() {
 }
 
 #[test]
-fn a_shutdown_lets_requests_of_http2_end_and_takes_no_more() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let (router, asked, answer) = told();
-    let site = Site::start(&runtime, router);
-    let addr = site.addr;
-    runtime.block_on(async {
-        let mut sender = http2::<Empty<Bytes>>(addr).await;
-        let request = |path| Request::get(format!("http://test{path}")).body(Empty::new());
-        let waiting = sender.send_request(request("/told").unwrap());
-        let waiting = tourbillon::spawn(waiting);
-        asked.wait().await;
-        let served = site.stop();
-        // It hears of it some time; until then requests may be answered.
-        let refused = async {
-            while let Ok(response) = sender.send_request(request("/").unwrap()).await {
-                assert_eq!(response.status(), 200);
-                sleep(Duration::from_millis(1)).await;
-            }
-        };
-        timeout(PATIENCE, refused).await.unwrap();
-        answer.set();
-        assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
-        served.await.unwrap().unwrap();
-    });
-}
-
-#[test]
 fn a_shutdown_that_takes_too_long_cuts_what_is_open() {
     let _alarm = alarm();
     let runtime = runtime(2);
@@ -133,16 +82,6 @@ fn a_shutdown_that_takes_too_long_cuts_what_is_open() {
     assert!(start.elapsed() >= SHORT);
     assert_eq!(client.end(), "");
     eventually("the handler is dropped", || drops.count() == 1);
-}
-
-/// A server that waits for heads so long, and keeps connections so long.
-fn limited(runtime: &tourbillon::Runtime, head: Duration, kept: Duration) -> Site {
-    Site::with(runtime, |listener, stop| {
-        serve(listener, hello())
-            .with_graceful_shutdown(stop)
-            .header_read_timeout(head)
-            .keep_alive_timeout(kept)
-    })
 }
 
 #[test]
@@ -502,135 +441,4 @@ fn limits_of_nothing_and_limits_without_end_are_what_they_say() {
     assert_eq!(client.get("/").body, "hello");
     runtime.block_on(site.stop()).unwrap().unwrap();
     assert_eq!(client.end(), "");
-}
-
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap();
-    let mut bytes = length.to_be_bytes()[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend_from_slice(payload);
-    bytes
-}
-
-/// A `GET`, all of it.
-fn http2_get(stream: u32, path: &str) -> Vec<u8> {
-    // GET, http; then a path and an authority, literally.
-    let mut head = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
-    head.extend_from_slice(path.as_bytes());
-    head.extend(b"\x01\x04test");
-    frame(1, 0x5, stream, &head)
-}
-
-/// The next frame that is not one of settings: its kind, its stream and its payload.
-fn next_frame(stream: &mut StdStream) -> (u8, u32, Vec<u8>) {
-    loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).unwrap();
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; length as usize];
-        stream.read_exact(&mut payload).unwrap();
-        let id = u32::from_be_bytes(head[5..].try_into().unwrap());
-        if head[3] != 4 {
-            return (head[3], id, payload);
-        }
-    }
-}
-
-#[test]
-fn a_request_of_http2_that_crosses_the_goodbye_is_answered_however_long_it_takes() {
-    const HEADERS: u8 = 1;
-    const PING: u8 = 6;
-    const GOAWAY: u8 = 7;
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let slow = |Path(ms): Path<u64>| async move { sleep(Duration::from_millis(ms)).await };
-    let site = Site::with(&runtime, |listener, stop| {
-        serve(listener, Router::new().route("/{ms}", get(slow)))
-            .with_graceful_shutdown(stop)
-            .keep_alive_timeout(SHORT)
-    });
-    let mut stream = site.connect().stream;
-    let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    hello.extend(frame(4, 0, 0, &[]));
-    hello.extend(http2_get(1, "/0"));
-    stream.write_all(&hello).unwrap();
-    while next_frame(&mut stream).0 != GOAWAY {}
-    // It was on its way when the server said goodbye, and comes before the answer to the ping that follows.
-    stream.write_all(&http2_get(3, "/2000")).unwrap();
-    loop {
-        match next_frame(&mut stream) {
-            (PING, _, payload) => stream.write_all(&frame(PING, 1, 0, &payload)).unwrap(),
-            (HEADERS, 3, _) => break,
-            _ => {}
-        }
-    }
-}
-
-#[test]
-fn a_stream_of_http2_that_was_upgraded_may_be_silent() {
-    use axum::handler::HandlerWithoutStateExt;
-    use futures::FutureExt;
-    use tourbillon::hyper::FuturesIo;
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    async fn echo(request: Request) {
-        tourbillon::spawn(async move {
-            let mut stream = FuturesIo::new(hyper::upgrade::on(request).await.unwrap());
-            let mut buf = [0; 64];
-            while let Ok(n @ 1..) = stream.read(&mut buf).await {
-                stream.write_all(&buf[..n]).await.unwrap();
-                stream.flush().await.unwrap();
-            }
-        });
-    }
-    let site = Site::with(&runtime, |listener, stop| {
-        serve(listener, echo.into_make_service())
-            .with_graceful_shutdown(stop)
-            .keep_alive_timeout(SHORT)
-    });
-    let addr = site.addr;
-    runtime.block_on(async {
-        let mut sender = http2::<Empty<Bytes>>(addr).await;
-        let request = Request::connect("test:80").body(Empty::new()).unwrap();
-        let response = sender.send_request(request).await.unwrap();
-        assert_eq!(response.status(), 200);
-        let mut stream = FuturesIo::new(hyper::upgrade::on(response).await.unwrap());
-        for wait in [Duration::ZERO, 10 * SHORT + Duration::from_secs(1)] {
-            sleep(wait).await;
-            stream.write_all(b"hello").await.unwrap();
-            stream.flush().await.unwrap();
-            let mut reply = [0; 5];
-            stream.read_exact(&mut reply).await.unwrap();
-            assert_eq!(&reply, b"hello");
-        }
-        let _ = stream.close().now_or_never();
-    });
-}
-
-#[test]
-fn pings_alone_keep_no_connection_of_http2() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let site = limited(&runtime, HOUR, SHORT);
-    let mut stream = site.connect().stream;
-    let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    hello.extend(frame(4, 0, 0, &[]));
-    hello.extend(http2_get(1, "/"));
-    stream.write_all(&hello).unwrap();
-    let start = Instant::now();
-    stream.set_nonblocking(true).unwrap();
-    loop {
-        let written = stream.write(&frame(6, 0, 0, b"are you?"));
-        let closed = match stream.read(&mut [0; 4096]) {
-            Ok(n) => n == 0,
-            Err(error) => error.kind() != ErrorKind::WouldBlock,
-        };
-        if closed || written.is_err() {
-            break;
-        }
-        assert!(start.elapsed() < PATIENCE / 2, "still open");
-        std::thread::sleep(SHORT / 10);
-    }
 }

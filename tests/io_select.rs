@@ -12,7 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll},
     thread,
     time::Duration,
 };
@@ -23,6 +23,7 @@ use common::{
     eventually,
     net::{ANY_PORT, pair},
     runtime,
+    woken::Woken,
 };
 use futures_lite::{AsyncWriteExt, future::zip};
 use tourbillon::{
@@ -48,16 +49,6 @@ fn paused<R>(future: impl Future<Output = R>) -> R {
 /// What is ready without waiting.
 async fn now(sources: &[(&dyn Source, Interest)]) -> Vec<(usize, Ready)> {
     select(sources, Some(Duration::ZERO)).await.unwrap()
-}
-
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Counts(AtomicUsize);
-
-impl Wake for Counts {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
 }
 
 #[test]
@@ -219,8 +210,7 @@ fn there_is_one_timer_for_all_and_nothing_is_left_of_a_wait() {
     let task = runtime.spawn(async move {
         let pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
         let all: Vec<_> = pairs.iter().map(|(it, _)| (it as _, READ)).collect();
-        let counts = Arc::new(Counts::default());
-        let waker = Waker::from(counts.clone());
+        let (woken, waker) = Woken::new();
         {
             let mut selecting = pin!(select(&all, Some(HOUR)));
             let cx = &mut Context::from_waker(&waker);
@@ -228,11 +218,11 @@ fn there_is_one_timer_for_all_and_nothing_is_left_of_a_wait() {
                 assert!(selecting.as_mut().poll(cx).is_pending());
             }
             assert_eq!(handle.timers().pending(), 1);
-            assert_eq!(Arc::strong_count(&counts), 2 + all.len() + 1);
+            assert_eq!(Arc::strong_count(&woken), 2 + all.len() + 1);
         }
         assert_eq!(handle.timers().pending(), 0);
-        assert_eq!(Arc::strong_count(&counts), 2, "no waker is left");
-        assert_eq!(counts.0.load(SeqCst), 0);
+        assert_eq!(Arc::strong_count(&woken), 2, "no waker is left");
+        assert_eq!(woken.count(), 0);
     });
     runtime.block_on(task).unwrap();
 }

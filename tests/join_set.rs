@@ -7,23 +7,17 @@ use std::{
     cell::Cell,
     collections::HashMap,
     future::{self, Future, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc,
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Waker},
     thread,
 };
 
 use common::{
-    Drops, Gate, PATIENCE, Random, alarm,
-    event::Event,
-    eventually, message, on_worker,
-    panics::{assert_alive, panics},
-    runtime,
+    Drops, Gate, Random, alarm, event::Event, eventually, message, on_worker, runtime, woken::Woken,
 };
 use futures_lite::future::{block_on, or};
 use tourbillon::{
@@ -32,39 +26,9 @@ use tourbillon::{
     task::{AbortHandle, Id, JoinSet, yield_now},
 };
 
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Woken {
-    fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-fn woken() -> (Arc<Woken>, Waker) {
-    let woken = Arc::<Woken>::default();
-    (woken.clone(), woken.into())
-}
-
 fn poll<T>(set: &mut JoinSet<T>, waker: &Waker) -> Poll<Option<T>> {
     let polled = set.poll_join_next(&mut Context::from_waker(waker));
     polled.map(|ended| ended.map(Result::unwrap))
-}
-
-/// Panics when it is dropped.
-struct Panics;
-
-impl Drop for Panics {
-    fn drop(&mut self) {
-        panic!("a destructor");
-    }
 }
 
 /// Spawns a task that waits for the event and answers `n`.
@@ -175,87 +139,6 @@ fn panics_and_aborts_are_told_with_the_number_of_the_task() {
 }
 
 #[test]
-fn a_task_is_aborted_before_it_runs_while_it_runs_and_after() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let mut set = JoinSet::new();
-    let (started, release) = (Gate::new(), Gate::new());
-    let runs = {
-        let (started, release) = (started.clone(), release.clone());
-        let run = async move {
-            started.open();
-            release.wait();
-            yield_now().await;
-            unreachable!("it was aborted");
-        };
-        set.spawn_on(run, runtime.handle())
-    };
-    started.wait();
-    let drops = Drops::new();
-    let token = drops.token();
-    let queued = set.spawn_on(
-        async move {
-            let _token = token;
-            unreachable!("it was aborted");
-        },
-        runtime.handle(),
-    );
-    queued.abort();
-    runs.abort();
-    assert!(!runs.is_finished() && !queued.is_finished());
-    assert!(set.try_join_next().is_none());
-    release.open();
-    for _ in 0..2 {
-        let error = block_on(set.join_next()).unwrap().unwrap_err();
-        assert!(error.is_cancelled());
-    }
-    assert_eq!(drops.count(), 1);
-    let ended = set.spawn_on(async { 9 }, runtime.handle());
-    eventually("it has ended", || ended.is_finished());
-    ended.abort();
-    set.abort_all();
-    assert_eq!(block_on(set.join_next()).unwrap().unwrap(), 9);
-    assert_eq!(panics(&runtime), 0);
-}
-
-#[test]
-fn a_dropped_set_aborts_all_its_tasks() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let (drops, results) = (Drops::new(), Drops::new());
-    let (started, release) = (Gate::new(), Gate::new());
-    let mut set = JoinSet::new();
-    for n in 0..300 {
-        let (token, result) = (drops.token(), results.token());
-        let (started, release) = (started.clone(), release.clone());
-        let work = async move {
-            let _token = token;
-            match n {
-                0 => {
-                    started.open();
-                    release.wait();
-                }
-                _ if n % 3 == 0 => future::pending().await,
-                _ if n % 3 == 1 => {
-                    while Arc::new(n) != Arc::new(0) {
-                        yield_now().await;
-                    }
-                }
-                _ => {}
-            }
-            result
-        };
-        set.spawn_on(work, runtime.handle());
-    }
-    started.wait();
-    drop(set);
-    release.open();
-    eventually("all are dropped", || drops.count() == 300);
-    eventually("results, too", || results.count() == 300);
-    assert_alive(&runtime);
-}
-
-#[test]
 fn ten_thousand_tasks_wake_who_waits_no_more_often_than_they_end() {
     let _alarm = alarm();
     const TASKS: usize = 10_000;
@@ -305,7 +188,7 @@ fn tasks_that_go_on_wake_nobody() {
         }
         set.spawn_on(turn, runtime.handle());
     }
-    let (woken, waker) = woken();
+    let (woken, waker) = Woken::new();
     assert!(poll(&mut set, &waker).is_pending());
     let before = turns.load(Ordering::Relaxed);
     eventually("they go on", || {
@@ -327,7 +210,7 @@ fn the_last_who_asked_is_woken() {
     let runtime = runtime(1);
     let (mut set, event) = (JoinSet::new(), Event::default());
     spawn_waiting(&mut set, &runtime, &event, 1);
-    let ((first, first_waker), (last, last_waker)) = (woken(), woken());
+    let ((first, first_waker), (last, last_waker)) = (Woken::new(), Woken::new());
     assert!(poll(&mut set, &first_waker).is_pending());
     assert!(poll(&mut set, &last_waker).is_pending());
     drop(first_waker);
@@ -377,7 +260,7 @@ fn a_set_may_be_moved_while_it_is_waited_for() {
             .unwrap();
     }
     let waits = thread::spawn(move || {
-        let (_, waker) = woken();
+        let (_, waker) = Woken::new();
         let first = {
             let mut asked = pin!(set.join_next());
             let mut cx = Context::from_waker(&waker);
@@ -435,87 +318,6 @@ fn tasks_may_spawn_into_sets_of_their_own() {
 }
 
 #[test]
-fn a_shutdown_is_told_to_who_waits_elsewhere() {
-    let _alarm = alarm();
-    for waits_in_runtime in [false, true] {
-        let (waiting, ended) = (runtime(1), runtime(2));
-        let mut set = JoinSet::new();
-        for _ in 0..100 {
-            set.spawn_on(future::pending::<()>(), ended.handle());
-        }
-        let handle = ended.handle().clone();
-        let asked = Gate::new();
-        let wait = {
-            let asked = asked.clone();
-            async move {
-                let mut cancelled = 0;
-                loop {
-                    let mut next = pin!(set.join_next());
-                    let first = futures_lite::future::poll_once(next.as_mut()).await;
-                    asked.open();
-                    let ended = match first {
-                        Some(ended) => ended,
-                        None => next.await,
-                    };
-                    let Some(ended) = ended else { break };
-                    assert!(ended.unwrap_err().is_cancelled());
-                    cancelled += 1;
-                }
-                // And what comes too late.
-                let late = set.spawn_on(future::pending(), &handle);
-                set.spawn_blocking_on(|| (), &handle);
-                assert!(late.is_finished());
-                for _ in 0..2 {
-                    let error = set.join_next().await.unwrap().unwrap_err();
-                    assert!(error.is_cancelled());
-                }
-                cancelled
-            }
-        };
-        let (give, take) = mpsc::channel();
-        if waits_in_runtime {
-            waiting.spawn(async move { give.send(wait.await).unwrap() });
-        } else {
-            thread::spawn(move || give.send(block_on(wait)).unwrap());
-        }
-        asked.wait();
-        drop(ended);
-        assert_eq!(take.recv_timeout(PATIENCE).unwrap(), 100);
-    }
-}
-
-#[test]
-fn a_runtime_ends_while_its_tasks_wait_for_sets_of_its_tasks() {
-    let _alarm = alarm();
-    let drops = Drops::new();
-    for _ in 0..20 {
-        let runtime = runtime(2);
-        let asked = Gate::new();
-        for _ in 0..10 {
-            let (asked, token) = (asked.clone(), drops.token());
-            let tokens: Vec<_> = (0..10).map(|_| drops.token()).collect();
-            runtime.spawn(async move {
-                let _token = token;
-                let mut set: JoinSet<()> = tokens
-                    .into_iter()
-                    .map(|token| async move {
-                        let _token = token;
-                        future::pending().await
-                    })
-                    .collect();
-                asked.open();
-                set.join_next().await;
-                // Cancelled by the shutdown, which drops this task, too.
-                set.shutdown().await;
-            });
-        }
-        asked.wait();
-    }
-    // A task that was never polled had its tokens, too.
-    assert_eq!(drops.count(), 20 * 10 * 11);
-}
-
-#[test]
 fn a_join_next_that_is_given_up_takes_nothing() {
     let _alarm = alarm();
     let runtime = runtime(2);
@@ -549,85 +351,6 @@ fn a_join_next_that_is_given_up_takes_nothing() {
         sum
     }));
     assert_eq!(sum.unwrap(), 2_999 * 3_000 / 2);
-}
-
-#[test]
-fn destructors_that_panic_end_nothing_but_themselves() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    for drops_set in [true, false] {
-        let before = panics(&runtime);
-        let mut set = JoinSet::new();
-        for n in 0..100 {
-            let held = Panics;
-            let work = async move {
-                // Half of them end, with results that panic when they are dropped.
-                if n % 2 == 0 {
-                    let _held = held;
-                    future::pending::<()>().await;
-                    unreachable!();
-                }
-                held
-            };
-            let task = set.spawn_on(work, runtime.handle());
-            eventually("it ends", || n % 2 == 0 || task.is_finished());
-        }
-        if drops_set {
-            drop(set);
-        } else {
-            block_on(set.shutdown());
-            assert!(set.is_empty());
-        }
-        eventually("all are counted", || panics(&runtime) == before + 100);
-        assert_alive(&runtime);
-    }
-}
-
-#[test]
-fn a_result_that_panics_when_it_is_detached_is_contained() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let mut set = JoinSet::new();
-    for _ in 0..3 {
-        let task = set.spawn_on(async { Panics }, runtime.handle());
-        eventually("it has ended", || task.is_finished());
-    }
-    on_worker(&runtime, || ());
-    set.detach_all();
-    assert!(set.is_empty());
-    assert_eq!(panics(&runtime), 3);
-    assert_alive(&runtime);
-}
-
-#[test]
-fn tasks_that_are_detached_run_on_and_who_waited_learns_that_none_is_left() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let (mut set, event, drops) = (JoinSet::new(), Event::default(), Drops::new());
-    let done = Gate::new();
-    {
-        let (event, done, token) = (event.clone(), done.clone(), drops.token());
-        let work = async move {
-            event.wait().await;
-            done.open();
-            token
-        };
-        set.spawn_on(work, runtime.handle());
-    }
-    let (woken, waker) = woken();
-    let mut cx = Context::from_waker(&waker);
-    assert!(set.poll_join_next(&mut cx).is_pending());
-    set.detach_all();
-    assert_eq!((set.len(), woken.count()), (0, 1));
-    assert!(matches!(set.poll_join_next(&mut cx), Poll::Ready(None)));
-    // In the place of the other in the set, which that must not take for it.
-    set.spawn_on(future::pending(), runtime.handle());
-    assert!(set.poll_join_next(&mut cx).is_pending());
-    event.set();
-    done.wait();
-    eventually("its result is dropped", || drops.count() == 1);
-    assert_eq!(woken.count(), 1);
-    assert!(set.poll_join_next(&mut cx).is_pending());
 }
 
 #[test]
@@ -670,37 +393,6 @@ fn jobs_that_block_are_tasks_of_the_set() {
         let ended: Result<(), _> = set.join_next().await.unwrap();
         assert!(ended.unwrap_err().is_panic());
     });
-}
-
-#[test]
-fn of_all_results_a_panic_is_the_end() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let (drops, release) = (Drops::new(), Event::default());
-    let mut set = JoinSet::new();
-    for n in 0..10 {
-        let (token, release) = (drops.token(), release.clone());
-        let work = async move {
-            let _token = token;
-            if n == 5 {
-                release.wait().await;
-                panic!("task {n}");
-            }
-            future::pending::<()>().await;
-        };
-        set.spawn_on(work, runtime.handle());
-    }
-    release.set();
-    let all = AssertUnwindSafe(set.join_all());
-    let panic = catch_unwind(|| block_on({ all }.0)).unwrap_err();
-    assert_eq!(message(&*panic), "task 5");
-    eventually("the others are aborted", || drops.count() == 10);
-    let mut set = JoinSet::new();
-    set.spawn_on(future::pending::<()>(), runtime.handle())
-        .abort();
-    let all = AssertUnwindSafe(set.join_all());
-    let panic = catch_unwind(|| block_on({ all }.0)).unwrap_err();
-    assert_eq!(message(&*panic), "task was cancelled");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
@@ -21,6 +21,7 @@ use common::{
     eventually, message,
     resident::{Homes, Wakers},
     runtime,
+    woken::Woken,
 };
 use futures::{FutureExt, join, select};
 use tourbillon::{
@@ -273,24 +274,13 @@ fn several_may_wait_for_one_set_and_one_that_is_through_leaves_it_to_the_others(
     homes.assert_all_dropped_at_home();
 }
 
-/// Counts how often it was woken.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
 /// Nobody was woken for what was spawned while the one polled, who would have run it.
 #[test]
 fn what_one_who_is_through_or_gives_up_leaves_queued_is_told_to_the_others() {
     for is_through in [true, false] {
         let set = LocalSet::new();
         let ran = Rc::new(Cell::new(0));
-        let woken = Arc::new(Woken::default());
-        let waker = Waker::from(woken.clone());
+        let (woken, waker) = Woken::new();
         let mut stays = Box::pin(set.run_until(future::pending::<()>()));
         let mut cx = Context::from_waker(&waker);
         assert!(stays.as_mut().poll(&mut cx).is_pending());
@@ -310,7 +300,7 @@ fn what_one_who_is_through_or_gives_up_leaves_queued_is_told_to_the_others() {
         assert_eq!(polled.is_ready(), is_through);
         assert!(ran.get() < 100);
         drop(leaves);
-        assert!(woken.0.load(SeqCst) > 0, "it is told");
+        assert!(woken.count() > 0, "it is told");
         while ran.get() < 100 {
             assert!(stays.as_mut().poll(&mut cx).is_pending());
         }

@@ -1,19 +1,18 @@
 //! Wakers are foreign code: what timeouts of sockets do with them.
 
+mod common;
+
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     task::{Context, RawWaker, RawWakerVTable, Wake, Waker},
     thread,
     time::Duration,
 };
 
+use common::woken::Woken;
 use futures_lite::{AsyncRead, Future};
 use tourbillon::{Runtime, io::Interest, net::UnixStream};
 
@@ -21,14 +20,6 @@ struct Panics;
 impl Wake for Panics {
     fn wake(self: Arc<Self>) {
         panic!("a waker panics");
-    }
-}
-
-#[derive(Default)]
-struct Woken(AtomicUsize);
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
     }
 }
 
@@ -43,8 +34,7 @@ fn a_waker_that_panics_keeps_no_other_from_being_told_of_the_new_limit() {
         pin!(stream.async_io(Interest::READABLE, blocks)),
     );
     let panics = Waker::from(Arc::new(Panics));
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(woken.clone());
+    let (woken, waker) = Woken::new();
     assert!(
         one.as_mut()
             .poll(&mut Context::from_waker(&panics))
@@ -58,7 +48,7 @@ fn a_waker_that_panics_keeps_no_other_from_being_told_of_the_new_limit() {
     );
     let limit = Some(Duration::from_millis(1));
     let _ = catch_unwind(AssertUnwindSafe(|| stream.set_read_timeout(limit)));
-    assert!(woken.0.load(SeqCst) > 0, "it is told");
+    assert!(woken.count() > 0, "it is told");
 }
 
 /// A waker that asks its socket for the limit when it is cloned.

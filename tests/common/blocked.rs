@@ -1,12 +1,13 @@
 //! What tests of blocked workers share.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
-use tourbillon::{Handle, Outcome, Runtime, Status, Timer};
+use tourbillon::{Handle, Outcome, Runtime, Status, Timer, runtime::Builder};
 
 use super::{Gate, PATIENCE, eventually, told::worker_number};
 
@@ -15,6 +16,31 @@ pub const SOON: Duration = Duration::from_millis(20);
 /// In which workers that have nothing to do have gone to sleep; on a machine where they have not, a test
 /// proves less.
 pub const REST: Duration = Duration::from_millis(20);
+
+/// A runtime whose helpers end soon, all of which are there for `block_in_place`.
+pub fn short_lived(workers: usize) -> Runtime {
+    Builder::new()
+        .worker_threads(workers)
+        .thread_keep_alive(REST)
+        .build()
+        .unwrap()
+}
+
+/// Runs `f` in a task, and answers what it answers.
+#[track_caller]
+pub fn in_a_task<R: Send + 'static>(
+    runtime: &Runtime,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    runtime.block_on(runtime.spawn(async move { f() })).unwrap()
+}
+
+/// Whether this thread is a worker.
+pub fn is_a_worker() -> bool {
+    // Nothing is run: it panics before, on a worker.
+    let handle = Handle::current();
+    catch_unwind(AssertUnwindSafe(|| handle.block_on(async {}))).is_err()
+}
 
 /// A worker that is blocked in a callback until this is dropped.
 pub struct Blocked {

@@ -13,6 +13,8 @@ pub mod panics;
 pub mod resident;
 pub mod timers;
 pub mod told;
+pub mod unix;
+pub mod woken;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},

@@ -10,13 +10,49 @@ use std::{
     io::{self, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     process::Command,
+    time::Duration,
 };
 
-use axum::{Router, extract::Request, middleware, response::Response};
+use axum::{Router, extract::Request, middleware, response::Response, routing::get};
 use futures::channel::oneshot;
-use tourbillon::{JoinHandle, Runtime, axum::serve, hyper::TourbillonExecutor, net::TcpListener};
+use tourbillon::{
+    JoinHandle, Runtime, axum::serve, hyper::TourbillonExecutor, net::TcpListener, task::yield_now,
+};
 
-use crate::common::{PATIENCE, net::ANY_PORT};
+use crate::common::{PATIENCE, event::Event, net::ANY_PORT};
+
+/// Short, for a limit that is waited for.
+pub const SHORT: Duration = Duration::from_millis(150);
+
+/// A router with one page.
+pub fn hello() -> Router {
+    without_tokio(Router::new().route("/", get(|| async { "hello" })))
+}
+
+/// A handler that says when it was asked, and answers when it is told to.
+pub fn told() -> (Router, Event, Event) {
+    let (asked, answer) = (Event::default(), Event::default());
+    let (asked_here, answer_here) = (asked.clone(), answer.clone());
+    let handler = move || async move {
+        asked_here.set();
+        answer_here.wait().await;
+        // So that it is told in a poll that began after it was told to, and not in the one that asked.
+        yield_now().await;
+        "told"
+    };
+    let router = Router::new().route("/told", get(handler));
+    (router.merge(hello()), asked, answer)
+}
+
+/// A server that waits for heads so long, and keeps connections so long.
+pub fn limited(runtime: &Runtime, head: Duration, kept: Duration) -> Site {
+    Site::with(runtime, |listener, stop| {
+        serve(listener, hello())
+            .with_graceful_shutdown(stop)
+            .header_read_timeout(head)
+            .keep_alive_timeout(kept)
+    })
+}
 
 /// A server that runs.
 pub struct Site {

@@ -1,0 +1,40 @@
+//! Where Unix sockets are bound.
+
+use std::{
+    fs,
+    os::{linux::net::SocketAddrExt, unix::net::SocketAddr},
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// A directory that is removed in the end.
+pub struct Dir(PathBuf);
+
+impl Dir {
+    pub fn new() -> Self {
+        let dir = std::env::temp_dir().join(unique());
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A name that no other test has, nor another run of this one.
+pub fn unique() -> String {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let n = LAST.fetch_add(1, Ordering::Relaxed);
+    format!("tourbillon-{}-{n}", std::process::id())
+}
+
+pub fn abstract_addr() -> SocketAddr {
+    SocketAddr::from_abstract_name(unique()).unwrap()
+}
