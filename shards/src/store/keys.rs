@@ -48,6 +48,12 @@ impl Keys {
         self.free.push(slot);
     }
 
+    /// None of the slots is held, and no entry is left that names one: they begin anew, from 0.
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.free.clear();
+    }
+
     /// The key of a slot; [`FREE`] if it is not held.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> u64 {

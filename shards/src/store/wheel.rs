@@ -43,6 +43,9 @@ const SWEPT: usize = 64;
 /// For so many looks of a sweep one entry may get stale before the next.
 const LOOKS: usize = 4;
 
+/// So many slots are worth to begin anew, when none is held any more. It takes as long as some ten insertions.
+const ANEW: usize = if cfg!(test) { 24 } else { 1_024 };
+
 /// How far ahead of their turn the entries of a run are named.
 const SOON: usize = 16;
 
@@ -184,6 +187,26 @@ impl Wheel {
     fn check_last(&self, slot: u32) {
         let held = self.last.contains(&slot);
         assert!(held, "slot {slot} is not in the store");
+    }
+
+    /// Nothing is held any more. Slots that were given back in no order would be taken again in that order, by
+    /// whoever comes next; and so would all be met that is found by them, without the processor reading ahead.
+    #[cold]
+    fn begin_anew(&mut self) {
+        self.first = NOBODY;
+        self.keys.clear();
+        self.tree.clear();
+        self.crowd = CROWD;
+        self.run.clear();
+        self.head = 0;
+        self.levels.clear();
+        self.patience = STALE;
+    }
+
+    /// Whether nothing is held, and [beginning anew](Wheel::begin_anew) is worth it.
+    #[inline]
+    fn is_spent(&self) -> bool {
+        self.len == 0 && self.keys.len() >= ANEW
     }
 
     /// The first was removed, or moved: finds who is it now.
@@ -358,6 +381,10 @@ impl Store for Wheel {
         }
         self.keys.give_back(slot);
         self.len -= 1;
+        if self.is_spent() {
+            self.begin_anew();
+            return key;
+        }
         if slot == self.first.slot {
             self.advance(|_| ());
         }
@@ -413,7 +440,11 @@ impl Store for Wheel {
         }
         self.keys.give_back(slot);
         self.len -= 1;
-        self.advance(soon);
+        if self.is_spent() {
+            self.begin_anew();
+        } else {
+            self.advance(soon);
+        }
         Some((key, slot))
     }
 
