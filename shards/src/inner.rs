@@ -249,10 +249,7 @@ impl<O: Owner> Inner<O> {
         match node.claim.load() {
             Claim::Pending(deadline) => {
                 // A later one can wait until the old one comes up.
-                let key = node.key(deadline);
-                if key < self.store.key(slot) {
-                    self.store.rekey(slot, key);
-                }
+                self.store.lower(slot, node.key(deadline));
                 None
             }
             _ => Some(self.take_over(node, slot)),

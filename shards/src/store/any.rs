@@ -85,6 +85,11 @@ impl Store for AnyStore {
     }
 
     #[inline]
+    fn lower(&mut self, slot: u32, key: u64) {
+        each!(self, store => store.lower(slot, key));
+    }
+
+    #[inline]
     fn key(&self, slot: u32) -> u64 {
         each!(self, store => store.key(slot))
     }
