@@ -61,16 +61,21 @@ impl<O: Owner> Inner<O> {
         if self.tolerant == 0 {
             return (next, next);
         }
-        let soonest = self.store.first().map(|(_, slot)| self.soonest(slot));
-        (next, soonest.map_or(next, |soonest| soonest.min(next)))
+        (next, self.soonest(next))
     }
 
-    /// The deadline of the first timer, which is in this slot.
+    /// The deadline of the first timer, or `next`, if that is earlier.
     #[cold]
-    fn soonest(&self, slot: u32) -> u64 {
+    #[inline(never)]
+    fn soonest(&self, next: u64) -> u64 {
+        let Some((_, slot)) = self.store.first() else {
+            return next;
+        };
         let node = self.nodes[slot as usize].as_ref();
         let node = node.expect("a held slot has a node");
-        node.claim.deadline().unwrap_or(NEVER)
+        node.claim
+            .deadline()
+            .map_or(next, |deadline| deadline.min(next))
     }
 
     /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
