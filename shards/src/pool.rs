@@ -5,7 +5,7 @@
 //! So what one thread allocates and another frees flows back, at the price of a mutex for each
 //! [`MAGAZINE`] blocks. Blocks are carved from chunks, which stay: the pool is as large as it ever was.
 //!
-//! The depot has some lists as they were given, the last ones first. All that is more it keeps by address ([`ordered`](blocks)):
+//! The depot has some lists as they were given, the last ones first. All that is more it keeps by address (`ordered`):
 //! who has many timers end in no order, and arms as many, has their nodes in the order of memory.
 //!
 //! An allocator knows neither that a node is a cache line (glibc's blocks of 64 bytes take 80, and straddle
