@@ -11,6 +11,7 @@
 //! | *cancel + arm* | the same, and it cancels the oldest of 1,000 before each |
 //! | *sleep, drop + arm* | a task polls boxed sleeps once, and drops the oldest of 1,000 before each |
 //! | *refresh*, *reset_at* | a task moves one of 1,000 timers later, and the clock is read, or the instant given |
+//! | *move, callback*, *move, sleep* | a task moves any of 1,000 callbacks, or boxed sleeps, to any moment, later or earlier |
 //! | *arm, from outside* | the main thread does; what the worker does with its inbox is in it |
 //! | *job* | a task yields |
 //! | *fire* | a task arms callbacks that are due at once, 100 at a time, and yields until they ran |
@@ -49,12 +50,14 @@ const SOON: Duration = Duration::from_micros(100);
 const STANDING: u64 = 1_000;
 
 /// What is done, how often, and by what it is counted.
-const PROGRAMS: [(&str, u64, Count); 13] = [
+const PROGRAMS: [(&str, u64, Count); 15] = [
     ("arm, local", 20_000, Count::Instructions),
     ("cancel + arm", 20_000, Count::Instructions),
     ("sleep, drop + arm", 20_000, Count::Instructions),
     ("refresh", 20_000, Count::Instructions),
     ("reset_at", 20_000, Count::Instructions),
+    ("move, callback", 20_000, Count::Instructions),
+    ("move, sleep", 20_000, Count::Instructions),
     ("arm, from outside", 20_000, Count::Instructions),
     ("job", 20_000, Count::Instructions),
     ("fire", 20_000, Count::Instructions),
@@ -134,6 +137,28 @@ fn program(what: &'static str, n: u64, watch: &str) {
             }
             std::mem::forget(timers);
         }),
+        "move, callback" => on_worker(&runtime, async move {
+            let arm = |_| tourbillon::after(2 * HOUR, || ());
+            let timers: Vec<_> = (0..STANDING).map(arm).collect();
+            for (which, at) in moves(n) {
+                timers[which].reset_at(at);
+            }
+            std::mem::forget(timers);
+        }),
+        "move, sleep" => on_worker(&runtime, async move {
+            let mut sleeps: Vec<_> = (0..STANDING).map(|_| Box::pin(sleep(2 * HOUR))).collect();
+            poll_fn(|cx| {
+                for sleep in &mut sleeps {
+                    assert!(sleep.as_mut().poll(cx).is_pending());
+                }
+                Poll::Ready(())
+            })
+            .await;
+            for (which, at) in moves(n) {
+                sleeps[which].as_mut().reset(at);
+            }
+            std::mem::forget(sleeps);
+        }),
         "arm, from outside" => {
             for i in 0..n {
                 drop(runtime.after(HOUR + MS * i as u32, || ()));
@@ -190,6 +215,17 @@ fn program(what: &'static str, n: u64, watch: &str) {
     }
     // The end of what was armed is not counted.
     std::mem::forget(runtime);
+}
+
+/// Which timer is moved, and to when: any, to any moment from an hour to two ahead. (By MINSTD.)
+fn moves(n: u64) -> impl Iterator<Item = (usize, Instant)> {
+    let start = Instant::now() + HOUR;
+    let mut random = 1;
+    (0..n).map(move |_| {
+        random = random * 48_271 % 0x7fff_ffff;
+        let far = Duration::from_nanos(random * 1_676);
+        ((random % STANDING) as usize, start + far)
+    })
 }
 
 async fn sleeps(n: u64, delay: Duration) {

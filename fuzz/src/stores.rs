@@ -50,9 +50,13 @@ fn program(checked: &mut Checked<AnyStore>, bytes: &mut Unstructured) -> Result<
                 }
             }
             6 | 7 => checked.apply(Op::Remove(bytes.arbitrary::<u16>()?.into())),
-            8..11 => {
+            8 | 9 => {
                 let which = bytes.arbitrary::<u16>()?.into();
                 checked.apply(Op::Rekey(which, moment(bytes, now, used)?));
+            }
+            10 => {
+                let which = bytes.arbitrary::<u16>()?.into();
+                checked.apply(Op::Lower(which, moment(bytes, now, used)?));
             }
             11 => checked.apply(Op::RemoveFirst),
             // Some of those that are due, as an owner with a limit takes them.

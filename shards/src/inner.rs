@@ -13,6 +13,9 @@ use crate::{
     taken::Taken,
 };
 
+/// How far ahead the nodes are fetched where all are taken.
+const AHEAD: usize = 16;
+
 /// What the lock guards.
 pub(crate) struct Inner<O: Owner> {
     store: AnyStore,
@@ -58,16 +61,21 @@ impl<O: Owner> Inner<O> {
         if self.tolerant == 0 {
             return (next, next);
         }
-        let soonest = self.store.first().map(|(_, slot)| self.soonest(slot));
-        (next, soonest.map_or(next, |soonest| soonest.min(next)))
+        (next, self.soonest(next))
     }
 
-    /// The deadline of the first timer, which is in this slot.
+    /// The deadline of the first timer, or `next`, if that is earlier.
     #[cold]
-    fn soonest(&self, slot: u32) -> u64 {
+    #[inline(never)]
+    fn soonest(&self, next: u64) -> u64 {
+        let Some((_, slot)) = self.store.first() else {
+            return next;
+        };
         let node = self.nodes[slot as usize].as_ref();
         let node = node.expect("a held slot has a node");
-        node.claim.deadline().unwrap_or(NEVER)
+        node.claim
+            .deadline()
+            .map_or(next, |deadline| deadline.min(next))
     }
 
     /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
@@ -141,17 +149,27 @@ impl<O: Owner> Inner<O> {
         NEVER
     }
 
-    /// Takes all timers out of the store, for good.
+    /// Takes all timers out of the store, for good, in no order that would mean anything.
     pub(crate) fn empty(&mut self, nodes: &mut Vec<NodeRef<O>>) {
-        while let Some((_, slot)) = self.store.first() {
-            let node = self.take(slot);
-            node.set_location(Location::None);
-            nodes.push(node);
+        let before = mem::replace(
+            self,
+            Self {
+                closed: true,
+                ..Self::new()
+            },
+        );
+        let stored = before.nodes;
+        nodes.reserve(before.store.len());
+        for slot in 0..stored.len() {
+            // Each is cold, having waited.
+            if let Some(Some(node)) = stored.get(slot + AHEAD) {
+                prefetch(node.as_ptr().as_ptr(), size_of::<Header<O>>());
+            }
+            if let Some(node) = &stored[slot] {
+                node.set_location(Location::None);
+            }
         }
-        *self = Self {
-            closed: true,
-            ..Self::new()
-        };
+        nodes.extend(stored.into_iter().flatten());
     }
 
     /// Puts an arriving node into the store, or gives it back if it is over.
@@ -236,10 +254,7 @@ impl<O: Owner> Inner<O> {
         match node.claim.load() {
             Claim::Pending(deadline) => {
                 // A later one can wait until the old one comes up.
-                let key = node.key(deadline);
-                if key < self.store.key(slot) {
-                    self.store.rekey(slot, key);
-                }
+                self.store.lower(slot, node.key(deadline));
                 None
             }
             _ => Some(self.take_over(node, slot)),

@@ -3,8 +3,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::{
-    claim::Outcome, ending::end, foreign::forget, node::NodeRef, notice::Notice, owner::Owner,
+    claim::Outcome,
+    ending::end,
+    foreign::forget,
+    node::{Header, NodeRef},
+    notice::Notice,
+    owner::Owner,
+    prefetch::prefetch,
 };
+
+/// How far ahead of their turn timers are fetched.
+const AHEAD: usize = 8;
 
 /// What [`Orphans::end_next`] did.
 #[derive(Debug)]
@@ -60,6 +69,11 @@ impl<O: Owner> Orphans<O> {
     /// As a callback's destructor, or a task's waker, does. The timer is over all the same.
     pub fn end_next(&mut self) -> Option<Orphan<O>> {
         let node = self.0.pop()?;
+        // All have waited, and are cold; those behind this one come next.
+        let ahead = self.0.len().checked_sub(AHEAD);
+        if let Some(node) = ahead.and_then(|at| self.0.get(at)) {
+            prefetch(node.as_ptr().as_ptr(), size_of::<Header<O>>());
+        }
         Some(match end(&node, Outcome::Shutdown) {
             None => Orphan::Ended,
             Some(notice) => Orphan::Told(notice),

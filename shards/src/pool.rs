@@ -5,6 +5,9 @@
 //! So what one thread allocates and another frees flows back, at the price of a mutex for each
 //! [`MAGAZINE`] blocks. Blocks are carved from chunks, which stay: the pool is as large as it ever was.
 //!
+//! The depot has some lists as they were given, the last ones first. All that is more it keeps by address (`ordered`):
+//! who has many timers end in no order, and arms as many, has their nodes in the order of memory.
+//!
 //! An allocator knows neither that a node is a cache line (glibc's blocks of 64 bytes take 80, and straddle
 //! two), nor that so many of one size come and go.
 //!
@@ -73,11 +76,17 @@ mod blocks {
         sync::Mutex,
     };
 
+    use self::ordered::Ordered;
     use super::{LINE, SIZES};
     use crate::{prefetch::prefetch, sync::lock};
 
+    mod ordered;
+
     /// So many blocks are exchanged with the depot at once.
     const MAGAZINE: usize = 128;
+    /// So many lists the depot has as they were given: what one thread allocates and another frees goes to and fro
+    /// by these.
+    const LISTS: usize = 16;
     /// So many bytes are asked of the allocator at once.
     const CHUNK: usize = 64 * 1024;
 
@@ -135,6 +144,10 @@ mod blocks {
         lines: usize,
         /// The first block of the first list.
         lists: *mut Block,
+        /// How many lists there are.
+        count: usize,
+        /// All other blocks.
+        ordered: Ordered,
         /// What is left of the last chunk, in blocks.
         rest: *mut Block,
         left: usize,
@@ -153,34 +166,37 @@ mod blocks {
             Self {
                 lines,
                 lists: null_mut(),
+                count: 0,
+                ordered: Ordered::new(),
                 rest: null_mut(),
                 left: 0,
                 chunks: null_mut(),
             }
         }
 
-        /// Keeps a list.
-        fn put(&mut self, list: List) {
-            if list.len > 0 {
-                // SAFETY: the list, which is ours now, owns its first block, which is not linked by these.
-                unsafe {
-                    (&raw mut (*list.first).list).write(self.lists);
-                    (&raw mut (*list.first).len).write(list.len);
-                }
-                self.lists = list.first;
+        /// Keeps a list, which is not empty; or gives it back, if there are enough.
+        fn put(&mut self, list: List) -> Result<(), List> {
+            if self.count == LISTS {
+                return Err(list);
             }
+            // SAFETY: the list, which is ours now, owns its first block, which is not linked by these.
+            unsafe {
+                (&raw mut (*list.first).list).write(self.lists);
+                (&raw mut (*list.first).len).write(list.len);
+            }
+            self.lists = list.first;
+            self.count += 1;
+            Ok(())
         }
 
-        /// A list that is not empty.
-        fn get(&mut self) -> List {
-            if let Some(first) = NonNull::new(self.lists) {
-                let first = first.as_ptr();
-                // SAFETY: `put` wrote these.
-                let (next, len) = unsafe { ((*first).list, (*first).len) };
-                self.lists = next;
-                return List { first, len };
-            }
-            self.carve()
+        /// The last list, if there are any.
+        fn get(&mut self) -> Option<List> {
+            let first = NonNull::new(self.lists)?.as_ptr();
+            // SAFETY: `put` wrote these.
+            let (next, len) = unsafe { ((*first).list, (*first).len) };
+            self.lists = next;
+            self.count -= 1;
+            Some(List { first, len })
         }
 
         /// A list from a chunk.
@@ -211,6 +227,51 @@ mod blocks {
             self.left -= len;
             list
         }
+    }
+
+    /// Gives a list to the depot.
+    fn put(depot: &Mutex<Depot>, mut list: List) {
+        if list.len == 0 {
+            return;
+        }
+        let Err(given_back) = lock(depot).put(list) else {
+            return;
+        };
+        list = given_back;
+        // Which takes some time, as its blocks may be in other caches by now: not under the lock.
+        let mut addresses = [0; MAGAZINE];
+        let count = list.len;
+        for address in &mut addresses[..count] {
+            let block = list.pop().expect("the list has so many");
+            *address = block.as_ptr().expose_provenance();
+        }
+        let mut depot = lock(depot);
+        for &address in &addresses[..count] {
+            depot.ordered.put(address);
+        }
+    }
+
+    /// A list of the depot's that is not empty.
+    fn get(depot: &Mutex<Depot>) -> List {
+        let mut addresses = [0; MAGAZINE];
+        let count = {
+            let mut depot = lock(depot);
+            if let Some(list) = depot.get() {
+                return list;
+            }
+            match depot.ordered.take(&mut addresses) {
+                0 => return depot.carve(),
+                count => count,
+            }
+        };
+        let mut list = List::EMPTY;
+        // The last one first, so that they are taken in their order. They are cold, but nobody waits for what is written.
+        for &address in addresses[..count].iter().rev() {
+            let block = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
+            // SAFETY: `put` was given these, and exposed them; they are ours since they were taken.
+            unsafe { list.push(block.expect("a block's address is not zero")) };
+        }
+        list
     }
 
     /// What a thread has of one size. Without a destructor, so that it is there to the thread's very end.
@@ -248,9 +309,8 @@ mod blocks {
             CACHES.with(|caches| {
                 for (cache, depot) in caches.iter().zip(&DEPOTS) {
                     cache.room.set(0);
-                    let mut depot = lock(depot);
-                    depot.put(cache.loaded.replace(List::EMPTY));
-                    depot.put(cache.spare.replace(List::EMPTY));
+                    put(depot, cache.loaded.replace(List::EMPTY));
+                    put(depot, cache.spare.replace(List::EMPTY));
                 }
             });
         }
@@ -286,13 +346,13 @@ mod blocks {
         let keeps = keeps(cache);
         let mut list = cache.spare.replace(List::EMPTY);
         if list.len == 0 {
-            list = lock(depot).get();
+            list = get(depot);
         }
         let block = list.pop().expect("the depot gives no empty list");
         if keeps {
             cache.loaded.set(list);
         } else {
-            lock(depot).put(list);
+            put(depot, list);
         }
         block
     }
@@ -332,7 +392,7 @@ mod blocks {
         unsafe { loaded.push(block) };
         cache.loaded.set(loaded);
         if cache.room.get() == 0 {
-            lock(depot).put(cache.loaded.replace(List::EMPTY));
+            put(depot, cache.loaded.replace(List::EMPTY));
         }
     }
 
@@ -342,9 +402,7 @@ mod blocks {
         // At the beginning, and at the end, of a thread it is empty.
         if keeps(cache) && full.len == MAGAZINE {
             let spare = cache.spare.replace(full);
-            if spare.len > 0 {
-                lock(depot).put(spare);
-            }
+            put(depot, spare);
             return List::EMPTY;
         }
         full
@@ -390,6 +448,41 @@ mod blocks {
                 assert!(sorted.windows(2).all(apart), "none lies in another");
                 give_all(some, size);
             }
+        }
+
+        /// Many blocks are freed by every seventh of them, and had again: but for a few lists each is behind the one before.
+        #[test]
+        fn what_was_freed_in_no_order_is_given_in_that_of_memory() {
+            let depot = Mutex::new(Depot::of(1));
+            let take_all = |lists: usize| -> Vec<usize> {
+                let lists = std::iter::repeat_with(|| get(&depot)).take(lists);
+                lists
+                    .flat_map(|mut list| std::iter::from_fn(move || list.pop()))
+                    .map(|block| block.as_ptr().expose_provenance())
+                    .collect()
+            };
+            // Two chunks, of which each has a block less to give.
+            let mut all = take_all(4 * LISTS);
+            for phase in 0..7 {
+                for some in all.chunks(7 * MAGAZINE) {
+                    let mut list = List::EMPTY;
+                    for &block in some.iter().skip(phase).step_by(7) {
+                        let block = std::ptr::with_exposed_provenance_mut(block);
+                        // SAFETY: the depot gave it, and it is given back once.
+                        unsafe { list.push(NonNull::new(block).unwrap()) };
+                    }
+                    put(&depot, list);
+                }
+            }
+            let _recent = take_all(LISTS);
+            let rest = take_all(2 * LISTS);
+            let ascending = rest.windows(2).filter(|pair| pair[0] < pair[1]).count();
+            // Memory is in pieces: that of a test that runs at the same time may lie in between.
+            assert!(ascending + 8 > rest.len(), "{ascending} of {}", rest.len());
+            all.sort();
+            all.dedup();
+            assert!(all.len() > rest.len());
+            assert!(rest.iter().all(|block| all.binary_search(block).is_ok()));
         }
 
         #[test]

@@ -30,6 +30,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => key().prop_map(Op::Insert),
         2 => any::<usize>().prop_map(Op::Remove),
         3 => (any::<usize>(), key()).prop_map(|(which, key)| Op::Rekey(which, key)),
+        3 => (any::<usize>(), key()).prop_map(|(which, key)| Op::Lower(which, key)),
         2 => Just(Op::RemoveFirst),
         1 => key().prop_map(Op::RemoveUpTo),
     ]
@@ -119,9 +120,17 @@ fn lives<S: Store>(store: S, start: u64) {
                         checked.remove(slot);
                     }
                 }
-                9..12 => {
+                9..11 => {
                     if let Some(slot) = checked.any(random()) {
                         checked.rekey(slot, due);
+                    }
+                }
+                11 => {
+                    // Often enough that some are put off at the same time.
+                    for _ in 0..random() % 8 {
+                        if let Some(slot) = checked.any(random()) {
+                            checked.lower(slot, now.max(checked.store.key(slot) / 2));
+                        }
                     }
                 }
                 // What is overdue already.
@@ -188,8 +197,9 @@ fn takes_crowds<S: Store + Default>() {
         }
         for _ in 0..CROWD / 2 {
             let slot = checked.any(random()).expect("some are held");
-            match random() % 2 {
-                0 => checked.remove(slot),
+            match random() % 8 {
+                0..3 => checked.remove(slot),
+                3..6 => checked.lower(slot, order(random() % CROWD).saturating_sub(1)),
                 _ => checked.rekey(slot, order(random() % CROWD)),
             }
             checked.first();

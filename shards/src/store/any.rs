@@ -36,7 +36,9 @@ impl StoreKind {
 ///     assert_eq!(store.pop_due(10, |_| ()), Some((10, slot)));
 /// }
 /// ```
+// With a tag of its own: one that hides in a field of a store takes some instructions to find, for each look.
 #[derive(Debug)]
+#[repr(u32)]
 pub enum AnyStore {
     /// See [`StoreKind::Heap`].
     Heap(Heap),
@@ -82,6 +84,11 @@ impl Store for AnyStore {
     #[inline]
     fn rekey(&mut self, slot: u32, key: u64) {
         each!(self, store => store.rekey(slot, key));
+    }
+
+    #[inline]
+    fn lower(&mut self, slot: u32, key: u64) {
+        each!(self, store => store.lower(slot, key));
     }
 
     #[inline]

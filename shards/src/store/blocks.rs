@@ -89,6 +89,13 @@ impl Blocks {
         Some(slots)
     }
 
+    /// There are no chains any more.
+    pub(super) fn clear(&mut self) {
+        self.slots.clear();
+        self.links.clear();
+        self.free = NONE;
+    }
+
     #[inline]
     fn take_block(&mut self) -> usize {
         if self.free != NONE {

@@ -1,7 +1,7 @@
 //! The key of each slot, where nobody needs to know at which place an entry is.
 
 use super::Entry;
-use crate::node::Location;
+use crate::{node::Location, prefetch::prefetch};
 
 /// What stands for the key of a slot that is free. It is a key, too: whoever stores that one has to know of
 /// it by other means.
@@ -48,10 +48,26 @@ impl Keys {
         self.free.push(slot);
     }
 
+    /// None of the slots is held, and no entry is left that names one: they begin anew, from 0.
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.free.clear();
+    }
+
     /// The key of a slot; [`FREE`] if it is not held.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> u64 {
         self.keys.get(slot as usize).copied().unwrap_or(FREE)
+    }
+
+    /// Has the key of a slot brought into the cache.
+    ///
+    /// # Panics
+    ///
+    /// If it never was held.
+    #[inline]
+    pub(super) fn fetch(&self, slot: u32) {
+        prefetch(&self.keys[slot as usize], size_of::<u64>());
     }
 
     #[inline]

@@ -316,7 +316,6 @@ impl Lanes {
 }
 
 impl Store for Lanes {
-    #[inline]
     fn insert(&mut self, key: u64) -> u32 {
         let slot = self.slots.take(MAX_SLOT);
         self.place(Entry { key, slot });
@@ -324,7 +323,6 @@ impl Store for Lanes {
         slot
     }
 
-    #[inline]
     fn remove(&mut self, slot: u32) -> u64 {
         let at = self.slots.position(slot);
         let key = self.withdraw(at);
@@ -333,7 +331,6 @@ impl Store for Lanes {
         key
     }
 
-    #[inline]
     fn rekey(&mut self, slot: u32, key: u64) {
         let at = self.slots.position(slot);
         if at < LANE {
@@ -365,6 +362,13 @@ impl Store for Lanes {
     #[inline]
     fn first(&self) -> Option<(u64, u32)> {
         self.front().map(|(_, entry)| (entry.key, entry.slot))
+    }
+
+    #[inline]
+    fn first_key(&self) -> u64 {
+        // A lane that is empty has the largest for its head.
+        let stray = self.strays.first().map_or(u64::MAX, |stray| stray.key);
+        self.heads[self.least].min(stray)
     }
 
     #[inline]

@@ -53,6 +53,19 @@ pub trait Store {
     /// If `slot` is not held.
     fn rekey(&mut self, slot: u32, key: u64);
 
+    /// Moves the entry of `slot` to `key`, if that is less than what it has. A store may put off what is not the first's
+    /// affair, and do some of them together; nobody sees that.
+    ///
+    /// # Panics
+    ///
+    /// If `slot` is not held. That may be found later only, in another call.
+    #[inline]
+    fn lower(&mut self, slot: u32, key: u64) {
+        if key < self.key(slot) {
+            self.rekey(slot, key);
+        }
+    }
+
     /// The key of `slot`.
     ///
     /// # Panics

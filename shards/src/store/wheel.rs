@@ -14,6 +14,8 @@
 //!   *run*. A larger one is dealt out to the levels below it.
 //! - What is inserted up to `base`, among it what is overdue, goes to a heap, which is the front's other
 //!   half. Where there are few, all are in it. If it gets large, `base` goes back to the first key.
+//! - The keys of many are in no cache. Who makes one earlier, and not the first, leaves a note, and has the key fetched;
+//!   some notes later all of these are seen to, which wait for memory together.
 //! - When there is more that is stale than live, whoever makes more sweeps a few buckets.
 
 use std::collections::BTreeSet;
@@ -42,6 +44,15 @@ const SWEPT: usize = 64;
 
 /// For so many looks of a sweep one entry may get stale before the next.
 const LOOKS: usize = 4;
+
+/// So many moves to earlier keys are put off, and made together.
+const LOWERED: usize = 16;
+
+/// With so many slots the table of their keys is not in the nearest cache any more.
+const FAR: usize = if cfg!(test) { 8 } else { 4_096 };
+
+/// So many slots are worth to begin anew, when none is held any more. It takes as long as some ten insertions.
+const ANEW: usize = if cfg!(test) { 24 } else { 1_024 };
 
 /// How far ahead of their turn the entries of a run are named.
 const SOON: usize = 16;
@@ -96,6 +107,9 @@ pub struct Wheel {
     levels: Levels,
     /// How many may get stale before it is looked how many are; not 0.
     patience: usize,
+    /// Moves that were put off, in their order: each to a key that is not before the first, nor was to be made if it is
+    /// not earlier than that of its slot.
+    lowered: Vec<Entry>,
     /// Those whose key is `FREE`, which the table cannot tell from free slots.
     last: BTreeSet<u32>,
     /// How often an entry was moved on, or back.
@@ -115,6 +129,7 @@ impl Default for Wheel {
             head: 0,
             levels: Levels::new(),
             patience: STALE,
+            lowered: Vec::new(),
             last: BTreeSet::new(),
             #[cfg(test)]
             moves: 0,
@@ -184,6 +199,71 @@ impl Wheel {
     fn check_last(&self, slot: u32) {
         let held = self.last.contains(&slot);
         assert!(held, "slot {slot} is not in the store");
+    }
+
+    /// Moves an entry whose key is `old`, which is another one.
+    #[inline]
+    fn relocate(&mut self, slot: u32, old: u64, key: u64) {
+        if old == FREE {
+            self.withdraw_last(slot);
+        }
+        self.keys.set(slot, key);
+        let base = self.levels.base;
+        if old > base
+            && key > base
+            && old != FREE
+            && key != FREE
+            && self.levels.are_together(old, key)
+        {
+            return;
+        }
+        self.accept(Entry { key, slot });
+        if slot == self.first.slot && key != self.first.key {
+            self.advance(|_| ());
+        }
+        self.note_stale();
+    }
+
+    /// Whoever takes out or moves by other means does this before.
+    #[inline]
+    fn settle(&mut self) {
+        if !self.lowered.is_empty() {
+            self.settle_lowered();
+        }
+    }
+
+    /// Makes the moves that were put off.
+    #[inline(never)]
+    fn settle_lowered(&mut self) {
+        let mut lowered = std::mem::take(&mut self.lowered);
+        for &Entry { key, slot } in &lowered {
+            let old = self.held_key(slot);
+            if key < old {
+                self.relocate(slot, old, key);
+            }
+        }
+        lowered.clear();
+        self.lowered = lowered;
+    }
+
+    /// Nothing is held any more. Slots that were given back in no order would be taken again in that order, by
+    /// whoever comes next; and so would all be met that is found by them, without the processor reading ahead.
+    #[cold]
+    fn begin_anew(&mut self) {
+        self.first = NOBODY;
+        self.keys.clear();
+        self.tree.clear();
+        self.crowd = CROWD;
+        self.run.clear();
+        self.head = 0;
+        self.levels.clear();
+        self.patience = STALE;
+    }
+
+    /// Whether nothing is held, and [beginning anew](Wheel::begin_anew) is worth it.
+    #[inline]
+    fn is_spent(&self) -> bool {
+        self.len == 0 && self.keys.len() >= ANEW
     }
 
     /// The first was removed, or moved: finds who is it now.
@@ -352,12 +432,17 @@ impl Store for Wheel {
 
     #[inline]
     fn remove(&mut self, slot: u32) -> u64 {
+        self.settle();
         let key = self.keys.get(slot);
         if key == FREE {
             self.withdraw_last(slot);
         }
         self.keys.give_back(slot);
         self.len -= 1;
+        if self.is_spent() {
+            self.begin_anew();
+            return key;
+        }
         if slot == self.first.slot {
             self.advance(|_| ());
         }
@@ -367,33 +452,35 @@ impl Store for Wheel {
 
     #[inline]
     fn rekey(&mut self, slot: u32, key: u64) {
+        self.settle();
         let old = self.held_key(slot);
-        if old == key {
+        if old != key {
+            self.relocate(slot, old, key);
+        }
+    }
+
+    #[inline]
+    fn lower(&mut self, slot: u32, key: u64) {
+        if key < self.first.key || self.keys.len() < FAR {
+            self.settle();
+            let old = self.held_key(slot);
+            if key < old {
+                self.relocate(slot, old, key);
+            }
             return;
         }
-        if old == FREE {
-            self.withdraw_last(slot);
+        self.keys.fetch(slot);
+        self.lowered.push(Entry { key, slot });
+        if self.lowered.len() == LOWERED {
+            self.settle_lowered();
         }
-        self.keys.set(slot, key);
-        let base = self.levels.base;
-        if old > base
-            && key > base
-            && old != FREE
-            && key != FREE
-            && self.levels.are_together(old, key)
-        {
-            return;
-        }
-        self.accept(Entry { key, slot });
-        if slot == self.first.slot && key != self.first.key {
-            self.advance(|_| ());
-        }
-        self.note_stale();
     }
 
     #[inline]
     fn key(&self, slot: u32) -> u64 {
-        self.held_key(slot)
+        let lowered = self.lowered.iter().filter(|it| it.slot == slot);
+        let lowered = lowered.map(|it| it.key);
+        lowered.fold(self.held_key(slot), u64::min)
     }
 
     #[inline]
@@ -408,12 +495,17 @@ impl Store for Wheel {
         if key > now || slot == VACANT {
             return None;
         }
+        self.settle();
         if key == FREE {
             self.withdraw_last(slot);
         }
         self.keys.give_back(slot);
         self.len -= 1;
-        self.advance(soon);
+        if self.is_spent() {
+            self.begin_anew();
+        } else {
+            self.advance(soon);
+        }
         Some((key, slot))
     }
 

@@ -10,6 +10,7 @@ pub enum Op {
     /// The numbers choose among the slots that are held.
     Remove(usize),
     Rekey(usize, u64),
+    Lower(usize, u64),
     RemoveFirst,
     /// What an owner does when a deadline passes: all up to the key go.
     RemoveUpTo(u64),
@@ -58,6 +59,16 @@ impl<S: Store> Checked<S> {
         let old = self.model.insert(slot, key).expect("it is held");
         self.sorted.remove(&(old, slot));
         self.sorted.insert((key, slot));
+    }
+
+    pub fn lower(&mut self, slot: u32, key: u64) {
+        self.store.lower(slot, key);
+        let held = self.model.get_mut(&slot).expect("it is held");
+        if key < *held {
+            self.sorted.remove(&(*held, slot));
+            self.sorted.insert((key, slot));
+            *held = key;
+        }
     }
 
     /// All that is due at `now` comes out, in order, and nothing else.
@@ -112,6 +123,11 @@ impl<S: Store> Checked<S> {
             Op::Rekey(which, key) => {
                 if let Some(slot) = self.choose(which) {
                     self.rekey(slot, key);
+                }
+            }
+            Op::Lower(which, key) => {
+                if let Some(slot) = self.choose(which) {
+                    self.lower(slot, key);
                 }
             }
             Op::RemoveFirst => {

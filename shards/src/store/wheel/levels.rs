@@ -92,10 +92,27 @@ impl Levels {
             hand: 0,
             scratch: Vec::new(),
         };
-        for level in 0..LEVELS {
-            levels.root[level] = levels.take_node(level, ROOT, 0);
-        }
+        levels.take_roots();
         levels
+    }
+
+    fn take_roots(&mut self) {
+        for level in 0..LEVELS {
+            self.root[level] = self.take_node(level, ROOT, 0);
+        }
+    }
+
+    /// Takes out all that there is, and leaves the memory: as long as it takes to make a few nodes.
+    pub(super) fn clear(&mut self) {
+        self.base = u64::MAX;
+        self.occupied = 0;
+        self.count = 0;
+        self.hand = 0;
+        self.nodes.clear();
+        self.buckets.clear();
+        self.spare.clear();
+        self.blocks.clear();
+        self.take_roots();
     }
 
     /// Whether there is nothing, not even what is stale.

@@ -129,7 +129,7 @@ fn a_crowd_at_one_instant_stays_where_it_is() {
 /// the time; beside a sorted set.
 #[test]
 fn nodes_go_up_and_down() {
-    let (mut nodes, mut back) = (0, 0);
+    let (mut nodes, mut back, mut put_off) = (0, 0, 0);
     for seed in 1..=24_u64 {
         let mut wheel = Wheel::new();
         let mut model = BTreeSet::new();
@@ -165,6 +165,17 @@ fn nodes_go_up_and_down() {
                     assert!(model.remove(&(wheel.key(slot), slot)));
                     wheel.remove(slot);
                 }
+                1 if slots.len() > 16 && step % 4 == 0 => {
+                    // Some at a time, as these are put off.
+                    for &slot in &slots[which / 2..][..4] {
+                        let old = wheel.key(slot);
+                        wheel.lower(slot, key);
+                        assert!(model.remove(&(old, slot)));
+                        model.insert((key.min(old), slot));
+                        assert_eq!(wheel.key(slot), key.min(old));
+                        put_off += wheel.lowered.len();
+                    }
+                }
                 1..5 if !slots.is_empty() => {
                     let slot = slots[which];
                     assert!(model.remove(&(wheel.key(slot), slot)));
@@ -183,10 +194,11 @@ fn nodes_go_up_and_down() {
             back += usize::from(wheel.levels.base < base);
             assert_eq!(wheel.first().map(|it| it.0), model.first().map(|it| it.0));
             if step % 16 == 0 {
+                wheel.settle();
                 wheel.check();
+                nodes = nodes.max(wheel.levels.room().1);
             }
         }
-        nodes = nodes.max(wheel.levels.room().1);
         while let Some((key, slot)) = wheel.pop_due(u64::MAX, |_| ()) {
             assert_eq!(Some(key), model.first().map(|it| it.0));
             assert!(model.remove(&(key, slot)));
@@ -195,5 +207,6 @@ fn nodes_go_up_and_down() {
         wheel.check();
     }
     assert!(nodes > 2 * LEVELS, "{nodes} nodes: nothing was split");
+    assert!(put_off > 1_000, "{put_off} moves were put off");
     assert!(back > 100, "base went back {back} times");
 }
