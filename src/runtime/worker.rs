@@ -175,6 +175,7 @@ impl<'a> Worker<'a> {
                     return;
                 }
                 None if self.is_near() => self.spin(),
+                None if self.search.lingers() => self.linger(),
                 None => self.park(),
             }
         }
@@ -289,7 +290,7 @@ impl<'a> Worker<'a> {
     }
 
     /// The worker is back in its loop.
-    fn was_away(&mut self) {
+    pub(super) fn was_away(&mut self) {
         let last = self.in_loop;
         stall::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
@@ -484,6 +485,7 @@ impl<'a> Worker<'a> {
         let now = self.shared.clock.real();
         self.in_loop = InLoop::at(now, self.tick);
         if parked.slept {
+            self.search.begin_anew();
             self.rest.end(shard, self.shared.clock.present(now));
         } else {
             core.was_busy(awake_since, now);
