@@ -1,4 +1,11 @@
 //! How a worker looks for work elsewhere: the injector, then the deques of its peers.
+//!
+//! A peer that gets on keeps a job that is the only one in its deque: it runs that sooner than a thief would, who has
+//! to fetch it, and all that it leads to, from the other's cache. A task that spawns a task, which spawns a task, and so
+//! on, would go to and fro between two cores. So the searcher looks again, a moment later. If the peer is still at the
+//! same job then, it takes the other; and so it does when it has looked often enough: two tasks that yield in turn are
+//! to have a worker each. It counts as a searcher all the time: nobody else is woken for what it leaves, and whatever
+//! else there is it finds at its next look.
 
 use super::{
     local::{Job, steal},
@@ -15,6 +22,10 @@ pub(super) struct Search {
     pub(super) is_on: bool,
     /// Where the search for a victim begins.
     victim: usize,
+    /// A peer that was left its only job, and the number of the job that it was at.
+    left: Option<(usize, u64)>,
+    /// How often it may still look around in place of taking a peer's only job, or of giving up.
+    patience: u32,
 }
 
 impl Search {
@@ -23,13 +34,40 @@ impl Search {
             denied: 0,
             is_on: false,
             victim,
+            left: None,
+            patience: PATIENCE,
         }
+    }
+
+    /// Whether a peer is to keep its only job for now, since it gets on: it has begun the job of this number after the
+    /// last look.
+    fn leaves(&mut self, peer: usize, begun: u64) -> bool {
+        let seen = Some((peer, begun));
+        self.patience > 0 && std::mem::replace(&mut self.left, seen) != seen
+    }
+
+    /// Whether to look again soon, while it still counts as a searcher.
+    pub(super) fn lingers(&self) -> bool {
+        self.left.is_some() && self.patience > 0
+    }
+
+    /// It has found something, or has slept.
+    pub(super) fn begin_anew(&mut self) {
+        self.left = None;
+        self.patience = PATIENCE;
     }
 }
 
 /// So often a worker relies on those who search already. One of them may have been woken, and wait for a core: as long as
 /// that takes nobody would take what there is, and the worker would neither sleep nor run it.
 const DENIED_MOST: u32 = 8;
+
+/// So often a searcher looks around, once it has left a peer its only job, before it takes such a job all the same, or
+/// gives up: for some 40 µs.
+const PATIENCE: u32 = 32;
+/// How many times it waits for a moment between two such looks: a µs and more together. Each look takes the lines of the
+/// peer's queue away from it for a moment.
+const PAUSES: u32 = 64;
 
 impl Worker<'_> {
     /// Looks for work elsewhere, if not enough others do. Who finds some is a searcher until it
@@ -57,9 +95,17 @@ impl Worker<'_> {
         job
     }
 
+    /// Lets a moment pass before the next look. (It is the worker's time, and not that of its jobs.)
+    pub(super) fn linger(&mut self) {
+        self.search.patience -= 1;
+        self.was_away();
+        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+    }
+
     /// The search is over.
     pub(super) fn found(&mut self) {
         self.search.is_on = false;
+        self.search.begin_anew();
         if self.shared.searchers.found() {
             self.shared.wake_one();
         }
@@ -70,9 +116,16 @@ impl Worker<'_> {
         if let Some(job) = steal(|| self.shared.injector.steal_batch_and_pop(deque)) {
             return Some(job);
         }
-        self.search.victim = self.search.victim.wrapping_add(1);
-        let job = self.shared.find_deque(self.search.victim, |victim| {
+        let search = &mut self.search;
+        search.victim = search.victim.wrapping_add(1);
+        let job = self.shared.find_deque(search.victim, |victim| {
             if victim.index == self.core.index {
+                return None;
+            }
+            if search.is_on
+                && victim.stealer.len() == 1
+                && search.leaves(victim.index, victim.watch.begun())
+            {
                 return None;
             }
             let job = steal(|| victim.stealer.steal_batch_and_pop(deque))?;
@@ -89,7 +142,28 @@ impl Worker<'_> {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use super::*;
     use crate::Runtime;
+
+    #[test]
+    fn a_peer_keeps_its_only_job_as_long_as_it_gets_on_and_not_for_ever() {
+        let mut search = Search::beginning_at(0);
+        assert!(!search.lingers(), "nothing was left");
+        assert!(search.leaves(1, 7));
+        assert!(search.lingers());
+        assert!(!search.leaves(1, 7), "it is still at the same");
+        assert!(search.leaves(1, 8));
+        assert!(search.leaves(2, 8), "that is another peer");
+        for looks in 1..=PATIENCE {
+            assert!(search.lingers());
+            search.patience -= 1;
+            assert_eq!(search.leaves(1, 8 + u64::from(looks)), looks < PATIENCE);
+        }
+        assert!(!search.lingers(), "it gives up");
+        search.begin_anew();
+        assert!(!search.lingers());
+        assert!(search.leaves(1, 8));
+    }
 
     /// It was woken, and the system has no core for it.
     #[test]

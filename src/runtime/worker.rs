@@ -24,11 +24,12 @@ use crate::{
     task::budget,
 };
 
-/// How many timers are taken from the shard at a time, and queued before the jobs get their turn. No more than the
-/// deque has room for when it is small: it is given another buffer each time that it grows or shrinks,
-/// which cost a third of all that a million callbacks took when it was filled with a thousand. The rest wait in
-/// the shard, in their order, and what sockets and tasks bring is not behind all of them.
-const DUE_BATCH: usize = 56;
+/// How many timers are taken from the shard at a time, and queued before the jobs get their turn. So many that the misses
+/// of what is fetched for them overlap, and so few that it is still in the cache when it is its turn: of 56, and as many
+/// again at each look at the sockets, most was not. (The deque has room for them when it is small: it is given another
+/// buffer each time that it grows or shrinks.) The rest wait in the shard, in their order, and what sockets and tasks
+/// bring is not behind all of them.
+const DUE_BATCH: usize = 16;
 /// How many are taken at a time at most, however many jobs have run: the shard is locked meanwhile.
 pub(super) const DUE_MOST: usize = 256;
 /// How much of what a waker leads to is fetched before it is woken, in bytes: of a task of ours, what is known of it
@@ -49,6 +50,8 @@ pub(super) struct Worker<'a> {
     outside_at: u64,
     /// When the timers and sockets were last looked at.
     looked: u64,
+    /// How many timers were taken since then.
+    taken: u64,
     /// When this worker was last in its loop.
     pub(super) in_loop: InLoop,
     /// Whether this worker counts as a searcher, and whom it has asked.
@@ -131,6 +134,7 @@ impl<'a> Worker<'a> {
             tick: 0,
             outside_at: 0,
             looked: 0,
+            taken: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             search: Search::beginning_at(core.index),
             due: Vec::with_capacity(DUE_BATCH),
@@ -175,6 +179,7 @@ impl<'a> Worker<'a> {
                     return;
                 }
                 None if self.is_near() => self.spin(),
+                None if self.search.lingers() => self.linger(),
                 None => self.park(),
             }
         }
@@ -284,12 +289,12 @@ impl<'a> Worker<'a> {
     fn look(&mut self) {
         self.was_away();
         self.fire_due();
-        self.looked = self.tick;
+        (self.looked, self.taken) = (self.tick, 0);
         self.look_at_sockets();
     }
 
     /// The worker is back in its loop.
-    fn was_away(&mut self) {
+    pub(super) fn was_away(&mut self) {
         let last = self.in_loop;
         stall::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
@@ -318,13 +323,14 @@ impl<'a> Worker<'a> {
         if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
-        // As much as there is room for in the deque; and no less than jobs have run since the last look, or jobs
-        // that never end would keep timers waiting.
+        // As much as there is room for in the deque; and no less than jobs have run since the last look that were no timers, or
+        // jobs that never end would keep timers waiting.
         let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
-        let jobs = usize::try_from(self.tick - self.looked).unwrap_or(DUE_MOST);
-        let limit = room.max(jobs.min(DUE_MOST));
+        let jobs = (self.tick - self.looked).saturating_sub(self.taken);
+        let limit = room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)));
         let (now, first) = (self.shared.clock.now(), self.due.len());
         let more = shard.expire(now, limit, &mut self.due).more;
+        self.taken += (self.due.len() - first) as u64;
         self.note_late(first, now);
         let any = !self.due.is_empty();
         self.queue_due();
@@ -444,7 +450,7 @@ impl<'a> Worker<'a> {
         if self.tick != self.looked {
             self.was_away();
         }
-        self.looked = self.tick;
+        (self.looked, self.taken) = (self.tick, 0);
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (cost, awake_since) = (&mut self.sleep_cost, self.in_loop.at);
@@ -484,6 +490,7 @@ impl<'a> Worker<'a> {
         let now = self.shared.clock.real();
         self.in_loop = InLoop::at(now, self.tick);
         if parked.slept {
+            self.search.begin_anew();
             self.rest.end(shard, self.shared.clock.present(now));
         } else {
             core.was_busy(awake_since, now);
