@@ -33,12 +33,12 @@ const LEAST: u64 = 2_000;
 pub(super) struct Advance {
     /// In ns. Zero: nothing is learned.
     most: u64,
-    classes: [Class; CLASSES],
+    classes: [Late; CLASSES],
 }
 
+/// How late the kernel is at the least, nearly.
 #[derive(Clone, Copy, Debug, Default)]
-struct Class {
-    /// In ns; at most `most`.
+pub(super) struct Late {
     ns: u64,
     /// How many sleeps were looked at, up to [`FIRST`].
     seen: u8,
@@ -78,7 +78,7 @@ impl Advance {
     pub(super) fn new(most: u64) -> Self {
         Self {
             most,
-            classes: [Class::default(); CLASSES],
+            classes: [Late::default(); CLASSES],
         }
     }
 
@@ -102,8 +102,14 @@ impl Advance {
     }
 }
 
-impl Class {
-    fn note(&mut self, late: u64) {
+impl Late {
+    /// In ns; zero until something was noted.
+    pub(super) fn ns(self) -> u64 {
+        self.ns
+    }
+
+    /// It was so late, in ns.
+    pub(super) fn note(&mut self, late: u64) {
         let ns = self.ns;
         if self.seen < FIRST {
             // The least of the first: what one of them is late may be the time that another thread had the core.

@@ -176,7 +176,8 @@ impl Builder {
     }
 
     /// How late a timer may be before another worker takes it, if its own is stuck in a callback or in
-    /// the poll of a task. By default 50 µs, to which comes what it takes to wake the other.
+    /// the poll of a task. By default 50 µs; to which comes what it takes to wake the other, where that is
+    /// longer.
     ///
     /// Others look after a worker that has not been in its loop for 4 ms, and from then on each ms (if they
     /// find nothing, each 4 ms in the end), and when a timer is late by this. So for what is due in the

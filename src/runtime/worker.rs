@@ -8,7 +8,7 @@ use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
 #[cfg(feature = "tracing")]
 use super::trace;
 use super::{
-    advance::{Advance, Timed},
+    advance::{Advance, Late, Timed},
     clocks, contain, context,
     core::{Core, TimerOwner, WorkerShard},
     ending, lateness,
@@ -72,6 +72,8 @@ pub(super) struct Worker<'a> {
     rest: Rest,
     sleep_cost: SleepCost,
     advance: Advance,
+    /// How late it comes when an alarm calls it.
+    pub(super) called_late: Late,
     /// The deadline before which it was woken last, to wait for it awake.
     awake_for: u64,
 }
@@ -149,6 +151,7 @@ impl<'a> Worker<'a> {
             rest: Rest::default(),
             sleep_cost: SleepCost::default(),
             advance: Advance::new(shared.config.timer_advance),
+            called_late: Late::default(),
             awake_for: 0,
         }
     }
