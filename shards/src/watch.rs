@@ -126,11 +126,13 @@ impl Watch {
     }
 
     /// What the alarm of one that may be stuck is set to, `reach` looks off at most, or as near as it may
-    /// be.
-    fn stuck(&self, now: u64, deadline: u64, reach: u32) -> u64 {
+    /// be; and by so much before a timer is late, but not before it is due.
+    fn stuck(&self, now: u64, deadline: u64, reach: u32, early: u64) -> u64 {
         let latest = LOOK.saturating_mul(u64::from(reach)).max(SOON);
         let nearest = now.saturating_add(SOON);
-        let late = self.late(deadline);
+        // What is a little less late by then is taken all the same: `overdue` leaves more room than that.
+        let early = early.min(self.grace).min(SOON);
+        let late = self.late(deadline).saturating_sub(early);
         by_others(late.clamp(nearest, now.saturating_add(latest)))
     }
 
@@ -233,9 +235,16 @@ impl<O: Owner> Shard<O> {
     /// leave it, and save the setting: at worst somebody comes for nothing.
     pub fn rest(&self, until: u64) {
         let watch = &self.watch;
-        if !watch.is_off() {
-            let late = watch.late(until).max(until.saturating_add(NEAREST));
-            watch.set(by_owner(late), self.set_alarm());
+        let word = watch.word.load(Ordering::Relaxed);
+        if word == OFF {
+            return;
+        }
+        let late = by_owner(watch.late(until).max(until.saturating_add(NEAREST)));
+        // As the owner set it before an earlier sleep, or when it came by: it leaves the same time, or nearly, and
+        // [`beat`](Shard::beat) would let it be, too.
+        let is_near = word <= late && word.saturating_add(2 * MARGIN) >= late;
+        if word & OWN == 0 || !is_near {
+            watch.set(late, self.set_alarm());
         }
     }
 
@@ -287,11 +296,18 @@ impl<O: Owner> Shard<O> {
     /// for whom there was nothing to do, the next may be further off: by so many times the usual, unless
     /// there is a deadline before. With zero it is as near as can be.
     pub fn watch_on(&self, now: u64, reach: u32) -> bool {
+        self.watch_on_sooner(now, reach, 0)
+    }
+
+    /// The same for who knows how long it takes, in ns, from the alarm until somebody comes: for a deadline
+    /// it is set so much earlier, so that the timer is late by the grace then. But not before that
+    /// deadline, so that none is looked for in vain.
+    pub fn watch_on_sooner(&self, now: u64, reach: u32, early: u64) -> bool {
         if !self.parker().is_awake() {
             return false;
         }
         let watch = &self.watch;
-        let want = |next| watch.stuck(now, next, reach);
+        let want = |next| watch.stuck(now, next, reach, early);
         let set = watch.word.compare_exchange(
             NEVER,
             want(self.next_deadline()),

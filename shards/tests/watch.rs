@@ -237,6 +237,67 @@ fn who_rests_is_given_a_while_after_its_deadline() {
 }
 
 #[test]
+fn who_rests_for_a_short_while_leaves_it_as_it_is() {
+    let shard = Watched::shard();
+    shard.beat(0);
+    shard.rest(0);
+    assert_eq!(shard.owner().settings(), [BEAT]);
+    shard.rest(2 * MARGIN);
+    assert_eq!(shard.owner().settings(), [], "2 ms are left");
+    shard.beat(2 * MARGIN);
+    assert_eq!(
+        shard.owner().settings(),
+        [],
+        "nor does who is awake push it"
+    );
+    shard.rest(2 * MARGIN + 1000);
+    assert_eq!(shard.owner().settings(), [2 * MARGIN + 1000 + BEAT]);
+    // As another has set it, it goes off soon after the deadline.
+    shard.beat(10 * MS);
+    assert!(take(&shard, 10 * MS + BEAT));
+    assert!(shard.watch_on(13 * MS, 4));
+    shard.owner().settings();
+    shard.rest(14 * MS);
+    assert_eq!(shard.owner().settings(), [14 * MS + BEAT]);
+    assert!(take(&shard, 14 * MS + BEAT));
+    shard.rest(14 * MS);
+    assert_eq!(shard.owner().settings(), [14 * MS + BEAT], "it was not set");
+    // With a long grace it is the same, by that.
+    let shard = Watched::with_grace(LONG_GRACE);
+    shard.beat(0);
+    shard.owner().settings();
+    shard.rest(MS);
+    assert_eq!(shard.owner().settings(), [MS + LONG_GRACE]);
+}
+
+#[test]
+fn who_takes_a_while_to_come_is_called_earlier_but_not_before_the_deadline() {
+    for (early, by) in [(0, 0), (30_000, 30_000), (GRACE, GRACE), (MS, GRACE)] {
+        let shard = Watched::shard();
+        shard.beat(0);
+        let _timer = arm(&shard, BEAT + LOOK / 2);
+        assert!(take(&shard, BEAT));
+        shard.owner().settings();
+        assert!(shard.watch_on_sooner(BEAT, 1, early));
+        let at = BEAT + LOOK / 2 + GRACE - by;
+        assert_eq!(shard.owner().settings(), [at]);
+        assert!(take(&shard, at));
+        assert!(shard.overdue(at) >= BEAT + LOOK / 2, "it is taken then");
+        drop(shard.close());
+    }
+    let shard = Watched::with_grace(LONG_GRACE);
+    shard.beat(0);
+    let _timer = arm(&shard, BEAT);
+    assert!(take(&shard, 101 * MS));
+    shard.owner().settings();
+    assert!(shard.watch_on_sooner(101 * MS, u32::MAX, NEVER));
+    let at = BEAT + LONG_GRACE - SOON;
+    assert_eq!(shard.owner().settings(), [at]);
+    assert!(shard.overdue(at) >= BEAT, "it is taken then");
+    drop(shard.close());
+}
+
+#[test]
 fn it_is_taken_once_when_its_moment_has_come() {
     let shard = Watched::shard();
     assert!(!take(&shard, NEVER), "it is not set");

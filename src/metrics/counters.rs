@@ -29,6 +29,14 @@ impl Counter {
         }
     }
 
+    /// Not a count, but what there is now. For the one writer.
+    #[inline(always)]
+    pub(crate) fn set_alone(&self, n: u64) {
+        if !cfg!(tourbillon_no_metrics) {
+            self.0.store(n, Relaxed);
+        }
+    }
+
     /// For any thread.
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
@@ -142,6 +150,10 @@ counters! {
     tickles_skipped,
     /// Times that this worker was woken to search for work.
     search_wakes,
+    /// Times that the kernel woke this worker before the deadline that it slept for, so that it waited for it awake: see
+    /// [`Builder::timer_advance`](crate::runtime::Builder::timer_advance) and
+    /// [`spin_before`](crate::runtime::Builder::spin_before).
+    early_wakes,
 }
 
 impl Counters {

@@ -104,6 +104,9 @@ pub struct WorkerMetrics {
     pub queue_lateness: LatenessHistogram,
     /// Of what is in `wake_lateness`: those that this worker took from another that was busy.
     pub rescued_lateness: LatenessHistogram,
+    /// By how much earlier than the deadline its last sleep until one was to end, by what it has learned of the kernel:
+    /// see [`Builder::timer_advance`](crate::runtime::Builder::timer_advance).
+    pub timer_advance: Duration,
     /// Jobs that it took from the queue of each worker, by their numbers.
     pub steals_from: Vec<u64>,
     /// Timers and tasks that it took from each worker that was busy, by their numbers.

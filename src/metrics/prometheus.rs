@@ -197,7 +197,7 @@ impl RuntimeMetrics {
     }
 
     fn expose_jobs(&self, text: &mut Text) {
-        let all: [(&str, &str, Count); 9] = [
+        let all: [(&str, &str, Count); 10] = [
             (
                 "tourbillon_callbacks_total",
                 "Runs of callbacks; a recurring timer counts for each run.",
@@ -235,6 +235,11 @@ impl RuntimeMetrics {
                 "tourbillon_epoll_waits_total",
                 "Times that the kernel was asked for events, with or without waiting.",
                 |counts| counts.epoll_waits,
+            ),
+            (
+                "tourbillon_early_wakes_total",
+                "Times that the kernel woke the worker before the deadline that it slept for.",
+                |counts| counts.early_wakes,
             ),
             (
                 "tourbillon_search_wakes_total",

@@ -22,6 +22,8 @@ pub(crate) struct Recorder {
     foreign: Stripes,
     /// Written by the worker, as all that follows.
     pub(crate) late: Late,
+    /// By how much earlier than its deadline the last sleep was to end, in ns.
+    pub(crate) advance: Counter,
     /// Jobs that it took from the queue of each worker.
     steals_from: PerWorker,
     /// Timers and tasks that it took from each worker that was busy.
@@ -46,6 +48,7 @@ impl Recorder {
             own: CachePadded::default(),
             foreign: Stripes::default(),
             late: Late::default(),
+            advance: Counter::default(),
             steals_from: PerWorker::new(workers),
             rescued_from: PerWorker::new(workers),
         }

@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) rescue_grace: Duration,
     /// In ns.
     pub(super) spin_before: u64,
+    /// In ns.
+    pub(super) timer_advance: u64,
     /// How many helpers there are at least, and at most.
     pub(crate) helpers: (usize, usize),
     pub(crate) pwait2: bool,
@@ -97,6 +99,7 @@ impl Builder {
                 timer_store: StoreKind::default(),
                 rescue_grace: Duration::from_micros(50),
                 spin_before: 0,
+                timer_advance: 100_000,
                 helpers: (0, 0),
                 pwait2: false,
                 pins: None,
@@ -173,7 +176,8 @@ impl Builder {
     }
 
     /// How late a timer may be before another worker takes it, if its own is stuck in a callback or in
-    /// the poll of a task. By default 50 µs, to which comes what it takes to wake the other.
+    /// the poll of a task. By default 50 µs; to which comes what it takes to wake the other, where that is
+    /// longer.
     ///
     /// Others look after a worker that has not been in its loop for 4 ms, and from then on each ms (if they
     /// find nothing, each 4 ms in the end), and when a timer is late by this. So for what is due in the
@@ -232,6 +236,34 @@ impl Builder {
     /// ```
     pub fn spin_before(mut self, before: Duration) -> Self {
         self.config.spin_before = before.as_nanos().try_into().unwrap_or(u64::MAX);
+        self
+    }
+
+    /// By how much earlier than its next deadline a worker has itself woken at most. By default 100 µs.
+    ///
+    /// The kernel ends a sleep late, by 5 µs on some machines and by 30 to 100 on others, and by about as much each
+    /// time. A worker learns from its own sleeps by how much it is at the least, nearly, and sleeps that much less. Where the
+    /// kernel is quicker than that for once, the worker waits for the deadline awake, as with
+    /// [`spin_before`](Builder::spin_before), and learns that it has to be less. So timers are late by a few µs on a
+    /// runtime that has nothing else to do, for some 2 µs of processor time each; and none is ever early.
+    ///
+    /// `Duration::ZERO` turns it off: no sleep ends before its deadline, but those that something else ends. There is
+    /// none on a clock that is or was [paused](crate::time::pause), nor before a timer that has a
+    /// [tolerance](crate::timer::TimerBuilder::tolerance).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::time::Duration;
+    ///
+    /// // A machine whose cores take long to leave their deepest sleep.
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .timer_advance(Duration::from_micros(300))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timer_advance(mut self, most: Duration) -> Self {
+        self.config.timer_advance = most.as_nanos().try_into().unwrap_or(u64::MAX);
         self
     }
 
@@ -474,6 +506,10 @@ impl fmt::Debug for Builder {
             .field(
                 "spin_before",
                 &Duration::from_nanos(self.config.spin_before),
+            )
+            .field(
+                "timer_advance",
+                &Duration::from_nanos(self.config.timer_advance),
             )
             .field("helpers", &(self.config.helpers.0..=self.config.helpers.1))
             .field("max_blocking_threads", &self.config.max_blocking_threads)

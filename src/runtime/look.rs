@@ -1,6 +1,6 @@
 //! Looking at a runtime: its metrics, and the stalls that were reported.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use tourbillon_shards::{Owner, Shard};
 
@@ -82,6 +82,7 @@ fn worker(shard: &WorkerShard, record: &Record) -> WorkerMetrics {
         wake_lateness: record.wake_lateness,
         queue_lateness: record.queue_lateness,
         rescued_lateness: record.rescued_lateness,
+        timer_advance: Duration::from_nanos(core.recorder.advance.get()),
         steals_from: record.steals_from,
         rescued_from: record.rescued_from,
         cpu: core.pinned_to(),

@@ -8,6 +8,7 @@
 //! | `local` | the queues of a worker, for its own thread |
 //! | `pace` | how long its jobs take |
 //! | `near` | what its sleeps cost |
+//! | `advance` | how late its sleeps end, and what is made of that |
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
@@ -25,6 +26,7 @@
 //! | `lateness` | how late timers are, noted as they are taken, and as they run |
 //! | `look` | what can be seen of a runtime from outside |
 
+mod advance;
 mod block_on;
 mod blocking;
 mod build;

@@ -147,10 +147,11 @@ impl Worker<'_> {
         let Some(peer) = workers.get(index) else {
             return false;
         };
-        let now = shared.clock.now();
+        let (at, now) = (peer.alarm(), shared.clock.now());
         if !peer.take_alarm(now) || shared.clock.is_paused() {
             return false;
         }
+        self.called_late.note(now.saturating_sub(at));
         if index == self.core.index {
             // It stood in another's instance, and we are well.
             peer.beat(now);
@@ -221,7 +222,8 @@ impl Worker<'_> {
             });
         }
         let reach = core.looks.patience.after(timers + tasks > 0 || !stuck);
-        peer.watch_on(self.shared.clock.now(), reach);
+        let now = self.shared.clock.now();
+        peer.watch_on_sooner(now, reach, self.called_late.ns());
     }
 }
 

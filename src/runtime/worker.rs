@@ -8,6 +8,7 @@ use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
 #[cfg(feature = "tracing")]
 use super::trace;
 use super::{
+    advance::{Advance, Late, Timed},
     clocks, contain, context,
     core::{Core, TimerOwner, WorkerShard},
     ending, lateness,
@@ -73,6 +74,11 @@ pub(super) struct Worker<'a> {
     pub(super) others_events: Events,
     rest: Rest,
     sleep_cost: SleepCost,
+    advance: Advance,
+    /// How late it comes when an alarm calls it.
+    pub(super) called_late: Late,
+    /// The deadline before which it was woken last, to wait for it awake.
+    awake_for: u64,
 }
 
 /// Runs the worker of `shard` on this thread, until the runtime stops.
@@ -148,6 +154,9 @@ impl<'a> Worker<'a> {
             others_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
             sleep_cost: SleepCost::default(),
+            advance: Advance::new(shared.config.timer_advance),
+            called_late: Late::default(),
+            awake_for: 0,
         }
     }
 
@@ -423,12 +432,15 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether the next deadline is so near that the worker is not to sleep before it: by `spin_before`, or
-    /// because the sleep would take more processor time than is left.
+    /// Whether the next deadline is so near that the worker is not to sleep before it: by `spin_before`,
+    /// because the sleep would take more processor time than is left, or because a sleep has just ended for it.
     pub(super) fn is_near(&self) -> bool {
         let next = self.local.shard.next_deadline();
         if next == NEVER || self.shared.clock.was_paused() {
             return false;
+        }
+        if next <= self.awake_for {
+            return true;
         }
         let spin = self.shared.config.spin_before.max(self.sleep_cost.ns());
         spin > 0 && next <= self.shared.clock.now().saturating_add(spin)
@@ -454,6 +466,7 @@ impl<'a> Worker<'a> {
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (cost, awake_since) = (&mut self.sleep_cost, self.in_loop.at);
+        let (advance, mut timed) = (&self.advance, None);
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.searchers,
@@ -470,7 +483,16 @@ impl<'a> Worker<'a> {
                     } else if until == NEVER {
                         Timeout::None
                     } else {
-                        let awake = until.saturating_sub(shared.config.spin_before);
+                        let mut early = shared.config.spin_before;
+                        // What a clock shows that was paused is to depend on nothing but the program; and what may be
+                        // late need not be in time.
+                        if !shared.clock.was_paused() && shard.soonest() == until {
+                            let learned = advance.of(until.saturating_sub(real));
+                            core.recorder.advance.set_alone(learned);
+                            early = early.max(learned);
+                            timed = Some((Timed::new(real, until, early), until));
+                        }
+                        let awake = until.saturating_sub(early);
                         let (deadline, left) = shared.clock.until(awake, real);
                         Timeout::Until { deadline, left }
                     };
@@ -488,6 +510,16 @@ impl<'a> Worker<'a> {
             self.search.denied.saturating_add(1)
         };
         let now = self.shared.clock.real();
+        if let Some((sleep, until)) = timed {
+            // By its timeout, and not by an event, nor by a signal.
+            if sleep.is_over(now) && events.borrow().iter().next().is_none() {
+                self.advance.woken(sleep, now);
+                self.awake_for = until;
+                if now < until {
+                    core.recorder.own.early_wakes.add_alone(1);
+                }
+            }
+        }
         self.in_loop = InLoop::at(now, self.tick);
         if parked.slept {
             self.search.begin_anew();
