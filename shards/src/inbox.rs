@@ -17,7 +17,7 @@ use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use crate::{
     node::{Header, NodeRef},
     owner::Owner,
-    prefetch::prefetch,
+    prefetch::Trail,
     sync::{AtomicPtr, Ordering},
 };
 
@@ -151,31 +151,36 @@ impl<O: Owner> Inbox<O> {
         if self.head.load(Ordering::Acquire) == closed() {
             return Batch::empty();
         }
-        Batch {
-            head: self.head.swap(null_mut(), Ordering::AcqRel),
-        }
+        Batch::of(self.head.swap(null_mut(), Ordering::AcqRel))
     }
 
     /// Takes all that is there, and lets nothing in any more. For whoever holds the shard's lock.
     pub(crate) fn close(&self) -> Batch<O> {
         let head = self.head.swap(closed(), Ordering::AcqRel);
-        Batch {
-            head: if head == closed() { null_mut() } else { head },
-        }
+        Batch::of(if head == closed() { null_mut() } else { head })
     }
 }
 
 /// A list of nodes taken from an inbox, newest first.
 pub(crate) struct Batch<O: Owner> {
     head: *mut Header<O>,
+    /// Where the nodes of the list are that come after the first.
+    trail: Trail,
 }
 
 // SAFETY: the list owns its references, which are Send, and nobody else follows its links.
 unsafe impl<O: Owner> Send for Batch<O> {}
 
 impl<O: Owner> Batch<O> {
+    fn of(head: *mut Header<O>) -> Self {
+        Self {
+            head,
+            trail: Trail::default(),
+        }
+    }
+
     pub(crate) fn empty() -> Self {
-        Self { head: null_mut() }
+        Self::of(null_mut())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -191,9 +196,9 @@ impl<O: Owner> Iterator for Batch<O> {
         // SAFETY: the list owns a reference to each of its nodes, and gives it up here.
         let node = unsafe { NodeRef::from_raw(ptr) };
         self.head = node.link.take();
-        if let Some(next) = NonNull::new(self.head) {
+        if !self.head.is_null() {
             // It was written elsewhere, and is read while this one is put where it belongs.
-            prefetch(next.as_ptr(), size_of::<Header<O>>());
+            self.trail.step(ptr.as_ptr(), self.head);
         }
         Some(node)
     }
