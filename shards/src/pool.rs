@@ -3,7 +3,7 @@
 //! Bonwick's magazines. A thread takes from a list of its own, and gives back to it, without a lock or an
 //! atomic operation; when that is empty, or full, it exchanges a whole list with the depot, which all share.
 //! So what one thread allocates and another frees flows back, at the price of a mutex for each
-//! [`MAGAZINE`] blocks. Blocks are carved from chunks, which stay: the pool is as large as it ever was.
+//! 128 blocks. Blocks are carved from chunks, which stay: the pool is as large as it ever was.
 //!
 //! The depot has some lists as they were given, the last ones first. All that is more it keeps by address (`ordered`):
 //! who has many timers end in no order, and arms as many, has their nodes in the order of memory.

@@ -302,7 +302,7 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Ends all timers with [`Outcome::Shutdown`], and refuses those that come later.
+    /// Ends all timers with [`Outcome::Shutdown`](crate::Outcome::Shutdown), and refuses those that come later.
     ///
     /// Those that wait are given to the caller, who drops them where foreign code may run: that
     /// drops their callbacks and wakes their tasks. Those that are due are their carriers' to end

@@ -31,7 +31,7 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Announces that the owner is about to sleep, and answers until when, in ns: it has to sleep
-    /// until then ([`NEVER`]: without an end), or until [`Owner::wake`], and to call
+    /// until then ([`NEVER`](crate::NEVER): without an end), or until [`Owner::wake`], and to call
     /// [`resume`](Shard::resume) when it is awake. `None` if there is something to
     /// [`expire`](Shard::expire) first; then it is awake still.
     ///
@@ -89,7 +89,7 @@ impl<O: Owner> Shard<O> {
     /// says so.
     ///
     /// `work` is asked whether there is anything to do after all, once the worker has announced
-    /// that it sleeps; `sleep` sleeps until the moment given, in ns (or [`NEVER`]), or until
+    /// that it sleeps; `sleep` sleeps until the moment given, in ns (or [`NEVER`](crate::NEVER)), or until
     /// [`Owner::wake`].
     pub fn park(
         &self,
