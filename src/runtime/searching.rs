@@ -63,8 +63,8 @@ impl Search {
 const DENIED_MOST: u32 = 8;
 
 /// So often a searcher looks around, once it has left a peer its only job, before it takes such a job all the same, or
-/// gives up: for some 40 µs.
-const PATIENCE: u32 = 32;
+/// gives up: for some 13 µs.
+const PATIENCE: u32 = 8;
 /// How many times it waits for a moment between two such looks: a µs and more together. Each look takes the lines of the
 /// peer's queue away from it for a moment.
 const PAUSES: u32 = 64;
