@@ -6,9 +6,8 @@ use crate::{
     claim::{Claim, Expiry, NEVER},
     due::Due,
     inbox::Batch,
-    node::{Header, Location, NodeRef},
+    node::{Location, NodeRef},
     owner::Owner,
-    prefetch::prefetch,
     store::{AnyStore, Store, StoreKind},
     taken::Taken,
 };
@@ -163,7 +162,7 @@ impl<O: Owner> Inner<O> {
         for slot in 0..stored.len() {
             // Each is cold, having waited.
             if let Some(Some(node)) = stored.get(slot + AHEAD) {
-                prefetch(node.as_ptr().as_ptr(), size_of::<Header<O>>());
+                node.prefetch();
             }
             if let Some(node) = &stored[slot] {
                 node.set_location(Location::None);
@@ -219,7 +218,7 @@ impl<O: Owner> Inner<O> {
         let popped = self.store.pop_due(key, |soon| {
             // Nodes are cold when their time comes, and a miss costs more than all else here.
             if let Some(Some(node)) = nodes.get(soon as usize) {
-                prefetch(node.as_ptr().as_ptr(), size_of::<Header<O>>());
+                node.prefetch();
             }
         });
         debug_assert_eq!(popped, Some((key, slot)));

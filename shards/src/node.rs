@@ -298,6 +298,12 @@ impl<O: Owner> NodeRef<O> {
         self.ptr
     }
 
+    /// Has what is known of the node brought into the cache: it was cold for as long as it waited.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch::prefetch(self.ptr.as_ptr(), size_of::<Header<O>>());
+    }
+
     /// Has what the callback captures by reference brought into the cache.
     #[inline]
     pub(crate) fn prefetch_captured(&self) {

@@ -3,13 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::{
-    claim::Outcome,
-    ending::end,
-    foreign::forget,
-    node::{Header, NodeRef},
-    notice::Notice,
-    owner::Owner,
-    prefetch::prefetch,
+    claim::Outcome, ending::end, foreign::forget, node::NodeRef, notice::Notice, owner::Owner,
 };
 
 /// How far ahead of their turn timers are fetched.
@@ -72,7 +66,7 @@ impl<O: Owner> Orphans<O> {
         // All have waited, and are cold; those behind this one come next.
         let ahead = self.0.len().checked_sub(AHEAD);
         if let Some(node) = ahead.and_then(|at| self.0.get(at)) {
-            prefetch(node.as_ptr().as_ptr(), size_of::<Header<O>>());
+            node.prefetch();
         }
         Some(match end(&node, Outcome::Shutdown) {
             None => Orphan::Ended,

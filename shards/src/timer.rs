@@ -9,7 +9,6 @@ use crate::{
     node::{Header, NodeRef},
     notice::Notice,
     owner::Owner,
-    prefetch::prefetch,
     running,
     shard::Shard,
     sync::{Arc, Ordering},
@@ -342,7 +341,7 @@ impl<O: Owner> Timer<O> {
     /// else to do meanwhile.
     #[inline]
     pub fn prefetch(&self) {
-        prefetch(self.0.as_ptr().as_ptr(), size_of::<Header<O>>());
+        self.0.prefetch();
     }
 
     /// Begins the timer's wait anew: moves it to `now` plus its wait.
