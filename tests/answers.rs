@@ -18,6 +18,9 @@ use common::{
 };
 use tourbillon::{Cancel, Reset, Status, Timer, timer::Outcome};
 
+/// Of a thread that arms or moves several in a row, deadlines may be so much later than they were asked for.
+const IN_A_ROW: Duration = Duration::from_micros(3);
+
 /// Asks everything of a timer of one hour, and cancels it.
 fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, common::Token) -> Timer) {
     let drops = Drops::new();
@@ -25,14 +28,14 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, common::Token) -> Timer
     let timer = arm(HOUR, drops.token());
     let after = Instant::now();
     let deadline = timer.deadline().unwrap().into_std();
-    assert!(deadline >= before + HOUR && deadline <= after + HOUR);
+    assert!(deadline >= before + HOUR && deadline <= after + HOUR + IN_A_ROW);
     assert_eq!(timer.status(), Status::Pending);
     assert!(timer.is_pending());
 
     // The wait began when the timer was armed.
     assert_eq!(timer.reset_from_start(2 * HOUR), Reset::Waiting);
     let start = timer.deadline().unwrap().into_std() - 2 * HOUR;
-    assert!(start >= before && start <= after);
+    assert!(start >= before && start <= after + IN_A_ROW);
     assert_eq!(timer.reset_from_start(HOUR / 2), Reset::Waiting);
     assert_eq!(timer.deadline().unwrap().into_std(), start + HOUR / 2);
     assert_eq!(timer.reset_from_start(3 * HOUR), Reset::Waiting);
@@ -42,14 +45,14 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, common::Token) -> Timer
     assert_eq!(timer.reset(3 * HOUR), Reset::Waiting);
     let after = Instant::now();
     let deadline = timer.deadline().unwrap().into_std();
-    assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR);
+    assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR + IN_A_ROW);
 
     // The delay is the last that was asked for.
     let before = Instant::now();
     assert_eq!(timer.refresh(), Reset::Waiting);
     let after = Instant::now();
     let deadline = timer.deadline().unwrap().into_std();
-    assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR);
+    assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR + IN_A_ROW);
 
     for asked in [before + HOUR, before + 5 * HOUR, before + 2 * HOUR] {
         assert_eq!(timer.reset_at(asked), Reset::Waiting);
@@ -60,7 +63,7 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, common::Token) -> Timer
     assert_eq!(timer.refresh(), Reset::Waiting);
     let after = Instant::now();
     let deadline = timer.deadline().unwrap().into_std();
-    assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR);
+    assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR + IN_A_ROW);
 
     assert_eq!(drops.count(), 0);
     assert_eq!(timer.cancel(), Cancel::Cancelled);

@@ -75,7 +75,8 @@ pub trait TimerOwner: Owner {
     /// The runtime.
     fn shared(&self) -> &Arc<Shared>;
 
-    /// What can be read of the time without knowing whose it is.
+    /// What can be read of the time without knowing whose it is. It is for a deadline: [by the clock of the
+    /// runtime](crate::sys::ticks) it may be later than the present by some microseconds.
     type Read;
 
     /// Reads that.
@@ -206,7 +207,7 @@ impl TimerOwner for Core {
 
     #[inline]
     fn read() -> Instant {
-        Instant::from_kernel(sys::clock::monotonic())
+        Instant::from_kernel(sys::ticks::not_before_now())
     }
 
     #[inline]

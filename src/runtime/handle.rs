@@ -211,6 +211,9 @@ impl Handle {
 
     /// Runs `f` on a worker, `delay` from now: see [`Timer`].
     ///
+    /// (Of a thread that arms or moves several within two microseconds the first alone asks the kernel what time it is, where
+    /// the processor can tell it, too. Of the others *now* may be 3 µs later, and is not earlier.)
+    ///
     /// Zero, and less than the clock can tell, mean at once, though never on the caller's stack. A
     /// delay beyond 73 years means never. On a runtime that has been shut down `f` is dropped, and
     /// the timer over.

@@ -14,6 +14,7 @@ pub mod sim;
 pub(crate) mod socket;
 pub(crate) mod sync;
 pub(crate) mod thread;
+pub(crate) mod ticks;
 pub(crate) mod timerfd;
 
 use std::io;

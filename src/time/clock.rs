@@ -4,7 +4,8 @@
 //! every later reading goes through a mutex: paused clocks are for tests. Who reads takes the
 //! monotonic time *first* and looks at the flag then; who pauses sets the flag, and then reads the
 //! time at which the clock stands still. So nobody comes back from the one path with a time that is
-//! later than what the other shows.
+//! later than what the other shows. (Who calculates a deadline may have read a moment to come: the clock
+//! stands still at one that is further ahead than any of these.)
 
 use std::{sync::PoisonError, time::Duration};
 
@@ -16,9 +17,12 @@ use super::{
 };
 use crate::{
     sys,
-    sys::sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    sys::{
+        sync::{
+            Mutex,
+            atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+        },
+        ticks,
     },
 };
 
@@ -58,10 +62,16 @@ impl Epoch {
         self.0 + Duration::from_nanos(nanos)
     }
 
+    /// The moment of the kernel's clock `nanos`.
+    #[inline]
+    fn kernel(&self, nanos: u64) -> u64 {
+        self.nanos(Instant::from_kernel(nanos))
+    }
+
     /// The present, by the kernel's clock.
     #[inline]
     fn now(&self) -> u64 {
-        self.nanos(Instant::from_kernel(sys::clock::monotonic()))
+        self.kernel(sys::clock::monotonic())
     }
 }
 
@@ -90,6 +100,7 @@ const LAST: u64 = NEVER - 1;
 impl Clock {
     /// A clock that begins now, and runs.
     pub(crate) fn new() -> Self {
+        ticks::prepare();
         Self {
             epoch: Epoch::new(Instant::from_kernel(sys::clock::monotonic())),
             warped: AtomicBool::new(false),
@@ -112,6 +123,18 @@ impl Clock {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.present(self.real())
+    }
+
+    /// What is not before the present, for a deadline that is calculated from it: see [`ticks`].
+    #[inline]
+    pub(crate) fn not_before_now(&self) -> u64 {
+        self.present(self.epoch.kernel(ticks::not_before_now()))
+    }
+
+    /// What is not after the present, for how long there is left: see [`ticks`].
+    #[inline]
+    pub(crate) fn not_after_now(&self) -> u64 {
+        self.present(self.epoch.kernel(ticks::not_after_now()))
     }
 
     /// The same, for who has read the [real](Clock::real) time just now.
@@ -222,17 +245,20 @@ impl Clock {
     /// Stops the clock, if it runs.
     pub(crate) fn pause(&self) {
         let mut warp = self.warp();
+        let mut ahead = 0;
         if !self.was_paused() {
             let now = self.real();
             for other in [OtherClock::Wall, OtherClock::Boot] {
                 self.others.set(other, other.real(), now);
             }
+            // As who has calculated a deadline may be: it is not to be further away than it was.
+            ahead = ticks::AT_MOST_AHEAD;
         }
         if !self.warped.swap(true, Ordering::AcqRel) {
             WARPED.fetch_add(1, Ordering::AcqRel);
         }
         fence(Ordering::SeqCst);
-        *warp = Warp::Frozen(self.warped_now(&warp));
+        *warp = Warp::Frozen(self.warped_now(&warp).saturating_add(ahead).min(NEVER));
     }
 
     /// Lets the clock run on from where it stands, if it is paused.

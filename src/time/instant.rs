@@ -45,6 +45,16 @@ impl Instant {
         now
     }
 
+    /// As [`now`](Instant::now), or a little later, for a deadline that is calculated from it: see [`sys::ticks`].
+    #[inline]
+    pub(crate) fn not_before_now() -> Self {
+        let now = Self::from_kernel(sys::ticks::not_before_now());
+        if clock::any_warped() {
+            return Self::warped_now(Self::now());
+        }
+        now
+    }
+
     /// The moment at which the kernel's monotonic clock says so, in ns.
     #[inline]
     pub(crate) fn from_kernel(nanos: u64) -> Self {

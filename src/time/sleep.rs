@@ -34,7 +34,7 @@ use crate::{
 /// # });
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    let now = Instant::now();
+    let now = Instant::not_before_now();
     if Instant::is_adrift() {
         return adrift(duration);
     }

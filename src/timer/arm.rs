@@ -45,7 +45,7 @@ pub(super) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
 /// The deadline that is `wait` from now, and the wait, which may be no longer than time lasts.
 #[inline]
 fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
-    let now = home.owner().shared.clock.now();
+    let now = home.owner().shared.clock.not_before_now();
     let wait = nanos(wait).min(shards::NEVER - now);
     (now + wait, wait)
 }
@@ -72,7 +72,7 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
 ) -> Result<Timer, ArmError> {
     let clock = &home.owner().shared.clock;
     let deadline = clock.nanos(deadline);
-    let wait = deadline.saturating_sub(clock.now());
+    let wait = deadline.saturating_sub(clock.not_after_now());
     arm(home, bounded, |home| {
         shards::Timer::once(home, deadline, wait, f)
     })

@@ -148,8 +148,8 @@ impl<C: TimerClock> Timer<C> {
 /// The present, by the clock of the timer, for who is about to move it.
 #[inline]
 fn now<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> u64 {
-    // It may be cold, and says whose clock it goes by. The kernel's is read first, which waits for
-    // all that is being read, but for what is only fetched.
+    // It may be cold, and says whose clock it goes by. The time is read first: the kernel's clock waits for all that
+    // is being read, but for what is only fetched.
     timer.prefetch();
     let read = C::Owner::read();
     timer.home().owner().present(read)

@@ -9,9 +9,10 @@ mod run;
 use std::{
     collections::VecDeque,
     future::Future,
+    ops::{Add, AddAssign},
     pin::Pin,
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub use run::{Runtime, in_steps, on};
@@ -30,10 +31,37 @@ pub trait Timers: Default + Send + 'static {
     fn shuffle(&mut self, draw: &mut Draw);
 }
 
+/// A moment, in the type in which a system takes it.
+pub trait Moment:
+    Copy + Add<Duration, Output = Self> + AddAssign<Duration> + Send + Sync + 'static
+{
+    fn now() -> Self;
+}
+
+impl Moment for tourbillon::time::Instant {
+    fn now() -> Self {
+        Self::now()
+    }
+}
+
+impl Moment for tokio::time::Instant {
+    fn now() -> Self {
+        Self::now()
+    }
+}
+
+impl Moment for std::time::Instant {
+    fn now() -> Self {
+        Self::now()
+    }
+}
+
 /// Those that can be moved.
 pub trait Movable: Timers {
+    type Instant: Moment;
+
     /// Moves one, by its place, to an instant.
-    fn reset(&mut self, index: usize, deadline: Instant);
+    fn reset(&mut self, index: usize, deadline: Self::Instant);
 
     /// Moves one so far from now: a reading of the clock, and a move. `delay` is that of the last
     /// [`prolong`](Movable::prolong): ours has it with the timer.
@@ -47,37 +75,45 @@ pub trait Movable: Timers {
 
 /// A system's future that ends when its time has come.
 pub trait Sleeping: Future + Send + Sized + 'static {
+    type Instant: Moment;
+
     fn after(delay: Duration) -> Self;
 
-    fn reset(self: Pin<&mut Self>, deadline: Instant);
+    fn reset(self: Pin<&mut Self>, deadline: Self::Instant);
 }
 
 impl Sleeping for tourbillon::time::Sleep {
+    type Instant = tourbillon::time::Instant;
+
     fn after(delay: Duration) -> Self {
         tourbillon::time::sleep(delay)
     }
 
-    fn reset(self: Pin<&mut Self>, deadline: Instant) {
-        self.reset(deadline.into());
+    fn reset(self: Pin<&mut Self>, deadline: Self::Instant) {
+        self.reset(deadline);
     }
 }
 
 impl Sleeping for tokio::time::Sleep {
+    type Instant = tokio::time::Instant;
+
     fn after(delay: Duration) -> Self {
         tokio::time::sleep(delay)
     }
 
-    fn reset(self: Pin<&mut Self>, deadline: Instant) {
-        self.reset(deadline.into());
+    fn reset(self: Pin<&mut Self>, deadline: Self::Instant) {
+        self.reset(deadline);
     }
 }
 
 impl Sleeping for smol::Timer {
+    type Instant = std::time::Instant;
+
     fn after(delay: Duration) -> Self {
         smol::Timer::after(delay)
     }
 
-    fn reset(self: Pin<&mut Self>, deadline: Instant) {
+    fn reset(self: Pin<&mut Self>, deadline: Self::Instant) {
         self.get_mut().set_at(deadline);
     }
 }
@@ -106,12 +142,14 @@ impl<S: Sleeping> Timers for Sleeps<S> {
 }
 
 impl<S: Sleeping> Movable for Sleeps<S> {
-    fn reset(&mut self, index: usize, deadline: Instant) {
+    type Instant = S::Instant;
+
+    fn reset(&mut self, index: usize, deadline: S::Instant) {
         self.0[index].as_mut().reset(deadline);
     }
 
     fn refresh(&mut self, index: usize, delay: Duration) {
-        self.0[index].as_mut().reset(Instant::now() + delay);
+        self.0[index].as_mut().reset(S::Instant::now() + delay);
     }
 }
 
@@ -143,7 +181,9 @@ impl Timers for Callbacks {
 }
 
 impl Movable for Callbacks {
-    fn reset(&mut self, index: usize, deadline: Instant) {
+    type Instant = tourbillon::time::Instant;
+
+    fn reset(&mut self, index: usize, deadline: Self::Instant) {
         self.0[index].reset_at(deadline);
     }
 
@@ -179,14 +219,16 @@ impl Timers for Queue {
 }
 
 impl Movable for Queue {
-    fn reset(&mut self, index: usize, deadline: Instant) {
-        self.queue.reset_at(&self.keys[index], deadline.into());
+    type Instant = tokio::time::Instant;
+
+    fn reset(&mut self, index: usize, deadline: Self::Instant) {
+        self.queue.reset_at(&self.keys[index], deadline);
     }
 
     fn refresh(&mut self, index: usize, delay: Duration) {
         // What its `reset(key, delay)` does.
         self.queue
-            .reset_at(&self.keys[index], (Instant::now() + delay).into());
+            .reset_at(&self.keys[index], tokio::time::Instant::now() + delay);
     }
 }
 

@@ -5,7 +5,7 @@
 //! each: ours by `refresh`, the others by a `reset` to `Instant::now() + delay`. *outside*: later, by a
 //! thread outside of the runtime, to which the timers were given.
 //!
-//! Ours by `Timer::reset_at` and, as *sleep*, by `Sleep::reset`; tokio by `Sleep::reset`, `DelayQueue` by
+//! Instants are of the type that a system takes, as its users have them. Ours by `Timer::reset_at` and, as *sleep*, by `Sleep::reset`; tokio by `Sleep::reset`, `DelayQueue` by
 //! `reset_at`, smol by `Timer::set_at`. One worker; the task gives way after every thousand. A process for each n, and
 //! for each kind of ours.
 
@@ -18,7 +18,7 @@ use super::{Figure, Workload};
 use crate::{
     measure::parts,
     system::System,
-    timers::{Callbacks, Draw, Movable, Queue, Runtime, Sleeps, in_steps},
+    timers::{Callbacks, Draw, Moment, Movable, Queue, Runtime, Sleeps, in_steps},
 };
 
 pub const WORKLOAD: Workload = Workload {
@@ -142,14 +142,14 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
 /// Instants of which each is later than the one before, and than all that timers were moved to by then,
 /// the clock plus [`KEEP`]. (A nanosecond further each time: less than a move takes, so that they stay
 /// behind the clock of the phase that comes next.)
-struct Later(Instant);
+struct Later<I>(I);
 
-impl Later {
+impl<I: Moment> Later<I> {
     fn new() -> Self {
-        Self(Instant::now() + KEEP)
+        Self(I::now() + KEEP)
     }
 
-    fn next(&mut self) -> Instant {
+    fn next(&mut self) -> I {
         self.0 += Duration::from_nanos(1);
         self.0
     }
@@ -167,10 +167,10 @@ fn moves<T: Movable>(system: System, names: Names, n: usize, count: usize) -> Ve
         let mut timers = T::default();
         in_steps(n, |cx, _| timers.arm(cx, draw.delay())).await;
 
-        let start = Instant::now();
+        let (start, first) = (Instant::now(), T::Instant::now());
         in_steps(count, |_, _| {
             let index = draw.below(n);
-            timers.reset(index, start + draw.delay());
+            timers.reset(index, first + draw.delay());
         })
         .await;
         let random = each(random, start);
