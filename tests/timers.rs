@@ -416,6 +416,27 @@ fn threads_that_arm_one_timer_each_use_all_workers() {
 }
 
 #[test]
+fn what_one_thread_leaves_with_workers_that_sleep_is_put_away() {
+    const TIMERS: usize = 100_000;
+    // They stay with one worker for 4,096, which it may get beside those of the turn before, where the other was passed over.
+    const LEFT: usize = 3 * 4_096;
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    for _ in 0..TIMERS {
+        runtime.after(HOUR, || ());
+    }
+    // No timer has the workers wake up.
+    eventually(
+        "no more stand in the inboxes than of the last turns",
+        || {
+            let metrics = runtime.metrics();
+            let stored: usize = metrics.workers().iter().map(|w| w.stored).sum();
+            stored >= TIMERS - LEFT
+        },
+    );
+}
+
+#[test]
 fn timers_that_were_cancelled_elsewhere_do_not_pile_up() {
     let _alarm = alarm();
     let runtime = runtime(1);

@@ -32,18 +32,20 @@ pub(crate) enum Choice {
     /// looks at: who sleeps is not stuck in a callback, and who is awake may be.
     NotAwake,
     /// The same for timers, of which there may be many: one thread's next stay with one worker for some
-    /// time, and meet those of other threads less often, on fewer lines of the cache.
+    /// time, and meet those of other threads less often, on fewer lines of the cache. A worker that sleeps is
+    /// woken when it was left many, to put them away while the thread goes on to the next.
     Stay,
 }
 
 impl Choice {
+    #[inline]
     pub(super) fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
-        let turn = match self {
-            Choice::Stay => context::stay(),
-            Choice::InTurn | Choice::NotAwake => context::spread(),
+        let of = workers.len();
+        let at = match self {
+            Choice::Stay => context::stay(of, |at| put_away(&workers[at])),
+            Choice::InTurn | Choice::NotAwake => context::spread().checked_rem(of)?,
         };
-        let at = turn.checked_rem(workers.len())?;
-        let first = &workers[at];
+        let first = workers.get(at)?;
         if self == Choice::InTurn || !first.parker().is_awake() {
             return Some(first);
         }
@@ -51,6 +53,15 @@ impl Choice {
         let second = workers.get(at + 1).unwrap_or(&workers[0]);
         let second_is_awake = second.parker().is_awake();
         Some(if second_is_awake { first } else { second })
+    }
+}
+
+/// Wakes the worker, if it sleeps and something stands in its inbox, to put that away while its nodes are in a cache.
+/// Otherwise it would read all of it when its next timer is due.
+#[cold]
+fn put_away(worker: &WorkerShard) {
+    if worker.has_news() {
+        worker.wake();
     }
 }
 

@@ -3,7 +3,8 @@
 //! all are registered.
 //!
 //! *ours*: `Handle::after`. A worker that sleeps lets such timers stand in its inbox until it wakes up, as it
-//! will in time for the first. So that this work is counted, each worker is woken at the end, and the
+//! will in time for the first, or when a thread leaves it that has armed some thousand there. So that all
+//! this work is counted, each worker is woken at the end, and the
 //! time ends when their stores have all timers, which the metrics say. *returned* is without that: until
 //! the calls have returned, from when on each timer is sure to run. *sleep*: a boxed `Sleep` polled
 //! once, as for tokio. *tokio*: a boxed `Sleep`, polled once by a waker that does
