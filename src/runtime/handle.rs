@@ -42,7 +42,8 @@ impl Choice {
     pub(super) fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
         let of = workers.len();
         let at = match self {
-            Choice::Stay => context::stay(of, |at| put_away(&workers[at])),
+            // A runtime that has been shut down has none.
+            Choice::Stay => context::stay(of, |at| workers.get(at).into_iter().for_each(put_away)),
             Choice::InTurn | Choice::NotAwake => context::spread().checked_rem(of)?,
         };
         let first = workers.get(at)?;
@@ -59,7 +60,7 @@ impl Choice {
 /// Wakes the worker, if it sleeps and something stands in its inbox, to put that away while its nodes are in a cache.
 /// Otherwise it would read all of it when its next timer is due.
 #[cold]
-fn put_away(worker: &WorkerShard) {
+fn put_away(worker: &Arc<WorkerShard>) {
     if worker.has_news() {
         worker.wake();
     }
@@ -223,7 +224,8 @@ impl Handle {
     /// Runs `f` on a worker, `delay` from now: see [`Timer`].
     ///
     /// (Of a thread that arms or moves several within two microseconds the first alone asks the kernel what time it is, where
-    /// the processor can tell it, too. Of the others *now* may be 3 µs later, and is not earlier.)
+    /// the processor can tell it, too. Of the others *now* may be 3 µs later, and is not earlier; but for delays of less than 100 µs
+    /// it is exact.)
     ///
     /// Zero, and less than the clock can tell, mean at once, though never on the caller's stack. A
     /// delay beyond 73 years means never. On a runtime that has been shut down `f` is dropped, and

@@ -34,7 +34,11 @@ use crate::{
 /// # });
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    let now = Instant::not_before_now();
+    let now = if duration >= FRESH {
+        Instant::not_before_now()
+    } else {
+        Instant::now()
+    };
     if Instant::is_adrift() {
         return adrift(duration);
     }
@@ -54,7 +58,7 @@ fn adrift(duration: Duration) -> Sleep {
 }
 
 /// A sleep for so long is not over when it is polled as soon as it was made, as most are: that need not
-/// be asked of the clock, which is a third of what it costs to arm it.
+/// be asked of the clock, which is a third of what it costs to arm it. And some microseconds more are little for it.
 const FRESH: Duration = Duration::from_micros(100);
 
 /// Waits until `deadline`, exact to the nanosecond and never less.

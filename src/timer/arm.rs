@@ -42,10 +42,18 @@ pub(super) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     Ok(Timer(Some(timer)))
 }
 
+/// A timer for less is exact to the nanosecond, also of a thread that arms many in a row.
+const SHORT: Duration = Duration::from_micros(100);
+
 /// The deadline that is `wait` from now, and the wait, which may be no longer than time lasts.
 #[inline]
 fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
-    let now = home.owner().shared.clock.not_before_now();
+    let clock = &home.owner().shared.clock;
+    let now = if wait >= SHORT {
+        clock.not_before_now()
+    } else {
+        clock.now()
+    };
     let wait = nanos(wait).min(shards::NEVER - now);
     (now + wait, wait)
 }
