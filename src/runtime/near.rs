@@ -5,6 +5,8 @@
 //! deadline is known, this is no bet, as it is for who spins on a lock. On virtual machines, where to set a timer leaves
 //! the machine, a sleep may cost 20 µs and more; where none is between, 2 or 3. So it is measured, now and then.
 
+use std::time::Duration;
+
 use crate::sys::clock;
 
 /// Of so many sleeps one is measured: to read the thread's clock is a system call.
@@ -13,6 +15,9 @@ const SAMPLE: u32 = 8;
 const FOLLOW: u64 = 8;
 /// After so many looks in place of sleeps, some 10 ms of them, one sleep is taken and measured all the same.
 const LOOKS: u32 = 20_000;
+/// Sleeps that are to be longer than this are not measured. A worker that has no others need not know, and reads no clock to ask
+/// whether a deadline is near.
+const SHORT: Duration = Duration::from_millis(10);
 /// No worker waits awake for longer, in ns, whatever its sleeps seem to cost.
 const MOST: u64 = 50_000;
 
@@ -39,8 +44,11 @@ impl SleepCost {
         self.looks = self.looks.saturating_add(1);
     }
 
-    /// Runs `sleep`, and measures now and then what processor time it takes.
-    pub(super) fn measure(&mut self, sleep: impl FnOnce()) {
+    /// Runs `sleep`, which is to end when so much is over, and measures now and then what processor time it takes.
+    pub(super) fn measure(&mut self, left: Duration, sleep: impl FnOnce()) {
+        if left > SHORT {
+            return sleep();
+        }
         let sampled = self.sleeps % SAMPLE == 0 || self.looks >= LOOKS;
         self.sleeps = self.sleeps.wrapping_add(1);
         if !sampled {
@@ -71,11 +79,11 @@ mod tests {
         let mut cost = SleepCost::default();
         assert_eq!(cost.ns(), 0);
         let work = || (0..10_000).for_each(|i| drop(std::hint::black_box(vec![i])));
-        cost.measure(work);
+        cost.measure(SHORT, work);
         let first = cost.ns();
         assert!(first > 0, "what ran took some time");
         for _ in 1..SAMPLE {
-            cost.measure(work);
+            cost.measure(SHORT, work);
             assert_eq!(cost.ns(), first);
         }
     }
@@ -83,21 +91,30 @@ mod tests {
     #[test]
     fn who_never_sleeps_measures_again() {
         let mut cost = SleepCost::default();
-        cost.measure(|| ());
+        cost.measure(SHORT, || ());
         cost.note(40_000);
         let before = cost.ns();
         assert!(before > 0);
         (0..LOOKS).for_each(|_| cost.looks());
         assert_eq!(cost.ns(), 0, "no deadline is near now");
-        cost.measure(|| ());
+        cost.measure(SHORT, || ());
         assert!((1..before).contains(&cost.ns()), "{}", cost.ns());
+    }
+
+    #[test]
+    fn long_ones_are_not_measured() {
+        let mut cost = SleepCost::default();
+        let mut ran = 0;
+        (0..100).for_each(|_| cost.measure(Duration::from_secs(1), || ran += 1));
+        assert_eq!((ran, cost.ns()), (100, 0));
+        assert_eq!(cost.sleeps, 0, "the first short one is");
     }
 
     #[test]
     fn all_are_run() {
         let mut cost = SleepCost::default();
         let mut ran = 0;
-        (0..100).for_each(|_| cost.measure(|| ran += 1));
+        (0..100).for_each(|_| cost.measure(SHORT, || ran += 1));
         assert_eq!(ran, 100);
     }
 

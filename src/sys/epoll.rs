@@ -3,7 +3,7 @@
 //! `epoll_wait` counts in milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`, but the kernel
 //! allows itself to be late by a thousandth of the time (a two-hundredth for a nice thread), whatever
 //! the thread's timer slack: good for short waits. For longer ones, and for all on older kernels, a
-//! timerfd in the same instance does the waking. It is set again only when the deadline is another.
+//! timerfd in the same instance does the waking, which is set [as seldom as can be](super::deadline).
 //!
 //! A process may give up its rights to either call when the instance is there (seccomp). Then it waits by
 //! the next that it has: `epoll_pwait2`, the timerfd, milliseconds.
@@ -15,11 +15,8 @@ use std::{
     time::Duration,
 };
 
-use super::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use super::{
-    check, kernel,
-    timerfd::{Clock, TimerFd},
-};
+use super::sync::atomic::{AtomicBool, Ordering};
+use super::{check, deadline::Deadline, kernel};
 
 /// Readable, as a condition on a descriptor.
 pub(crate) const READABLE: u32 = libc::EPOLLIN as u32;
@@ -40,10 +37,6 @@ const TIMER: u64 = u64::MAX;
 
 /// Up to here `epoll_pwait2` is late by 10 µs at the most, which is no more than a wake-up takes.
 const SHORT: Duration = Duration::from_millis(10);
-/// No deadline: what the timerfd is set to when it is not.
-const UNSET: u64 = u64::MAX;
-/// No deadline either: what it is set to is not known.
-const UNKNOWN: u64 = u64::MAX - 1;
 
 /// For how long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +53,7 @@ pub(crate) enum Timeout {
 #[derive(Debug)]
 pub(crate) struct Epoll {
     fd: OwnedFd,
-    timer: TimerFd,
-    /// The deadline that the timerfd is set to.
-    set: AtomicU64,
+    timer: Deadline,
     /// Whether short waits are by `epoll_pwait2`.
     pwait2: AtomicBool,
 }
@@ -148,8 +139,7 @@ impl Epoll {
         let epoll = Self {
             // SAFETY: a fresh descriptor that nobody else owns.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
-            timer: TimerFd::new(Clock::Monotonic)?,
-            set: AtomicU64::new(UNSET),
+            timer: Deadline::new()?,
             pwait2: AtomicBool::new(pwait2),
         };
         epoll.add(epoll.timer.as_raw_fd(), TIMER, READABLE)?;
@@ -207,21 +197,21 @@ impl Epoll {
             Timeout::Until { deadline, left } => {
                 // SAFETY: `buffer` has room for `room` events.
                 let count = unsafe { self.wait_short(buffer, room, left) };
-                count.unwrap_or_else(|| match self.set_timer(deadline, left) {
+                count.unwrap_or_else(|| match self.timer.set(deadline, left) {
                     Ok(()) => wait(-1),
                     Err(_) => wait(millis(left)),
                 })
             }
             Timeout::None => {
                 // A timerfd that cannot be unset ends the wait for nothing, once.
-                let _ = self.set_timer(UNSET, Duration::ZERO);
+                let _ = self.timer.unset();
                 wait(-1)
             }
         };
         // SAFETY: the kernel has written so many events into the buffer of `events`.
         unsafe { self.waited(events, count) }?;
         if events.has_timer() {
-            self.set.store(UNSET, Ordering::Relaxed);
+            self.timer.went_off();
         }
         Ok(())
     }
@@ -263,7 +253,7 @@ impl Epoll {
         unsafe { self.waited(events, count) }?;
         let has_timer = events.has_timer();
         if has_timer {
-            self.set.store(UNKNOWN, Ordering::Relaxed);
+            self.timer.was_taken();
         }
         Ok(has_timer)
     }
@@ -309,19 +299,6 @@ impl Epoll {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    /// Has the timerfd fire at `deadline`, which is `left` from now, or not at all.
-    fn set_timer(&self, deadline: u64, left: Duration) -> io::Result<()> {
-        if self.set.swap(deadline, Ordering::Relaxed) == deadline {
-            return Ok(());
-        }
-        match deadline {
-            UNSET => self.timer.unset(),
-            _ => self.timer.set(left),
-        }
-        // What it is set to is unknown then.
-        .inspect_err(|_| self.set.store(UNKNOWN, Ordering::Relaxed))
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod cpu;
+mod deadline;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 mod kernel;

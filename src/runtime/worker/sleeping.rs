@@ -75,7 +75,7 @@ impl Worker<'_> {
                     };
                 let sleep = || core.wait(&mut events.borrow_mut(), timeout);
                 match timeout {
-                    Timeout::Until { .. } => cost.measure(sleep),
+                    Timeout::Until { left, .. } => cost.measure(left, sleep),
                     _ => sleep(),
                 }
             },
