@@ -129,8 +129,11 @@ fn timers_armed_from_outside_fire_while_one_worker_is_stuck_and_the_other_sleeps
         fires(&receiver);
         half_busy.wait_until_the_other_sleeps();
     }
-    // The one that is stuck has the callback in which it is, and nothing else.
-    assert_eq!(half_busy.armed(), [1, 101]);
+    // The one that is stuck has the callback in which it is, and next to nothing else: by turns it would have a half. (Where the
+    // other was awake for a moment when a timer was armed, to look after this one, say, either may have it.)
+    let [stuck, other] = half_busy.armed();
+    assert_eq!(stuck + other, 102);
+    assert!(stuck <= 1 + 25, "{stuck} went to the one that is stuck");
 }
 
 /// As for any thread outside, for one that has entered the runtime, or runs a future there.

@@ -238,3 +238,16 @@ fn what_destructors_spawn_and_arm_at_the_end_is_ended_too() {
         assert!(task.is_finished());
     }
 }
+
+#[test]
+fn a_thread_that_has_armed_many_goes_on_when_the_runtime_has_ended() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let handle = runtime.handle().clone();
+    let arm = |count| (0..count).all(|_| handle.after(HOUR, || ()).is_pending());
+    assert!(arm(20_000));
+    drop(runtime);
+    for _ in 0..20_000 {
+        assert!(!handle.after(HOUR, || ()).is_pending());
+    }
+}
