@@ -70,6 +70,14 @@ impl Keys {
         prefetch(&self.keys[slot as usize], size_of::<u64>());
     }
 
+    /// Has the keys of slots that were all held before brought into the cache.
+    #[inline]
+    pub(super) fn fetch_all(&self, slots: &[u32]) {
+        for &slot in slots {
+            prefetch(self.keys.as_ptr().wrapping_add(slot as usize), 1);
+        }
+    }
+
     #[inline]
     pub(super) fn set(&mut self, slot: u32, key: u64) {
         self.keys[slot as usize] = key;
