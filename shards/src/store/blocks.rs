@@ -72,6 +72,23 @@ impl Blocks {
         chain.count += 1;
     }
 
+    /// Whether there is room in the first block of a chain.
+    #[inline]
+    pub(super) fn has_room(&self, chain: Chain) -> bool {
+        let at = chain.end as usize;
+        at % BLOCK != 0 && at < self.slots.len()
+    }
+
+    /// Puts a slot into the first block of a chain, where there is [room](Blocks::has_room).
+    #[inline]
+    pub(super) fn put(&mut self, chain: &mut Chain, slot: u32) {
+        if let Some(place) = self.slots.get_mut(chain.end as usize) {
+            *place = slot;
+            chain.end += 1;
+            chain.count += 1;
+        }
+    }
+
     /// Takes the first block out of a chain, and answers what was in it.
     #[inline]
     pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<&[u32]> {

@@ -37,6 +37,11 @@ struct Node {
     level: u32,
 }
 
+/// See [`Levels::place`].
+pub(super) struct Place {
+    bucket: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Levels {
     /// No key here is up to this; but what is left of a bucket of equal keys, of which some were taken, may be
@@ -120,6 +125,31 @@ impl Levels {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.occupied == 0
+    }
+
+    /// Where a slot of this key would stand, if it can be [put](Levels::put) there as it is: its bucket is not split, and is
+    /// not by that, and has room in its first block; and the key is above `base`.
+    #[inline]
+    pub(super) fn place(&self, key: u64) -> Option<Place> {
+        if key <= self.base {
+            return None;
+        }
+        let level = level_of(key, self.base);
+        let bucket = self.root[level] as usize * DIGITS + digit_of(key, level);
+        let chain = self.buckets.get(bucket)?;
+        // One that was split has a count that is beyond that.
+        let has_room = chain.count < SPLIT && self.blocks.has_room(*chain);
+        has_room.then_some(Place { bucket })
+    }
+
+    /// Puts a slot where `place` said just now.
+    #[inline]
+    pub(super) fn put(&mut self, place: Place, slot: u32) {
+        // There is one, and so its bits are set.
+        if let Some(chain) = self.buckets.get_mut(place.bucket) {
+            self.blocks.put(chain, slot);
+            self.count += 1;
+        }
     }
 
     /// Adds a slot whose key is above `base`.
