@@ -1,6 +1,11 @@
 //! The payloads of timers that run callbacks, and their tables.
 
-use std::{marker::PhantomData, mem::MaybeUninit, ops::ControlFlow, ptr::NonNull};
+use std::{
+    marker::PhantomData,
+    mem::{MaybeUninit, needs_drop},
+    ops::ControlFlow,
+    ptr::NonNull,
+};
 
 use crate::{
     claim::Outcome,
@@ -65,7 +70,11 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
             name: TypeName::new::<F>(),
             leads: leads::<F>(),
             run,
-            end: Self::end,
+            end: if needs_drop::<F>() {
+                Some(Self::end)
+            } else {
+                None
+            },
             tell: None,
             extras: None,
             free: NodeRef::<O>::free::<Callback<F>, AtomicU64>,
@@ -169,7 +178,11 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
             } else {
                 Self::run_again
             },
-            end: Self::end,
+            end: if needs_drop::<F>() {
+                Some(Self::end)
+            } else {
+                None
+            },
             tell: if tells { Some(Self::tell) } else { None },
             extras: Some(Self::extras),
             free: NodeRef::<O>::free::<Optioned<O, F>, AtomicU64>,

@@ -239,16 +239,40 @@ impl ClaimWord {
         loop {
             let (next, answer) = step(Claim::unpack(word));
             let Some(next) = next else { return answer };
-            match self.0.compare_exchange_weak(
-                word,
-                next.pack(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
+            match self.exchange(word, next.pack()) {
                 Ok(_) => return answer,
                 Err(now) => word = now,
             }
         }
+    }
+
+    /// The step from the one word to the other, which may be in vain even where the word is as said.
+    #[inline]
+    fn exchange(&self, word: u64, next: u64) -> Result<u64, u64> {
+        self.0
+            .compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    /// [`end`](ClaimWord::end) of a timer that waits, as most do, and need not be told: Pending → Over(`how`). False if it was
+    /// not ended, which may be so although it waits.
+    #[inline]
+    pub(crate) fn end_pending(&self, how: Outcome) -> bool {
+        let word = self.0.load(Ordering::Acquire);
+        word >> SHIFT == Claim::PENDING && self.exchange(word, Claim::Over(how).pack()).is_ok()
+    }
+
+    /// [`reset`](ClaimWord::reset) of a timer that waits: whether the new deadline is earlier. Nothing if it was not
+    /// moved, which may be so although it waits.
+    #[inline]
+    pub(crate) fn move_pending(&self, to: impl FnOnce(u64) -> u64) -> Option<bool> {
+        let word = self.0.load(Ordering::Acquire);
+        if word >> SHIFT != Claim::PENDING {
+            return None;
+        }
+        let at = word & VALUE;
+        let next = to(at);
+        let moved = self.exchange(word, Claim::Pending(next).pack());
+        moved.is_ok().then_some(next < at)
     }
 
     /// Idle → Pending(`at`), or Barred → Stopping(Cancelled). `at` is asked for the deadline, given

@@ -40,11 +40,13 @@ pub(crate) fn unstarted<O: Owner>(node: &NodeRef<O>) {
 
 /// Drops the callback, or wakes the task, of a node that is over.
 #[inline]
-fn let_go<O: Owner>(node: &NodeRef<O>, how: Outcome) {
+pub(crate) fn let_go<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     node.home.owner().over(node.vtable.kind, how);
     // Last, because it may panic.
-    // SAFETY: the claim was won that gives us the payload, and the table is the node's own.
-    unsafe { (node.vtable.end)(node.as_ptr()) };
+    if let Some(end) = node.vtable.end {
+        // SAFETY: the claim was won that gives us the payload, and the table is the node's own.
+        unsafe { end(node.as_ptr()) };
+    }
 }
 
 /// Ends a node that ran, whose callback is used up or let go of.
@@ -79,8 +81,12 @@ pub(crate) fn tell<O: Owner>(node: &NodeRef<O>, how: Outcome) -> std::thread::Re
 ///
 /// As the callback's destructor does.
 pub(crate) fn retire<O: Owner>(node: &NodeRef<O>, how: Outcome) {
-    // SAFETY: who ran it has the callback, and the table is the node's own.
-    let end = || unsafe { (node.vtable.end)(node.as_ptr()) };
+    let end = || {
+        if let Some(end) = node.vtable.end {
+            // SAFETY: who ran it has the callback, and the table is the node's own.
+            unsafe { end(node.as_ptr()) };
+        }
+    };
     // The destructor is a part of the callback, which cannot wait for its own end.
     let dropped = running::catch(node, end);
     conclude(node, how);

@@ -8,7 +8,7 @@ use crate::{
     inbox::Batch,
     node::{Location, NodeRef},
     owner::Owner,
-    store::{AnyStore, Store, StoreKind},
+    store::{AnyStore, Seen, Store, StoreKind},
     taken::Taken,
 };
 
@@ -45,22 +45,28 @@ impl<O: Owner> Inner<O> {
         }
     }
 
-    /// How many timers the store holds.
+    /// What the store says of itself.
     #[inline]
-    pub(crate) fn stored(&self) -> usize {
-        self.store.len()
+    pub(crate) fn seen(&self) -> Seen {
+        self.store.seen()
     }
 
     /// The earliest key of the store, or what may stand in the backlog, if that is earlier; and the earliest moment at
     /// which [`expire`](Inner::expire) may find something: the first timer's deadline, if that may be late.
     #[inline]
-    pub(crate) fn next(&self) -> (u64, u64) {
-        // Which is `NEVER` at most, whatever the store says where it is empty.
-        let next = self.store.first_key().min(self.backlog_next);
+    pub(crate) fn next(&self, seen: Seen) -> (u64, u64) {
+        let next = self.next_exact(seen);
         if self.tolerant == 0 {
             return (next, next);
         }
         (next, self.soonest(next))
+    }
+
+    /// The same where no timer may be late: then both are one.
+    #[inline]
+    pub(crate) fn next_exact(&self, seen: Seen) -> u64 {
+        // Which is `NEVER` at most, whatever the store says where it is empty.
+        seen.first_key.min(self.backlog_next)
     }
 
     /// The deadline of the first timer, or `next`, if that is earlier.
@@ -190,6 +196,31 @@ impl<O: Owner> Inner<O> {
         self.put(slot, node);
     }
 
+    /// The same where that is no more than some loads and stores, as where many were armed and cancelled before; and what
+    /// the store says then. Otherwise nothing was done, and the caller has the node.
+    #[inline]
+    pub(crate) fn insert_new_quickly(
+        &mut self,
+        node: NodeRef<O>,
+        deadline: u64,
+    ) -> Result<Seen, NodeRef<O>> {
+        let has_room = cfg!(loom) || self.nodes.len() < self.nodes.capacity();
+        if self.closed || self.tolerant > 0 || !has_room {
+            return Err(node);
+        }
+        let Some((slot, seen)) = self.store.insert_quickly(deadline) else {
+            return Err(node);
+        };
+        node.set_location(Location::Slot(slot));
+        match self.nodes.get_mut(slot as usize) {
+            // It was free: there is nothing to be dropped.
+            Some(place) => mem::forget(place.replace(node)),
+            // Slots are had one after the other, each of which gets its place.
+            None => self.nodes.push(Some(node)),
+        }
+        Ok(seen)
+    }
+
     /// The node of a slot that was had from the store.
     #[inline]
     fn put(&mut self, slot: u32, node: NodeRef<O>) {
@@ -197,6 +228,10 @@ impl<O: Owner> Inner<O> {
         let index = slot as usize;
         if index == self.nodes.len() {
             self.nodes.push(Some(node));
+            // There is always room for one, as who inserts quickly asks for, but while it grows.
+            if self.nodes.len() == self.nodes.capacity() {
+                self.nodes.reserve(1);
+            }
         } else {
             let none = self.nodes[index].replace(node);
             debug_assert!(none.is_none(), "a free slot has no node");
@@ -230,6 +265,22 @@ impl<O: Owner> Inner<O> {
     pub(crate) fn take_over(&mut self, node: &NodeRef<O>, slot: u32) -> NodeRef<O> {
         node.set_location(Location::None);
         self.take(slot)
+    }
+
+    /// The same where that is no more than some loads and stores, and what the store says then. Otherwise nothing was done.
+    #[inline]
+    pub(crate) fn take_over_quickly(
+        &mut self,
+        node: &NodeRef<O>,
+        slot: u32,
+    ) -> Option<(NodeRef<O>, Seen)> {
+        let place = self.nodes.get_mut(slot as usize)?;
+        if self.tolerant > 0 || place.is_none() {
+            return None;
+        }
+        let seen = self.store.remove_quickly(slot)?;
+        node.set_location(Location::None);
+        Some((place.take()?, seen))
     }
 
     /// The node of a slot that was given back to the store.

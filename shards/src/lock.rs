@@ -18,6 +18,15 @@ impl TryLock {
         Self(AtomicU32::new(0))
     }
 
+    /// Takes the lock, if it is free and nobody was denied. Otherwise there is no mark: that is left by who
+    /// [tries](TryLock::try_acquire) then.
+    #[inline]
+    pub(crate) fn acquire_free(&self) -> bool {
+        self.0
+            .compare_exchange(0, LOCKED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
     /// Takes the lock, or leaves the mark that it was denied.
     ///
     /// The mark is left by a read-modify-write even where it stands already: it is what makes the

@@ -107,8 +107,8 @@ pub(crate) struct VTable<O: Owner> {
     /// Runs the payload. The caller won the claim to Running; a `Once` is used up by it.
     pub(crate) run: unsafe fn(NonNull<Header<O>>) -> Flow,
     /// Lets go of the payload, or wakes it. The caller won the claim to end it without running it,
-    /// or ran it for the last time and it recurs.
-    pub(crate) end: unsafe fn(NonNull<Header<O>>),
+    /// or ran it for the last time and it recurs. Nothing, if there is nothing to be done.
+    pub(crate) end: Option<unsafe fn(NonNull<Header<O>>)>,
     /// Runs the payload in place of `end`, if it has to be told how the timer ended where that was not
     /// by running. That uses it up.
     pub(crate) tell: Option<Tell<O>>,

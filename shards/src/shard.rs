@@ -19,7 +19,7 @@ use crate::{
     orphans::Orphans,
     owner::Owner,
     park::Parker,
-    store::StoreKind,
+    store::{Seen, StoreKind},
     sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
     taken::Taken,
     watch::Watch,
@@ -237,12 +237,36 @@ impl<O: Owner> Shard<O> {
     /// Writes the words that are read without the lock.
     #[inline]
     fn publish(&self, inner: &Inner<O>) {
-        let (next, soonest) = inner.next();
-        self.store_next.store(next, Ordering::Release);
-        self.store_soonest.store(soonest, Ordering::Relaxed);
-        self.stored.store(inner.stored(), Ordering::Relaxed);
+        let seen = inner.seen();
+        let (next, soonest) = inner.next(seen);
+        self.publish_store(next, soonest, seen);
         self.backlogged
             .store(!inner.backlog.is_empty(), Ordering::Release);
+    }
+
+    /// The same for who leaves the backlog as it is.
+    #[inline]
+    fn publish_store(&self, next: u64, soonest: u64, seen: Seen) {
+        self.store_next.store(next, Ordering::Release);
+        self.store_soonest.store(soonest, Ordering::Relaxed);
+        self.stored.store(seen.len, Ordering::Relaxed);
+    }
+
+    /// For who has the lock: does what `f` does, if that is no more than some loads and stores, publishes what the store says
+    /// then, and answers its first deadline. `f` does not panic. The lock is still the caller's.
+    #[inline]
+    fn hold_quickly<R, E>(
+        &self,
+        f: impl FnOnce(&mut Inner<O>) -> Result<(R, Seen), E>,
+    ) -> Result<(R, u64), E> {
+        // SAFETY: by contract we hold the lock.
+        self.inner.with_mut(|inner| unsafe {
+            let (done, seen) = f(&mut *inner)?;
+            // None of them may be late: who takes them quickly has seen to that.
+            let next = (*inner).next_exact(seen);
+            self.publish_store(next, next, seen);
+            Ok((done, next))
+        })
     }
 
     /// Takes what is due at `now` (in ns) out of the store, in the order of the deadlines, reading

@@ -27,7 +27,7 @@ impl<O: Owner> Table<O> {
         name: TypeName::new::<Sleep<O>>(),
         leads: 0,
         run: Self::run,
-        end: Self::wake,
+        end: Some(Self::wake),
         tell: None,
         extras: None,
         free: NodeRef::<O>::free::<WakerSlot, ()>,
@@ -88,7 +88,7 @@ impl<O: Owner> Sleep<O> {
             wait: (),
             payload: WakerSlot::new(waker),
         });
-        home.arrive_new(&node, carried, deadline);
+        home.arrive_new(carried, deadline);
         Self(node)
     }
 
@@ -163,7 +163,10 @@ impl<O: Owner> Drop for Sleep<O> {
     #[inline]
     fn drop(&mut self) {
         let mut carried = None;
-        if self.0.claim.end(Outcome::Cancelled, false, false) == End::Won {
+        let claim = &self.0.claim;
+        if claim.end_pending(Outcome::Cancelled)
+            || claim.end(Outcome::Cancelled, false, false) == End::Won
+        {
             carried = self.0.home.hear_gone(&self.0);
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
         }

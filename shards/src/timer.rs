@@ -112,7 +112,7 @@ impl<O: Owner> Timer<O> {
 
     #[inline]
     fn arm((node, carried): (NodeRef<O>, NodeRef<O>), deadline: u64) -> Self {
-        node.home.arrive_new(&node, carried, deadline);
+        node.home.arrive_new(carried, deadline);
         Self(node)
     }
 
@@ -404,6 +404,18 @@ impl<O: Owner> Drop for Timer<O> {
 /// See [`Timer::cancel`].
 #[inline]
 pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
+    // Most wait, and have no options.
+    if node.vtable.extras.is_none() && node.claim.end_pending(Outcome::Cancelled) {
+        drop(node.home.hear_gone(node));
+        ending::let_go(node, Outcome::Cancelled);
+        return Cancel::Cancelled;
+    }
+    cancel_any(node)
+}
+
+/// The same of any.
+#[inline(never)]
+fn cancel_any<O: Owner>(node: &NodeRef<O>) -> Cancel {
     let end = node
         .claim
         .end(Outcome::Cancelled, node.recurs(), node.tells());
@@ -463,8 +475,22 @@ fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
 
 /// Moves the deadline of a node, and tells its home if that has to know.
 #[inline]
-pub(crate) fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64) -> Reset {
-    let reset = match node.claim.reset(node.recurs(), &to) {
+pub(crate) fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64 + Copy) -> Reset {
+    // Most wait.
+    match node.claim.move_pending(to) {
+        Some(true) => node.home.hear_earlier(node),
+        Some(false) => {}
+        None => return move_any(node, to),
+    }
+    node.home.owner().moved();
+    Reset::Waiting
+}
+
+/// The same whatever it does.
+#[cold]
+#[inline(never)]
+fn move_any<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64) -> Reset {
+    let reset = match node.claim.reset(node.recurs(), to) {
         Moved::Later => Reset::Waiting,
         Moved::Earlier => {
             node.home.hear_earlier(node);

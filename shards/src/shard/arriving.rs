@@ -36,34 +36,71 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// The same for a node that nobody but the caller knows, who has two references to it. It is armed by this, for this
+    /// The same for a node that nobody but the caller knows, who has another reference to it. It is armed by this, for this
     /// deadline, and has no options.
-    #[inline]
-    pub(crate) fn arrive_new(&self, node: &NodeRef<O>, carried: NodeRef<O>, deadline: u64) {
-        debug_assert!(node.extras().is_none(), "its key is its deadline");
-        let kind = node.vtable.kind;
+    #[inline(never)]
+    pub(crate) fn arrive_new(&self, carried: NodeRef<O>, deadline: u64) {
+        debug_assert!(carried.extras().is_none(), "its key is its deadline");
+        // All calls are the last that is done, so that nothing is kept over them: this needs no stack.
         if !self.owner.is_current() {
-            // For the counters alone, and no look that a model has to take.
-            let quiet = !cfg!(loom) && !self.parker.sleeps_past(deadline);
-            if quiet {
-                self.owner.armed_quietly(kind);
-            } else {
-                self.owner.armed(kind, false);
-            }
-            return self.send_new(carried, deadline, quiet);
+            return self.arrive_from_outside(carried, deadline);
         }
-        self.owner.armed(kind, true);
+        self.owner.armed(carried.vtable.kind, true);
+        if !self.lock.acquire_free() {
+            return self.arrive_slowly(carried, deadline);
+        }
+        let inserted = self.hold_quickly(|inner| {
+            let seen = inner.insert_new_quickly(carried, deadline)?;
+            Ok(((), seen))
+        });
+        match inserted {
+            Err(carried) => self.arrive_held(carried, deadline),
+            Ok(_) if self.lock.release() => self.look_and_lower_alarm(),
+            Ok(_) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_and_lower_alarm(&self) {
+        self.look_for_the_denied();
+        self.lower_alarm(self.store_next.load(Ordering::Relaxed));
+    }
+
+    #[inline(never)]
+    fn arrive_from_outside(&self, carried: NodeRef<O>, deadline: u64) {
+        let kind = carried.vtable.kind;
+        // For the counters alone, and no look that a model has to take.
+        let quiet = !cfg!(loom) && !self.parker.sleeps_past(deadline);
+        if quiet {
+            self.owner.armed_quietly(kind);
+        } else {
+            self.owner.armed(kind, false);
+        }
+        self.send_new(carried, deadline, quiet);
+    }
+
+    /// The same for the owner, in any case.
+    #[cold]
+    #[inline(never)]
+    fn arrive_slowly(&self, carried: NodeRef<O>, deadline: u64) {
         if self.lock.try_acquire() {
-            let refused = self.hold(|inner| {
-                if inner.closed {
-                    return Some(carried);
-                }
-                inner.insert_new(carried, deadline);
-                None
-            });
-            return self.arrived(refused);
+            return self.arrive_held(carried, deadline);
         }
         self.send_new(carried, deadline, false);
+    }
+
+    /// The same for the owner, who has the lock, and gives it up by this.
+    #[inline(never)]
+    fn arrive_held(&self, carried: NodeRef<O>, deadline: u64) {
+        let refused = self.hold(|inner| {
+            if inner.closed {
+                return Some(carried);
+            }
+            inner.insert_new(carried, deadline);
+            None
+        });
+        self.arrived(refused);
     }
 
     /// The owner has put a node into its store, or was refused, and has it still.

@@ -39,22 +39,56 @@ impl<O: Owner> Shard<O> {
     /// to take it out of.
     #[inline]
     pub(crate) fn hear_gone(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
+        // All calls are the last that is done, so that nothing is kept over them: this needs no stack.
+        if !self.owner.is_current() || !self.lock.acquire_free() {
+            return self.hear_gone_slowly(node);
+        }
+        let Location::Slot(slot) = node.location() else {
+            return self.hear_gone_held(node);
+        };
+        let taken = self.hold_quickly(|inner| inner.take_over_quickly(node, slot).ok_or(()));
+        let Ok((carried, _)) = taken else {
+            return self.hear_gone_held(node);
+        };
+        if self.lock.release() {
+            return self.look_and_return(carried);
+        }
+        Some(carried)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_and_return(&self, carried: NodeRef<O>) -> Option<NodeRef<O>> {
+        self.look_for_the_denied();
+        Some(carried)
+    }
+
+    /// The same in any case.
+    #[inline(never)]
+    fn hear_gone_slowly(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
         if self.owner.is_current() && self.lock.try_acquire() {
-            let mut heard = true;
-            let carried = self.hold(|inner| match node.location() {
-                Location::Slot(slot) => Some(inner.take_over(node, slot)),
-                Location::Deque => None,
-                Location::None => {
-                    heard = false;
-                    None
-                }
-            });
-            if heard {
-                return carried;
-            }
+            return self.hear_gone_held(node);
         }
         self.tell_gone(node);
         None
+    }
+
+    /// The same for the owner, who has the lock, and gives it up by this.
+    #[inline(never)]
+    fn hear_gone_held(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
+        let mut heard = true;
+        let carried = self.hold(|inner| match node.location() {
+            Location::Slot(slot) => Some(inner.take_over(node, slot)),
+            Location::Deque => None,
+            Location::None => {
+                heard = false;
+                None
+            }
+        });
+        if !heard {
+            self.tell_gone(node);
+        }
+        carried
     }
 
     /// Puts a node whose claim word has changed into the inbox, if it does not stand there already;

@@ -70,6 +70,62 @@ impl AnyStore {
     }
 }
 
+/// What is published of a store after each change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// The smallest key.
+    pub(crate) first_key: u64,
+    pub(crate) len: usize,
+}
+
+impl Seen {
+    #[inline]
+    fn of(store: &impl Store) -> Self {
+        Self {
+            first_key: store.first_key(),
+            len: store.len(),
+        }
+    }
+}
+
+impl AnyStore {
+    #[inline]
+    pub(crate) fn seen(&self) -> Seen {
+        match self {
+            AnyStore::Heap(heap) => Seen::of(heap),
+            AnyStore::Wheel(wheel) => Seen::of(&**wheel),
+            AnyStore::Lanes(lanes) => Seen::of(&**lanes),
+        }
+    }
+
+    /// See [`Store::insert`]: where that is no more than some loads and stores, and by the way what is to be published then.
+    #[inline]
+    pub(crate) fn insert_quickly(&mut self, key: u64) -> Option<(u32, Seen)> {
+        if cfg!(loom) {
+            // Where there are few, as in the models, it never is. They are to meet this way all the same.
+            return Some((self.insert(key), self.seen()));
+        }
+        let AnyStore::Wheel(wheel) = self else {
+            return None;
+        };
+        let slot = wheel.insert_quickly(key)?;
+        Some((slot, Seen::of(&**wheel)))
+    }
+
+    /// See [`Store::remove`]: likewise.
+    #[inline]
+    pub(crate) fn remove_quickly(&mut self, slot: u32) -> Option<Seen> {
+        if cfg!(loom) {
+            self.remove(slot);
+            return Some(self.seen());
+        }
+        let AnyStore::Wheel(wheel) = self else {
+            return None;
+        };
+        wheel.remove_quickly(slot).then(|| Seen::of(&**wheel))
+    }
+}
+
 impl Store for AnyStore {
     #[inline]
     fn insert(&mut self, key: u64) -> u32 {

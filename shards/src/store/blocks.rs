@@ -1,5 +1,7 @@
 //! Chains of slots, in blocks of one array.
 
+use crate::prefetch::prefetch;
+
 /// Slots in a block: a cache line.
 pub(super) const BLOCK: usize = 16;
 
@@ -70,6 +72,23 @@ impl Blocks {
         chain.count += 1;
     }
 
+    /// Whether there is room in the first block of a chain.
+    #[inline]
+    pub(super) fn has_room(&self, chain: Chain) -> bool {
+        let at = chain.end as usize;
+        at % BLOCK != 0 && at < self.slots.len()
+    }
+
+    /// Puts a slot into the first block of a chain, where there is [room](Blocks::has_room).
+    #[inline]
+    pub(super) fn put(&mut self, chain: &mut Chain, slot: u32) {
+        if let Some(place) = self.slots.get_mut(chain.end as usize) {
+            *place = slot;
+            chain.end += 1;
+            chain.count += 1;
+        }
+    }
+
     /// Takes the first block out of a chain, and answers what was in it.
     #[inline]
     pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<&[u32]> {
@@ -87,6 +106,38 @@ impl Blocks {
             _ => (next + 1) * BLOCK as u32,
         };
         Some(slots)
+    }
+
+    /// Puts an empty block for so many slots, [`BLOCK`] at most, before the others of a chain, which are full.
+    #[inline]
+    pub(super) fn add(&mut self, chain: &mut Chain, slots: usize) -> &mut [u32] {
+        let before = match chain.count {
+            0 => NONE,
+            _ => (chain.end as usize / BLOCK - 1) as u32,
+        };
+        let block = self.take_block();
+        self.links[block] = before;
+        let at = block * BLOCK;
+        chain.end = (at + slots) as u32;
+        chain.count += slots as u32;
+        &mut self.slots[at..at + slots]
+    }
+
+    /// What is in the second block of a chain that is not empty, if there is one. The third is brought into the cache.
+    #[inline]
+    pub(super) fn second(&self, chain: Chain) -> &[u32] {
+        let last = chain.end as usize - 1;
+        if chain.count as usize <= last % BLOCK + 1 {
+            return &[];
+        }
+        let second = self.links[last / BLOCK] as usize;
+        let third = self.links[second];
+        if third != NONE {
+            // It may be on two lines.
+            let at = self.slots.as_ptr().wrapping_add(third as usize * BLOCK);
+            prefetch(at, BLOCK * size_of::<u32>() + 1);
+        }
+        &self.slots[second * BLOCK..][..BLOCK]
     }
 
     /// There are no chains any more.

@@ -33,7 +33,7 @@ impl Keys {
         }
     }
 
-    #[inline]
+    #[cold]
     fn grow(&mut self, key: u64, most: u32) -> u32 {
         let most = most.min(Location::MAX_SLOT) as usize;
         assert!(self.keys.len() <= most, "the store is full");
@@ -46,6 +46,35 @@ impl Keys {
     pub(super) fn give_back(&mut self, slot: u32) {
         self.keys[slot as usize] = FREE;
         self.free.push(slot);
+    }
+
+    /// [Takes](Keys::take) a slot, if there is one that was held before, or room for another.
+    #[inline]
+    pub(super) fn take_quickly(&mut self, key: u64, most: u32) -> Option<u32> {
+        if let Some(&slot) = self.free.last() {
+            *self.keys.get_mut(slot as usize)? = key;
+            self.free.pop();
+            return Some(slot);
+        }
+        let next = self.keys.len();
+        if next == self.keys.capacity() || next > most as usize {
+            return None;
+        }
+        self.keys.push(key);
+        Some(next as u32)
+    }
+
+    /// [Gives back](Keys::give_back) a slot, unless its key is [`FREE`], or there is no room to note it; true if it did.
+    #[inline]
+    pub(super) fn give_back_quickly(&mut self, slot: u32) -> bool {
+        let has_room = self.free.len() < self.free.capacity();
+        let key = self.keys.get_mut(slot as usize);
+        let Some(key) = key.filter(|key| has_room && **key != FREE) else {
+            return false;
+        };
+        *key = FREE;
+        self.free.push(slot);
+        true
     }
 
     /// None of the slots is held, and no entry is left that names one: they begin anew, from 0.
@@ -70,6 +99,14 @@ impl Keys {
         prefetch(&self.keys[slot as usize], size_of::<u64>());
     }
 
+    /// Has the keys of slots that were all held before brought into the cache.
+    #[inline]
+    pub(super) fn fetch_all(&self, slots: &[u32]) {
+        for &slot in slots {
+            prefetch(self.keys.as_ptr().wrapping_add(slot as usize), 1);
+        }
+    }
+
     #[inline]
     pub(super) fn set(&mut self, slot: u32, key: u64) {
         self.keys[slot as usize] = key;
@@ -78,6 +115,12 @@ impl Keys {
     #[inline]
     pub(super) fn is_live(&self, entry: Entry) -> bool {
         self.keys[entry.slot as usize] == entry.key
+    }
+
+    /// The same without a panic.
+    #[inline]
+    pub(super) fn is_live_quickly(&self, entry: Entry) -> bool {
+        self.keys.get(entry.slot as usize) == Some(&{ entry.key })
     }
 
     /// How many slots there are, those that are free among them: the most that were ever held at once.

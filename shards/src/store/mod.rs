@@ -12,6 +12,7 @@ mod slots;
 mod tree;
 mod wheel;
 
+pub(crate) use any::Seen;
 pub use any::{AnyStore, StoreKind};
 pub use heap::Heap;
 pub use lanes::Lanes;

@@ -29,6 +29,7 @@ use super::{
 };
 
 mod levels;
+mod quickly;
 
 /// A bucket of so many entries is sorted in place of being dealt out.
 const SORTED: usize = if cfg!(test) { 16 } else { 512 };
@@ -219,7 +220,7 @@ impl Wheel {
         }
         self.accept(Entry { key, slot });
         if slot == self.first.slot && key != self.first.key {
-            self.advance(|_| ());
+            self.find_first();
         }
         self.note_stale();
     }
@@ -264,6 +265,12 @@ impl Wheel {
     #[inline]
     fn is_spent(&self) -> bool {
         self.len == 0 && self.keys.len() >= ANEW
+    }
+
+    /// The same where nobody wants to know what comes next.
+    #[inline(never)]
+    fn find_first(&mut self) {
+        self.advance(|_| ());
     }
 
     /// The first was removed, or moved: finds who is it now.
@@ -439,12 +446,12 @@ impl Store for Wheel {
         }
         self.keys.give_back(slot);
         self.len -= 1;
-        if self.is_spent() {
-            self.begin_anew();
-            return key;
-        }
         if slot == self.first.slot {
-            self.advance(|_| ());
+            if self.is_spent() {
+                self.begin_anew();
+                return key;
+            }
+            self.find_first();
         }
         self.note_stale();
         key

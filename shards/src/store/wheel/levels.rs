@@ -12,6 +12,7 @@ use super::super::{
     Entry,
     blocks::{BLOCK, Blocks, Chain},
     keys::Keys,
+    wheel::FAR,
 };
 
 const BITS: u32 = 6;
@@ -36,6 +37,11 @@ struct Node {
     level: u32,
 }
 
+/// See [`Levels::place`].
+pub(super) struct Place {
+    bucket: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Levels {
     /// No key here is up to this; but what is left of a bucket of equal keys, of which some were taken, may be
@@ -53,7 +59,7 @@ pub(super) struct Levels {
     blocks: Blocks,
     /// The bucket that is swept next.
     hand: usize,
-    /// Empty between calls.
+    /// What was [collected](Levels::collect) last, and before: it gets no shorter.
     scratch: Vec<Entry>,
 }
 
@@ -121,6 +127,31 @@ impl Levels {
         self.occupied == 0
     }
 
+    /// Where a slot of this key would stand, if it can be [put](Levels::put) there as it is: its bucket is not split, and is
+    /// not by that, and has room in its first block; and the key is above `base`.
+    #[inline]
+    pub(super) fn place(&self, key: u64) -> Option<Place> {
+        if key <= self.base {
+            return None;
+        }
+        let level = level_of(key, self.base);
+        let bucket = self.root[level] as usize * DIGITS + digit_of(key, level);
+        let chain = self.buckets.get(bucket)?;
+        // One that was split has a count that is beyond that.
+        let has_room = chain.count < SPLIT && self.blocks.has_room(*chain);
+        has_room.then_some(Place { bucket })
+    }
+
+    /// Puts a slot where `place` said just now.
+    #[inline]
+    pub(super) fn put(&mut self, place: Place, slot: u32) {
+        // There is one, and so its bits are set.
+        if let Some(chain) = self.buckets.get_mut(place.bucket) {
+            self.blocks.put(chain, slot);
+            self.count += 1;
+        }
+    }
+
     /// Adds a slot whose key is above `base`.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry, keys: &mut Keys) {
@@ -159,8 +190,8 @@ impl Levels {
         self.count += 1;
     }
 
-    /// Takes what is in a bucket of this level, which begins at `start`: the live ones are in `out`, which was empty, and
-    /// their keys have to be [restored](Keys::restore). Of more than `most` in it some may stay.
+    /// Takes what is in a bucket of this level, which begins at `start`, and answers how many of it are live: those are the
+    /// first in `scratch`, and their keys have to be [restored](Keys::restore). Of more than `most` in it some may stay.
     fn collect(
         &mut self,
         bucket: usize,
@@ -168,33 +199,43 @@ impl Levels {
         start: u64,
         most: usize,
         keys: &mut Keys,
-        out: &mut Vec<Entry>,
-    ) {
+    ) -> usize {
         let shift = level as u32 * BITS;
         let mut chain = self.buckets[bucket];
         let before = chain.count;
-        let nobody = Entry { key: 0, slot: 0 };
-        out.resize(most.saturating_add(BLOCK).min(before as usize), nobody);
-        let mut end = 0;
-        while end < most {
-            let Some(slots) = self.blocks.pop(&mut chain) else {
-                break;
-            };
-            end += keys.collect(slots, shift, start >> shift, &mut out[end..]);
+        let room = most.saturating_add(BLOCK).min(before as usize);
+        if self.scratch.len() < room {
+            self.scratch.resize(room, Entry { key: 0, slot: 0 });
         }
-        out.truncate(end);
+        let far = keys.len() >= FAR;
+        let mut end = 0;
+        while end < most && chain.count > 0 {
+            if far {
+                // The slots are in one order and their keys in another. While one block is looked at, the keys of the next
+                // come, and the slots of the one behind it.
+                keys.fetch_all(self.blocks.second(chain));
+            }
+            if let Some(slots) = self.blocks.pop(&mut chain) {
+                end += keys.collect(slots, shift, start >> shift, &mut self.scratch[end..]);
+            }
+        }
         self.buckets[bucket] = chain;
         self.count -= (before - chain.count) as usize;
+        end
     }
 
-    /// Fills a bucket that is empty again.
-    fn refill(&mut self, bucket: usize, entries: &[Entry]) {
+    /// Fills a bucket that is empty again, with the first of `scratch`, whose keys are restored.
+    fn refill(&mut self, bucket: usize, count: usize, keys: &mut Keys) {
         let mut chain = Chain::EMPTY;
-        for entry in entries {
-            self.blocks.push(&mut chain, entry.slot);
+        for entries in self.scratch[..count].chunks(BLOCK) {
+            let places = self.blocks.add(&mut chain, entries.len());
+            for (place, entry) in places.iter_mut().zip(entries) {
+                *place = entry.slot;
+                keys.set(entry.slot, entry.key);
+            }
         }
         self.buckets[bucket] = chain;
-        self.count += entries.len();
+        self.count += count;
     }
 
     /// Notes that a bucket is empty, and gives back the nodes that are empty by that.
@@ -238,21 +279,20 @@ impl Levels {
     fn split(&mut self, bucket: usize, key: u64, level: usize, keys: &mut Keys) {
         let width = level as u32 * BITS;
         let start = key >> width << width;
-        let mut entries = std::mem::take(&mut self.scratch);
-        self.collect(bucket, level, start, usize::MAX, keys, &mut entries);
-        keys.restore(&entries);
-        if entries.len() as u32 > SPLIT / 2 {
+        let count = self.collect(bucket, level, start, usize::MAX, keys);
+        if count as u32 > SPLIT / 2 {
             let node = self.take_node(level - 1, bucket as u32, start);
             self.buckets[bucket] = Chain::other(node);
-            for entry in &entries {
+            let entries = std::mem::take(&mut self.scratch);
+            keys.restore(&entries[..count]);
+            for entry in &entries[..count] {
                 let digit = digit_of(entry.key, level - 1);
                 self.append(node as usize * DIGITS + digit, entry.slot);
             }
+            self.scratch = entries;
         } else {
-            self.refill(bucket, &entries);
+            self.refill(bucket, count, keys);
         }
-        entries.clear();
-        self.scratch = entries;
     }
 
     /// Takes the first bucket, and moves `base` to where it begins. What is live in it is in `out`, which was
@@ -273,7 +313,8 @@ impl Levels {
             let start = node_start(self.base, level) | within;
             let Some(child) = self.buckets[bucket].as_other() else {
                 let most = if level == 0 { most } else { usize::MAX };
-                self.collect(bucket, level, start, most, keys, out);
+                let count = self.collect(bucket, level, start, most, keys);
+                out.extend_from_slice(&self.scratch[..count]);
                 if self.buckets[bucket].count == 0 {
                     self.note_emptied(bucket);
                 }
@@ -348,15 +389,11 @@ impl Levels {
         };
         let start = start | ((bucket % DIGITS) as u64) << (node.level * BITS);
         let looks = self.buckets[bucket].count as usize;
-        let mut entries = std::mem::take(&mut self.scratch);
-        self.collect(bucket, level, start, usize::MAX, keys, &mut entries);
-        keys.restore(&entries);
-        self.refill(bucket, &entries);
-        if entries.is_empty() {
+        let count = self.collect(bucket, level, start, usize::MAX, keys);
+        self.refill(bucket, count, keys);
+        if count == 0 {
             self.note_emptied(bucket);
         }
-        entries.clear();
-        self.scratch = entries;
         looks
     }
 }

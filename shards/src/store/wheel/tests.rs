@@ -38,6 +38,7 @@ fn each_entry_is_in_the_place_of_its_key() {
     let mut slots = Vec::new();
     let mut random = 1_u64;
     let mut turned_back = 0;
+    let mut quickly = [0; 2];
     for step in 0..40_000_u64 {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -47,9 +48,20 @@ fn each_entry_is_in_the_place_of_its_key() {
         let key = step * 1_000 + (draw % 60_000_000) * if draw % 1_000 == 0 { 60_000 } else { 1 };
         let base = wheel.levels.base;
         match draw % 5 {
-            _ if slots.len() < 700 && step % 10_000 < 6_000 => slots.push(wheel.insert(key)),
+            _ if slots.len() < 700 && step % 10_000 < 6_000 => {
+                let slot = wheel.insert_quickly(key);
+                quickly[0] += usize::from(slot.is_some());
+                slots.push(slot.unwrap_or_else(|| wheel.insert(key)));
+            }
             0 | 1 if !slots.is_empty() => {
-                wheel.remove(slots.swap_remove(draw as usize % slots.len()));
+                let first = slots.iter().position(|&slot| slot == wheel.first.slot);
+                let at = first.filter(|_| draw % 2 == 0);
+                let slot = slots.swap_remove(at.unwrap_or(draw as usize % slots.len()));
+                let was_removed = wheel.remove_quickly(slot);
+                quickly[1] += usize::from(was_removed);
+                if !was_removed {
+                    wheel.remove(slot);
+                }
             }
             2 if !slots.is_empty() => wheel.rekey(slots[draw as usize % slots.len()], key),
             _ if step % 10_000 > 7_000 => {
@@ -64,6 +76,7 @@ fn each_entry_is_in_the_place_of_its_key() {
         }
     }
     assert!(turned_back > 0, "the crowd never dispersed");
+    assert!(quickly.iter().all(|&count| count > 1_000), "{quickly:?}");
 }
 
 /// What the buckets take is bounded by the most that was held at once.

@@ -1,0 +1,47 @@
+//! What most who arm and cancel meet, and nothing else: a few loads and stores.
+
+use super::{FREE, MAX_SLOT, Wheel};
+
+/// What is done to one entry where that is no more than some loads and stores: no call, no panic, no loop. All of that is
+/// found out before anything is changed, so that the caller may do the same in the usual way.
+impl Wheel {
+    /// See [`insert`](super::Store::insert).
+    #[inline]
+    pub(in crate::store) fn insert_quickly(&mut self, key: u64) -> Option<u32> {
+        if key == FREE {
+            return None;
+        }
+        let place = self.levels.place(key)?;
+        let slot = self.keys.take_quickly(key, MAX_SLOT)?;
+        self.levels.put(place, slot);
+        self.len += 1;
+        Some(slot)
+    }
+
+    /// See [`remove`](super::Store::remove); true if it was done.
+    #[inline]
+    pub(in crate::store) fn remove_quickly(&mut self, slot: u32) -> bool {
+        if !self.lowered.is_empty() || self.patience <= 1 {
+            return false;
+        }
+        if slot == self.first.slot {
+            // Where whoever cancels does so in the order of deadlines, the next of the run is the next first.
+            let next = self.run.get(self.head + 1).copied();
+            let Some(next) = next.filter(|next| {
+                next.slot != slot && self.tree.len() == 0 && self.keys.is_live_quickly(*next)
+            }) else {
+                return false;
+            };
+            if !self.keys.give_back_quickly(slot) {
+                return false;
+            }
+            self.head += 1;
+            self.first = next;
+        } else if !self.keys.give_back_quickly(slot) {
+            return false;
+        }
+        self.len -= 1;
+        self.patience -= 1;
+        true
+    }
+}
