@@ -95,6 +95,9 @@ impl<C: TimerClock> Timer<C> {
     }
 
     /// Moves the timer to `delay` from now, which becomes its delay, or period.
+    ///
+    /// (If a recurring timer ends while this call is under way, its last runs may have gone by the new period, and the answer is that
+    /// it was too late.)
     pub fn reset(&self, delay: Duration) -> Reset {
         self.reset_with(|timer| timer.reset(now::<C>(timer), nanos(delay)))
     }
