@@ -52,11 +52,25 @@ pub fn of_peer(results: &Results, row: &Row, peer: System) -> Option<(&'static s
     })
 }
 
+/// A row beside a peer's.
+#[derive(Clone, Copy)]
+struct Beside {
+    ratio: f64,
+    wanted: Wanted,
+    is_met: bool,
+}
+
 /// The comparison of a row with a peer, if both have figures.
-fn compare(results: &Results, row: &Row, peer: System) -> Option<(f64, Wanted)> {
+fn compare(results: &Results, row: &Row, peer: System) -> Option<Beside> {
     let (theirs, _) = of_peer(results, row, peer)?;
     let ratio = results.ratio(row.workload, row.figure, peer, theirs)?;
-    Some((ratio, row.wanted(peer)))
+    let ours = results.spread(row.workload, System::Tourbillon, row.figure)?;
+    let wanted = row.wanted(peer);
+    Some(Beside {
+        ratio,
+        wanted,
+        is_met: wanted.is_met(ratio) || row.is_least(ours.median),
+    })
 }
 
 fn comparisons(results: &Results) -> Vec<Comparison> {
@@ -79,14 +93,15 @@ fn comparisons(results: &Results) -> Vec<Comparison> {
             });
         }
         for peer in System::ALL.into_iter().skip(1) {
-            if let Some((ratio, wanted)) = compare(results, row, peer) {
+            if let Some(beside) = compare(results, row, peer) {
+                let (sign, bound) = (beside.wanted.sign(), ratio(beside.wanted.ratio()));
                 all.push(Comparison {
                     workload,
                     figure,
                     peer: Some(peer),
-                    value: ratio,
-                    bound: format!("{} {}", wanted.sign(), self::ratio(wanted.ratio())),
-                    is_met: wanted.is_met(ratio),
+                    value: beside.ratio,
+                    bound: format!("{sign} {bound}"),
+                    is_met: beside.is_met,
                 });
             }
         }
@@ -200,12 +215,12 @@ fn cell(results: &Results, workload: &str, figure: &str, system: System) -> Stri
             let met = mark(is_met);
             write!(cell, " {sign} {} {met}", number(target)).expect("a string takes all");
         }
-    } else if let Some((value, wanted)) = compare(results, row, system) {
+    } else if let Some(beside) = compare(results, row, system) {
         // In HTML, as Markdown may be, a bare sign of less could open a tag.
-        let sign = wanted.sign().replace('<', "&lt;").replace('>', "&gt;");
-        let bound = ratio(wanted.ratio());
-        let met = mark(wanted.is_met(value));
-        write!(cell, " ×{}, {sign} {bound} {met}", ratio(value)).expect("a string takes all");
+        let sign = (beside.wanted.sign().replace('<', "&lt;")).replace('>', "&gt;");
+        let (value, bound) = (ratio(beside.ratio), ratio(beside.wanted.ratio()));
+        let met = mark(beside.is_met);
+        write!(cell, " ×{value}, {sign} {bound} {met}").expect("a string takes all");
     }
     cell
 }
@@ -327,5 +342,20 @@ mod tests {
             table.contains("| W1 callback: ns per pair | tokio | 0.50 | ≤ 0.43 |  |"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn nothing_beside_nothing_is_as_wanted() {
+        let figure = "callback: ns per pair";
+        let beside = |ours| {
+            markdown(&results(vec![
+                run(0, System::Tourbillon, figure, Some(ours)),
+                run(0, System::Tokio, figure, Some(0.0)),
+            ]))
+        };
+        let table = beside(0.0);
+        assert!(table.contains("×1.00, ≤ 0.43 ✓"), "{table}");
+        let table = beside(1.0);
+        assert!(table.contains("×inf, ≤ 0.43 ✗"), "{table}");
     }
 }

@@ -75,6 +75,11 @@ impl Row {
         }
     }
 
+    /// Whether no figure could be better than this: who uses nothing has reached any target.
+    pub fn is_least(&self, ours: f64) -> bool {
+        self.better == Better::Lower && ours == 0.0
+    }
+
     /// Whether ours has reached what is wanted of it beside nobody; `None`: nothing is.
     pub fn is_met_here(&self, ours: f64) -> Option<bool> {
         match (self.target, self.better) {

@@ -2,8 +2,6 @@
 
 use std::{fs, path::Path};
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// Pages of physical memory, in bytes.
 pub fn resident() -> f64 {
     let statm = fs::read_to_string("/proc/self/statm").expect("/proc is there");
@@ -14,32 +12,64 @@ pub fn resident() -> f64 {
     pages.expect("statm has numbers") * rustix::param::page_size() as f64
 }
 
-/// CPU time of all threads but the calling one, in ms.
+/// CPU time of the threads that there are, but the calling one, in ms. Exact for those that sleep.
 pub fn cpu_of_others() -> f64 {
-    let ms = |clock| {
-        let time = clock_gettime(clock);
-        time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
-    };
-    // The calling thread runs on between the two: its own comes first, so that none of it is missing.
-    let own = ms(ClockId::ThreadCPUTime);
-    ms(ClockId::ProcessCPUTime) - own
+    let ns: f64 = of_others(|task| {
+        let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
+        schedstat.split(' ').next()?.parse().ok()
+    });
+    ns / 1e6
 }
 
 /// How often the threads that there are, but the calling one, have gone to sleep.
 pub fn switches_of_others() -> f64 {
+    of_others(|task| {
+        let status = fs::read_to_string(task.join("status")).ok()?;
+        let mut lines = status.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        count.trim().parse().ok()
+    })
+}
+
+/// The sum over all threads but the calling one; one that has ended since is gone.
+fn of_others(figure: impl Fn(&Path) -> Option<f64>) -> f64 {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
     let paths = tasks.map(|task| task.expect("a directory can be read").path());
-    paths
-        .filter(|path| !path.ends_with(&own))
-        // One that has ended since is gone.
-        .filter_map(|path| switches(&path))
-        .sum()
+    let others = paths.filter(|path| !path.ends_with(&own));
+    others.filter_map(|path| figure(&path)).sum()
 }
 
-fn switches(task: &Path) -> Option<f64> {
-    let status = fs::read_to_string(task.join("status")).ok()?;
-    let mut lines = status.lines();
-    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-    count.trim().parse().ok()
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_another_thread_does_is_seen() {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    let begun = Instant::now();
+                    while begun.elapsed() < Duration::from_millis(2) {}
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            // Other tests' threads may end in between, and take with them what they had used.
+            let is_seen = (0..1_000).any(|_| {
+                let (cpu, switches) = (cpu_of_others(), switches_of_others());
+                thread::sleep(Duration::from_millis(10));
+                let (cpu, switches) = (cpu_of_others() - cpu, switches_of_others() - switches);
+                cpu > 0.1 && switches >= 1.0
+            });
+            over.store(true, Relaxed);
+            assert!(is_seen);
+        });
+    }
 }
