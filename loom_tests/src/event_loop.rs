@@ -1,0 +1,122 @@
+//! What a worker does: it takes what is due, runs that, and sleeps.
+
+use std::{panic::resume_unwind, sync::atomic::Ordering};
+
+use loom::thread;
+use tourbillon_shards::{Due, Parked, Ran, Searchers};
+
+use crate::{Home, Worker};
+
+/// The event loop of a shard's owner.
+pub struct EventLoop {
+    home: Home,
+    searchers: Searchers,
+    /// What the clock says.
+    pub now: u64,
+    /// The alarm is let be when the worker sleeps, if it is watched.
+    pub lets_be: bool,
+}
+
+impl EventLoop {
+    /// Makes the calling thread the owner of `home`.
+    pub fn new(home: &Home) -> Self {
+        *home.owner().thread.lock().unwrap() = Some(thread::current().id());
+        Self {
+            home: home.clone(),
+            searchers: Searchers::new(1),
+            now: 0,
+            lets_be: false,
+        }
+    }
+
+    /// Sleeps until the shard's next deadline, or until woken.
+    pub fn park(&mut self) -> Parked {
+        let (home, now) = (&self.home, &mut self.now);
+        let owner = home.owner();
+        owner.parks.fetch_add(1, Ordering::Relaxed);
+        let parked = home.park(
+            &self.searchers,
+            false,
+            || false,
+            |until| {
+                if !self.lets_be {
+                    home.rest(until);
+                }
+                owner.sleep(until, now);
+            },
+        );
+        self.home.beat(self.now);
+        parked
+    }
+
+    /// Sleeps as [`park`](EventLoop::park) does, in the way of a loop that steals from nobody.
+    pub fn sleep(&mut self) {
+        let owner = self.home.owner();
+        owner.parks.fetch_add(1, Ordering::Relaxed);
+        if let Some(until) = self.home.sleep_until() {
+            owner.sleep(until, &mut self.now);
+            self.home.resume();
+        }
+    }
+
+    /// Takes what is due, and runs it.
+    pub fn expire(&mut self) {
+        expire(&self.home, self.now);
+    }
+
+    /// Runs what comes due, and sleeps in between, until `done`.
+    pub fn run_until(&mut self, done: impl FnMut() -> bool) {
+        self.run(done, |this| _ = this.park());
+    }
+
+    /// The same with [`sleep`](EventLoop::sleep).
+    pub fn run_and_sleep_until(&mut self, done: impl FnMut() -> bool) {
+        self.run(done, Self::sleep);
+    }
+
+    fn run(&mut self, mut done: impl FnMut() -> bool, mut sleep: impl FnMut(&mut Self)) {
+        loop {
+            let mut due = Vec::new();
+            let expired = self.home.expire(self.now, usize::MAX, &mut due);
+            let now = self.now;
+            due.into_iter().for_each(|due| drop(run(due, now)));
+            if done() {
+                break;
+            }
+            if expired.more {
+                // Another thread has the shard. An owner does not sleep on that.
+                thread::yield_now();
+            } else {
+                sleep(self);
+            }
+        }
+    }
+}
+
+/// Parks the owner of `home`, which is the calling thread.
+pub fn park(
+    home: &Home,
+    searchers: &Searchers,
+    searching: bool,
+    work: impl FnOnce() -> bool,
+    now: &mut u64,
+) -> Parked {
+    let owner = home.owner();
+    owner.parks.fetch_add(1, Ordering::Relaxed);
+    home.park(searchers, searching, work, |until| owner.sleep(until, now))
+}
+
+/// Takes what is due at `now`, and runs it; what another thread has is left to it.
+pub fn expire(home: &Home, now: u64) {
+    let mut due = Vec::new();
+    home.expire(now, usize::MAX, &mut due);
+    due.into_iter().for_each(|due| drop(run(due, now)));
+}
+
+/// Runs a timer. What panics inside it panics here: that is loom speaking.
+pub fn run(due: Due<Worker>, now: u64) -> Ran {
+    match due.run(|| now) {
+        Ran::Panicked(panic) => resume_unwind(panic),
+        ran => ran,
+    }
+}

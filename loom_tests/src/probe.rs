@@ -1,0 +1,122 @@
+//! Callbacks that tell what became of them.
+
+use std::sync::{
+    Arc as Plain, Mutex as PlainMutex,
+    atomic::{AtomicUsize as PlainUsize, Ordering},
+};
+
+use loom::{
+    cell::UnsafeCell,
+    sync::atomic::AtomicBool,
+    thread::{self, ThreadId},
+};
+use tourbillon_shards::{Flow, Outcome};
+
+/// What became of a callback.
+#[derive(Clone, Default)]
+pub struct Probe(Plain<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    runs: PlainUsize,
+    drops: PlainUsize,
+    told: PlainMutex<Vec<(Outcome, ThreadId)>>,
+    used: Used,
+}
+
+/// What a callback uses from its beginning until it is dropped: a second user at the same time is a
+/// causality violation.
+#[derive(Default)]
+struct Used(UnsafeCell<usize>);
+
+// SAFETY: not all that is done with it is sound; loom tells.
+unsafe impl Send for Used {}
+// SAFETY: as above.
+unsafe impl Sync for Used {}
+
+impl Used {
+    fn touch(&self) {
+        // SAFETY: loom checks that nobody else is at it.
+        self.0.with_mut(|times| unsafe { *times += 1 });
+    }
+}
+
+struct Payload(Plain<Seen>);
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        self.0.drops.fetch_add(1, Ordering::Relaxed);
+        self.0.used.touch();
+    }
+}
+
+impl Probe {
+    /// One that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A callback for a timer that runs once.
+    pub fn once(&self) -> impl FnOnce() + Send + use<> {
+        let payload = Payload(self.0.clone());
+        move || {
+            payload.0.runs.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A callback for a recurring timer, in the midst of which other threads get their turn.
+    pub fn recurring(&self) -> impl FnMut() + Send + use<> {
+        let payload = Payload(self.0.clone());
+        let inside = AtomicBool::new(false);
+        move || {
+            assert!(!inside.swap(true, Ordering::Relaxed), "runs twice at once");
+            payload.0.runs.fetch_add(1, Ordering::Relaxed);
+            inside.swap(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A callback for a timer with options, in the midst of which other threads get their turn.
+    pub fn told(&self, answer: Flow) -> impl FnMut(Outcome) -> Flow + Send + use<> {
+        let payload = Payload(self.0.clone());
+        let inside = AtomicBool::new(false);
+        move |how| {
+            let seen = &payload.0;
+            seen.used.touch();
+            seen.told
+                .lock()
+                .unwrap()
+                .push((how, thread::current().id()));
+            inside.swap(true, Ordering::Relaxed);
+            seen.used.touch();
+            seen.runs.fetch_add(1, Ordering::Relaxed);
+            answer
+        }
+    }
+
+    /// Uses what the callback uses.
+    pub fn touch(&self) {
+        self.0.used.touch();
+    }
+
+    /// What a callback of [`told`](Probe::told) was told, in this order.
+    pub fn outcomes(&self) -> Vec<Outcome> {
+        let told = self.0.told.lock().unwrap();
+        told.iter().map(|told| told.0).collect()
+    }
+
+    /// Whether a callback of [`told`](Probe::told) was called by the calling thread.
+    pub fn was_told_here(&self) -> bool {
+        let here = thread::current().id();
+        self.0.told.lock().unwrap().iter().any(|it| it.1 == here)
+    }
+
+    /// How often it ran.
+    pub fn runs(&self) -> usize {
+        self.0.runs.load(Ordering::Relaxed)
+    }
+
+    /// How often it was dropped; after a run of a `FnOnce`, that is part of the run.
+    pub fn drops(&self) -> usize {
+        self.0.drops.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,49 @@
+//! A shard whose worker is watched, and who is called for it.
+
+use loom::sync::Arc;
+use tourbillon_shards::Shard;
+
+use crate::{Home, Worker, run};
+
+/// How late a timer of a [watched](watched) shard may be before others take it.
+pub const GRACE: u64 = 10;
+
+/// How far off an alarm is at most, and how near it is set at most, as in `shards/src/watch.rs`: the same
+/// for an owner that is well and for one that is looked after.
+pub const BEAT: u64 = 40;
+const SOON: u64 = 4;
+
+/// A shard whose owner is watched, and that nobody owns yet.
+pub fn watched() -> Home {
+    Arc::new(Shard::watched(Worker::default(), GRACE))
+}
+
+/// The same, but nobody watches until somebody is called.
+pub fn watched_when_called() -> Home {
+    Arc::new(Shard::watched_when_called(Worker::default(), GRACE))
+}
+
+/// The alarm of `home` went off, and the calling thread, which is not the owner, got to know at `now`:
+/// it takes what is due, if it is the one to do so, and sets the alarm again before it runs that.
+pub fn answer(home: &Home, now: u64) -> bool {
+    let taken = home.take_alarm(now);
+    if taken && (home.parker().is_awake() || home.is_late(now)) {
+        let mut due = Vec::new();
+        home.expire(now, usize::MAX, &mut due);
+        home.watch_on(now, 1);
+        due.into_iter().for_each(|due| drop(run(due, now)));
+    }
+    taken
+}
+
+/// Nobody does anything any more, and the owner of `home` is awake, at `now`: somebody has to be called
+/// for it, soon enough for the next deadline, and within a beat.
+#[track_caller]
+pub fn assert_called(home: &Home, now: u64) {
+    let at = home.owner().alarm.is_set_to();
+    assert_eq!(at, home.alarm(), "the alarm is what the word says");
+    let late = home.next_deadline().saturating_add(GRACE);
+    let latest = late.clamp(now + SOON, now + BEAT);
+    // The lowest bit says who set it.
+    assert!(at <= latest | 1, "set to {at}, which is after {latest}");
+}
