@@ -21,6 +21,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use frame::{
+    brief,
     error::Error,
     plot,
     results::Results,
@@ -50,7 +51,7 @@ struct Args {
     /// Do little, to show that all works; the figures mean nothing.
     #[arg(long)]
     quick: bool,
-    /// Where to write table.md, results.json and an SVG for each workload.
+    /// Where to write table.md, brief.txt, results.json and an SVG for each workload.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// How long one system may take for one workload, in seconds; then it has failed.
@@ -131,6 +132,7 @@ fn write_all(dir: &Path, results: &Results, table: &str) -> Result<(), Error> {
         fs::write(&path, text).map_err(|error| Error::Write(path, error))
     };
     write("table.md", table)?;
+    write("brief.txt", &brief::text(results))?;
     let json = serde_json::to_string_pretty(results).map_err(Error::Encode)?;
     write("results.json", &(json + "\n"))?;
     for workload in table::workloads(results) {

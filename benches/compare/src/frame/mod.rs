@@ -1,5 +1,6 @@
 //! Runs all in turn, each in a process of its own, and shows what came out.
 
+pub mod brief;
 pub mod child;
 pub mod error;
 pub mod machine;

@@ -1,0 +1,126 @@
+//! The results in a few lines of plain text, for those who want to know in a minute: medians, with the best of each row.
+
+use std::fmt::Write;
+
+use super::{
+    results::Results,
+    table::{number, of_peer},
+    targets,
+};
+use crate::system::System;
+
+/// Workload, figure of ours, and what to call it.
+const LINES: [(&str, &str, &str); 16] = [
+    (
+        "w1",
+        "callback: ns per pair",
+        "cancel + arm, of 100,000, ns",
+    ),
+    ("w1", "sleep: ns per pair", "the same with sleeps, ns"),
+    ("w2", "later 10k, clock read: ns", "refresh, of 10,000, ns"),
+    (
+        "w2",
+        "later 1M, clock read: ns",
+        "refresh, of a million, ns",
+    ),
+    ("w4", "1 thread: ns per arm", "arm from outside, ns"),
+    (
+        "w5",
+        "p50 µs",
+        "a sleep on an idle runtime, late by (p50), µs",
+    ),
+    ("w5", "CPU µs each", "the same, processor time, µs"),
+    (
+        "w3",
+        "tasks 200k: p50 µs",
+        "200,000 tasks sleep, late by (p50), µs",
+    ),
+    (
+        "w3",
+        "tasks 200k: CPU ns per fire",
+        "the same, processor time each, ns",
+    ),
+    ("w6", "sleep, unboxed: bytes", "memory of a sleep, bytes"),
+    ("w6", "task: bytes", "memory of a task that sleeps, bytes"),
+    (
+        "w7",
+        "armed: p50 µs",
+        "timers of a worker that spins, late by (p50), µs",
+    ),
+    ("w8", "spawn 1M: ns", "spawn, ns"),
+    ("w8", "yield: ns", "yield, ns"),
+    ("w8", "ping-pong: ns", "ping-pong over oneshots, ns a round"),
+    (
+        "w9",
+        "hello: req/s",
+        "hyper, hello over 64 connections, requests/s",
+    ),
+];
+
+/// Who is shown, if it has run.
+const SHOWN: [System; 4] = [
+    System::Tourbillon,
+    System::Tokio,
+    System::DelayQueue,
+    System::Smol,
+];
+
+/// Lines of those figures that there are.
+pub fn text(results: &Results) -> String {
+    let mut text = String::new();
+    write(results, &mut text).expect("a string takes all");
+    text
+}
+
+fn write(results: &Results, text: &mut String) -> std::fmt::Result {
+    write!(text, "{:<48}", "")?;
+    for system in SHOWN {
+        write!(text, "{:>12}", system.name())?;
+    }
+    writeln!(text)?;
+    for (workload, figure, label) in LINES {
+        let Some(ours) = results.spread(workload, System::Tourbillon, figure) else {
+            continue;
+        };
+        write!(text, "{label:<48}{:>12}", number(ours.median))?;
+        let row = targets::row(workload, figure).expect("each line is a row of the table");
+        for peer in &SHOWN[1..] {
+            let theirs = of_peer(results, row, *peer);
+            let theirs = theirs.map_or("–".to_owned(), |(_, spread)| number(spread.median));
+            write!(text, "{theirs:>12}")?;
+        }
+        writeln!(text)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::results::tests::{results, run};
+
+    #[test]
+    fn each_line_is_a_row_of_the_table() {
+        for (workload, figure, _) in LINES {
+            assert!(
+                targets::row(workload, figure).is_some(),
+                "{workload} {figure}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_has_run_stands_in_columns() {
+        let text = text(&results(vec![
+            run(0, System::Tourbillon, "callback: ns per pair", Some(50.0)),
+            run(0, System::Tokio, "sleep: ns per pair", Some(1_234.0)),
+        ]));
+        let lines: Vec<Vec<_>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(lines[0], ["tourbillon", "tokio", "delay-queue", "smol"]);
+        assert_eq!(lines[1][5..], ["ns", "50.0", "1,234", "–", "–"]);
+        assert_eq!(lines.len(), 2, "{text}");
+    }
+}
