@@ -8,7 +8,7 @@ use std::{
 };
 
 use self::ordered::Ordered;
-use super::{LINE, SIZES};
+use super::{LINE, SIZES, STEP, bytes_of};
 use crate::{prefetch::prefetch, sync::lock};
 
 mod ordered;
@@ -22,7 +22,7 @@ const LISTS: usize = 16;
 const CHUNK: usize = 64 * 1024;
 
 /// The beginning of a free block.
-#[repr(C, align(64))]
+#[repr(C, align(16))]
 struct Block {
     /// The next of its list.
     next: *mut Block,
@@ -31,7 +31,7 @@ struct Block {
     len: usize,
 }
 
-const _: () = assert!(size_of::<Block>() == LINE && align_of::<Block>() == LINE);
+const _: () = assert!(size_of::<Block>() <= LINE && align_of::<Block>() == STEP);
 
 /// Free blocks, linked: the owner of this owns them.
 #[derive(Clone, Copy)]
@@ -71,8 +71,8 @@ impl List {
 
 /// What all threads share of the blocks of one size.
 struct Depot {
-    /// How many lines a block has.
-    lines: usize,
+    /// How many bytes a block has.
+    bytes: usize,
     /// The first block of the first list.
     lists: *mut Block,
     /// How many lists there are.
@@ -90,15 +90,28 @@ struct Depot {
 // SAFETY: it owns all that it points to.
 unsafe impl Send for Depot {}
 
-static DEPOTS: [Mutex<Depot>; SIZES] = [Mutex::new(Depot::of(1)), Mutex::new(Depot::of(2))];
+static DEPOTS: [Mutex<Depot>; SIZES] = [
+    Mutex::new(Depot::of(0)),
+    Mutex::new(Depot::of(1)),
+    Mutex::new(Depot::of(2)),
+    Mutex::new(Depot::of(3)),
+    Mutex::new(Depot::of(4)),
+];
 
 impl Depot {
-    const fn of(lines: usize) -> Self {
+    const fn of(size: usize) -> Self {
+        let bytes = bytes_of(size);
+        // Chunks begin where a line does.
+        let aligned = if bytes % LINE == 0 {
+            LINE
+        } else {
+            1 << bytes.trailing_zeros()
+        };
         Self {
-            lines,
+            bytes,
             lists: null_mut(),
             count: 0,
-            ordered: Ordered::new(),
+            ordered: Ordered::new(aligned),
             rest: null_mut(),
             left: 0,
             chunks: null_mut(),
@@ -142,19 +155,19 @@ impl Depot {
             // SAFETY: it has room for a block, and for more.
             unsafe {
                 (&raw mut (*chunk).next).write(self.chunks);
-                self.rest = chunk.add(self.lines);
+                self.rest = chunk.byte_add(self.bytes);
             }
             self.chunks = chunk;
-            self.left = CHUNK / LINE / self.lines - 1;
+            self.left = CHUNK / self.bytes - 1;
         }
         let mut list = List::EMPTY;
         let len = self.left.min(MAGAZINE);
         for at in (0..len).rev() {
             // SAFETY: there are as many blocks in the chunk as are left, and they are nobody's.
-            unsafe { list.push(NonNull::new_unchecked(self.rest.add(at * self.lines))) };
+            unsafe { list.push(NonNull::new_unchecked(self.rest.byte_add(at * self.bytes))) };
         }
         // SAFETY: at most one behind the chunk's end.
-        self.rest = unsafe { self.rest.add(len * self.lines) };
+        self.rest = unsafe { self.rest.byte_add(len * self.bytes) };
         self.left -= len;
         list
     }
