@@ -28,6 +28,20 @@ const STEP: usize = 16;
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const SIZES: usize = LINE / STEP + 1;
 
+/// Has memory that is about to be written for the first time made ready by `prepare`, which is called with its address and its
+/// bytes, and may do nothing: for an owner who knows how the system does that for many pages at once, which is cheaper than
+/// a page fault for each. All shards of a process share the memory of their timers' nodes; where there is little of
+/// it nobody is asked. Whoever comes first stays, and others have no effect.
+///
+/// `prepare` is called by who arms a timer, and may not arm any. What it is called with may be in use by other threads
+/// meanwhile, whatever they do with it; it is not freed.
+pub fn prepare_memory_by(prepare: fn(*mut u8, usize)) {
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+    blocks::prepare_by(prepare);
+    #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
+    let _ = prepare;
+}
+
 /// Memory of this layout, which is not empty.
 ///
 /// # Safety

@@ -4,7 +4,7 @@ use std::{
     alloc::{Layout, handle_alloc_error},
     cell::Cell,
     ptr::{NonNull, null_mut},
-    sync::Mutex,
+    sync::{Mutex, OnceLock},
 };
 
 use self::ordered::Ordered;
@@ -18,8 +18,12 @@ const MAGAZINE: usize = 128;
 /// So many lists the depot has as they were given: what one thread allocates and another frees goes to and fro
 /// by these.
 const LISTS: usize = 16;
-/// So many bytes are asked of the allocator at once.
+/// So many bytes are asked of the allocator at once: at first, and at most. In between it is a small part of what there is.
 const CHUNK: usize = 64 * 1024;
+const CHUNK_MOST: usize = 1024 * 1024;
+const CHUNK_SHARE: usize = 64;
+/// So many bytes of a chunk that is larger than the first ones are [made ready](prepare_by) at once, some tens of µs.
+const READY: usize = 64 * 1024;
 
 /// The beginning of a free block.
 #[repr(C, align(16))]
@@ -82,6 +86,11 @@ struct Depot {
     /// What is left of the last chunk, in blocks.
     rest: *mut Block,
     left: usize,
+    /// Up to which address it has been made ready, and its end; the same where that is nobody's wish.
+    ready: usize,
+    end: usize,
+    /// How many bytes all chunks have.
+    total: usize,
     /// The first block of the last chunk, which has the address of the one before: so that who looks for
     /// leaks finds the chunks.
     chunks: *mut Block,
@@ -114,6 +123,9 @@ impl Depot {
             ordered: Ordered::new(aligned),
             rest: null_mut(),
             left: 0,
+            ready: 0,
+            end: 0,
+            total: 0,
             chunks: null_mut(),
         }
     }
@@ -143,34 +155,88 @@ impl Depot {
         Some(List { first, len })
     }
 
-    /// A list from a chunk.
-    fn carve(&mut self) -> List {
+    /// Blocks from a chunk.
+    fn carve(&mut self) -> Fresh {
         if self.left == 0 {
-            let layout = Layout::from_size_align(CHUNK, LINE).expect("both are powers of two");
-            // SAFETY: the size is not zero.
-            let chunk = unsafe { std::alloc::alloc(layout) }.cast::<Block>();
-            if chunk.is_null() {
-                handle_alloc_error(layout);
+            self.add_chunk();
+        }
+        let (first, len) = (self.rest, self.left.min(MAGAZINE));
+        // SAFETY: at most one behind the chunk's end, as there are so many left.
+        self.rest = unsafe { first.byte_add(len * self.bytes) };
+        self.left -= len;
+        let unready = self.ready;
+        if unready < self.end && unready < self.rest.addr() {
+            self.ready = self.end.min(unready + READY);
+        }
+        Fresh {
+            first,
+            len,
+            bytes: self.bytes,
+            unready,
+            ready: self.ready,
+        }
+    }
+
+    fn add_chunk(&mut self) {
+        let share = (self.total / CHUNK_SHARE).next_power_of_two();
+        let bytes = share.clamp(CHUNK, CHUNK_MOST);
+        let layout = Layout::from_size_align(bytes, LINE).expect("both are powers of two");
+        // SAFETY: the size is not zero.
+        let chunk = unsafe { std::alloc::alloc(layout) }.cast::<Block>();
+        if chunk.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: it has room for a block, and for more.
+        unsafe {
+            (&raw mut (*chunk).next).write(self.chunks);
+            self.rest = chunk.byte_add(self.bytes);
+        }
+        self.chunks = chunk;
+        self.left = bytes / self.bytes - 1;
+        self.total += bytes;
+        self.end = chunk.addr() + bytes;
+        // Who has few needs no more memory than that.
+        let large = bytes > CHUNK;
+        self.ready = if large { chunk.addr() } else { self.end };
+    }
+}
+
+/// Blocks that nobody had before, one behind the other: the owner of this owns them.
+struct Fresh {
+    first: *mut Block,
+    len: usize,
+    /// How many bytes each has.
+    bytes: usize,
+    /// What is to be made ready, which begins before them or among them, and goes on for the next who come.
+    unready: usize,
+    ready: usize,
+}
+
+impl Fresh {
+    /// Not under the lock: the system has to find memory for this.
+    fn link(self) -> List {
+        if self.unready < self.ready {
+            if let Some(prepare) = PREPARE.get() {
+                let at = self.first.with_addr(self.unready).cast();
+                prepare(at, self.ready - self.unready);
             }
-            // SAFETY: it has room for a block, and for more.
-            unsafe {
-                (&raw mut (*chunk).next).write(self.chunks);
-                self.rest = chunk.byte_add(self.bytes);
-            }
-            self.chunks = chunk;
-            self.left = CHUNK / self.bytes - 1;
         }
         let mut list = List::EMPTY;
-        let len = self.left.min(MAGAZINE);
-        for at in (0..len).rev() {
-            // SAFETY: there are as many blocks in the chunk as are left, and they are nobody's.
-            unsafe { list.push(NonNull::new_unchecked(self.rest.byte_add(at * self.bytes))) };
+        for at in (0..self.len).rev() {
+            // SAFETY: there are so many, and they are ours.
+            unsafe { list.push(NonNull::new_unchecked(self.first.byte_add(at * self.bytes))) };
         }
-        // SAFETY: at most one behind the chunk's end.
-        self.rest = unsafe { self.rest.byte_add(len * self.bytes) };
-        self.left -= len;
         list
     }
+}
+
+/// See [`prepare_by`].
+static PREPARE: OnceLock<fn(*mut u8, usize)> = OnceLock::new();
+
+/// See [`prepare_memory_by`](super::prepare_memory_by).
+pub(super) fn prepare_by(prepare: fn(*mut u8, usize)) {
+    // The first one stays.
+    let _ = PREPARE.set(prepare);
 }
 
 /// Gives a list to the depot.
@@ -204,7 +270,11 @@ fn get(depot: &Mutex<Depot>) -> List {
             return list;
         }
         match depot.ordered.take(&mut addresses) {
-            0 => return depot.carve(),
+            0 => {
+                let fresh = depot.carve();
+                drop(depot);
+                return fresh.link();
+            }
             count => count,
         }
     };

@@ -73,11 +73,44 @@ fn freed_in_no_order(size: usize) {
     let ascending = rest.windows(2).filter(|pair| pair[0] < pair[1]).count();
     // Memory is in pieces: that of a test that runs at the same time may lie in between. And windows are given in the order
     // in which they were met.
-    assert!(ascending + rest.len() / 100 > rest.len(), "{ascending} of {}", rest.len());
+    assert!(
+        ascending + rest.len() / 100 > rest.len(),
+        "{ascending} of {}",
+        rest.len()
+    );
     all.sort();
     all.dedup();
     assert!(all.len() > rest.len());
     assert!(rest.iter().all(|block| all.binary_search(block).is_ok()));
+}
+
+/// From some MB on chunks get larger, and what is carved from those was made ready, a piece after the other.
+#[test]
+fn where_there_is_much_memory_is_made_ready_before_it_is_given() {
+    let mut depot = Depot::of(1);
+    let small = depot.carve();
+    assert_eq!(small.unready, small.ready, "nobody is asked for so few");
+    depot.left = 0;
+    depot.total = CHUNK_SHARE * CHUNK_MOST;
+    let (mut up_to, mut pieces, mut count) = (0, 0, 0);
+    loop {
+        let fresh = depot.carve();
+        let (start, bytes) = (fresh.first.addr(), fresh.len * fresh.bytes);
+        if fresh.unready < fresh.ready {
+            assert!(up_to == 0 || fresh.unready == up_to, "none is left out");
+            assert!(fresh.ready - fresh.unready <= READY);
+            up_to = fresh.ready;
+            pieces += 1;
+        }
+        assert!(start + bytes <= up_to);
+        count += fresh.len;
+        if depot.left == 0 {
+            break;
+        }
+    }
+    assert_eq!(up_to, depot.end);
+    assert_eq!(pieces, CHUNK_MOST / READY);
+    assert_eq!(count, CHUNK_MOST / bytes_of(1) - 1);
 }
 
 #[test]
