@@ -22,6 +22,8 @@ const LISTS: usize = 16;
 const CHUNK: usize = 64 * 1024;
 const CHUNK_MOST: usize = 1024 * 1024;
 const CHUNK_SHARE: usize = 64;
+/// So many bytes less, which the allocator needs for itself: or what it has of the system would be a page more.
+const CHUNK_MARGIN: usize = 4 * LINE;
 /// So many bytes of a chunk that is larger than the first ones are [made ready](prepare_by) at once, some tens of µs.
 const READY: usize = 64 * 1024;
 
@@ -179,8 +181,10 @@ impl Depot {
 
     fn add_chunk(&mut self) {
         let share = (self.total / CHUNK_SHARE).next_power_of_two();
-        let bytes = share.clamp(CHUNK, CHUNK_MOST);
-        let layout = Layout::from_size_align(bytes, LINE).expect("both are powers of two");
+        let share = share.clamp(CHUNK, CHUNK_MOST);
+        let bytes = share - CHUNK_MARGIN;
+        let layout =
+            Layout::from_size_align(bytes, LINE).expect("a power of two, and not too much");
         // SAFETY: the size is not zero.
         let chunk = unsafe { std::alloc::alloc(layout) }.cast::<Block>();
         if chunk.is_null() {
@@ -196,7 +200,7 @@ impl Depot {
         self.total += bytes;
         self.end = chunk.addr() + bytes;
         // Who has few needs no more memory than that.
-        let large = bytes > CHUNK;
+        let large = share > CHUNK;
         self.ready = if large { chunk.addr() } else { self.end };
     }
 }
