@@ -288,6 +288,27 @@ fn without_what_is_dispensable(name: &str, answer: libc::c_int) {
     });
 }
 
+/// Where there are very many timers the system is asked for their memory in larger pieces. It need not answer.
+#[test]
+fn a_system_that_makes_no_memory_ready_is_asked_once() {
+    isolated("a_system_that_makes_no_memory_ready_is_asked_once", || {
+        let _alarm = alarm();
+        let Some(faulty) = Faulty::calls(&[call(libc::SYS_madvise)]) else {
+            return;
+        };
+        let runtime = common::runtime(1);
+        faulty.after(0, usize::MAX, libc::EPERM);
+        let timers: Vec<_> = (0..200_000).map(|_| runtime.after(HOUR, || ())).collect();
+        // Memory is had at some 100 moments, and by others for their own ends.
+        let failed = faulty.failed();
+        assert!((1..10).contains(&failed), "asked {failed} times");
+        assert!(timers.iter().all(|timer| timer.is_pending()));
+        all_is_well(&runtime);
+        drop(runtime);
+        assert!(timers.iter().all(|timer| !timer.is_pending()));
+    });
+}
+
 #[test]
 fn where_the_dispensable_is_missing_all_is_well() {
     without_what_is_dispensable("where_the_dispensable_is_missing_all_is_well", ANSWERS[0]);

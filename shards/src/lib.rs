@@ -139,6 +139,7 @@ pub use self::{
     orphans::{Orphan, Orphans},
     owner::Owner,
     park::{Parker, SearchClaim},
+    pool::prepare_memory_by,
     prefetch::prefetch,
     running::{is_told_of_shutdown, tell_of_shutdown},
     search::Searchers,

@@ -12,7 +12,7 @@
 //! | payload | who won the claim that allows it |
 //!
 //! A header is 40 bytes. With a sleep's waker, or with a callback that captures 16 bytes and its wait, that is
-//! one cache line.
+//! one cache line. What is larger [may begin anywhere](pool) on one.
 
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
@@ -301,7 +301,10 @@ impl<O: Owner> NodeRef<O> {
     /// Has what is known of the node brought into the cache: it was cold for as long as it waited.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch::prefetch(self.ptr.as_ptr(), size_of::<Header<O>>());
+        let at = self.ptr.as_ptr();
+        prefetch::prefetch(at, 1);
+        // Where a node is no whole lines, its header may be on two.
+        prefetch::prefetch(at.wrapping_byte_add(pool::LINE - 1), 1);
     }
 
     /// Has what the callback captures by reference brought into the cache.

@@ -1,4 +1,4 @@
-//! Memory for nodes: free blocks of one cache line or two, kept by the thread that frees or needs them.
+//! Memory for nodes: free blocks of one cache line to two, kept by the thread that frees or needs them.
 //!
 //! Bonwick's magazines. A thread takes from a list of its own, and gives back to it, without a lock or an
 //! atomic operation; when that is empty, or full, it exchanges a whole list with the depot, which all share.
@@ -16,13 +16,31 @@
 
 use std::{alloc::Layout, ptr::NonNull};
 
-/// The size of the smaller blocks, and the alignment of all.
+/// A line of the cache: the size of the smallest blocks, which are aligned to it, and half of the largest.
+pub(crate) const LINE: usize = 64;
+/// How much larger each size is than the one before. New memory is what many timers in a row cost most, a page fault for
+/// each 4 KB: so two lines for what needs one and a bit would be dear. Blocks that are no whole lines begin anywhere
+/// on one.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
-const LINE: usize = 64;
+const STEP: usize = 16;
 /// How many sizes there are: one line for a sleep and for a callback that captures up to 16 bytes, two for one that
-/// captures up to 80.
+/// captures up to 80, and those between.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
-const SIZES: usize = 2;
+const SIZES: usize = LINE / STEP + 1;
+
+/// Has memory that is about to be written for the first time made ready by `prepare`, which is called with its address and its
+/// bytes, and may do nothing: for an owner who knows how the system does that for many pages at once, which is cheaper than
+/// a page fault for each. All shards of a process share the memory of their timers' nodes; where there is little of
+/// it nobody is asked. Whoever comes first stays, and others have no effect.
+///
+/// `prepare` is called by who arms a timer, and may not arm any. What it is called with may be in use by other threads
+/// meanwhile, whatever they do with it; it is not freed.
+pub fn prepare_memory_by(prepare: fn(*mut u8, usize)) {
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+    blocks::prepare_by(prepare);
+    #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
+    let _ = prepare;
+}
 
 /// Memory of this layout, which is not empty.
 ///
@@ -56,15 +74,22 @@ pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
     unsafe { crate::sync::dealloc(memory.as_ptr(), layout) }
 }
 
-/// As a block of which size it is allocated, if it is: `n` for `n + 1` lines. What is much smaller is not ours: all
-/// nodes are larger.
+/// As a block of which [size](bytes_of) it is allocated, if it is. What is much smaller is not ours: all nodes are larger.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 #[inline(always)]
 const fn size_of_block(layout: Layout) -> Option<usize> {
-    if layout.align() > LINE || layout.size() > LINE * SIZES {
+    let unit = if layout.align() <= STEP { STEP } else { LINE };
+    if layout.align() > LINE || layout.size() > 2 * LINE {
         return None;
     }
-    Some(layout.size().saturating_sub(1) / LINE)
+    let bytes = layout.size().next_multiple_of(unit);
+    Some(bytes.saturating_sub(LINE) / STEP)
+}
+
+/// How many bytes a block of this size has.
+#[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+const fn bytes_of(size: usize) -> usize {
+    LINE + size * STEP
 }
 
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]

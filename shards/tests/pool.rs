@@ -5,7 +5,7 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     thread,
@@ -34,6 +34,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+/// Both tests count what the process does.
+static ALONE: Mutex<()> = Mutex::new(());
+
 struct Nobody;
 
 impl Owner for Nobody {
@@ -51,6 +54,7 @@ fn arm(home: &Arc<Shard<Nobody>>, count: u64) -> Vec<Timer<Nobody>> {
 
 #[test]
 fn timers_that_come_and_go_are_not_allocated_anew() {
+    let _alone = ALONE.lock();
     let home = Arc::new(Shard::new(Nobody));
     let round = || {
         let timers = arm(&home, 1_000);
@@ -69,4 +73,23 @@ fn timers_that_come_and_go_are_not_allocated_anew() {
     let each = (ALLOCATED.load(Relaxed) - before) / 100;
     assert!(each < 40_000, "{each} bytes for each round");
     home.close();
+}
+
+static READY: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn where_there_are_very_many_the_owner_is_asked_for_memory() {
+    let _alone = ALONE.lock();
+    tourbillon_shards::prepare_memory_by(|at, bytes| {
+        assert!(!at.is_null());
+        READY.fetch_add(bytes, Relaxed);
+    });
+    let home = Arc::new(Shard::new(Nobody));
+    let few = arm(&home, 10_000);
+    assert_eq!(READY.load(Relaxed), 0);
+    let many = arm(&home, 200_000);
+    let (ready, most) = (READY.load(Relaxed), 200_000 * 64);
+    assert!(ready > most / 2 && ready < most + 1024 * 1024, "{ready}");
+    drop((few, many));
+    drop(home.close());
 }

@@ -31,6 +31,7 @@ pub(super) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     check(&builder.config)?;
     let (count, pins) = layout(builder, Cores::get())?;
     sys::thread::note_slack();
+    tourbillon_shards::prepare_memory_by(sys::memory::populate);
     // Before anything is started: the function is foreign, and may panic.
     let names: Vec<_> = (0..count)
         .map(|index| (builder.thread_name)(index))

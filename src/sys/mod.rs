@@ -6,6 +6,7 @@ mod deadline;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 mod kernel;
+pub(crate) mod memory;
 pub(crate) mod poll;
 #[cfg(feature = "inspect")]
 pub(crate) mod process;

@@ -4,11 +4,11 @@ use std::{
     alloc::{Layout, handle_alloc_error},
     cell::Cell,
     ptr::{NonNull, null_mut},
-    sync::Mutex,
+    sync::{Mutex, OnceLock},
 };
 
 use self::ordered::Ordered;
-use super::{LINE, SIZES};
+use super::{LINE, SIZES, STEP, bytes_of};
 use crate::{prefetch::prefetch, sync::lock};
 
 mod ordered;
@@ -18,11 +18,17 @@ const MAGAZINE: usize = 128;
 /// So many lists the depot has as they were given: what one thread allocates and another frees goes to and fro
 /// by these.
 const LISTS: usize = 16;
-/// So many bytes are asked of the allocator at once.
+/// So many bytes are asked of the allocator at once: at first, and at most. In between it is a small part of what there is.
 const CHUNK: usize = 64 * 1024;
+const CHUNK_MOST: usize = 1024 * 1024;
+const CHUNK_SHARE: usize = 64;
+/// So many bytes less, which the allocator needs for itself: or what it has of the system would be a page more.
+const CHUNK_MARGIN: usize = 4 * LINE;
+/// So many bytes of a chunk that is larger than the first ones are [made ready](prepare_by) at once, some tens of µs.
+const READY: usize = 64 * 1024;
 
 /// The beginning of a free block.
-#[repr(C, align(64))]
+#[repr(C, align(16))]
 struct Block {
     /// The next of its list.
     next: *mut Block,
@@ -31,7 +37,7 @@ struct Block {
     len: usize,
 }
 
-const _: () = assert!(size_of::<Block>() == LINE && align_of::<Block>() == LINE);
+const _: () = assert!(size_of::<Block>() <= LINE && align_of::<Block>() == STEP);
 
 /// Free blocks, linked: the owner of this owns them.
 #[derive(Clone, Copy)]
@@ -71,8 +77,8 @@ impl List {
 
 /// What all threads share of the blocks of one size.
 struct Depot {
-    /// How many lines a block has.
-    lines: usize,
+    /// How many bytes a block has.
+    bytes: usize,
     /// The first block of the first list.
     lists: *mut Block,
     /// How many lists there are.
@@ -82,6 +88,11 @@ struct Depot {
     /// What is left of the last chunk, in blocks.
     rest: *mut Block,
     left: usize,
+    /// Up to which address it has been made ready, and its end; the same where that is nobody's wish.
+    ready: usize,
+    end: usize,
+    /// How many bytes all chunks have.
+    total: usize,
     /// The first block of the last chunk, which has the address of the one before: so that who looks for
     /// leaks finds the chunks.
     chunks: *mut Block,
@@ -90,17 +101,33 @@ struct Depot {
 // SAFETY: it owns all that it points to.
 unsafe impl Send for Depot {}
 
-static DEPOTS: [Mutex<Depot>; SIZES] = [Mutex::new(Depot::of(1)), Mutex::new(Depot::of(2))];
+static DEPOTS: [Mutex<Depot>; SIZES] = [
+    Mutex::new(Depot::of(0)),
+    Mutex::new(Depot::of(1)),
+    Mutex::new(Depot::of(2)),
+    Mutex::new(Depot::of(3)),
+    Mutex::new(Depot::of(4)),
+];
 
 impl Depot {
-    const fn of(lines: usize) -> Self {
+    const fn of(size: usize) -> Self {
+        let bytes = bytes_of(size);
+        // Chunks begin where a line does.
+        let aligned = if bytes % LINE == 0 {
+            LINE
+        } else {
+            1 << bytes.trailing_zeros()
+        };
         Self {
-            lines,
+            bytes,
             lists: null_mut(),
             count: 0,
-            ordered: Ordered::new(),
+            ordered: Ordered::new(aligned),
             rest: null_mut(),
             left: 0,
+            ready: 0,
+            end: 0,
+            total: 0,
             chunks: null_mut(),
         }
     }
@@ -130,34 +157,90 @@ impl Depot {
         Some(List { first, len })
     }
 
-    /// A list from a chunk.
-    fn carve(&mut self) -> List {
+    /// Blocks from a chunk.
+    fn carve(&mut self) -> Fresh {
         if self.left == 0 {
-            let layout = Layout::from_size_align(CHUNK, LINE).expect("both are powers of two");
-            // SAFETY: the size is not zero.
-            let chunk = unsafe { std::alloc::alloc(layout) }.cast::<Block>();
-            if chunk.is_null() {
-                handle_alloc_error(layout);
+            self.add_chunk();
+        }
+        let (first, len) = (self.rest, self.left.min(MAGAZINE));
+        // SAFETY: at most one behind the chunk's end, as there are so many left.
+        self.rest = unsafe { first.byte_add(len * self.bytes) };
+        self.left -= len;
+        let unready = self.ready;
+        if unready < self.end && unready < self.rest.addr() {
+            self.ready = self.end.min(unready + READY);
+        }
+        Fresh {
+            first,
+            len,
+            bytes: self.bytes,
+            unready,
+            ready: self.ready,
+        }
+    }
+
+    fn add_chunk(&mut self) {
+        let share = (self.total / CHUNK_SHARE).next_power_of_two();
+        let share = share.clamp(CHUNK, CHUNK_MOST);
+        let bytes = share - CHUNK_MARGIN;
+        let layout =
+            Layout::from_size_align(bytes, LINE).expect("a power of two, and not too much");
+        // SAFETY: the size is not zero.
+        let chunk = unsafe { std::alloc::alloc(layout) }.cast::<Block>();
+        if chunk.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: it has room for a block, and for more.
+        unsafe {
+            (&raw mut (*chunk).next).write(self.chunks);
+            self.rest = chunk.byte_add(self.bytes);
+        }
+        self.chunks = chunk;
+        self.left = bytes / self.bytes - 1;
+        self.total += bytes;
+        self.end = chunk.addr() + bytes;
+        // Who has few needs no more memory than that.
+        let large = share > CHUNK;
+        self.ready = if large { chunk.addr() } else { self.end };
+    }
+}
+
+/// Blocks that nobody had before, one behind the other: the owner of this owns them.
+struct Fresh {
+    first: *mut Block,
+    len: usize,
+    /// How many bytes each has.
+    bytes: usize,
+    /// What is to be made ready, which begins before them or among them, and goes on for the next who come.
+    unready: usize,
+    ready: usize,
+}
+
+impl Fresh {
+    /// Not under the lock: the system has to find memory for this.
+    fn link(self) -> List {
+        if self.unready < self.ready {
+            if let Some(prepare) = PREPARE.get() {
+                let at = self.first.with_addr(self.unready).cast();
+                prepare(at, self.ready - self.unready);
             }
-            // SAFETY: it has room for a block, and for more.
-            unsafe {
-                (&raw mut (*chunk).next).write(self.chunks);
-                self.rest = chunk.add(self.lines);
-            }
-            self.chunks = chunk;
-            self.left = CHUNK / LINE / self.lines - 1;
         }
         let mut list = List::EMPTY;
-        let len = self.left.min(MAGAZINE);
-        for at in (0..len).rev() {
-            // SAFETY: there are as many blocks in the chunk as are left, and they are nobody's.
-            unsafe { list.push(NonNull::new_unchecked(self.rest.add(at * self.lines))) };
+        for at in (0..self.len).rev() {
+            // SAFETY: there are so many, and they are ours.
+            unsafe { list.push(NonNull::new_unchecked(self.first.byte_add(at * self.bytes))) };
         }
-        // SAFETY: at most one behind the chunk's end.
-        self.rest = unsafe { self.rest.add(len * self.lines) };
-        self.left -= len;
         list
     }
+}
+
+/// See [`prepare_by`].
+static PREPARE: OnceLock<fn(*mut u8, usize)> = OnceLock::new();
+
+/// See [`prepare_memory_by`](super::prepare_memory_by).
+pub(super) fn prepare_by(prepare: fn(*mut u8, usize)) {
+    // The first one stays.
+    let _ = PREPARE.set(prepare);
 }
 
 /// Gives a list to the depot.
@@ -191,7 +274,11 @@ fn get(depot: &Mutex<Depot>) -> List {
             return list;
         }
         match depot.ordered.take(&mut addresses) {
-            0 => return depot.carve(),
+            0 => {
+                let fresh = depot.carve();
+                drop(depot);
+                return fresh.link();
+            }
             count => count,
         }
     };

@@ -1,14 +1,13 @@
 //! Free blocks in the order of their addresses.
 //!
-//! A bit for each line of memory, by windows of 64 KB: 0.2 % of what they cover. So many blocks that were freed in no
+//! A bit for each line of memory, or for less where blocks begin anywhere on one, by windows of 1,024 bits: 0.2 % of what
+//! they cover, or up to 0.8. So many blocks that were freed in no
 //! order are given again in theirs, one behind the other, as the processor reads ahead. Sorting would do that
 //! as well, but all at once, and a pause is nobody's wish; a bit takes some ns.
 
-use super::super::LINE;
-
-/// The bytes of a window, by their exponent, and the words of its bits.
-const WIDTH: u32 = 16;
-const WORDS: usize = (1 << WIDTH) / LINE / 64;
+/// The bits of a window, by their exponent, and the words that they are in.
+const BITS: u32 = 10;
+const WORDS: usize = (1 << BITS) / 64;
 
 /// What stands in the index for none.
 const NONE: u32 = u32::MAX;
@@ -17,12 +16,14 @@ const NONE: u32 = u32::MAX;
 struct Window {
     /// Where it begins, by its own width.
     number: usize,
-    /// Which lines a free block begins at.
+    /// Where a free block begins.
     free: [u64; WORDS],
 }
 
-/// Addresses of free blocks, which are multiples of a line.
+/// Addresses of free blocks.
 pub(super) struct Ordered {
+    /// What they are multiples of, by its exponent.
+    aligned: u32,
     windows: Vec<Window>,
     /// Where in `windows` the one of a number is, from the place on that a hash tells; a power of two of places, of
     /// which a half is none at least.
@@ -36,8 +37,10 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    pub(super) const fn new() -> Self {
+    /// For blocks whose addresses are multiples of this power of two.
+    pub(super) const fn new(aligned: usize) -> Self {
         Self {
+            aligned: aligned.trailing_zeros(),
             windows: Vec::new(),
             index: Vec::new(),
             occupied: Vec::new(),
@@ -48,9 +51,9 @@ impl Ordered {
 
     /// Keeps a block, which is not here.
     pub(super) fn put(&mut self, address: usize) {
-        let at = self.window(address >> WIDTH);
-        let line = address / LINE;
-        self.windows[at].free[line / 64 % WORDS] |= 1 << (line % 64);
+        let number = address >> self.aligned;
+        let at = self.window(number >> BITS);
+        self.windows[at].free[number / 64 % WORDS] |= 1 << (number % 64);
         self.occupied[at / 64] |= 1 << (at % 64);
         self.first = self.first.min(at / 64);
     }
@@ -69,10 +72,11 @@ impl Ordered {
             }
             let at = self.first * 64 + occupied.trailing_zeros() as usize;
             let window = &mut self.windows[at];
-            let start = window.number << WIDTH;
+            let start = window.number << BITS;
             for (word, free) in window.free.iter_mut().enumerate() {
                 while *free != 0 && count < out.len() {
-                    out[count] = start + (word * 64 + free.trailing_zeros() as usize) * LINE;
+                    let number = start + word * 64 + free.trailing_zeros() as usize;
+                    out[count] = number << self.aligned;
                     *free &= *free - 1;
                     count += 1;
                 }
@@ -146,6 +150,9 @@ mod tests {
 
     use super::*;
 
+    const LINE: usize = 64;
+    const WIDTH: u32 = LINE.trailing_zeros() + BITS;
+
     fn random(seed: u64) -> impl FnMut(usize) -> usize {
         let mut seed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         move |below| {
@@ -160,7 +167,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_given_once() {
         let mut random = random(3);
-        let mut ordered = Ordered::new();
+        let mut ordered = Ordered::new(LINE);
         let mut model = BTreeSet::new();
         let mut out = Vec::new();
         for chunk in 0..100 {
@@ -193,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_lowest_are_given_first() {
-        let mut ordered = Ordered::new();
+        let mut ordered = Ordered::new(LINE);
         assert_eq!(ordered.take(&mut [0; 4]), 0);
         for line in [9, 3, 1_023, 0, 500] {
             ordered.put((7 << WIDTH) + line * LINE);

@@ -127,19 +127,24 @@ impl Levels {
         self.occupied == 0
     }
 
-    /// Where a slot of this key would stand, if it can be [put](Levels::put) there as it is: its bucket is not split, and is
-    /// not by that, and has room in its first block; and the key is above `base`.
+    /// Where a slot of this key would stand, if it can be [put](Levels::put) there as it is: its bucket is not split by
+    /// that, and has room in its first block; and the key is above `base`.
     #[inline]
     pub(super) fn place(&self, key: u64) -> Option<Place> {
         if key <= self.base {
             return None;
         }
-        let level = level_of(key, self.base);
-        let bucket = self.root[level] as usize * DIGITS + digit_of(key, level);
-        let chain = self.buckets.get(bucket)?;
+        let mut level = level_of(key, self.base);
+        let mut bucket = self.root[level] as usize * DIGITS + digit_of(key, level);
+        let mut chain = self.buckets.get(bucket)?;
         // One that was split has a count that is beyond that.
-        let has_room = chain.count < SPLIT && self.blocks.has_room(*chain);
-        has_room.then_some(Place { bucket })
+        while chain.count >= SPLIT {
+            let node = chain.as_other()?;
+            level -= 1;
+            bucket = node as usize * DIGITS + digit_of(key, level);
+            chain = self.buckets.get(bucket)?;
+        }
+        self.blocks.has_room(*chain).then_some(Place { bucket })
     }
 
     /// Puts a slot where `place` said just now.
