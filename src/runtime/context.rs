@@ -142,6 +142,11 @@ pub(crate) fn inside<R>(core: &Core, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Whether the calling thread has entered a runtime.
+pub(super) fn has_entered() -> bool {
+    ANY_ENTERED.get()
+}
+
 /// Runs `f` on the handle of the runtime that was entered last, if one was.
 fn with_entered<R>(f: impl FnOnce(&Handle) -> R) -> Option<R> {
     if !ANY_ENTERED.get() {

@@ -26,7 +26,7 @@ use super::{
 use crate::task::{Rehearsing, rehearsed};
 
 /// A worker that has run a job, or rehearsed, less than so long ago, in ns, is still warm.
-const COLD: u64 = 100_000;
+const COLD: u64 = 200_000;
 /// It does not rehearse for a deadline that is farther off than this, in ns: somebody may bring it something to do before.
 const NEAR: u64 = 50_000;
 /// What a rehearsal takes, in ns, as long as none was measured.
@@ -132,6 +132,10 @@ impl<'a> Worker<'a> {
             return;
         }
         self.rehearsals.wants_stage = false;
+        if context::has_entered() {
+            // The task would arm its sleep in the runtime that a hook has entered.
+            return;
+        }
         let stage = self.rehearsals.stage;
         // The task is to have armed its sleep.
         self.go_on(stage.get_or_init(|| Stage::of(self.core)));
@@ -177,8 +181,9 @@ impl<'a> Worker<'a> {
     fn go_on(&mut self, stage: &'a Stage) {
         let own = (self.local, self.core);
         let counts = (self.tick, self.outside_at, self.looked, self.taken);
+        let searches = std::mem::take(&mut self.search.is_on);
         (self.local, self.core) = (&stage.local, stage.local.shard.owner());
-        // The injector is not looked at.
+        // The injector is not looked at, and a search goes on.
         (self.outside_at, self.looked, self.taken) = (u64::MAX, self.tick, 0);
         // No foreign code runs there. Should there be a panic all the same, the worker is to be itself again.
         contained(|| {
@@ -190,6 +195,7 @@ impl<'a> Worker<'a> {
         });
         (self.local, self.core) = own;
         (self.tick, self.outside_at, self.looked, self.taken) = counts;
+        self.search.is_on = searches;
     }
 }
 
@@ -283,12 +289,19 @@ mod tests {
 
     #[test]
     fn the_stage_goes_with_the_worker() {
-        let (runtime, worker) = runtime();
-        rehearse(&runtime, &worker, 1);
-        let shared = Arc::downgrade(runtime.handle().shared());
-        drop(worker);
-        drop(runtime);
-        assert_eq!(shared.strong_count(), 0);
+        for gracefully in [false, true] {
+            let (runtime, worker) = runtime();
+            rehearse(&runtime, &worker, 1);
+            let shared = Arc::downgrade(runtime.handle().shared());
+            drop(worker);
+            if gracefully {
+                // There is no task to wait for.
+                assert!(runtime.shutdown_graceful(PATIENCE));
+            } else {
+                drop(runtime);
+            }
+            assert_eq!(shared.strong_count(), 0);
+        }
     }
 
     #[test]

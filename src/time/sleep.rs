@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -125,15 +125,6 @@ impl From<Idle> for SleepOr<Core> {
 }
 
 impl Sleep {
-    /// A sleep of this worker that is armed, and wakes `waker`.
-    pub(crate) fn armed(home: &Arc<WorkerShard>, deadline: Instant, waker: &Waker) -> Self {
-        let nanos = home.owner().shared.clock.nanos(deadline);
-        Self {
-            moment: deadline,
-            timer: shards::Sleep::with_waker(home, nanos, waker).into(),
-        }
-    }
-
     /// The timer, if it has one.
     #[inline]
     fn timer(&self) -> Result<&shards::Sleep<Core>, Idle> {
