@@ -306,8 +306,7 @@ mod tests {
 
     #[test]
     fn a_stage_leaves_nothing_whenever_it_is_dropped() {
-        let (runtime, worker) = runtime();
-        let before = Arc::strong_count(runtime.handle().shared());
+        let (_runtime, worker) = runtime();
         // As it is made; asleep; due and woken.
         for step in 0..3 {
             let stage = Stage::of(worker.owner());
@@ -328,9 +327,9 @@ mod tests {
                 }
             });
             drop(stage);
+            // To which the task and its sleep refer, and which refers to the runtime.
             assert_eq!(shard.strong_count(), 0);
         }
-        assert_eq!(Arc::strong_count(runtime.handle().shared()), before);
     }
 
     #[test]
