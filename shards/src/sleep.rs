@@ -79,7 +79,8 @@ impl<O: Owner> Sleep<O> {
         Self::arm(home, deadline, Some(waker.clone()))
     }
 
-    #[inline]
+    // (Always: the compiler changed its mind with what else there was in the crate that calls this, for 13 instructions.)
+    #[inline(always)]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
         let at = Home::new(home);

@@ -1,6 +1,11 @@
 //! The loop of a worker: run what is queued, fire what is due, look at the sockets, search, sleep.
 
-use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
+use std::{
+    any::Any,
+    cell::{OnceCell, RefCell},
+    sync::Arc,
+    task::Waker,
+};
 
 use crossbeam::deque;
 use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
@@ -14,6 +19,7 @@ use super::{
     ending, lateness,
     local::{Job, Local, steal},
     near::SleepCost,
+    rehearsal::{Rehearsals, Stage},
     rescue::Rest,
     searching::Search,
     shared::Shared,
@@ -50,11 +56,11 @@ pub(super) struct Worker<'a> {
     pub(super) tick: u64,
     /// The number of jobs, of those to come, before which it looks at what comes from outside: the next multiple of the interval, or
     /// the present one. (It was computed, which takes a division for each job.)
-    outside_at: u64,
+    pub(super) outside_at: u64,
     /// When the timers and sockets were last looked at.
-    looked: u64,
+    pub(super) looked: u64,
     /// How many timers were taken since then.
-    taken: u64,
+    pub(super) taken: u64,
     /// When this worker was last in its loop.
     pub(super) in_loop: InLoop,
     /// Whether this worker counts as a searcher, and whom it has asked.
@@ -81,6 +87,7 @@ pub(super) struct Worker<'a> {
     pub(super) called_late: Late,
     /// The deadline before which it was woken last, to wait for it awake.
     awake_for: u64,
+    pub(super) rehearsals: Rehearsals<'a>,
 }
 
 /// Runs the worker of `shard` on this thread, until the runtime stops.
@@ -116,10 +123,12 @@ pub(super) fn run_as(
     // A helper's shard has no timers.
     let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
     let local = Local::new(shard.clone(), deque);
+    // Dropped after the worker, and before the last reference to its shard.
+    let stage = OnceCell::new();
     context::with_worker(&local, || {
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
-        let mut worker = Worker::new(&local, &shared);
+        let mut worker = Worker::new(&local, &shared, &stage);
         main(&mut worker);
         for timer in std::mem::take(&mut worker.due) {
             contain(worker.core, || drop(timer));
@@ -133,7 +142,7 @@ pub(super) fn run_as(
 }
 
 impl<'a> Worker<'a> {
-    fn new(local: &'a Local, shared: &'a Shared) -> Self {
+    fn new(local: &'a Local, shared: &'a Shared, stage: &'a OnceCell<Stage>) -> Self {
         let core = local.shard.owner();
         Self {
             local,
@@ -159,6 +168,7 @@ impl<'a> Worker<'a> {
             advance: Advance::new(shared.config.timer_advance),
             called_late: Late::default(),
             awake_for: 0,
+            rehearsals: Rehearsals::on(stage),
         }
     }
 
@@ -201,7 +211,7 @@ impl<'a> Worker<'a> {
 
     /// Runs what is queued here, until nothing is or it is time to look at timers and sockets; true
     /// if it is.
-    fn run_queued(&mut self) -> bool {
+    pub(super) fn run_queued(&mut self) -> bool {
         let interval = u64::from(self.shared.config.event_interval);
         while self.tick - self.looked < interval {
             let Some(job) = self.next() else { return false };
@@ -309,6 +319,9 @@ impl<'a> Worker<'a> {
         let last = self.in_loop;
         stall::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
+        if jobs > 0 {
+            self.rehearsals.ran(self.in_loop.at);
+        }
         self.local.pace.note(jobs, took);
         self.core.was_busy(last.at, self.in_loop.at);
     }
@@ -322,7 +335,7 @@ impl<'a> Worker<'a> {
 
     /// Queues the callbacks, and wakes the tasks, whose deadlines have passed. True if there may be
     /// something to run now, or more to take.
-    fn fire_due(&mut self) -> bool {
+    pub(super) fn fire_due(&mut self) -> bool {
         let shard = &self.local.shard;
         // On a clock by hand what may be late is late: who looks at the timers between two jumps is
         // not to see them run.

@@ -12,6 +12,7 @@ mod local;
 mod meta;
 mod pointer;
 pub(crate) mod registry;
+mod rehearsed;
 mod yield_now;
 
 use std::{
@@ -42,6 +43,7 @@ pub use self::{
 pub(crate) use self::{
     blocking::spawn_blocking_at,
     local::{LocalQueue, end_pinned, spawn_pinned_at},
+    rehearsed::{Rehearsing, rehearsed},
 };
 use self::{
     home::Home,
