@@ -132,16 +132,28 @@ impl Last {
 /// [`AT_MOST_AHEAD`]. Where the counter is used, each is later than the thread's last.
 #[inline]
 pub(crate) fn not_before_now() -> u64 {
-    LAST.with(|last| match last.ticks() {
-        Some(ticks) => last.give(last.nanos.get() + AHEAD + ((ticks * last.rate.get()) >> 32)),
-        None => {
-            let nanos = last.ask();
-            // It may have been told that it is later.
-            if nanos > last.given.get() {
-                nanos
-            } else {
-                last.give(nanos)
-            }
+    not_before_now_by_the_counter().unwrap_or_else(ask)
+}
+
+/// The same, if the counter does.
+#[inline]
+pub(crate) fn not_before_now_by_the_counter() -> Option<u64> {
+    LAST.with(|last| {
+        let ticks = last.ticks()?;
+        Some(last.give(last.nanos.get() + AHEAD + ((ticks * last.rate.get()) >> 32)))
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn ask() -> u64 {
+    LAST.with(|last| {
+        let nanos = last.ask();
+        // It may have been told that it is later.
+        if nanos > last.given.get() {
+            nanos
+        } else {
+            last.give(nanos)
         }
     })
 }

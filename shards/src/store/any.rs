@@ -126,6 +126,18 @@ impl AnyStore {
     }
 }
 
+impl AnyStore {
+    /// See [`Store::lower`]: of a slot that is held, where all there is to do is to leave a note of it, if `earlier` says so.
+    /// What the store says of itself stays as it is.
+    #[inline]
+    pub(crate) fn note_quickly(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
+        match self {
+            AnyStore::Wheel(wheel) => wheel.note_quickly(slot, key, earlier),
+            AnyStore::Heap(_) | AnyStore::Lanes(_) => false,
+        }
+    }
+}
+
 impl Store for AnyStore {
     #[inline]
     fn insert(&mut self, key: u64) -> u32 {
