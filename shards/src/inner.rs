@@ -322,6 +322,12 @@ impl<O: Owner> Inner<O> {
         }
     }
 
+    /// Whether the store puts moves to earlier deadlines off, so that [notes](Inner::note_quickly) of them can be left.
+    #[inline]
+    pub(crate) fn puts_off(&self) -> bool {
+        self.store.puts_off()
+    }
+
     /// Leaves a note that the node in this slot was moved to `deadline`, if that is `earlier` than it was, and has no options:
     /// where that is no more than some loads and stores, and no branch depends on `earlier`. False if nothing was done.
     #[inline]

@@ -80,7 +80,7 @@ pub(crate) fn moved<O: Owner>(node: &NodeRef<O>, at: u64, next: u64) -> Reset {
         // Before the next branch, and by another call: which of two deadlines is earlier is not known before they are there.
         home.hear_moved(node, next, next < at);
     } else if next < at {
-        home.hear_made_earlier(node, next);
+        home.hear_made_earlier(node);
     } else {
         home.owner().moved_here();
     }

@@ -81,8 +81,9 @@ pub struct Shard<O: Owner> {
     backlogged: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
     _hardly_written: NewLine,
-    /// For so many more moves the owner, who writes this, [expects](Shard::expects_earlier) some to earlier deadlines.
-    expecting: AtomicU32,
+    /// Which of the owner's last moves were to earlier deadlines, a bit for each. For the owner, who [expects more of
+    /// them](Shard::expects_earlier).
+    earlier: AtomicU32,
     watchers: Watchers,
     owner: O,
 }
@@ -132,7 +133,7 @@ impl<O: Owner> Shard<O> {
             backlogged: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
             _hardly_written: [],
-            expecting: AtomicU32::new(0),
+            earlier: AtomicU32::new(0),
             watchers: Watchers::new(),
             owner,
         }

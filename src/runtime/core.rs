@@ -98,6 +98,12 @@ pub trait TimerOwner: Owner {
         None
     }
 
+    /// The same as [`read`](TimerOwner::read), for who could not read it quickly.
+    #[inline]
+    fn read_slowly() -> Self::Read {
+        Self::read()
+    }
+
     /// See [`read_quickly`](TimerOwner::read_quickly).
     #[inline]
     fn present_quickly(&self, _read: Self::Read) -> Option<u64> {
@@ -234,6 +240,11 @@ impl TimerOwner for Core {
     #[inline]
     fn read_quickly() -> Option<Instant> {
         sys::ticks::not_before_now_by_the_counter().map(Instant::from_kernel)
+    }
+
+    #[inline]
+    fn read_slowly() -> Instant {
+        Instant::from_kernel(sys::ticks::not_before_now_by_the_kernel())
     }
 
     #[inline]

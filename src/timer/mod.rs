@@ -161,7 +161,10 @@ impl<C: TimerClock> Timer<C> {
 /// [`Timer::refresh`] whatever it takes to read the clock.
 #[inline(never)]
 fn refresh_slowly<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> Reset {
-    timer.refresh(now::<C>(timer))
+    // As in `now`.
+    timer.prefetch();
+    let read = C::Owner::read_slowly();
+    timer.refresh(timer.home().owner().present(read))
 }
 
 /// The present, by the clock of the timer, for who is about to move it.

@@ -8,15 +8,15 @@ use crate::{
     sync::Ordering,
 };
 
-/// For so many moves after one to an earlier deadline the owner expects that there are more of them.
-const EXPECTING: u32 = 16;
+/// For so many moves the owner knows whether they were to earlier deadlines.
+const KNOWN: u32 = 16;
 
 impl<O: Owner> Shard<O> {
     /// Whether the owner, who asks, expects that timers are made earlier.
     #[inline]
     pub(crate) fn expects_earlier(&self) -> bool {
         // In models no notes are left, and this would be one more word to look at.
-        !cfg!(loom) && self.expecting.load(Ordering::Relaxed) != 0
+        !cfg!(loom) && self.earlier.load(Ordering::Relaxed) != 0
     }
 
     /// A node was moved to an earlier deadline by who is not the owner.
@@ -26,10 +26,15 @@ impl<O: Owner> Shard<O> {
         self.owner.moved();
     }
 
-    /// The owner, who asks, has moved a node without options to an earlier deadline, `next`.
+    /// The owner, who asks, has moved a node to an earlier deadline.
     #[inline(never)]
-    pub(crate) fn hear_made_earlier(&self, node: &NodeRef<O>, next: u64) {
-        self.hear_moved(node, next, true);
+    pub(crate) fn hear_made_earlier(&self, node: &NodeRef<O>) {
+        if !self.lock.try_acquire() {
+            self.tell_earlier(node);
+        } else if self.hear_earlier_held(node) {
+            self.earlier.store(1 << (KNOWN - 1), Ordering::Relaxed);
+        }
+        self.owner.moved_here();
     }
 
     /// The owner, who asks, has moved a node without options to `next`, and whether that is earlier than it was, where he
@@ -46,18 +51,18 @@ impl<O: Owner> Shard<O> {
             return self.hear_moved_slowly(node, earlier);
         }
         let Location::Slot(slot) = node.location() else {
-            return self.hear_moved_held(node, earlier);
+            return self.hear_moved_held(node);
         };
         // SAFETY: we hold the lock.
         let noted =
             (self.inner).with_mut(|inner| unsafe { (*inner).note_quickly(slot, next, earlier) });
         if !noted {
-            return self.hear_moved_held(node, earlier);
+            return self.hear_moved_held(node);
         }
         // What is published stays as it is, and so does what the alarm has to be set to.
-        let before = self.expecting.load(Ordering::Relaxed).saturating_sub(1);
-        let expecting = if earlier { EXPECTING } else { before };
-        self.expecting.store(expecting, Ordering::Relaxed);
+        let before = self.earlier.load(Ordering::Relaxed);
+        let now = before >> 1 | u32::from(earlier) << (KNOWN - 1);
+        self.earlier.store(now, Ordering::Relaxed);
         self.owner.moved_here();
         if self.lock.release() {
             self.look_for_the_denied();
@@ -76,12 +81,10 @@ impl<O: Owner> Shard<O> {
 
     /// The same where he has the lock, which he gives up by this.
     #[inline(never)]
-    fn hear_moved_held(&self, node: &NodeRef<O>, earlier: bool) {
+    fn hear_moved_held(&self, node: &NodeRef<O>) {
         // To hear of one that is not earlier does no harm.
-        if earlier || self.expects_earlier() {
-            self.hear_earlier_held(node);
-        } else if self.lock.release() {
-            self.look_for_the_denied();
+        if !self.hear_earlier_held(node) {
+            self.earlier.store(0, Ordering::Relaxed);
         }
         self.owner.moved_here();
     }

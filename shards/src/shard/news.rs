@@ -19,14 +19,16 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// The same for the owner, who has the lock, and gives it up by this.
-    pub(super) fn hear_earlier_held(&self, node: &NodeRef<O>) {
-        let heard = self.hold(|inner| inner.hear(node));
+    /// The same for the owner, who has the lock, and gives it up by this. Whether the store puts such moves off.
+    #[inline]
+    pub(super) fn hear_earlier_held(&self, node: &NodeRef<O>) -> bool {
+        let (heard, puts_off) = self.hold(|inner| (inner.hear(node), inner.puts_off()));
         if heard.is_some() {
             self.lower_alarm(self.store_next.load(Ordering::Relaxed));
         } else {
             self.tell_earlier(node);
         }
+        puts_off
     }
 
     /// The same where that has to go through the inbox, where the node may stand.

@@ -127,6 +127,15 @@ impl AnyStore {
 }
 
 impl AnyStore {
+    /// Whether notes may be left [quickly](AnyStore::note_quickly).
+    #[inline]
+    pub(crate) fn puts_off(&self) -> bool {
+        match self {
+            AnyStore::Wheel(wheel) => wheel.puts_off(),
+            AnyStore::Heap(_) | AnyStore::Lanes(_) => false,
+        }
+    }
+
     /// See [`Store::lower`]: of a slot that is held, where all there is to do is to leave a note of it, if `earlier` says so.
     /// What the store says of itself stays as it is.
     #[inline]

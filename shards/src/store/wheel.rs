@@ -468,7 +468,7 @@ impl Store for Wheel {
 
     #[inline]
     fn lower(&mut self, slot: u32, key: u64) {
-        if key < self.first.key || self.keys.len() < FAR {
+        if key < self.first.key || !self.puts_off() {
             self.settle();
             let old = self.held_key(slot);
             if key < old {

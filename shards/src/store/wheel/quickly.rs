@@ -18,12 +18,18 @@ impl Wheel {
         Some(slot)
     }
 
+    /// Whether moves to earlier keys are put off.
+    #[inline]
+    pub(in crate::store) fn puts_off(&self) -> bool {
+        self.keys.len() >= FAR
+    }
+
     /// See [`lower`](super::Store::lower), for a slot that is held: leaves a note of it, if `earlier` says so, which is not
     /// branched on. False if that is not all there is to do, and nothing was done.
     #[inline]
     pub(in crate::store) fn note_quickly(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
         // The last one is left by who sees to all.
-        if key < self.first.key || self.keys.len() < FAR || self.noted >= LOWERED - 1 {
+        if key < self.first.key || !self.puts_off() || self.noted >= LOWERED - 1 {
             return false;
         }
         self.keys.fetch_all(&[slot]);
