@@ -52,7 +52,7 @@ impl Epoch {
         let (at, zero) = (instant.kernel(), self.0.kernel());
         // The distance of two numbers of 64 bits has room in 64, without a sign. What was before the epoch, which is no
         // century after the kernel's zero, comes out as far ahead.
-        let distance = at.wrapping_sub(zero).cast_unsigned();
+        let distance = at.wrapping_sub(zero) as u64;
         if distance < NEVER {
             return distance;
         }
