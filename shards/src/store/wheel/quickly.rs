@@ -32,7 +32,8 @@ impl Wheel {
         if key < self.first.key || !self.puts_off() || self.noted >= LOWERED - 1 {
             return false;
         }
-        self.keys.fetch_all(&[slot]);
+        // That of another slot, which is near, where this one is not needed.
+        self.keys.fetch_all(&[slot * u32::from(earlier)]);
         self.lowered[self.noted] = Entry { key, slot };
         self.noted += usize::from(earlier);
         true
