@@ -261,10 +261,10 @@ impl ClaimWord {
         word >> SHIFT == Claim::PENDING && self.exchange(word, Claim::Over(how).pack()).is_ok()
     }
 
-    /// [`reset`](ClaimWord::reset) of a timer that waits: whether the new deadline is earlier. Nothing if it was not
-    /// moved, which may be so although it waits.
+    /// [`reset`](ClaimWord::reset) of a timer that waits: the deadline that it had, and the new one. Nothing if it was
+    /// not moved, which may be so although it waits.
     #[inline]
-    pub(crate) fn move_pending(&self, to: impl FnOnce(u64) -> u64) -> Option<bool> {
+    pub(crate) fn move_pending(&self, to: impl FnOnce(u64) -> u64) -> Option<(u64, u64)> {
         let word = self.0.load(Ordering::Acquire);
         if word >> SHIFT != Claim::PENDING {
             return None;
@@ -272,7 +272,7 @@ impl ClaimWord {
         let at = word & VALUE;
         let next = to(at);
         let moved = self.exchange(word, Claim::Pending(next).pack());
-        moved.is_ok().then_some(next < at)
+        moved.is_ok().then_some((at, next))
     }
 
     /// Idle → Pending(`at`), or Barred → Stopping(Cancelled). `at` is asked for the deadline, given

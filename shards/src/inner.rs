@@ -319,6 +319,30 @@ impl<O: Owner> Inner<O> {
         }
     }
 
+    /// The same for the owner, which has moved a node to an earlier deadline. What is given back is let go of outside of
+    /// the lock; nothing, if the node stands in the inbox, perhaps, and who reads that has to be told.
+    #[inline]
+    pub(crate) fn hear(&mut self, node: &NodeRef<O>) -> Option<Option<NodeRef<O>>> {
+        match node.location() {
+            Location::Slot(_) => Some(self.apply(node)),
+            Location::Deque => Some(None),
+            Location::None => None,
+        }
+    }
+
+    /// Whether the store puts moves to earlier deadlines off, so that [notes](Inner::note_quickly) of them can be left.
+    #[inline]
+    pub(crate) fn puts_off(&self) -> bool {
+        self.store.puts_off()
+    }
+
+    /// Leaves a note that the node in this slot was moved to `deadline`, if that is `earlier` than it was, and has no options:
+    /// where that is no more than some loads and stores, and no branch depends on `earlier`. False if nothing was done.
+    #[inline]
+    pub(crate) fn note_quickly(&mut self, slot: u32, deadline: u64, earlier: bool) -> bool {
+        self.store.note_quickly(slot, deadline, earlier)
+    }
+
     /// Reads one entry of the inbox, an arrival or news; gives back what is not carried here after
     /// it.
     pub(crate) fn read(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {

@@ -96,6 +96,7 @@ mod home;
 mod inbox;
 mod inner;
 mod lock;
+mod moving;
 mod names;
 mod node;
 mod notice;

@@ -16,10 +16,11 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     foreign::each,
+    moving::refresh,
     node::NodeRef,
     owner::Owner,
     sync::{Arc, AtomicU32, Mutex, Ordering, RandomState, lock},
-    timer::{Cancel, Reset, cancel, refresh},
+    timer::{Cancel, Reset, cancel},
 };
 
 /// In no list, and never again.

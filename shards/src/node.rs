@@ -332,6 +332,17 @@ impl<O: Owner> NodeRef<O> {
     #[inline]
     pub(crate) fn wait(&self) -> &AtomicU64 {
         assert!(self.vtable.kind != Kind::Sleep, "a sleep has no wait");
+        // SAFETY: it is no sleep.
+        unsafe { self.wait_of_callback() }
+    }
+
+    /// The same where that need not be asked.
+    ///
+    /// # Safety
+    ///
+    /// The node is not a sleep's.
+    #[inline]
+    pub(crate) unsafe fn wait_of_callback(&self) -> &AtomicU64 {
         // SAFETY: the node lives, and all nodes but sleeps begin so: both types are laid out in order.
         unsafe { &self.ptr.cast::<Waiting<O>>().as_ref().wait }
     }

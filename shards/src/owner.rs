@@ -41,6 +41,13 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// Never under a lock of the shard.
     fn moved(&self) {}
 
+    /// In place of [`moved`](Owner::moved), by the thread that [is the owner](Owner::is_current); perhaps under a lock of the
+    /// shard.
+    #[inline]
+    fn moved_here(&self) {
+        self.moved();
+    }
+
     /// A timer of this shard is over. Called once for each, from whichever thread ended it, and
     /// never under a lock of the shard.
     fn over(&self, _kind: Kind, _how: Outcome) {}

@@ -20,13 +20,14 @@ use crate::{
     owner::Owner,
     park::Parker,
     store::{Seen, StoreKind},
-    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
+    sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
     taken::Taken,
     watch::Watch,
     watchers::Watchers,
 };
 
 mod arriving;
+mod moved;
 mod news;
 mod parking;
 
@@ -80,6 +81,9 @@ pub struct Shard<O: Owner> {
     backlogged: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
     _hardly_written: NewLine,
+    /// Which of the owner's last moves were to earlier deadlines, a bit for each. For the owner, who [expects more of
+    /// them](Shard::expects_earlier).
+    earlier: AtomicU32,
     watchers: Watchers,
     owner: O,
 }
@@ -129,6 +133,7 @@ impl<O: Owner> Shard<O> {
             backlogged: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
             _hardly_written: [],
+            earlier: AtomicU32::new(0),
             watchers: Watchers::new(),
             owner,
         }

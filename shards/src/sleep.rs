@@ -9,12 +9,13 @@ use crate::{
     callback::Flow,
     claim::{Claim, End, NEVER, Outcome},
     home::Home,
+    moving::{move_any, moved},
     node::{Header, Kind, Node, NodeRef, VTable},
     owner::Owner,
     shard::Shard,
     sync::Arc,
     taken::Taken,
-    timer::{Reset, move_to},
+    timer::Reset,
     type_name::TypeName,
     waker::WakerSlot,
 };
@@ -145,8 +146,27 @@ impl<O: Owner> Sleep<O> {
     /// Moves the deadline; a sleep that is over is armed again.
     #[inline]
     pub fn reset(&mut self, deadline: u64) {
+        if !self.reset_waiting(deadline) {
+            self.reset_any(deadline);
+        }
+    }
+
+    /// The same of a sleep that waits, as most do; false if nothing was done, which may be so although it waits.
+    #[inline]
+    pub fn reset_waiting(&mut self, deadline: u64) -> bool {
         let deadline = deadline.min(NEVER);
-        if move_to(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
+        let Some((at, next)) = self.0.claim.move_pending(|_| deadline) else {
+            return false;
+        };
+        moved(&self.0, at, next);
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reset_any(&self, deadline: u64) {
+        let deadline = deadline.min(NEVER);
+        if move_any(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
             self.0.home.armed(&self.0);
             // Who carried it let go of it before it was over.
             self.0.home.arrive(&self.0);

@@ -2,10 +2,11 @@
 
 use crate::{
     callback::{self, Flow},
-    claim::{Armed, Claim, End, Moved, NEVER, Outcome},
+    claim::{Armed, Claim, End, NEVER, Outcome},
     ending,
     extras::{Extras, Options},
     home::Home,
+    moving::{anew, move_any, moved, on_grid, refresh, reset_at},
     node::{Header, NodeRef},
     notice::Notice,
     owner::Owner,
@@ -316,7 +317,7 @@ impl<O: Owner> Timer<O> {
             let jitter = on_grid(&self.0);
             // Of a timer that runs once, the first deadline's jitter is a part of its wait.
             let before = old.saturating_add(if self.0.recurs() { jitter } else { 0 });
-            move_to(&self.0, |deadline| {
+            move_any(&self.0, |deadline| {
                 let begun = deadline.saturating_sub(before);
                 begun.saturating_add(wait).min(NEVER)
             })
@@ -350,7 +351,18 @@ impl<O: Owner> Timer<O> {
     /// shard hears of it when the old one comes up.
     #[inline]
     pub fn refresh(&self, now: u64) -> Reset {
-        refresh(&self.0, now)
+        let node = &self.0;
+        // Most have no options, and wait.
+        if node.vtable.extras.is_some() {
+            return refresh(node, now);
+        }
+        // SAFETY: timers have callbacks.
+        let wait = unsafe { node.wait_of_callback() };
+        // It is read behind the claim word, as below.
+        match node.claim.move_pending(|_| anew(wait, now)) {
+            Some((at, next)) => moved(node, at, next),
+            None => refresh(node, now),
+        }
     }
 
     /// The deadline that the timer waits or runs for, in ns, unless it is over (or will be after
@@ -447,61 +459,6 @@ fn not_won<O: Owner>(node: &NodeRef<O>, end: End) -> Cancel {
         End::Running => Cancel::Running,
         End::Over => Cancel::Over,
     }
-}
-
-#[inline]
-fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
-    on_grid(node);
-    let deadline = deadline.min(NEVER);
-    move_to(node, |_| deadline)
-}
-
-/// See [`Timer::refresh`].
-#[inline]
-pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
-    on_grid(node);
-    // The wait is read behind the claim word: who starts the timer writes it before.
-    move_to(node, |_| {
-        let wait = node.wait().load(Ordering::Relaxed);
-        now.saturating_add(wait).min(NEVER)
-    })
-}
-
-/// The deadline that is to be set has no jitter in it; answers how much the present one has.
-#[inline]
-fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
-    node.extras().map_or(0, |extras| extras.set_on_grid())
-}
-
-/// Moves the deadline of a node, and tells its home if that has to know.
-#[inline]
-pub(crate) fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64 + Copy) -> Reset {
-    // Most wait.
-    match node.claim.move_pending(to) {
-        Some(true) => node.home.hear_earlier(node),
-        Some(false) => {}
-        None => return move_any(node, to),
-    }
-    node.home.owner().moved();
-    Reset::Waiting
-}
-
-/// The same whatever it does.
-#[cold]
-#[inline(never)]
-fn move_any<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64) -> Reset {
-    let reset = match node.claim.reset(node.recurs(), to) {
-        Moved::Later => Reset::Waiting,
-        Moved::Earlier => {
-            node.home.hear_earlier(node);
-            Reset::Waiting
-        }
-        Moved::AfterRun => Reset::AfterRun,
-        Moved::NotStarted => return Reset::NotStarted,
-        Moved::TooLate => return Reset::TooLate,
-    };
-    node.home.owner().moved();
-    reset
 }
 
 impl<O: Owner> std::fmt::Debug for Timer<O> {

@@ -94,6 +94,25 @@ pub trait TimerOwner: Owner {
     fn now(&self) -> u64 {
         self.present(Self::read())
     }
+
+    /// The same as [`read`](TimerOwner::read) and [`present`](TimerOwner::present), where that takes a few loads and no
+    /// call.
+    #[inline]
+    fn read_quickly() -> Option<Self::Read> {
+        None
+    }
+
+    /// The same as [`read`](TimerOwner::read), for who could not read it quickly.
+    #[inline]
+    fn read_slowly() -> Self::Read {
+        Self::read()
+    }
+
+    /// See [`read_quickly`](TimerOwner::read_quickly).
+    #[inline]
+    fn present_quickly(&self, _read: Self::Read) -> Option<u64> {
+        None
+    }
 }
 
 impl Core {
@@ -231,6 +250,8 @@ impl Core {
         self.count_for_another(counter);
     }
 
+    // Its call is the last that is done by who counts: so that one needs no stack.
+    #[inline(never)]
     fn count_for_another(&self, counter: impl Fn(&Counters) -> &Counter) {
         self.shared.count_or(counter, || self.recorder.foreign());
     }
@@ -253,6 +274,22 @@ impl TimerOwner for Core {
     fn present(&self, read: Instant) -> u64 {
         let clock = &self.shared.clock;
         clock.present(clock.nanos(read))
+    }
+
+    #[inline]
+    fn read_quickly() -> Option<Instant> {
+        sys::ticks::not_before_now_by_the_counter().map(Instant::from_kernel)
+    }
+
+    #[inline]
+    fn read_slowly() -> Instant {
+        Instant::from_kernel(sys::ticks::not_before_now_by_the_kernel())
+    }
+
+    #[inline]
+    fn present_quickly(&self, read: Instant) -> Option<u64> {
+        let clock = &self.shared.clock;
+        (!clock.was_paused()).then(|| clock.nanos(read))
     }
 }
 
@@ -309,6 +346,11 @@ impl Owner for Core {
     #[inline]
     fn moved(&self) {
         self.count(|counters| &counters.refreshed);
+    }
+
+    #[inline]
+    fn moved_here(&self) {
+        self.recorder.own.refreshed.add_alone(1);
     }
 
     #[inline]

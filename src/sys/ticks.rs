@@ -98,6 +98,24 @@ impl Last {
         given
     }
 
+    /// What is answered so many ticks after the kernel was asked.
+    #[inline]
+    fn ahead(&self, ticks: u64) -> u64 {
+        self.give(self.nanos.get() + AHEAD + ((ticks * self.rate.get()) >> 32))
+    }
+
+    /// What is answered by who asks the kernel.
+    #[inline]
+    fn asked(&self) -> u64 {
+        let nanos = self.ask();
+        // It may have been told that it is later.
+        if nanos > self.given.get() {
+            nanos
+        } else {
+            self.give(nanos)
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn ask(&self) -> u64 {
@@ -133,17 +151,20 @@ impl Last {
 #[inline]
 pub(crate) fn not_before_now() -> u64 {
     LAST.with(|last| match last.ticks() {
-        Some(ticks) => last.give(last.nanos.get() + AHEAD + ((ticks * last.rate.get()) >> 32)),
-        None => {
-            let nanos = last.ask();
-            // It may have been told that it is later.
-            if nanos > last.given.get() {
-                nanos
-            } else {
-                last.give(nanos)
-            }
-        }
+        Some(ticks) => last.ahead(ticks),
+        None => last.asked(),
     })
+}
+
+/// The same, if the counter does.
+#[inline]
+pub(crate) fn not_before_now_by_the_counter() -> Option<u64> {
+    LAST.with(|last| last.ticks().map(|ticks| last.ahead(ticks)))
+}
+
+/// The same, where it does not.
+pub(crate) fn not_before_now_by_the_kernel() -> u64 {
+    LAST.with(Last::asked)
 }
 
 /// A moment of the kernel's monotonic clock, in ns, that is not to come, and is no further back than [`SPAN`].

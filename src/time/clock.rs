@@ -50,11 +50,13 @@ impl Epoch {
     #[inline]
     pub(crate) fn nanos(&self, instant: Instant) -> u64 {
         let (at, zero) = (instant.kernel(), self.0.kernel());
-        if at <= zero {
-            return 0;
+        // The distance of two numbers of 64 bits has room in 64, without a sign. What was before the epoch, which is no
+        // century after the kernel's zero, comes out as far ahead.
+        let distance = at.wrapping_sub(zero) as u64;
+        if distance < NEVER {
+            return distance;
         }
-        // The distance of two numbers of 64 bits has room in 64, without a sign.
-        at.abs_diff(zero).min(NEVER)
+        if at <= zero { 0 } else { NEVER }
     }
 
     /// The instant of a deadline.

@@ -157,12 +157,27 @@ impl Sleep {
     /// Waits for another moment, also if this has ended. Takes no `poll` to be in force.
     ///
     /// Moving a pending sleep later is one atomic operation.
+    #[inline]
     pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
         self.get_mut().set_deadline(deadline);
     }
 
+    #[inline]
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
         self.moment = deadline;
+        let moved = self.timer.get_mut().is_ok_and(|timer| {
+            let nanos = timer.home().owner().shared.clock.nanos(deadline);
+            timer.reset_waiting(nanos)
+        });
+        if !moved {
+            self.reset_any(deadline);
+        }
+    }
+
+    /// The same of a sleep that may not wait.
+    #[cold]
+    #[inline(never)]
+    fn reset_any(&mut self, deadline: Instant) {
         match self.timer.get_mut() {
             // Its runtime is gone; the next poll may find another.
             Ok(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {

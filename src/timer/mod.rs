@@ -91,7 +91,17 @@ impl<C: TimerClock> Timer<C> {
     /// [`reset_at`](Timer::reset_at) has no need.)
     #[inline]
     pub fn refresh(&self) -> Reset {
-        self.reset_with(|timer| timer.refresh(now::<C>(timer)))
+        // All calls are the last that is done, so that this needs no stack.
+        let Some(timer) = &self.0 else {
+            return Reset::TooLate;
+        };
+        let Some(read) = C::Owner::read_quickly() else {
+            return refresh_slowly::<C>(timer);
+        };
+        match timer.home().owner().present_quickly(read) {
+            Some(now) => timer.refresh(now),
+            None => refresh_slowly::<C>(timer),
+        }
     }
 
     /// Moves the timer to `delay` from now, which becomes its delay, or period.
@@ -146,6 +156,15 @@ impl<C: TimerClock> Timer<C> {
     pub fn cancel_on_drop(self) -> CancelOnDrop<C> {
         CancelOnDrop(Some(self))
     }
+}
+
+/// [`Timer::refresh`] whatever it takes to read the clock.
+#[inline(never)]
+fn refresh_slowly<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> Reset {
+    // As in `now`.
+    timer.prefetch();
+    let read = C::Owner::read_slowly();
+    timer.refresh(timer.home().owner().present(read))
 }
 
 /// The present, by the clock of the timer, for who is about to move it.

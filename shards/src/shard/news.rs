@@ -10,29 +10,31 @@ use crate::{
 };
 
 impl<O: Owner> Shard<O> {
-    /// Applies the news of a node at once; false if that has to go through the inbox, where the
-    /// node may stand.
-    fn hear(&self, node: &NodeRef<O>) -> bool {
-        if !self.owner.is_current() {
-            return false;
-        }
-        let heard = self.locked(|inner| match node.location() {
-            // Given back, to be let go of outside the lock.
-            Location::Slot(_) => Some(inner.apply(node)),
-            Location::Deque => Some(None),
-            Location::None => None,
-        });
-        matches!(heard, Some(Some(_)))
-    }
-
     /// The node's deadline was made earlier than it was.
     pub(crate) fn hear_earlier(&self, node: &NodeRef<O>) {
-        if self.hear(node) {
+        if self.owner.is_current() && self.lock.try_acquire() {
+            self.hear_earlier_held(node);
+        } else {
+            self.tell_earlier(node);
+        }
+    }
+
+    /// The same for the owner, who has the lock, and gives it up by this. Whether the store puts such moves off.
+    #[inline]
+    pub(super) fn hear_earlier_held(&self, node: &NodeRef<O>) -> bool {
+        let (heard, puts_off) = self.hold(|inner| (inner.hear(node), inner.puts_off()));
+        if heard.is_some() {
             self.lower_alarm(self.store_next.load(Ordering::Relaxed));
         } else {
-            self.tell(node);
-            self.announce(node);
+            self.tell_earlier(node);
         }
+        puts_off
+    }
+
+    /// The same where that has to go through the inbox, where the node may stand.
+    pub(super) fn tell_earlier(&self, node: &NodeRef<O>) {
+        self.tell(node);
+        self.announce(node);
     }
 
     /// The node is over, for good; its payload is gone already. Answers the reference of its store, if that was ours

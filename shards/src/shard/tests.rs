@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::*;
-use crate::Timer;
+use crate::{Reset, Sleep, Timer};
 
 #[derive(Default)]
 struct Loop {
@@ -88,4 +88,78 @@ fn who_pushes_and_who_has_the_lock_write_lines_of_their_own() {
     let homes = line(offset_of!(Shard<Loop>, homes));
     let all = [homes, pushing, locked, rest];
     assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
+}
+
+/// Where some moves are earlier and some later, notes are left of them.
+#[test]
+fn moved_at_random_all_run_at_their_time() {
+    const TIMERS: u64 = 100;
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut draw = move |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 11) % below
+    };
+    let ran = Arc::new(AtomicUsize::new(0));
+    let arm = |deadline| {
+        let ran = ran.clone();
+        Timer::once(&shard, deadline, 1, move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        })
+    };
+    let mut now = 0;
+    let mut deadlines: Vec<_> = (0..TIMERS).map(|_| 1 + draw(1_000_000)).collect();
+    let mut timers: Vec<_> = deadlines.iter().map(|&at| arm(at)).collect();
+    let mut sleep = Sleep::new(&shard, NEVER);
+    let (mut due, mut expecting, mut all) = (Vec::new(), 0, 0);
+    for step in 0..20_000 {
+        let which = draw(TIMERS) as usize;
+        // Now and then all moves are to later for a while.
+        let width = [2_000, 1_000_000][draw(2) as usize];
+        let floor = if step % 2_000 < 500 {
+            deadlines[which]
+        } else {
+            now
+        };
+        let at = floor + 1 + draw(width);
+        match draw(8) {
+            0 => {
+                assert_eq!(timers[which].cancel(), crate::Cancel::Cancelled);
+                timers[which] = arm(at);
+                deadlines[which] = at;
+            }
+            1 => sleep.reset(NEVER - draw(1_000)),
+            _ => {
+                assert_eq!(timers[which].reset_at(at), Reset::Waiting);
+                deadlines[which] = at;
+            }
+        }
+        expecting += usize::from(shard.expects_earlier());
+        let first = deadlines.iter().copied().min();
+        assert!(
+            Some(shard.next_deadline()) <= first,
+            "it would sleep too long"
+        );
+        if step % 64 == 0 {
+            now += draw(20_000);
+            shard.expire(now, usize::MAX, &mut due);
+            all += due.len();
+            due.drain(..).for_each(|due| _ = due.run(|| now));
+            assert_eq!(ran.load(Ordering::Relaxed), all);
+            for (timer, at) in timers.iter_mut().zip(&mut deadlines) {
+                let over = timer.reset_at(*at) == Reset::TooLate;
+                assert_eq!(over, *at <= now);
+                if over {
+                    *at = now + 1 + draw(1_000_000);
+                    *timer = arm(*at);
+                }
+            }
+        }
+    }
+    assert!(all > 1_000, "{all} ran");
+    assert!(expecting > 5_000 && expecting < 19_000, "{expecting}");
+    drop(sleep);
+    shard.close();
 }

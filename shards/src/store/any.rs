@@ -126,6 +126,27 @@ impl AnyStore {
     }
 }
 
+impl AnyStore {
+    /// Whether notes may be left [quickly](AnyStore::note_quickly).
+    #[inline]
+    pub(crate) fn puts_off(&self) -> bool {
+        match self {
+            AnyStore::Wheel(wheel) => wheel.puts_off(),
+            AnyStore::Heap(_) | AnyStore::Lanes(_) => false,
+        }
+    }
+
+    /// See [`Store::lower`]: of a slot that is held, where all there is to do is to leave a note of it, if `earlier` says so.
+    /// What the store says of itself stays as it is.
+    #[inline]
+    pub(crate) fn note_quickly(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
+        match self {
+            AnyStore::Wheel(wheel) => wheel.note_quickly(slot, key, earlier),
+            AnyStore::Heap(_) | AnyStore::Lanes(_) => false,
+        }
+    }
+}
+
 impl Store for AnyStore {
     #[inline]
     fn insert(&mut self, key: u64) -> u32 {

@@ -108,9 +108,10 @@ pub struct Wheel {
     levels: Levels,
     /// How many may get stale before it is looked how many are; not 0.
     patience: usize,
-    /// Moves that were put off, in their order: each to a key that is not before the first, nor was to be made if it is
-    /// not earlier than that of its slot.
-    lowered: Vec<Entry>,
+    /// The first `noted` are moves that were put off, in their order: each to a key that is not before the first, nor was
+    /// to be made if it is not earlier than that of its slot.
+    lowered: [Entry; LOWERED],
+    noted: usize,
     /// Those whose key is `FREE`, which the table cannot tell from free slots.
     last: BTreeSet<u32>,
     /// How often an entry was moved on, or back.
@@ -130,7 +131,8 @@ impl Default for Wheel {
             head: 0,
             levels: Levels::new(),
             patience: STALE,
-            lowered: Vec::new(),
+            lowered: [NOBODY; LOWERED],
+            noted: 0,
             last: BTreeSet::new(),
             #[cfg(test)]
             moves: 0,
@@ -228,7 +230,7 @@ impl Wheel {
     /// Whoever takes out or moves by other means does this before.
     #[inline]
     fn settle(&mut self) {
-        if !self.lowered.is_empty() {
+        if self.noted > 0 {
             self.settle_lowered();
         }
     }
@@ -236,15 +238,13 @@ impl Wheel {
     /// Makes the moves that were put off.
     #[inline(never)]
     fn settle_lowered(&mut self) {
-        let mut lowered = std::mem::take(&mut self.lowered);
-        for &Entry { key, slot } in &lowered {
+        for note in 0..std::mem::take(&mut self.noted) {
+            let Entry { key, slot } = self.lowered[note];
             let old = self.held_key(slot);
             if key < old {
                 self.relocate(slot, old, key);
             }
         }
-        lowered.clear();
-        self.lowered = lowered;
     }
 
     /// Nothing is held any more. Slots that were given back in no order would be taken again in that order, by
@@ -468,7 +468,7 @@ impl Store for Wheel {
 
     #[inline]
     fn lower(&mut self, slot: u32, key: u64) {
-        if key < self.first.key || self.keys.len() < FAR {
+        if key < self.first.key || !self.puts_off() {
             self.settle();
             let old = self.held_key(slot);
             if key < old {
@@ -477,15 +477,18 @@ impl Store for Wheel {
             return;
         }
         self.keys.fetch(slot);
-        self.lowered.push(Entry { key, slot });
-        if self.lowered.len() == LOWERED {
+        self.lowered[self.noted] = Entry { key, slot };
+        self.noted += 1;
+        if self.noted == LOWERED {
             self.settle_lowered();
         }
     }
 
     #[inline]
     fn key(&self, slot: u32) -> u64 {
-        let lowered = self.lowered.iter().filter(|it| it.slot == slot);
+        let lowered = self.lowered[..self.noted]
+            .iter()
+            .filter(|it| it.slot == slot);
         let lowered = lowered.map(|it| it.key);
         lowered.fold(self.held_key(slot), u64::min)
     }

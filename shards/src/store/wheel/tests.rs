@@ -142,7 +142,7 @@ fn a_crowd_at_one_instant_stays_where_it_is() {
 /// the time; beside a sorted set.
 #[test]
 fn nodes_go_up_and_down() {
-    let (mut nodes, mut back, mut put_off) = (0, 0, 0);
+    let (mut nodes, mut back, mut put_off, mut quickly) = (0, 0, 0, 0);
     for seed in 1..=24_u64 {
         let mut wheel = Wheel::new();
         let mut model = BTreeSet::new();
@@ -182,11 +182,15 @@ fn nodes_go_up_and_down() {
                     // Some at a time, as these are put off.
                     for &slot in &slots[which / 2..][..4] {
                         let old = wheel.key(slot);
-                        wheel.lower(slot, key);
+                        if step % 8 == 0 && wheel.note_quickly(slot, key, key < old) {
+                            quickly += 1;
+                        } else {
+                            wheel.lower(slot, key);
+                        }
                         assert!(model.remove(&(old, slot)));
                         model.insert((key.min(old), slot));
                         assert_eq!(wheel.key(slot), key.min(old));
-                        put_off += wheel.lowered.len();
+                        put_off += wheel.noted;
                     }
                 }
                 1..5 if !slots.is_empty() => {
@@ -221,5 +225,6 @@ fn nodes_go_up_and_down() {
     }
     assert!(nodes > 2 * LEVELS, "{nodes} nodes: nothing was split");
     assert!(put_off > 1_000, "{put_off} moves were put off");
+    assert!(quickly > 500, "{quickly} notes were left quickly");
     assert!(back > 100, "base went back {back} times");
 }
