@@ -124,9 +124,7 @@ impl AnyStore {
         };
         wheel.remove_quickly(slot).then(|| Seen::of(&**wheel))
     }
-}
 
-impl AnyStore {
     /// Whether notes may be left [quickly](AnyStore::note_quickly).
     #[inline]
     pub(crate) fn puts_off(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The results in a few lines of plain text, for those who want to know in a minute: medians, with the best of each row.
+//! The results in a few lines of plain text, for those who want to know in a minute: medians of some rows.
 
 use std::fmt::Write;
 

@@ -53,7 +53,6 @@ pub fn of_peer(results: &Results, row: &Row, peer: System) -> Option<(&'static s
 }
 
 /// A row beside a peer's.
-#[derive(Clone, Copy)]
 struct Beside {
     ratio: f64,
     wanted: Wanted,
