@@ -7,8 +7,9 @@ use tourbillon_shards::Shard;
 
 use super::{
     Runtime,
-    builder::{Builder, Config, PreciseWait},
+    builder::{Builder, PreciseWait},
     clocks::{self, CLOCKS, ClockCore},
+    config::Config,
     core::{Core, Role},
     ending,
     handle::Handle,

@@ -4,14 +4,8 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use tourbillon_shards::store::StoreKind;
 
-use super::{
-    Runtime, build,
-    stall::{Stall, StallHook},
-};
+use super::{Runtime, build, config::Config, stall::Stall};
 use crate::error::BuildError;
-
-/// A function that workers call.
-pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
 
 /// How workers wait for the next deadline: see [`Builder::precise_wait`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,33 +17,6 @@ pub enum PreciseWait {
     Auto,
     /// By a timerfd always.
     Timerfd,
-}
-
-/// What workers look up while they run.
-#[derive(Clone)]
-pub(crate) struct Config {
-    pub(crate) event_interval: u32,
-    pub(crate) global_queue_interval: u32,
-    pub(crate) max_timers: Option<usize>,
-    pub(super) timer_store: StoreKind,
-    pub(crate) rescue_grace: Duration,
-    /// In ns.
-    pub(super) spin_before: u64,
-    /// In ns.
-    pub(super) timer_advance: u64,
-    /// How many helpers there are at least, and at most.
-    pub(crate) helpers: (usize, usize),
-    pub(crate) pwait2: bool,
-    /// The core that each worker is pinned to, if they are.
-    pub(crate) pins: Option<Vec<usize>>,
-    pub(crate) max_blocking_threads: usize,
-    pub(crate) thread_keep_alive: Duration,
-    pub(crate) thread_stack_size: Option<usize>,
-    pub(crate) on_thread_start: Option<Hook>,
-    pub(crate) on_thread_stop: Option<Hook>,
-    /// In ns.
-    pub(super) stall_threshold: u64,
-    pub(super) on_stall: Option<StallHook>,
 }
 
 /// Makes a [`Runtime`] to measure. The names are tokio's where tokio has the thing.

@@ -33,6 +33,7 @@ mod blocking;
 mod build;
 mod builder;
 mod clocks;
+mod config;
 mod context;
 mod core;
 mod ending;

@@ -17,7 +17,7 @@ use std::{cell::Cell, io, sync::Arc, time::Duration};
 use tourbillon_shards::{NEVER, Shard};
 
 use super::{
-    builder::Config,
+    config::Config,
     core::{Core, WorkerShard},
     local::Job,
     stall,

@@ -11,8 +11,8 @@ use tourbillon_shards::{Names, SearchClaim, Searchers};
 
 use super::{
     blocking::Blocking,
-    builder::Config,
     clocks::{ClockCore, ClockShard},
+    config::Config,
     context::{self, HomeError},
     core::{Core, WorkerShard},
     ending::Ending,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use super::builder::Config;
+use super::config::Config;
 use crate::sys::sync::thread;
 
 /// The threads of one kind. One that ends joins the one that ended before it, so that at most one that

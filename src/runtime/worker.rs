@@ -115,7 +115,7 @@ pub(super) fn run_as(
     main: impl FnOnce(&mut Worker<'_>),
 ) -> Local {
     let shared = shard.owner().shared.clone();
-    let hook = |hook: &Option<super::builder::Hook>| {
+    let hook = |hook: &Option<super::config::Hook>| {
         if let Some(hook) = hook {
             contain(shard.owner(), || hook());
         }
