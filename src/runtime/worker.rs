@@ -247,9 +247,8 @@ impl<'a> Worker<'a> {
         }
         match job {
             Job::Task(task) => {
-                let meta = task.metadata();
-                let spawned = Some(meta.spawned);
-                self.core.watch.begin(self.tick, meta.future, spawned);
+                let (future, spawned) = task.metadata().origin.get();
+                self.core.watch.begin(self.tick, future, Some(spawned));
                 self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
                 task.run();
