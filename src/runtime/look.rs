@@ -1,6 +1,6 @@
 //! Looking at a runtime: its metrics, and the stalls that were reported.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tourbillon_shards::{Owner, Shard};
 
@@ -32,11 +32,13 @@ pub struct RecentStall {
     pub stall: Stall,
 }
 
-/// The stalls that were reported last. Who reports one makes a new list, so that nobody waits for who reads it.
+/// The stalls that were reported last. Who reports one makes a new list, so that nobody waits for who reads it; of
+/// addresses, since memory of more than 1,024 bytes may take glibc tens of ms where very many tasks have just been freed,
+/// and that would be a stall.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stalls {
     count: u64,
-    recent: VecDeque<RecentStall>,
+    recent: VecDeque<Arc<RecentStall>>,
 }
 
 impl Stalls {
@@ -47,11 +49,11 @@ impl Stalls {
         let mut recent = VecDeque::with_capacity(STALLS);
         let dropped = (self.recent.len() + 1).saturating_sub(STALLS);
         recent.extend(self.recent.iter().skip(dropped).cloned());
-        recent.push_back(RecentStall {
+        recent.push_back(Arc::new(RecentStall {
             number,
             at,
             stall: stall.clone(),
-        });
+        }));
         Self {
             count: number,
             recent,
@@ -209,6 +211,7 @@ impl Handle {
     /// ```
     pub fn recent_stalls(&self) -> Vec<RecentStall> {
         let stalls = self.shared().stalls.load_full();
-        stalls.recent.iter().cloned().collect()
+        let recent = stalls.recent.iter();
+        recent.map(|stall| RecentStall::clone(stall)).collect()
     }
 }

@@ -32,6 +32,10 @@ use crate::{
 const PEERS: usize = 64;
 /// How often at most as many timers as [`DUE_MOST`] are taken from a worker that is stuck, at one look.
 const RESCUE_ROUNDS: usize = 4;
+/// How many timers are taken from a worker at one look at most. There is room for them from the beginning: who comes in place
+/// of another does not wait for memory, of which more than 1,024 bytes may take glibc tens of ms where very many tasks
+/// have just been freed.
+pub(super) const RESCUED: usize = RESCUE_ROUNDS * DUE_MOST;
 
 /// Whether others look after each of so many workers, and not only while it is in `block_in_place`.
 pub(super) fn is_watched(config: &Config, workers: usize) -> bool {

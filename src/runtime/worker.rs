@@ -20,7 +20,7 @@ use super::{
     local::{Job, Local, steal},
     near::SleepCost,
     rehearsal::{Rehearsals, Stage},
-    rescue::Rest,
+    rescue::{RESCUED, Rest},
     searching::Search,
     shared::Shared,
     stall::{self, InLoop, Stall},
@@ -154,7 +154,7 @@ impl<'a> Worker<'a> {
             taken: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             search: Search::beginning_at(core.index),
-            due: Vec::with_capacity(DUE_BATCH),
+            due: Vec::with_capacity(RESCUED),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
             called: Vec::new(),
@@ -247,9 +247,8 @@ impl<'a> Worker<'a> {
         }
         match job {
             Job::Task(task) => {
-                let meta = task.metadata();
-                let spawned = Some(meta.spawned);
-                self.core.watch.begin(self.tick, meta.future, spawned);
+                let (future, spawned) = task.metadata().origin.get();
+                self.core.watch.begin(self.tick, future, Some(spawned));
                 self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
                 task.run();
@@ -381,6 +380,10 @@ impl<'a> Worker<'a> {
                     Kind::Sleep => {
                         if let Some(waker) = timer.fire() {
                             prefetch(waker.data(), TASK_BYTES);
+                            if wakers.len() == wakers.capacity() {
+                                // Those of a rescue: see `RESCUED`.
+                                wake_all(core, wakers);
+                            }
                             wakers.push(waker);
                         }
                     }

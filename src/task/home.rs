@@ -1,6 +1,8 @@
 //! Where a task belongs: who has it in the books, and who may run it.
 
-use std::{mem::ManuallyDrop, ptr, ptr::NonNull, sync::Arc, task::Waker};
+use std::{
+    marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr, ptr::NonNull, sync::Arc, task::Waker,
+};
 
 use tourbillon_shards as shards;
 
@@ -246,5 +248,43 @@ impl Drop for Home {
             Behind::Worker(shard) => drop(ManuallyDrop::into_inner(shard)),
             Behind::Set(set) => drop(ManuallyDrop::into_inner(set)),
         }
+    }
+}
+
+/// A home that stands at no more than each fourth byte, as it does in what is known of a task.
+#[repr(C, packed(4))]
+pub(super) struct PackedHome(Home);
+
+impl From<Home> for PackedHome {
+    #[inline]
+    fn from(home: Home) -> Self {
+        Self(home)
+    }
+}
+
+impl PackedHome {
+    #[inline]
+    pub(super) fn get(&self) -> HomeRef<'_> {
+        // SAFETY: what is read is there, wherever it stands; and it is not dropped.
+        let home = unsafe { (&raw const self.0).read_unaligned() };
+        HomeRef {
+            home: ManuallyDrop::new(home),
+            _of: PhantomData,
+        }
+    }
+}
+
+/// A home that is lent: the word, and not another reference.
+pub(crate) struct HomeRef<'a> {
+    home: ManuallyDrop<Home>,
+    _of: PhantomData<&'a PackedHome>,
+}
+
+impl Deref for HomeRef<'_> {
+    type Target = Home;
+
+    #[inline]
+    fn deref(&self) -> &Home {
+        &self.home
     }
 }

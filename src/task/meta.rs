@@ -3,13 +3,12 @@
 //! Each task has it, so it is kept small: a small task is to take no more than 120 bytes in all, which is the most that
 //! glibc keeps ready, with no lock, for the next of that size, whichever thread frees it.
 
-use std::{io, panic::Location, task::Waker};
-
-use tourbillon_shards::TypeName;
+use std::{io, task::Waker};
 
 use super::{
     Id,
-    home::Home,
+    home::{Home, HomeRef, PackedHome},
+    origin::Origin,
     pointer::{Counted, MetaPointer},
     registry::Place,
 };
@@ -30,50 +29,56 @@ const DROPPED: u8 = 1;
 /// Its future has been dropped, and it leaves the books.
 const ENDED: u8 = 2;
 
+/// A value that may stand at each fourth byte.
+#[repr(C, packed(4))]
+struct Packed<T>(T);
+
 /// What the scheduler knows of a task besides its future.
+///
+/// It asks for no more than the alignment of a `u32`, and is no multiple of eight bytes: where async-task was built with its
+/// `std`, which another crate of the program may ask for, a flag of it stands behind this in the same eight bytes.
+#[repr(C)]
 pub(crate) struct TaskMeta {
-    /// The type of its future, and where it was spawned.
-    pub(crate) future: &'static TypeName,
-    pub(crate) spawned: &'static Location<'static>,
     /// The one reference that the task has to its home, which knows the runtime: a count that is one
     /// worker's alone, where one for the whole runtime would be fought over by all cores.
-    home: Home,
-    pub(super) id: Id,
+    home: PackedHome,
+    id: Packed<Id>,
+    /// The type of its future, and where it was spawned.
+    pub(crate) origin: Origin,
+    /// Its place, with `list`. Written by who polls the task, or drops its future.
+    index: AtomicU32,
+    list: AtomicU16,
+    /// How far it has come. Written by those as well.
+    phase: AtomicU8,
     /// Whether it was told to end, and why.
     told: AtomicU8,
-    /// How far it has come. Written by who polls the task, or drops its future.
-    phase: AtomicU8,
-    /// The two of its place, for those as well.
-    list: AtomicU16,
-    index: AtomicU32,
 }
 
-const _: () = assert!(size_of::<TaskMeta>() == 40);
+const _: () = assert!(size_of::<TaskMeta>() == 28 && align_of::<TaskMeta>() == 4);
 
 impl TaskMeta {
-    pub(super) fn new(
-        future: &'static TypeName,
-        spawned: &'static Location<'static>,
-        home: Home,
-        id: Id,
-        place: Place,
-    ) -> Self {
+    #[inline]
+    pub(super) fn new(origin: Origin, home: Home, id: Id, place: Place) -> Self {
         Self {
-            future,
-            spawned,
-            home,
-            id,
-            told: AtomicU8::new(GOES_ON),
-            phase: AtomicU8::new(ALIVE),
-            list: AtomicU16::new(place.list),
+            home: home.into(),
+            id: Packed(id),
+            origin,
             index: AtomicU32::new(place.index),
+            list: AtomicU16::new(place.list),
+            phase: AtomicU8::new(ALIVE),
+            told: AtomicU8::new(GOES_ON),
         }
     }
 
     /// Where the task belongs.
     #[inline]
-    pub(crate) fn home(&self) -> &Home {
-        &self.home
+    pub(crate) fn home(&self) -> HomeRef<'_> {
+        self.home.get()
+    }
+
+    #[inline]
+    pub(super) fn id(&self) -> Id {
+        self.id.0
     }
 
     /// Whether the task has ended. One whose destructors run has not.
@@ -140,7 +145,7 @@ impl TaskMeta {
     /// Puts the task on the list of those that wait: from here on it is alive until it ends, whether
     /// anybody is to wake it or not. For who has polled it; this is in `here`.
     pub(super) fn wait(&self, here: MetaPointer, waker: &Waker) {
-        match self.home.enter(waker, here) {
+        match self.home().enter(waker, here) {
             Some(place) => self.set_place(place),
             None => {
                 // The runtime ends, and has ended those that were on the list.
@@ -158,6 +163,6 @@ impl TaskMeta {
         self.phase.store(ENDED, Release);
         let place = self.place();
         // Most that are over at once are on no list.
-        (!place.is_nowhere()).then(|| self.home.tasks().leave(place))?
+        (!place.is_nowhere()).then(|| self.home().tasks().leave(place))?
     }
 }

@@ -10,6 +10,7 @@ mod join_set;
 mod list;
 mod local;
 mod meta;
+mod origin;
 mod pointer;
 pub(crate) mod registry;
 mod rehearsed;
@@ -47,6 +48,7 @@ pub(crate) use self::{
 };
 use self::{
     home::Home,
+    origin::Origin,
     pointer::{Counted, MetaPointer, TaskPointer},
     registry::Place,
 };
@@ -177,7 +179,7 @@ where
         future: ManuallyDrop::new(future),
         meta: MetaPointer::of(meta),
     };
-    let meta = TaskMeta::new(name, spawned, home, id, place);
+    let meta = TaskMeta::new(Origin::of(name, spawned), home, id, place);
     let builder = async_task::Builder::new().metadata(meta);
     // SAFETY: where the task is run and dropped is what the caller has seen to. All is 'static, and
     // `schedule` is Send and Sync.
@@ -211,7 +213,7 @@ impl<F: Future> Future for Registered<F> {
             let meta = this.meta.get();
             (this, meta)
         };
-        let product = |result| Poll::Ready(Product::new(result, meta.home()));
+        let product = |result| Poll::Ready(Product::new(result, &meta.home()));
         // Here, and not before the task is run: async-task has taken the mark away by now that it is
         // scheduled. Who aborted it before that is seen, and who does so later schedules it again.
         if meta.is_aborted() {
@@ -231,7 +233,7 @@ impl<F: Future> Future for Registered<F> {
                     unsafe { ManuallyDrop::drop(future) };
                 }
             };
-            meta.home().within(|| id::within(meta.id, poll));
+            meta.home().within(|| id::within(meta.id(), poll));
         };
         let caught = catch_unwind(AssertUnwindSafe(poll));
         if output.is_some() {
@@ -282,7 +284,7 @@ impl<F> Registered<F> {
             let (home, future) = (meta.home(), &mut self.future);
             // SAFETY: it is not used after this.
             let end = || unsafe { ManuallyDrop::drop(future) };
-            home.inside(|| home.contain(|| home.within(|| id::within(meta.id, end))));
+            home.inside(|| home.contain(|| home.within(|| id::within(meta.id(), end))));
         }
         if let Some(listed) = meta.end() {
             listed.release();

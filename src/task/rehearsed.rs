@@ -12,7 +12,7 @@ use std::{
 use async_task::WithInfo;
 use tourbillon_shards::TypeName;
 
-use super::{Home, Id, Place, TaskMeta, schedule};
+use super::{Home, Id, Origin, Place, TaskMeta, schedule};
 use crate::{
     runtime::{TaskJob, WorkerShard},
     time::{Instant, Sleep, sleep},
@@ -29,7 +29,8 @@ pub(crate) type Rehearsing = async_task::Task<(), TaskMeta>;
 pub(crate) fn rehearsed(home: &Arc<WorkerShard>) -> (TaskJob, Rehearsing) {
     let name = TypeName::of::<Rehearsed>();
     let (home, id) = (Home::worker(home), Id::fresh());
-    let meta = TaskMeta::new(name, Location::caller(), home, id, Place::NOWHERE);
+    let origin = Origin::of(name, Location::caller());
+    let meta = TaskMeta::new(origin, home, id, Place::NOWHERE);
     let builder = async_task::Builder::new().metadata(meta);
     builder.spawn(|_| Rehearsed(None), WithInfo(schedule))
 }
