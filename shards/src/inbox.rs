@@ -100,18 +100,24 @@ impl<O: Owner> Inbox<O> {
     /// and this is false.
     pub(crate) fn push(&self, node: &NodeRef<O>) -> bool {
         let head = self.head.load(Ordering::Relaxed);
-        !node.link.queue(head) || self.push_queued(node.clone(), head).is_ok()
+        !node.link.queue(head) || self.push_queued(node.clone(), head, || ()).is_ok()
     }
 
-    /// The same for a node that nobody but the caller knows; gives it back if the inbox is closed.
-    pub(crate) fn push_new(&self, node: NodeRef<O>) -> Result<(), NodeRef<O>> {
+    /// The same for a node that nobody but the caller knows; gives it back if the inbox is closed. `met` is called each time that
+    /// somebody else was at the inbox just then.
+    pub(crate) fn push_new(&self, node: NodeRef<O>, met: impl Fn()) -> Result<(), NodeRef<O>> {
         let head = self.head.load(Ordering::Relaxed);
         node.link.queue_new(head);
-        self.push_queued(node, head)
+        self.push_queued(node, head, met)
     }
 
     /// Pushes a node that the caller has queued before `head`.
-    fn push_queued(&self, node: NodeRef<O>, mut head: *mut Header<O>) -> Result<(), NodeRef<O>> {
+    fn push_queued(
+        &self,
+        node: NodeRef<O>,
+        mut head: *mut Header<O>,
+        met: impl Fn(),
+    ) -> Result<(), NodeRef<O>> {
         loop {
             if head == closed() {
                 // The look that found this was a relaxed one. Nothing comes after CLOSED, so that this
@@ -137,6 +143,7 @@ impl<O: Owner> Inbox<O> {
                 Err(now) => {
                     head = now;
                     node.link.relink(head);
+                    met();
                 }
             }
         }

@@ -186,15 +186,26 @@ impl<O: Owner> Inner<O> {
     }
 
     /// Puts an arriving node into the store, or gives it back if it is over.
+    #[inline]
     fn insert(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
         // The word is read under the lock: news that was drained before found the node elsewhere.
         let Claim::Pending(deadline) = node.claim.load() else {
             return Some(node);
         };
+        if node.extras().is_some() {
+            self.insert_slowly(node, deadline);
+        } else if let Err(node) = self.insert_new_quickly(node, deadline) {
+            self.insert_slowly(node, deadline);
+        }
+        None
+    }
+
+    /// The same for one that waits for this deadline, in any case.
+    #[inline(never)]
+    fn insert_slowly(&mut self, node: NodeRef<O>, deadline: u64) {
         let slot = self.store.insert(node.key(deadline));
         self.tolerant += usize::from(is_tolerant(&node));
         self.put(slot, node);
-        None
     }
 
     /// The same for a node that nobody but the caller knows, which waits for this deadline and has no options.
@@ -345,6 +356,7 @@ impl<O: Owner> Inner<O> {
 
     /// Reads one entry of the inbox, an arrival or news; gives back what is not carried here after
     /// it.
+    #[inline]
     pub(crate) fn read(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
         match node.location() {
             // If it is not pending it is over, or due in the hands of somebody who is putting it

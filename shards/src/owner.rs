@@ -37,6 +37,10 @@ pub trait Owner: Send + Sync + Sized + 'static {
         self.wake_skipped();
     }
 
+    /// The calling thread arms a timer, and meets another that brings something to this shard at the same moment, or takes it
+    /// out: the same lines of the cache are wanted by both. Where it may choose, it had better bring its next ones elsewhere.
+    fn met(&self) {}
+
     /// A timer of this shard that waits, or runs and recurs, was given another deadline, by the calling thread.
     /// Never under a lock of the shard.
     fn moved(&self) {}

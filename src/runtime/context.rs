@@ -257,6 +257,23 @@ pub(super) fn stay(of: usize, leave: impl FnOnce(usize)) -> usize {
     }
 }
 
+/// The calling thread has met another where it puts its timers: it goes on to the next worker, unless it has just come. Two
+/// threads that are equally fast would stay together otherwise, one behind the other, and take the same lines from each other
+/// for each timer.
+#[cold]
+pub(super) fn make_way() {
+    // At a thread's end there is nothing to go on with.
+    _ = STAY.try_with(|stay| {
+        let left = stay.left.take();
+        let run = stay.run.get() - left;
+        if run < STAY_FOR {
+            return stay.left.set(left);
+        }
+        stay.run.set(run);
+        stay.put.set(stay.put.get().saturating_sub(left));
+    });
+}
+
 impl Stay {
     const fn new() -> Self {
         Self {
@@ -377,6 +394,32 @@ mod tests {
         assert_eq!(full.last(), Some(&(STAY_MOST as usize)));
         let many = |run: &usize| full[*run] >= MANY as usize;
         assert_eq!(left, (0..full.len()).filter(many).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_meets_another_goes_on_but_not_at_once() {
+        let turns = || {
+            let next = || stay(usize::MAX, |_| panic!("nobody is woken for so few"));
+            // Until one has begun that is longer than the shortest.
+            while STAY.with(|stay| stay.run.get()) <= STAY_FOR {
+                next();
+            }
+            let at = next();
+            make_way();
+            assert_eq!(next(), at, "it has just come");
+            while STAY.with(|stay| stay.run.get() - stay.left.get()) < STAY_FOR {
+                assert_eq!(next(), at);
+            }
+            let put = STAY.with(|stay| stay.put.get() - stay.left.get());
+            make_way();
+            assert_eq!(
+                STAY.with(|stay| stay.put.get()),
+                put,
+                "those alone that were put"
+            );
+            assert_ne!(next(), at);
+        };
+        thread::spawn(turns).join().unwrap();
     }
 
     #[test]

@@ -343,6 +343,10 @@ impl Owner for Core {
         self.recorder.armed_quietly();
     }
 
+    fn met(&self) {
+        context::make_way();
+    }
+
     #[inline]
     fn moved(&self) {
         self.count(|counters| &counters.refreshed);

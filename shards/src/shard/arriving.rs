@@ -116,7 +116,7 @@ impl<O: Owner> Shard<O> {
     /// it was not woken.
     #[inline]
     fn send_new(&self, node: NodeRef<O>, deadline: u64, counted: bool) {
-        if let Err(node) = self.inbox.push_new(node) {
+        if let Err(node) = self.inbox.push_new(node, || self.owner.met()) {
             return self.refuse(&node);
         }
         self.announce_pushed(deadline, counted);
