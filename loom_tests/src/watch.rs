@@ -26,7 +26,15 @@ pub fn watched_when_called() -> Home {
 /// The alarm of `home` went off, and the calling thread, which is not the owner, got to know at `now`:
 /// it takes what is due, if it is the one to do so, and sets the alarm again before it runs that.
 pub fn answer(home: &Home, now: u64) -> bool {
-    let taken = home.take_alarm(now);
+    look_after(home, now, home.take_alarm(now))
+}
+
+/// The same for who has set the alarm of `home` to `word`, and has waited for what is due then.
+pub fn answer_awaited(home: &Home, now: u64, word: u64) -> bool {
+    look_after(home, now, home.take_alarm_at(word))
+}
+
+fn look_after(home: &Home, now: u64, taken: bool) -> bool {
     if taken && (home.parker().is_awake() || home.is_late(now)) {
         let mut due = Vec::new();
         home.expire(now, usize::MAX, &mut due);

@@ -4,10 +4,10 @@
 
 use loom::{sync::Arc, thread};
 use loom_tests::{
-    EventLoop, GRACE, HORIZON, Home, Probe, answer, assert_called, close, expire, model, run,
-    watched,
+    EventLoop, GRACE, HORIZON, Home, Probe, answer, answer_awaited, assert_called, close, expire,
+    model, run, watched,
 };
-use tourbillon_shards::{Cancel, Outcome, Reset, Searchers, Timer};
+use tourbillon_shards::{Cancel, Coming, Outcome, Reset, Searchers, Timer};
 
 /// A shard whose owner, the calling thread, has beaten once.
 fn begin() -> (Home, EventLoop) {
@@ -48,7 +48,37 @@ fn the_owner_comes_back() {
     });
 }
 
-/// The same with one that recurs: it is brought home by either.
+/// Who looked after the owner waits for a timer, another is called by the alarm, and the owner comes back: all at once.
+#[test]
+fn the_owner_comes_back_while_another_has_waited() {
+    model!(Some(3), || {
+        let (home, _owner) = begin();
+        let probe = Probe::new();
+        drop(Timer::once(&home, 50, 5, probe.once()));
+        assert!(home.take_alarm(41));
+        let comes = Coming {
+            after: 15,
+            waits: 15,
+        };
+        assert!(home.watch_on_sooner(41, 1, comes));
+        let (_, word) = home.awaited(45, comes).unwrap();
+        let waiter = thread::spawn({
+            let home = home.clone();
+            move || answer_awaited(&home, 56, word)
+        });
+        let called = answers(&home, 60);
+        come_back(&home, 60);
+        waiter.join().unwrap();
+        called.join().unwrap();
+        expire(&home, 60);
+        assert_eq!((probe.runs(), probe.drops()), (1, 1));
+        assert_called(&home, 60);
+        close(&home);
+        assert_eq!(home.owner().over(Outcome::Fired), 1);
+    });
+}
+
+/// The owner comes back to one that recurs: it is brought home by either.
 #[test]
 fn the_owner_comes_back_to_a_recurring_timer() {
     model!(Some(4), || {

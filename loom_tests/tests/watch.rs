@@ -7,10 +7,10 @@
 
 use loom::thread;
 use loom_tests::{
-    BEAT, EventLoop, HORIZON, Home, answer, assert_called, close, expire, model, watched,
-    watched_when_called,
+    BEAT, EventLoop, HORIZON, Home, answer, answer_awaited, assert_called, close, expire, model,
+    watched, watched_when_called,
 };
-use tourbillon_shards::{NEVER, Reset, Timer};
+use tourbillon_shards::{Coming, NEVER, Reset, Timer};
 
 /// A shard whose owner, the calling thread, has beaten once.
 fn begin() -> (Home, EventLoop) {
@@ -234,6 +234,120 @@ fn two_take_one_alarm() {
         let there = taker.join().unwrap();
         assert!(here != there, "one of them has it");
         assert_eq!(home.alarm(), NEVER);
+        close(&home);
+    });
+}
+
+/// A shard whose owner, the calling thread, is stuck, and what its alarm was set to by who looked after it at 41, and waits
+/// since for a deadline of 50.
+fn begin_awaited() -> (Home, EventLoop, u64) {
+    let (home, owner) = begin();
+    arm(&home, 50);
+    assert!(home.take_alarm(41));
+    let comes = Coming {
+        after: 15,
+        waits: 15,
+    };
+    assert!(home.watch_on_sooner(41, 1, comes));
+    let (at, word) = home.awaited(45, comes).unwrap();
+    assert!(
+        (50..60).contains(&at) && word == home.alarm(),
+        "{at}, {word}"
+    );
+    assert_called(&home, 41);
+    (home, owner, word)
+}
+
+/// The alarm goes off while who waits takes it: one of them comes.
+#[test]
+fn two_take_one_alarm_and_one_of_them_has_waited() {
+    model!(None, || {
+        let (home, _owner, word) = begin_awaited();
+        let called = thread::spawn({
+            let home = home.clone();
+            move || home.take_alarm(56)
+        });
+        let here = home.take_alarm_at(word);
+        let there = called.join().unwrap();
+        assert!(here != there, "one of them has it");
+        assert_eq!(home.alarm(), NEVER);
+        close(&home);
+    });
+}
+
+/// Who arms a timer, near or far, finds the alarm early enough, and who has waited takes it.
+fn a_stranger_arms_while_who_has_waited_takes_the_alarm(deadline: u64) {
+    model!(Some(4), move || {
+        let (home, _owner, word) = begin_awaited();
+        let stranger = thread::spawn({
+            let home = home.clone();
+            move || arm(&home, deadline)
+        });
+        let waiter = thread::spawn({
+            let home = home.clone();
+            move || _ = answer_awaited(&home, 56, word)
+        });
+        stranger.join().unwrap();
+        waiter.join().unwrap();
+        assert_called(&home, 56);
+        close(&home);
+    });
+}
+
+#[test]
+fn a_stranger_arms_a_near_timer_while_who_has_waited_takes_the_alarm() {
+    a_stranger_arms_while_who_has_waited_takes_the_alarm(70);
+}
+
+#[test]
+fn a_stranger_arms_a_far_timer_while_who_has_waited_takes_the_alarm() {
+    a_stranger_arms_while_who_has_waited_takes_the_alarm(HORIZON);
+}
+
+#[test]
+fn the_owner_arms_while_who_has_waited_takes_the_alarm() {
+    model!(Some(4), || {
+        let (home, _owner, word) = begin_awaited();
+        let waiter = thread::spawn({
+            let home = home.clone();
+            move || assert!(answer_awaited(&home, 56, word))
+        });
+        arm(&home, 70);
+        waiter.join().unwrap();
+        assert_called(&home, 56);
+        close(&home);
+    });
+}
+
+/// The owner is back: who has waited finds that the alarm is not what it was, or the owner that it is taken.
+#[test]
+fn the_owner_beats_while_who_has_waited_takes_the_alarm() {
+    model!(None, || {
+        let (home, _owner, word) = begin_awaited();
+        let waiter = thread::spawn({
+            let home = home.clone();
+            move || _ = answer_awaited(&home, 56, word)
+        });
+        home.beat(56);
+        waiter.join().unwrap();
+        assert_called(&home, 56);
+        close(&home);
+    });
+}
+
+/// A call is not lost to who has waited.
+#[test]
+fn it_is_called_for_while_who_has_waited_takes_the_alarm() {
+    model!(None, || {
+        let (home, _owner, word) = begin_awaited();
+        let caller = thread::spawn({
+            let home = home.clone();
+            move || home.call()
+        });
+        _ = answer_awaited(&home, 56, word);
+        caller.join().unwrap();
+        assert!(home.alarm() < 40, "it goes off at once");
+        assert_called(&home, 56);
         close(&home);
     });
 }

@@ -151,6 +151,7 @@ pub use self::{
     taken::Taken,
     timer::{Cancel, Reset, Started, Status, Timer},
     type_name::TypeName,
+    watch::Coming,
     watchers::{Ended, InsideCallback},
 };
 #[cfg(not(loom))]

@@ -76,6 +76,22 @@ fn slack(word: u64) -> u64 {
     }
 }
 
+/// How long it takes from the alarm until somebody comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Coming {
+    /// In ns; at the least, nearly. Zero if it is not known.
+    pub after: u64,
+    /// By how much one that comes too early waits awake at most, in ns.
+    pub waits: u64,
+}
+
+impl Coming {
+    /// By how much the alarm goes off before there is something to be taken.
+    fn early(self) -> u64 {
+        self.after.min(self.waits)
+    }
+}
+
 /// Until when the owner of a shard may stay away.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -126,12 +142,13 @@ impl Watch {
     }
 
     /// What the alarm of one that may be stuck is set to, `reach` looks off at most, or as near as it may
-    /// be; and by so much before a timer is late, but not before it is due.
-    fn stuck(&self, now: u64, deadline: u64, reach: u32, early: u64) -> u64 {
+    /// be; and by so much before a timer is late as it takes to come.
+    fn stuck(&self, now: u64, deadline: u64, reach: u32, comes: Coming) -> u64 {
         let latest = LOOK.saturating_mul(u64::from(reach)).max(SOON);
         let nearest = now.saturating_add(SOON);
         // What is a little less late by then is taken all the same: `overdue` leaves more room than that.
-        let early = early.min(self.grace).min(SOON);
+        let room = comes.after.min(self.grace).min(SOON);
+        let early = comes.early().saturating_add(room);
         let late = self.late(deadline).saturating_sub(early);
         by_others(late.clamp(nearest, now.saturating_add(latest)))
     }
@@ -272,12 +289,39 @@ impl<O: Owner> Shard<O> {
             watch.apply(self.set_alarm());
             return false;
         }
-        let taken = watch
+        self.take_alarm_at(word)
+    }
+
+    /// Takes the alarm before it has gone off: for who has [set](Shard::watch_on) it, has [waited](Shard::awaited)
+    /// since, and is to do what it would call somebody for. True as in [`take_alarm`](Shard::take_alarm); false if
+    /// it is not set to `word` any more.
+    #[must_use]
+    pub fn take_alarm_at(&self, word: u64) -> bool {
+        let taken = self
+            .watch
             .word
             .compare_exchange(word, NEVER, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
         fence(Ordering::SeqCst);
         taken
+    }
+
+    /// For who came too early, and has set the alarm again: the moment, if it is as near as that one waits awake, at
+    /// which there is something to be taken; and what the alarm is set to, by which it [takes](Shard::take_alarm_at)
+    /// it then. Should it not come to that, the alarm calls somebody. None before a timer that
+    /// [may be late](crate::Options::tolerance).
+    pub fn awaited(&self, now: u64, comes: Coming) -> Option<(u64, u64)> {
+        let watch = &self.watch;
+        let word = watch.word.load(Ordering::Relaxed);
+        // Otherwise the owner is well, or another has come.
+        if word == OFF || word & OWN != 0 {
+            return None;
+        }
+        let next = self.next_deadline();
+        // When `overdue` answers with this deadline.
+        let at = next.saturating_add(watch.grace.saturating_sub(SOON));
+        let is_near = now < at && at - now <= comes.early();
+        (is_near && self.soonest() == next).then_some((at, word))
     }
 
     /// The deadline up to which what is due at `now` is to be taken by who looks after the owner: what will
@@ -296,18 +340,18 @@ impl<O: Owner> Shard<O> {
     /// for whom there was nothing to do, the next may be further off: by so many times the usual, unless
     /// there is a deadline before. With zero it is as near as can be.
     pub fn watch_on(&self, now: u64, reach: u32) -> bool {
-        self.watch_on_sooner(now, reach, 0)
+        self.watch_on_sooner(now, reach, Coming::default())
     }
 
-    /// The same for who knows how long it takes, in ns, from the alarm until somebody comes: for a deadline
-    /// it is set so much earlier, so that the timer is late by the grace then. But not before that
-    /// deadline, so that none is looked for in vain.
-    pub fn watch_on_sooner(&self, now: u64, reach: u32, early: u64) -> bool {
+    /// The same for who knows how long it takes from the alarm until somebody comes: for a deadline it is set so much
+    /// earlier, and as much again, as it may take longer, but so that who comes in that time finds the timer due, or
+    /// will in a moment for which it [waits](Shard::awaited).
+    pub fn watch_on_sooner(&self, now: u64, reach: u32, comes: Coming) -> bool {
         if !self.parker().is_awake() {
             return false;
         }
         let watch = &self.watch;
-        let want = |next| watch.stuck(now, next, reach, early);
+        let want = |next| watch.stuck(now, next, reach, comes);
         let set = watch.word.compare_exchange(
             NEVER,
             want(self.next_deadline()),

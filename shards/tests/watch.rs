@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use common::turn;
-use tourbillon_shards::{Cancel, NEVER, Owner, Reset, Shard, Timer};
+use tourbillon_shards::{Cancel, Coming, NEVER, Owner, Reset, Shard, Timer};
 
 /// Longer than [`GRACE`], and than anything else that is waited for.
 const LONG_GRACE: u64 = 100 * MS;
@@ -270,19 +270,40 @@ fn who_rests_for_a_short_while_leaves_it_as_it_is() {
     assert_eq!(shard.owner().settings(), [MS + LONG_GRACE]);
 }
 
+/// Somebody who comes so long after the alarm.
+fn coming(after: u64) -> Coming {
+    let waits = 30_000;
+    Coming { after, waits }
+}
+
 #[test]
-fn who_takes_a_while_to_come_is_called_earlier_but_not_before_the_deadline() {
-    for (early, by) in [(0, 0), (30_000, 30_000), (GRACE, GRACE), (MS, GRACE)] {
+fn who_takes_a_while_to_come_is_called_earlier() {
+    let all = GRACE + 30_000;
+    for (after, by) in [
+        (0, 0),
+        (20_000, 40_000),
+        (50_000, 80_000),
+        (GRACE, all),
+        (MS, all),
+    ] {
         let shard = Watched::shard();
         shard.beat(0);
-        let _timer = arm(&shard, BEAT + LOOK / 2);
+        let deadline = BEAT + LOOK / 2;
+        let _timer = arm(&shard, deadline);
         assert!(take(&shard, BEAT));
         shard.owner().settings();
-        assert!(shard.watch_on_sooner(BEAT, 1, early));
-        let at = BEAT + LOOK / 2 + GRACE - by;
+        assert!(shard.watch_on_sooner(BEAT, 1, coming(after)));
+        let at = deadline + GRACE - by;
         assert_eq!(shard.owner().settings(), [at]);
         assert!(take(&shard, at));
-        assert!(shard.overdue(at) >= BEAT + LOOK / 2, "it is taken then");
+        assert!(shard.watch_on_sooner(at, 1, coming(after)));
+        let awaited = shard.awaited(at, coming(after));
+        if at < deadline {
+            assert_eq!(awaited, Some((deadline, shard.alarm())));
+        } else {
+            assert_eq!(awaited, None);
+            assert!(shard.overdue(at) >= deadline, "it is taken then");
+        }
         drop(shard.close());
     }
     let shard = Watched::with_grace(LONG_GRACE);
@@ -290,10 +311,63 @@ fn who_takes_a_while_to_come_is_called_earlier_but_not_before_the_deadline() {
     let _timer = arm(&shard, BEAT);
     assert!(take(&shard, 101 * MS));
     shard.owner().settings();
-    assert!(shard.watch_on_sooner(101 * MS, u32::MAX, NEVER));
+    assert!(shard.watch_on_sooner(101 * MS, u32::MAX, coming(NEVER)));
     let at = BEAT + LONG_GRACE - SOON;
-    assert_eq!(shard.owner().settings(), [at]);
+    assert_eq!(shard.owner().settings(), [at - 30_000]);
+    assert_eq!(shard.awaited(at - 30_001, coming(NEVER)), None, "too early");
+    let awaited = Some((at, shard.alarm()));
+    assert_eq!(shard.awaited(at - 30_000, coming(NEVER)), awaited);
+    assert_eq!(shard.awaited(at - 1, coming(NEVER)), awaited);
+    assert_eq!(shard.awaited(at, coming(NEVER)), None, "it is there");
     assert!(shard.overdue(at) >= BEAT, "it is taken then");
+    drop(shard.close());
+}
+
+#[test]
+fn nobody_waits_for_an_owner_that_is_well() {
+    let shard = Watched::shard();
+    shard.beat(0);
+    let _timer = arm(&shard, BEAT);
+    assert_eq!(shard.awaited(BEAT - 1, coming(MS)), None);
+    shard.call();
+    assert_eq!(shard.awaited(BEAT - 1, coming(MS)), None, "somebody comes");
+    shard.dismiss();
+    assert_eq!(shard.awaited(BEAT - 1, coming(MS)), None);
+    drop(shard.close());
+}
+
+#[test]
+fn who_has_waited_takes_it_if_nobody_else_has() {
+    let shard = Watched::shard();
+    shard.beat(0);
+    let timer = arm(&shard, BEAT + LOOK / 2);
+    let mut now = BEAT;
+    let wait = |now| {
+        assert!(take(&shard, now));
+        assert!(shard.watch_on_sooner(now, 1, coming(MS)));
+        shard.alarm()
+    };
+    let word = wait(now);
+    assert!(shard.take_alarm_at(word), "it need not have gone off");
+    assert!(!shard.take_alarm_at(word), "but is taken once");
+    assert!(shard.watch_on(now, 1));
+    now = moment(shard.alarm());
+
+    let word = wait(now);
+    assert!(take(&shard, now + LOOK), "another was called");
+    assert!(!shard.take_alarm_at(word));
+    assert!(shard.watch_on(now, 1));
+    now = moment(shard.alarm());
+
+    let word = wait(now);
+    shard.beat(now);
+    assert!(!shard.take_alarm_at(word), "the owner is back");
+    now = moment(shard.alarm());
+
+    let word = wait(now);
+    shard.call();
+    assert!(!shard.take_alarm_at(word), "somebody is called");
+    assert_eq!(timer.cancel(), Cancel::Cancelled);
     drop(shard.close());
 }
 

@@ -150,7 +150,8 @@ counters! {
     tickles_skipped,
     /// Times that this worker was woken to search for work.
     search_wakes,
-    /// Times that the kernel woke this worker before the deadline that it slept for, so that it waited for it awake: see
+    /// Times that the kernel woke this worker before the deadline that it slept for, or that of a stuck worker which it was
+    /// called for, so that it waited for it awake: see
     /// [`Builder::timer_advance`](crate::runtime::Builder::timer_advance) and
     /// [`spin_before`](crate::runtime::Builder::spin_before).
     early_wakes,

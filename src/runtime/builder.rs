@@ -143,8 +143,9 @@ impl Builder {
     }
 
     /// How late a timer may be before another worker takes it, if its own is stuck in a callback or in
-    /// the poll of a task. By default 50 µs; to which comes what it takes to wake the other, where that is
-    /// longer.
+    /// the poll of a task. By default 50 µs. The other has itself woken earlier by what that takes, as it has learned (see
+    /// [`timer_advance`](Builder::timer_advance)), and earlier by some of this, since it may take longer; so it takes the timer
+    /// between its deadline and this, or a little after that.
     ///
     /// Others look after a worker that has not been in its loop for 4 ms, and from then on each ms (if they
     /// find nothing, each 4 ms in the end), and when a timer is late by this. So for what is due in the
@@ -212,7 +213,8 @@ impl Builder {
     /// time. A worker learns from its own sleeps by how much it is at the least, nearly, and sleeps that much less. Where the
     /// kernel is quicker than that for once, the worker waits for the deadline awake, as with
     /// [`spin_before`](Builder::spin_before), and learns that it has to be less. So timers are late by a few µs on a
-    /// runtime that has nothing else to do, for some 2 µs of processor time each; and none is ever early.
+    /// runtime that has nothing else to do, for some 2 µs of processor time each; and none is ever early. It is the same
+    /// for one that looks after another worker, which is stuck, and is woken for a timer of that one.
     ///
     /// `Duration::ZERO` turns it off: no sleep ends before its deadline, but those that something else ends. There is
     /// none on a clock that is or was [paused](crate::time::pause), nor before a timer that has a

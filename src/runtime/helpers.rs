@@ -222,7 +222,10 @@ impl Worker<'_> {
             // A clock that is paused calls nobody; but what is queued need not wait for one that is in
             // `block_in_place`.
             let looks = shared.clock.is_paused() && shared.in_place.load(Ordering::Relaxed) > 0;
-            let timeout = if looks {
+            let awake = self.waits_for_others() && !shared.clock.was_paused();
+            let timeout = if awake {
+                Timeout::Zero
+            } else if looks {
                 Timeout::Until {
                     deadline: shared.clock.real(),
                     left: PAUSED_LOOK,
@@ -240,7 +243,7 @@ impl Worker<'_> {
             core.wait(self.events.get_mut(), timeout);
             // Before it takes anything: a clock that is paused waits for who has something in hand.
             searchers.rise();
-            self.harvest();
+            self.harvest(!awake);
             self.found_stuck |= looks;
             if self.has_something() {
                 core.shared.stand_by();

@@ -14,7 +14,7 @@
 
 use std::{cell::Cell, io, sync::Arc, time::Duration};
 
-use tourbillon_shards::{NEVER, Shard};
+use tourbillon_shards::{Coming, NEVER, Shard};
 
 use super::{
     config::Config,
@@ -112,6 +112,17 @@ impl Rest {
     }
 }
 
+/// A timer of a worker that is stuck, for which another waits awake.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited {
+    /// Whose it is.
+    index: usize,
+    /// When it may be taken, in ns.
+    at: u64,
+    /// What the alarm is set to, which calls somebody if nobody has come by then.
+    alarm: u64,
+}
+
 impl Worker<'_> {
     /// The worker is awake, and well, by the real clock.
     pub(super) fn beat(&mut self, real: u64) {
@@ -128,13 +139,20 @@ impl Worker<'_> {
     }
 
     /// Comes to the aid of those whose alarms are among the events: takes into its hands what they should
-    /// have done.
-    pub(super) fn answer_alarms(&mut self) {
+    /// have done. `slept`: the events ended its sleep.
+    pub(super) fn answer_alarms(&mut self, slept: bool) {
         let mut called = std::mem::take(&mut self.called);
         let events = self.events.get_mut().iter();
         called.extend(events.filter_map(|event| alarm_of(event.token())));
-        while let Some(index) = called.pop() {
-            if self.answer(index) {
+        loop {
+            let rescued = if let Some(index) = called.pop() {
+                self.answer(index, slept)
+            } else if let Some(awaited) = self.next_awaited() {
+                self.answer_awaited(awaited)
+            } else {
+                break;
+            };
+            if rescued {
                 // Alarms that stood in its instance.
                 let events = self.others_events.iter();
                 called.extend(events.filter_map(|event| alarm_of(event.token())));
@@ -143,9 +161,51 @@ impl Worker<'_> {
         self.called = called;
     }
 
+    /// Whether it waits awake for what another's worker has.
+    #[inline]
+    pub(super) fn waits_for_others(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// That for which it is time.
+    #[inline]
+    fn next_awaited(&mut self) -> Option<Awaited> {
+        if self.awaited.is_empty() {
+            return None;
+        }
+        if self.shared.clock.was_paused() {
+            // Nobody waits awake on such a clock.
+            self.awaited.clear();
+        }
+        let now = self.shared.clock.now();
+        let at = self.awaited.iter().position(|it| it.at <= now)?;
+        Some(self.awaited.swap_remove(at))
+    }
+
+    /// How long it takes until it comes when it is called.
+    fn comes(&self) -> Coming {
+        Coming {
+            after: self.called_late.ns(),
+            waits: self.shared.config.timer_advance,
+        }
+    }
+
+    /// What it has waited for awake is there to be taken; true if that worker was rescued.
+    #[cold]
+    fn answer_awaited(&mut self, awaited: Awaited) -> bool {
+        let (shared, index) = (self.shared, awaited.index);
+        let workers = shared.workers.load();
+        let Some(peer) = workers.get(index) else {
+            return false;
+        };
+        peer.take_alarm_at(awaited.alarm)
+            && (peer.parker().is_awake() || peer.is_late(shared.clock.now()))
+            && self.look_after(peer, index, false)
+    }
+
     /// Answers the alarm of a worker; true if that was rescued.
     #[cold]
-    fn answer(&mut self, index: usize) -> bool {
+    fn answer(&mut self, index: usize, slept: bool) -> bool {
         let shared = self.shared;
         let workers = shared.workers.load();
         let Some(peer) = workers.get(index) else {
@@ -155,7 +215,9 @@ impl Worker<'_> {
         if !peer.take_alarm(now) || shared.clock.is_paused() {
             return false;
         }
-        self.called_late.note(now.saturating_sub(at));
+        if slept {
+            self.called_late.note(now.saturating_sub(at));
+        }
         if index == self.core.index {
             // It stood in another's instance, and we are well.
             peer.beat(now);
@@ -167,7 +229,13 @@ impl Worker<'_> {
             counters.false_alarms.add_alone(1);
             return false;
         }
-        let core = peer.owner();
+        self.look_after(peer, index, slept)
+    }
+
+    /// Sees to a worker that has not come by, and whose alarm this one has taken; true if it was rescued. `waits`: it
+    /// may wait awake for what is due in a moment.
+    fn look_after(&mut self, peer: &WorkerShard, index: usize, waits: bool) -> bool {
+        let (shared, core) = (self.shared, peer.owner());
         if let Some(stall) = stall::look(core, shared.clock.real()) {
             self.stalls.push((index, stall));
         }
@@ -175,15 +243,20 @@ impl Worker<'_> {
         self.found_stuck |= stuck;
         if self.core.is_helper && !stuck {
             // It is busy and well, or was not looked at before. Which of the two, the next look shows.
-            peer.watch_on(now, 0);
+            peer.watch_on(shared.clock.now(), 0);
             return false;
         }
-        self.rescue(peer, stuck);
+        let now = self.rescue(peer, stuck);
+        if waits && let Some((at, alarm)) = peer.awaited(now, self.comes()) {
+            self.core.recorder.own.early_wakes.add_alone(1);
+            self.awaited.push(Awaited { index, at, alarm });
+        }
         true
     }
 
-    /// Takes what a worker that did not come back should have seen to: timers, sockets, and who is next.
-    fn rescue(&mut self, peer: &WorkerShard, stuck: bool) {
+    /// Takes what a worker that did not come back should have seen to: timers, sockets, and who is next. Answers when it
+    /// was through.
+    fn rescue(&mut self, peer: &WorkerShard, stuck: bool) -> u64 {
         let core = peer.owner();
         let held = (self.due.len(), self.wakers.len());
         let all = core.in_place.load(Ordering::Relaxed);
@@ -227,7 +300,8 @@ impl Worker<'_> {
         }
         let reach = core.looks.patience.after(timers + tasks > 0 || !stuck);
         let now = self.shared.clock.now();
-        peer.watch_on_sooner(now, reach, self.called_late.ns());
+        peer.watch_on_sooner(now, reach, self.comes());
+        now
     }
 }
 

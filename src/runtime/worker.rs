@@ -20,7 +20,7 @@ use super::{
     local::{Job, Local, steal},
     near::SleepCost,
     rehearsal::{Rehearsals, Stage},
-    rescue::{RESCUED, Rest},
+    rescue::{Awaited, RESCUED, Rest},
     searching::Search,
     shared::Shared,
     stall::{self, InLoop, Stall},
@@ -85,6 +85,8 @@ pub(super) struct Worker<'a> {
     advance: Advance,
     /// How late it comes when an alarm calls it.
     pub(super) called_late: Late,
+    /// What it waits for awake that others have who do not come by.
+    pub(super) awaited: Vec<Awaited>,
     /// The deadline before which it was woken last, to wait for it awake.
     awake_for: u64,
     pub(super) rehearsals: Rehearsals<'a>,
@@ -167,6 +169,7 @@ impl<'a> Worker<'a> {
             sleep_cost: SleepCost::default(),
             advance: Advance::new(shared.config.timer_advance),
             called_late: Late::default(),
+            awaited: Vec::new(),
             awake_for: 0,
             rehearsals: Rehearsals::on(stage),
         }
@@ -328,7 +331,7 @@ impl<'a> Worker<'a> {
     fn look_at_sockets(&mut self) {
         self.beat(self.in_loop.at);
         self.core.wait(self.events.get_mut(), Timeout::Zero);
-        self.harvest();
+        self.harvest(false);
         self.take_up();
     }
 
@@ -433,9 +436,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Takes what the events are about into its hands, and runs none of it: as long as this worker has
-    /// an alarm or a clock to see to, nobody else does.
-    pub(super) fn harvest(&mut self) {
-        self.answer_alarms();
+    /// an alarm or a clock to see to, nobody else does. `slept`: the events ended its sleep.
+    pub(super) fn harvest(&mut self, slept: bool) {
+        self.answer_alarms(slept);
         self.serve_clocks(&self.events.borrow());
         self.core
             .reactor

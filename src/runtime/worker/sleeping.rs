@@ -10,13 +10,15 @@ use crate::{
 
 impl Worker<'_> {
     /// Whether the next deadline is so near that the worker is not to sleep before it: by `spin_before`,
-    /// because the sleep would take more processor time than is left, or because a sleep has just ended for it.
+    /// because the sleep would take more processor time than is left, or because a sleep has just ended for it. Or one of a
+    /// worker that is stuck.
     pub(in crate::runtime) fn is_near(&self) -> bool {
         let next = self.local.shard.next_deadline();
-        if next == NEVER || self.shared.clock.was_paused() {
+        let waits = self.waits_for_others();
+        if (next == NEVER && !waits) || self.shared.clock.was_paused() {
             return false;
         }
-        if next <= self.awake_for {
+        if waits || next <= self.awake_for {
             return true;
         }
         let spin = self.shared.config.spin_before.max(self.sleep_cost.ns());
@@ -107,7 +109,7 @@ impl Worker<'_> {
             core.was_busy(awake_since, now);
         }
         self.beat(now);
-        self.harvest();
+        self.harvest(parked.slept);
         let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
         if self.search.is_on && !nothing {
             // Wakers and hooks are foreign, and while we count as a searcher, nobody is woken.
