@@ -42,9 +42,9 @@ impl Keys {
         assert!(self.keys.len() <= most, "the store is full");
         self.keys.push(key);
         if self.free.capacity() < self.keys.capacity() {
-            // Nothing is free: so there is nothing to be copied, and no page is touched.
-            self.free = Vec::new();
-            self.free = Vec::with_capacity(self.keys.capacity());
+            // Nothing is free, and a large piece of memory grows where it is, or moves with its pages: none is touched. (To free
+            // the old one would have glibc take large pieces from where tasks are from then on, and copy them.)
+            self.free.reserve_exact(self.keys.capacity());
         }
         (self.keys.len() - 1) as u32
     }
@@ -184,5 +184,24 @@ impl Keys {
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         let slots = (0..).zip(&self.keys).filter(|it| *it.1 != FREE);
         slots.map(|(slot, &key)| Entry { key, slot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gives_slots_back_asks_for_no_memory() {
+        let mut keys = Keys::default();
+        for most in [1, 100, 5_000] {
+            let slots: Vec<_> = (0..most).map(|key| keys.take(key, u32::MAX)).collect();
+            let room = keys.free.capacity();
+            assert!(room >= slots.len());
+            for &slot in &slots {
+                assert!(keys.give_back_quickly(slot), "there is room to note it");
+            }
+            assert_eq!(keys.free.capacity(), room);
+        }
     }
 }
