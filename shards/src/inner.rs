@@ -217,7 +217,8 @@ impl<O: Owner> Inner<O> {
 
     /// The same where that is no more than some loads and stores, as where many were armed and cancelled before; and what
     /// the store says then. Otherwise nothing was done, and the caller has the node.
-    #[inline]
+    // Always: it has two callers, and the owner's way of arming needs no stack.
+    #[inline(always)]
     pub(crate) fn insert_new_quickly(
         &mut self,
         node: NodeRef<O>,

@@ -99,7 +99,7 @@ impl AnyStore {
     }
 
     /// See [`Store::insert`]: where that is no more than some loads and stores, and by the way what is to be published then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert_quickly(&mut self, key: u64) -> Option<(u32, Seen)> {
         if cfg!(loom) {
             // Where there are few, as in the models, it never is. They are to meet this way all the same.

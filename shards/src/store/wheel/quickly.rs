@@ -6,7 +6,7 @@ use super::{Entry, FAR, FREE, LOWERED, MAX_SLOT, Wheel};
 /// found out before anything is changed, so that the caller may do the same in the usual way.
 impl Wheel {
     /// See [`insert`](super::Store::insert).
-    #[inline]
+    #[inline(always)]
     pub(in crate::store) fn insert_quickly(&mut self, key: u64) -> Option<u32> {
         if key == FREE {
             return None;
