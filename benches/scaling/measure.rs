@@ -5,8 +5,8 @@ use std::{
     sync::{
         Arc, Barrier,
         atomic::{
-            AtomicU64,
-            Ordering::{AcqRel, Acquire},
+            AtomicBool, AtomicU64,
+            Ordering::{AcqRel, Acquire, Release},
         },
         mpsc,
     },
@@ -176,8 +176,8 @@ pub fn local_arms(workers: usize) -> f64 {
     })
 }
 
-/// Callbacks that threads outside arm on one shard, in millions a second, while its worker sleeps: each
-/// is later than the one for which it wakes.
+/// Callbacks that threads outside arm on one shard, in millions a second. Each is later than the one for which its worker
+/// wakes, so that this is woken by none of them, but now and then by their number, to put them away.
 pub fn contended_arms(threads: usize) -> f64 {
     const N: u32 = 100_000;
     1.0 / median(|| {
@@ -193,20 +193,32 @@ pub fn contended_arms(threads: usize) -> f64 {
     })
 }
 
-/// How long a worker takes to read one arrival, in ns: a full inbox, which the worker is told to read by a
-/// timer that is due.
+/// How long a worker takes to read one arrival, in ns: of a full inbox, which is filled while the worker is in a callback. One
+/// that sleeps would be woken in between to read it.
 fn drain() -> f64 {
     const N: u32 = 100_000;
     let took = |n: u32| {
         let runtime = runtime(1);
-        runtime.after(HOUR, || ());
-        thread::sleep(Duration::from_millis(5));
+        let within = Arc::new(Barrier::new(2));
+        let filled = Arc::new(AtomicBool::new(false));
+        let callback = (within.clone(), filled.clone());
+        drop(runtime.after(Duration::ZERO, move || {
+            let (within, filled) = callback;
+            within.wait();
+            while !filled.load(Acquire) {
+                std::hint::spin_loop();
+            }
+        }));
+        within.wait();
         for i in 0..n {
             drop(runtime.after(2 * HOUR + Duration::from_micros(i.into()), || ()));
         }
         let stored = || runtime.metrics().workers()[0].stored;
+        assert_eq!(stored(), 0, "all are in the inbox");
         let start = Instant::now();
-        drop(runtime.after(Duration::ZERO, || ()));
+        filled.store(true, Release);
+        // One more, so that there is something to wait for where there is none before.
+        drop(runtime.after(2 * HOUR, || ()));
         while stored() <= n as usize {
             std::hint::spin_loop();
         }
