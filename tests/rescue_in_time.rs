@@ -8,13 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, alarm, blocked::Blocked};
+use common::{
+    PATIENCE, alarm,
+    blocked::{AllBlocked, Blocked, Says, all_come_elsewhere},
+};
 use tourbillon::{Runtime, runtime::Builder, time};
 
 /// How far apart the timers are: each is looked for by itself.
 const APART: Duration = Duration::from_millis(3);
 /// So many at each worker that is blocked.
-const TIMERS: u32 = 40;
+const TIMERS: usize = 40;
 
 fn runtime(grace: Duration, advance: Duration, helpers: usize) -> Runtime {
     Builder::new()
@@ -26,21 +29,23 @@ fn runtime(grace: Duration, advance: Duration, helpers: usize) -> Runtime {
         .unwrap()
 }
 
-/// Blocks a worker until all of its timers have fired, none of them early, and all elsewhere.
+/// Blocks a worker until all of its timers have fired, none of them early, and all elsewhere. If there is but one, that is where
+/// helpers are.
 fn fire_elsewhere(runtime: &Runtime) {
-    let (sender, fired) = mpsc::channel();
-    let (blocked, ()) = Blocked::after(runtime.handle(), move || {
+    let (says, fired) = Says::new();
+    let arm = move || {
         let begin = Instant::now();
-        for n in 1..=TIMERS {
-            let (sender, due) = (sender.clone(), begin + n * APART);
-            let came = move || sender.send((Instant::now(), due, std::thread::current().id()));
-            drop(tourbillon::at(due, move || came().unwrap()));
+        for (n, index) in (1..).zip(0..TIMERS) {
+            let due = begin + n * APART;
+            drop(tourbillon::at(due, says.comes(index, due)));
         }
-    });
-    for _ in 0..TIMERS {
-        let (now, due, thread) = fired.recv_timeout(PATIENCE).unwrap();
-        assert!(now >= due, "early by {:?}", due - now);
-        assert_ne!(thread, blocked.thread);
+    };
+    if runtime.metrics().num_workers() == 1 {
+        let blocked = AllBlocked::after(runtime, move |_| arm());
+        blocked.all_come_elsewhere(&fired, TIMERS);
+    } else {
+        let (blocked, ()) = Blocked::after(runtime.handle(), arm);
+        all_come_elsewhere(&blocked, &fired, TIMERS);
     }
 }
 
