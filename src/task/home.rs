@@ -8,6 +8,7 @@ use tourbillon_shards as shards;
 
 use super::{
     local::{self, Set, Within},
+    meta::Packed,
     pointer::MetaPointer,
     registry::{By, Place, Registry},
 };
@@ -251,20 +252,9 @@ impl Drop for Home {
     }
 }
 
-/// A home that stands at no more than each fourth byte, as it does in what is known of a task.
-#[repr(C, packed(4))]
-pub(super) struct PackedHome(Home);
-
-impl From<Home> for PackedHome {
+impl Packed<Home> {
     #[inline]
-    fn from(home: Home) -> Self {
-        Self(home)
-    }
-}
-
-impl PackedHome {
-    #[inline]
-    pub(super) fn get(&self) -> HomeRef<'_> {
+    pub(super) fn lend(&self) -> HomeRef<'_> {
         // SAFETY: what is read is there, wherever it stands; and it is not dropped.
         let home = unsafe { (&raw const self.0).read_unaligned() };
         HomeRef {
@@ -277,7 +267,7 @@ impl PackedHome {
 /// A home that is lent: the word, and not another reference.
 pub(crate) struct HomeRef<'a> {
     home: ManuallyDrop<Home>,
-    _of: PhantomData<&'a PackedHome>,
+    _of: PhantomData<&'a Packed<Home>>,
 }
 
 impl Deref for HomeRef<'_> {

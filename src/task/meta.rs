@@ -7,7 +7,7 @@ use std::{io, task::Waker};
 
 use super::{
     Id,
-    home::{Home, HomeRef, PackedHome},
+    home::{Home, HomeRef},
     origin::Origin,
     pointer::{Counted, MetaPointer},
     registry::Place,
@@ -31,7 +31,7 @@ const ENDED: u8 = 2;
 
 /// A value that may stand at each fourth byte.
 #[repr(C, packed(4))]
-struct Packed<T>(T);
+pub(super) struct Packed<T>(pub(super) T);
 
 /// What the scheduler knows of a task besides its future.
 ///
@@ -41,7 +41,7 @@ struct Packed<T>(T);
 pub(crate) struct TaskMeta {
     /// The one reference that the task has to its home, which knows the runtime: a count that is one
     /// worker's alone, where one for the whole runtime would be fought over by all cores.
-    home: PackedHome,
+    home: Packed<Home>,
     id: Packed<Id>,
     /// The type of its future, and where it was spawned.
     pub(crate) origin: Origin,
@@ -60,7 +60,7 @@ impl TaskMeta {
     #[inline]
     pub(super) fn new(origin: Origin, home: Home, id: Id, place: Place) -> Self {
         Self {
-            home: home.into(),
+            home: Packed(home),
             id: Packed(id),
             origin,
             index: AtomicU32::new(place.index),
@@ -73,7 +73,7 @@ impl TaskMeta {
     /// Where the task belongs.
     #[inline]
     pub(crate) fn home(&self) -> HomeRef<'_> {
-        self.home.get()
+        self.home.lend()
     }
 
     #[inline]
