@@ -28,7 +28,10 @@ pub use self::{
     kernel::{EventFd, TimerFd},
     probe::Probe,
     task::{Task, wait_for_the_end},
-    watch::{BEAT, GRACE, answer, answer_awaited, assert_called, watched, watched_when_called},
+    watch::{
+        BEAT, GRACE, answer, answer_awaited, assert_called, waits_for_50, watched,
+        watched_when_called,
+    },
     worker::{Home, Worker, close, shard, tell, tell_one},
 };
 

@@ -1,7 +1,7 @@
 //! A shard whose worker is watched, and who is called for it.
 
 use loom::sync::Arc;
-use tourbillon_shards::Shard;
+use tourbillon_shards::{Coming, Shard};
 
 use crate::{Home, Worker, run};
 
@@ -32,6 +32,22 @@ pub fn answer(home: &Home, now: u64) -> bool {
 /// The same for who has set the alarm of `home` to `word`, and has waited for what is due then.
 pub fn answer_awaited(home: &Home, now: u64, word: u64) -> bool {
     look_after(home, now, home.take_alarm_at(word))
+}
+
+/// Who looked after the stuck owner of `home` at 41, whose beat was at 0, waits for its deadline of 50; what it set the alarm to.
+pub fn waits_for_50(home: &Home) -> u64 {
+    assert!(home.take_alarm(41));
+    let comes = Coming {
+        after: 15,
+        waits: 15,
+    };
+    assert!(home.watch_on_sooner(41, 1, comes));
+    let (at, word) = home.awaited(45, comes).unwrap();
+    assert!(
+        (50..60).contains(&at) && word == home.alarm(),
+        "{at}, {word}"
+    );
+    word
 }
 
 fn look_after(home: &Home, now: u64, taken: bool) -> bool {

@@ -5,9 +5,9 @@
 use loom::{sync::Arc, thread};
 use loom_tests::{
     EventLoop, GRACE, HORIZON, Home, Probe, answer, answer_awaited, assert_called, close, expire,
-    model, run, watched,
+    model, run, waits_for_50, watched,
 };
-use tourbillon_shards::{Cancel, Coming, Outcome, Reset, Searchers, Timer};
+use tourbillon_shards::{Cancel, Outcome, Reset, Searchers, Timer};
 
 /// A shard whose owner, the calling thread, has beaten once.
 fn begin() -> (Home, EventLoop) {
@@ -55,13 +55,7 @@ fn the_owner_comes_back_while_another_has_waited() {
         let (home, _owner) = begin();
         let probe = Probe::new();
         drop(Timer::once(&home, 50, 5, probe.once()));
-        assert!(home.take_alarm(41));
-        let comes = Coming {
-            after: 15,
-            waits: 15,
-        };
-        assert!(home.watch_on_sooner(41, 1, comes));
-        let (_, word) = home.awaited(45, comes).unwrap();
+        let word = waits_for_50(&home);
         let waiter = thread::spawn({
             let home = home.clone();
             move || answer_awaited(&home, 56, word)

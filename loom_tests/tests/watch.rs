@@ -8,9 +8,9 @@
 use loom::thread;
 use loom_tests::{
     BEAT, EventLoop, HORIZON, Home, answer, answer_awaited, assert_called, close, expire, model,
-    watched, watched_when_called,
+    waits_for_50, watched, watched_when_called,
 };
-use tourbillon_shards::{Coming, NEVER, Reset, Timer};
+use tourbillon_shards::{NEVER, Reset, Timer};
 
 /// A shard whose owner, the calling thread, has beaten once.
 fn begin() -> (Home, EventLoop) {
@@ -243,17 +243,7 @@ fn two_take_one_alarm() {
 fn begin_awaited() -> (Home, EventLoop, u64) {
     let (home, owner) = begin();
     arm(&home, 50);
-    assert!(home.take_alarm(41));
-    let comes = Coming {
-        after: 15,
-        waits: 15,
-    };
-    assert!(home.watch_on_sooner(41, 1, comes));
-    let (at, word) = home.awaited(45, comes).unwrap();
-    assert!(
-        (50..60).contains(&at) && word == home.alarm(),
-        "{at}, {word}"
-    );
+    let word = waits_for_50(&home);
     assert_called(&home, 41);
     (home, owner, word)
 }
