@@ -20,13 +20,10 @@ use std::{
 };
 
 use common::{
-    HOUR, alarm, eventually,
+    HOUR, PATIENCE, alarm, eventually,
     timers::{Report, reporter},
 };
 use tourbillon::{Runtime, time::sleep};
-
-/// Far more than any machine needs, and less than what ends the test.
-const BOUND: Duration = Duration::from_secs(20);
 
 /// A runtime of two workers, one of which runs in circles until this is dropped; the other has
 /// nothing but a timer that is hours away.
@@ -63,7 +60,7 @@ impl HalfBusy {
                 std::hint::spin_loop();
             }
         });
-        let busy = receiver.recv_timeout(BOUND).unwrap();
+        let busy = receiver.recv_timeout(PATIENCE).unwrap();
         let threads = threads.lock().unwrap();
         let other = *threads.iter().find(|&&thread| thread != busy).unwrap();
         let this = Self {
@@ -111,7 +108,7 @@ impl Drop for HalfBusy {
 #[track_caller]
 fn fires(receiver: &mpsc::Receiver<Report>) {
     let (asked, ran) = receiver
-        .recv_timeout(BOUND)
+        .recv_timeout(PATIENCE)
         .expect("it waits for the worker that is stuck");
     assert!(ran >= asked, "early by {:?}", asked - ran);
 }

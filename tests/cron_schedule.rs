@@ -212,7 +212,7 @@ fn what_never_comes_is_found_out_soon() {
         }
     }
     // A debug build takes some 50 ms for these six; a search by seconds would take hours.
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(begun.elapsed() < Duration::from_secs(300));
 }
 
 #[test]

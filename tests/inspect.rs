@@ -364,7 +364,7 @@ fn inspectors_that_are_gone_leave_nothing() {
     isolated("inspectors_that_are_gone_leave_nothing", || {
         let runtime = runtime(1);
         let before = (threads(), fds());
-        for _ in 0..1_000 {
+        for _ in 0..200 {
             inspect(runtime.handle()).shutdown();
         }
         eventually("all is as it was", || (threads(), fds()) == before);

@@ -1,7 +1,10 @@
 //! Several that wait for one set, of which one does not come back.
 
+mod common;
+
 use std::{future::pending, pin::pin, rc::Rc, sync::mpsc, thread, time::Duration};
 
+use common::PATIENCE;
 use futures_lite::future::{block_on, poll_once, zip};
 use tourbillon::{
     Runtime,
@@ -10,14 +13,14 @@ use tourbillon::{
     time::sleep,
 };
 
-/// Runs `f` on a thread of its own; false if it is not through soon.
+/// Runs `f` on a thread of its own. Answers `false` if it hangs.
 fn ends(f: impl FnOnce() + Send + 'static) -> bool {
     let (through, told) = mpsc::channel();
     thread::spawn(move || {
         f();
         let _ = through.send(());
     });
-    told.recv_timeout(Duration::from_secs(5)).is_ok()
+    told.recv_timeout(PATIENCE).is_ok()
 }
 
 /// What one leaves queued after its turn is run by the others, should it not come back.

@@ -63,5 +63,7 @@ fn a_read_that_waits_allocates_no_more_with_a_timeout_than_without() {
         (without, with)
     });
     let (without, with) = runtime.block_on(task).unwrap();
-    assert_eq!(with, without);
+    // The worker may allocate for itself in between: a stall that it reports, for example. An
+    // allocation of each read would be a thousand more.
+    assert!(with < without + 100, "{with} allocations, not {without}");
 }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use common::woken::Woken;
+use common::{HOUR, PATIENCE, woken::Woken};
 use futures_lite::{AsyncRead, Future};
 use tourbillon::{Runtime, io::Interest, net::UnixStream};
 
@@ -68,9 +68,7 @@ fn a_waker_is_cloned_under_no_lock() {
         let runtime = Runtime::new().unwrap();
         let _entered = runtime.handle().enter();
         let (stream, _peer) = UnixStream::pair().unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
+        stream.set_read_timeout(Some(HOUR)).unwrap();
         let data: *const UnixStream = &stream;
         // SAFETY: see `clone`.
         let waker = unsafe { Waker::from_raw(RawWaker::new(data.cast(), &TABLE)) };
@@ -82,5 +80,5 @@ fn a_waker_is_cloned_under_no_lock() {
         );
         through.send(()).unwrap();
     });
-    assert!(told.recv_timeout(Duration::from_secs(5)).is_ok());
+    assert!(told.recv_timeout(PATIENCE).is_ok());
 }

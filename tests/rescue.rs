@@ -32,8 +32,6 @@ use common::{
 use futures_lite::AsyncReadExt;
 use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream, time::sleep_until};
 
-/// What is later was not done by a peer, on any machine.
-const BOUND: Duration = Duration::from_millis(250);
 /// Arms a sleep on the calling worker, and has a task wait for it.
 fn sleep_here(says: &Says, index: usize, due: Instant) {
     let mut sleep = Box::pin(sleep_until(due.into()));
@@ -110,12 +108,9 @@ fn timers_and_sockets_of_a_blocked_worker_are_served_while_it_is_blocked() {
         wrote.set(Instant::now()).unwrap();
         stream.write_all(&[1]).unwrap();
     }
-    let mut came = all_come_elsewhere(&blocked, &fired, TIMERS + SLEEPS);
-    came.extend(all_come_elsewhere(&blocked, &read, SOCKETS));
-    for came in came {
-        let late = came.at - came.due;
-        assert!(late < BOUND, "late by {late:?}: {came:?}");
-    }
+    // The worker is blocked until all have come: a peer has served them.
+    all_come_elsewhere(&blocked, &fired, TIMERS + SLEEPS);
+    all_come_elsewhere(&blocked, &read, SOCKETS);
     drop(blocked);
     nothing_comes(&runtime, &fired);
 }
@@ -325,7 +320,7 @@ fn a_worker_that_is_the_only_one_does_it_all_when_it_returns() {
             tourbillon::spawn(async move { says.came(index, due) });
         }
     });
-    thread::sleep(BOUND);
+    thread::sleep(10 * REST);
     assert!(came.try_recv().is_err(), "there is no other worker");
     let only = blocked.thread;
     drop(blocked);

@@ -12,11 +12,8 @@ use std::{
     time::Duration,
 };
 
-use common::alarm;
+use common::{PATIENCE, alarm};
 use tourbillon::{Runtime, Timer, runtime::Builder, time::Instant};
-
-/// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs many short jobs on the first worker, a few at a time.
 fn short_ones(runtime: &Runtime) {

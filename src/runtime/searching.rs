@@ -183,7 +183,7 @@ mod tests {
         // Nobody was woken for it; now somebody is, for something else.
         runtime.after(Duration::ZERO, || ());
         let begin = Instant::now();
-        while !task.is_finished() && begin.elapsed() < Duration::from_secs(10) {
+        while !task.is_finished() && begin.elapsed() < Duration::from_secs(300) {
             std::thread::yield_now();
         }
         let in_time = task.is_finished();

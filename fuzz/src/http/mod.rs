@@ -20,7 +20,7 @@ use answer::{Answer, Known};
 use servers::servers;
 
 /// Longer than all limits of the servers together: who is not answered or cut by then hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long a server is silent that waits for more, or nearly always.
 const SILENCE: Duration = Duration::from_millis(2);
