@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-use common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, runtime};
+use common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, rounds, runtime};
 use tourbillon::{
     JoinHandle,
     runtime::Builder,
@@ -172,7 +172,7 @@ fn an_abort_during_a_storm_of_wakes_is_exact() {
 fn an_abort_that_meets_the_task_on_its_way_to_be_polled_is_not_lost() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    for i in 0..40_000 {
+    for i in rounds(40_000) {
         let task = runtime.spawn(future::pending::<()>());
         for _ in 0..i % 400 {
             std::hint::spin_loop();

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Random, alarm};
+use common::{Random, alarm, rounds};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Runtime,
@@ -108,7 +108,7 @@ fn boxed(seed: u64, depth: u64, seen: Arc<Seen>) -> Pin<Box<dyn Future<Output = 
 
 fn run_programs(workers: usize, programs: u64) {
     let runtime = paused(workers);
-    for seed in 0..programs {
+    for seed in rounds(programs) {
         let seen = Arc::new(Seen::default());
         let tasks: Vec<_> = (0..3)
             .map(|i| runtime.spawn(program(seed * 3 + i, 2, seen.clone())))

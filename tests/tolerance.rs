@@ -128,14 +128,20 @@ fn a_jitter_adds_to_the_first_deadline_and_to_those_on_the_grid_alone() {
             .start(|| ());
         let after = Instant::now();
         let deadline = timer.deadline().unwrap().into_std();
-        assert!(deadline >= before + HOUR && deadline <= after + HOUR + jitter);
+        assert!(deadline >= before + HOUR, "early");
+        // A jitter is shorter than its bound by more than the clock may be ahead.
+        assert!(deadline <= after + HOUR + jitter, "beyond the jitter");
         deadlines.insert((deadline - before).as_secs());
         assert_eq!(timer.reset_at(before + HOUR), Reset::Waiting);
         assert_eq!(timer.deadline().unwrap().into_std(), before + HOUR);
         let before = Instant::now();
         assert_eq!(timer.reset(HOUR), Reset::Waiting);
         let deadline = timer.deadline().unwrap().into_std();
-        assert!(deadline >= before + HOUR && deadline <= Instant::now() + HOUR);
+        let now = Instant::now();
+        assert!(deadline >= before + HOUR, "early");
+        // A thread that moves a timer soon after another may count from up to 3 µs ahead.
+        let ahead = Duration::from_micros(3);
+        assert!(deadline <= now + HOUR + ahead, "{:?}", deadline - now);
         assert_eq!(timer.cancel(), Cancel::Cancelled);
     }
     // All 40 of 600 seconds are the same but once in 600^39 times.

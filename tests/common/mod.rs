@@ -34,6 +34,9 @@ use tourbillon::{Runtime, runtime::Builder};
 /// programs on each core does not.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
+/// How long a whole test may take. Only one that hangs takes longer, as for [`PATIENCE`].
+const HANGS: Duration = Duration::from_secs(1_800);
+
 /// A delay that no test lives to see.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
@@ -43,6 +46,13 @@ pub fn runtime(workers: usize) -> Runtime {
         .worker_threads(workers)
         .build()
         .expect("the machine has threads and descriptors for a runtime")
+}
+
+/// Numbers the rounds of a test in which threads take turns: `count` of them, or as many as begin
+/// within [`PATIENCE`]. Under heavy load each turn waits for a core.
+pub fn rounds(count: u64) -> impl Iterator<Item = u64> {
+    let start = Instant::now();
+    (0..count).take_while(move |_| start.elapsed() < PATIENCE)
 }
 
 /// Waits until `condition` holds.
@@ -55,8 +65,8 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Ends the process if the test takes longer than [`PATIENCE`] twice over: a hang becomes a failure
-/// that says which test it was.
+/// Ends the process if the test takes longer than [`HANGS`]: a hang becomes a failure that says which
+/// test it was.
 #[must_use]
 pub struct Alarm(
     #[expect(dead_code, reason = "dropping it is what stops the alarm")] mpsc::Sender<()>,
@@ -67,7 +77,7 @@ pub fn alarm() -> Alarm {
     let name = thread::current().name().unwrap_or("?").to_owned();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        if receiver.recv_timeout(2 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if receiver.recv_timeout(HANGS) == Err(mpsc::RecvTimeoutError::Timeout) {
             eprintln!("the test `{name}` hangs");
             std::process::abort();
         }
@@ -100,7 +110,7 @@ pub fn isolated(name: &str, body: impl FnOnce()) {
         if let Some(status) = child.try_wait().expect("it is our child") {
             break Some(status);
         }
-        if start.elapsed() > 2 * PATIENCE {
+        if start.elapsed() > HANGS {
             child.kill().expect("it is our child");
             child.wait().expect("it is our child");
             break None;
