@@ -4,6 +4,7 @@ use std::{
     future::poll_fn,
     io,
     os::fd::{AsFd, AsRawFd},
+    panic::{RefUnwindSafe, UnwindSafe},
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -31,6 +32,10 @@ pub(crate) struct Registration<T: AsFd> {
     readiness: Arc<Readiness>,
     timeouts: Timeouts,
 }
+
+// What is its own is atomic, or under locks that a panic leaves in order.
+impl<T: AsFd + UnwindSafe> UnwindSafe for Registration<T> {}
+impl<T: AsFd + RefUnwindSafe> RefUnwindSafe for Registration<T> {}
 
 impl<T: AsFd> Registration<T> {
     /// Registers a non-blocking descriptor with the calling worker, or one of the runtime that the

@@ -59,7 +59,7 @@ mod worker;
 
 use std::{
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind},
     time::{Duration, SystemTime},
 };
 
@@ -156,6 +156,10 @@ pub struct Runtime {
     /// Set once it has been shut down, by whatever way: dropping it then waits for nothing more.
     is_down: bool,
 }
+
+// As its handle.
+impl UnwindSafe for Runtime {}
+impl RefUnwindSafe for Runtime {}
 
 impl Runtime {
     /// A runtime with the defaults: see [`Builder`].
