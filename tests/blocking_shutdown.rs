@@ -1,5 +1,6 @@
-//! The end of a runtime with jobs for its blocking threads: what was accepted runs, and is waited for,
-//! for as long as may be; what has not begun by then is dropped and counted; and nothing is left.
+//! The end of a runtime with jobs for its blocking threads: what was accepted runs, and is waited
+//! for, for as long as may be; what has not begun by then is dropped and counted; and nothing is
+//! left.
 
 mod common;
 

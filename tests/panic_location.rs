@@ -25,8 +25,8 @@ fn place_of<R>(f: impl FnOnce() -> R) -> (String, u32) {
     LAST.lock().unwrap().take().expect("the hook was called")
 }
 
-/// Each of the calls, which stand on lines of their own, panics and names its line: this file, and a
-/// line that is later than that of the call before.
+/// Each of the calls, which stand on lines of their own, panics and names its line: this file, and
+/// a line that is later than that of the call before.
 macro_rules! names_its_caller {
     ($($call:expr;)*) => {
         let mut last = line!();

@@ -395,10 +395,10 @@ impl RuntimeMetrics {
         self.blocking.queued
     }
 
-    /// How many jobs of [`spawn_blocking`](crate::task::spawn_blocking) were dropped unrun, because the
-    /// time of [`shutdown_timeout`](crate::Runtime::shutdown_timeout) or
-    /// [`shutdown_graceful`](crate::Runtime::shutdown_graceful) was over. Jobs that were aborted, or
-    /// refused when they were spawned, do not count.
+    /// How many jobs of [`spawn_blocking`](crate::task::spawn_blocking) were dropped unrun, because
+    /// the time of [`shutdown_timeout`](crate::Runtime::shutdown_timeout) or
+    /// [`shutdown_graceful`](crate::Runtime::shutdown_graceful) was over. Jobs that were aborted,
+    /// or refused when they were spawned, do not count.
     ///
     /// ```
     /// use std::time::Duration;

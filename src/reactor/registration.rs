@@ -33,7 +33,7 @@ pub(crate) struct Registration<T: AsFd> {
     timeouts: Timeouts,
 }
 
-// What is its own is atomic, or under locks that a panic leaves in order.
+// As for `Handle`: what it shares changes under locks, in which no user code runs, or is atomic.
 impl<T: AsFd + UnwindSafe> UnwindSafe for Registration<T> {}
 impl<T: AsFd + RefUnwindSafe> RefUnwindSafe for Registration<T> {}
 

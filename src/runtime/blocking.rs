@@ -5,14 +5,15 @@
 //! bound; otherwise the job waits for a thread to be through with its own. A thread that was idle for
 //! the keep-alive ends.
 //!
-//! A job that is dropped unrun is dropped by a worker, as tasks are: it is marked as aborted and queued
-//! there. When the workers have ended, the thread that marks it drops it.
+//! A job that is dropped unrun is dropped by a worker, as tasks are: it is marked as aborted and
+//! queued there. When the workers have ended, the thread that marks it drops it.
 //!
-//! **The shutdown.** [`Blocking::stop`] closes the queue under its mutex. A job that was queued before
-//! that is accepted, and runs; a later one is refused. No thread ends while a job is queued: each queued
-//! job has a thread that is starting, claimed, or busy, and a busy thread takes the next job before it
-//! looks whether to end. So the threads empty the queue, and then end, whether anybody waits for them or
-//! not. A shutdown that waits until a deadline drops what has not begun by then, and counts it.
+//! **The shutdown.** [`Blocking::stop`] closes the queue under its mutex. A job that was queued
+//! before that is accepted, and runs; a later one is refused. No thread ends while a job is queued:
+//! each queued job has a thread that is starting, claimed, or busy, and a busy thread takes the
+//! next job before it looks whether to end. So the threads empty the queue, and then end, whether
+//! anybody waits for them or not. A shutdown that waits until a deadline drops what has not begun
+//! by then, and counts it.
 //!
 //! On a clock that is paused a thread keeps the runtime busy from when it is claimed or started until
 //! it is idle, but for the time that it spends in a `block_on` of the same runtime, which counts by
@@ -171,8 +172,9 @@ impl Blocking {
         self.work.notify_all();
     }
 
-    /// After [`stop`](Self::stop): waits until all threads have ended, and joins them; true if they have.
-    /// At the deadline, if there is one, drops the jobs that have not begun, and waits no longer.
+    /// After [`stop`](Self::stop): waits until all threads have ended, and joins them; true if they
+    /// have. At the deadline, if there is one, drops the jobs that have not begun, and waits no
+    /// longer.
     pub(super) fn wait_for_end(&self, shared: &Shared, deadline: Option<Instant>) -> bool {
         let mut state = lock(&self.state);
         while state.threads > 0 {
@@ -244,8 +246,8 @@ impl Blocking {
         }
     }
 
-    /// Runs jobs until there is none for the length of the keep-alive, or there is none and the runtime
-    /// stops. The thread is counted out by then.
+    /// Runs jobs until there is none for the length of the keep-alive, or there is none and the
+    /// runtime stops. The thread is counted out by then.
     fn run(&self, shared: &Shared, number: u64) -> Option<thread::JoinHandle<()>> {
         let mut state = lock(&self.state);
         loop {

@@ -310,8 +310,8 @@ impl Stay {
 /// Keeps a runtime entered: what the thread arms and spawns goes there. See
 /// [`Handle::enter`](crate::runtime::Handle::enter).
 ///
-/// It borrows the handle, but a runtime may be shut down while its guard is there. From then on what
-/// the thread spawns is cancelled at once, until the guard is dropped.
+/// It borrows the handle, but a runtime may be shut down while its guard is there. From then on
+/// what the thread spawns is cancelled at once, until the guard is dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -327,8 +327,8 @@ pub struct EnterGuard<'a> {
     _handle: PhantomData<&'a Handle>,
 }
 
-/// Leaves the context when it is dropped. A type of its own, without a lifetime: to the borrow checker
-/// a type that has a lifetime and a `Drop` uses what it borrows until it is dropped.
+/// Leaves the context when it is dropped. A type of its own, without a lifetime: to the borrow
+/// checker a type that has a lifetime and a `Drop` uses what it borrows until it is dropped.
 #[derive(Debug)]
 struct Entered {
     /// Which entry this is.

@@ -376,8 +376,8 @@ impl Handle {
     }
 }
 
-// What a panic can unwind through changes nothing of a runtime but under its locks, which it leaves in
-// order: see `lock`.
+// A panic of the caller leaves nothing half done: what the threads share changes under locks, in
+// which no user code runs, or by single atomic steps.
 impl UnwindSafe for Handle {}
 impl RefUnwindSafe for Handle {}
 

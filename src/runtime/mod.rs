@@ -119,27 +119,34 @@ pub(crate) fn contained(f: impl FnOnce()) -> bool {
 /// Dropping it shuts it down, and waits: each worker finishes the callback or the poll that it is
 /// at, and then every task is dropped and every pending timer ended. Nothing remains, no thread, no
 /// descriptor, no memory but what handles still refer to: a kept [`Timer`], [`JoinHandle`] or socket
-/// keeps the descriptors of its worker. On a worker, of this or of another runtime, dropping it does
-/// not wait, since that would stall what the worker has to do; nor does it on a blocking thread of its
-/// own. To wait less elsewhere, see [`shutdown_timeout`](Runtime::shutdown_timeout) and
-/// [`shutdown_background`](Runtime::shutdown_background).
+/// keeps the descriptors of its worker. On a worker, of this or of another runtime, dropping it
+/// does not wait, since that would stall what the worker has to do; nor does it on a blocking
+/// thread of its own. To wait less elsewhere, see [`shutdown_timeout`](Runtime::shutdown_timeout)
+/// and [`shutdown_background`](Runtime::shutdown_background).
 ///
 /// # Blocking jobs at the shutdown
 ///
-/// A job is accepted when [`spawn_blocking`](crate::task::spawn_blocking) returns before the shutdown
-/// begins. What is accepted runs, though it may not have begun, and though nobody holds its handle: a
-/// last write is not lost. Tasks, timers and sockets of the runtime have ended by then, or are about
-/// to, and a job that waits for one gets the error, or the end, of that.
+/// A job is accepted when [`spawn_blocking`](crate::task::spawn_blocking) returns before the
+/// shutdown begins. An accepted job runs, even if it has not begun and nobody holds its handle: a
+/// last write is not lost. How long the job has depends on the way in which the runtime ends:
 ///
-/// | the runtime ends by | accepted jobs |
-/// |---|---|
-/// | drop | all run, and are waited for, however long they take |
-/// | [`shutdown_timeout`](Runtime::shutdown_timeout) | run until the time is over. Those that have not begun by then are dropped: their handles say cancelled, [a metric](crate::metrics::RuntimeMetrics::blocking_dropped_count) counts them, and the answer is `false`. Those that have begun run on |
-/// | [`shutdown_graceful`](Runtime::shutdown_graceful) | so, too; while it waits for the tasks more jobs are accepted |
-/// | [`shutdown_background`](Runtime::shutdown_background), or any way on a worker or a blocking thread of its own | all run, in the background: nobody waits for them, and they are lost if the process exits first |
+/// - **Drop**: all run. The drop waits for them, however long they take.
+/// - **[`shutdown_timeout`](Runtime::shutdown_timeout)**: they have that time. A job that has not
+///   begun at its end is dropped: its handle says cancelled, a [metric] counts it, and
+///   `shutdown_timeout` answers `false`. A job that has begun runs on.
+/// - **[`shutdown_graceful`](Runtime::shutdown_graceful)**: likewise. While it waits for the tasks,
+///   the runtime accepts more jobs.
+/// - **[`shutdown_background`](Runtime::shutdown_background)**, and each of these on a worker or on
+///   a blocking thread of the runtime: all run, in the background. Nobody waits for them: a process
+///   that exits before they are through loses them.
 ///
-/// A job that is spawned when the shutdown has begun is dropped unrun, on the calling thread or on a
-/// worker, and its handle says cancelled: by a task that is just being dropped, say, or by another job.
+/// Tasks, timers and sockets of the runtime end meanwhile. A job that waits for a task finds it
+/// cancelled, a sleep is over at once, and a socket answers with an error.
+///
+/// A job that is spawned after the shutdown has begun, by another job or by a destructor, say, is
+/// dropped unrun, and its handle says cancelled.
+///
+/// [metric]: crate::metrics::RuntimeMetrics::blocking_dropped_count
 ///
 /// ```
 /// use std::{sync::mpsc, time::Duration};
@@ -157,7 +164,7 @@ pub struct Runtime {
     is_down: bool,
 }
 
-// As its handle.
+// As for `Handle`. The handles of its threads, which are not, are only taken, once, at the end.
 impl UnwindSafe for Runtime {}
 impl RefUnwindSafe for Runtime {}
 
@@ -382,10 +389,11 @@ impl Runtime {
     /// true if all have ended. One that is stuck in a callback ends when the callback does, and the last
     /// worker to end drops the tasks.
     ///
-    /// What was given to [`spawn_blocking`](crate::task::spawn_blocking) before runs within that time, or
-    /// is [dropped](Runtime#blocking-jobs-at-the-shutdown) unrun at its end: then this answers false.
-    /// On a worker, and on a blocking thread of its own, it waits for nothing and answers false, as
-    /// after [`shutdown_background`](Runtime::shutdown_background).
+    /// A job that was given to [`spawn_blocking`](crate::task::spawn_blocking) before runs within
+    /// that time, or is [dropped](Runtime#blocking-jobs-at-the-shutdown) at its end; then this
+    /// answers false. On a worker, and on a blocking thread of the runtime, this waits for nothing
+    /// and answers false: all goes on as after
+    /// [`shutdown_background`](Runtime::shutdown_background).
     ///
     /// ```
     /// use std::{sync::mpsc, time::Duration};
@@ -407,8 +415,8 @@ impl Runtime {
     ///
     /// Until then everything runs on, timers and sockets as well, and more may be spawned: it is the
     /// program that tells its tasks to finish. What has not by the end of the time is dropped, as by
-    /// [`shutdown_timeout`](Runtime::shutdown_timeout). On a worker, and on a blocking thread of its own,
-    /// this waits for nothing and answers false.
+    /// [`shutdown_timeout`](Runtime::shutdown_timeout). On a worker, and on a blocking thread of
+    /// its own, this waits for nothing and answers false.
     ///
     /// ```
     /// use std::time::Duration;
@@ -433,8 +441,8 @@ impl Runtime {
 
     /// Tells the runtime to shut down, and waits for nothing. May be called on a worker.
     ///
-    /// What was given to [`spawn_blocking`](crate::task::spawn_blocking) before runs in the background,
-    /// as long as the process lives.
+    /// A job that was given to [`spawn_blocking`](crate::task::spawn_blocking) before runs in the
+    /// background, as long as the process lives.
     pub fn shutdown_background(mut self) {
         self.shut_down(Wait::No);
     }
@@ -446,14 +454,15 @@ impl Runtime {
         context::is_worker() || context::is_thread_of(shared) || blocking::is_of(shared)
     }
 
-    /// Shuts the runtime down; true if all of its threads have ended, which is not told without a wait.
+    /// Shuts the runtime down. Answers whether it has waited, and all threads have ended.
     ///
     /// 1. Workers and blocking threads are told to stop, and woken. No job is accepted any more.
-    /// 2. Each worker leaves its loop, closes all shards, and ends what waited there, together with the
-    ///    others. The blocking threads run the jobs that were accepted.
+    /// 2. Each worker leaves its loop, closes all shards, and ends what waited there, together with
+    ///    the others. The blocking threads run the jobs that were accepted.
     /// 3. The last worker to leave closes the reactors, drops all tasks, and empties the queues.
-    /// 4. We wait for the workers, and then for the blocking threads: what these wait for may be a task,
-    ///    which has been dropped by now. At the deadline the jobs that have not begun are dropped.
+    /// 4. We wait for the workers, and then for the blocking threads: what these wait for may be a
+    ///    task, which has been dropped by now. At the deadline the jobs that have not begun are
+    ///    dropped.
     fn shut_down(&mut self, wait: Wait) -> bool {
         self.is_down = true;
         let shared = self.handle.shared();
@@ -483,7 +492,7 @@ impl Runtime {
 enum Wait {
     /// Not at all. The blocking jobs that were accepted run in the background.
     No,
-    /// Until all has ended, or until this moment, if there is one. What is too far off to be told is none.
+    /// Until all has ended, or until this moment. `None` is no bound, as is a moment out of range.
     Until(Option<std::time::Instant>),
 }
 

@@ -155,9 +155,9 @@ impl Notify {
         }
     }
 
-    /// Wakes all that wait, and completes each [`notified`](Notify::notified) that was made before and
-    /// not yet polled. It neither leaves a permit nor takes one: such a wait leaves the permit of a
-    /// [`notify_one`](Notify::notify_one) to the next.
+    /// Wakes all that wait, and completes each [`notified`](Notify::notified) that was made before
+    /// and not yet polled. It neither leaves a permit nor takes one: such a wait leaves the permit
+    /// of a [`notify_one`](Notify::notify_one) to the next.
     ///
     /// ```
     /// use tourbillon::sync::Notify;

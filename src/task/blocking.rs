@@ -31,8 +31,8 @@ use crate::{
 /// - Dropping the handle lets `f` run on.
 /// - When the runtime is shut down after this has returned, `f` runs all the same, if it can begin
 ///   within the time that the shutdown has:
-///   [the table](crate::Runtime#blocking-jobs-at-the-shutdown). When the shutdown has begun before, `f` is
-///   dropped unrun, and the handle says cancelled.
+///   [how long that is](crate::Runtime#blocking-jobs-at-the-shutdown). When the shutdown has begun
+///   before, `f` is dropped unrun, and the handle says cancelled.
 /// - Where the system gives no thread, `f` waits for one that there is. If there is none at all, it is
 ///   dropped, and the handle gives an error that [is refused](super::JoinError::is_refused).
 /// - On a [paused clock](crate::time::pause) the time stands still until `f` is through, but while it

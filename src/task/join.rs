@@ -156,7 +156,7 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
-// The task catches its own panics, and its result is moved out whole.
+// The task keeps its panics to itself, and its result is moved out whole.
 impl<T> UnwindSafe for JoinHandle<T> {}
 impl<T> RefUnwindSafe for JoinHandle<T> {}
 

@@ -322,8 +322,8 @@ where
     }
 }
 
-/// What the ways to start that cannot refuse make of an error. It is no argument of `unwrap_or_else`,
-/// so that a panic names the caller's line.
+/// What the ways to start that cannot refuse make of an error. It is no argument of
+/// `unwrap_or_else`, so that a panic names the caller's line.
 #[track_caller]
 pub(super) fn or_refused<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
     match armed {

@@ -59,7 +59,7 @@ pub struct Timer<C: TimerClock = Monotonic>(
     Option<shards::Timer<C::Owner>>,
 );
 
-// Each of its methods is one step of a claim word; what the callback captures is the worker's.
+// Each method is one step of the claim word. What the callback captures belongs to the workers.
 impl<C: TimerClock> UnwindSafe for Timer<C> {}
 impl<C: TimerClock> RefUnwindSafe for Timer<C> {}
 
