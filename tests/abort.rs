@@ -38,7 +38,10 @@ fn a_pending_task_that_is_aborted_is_dropped() {
         task.abort();
         let error = runtime.block_on(task).unwrap_err();
         assert!(error.is_cancelled() && !error.is_panic());
-        assert_eq!(error.to_string(), "task was cancelled");
+        assert_eq!(
+            error.to_string(),
+            format!("task {} was cancelled", error.id())
+        );
         assert!(error.try_into_panic().is_err());
         assert_eq!(drops.count(), 1, "dropped before it is told");
     }

@@ -1,5 +1,6 @@
-//! The end of a runtime with jobs on its blocking threads: what has not begun is dropped, what runs is
-//! waited for, for as long as may be, and nothing is left.
+//! The end of a runtime with jobs for its blocking threads: what was accepted runs, and is waited
+//! for, for as long as may be; what has not begun by then is dropped and counted; and nothing is
+//! left.
 
 mod common;
 
@@ -8,7 +9,8 @@ use std::{
     future,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -44,10 +46,62 @@ fn is_cancelled<T: std::fmt::Debug>(job: JoinHandle<T>) -> bool {
         .is_cancelled()
 }
 
+/// Opens when the shutdown of the runtime has begun, and its tasks have been dropped.
+fn ending(runtime: &Runtime) -> Gate {
+    struct Opens(Gate);
+    impl Drop for Opens {
+        fn drop(&mut self) {
+            self.0.open();
+        }
+    }
+    let gate = Gate::new();
+    let opens = Opens(gate.clone());
+    runtime.spawn(async move {
+        let _opens = opens;
+        future::pending::<()>().await;
+    });
+    gate
+}
+
 #[test]
-fn a_dropped_runtime_waits_for_what_runs_drops_what_is_queued_and_leaves_no_thread() {
+fn a_job_that_nobody_waits_for_runs_though_the_runtime_ends_at_once() {
+    let _alarm = alarm();
+    type End = fn(Runtime);
+    let ends: [End; 4] = [
+        |runtime| drop(runtime),
+        |runtime| assert!(runtime.shutdown_timeout(PATIENCE)),
+        |runtime| assert!(runtime.shutdown_graceful(PATIENCE)),
+        |runtime| runtime.shutdown_background(),
+    ];
+    for (way, end) in ends.into_iter().enumerate() {
+        let ran = Arc::new(AtomicUsize::new(0));
+        for round in 0..20 {
+            let runtime = runtime(1);
+            if round % 2 == 0 {
+                // An idle thread takes the job; otherwise one is started for it.
+                runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
+            }
+            let (count, handle) = (ran.clone(), runtime.handle().clone());
+            runtime.block_on(async {
+                drop(spawn_blocking(move || {
+                    thread::sleep(Duration::from_millis(2));
+                    count.fetch_add(1, SeqCst);
+                }));
+            });
+            end(runtime);
+            if way < 3 {
+                assert_eq!(ran.load(SeqCst), round + 1, "way {way}");
+            }
+            assert_eq!(handle.metrics().blocking_dropped_count(), 0);
+        }
+        eventually("all have run", || ran.load(SeqCst) == 20);
+    }
+}
+
+#[test]
+fn a_dropped_runtime_runs_what_is_queued_and_leaves_no_thread() {
     isolated(
-        "a_dropped_runtime_waits_for_what_runs_drops_what_is_queued_and_leaves_no_thread",
+        "a_dropped_runtime_runs_what_is_queued_and_leaves_no_thread",
         || {
             drop(runtime(1));
             let before = (threads(), fds());
@@ -57,29 +111,24 @@ fn a_dropped_runtime_waits_for_what_runs_drops_what_is_queued_and_leaves_no_thre
                 runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
                 let (first, release) = stick(&runtime);
                 let (second, other) = stick(&runtime);
-                let drops = Drops::new();
                 let queued: Vec<_> = (0..10)
-                    .map(|_| {
-                        let token = drops.token();
-                        runtime.spawn_blocking(move || {
-                            let _token = token;
-                            unreachable!("it is dropped")
-                        })
-                    })
+                    .map(|number| runtime.spawn_blocking(move || number))
                     .collect();
+                let ending = ending(&runtime);
                 let opener = thread::spawn(move || {
-                    // They end while what runs keeps the threads.
-                    for job in queued {
-                        let job: JoinHandle<()> = job;
-                        assert!(is_cancelled(job));
-                    }
+                    // Nothing is ended by that but tasks.
+                    ending.wait();
+                    assert!(queued.iter().all(|job| !job.is_finished()));
                     release.open();
                     other.open();
+                    queued
                 });
                 drop(runtime);
-                assert_eq!(drops.count(), 10);
-                opener.join().unwrap();
+                let queued = opener.join().unwrap();
                 no_more_threads_than(before.0);
+                for (number, job) in queued.into_iter().enumerate() {
+                    assert_eq!(futures_lite::future::block_on(job).unwrap(), number);
+                }
                 for job in [first, second] {
                     assert_eq!(futures_lite::future::block_on(job).unwrap(), 1);
                 }
@@ -170,7 +219,16 @@ fn shutdown_gives_up_on_a_stuck_job_in_time_and_frees_all_later() {
             let before = (threads(), fds());
             let runtime = runtime(1);
             let (job, release) = stick(&runtime);
-            let queued = runtime.spawn_blocking(|| ());
+            let drops = Drops::new();
+            let [queued, detached] = [(); 2].map(|()| {
+                let token = drops.token();
+                runtime.spawn_blocking(move || {
+                    let _token = token;
+                    unreachable!("it is dropped")
+                })
+            });
+            drop::<JoinHandle<()>>(detached);
+            let queued: JoinHandle<()> = queued;
             let task = runtime.spawn(future::pending::<()>());
             let handle = runtime.handle().clone();
             let start = Instant::now();
@@ -179,7 +237,12 @@ fn shutdown_gives_up_on_a_stuck_job_in_time_and_frees_all_later() {
             assert!(start.elapsed() < PATIENCE / 2, "it waits for what is stuck");
             // All but what is stuck has ended.
             assert!(is_cancelled(queued) && is_cancelled(task));
+            assert_eq!(drops.count(), 2);
+            assert_eq!(handle.metrics().blocking_dropped_count(), 2);
+            assert_eq!(handle.metrics().blocking_queue_depth(), 0);
+            // What is refused was not accepted.
             assert!(is_cancelled(handle.spawn_blocking(|| ())));
+            assert_eq!(handle.metrics().blocking_dropped_count(), 2);
             assert!(!job.is_finished());
             release.open();
             assert_eq!(futures_lite::future::block_on(job).unwrap(), 1);
@@ -190,19 +253,77 @@ fn shutdown_gives_up_on_a_stuck_job_in_time_and_frees_all_later() {
 }
 
 #[test]
-fn in_the_background_nothing_is_waited_for() {
-    isolated("in_the_background_nothing_is_waited_for", || {
+fn what_has_not_begun_at_the_deadline_never_begins_though_a_worker_is_stuck() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (job, release) = stick(&runtime);
+    let (begun, go_on) = (Gate::new(), Gate::new());
+    let (begins, waits) = (begun.clone(), go_on.clone());
+    runtime.spawn(async move {
+        begins.open();
+        waits.wait();
+    });
+    begun.wait();
+    let queued = runtime.spawn_blocking(|| unreachable!("it is dropped"));
+    let queued: JoinHandle<()> = queued;
+    let handle = runtime.handle().clone();
+    assert!(!runtime.shutdown_timeout(Duration::from_millis(20)));
+    assert_eq!(handle.metrics().blocking_dropped_count(), 1);
+    let late: JoinHandle<()> = handle.spawn_blocking(|| unreachable!("it is refused"));
+    assert_eq!(handle.metrics().blocking_dropped_count(), 1);
+    release.open();
+    assert_eq!(futures_lite::future::block_on(job).unwrap(), 1);
+    // It is dropped by a worker, at the latest by the last.
+    go_on.open();
+    assert!(is_cancelled(queued) && is_cancelled(late));
+}
+
+#[test]
+fn what_is_spawned_when_the_end_has_begun_is_refused() {
+    let _alarm = alarm();
+    /// Spawns a job when the runtime drops the task that has this.
+    struct Spawns(mpsc::Sender<JoinHandle<()>>);
+    impl Drop for Spawns {
+        fn drop(&mut self) {
+            self.0.send(spawn_blocking(|| unreachable!())).unwrap();
+        }
+    }
+    let runtime = runtime(2);
+    let ending = ending(&runtime);
+    let (sender, refused) = mpsc::channel();
+    let spawns = Spawns(sender.clone());
+    runtime.spawn(async move {
+        let _spawns = spawns;
+        future::pending::<()>().await;
+    });
+    let job = runtime.spawn_blocking(move || {
+        ending.wait();
+        sender.send(spawn_blocking(|| unreachable!())).unwrap();
+    });
+    drop(runtime);
+    futures_lite::future::block_on(job).unwrap();
+    let refused: Vec<_> = refused.iter().collect();
+    assert_eq!(refused.len(), 2);
+    assert!(refused.into_iter().all(is_cancelled));
+}
+
+#[test]
+fn in_the_background_nothing_is_waited_for_and_all_that_was_accepted_runs() {
+    let name = "in_the_background_nothing_is_waited_for_and_all_that_was_accepted_runs";
+    isolated(name, || {
         drop(runtime(1));
         let before = (threads(), fds());
         let runtime = runtime(1);
         let (job, release) = stick(&runtime);
-        let queued = runtime.spawn_blocking(|| ());
+        let queued = runtime.spawn_blocking(|| 2);
+        let ending = ending(&runtime);
         // Would hang if it waited.
         runtime.shutdown_background();
-        assert!(is_cancelled(queued));
-        assert!(!job.is_finished());
+        ending.wait();
+        assert!(!job.is_finished() && !queued.is_finished());
         release.open();
         assert_eq!(futures_lite::future::block_on(job).unwrap(), 1);
+        assert_eq!(futures_lite::future::block_on(queued).unwrap(), 2);
         eventually("all is gone", || (threads(), fds()) == before);
     });
 }
@@ -277,19 +398,29 @@ fn a_job_may_shut_down_its_runtime() {
             let runtime = runtime(2);
             let handle = runtime.handle().clone();
             let task = runtime.spawn(future::pending::<()>());
-            let job = handle.spawn_blocking(move || end(runtime));
+            let (other, release) = stick(&runtime);
+            let (queue, queued) = mpsc::channel();
+            let job = handle.spawn_blocking(move || {
+                // Both threads are busy.
+                queue.send(runtime.spawn_blocking(|| 2)).unwrap();
+                end(runtime);
+            });
             drop(handle);
             futures_lite::future::block_on(job).unwrap();
             assert!(is_cancelled(task));
+            let queued = queued.recv().unwrap();
+            assert_eq!(futures_lite::future::block_on(queued).unwrap(), 2);
+            release.open();
+            assert_eq!(futures_lite::future::block_on(other).unwrap(), 1);
             eventually("all is gone", || (threads(), fds()) == before);
         }
     });
 }
 
 #[test]
-fn jobs_that_are_spawned_while_the_runtime_ends_run_or_are_dropped() {
+fn jobs_that_are_spawned_before_the_runtime_ends_run_and_later_ones_are_dropped() {
     isolated(
-        "jobs_that_are_spawned_while_the_runtime_ends_run_or_are_dropped",
+        "jobs_that_are_spawned_before_the_runtime_ends_run_and_later_ones_are_dropped",
         || {
             drop(runtime(1));
             let before = threads();
@@ -298,18 +429,34 @@ fn jobs_that_are_spawned_while_the_runtime_ends_run_or_are_dropped() {
                 let handle = runtime.handle().clone();
                 let (ran, drops) = (Arc::new(AtomicUsize::new(0)), Drops::new());
                 let (count, tokens) = (ran.clone(), drops.clone());
+                let ends = Arc::new(AtomicBool::new(false));
+                let ended = ends.clone();
+                let begun = Gate::new();
+                let begins = begun.clone();
                 let spawner = thread::spawn(move || {
-                    let spawn = |_| {
+                    let spawn = |number| {
                         let (count, token) = (count.clone(), tokens.token());
-                        handle.spawn_blocking(move || {
+                        let job = handle.spawn_blocking(move || {
                             drop(token);
                             count.fetch_add(1, SeqCst);
-                        })
+                        });
+                        if number == 20 {
+                            begins.open();
+                        }
+                        (job, !ended.load(SeqCst))
                     };
                     let jobs: Vec<_> = (0..200).map(spawn).collect();
-                    let ends = jobs.into_iter().map(futures_lite::future::block_on);
-                    ends.filter(Result::is_err).count()
+                    let mut cancelled = 0;
+                    for (job, was_before) in jobs {
+                        if futures_lite::future::block_on(job).is_err() {
+                            assert!(!was_before, "it was accepted before the end began");
+                            cancelled += 1;
+                        }
+                    }
+                    cancelled
                 });
+                begun.wait();
+                ends.store(true, SeqCst);
                 drop(runtime);
                 let cancelled = spawner.join().unwrap();
                 assert_eq!(ran.load(SeqCst) + cancelled, 200);

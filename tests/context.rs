@@ -152,6 +152,42 @@ fn entered_runtimes_nest() {
     assert_eq!(Handle::try_current().err(), Some(NoRuntime));
 }
 
+/// Compiles, as it does with tokio: a guard that stands does not keep the runtime from being moved.
+#[test]
+fn a_runtime_may_be_shut_down_while_its_guard_stands() {
+    let _alarm = alarm();
+    {
+        let theirs = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let _entered = theirs.enter();
+        theirs.shutdown_timeout(PATIENCE);
+    }
+
+    type End = fn(Runtime);
+    let ends: [End; 4] = [
+        |runtime| assert!(runtime.shutdown_timeout(PATIENCE)),
+        |runtime| assert!(runtime.shutdown_graceful(PATIENCE)),
+        |runtime| runtime.shutdown_background(),
+        |runtime| drop(runtime),
+    ];
+    for (way, end) in ends.into_iter().enumerate() {
+        {
+            let ours = runtime(1);
+            let _entered = ours.enter();
+            end(ours);
+            // The thread is in that runtime still.
+            assert!(Handle::try_current().is_ok());
+            if way != 2 {
+                let refused = futures_lite::future::block_on(tourbillon::spawn(async {}));
+                assert!(refused.unwrap_err().is_cancelled());
+            }
+        }
+        assert_eq!(Handle::try_current().err(), Some(NoRuntime));
+    }
+}
+
 #[test]
 fn guards_dropped_out_of_order_leave_their_own_runtime_alone() {
     let _alarm = alarm();

@@ -296,9 +296,12 @@ fn of_all_results_a_panic_is_the_end() {
     assert_eq!(message(&*panic), "task 5");
     eventually("the others are aborted", || drops.count() == 10);
     let mut set = JoinSet::new();
-    set.spawn_on(future::pending::<()>(), runtime.handle())
-        .abort();
+    let task = set.spawn_on(future::pending::<()>(), runtime.handle());
+    task.abort();
     let all = AssertUnwindSafe(set.join_all());
     let panic = catch_unwind(|| block_on({ all }.0)).unwrap_err();
-    assert_eq!(message(&*panic), "task was cancelled");
+    assert_eq!(
+        message(&*panic),
+        format!("task {} was cancelled", task.id())
+    );
 }

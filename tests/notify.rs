@@ -100,6 +100,18 @@ fn all_are_told_who_have_asked() {
 }
 
 #[test]
+fn a_wait_that_ends_with_all_leaves_the_permit_to_the_next() {
+    let notify = Notify::new();
+    let mut unpolled = Box::pin(notify.notified());
+    notify.notify_waiters();
+    notify.notify_one();
+    assert!(told(&mut unpolled));
+    assert!(told(&mut Box::pin(notify.notified())));
+    // There was one permit.
+    drop(waiting(&notify));
+}
+
+#[test]
 fn who_enables_has_a_place_and_takes_a_permit() {
     let notify = Notify::new();
     let mut first = Box::pin(notify.notified());
@@ -322,112 +334,94 @@ fn a_loop_that_never_waits_gives_way() {
         .unwrap();
 }
 
-/// What one that waits knows, in the plain model.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Knows {
-    Unpolled { rounds: u64 },
-    Waits,
-    Told { last: bool },
-    ToldWithAll,
+/// The same wait in tokio and here, each with a waker that counts how often it is woken.
+struct Pair<'a> {
+    ours: Pin<Box<Notified<'a>>>,
+    theirs: Pin<Box<tokio::sync::futures::Notified<'a>>>,
+    wakes: [Arc<AtomicUsize>; 2],
 }
 
-#[derive(Default)]
-struct Model {
-    permit: bool,
-    rounds: u64,
-    /// In the order in which they were made, and when they began to wait.
-    all: Vec<(Knows, u64)>,
-    clock: u64,
-}
-
-impl Model {
-    fn tell(&mut self, last: bool) {
-        let waits = self.all.iter_mut().filter(|it| it.0 == Knows::Waits);
-        let picked = if last {
-            waits.max_by_key(|it| it.1)
-        } else {
-            waits.min_by_key(|it| it.1)
-        };
-        match picked {
-            Some(it) => it.0 = Knows::Told { last },
-            None => self.permit = true,
+impl<'a> Pair<'a> {
+    fn new(ours: &'a Notify, theirs: &'a tokio::sync::Notify) -> Self {
+        Self {
+            ours: Box::pin(ours.notified()),
+            theirs: Box::pin(theirs.notified()),
+            wakes: Default::default(),
         }
     }
 
-    fn tell_all(&mut self) {
-        self.rounds += 1;
-        for it in self.all.iter_mut().filter(|it| it.0 == Knows::Waits) {
-            it.0 = Knows::ToldWithAll;
-        }
+    /// Polls both; answers whether each is ready.
+    fn poll(&mut self) -> [bool; 2] {
+        let [ours, theirs] = self.wakes.clone().map(|wakes| {
+            waker(move || {
+                wakes.fetch_add(1, SeqCst);
+            })
+        });
+        let ours = self.ours.as_mut().poll(&mut Context::from_waker(&ours));
+        let theirs = self.theirs.as_mut().poll(&mut Context::from_waker(&theirs));
+        [ours.is_ready(), theirs.is_ready()]
     }
 
-    /// Whether it is over, which a poll finds.
-    fn poll(&mut self, at: usize) -> bool {
-        self.clock += 1;
-        match self.all[at].0 {
-            Knows::Unpolled { .. } if std::mem::take(&mut self.permit) => true,
-            Knows::Unpolled { rounds } if rounds != self.rounds => true,
-            Knows::Unpolled { .. } => {
-                self.all[at] = (Knows::Waits, self.clock);
-                false
-            }
-            Knows::Waits => false,
-            Knows::Told { .. } | Knows::ToldWithAll => true,
-        }
-    }
-
-    fn give_up(&mut self, at: usize) {
-        if let (Knows::Told { last }, _) = self.all.remove(at) {
-            self.tell(last);
-        }
+    fn enable(&mut self) -> [bool; 2] {
+        [self.ours.as_mut().enable(), self.theirs.as_mut().enable()]
     }
 }
 
 #[test]
-fn random_programs_agree_with_a_plain_model() {
+fn random_programs_do_as_they_do_in_tokio() {
     let mut finished = 0;
-    for seed in 1..=500 {
+    for seed in 1..=1000 {
         let mut random = Random::new(seed);
-        let notify = Notify::new();
-        let mut model = Model::default();
-        let mut real: Vec<Pin<Box<Notified<'_>>>> = Vec::new();
-        for step in 0..200 {
+        let (ours, theirs) = (Notify::new(), tokio::sync::Notify::new());
+        let mut pairs: Vec<Pair<'_>> = Vec::new();
+        let mut steps = Vec::new();
+        for _ in 0..200 {
+            let at = random.below(pairs.len().max(1) as u64) as usize;
+            let mut ready = None;
             match random.below(12) {
                 0..=2 => {
-                    real.push(Box::pin(notify.notified()));
-                    let rounds = model.rounds;
-                    model.all.push((Knows::Unpolled { rounds }, 0));
+                    steps.push("notified".to_owned());
+                    pairs.push(Pair::new(&ours, &theirs));
                 }
-                3..=4 => {
-                    notify.notify_one();
-                    model.tell(false);
+                3 => {
+                    steps.push("notify_one".to_owned());
+                    ours.notify_one();
+                    theirs.notify_one();
                 }
-                5 => {
-                    notify.notify_last();
-                    model.tell(true);
+                4 => {
+                    steps.push("notify_last".to_owned());
+                    ours.notify_last();
+                    theirs.notify_last();
                 }
-                6 if random.below(4) == 0 => {
-                    notify.notify_waiters();
-                    model.tell_all();
+                5 if random.below(2) == 0 => {
+                    steps.push("notify_waiters".to_owned());
+                    ours.notify_waiters();
+                    theirs.notify_waiters();
                 }
-                action if !real.is_empty() => {
-                    let at = random.below(real.len() as u64) as usize;
-                    if action == 7 {
-                        drop(real.remove(at));
-                        model.give_up(at);
-                        continue;
-                    }
-                    let over = model.poll(at);
-                    assert_eq!(told(&mut real[at]), over, "seed {seed}, step {step}");
-                    if over {
-                        finished += 1;
-                        drop(real.remove(at));
-                        model.all.remove(at);
-                    }
+                // What is over may stay, and be polled again.
+                6 | 7 if !pairs.is_empty() => {
+                    steps.push(format!("drop {at}"));
+                    drop(pairs.remove(at));
+                }
+                8 if !pairs.is_empty() => {
+                    steps.push(format!("enable {at}"));
+                    ready = Some(pairs[at].enable());
+                }
+                9.. if !pairs.is_empty() => {
+                    steps.push(format!("poll {at}"));
+                    ready = Some(pairs[at].poll());
                 }
                 _ => {}
             }
+            if let Some([ours, theirs]) = ready {
+                finished += usize::from(ours);
+                assert_eq!(ours, theirs, "seed {seed}, after {steps:?}");
+            }
+            for (at, pair) in pairs.iter().enumerate() {
+                let [ours, theirs] = pair.wakes.each_ref().map(|wakes| wakes.load(SeqCst));
+                assert_eq!(ours, theirs, "wakes of {at}, seed {seed}, after {steps:?}");
+            }
         }
     }
-    assert!(finished > 1_000, "{finished}");
+    assert!(finished > 10_000, "{finished}");
 }

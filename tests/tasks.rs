@@ -50,6 +50,39 @@ fn a_dropped_handle_lets_the_task_run_on() {
     done.wait();
 }
 
+/// How an error is written, without the number of its task, which is expected to be in it.
+fn without_id(id: impl std::fmt::Display, written: String) -> String {
+    let id = id.to_string();
+    assert!(written.contains(&id), "{written} has no {id}");
+    written.replace(&id, "N")
+}
+
+#[test]
+fn errors_of_tasks_are_written_as_those_of_tokio() {
+    let _alarm = alarm();
+    let ours = runtime(1);
+    let theirs = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .build()
+        .unwrap();
+    macro_rules! errors {
+        ($runtime:expr) => {{
+            let aborted = $runtime.spawn(std::future::pending::<()>());
+            aborted.abort();
+            let literal = $runtime.spawn(async { panic!("a \"literal\"") });
+            let number = 7;
+            let formatted = $runtime.spawn(async move { panic!("formatted {number}") });
+            let other = $runtime.spawn(async { std::panic::panic_any(5) });
+            [aborted, literal, formatted, other].map(|task| {
+                let error = $runtime.block_on(task).unwrap_err();
+                let written = [format!("{error}"), format!("{error:?}")];
+                written.map(|written| without_id(error.id(), written))
+            })
+        }};
+    }
+    assert_eq!(errors!(ours), errors!(theirs));
+}
+
 #[test]
 fn a_panic_is_told_to_who_joins_and_to_nobody_else() {
     let _alarm = alarm();
@@ -74,7 +107,8 @@ fn a_panic_is_told_to_who_joins_and_to_nobody_else() {
     // Anything may be thrown.
     let task = runtime.spawn(async { std::panic::panic_any(Cell::new(5)) });
     let error = runtime.block_on(task).map(|(): ()| ()).unwrap_err();
-    assert_eq!(error.to_string(), "task panicked");
+    let id = error.id();
+    assert_eq!(error.to_string(), format!("task {id} panicked"));
     let payload = error.try_into_panic().unwrap();
     assert_eq!(payload.downcast::<Cell<i32>>().unwrap().get(), 5);
 

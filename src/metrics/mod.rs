@@ -56,6 +56,7 @@ pub(crate) struct BlockingMetrics {
     pub(crate) threads: usize,
     pub(crate) idle: usize,
     pub(crate) queued: usize,
+    pub(crate) dropped: u64,
 }
 
 /// A look at the helpers.
@@ -392,5 +393,23 @@ impl RuntimeMetrics {
     /// ```
     pub fn blocking_queue_depth(&self) -> usize {
         self.blocking.queued
+    }
+
+    /// How many jobs of [`spawn_blocking`](crate::task::spawn_blocking) were dropped unrun, because
+    /// the time of [`shutdown_timeout`](crate::Runtime::shutdown_timeout) or
+    /// [`shutdown_graceful`](crate::Runtime::shutdown_graceful) was over. Jobs that were aborted,
+    /// or refused when they were spawned, do not count.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let handle = runtime.handle().clone();
+    /// drop(runtime.spawn_blocking(|| println!("the last write")));
+    /// assert!(runtime.shutdown_timeout(Duration::from_secs(600)));
+    /// assert_eq!(handle.metrics().blocking_dropped_count(), 0);
+    /// ```
+    pub fn blocking_dropped_count(&self) -> u64 {
+        self.blocking.dropped
     }
 }

@@ -4,6 +4,7 @@ use std::{
     future::poll_fn,
     io,
     os::fd::{AsFd, AsRawFd},
+    panic::{RefUnwindSafe, UnwindSafe},
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -31,6 +32,10 @@ pub(crate) struct Registration<T: AsFd> {
     readiness: Arc<Readiness>,
     timeouts: Timeouts,
 }
+
+// As for `Handle`: what it shares changes under locks, in which no user code runs, or is atomic.
+impl<T: AsFd + UnwindSafe> UnwindSafe for Registration<T> {}
+impl<T: AsFd + RefUnwindSafe> RefUnwindSafe for Registration<T> {}
 
 impl<T: AsFd> Registration<T> {
     /// Registers a non-blocking descriptor with the calling worker, or one of the runtime that the

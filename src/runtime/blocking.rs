@@ -5,8 +5,15 @@
 //! bound; otherwise the job waits for a thread to be through with its own. A thread that was idle for
 //! the keep-alive ends.
 //!
-//! What is dropped unrun is dropped by a worker, as tasks are: it is marked as aborted and queued
-//! there. At the shutdown that is all that is queued; jobs that run are waited for by who shuts down.
+//! A job that is dropped unrun is dropped by a worker, as tasks are: it is marked as aborted and
+//! queued there. When the workers have ended, the thread that marks it drops it.
+//!
+//! **The shutdown.** [`Blocking::stop`] closes the queue under its mutex. A job that was queued
+//! before that is accepted, and runs; a later one is refused. No thread ends while a job is queued:
+//! each queued job has a thread that is starting, claimed, or busy, and a busy thread takes the
+//! next job before it looks whether to end. So the threads empty the queue, and then end, whether
+//! anybody waits for them or not. A shutdown that waits until a deadline drops what has not begun
+//! by then, and counts it.
 //!
 //! On a clock that is paused a thread keeps the runtime busy from when it is claimed or started until
 //! it is idle, but for the time that it spends in a `block_on` of the same runtime, which counts by
@@ -56,7 +63,7 @@ pub(crate) struct Blocking {
     state: Mutex<State>,
     /// Idle threads wait here.
     work: Condvar,
-    /// Who shuts down waits here.
+    /// The thread that shuts the runtime down waits here.
     ended: Condvar,
     /// Threads that have something to do, claimed and starting ones included, and are in no `block_on`.
     busy: AtomicUsize,
@@ -75,11 +82,14 @@ struct State {
     /// How many were claimed, and have not taken notice.
     claimed: usize,
     handles: Threads,
+    /// The queue is closed: no job is accepted any more.
     stopping: bool,
+    /// How many accepted jobs were dropped unrun at the deadline of a shutdown.
+    dropped: u64,
 }
 
 impl Blocking {
-    /// Queues a job; its number, unless it was refused, and has been ended.
+    /// Queues a job; answers its number, unless it was refused, and has been ended.
     pub(crate) fn push(&self, shared: &Arc<Shared>, job: TaskJob) -> Option<u64> {
         let mut state = lock(&self.state);
         if state.stopping {
@@ -156,20 +166,16 @@ impl Blocking {
         self.busy.load(Ordering::Acquire) > 0
     }
 
-    /// Takes no more jobs, ends those that are queued, and tells the threads to end.
-    pub(super) fn stop(&self, shared: &Shared) {
-        let queued = {
-            let mut state = lock(&self.state);
-            state.stopping = true;
-            std::mem::take(&mut state.queue)
-        };
+    /// Accepts no more jobs, and tells the threads to end when none is queued any more.
+    pub(super) fn stop(&self) {
+        lock(&self.state).stopping = true;
         self.work.notify_all();
-        end(shared, queued.into_values(), abort);
     }
 
-    /// Waits until all threads have ended, until `deadline` at the latest (if there is one), and joins
-    /// them; true if they have.
-    pub(super) fn wait_for_end(&self, deadline: Option<Instant>) -> bool {
+    /// After [`stop`](Self::stop): waits until all threads have ended, and joins them; true if they
+    /// have. At the deadline, if there is one, drops the jobs that have not begun, and waits no
+    /// longer.
+    pub(super) fn wait_for_end(&self, shared: &Shared, deadline: Option<Instant>) -> bool {
         let mut state = lock(&self.state);
         while state.threads > 0 {
             let Some(deadline) = deadline else {
@@ -179,6 +185,10 @@ impl Blocking {
             };
             let left = deadline.saturating_duration_since(sys::clock::instant());
             if left.is_zero() {
+                let late = std::mem::take(&mut state.queue);
+                state.dropped += late.len() as u64;
+                drop(state);
+                end(shared, late.into_values(), abort);
                 return false;
             }
             let waited = self.ended.wait_timeout(state, left);
@@ -196,6 +206,7 @@ impl Blocking {
             threads: state.threads,
             idle: state.idle,
             queued: state.queue.len(),
+            dropped: state.dropped,
         }
     }
 
@@ -235,11 +246,12 @@ impl Blocking {
         }
     }
 
-    /// Runs jobs until there is none for the length of the keep-alive, or the runtime stops. The
-    /// thread is counted out by then.
+    /// Runs jobs until there is none for the length of the keep-alive, or there is none and the
+    /// runtime stops. The thread is counted out by then.
     fn run(&self, shared: &Shared, number: u64) -> Option<thread::JoinHandle<()>> {
         let mut state = lock(&self.state);
         loop {
+            // Whether the runtime stops or not: what is queued was accepted.
             while let Some((_, job)) = state.queue.pop_first() {
                 drop(state);
                 busy(shared, || {

@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     marker::PhantomData,
     ptr,
-    sync::Arc,
+    sync::{Arc, MutexGuard},
 };
 
 use super::{
@@ -309,13 +309,32 @@ impl Stay {
 
 /// Keeps a runtime entered: what the thread arms and spawns goes there. See
 /// [`Handle::enter`](crate::runtime::Handle::enter).
+///
+/// It borrows the handle, but a runtime may be shut down while its guard is there. From then on
+/// what the thread spawns is cancelled at once, until the guard is dropped.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = tourbillon::Runtime::new().unwrap();
+/// let _entered = runtime.enter();
+/// runtime.shutdown_timeout(Duration::from_secs(1));
+/// ```
 #[derive(Debug)]
 #[must_use = "the context is left when the guard is dropped"]
 pub struct EnterGuard<'a> {
+    _entered: Entered,
+    _handle: PhantomData<&'a Handle>,
+}
+
+/// Leaves the context when it is dropped. A type of its own, without a lifetime: to the borrow
+/// checker a type that has a lifetime and a `Drop` uses what it borrows until it is dropped.
+#[derive(Debug)]
+struct Entered {
     /// Which entry this is.
     entry: u64,
-    /// Bound to the handle, and to the thread.
-    _handle: PhantomData<(&'a Handle, *const ())>,
+    /// It stays on its thread, as the guard of a mutex does, and may be looked at by others.
+    _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
 pub(super) fn enter(handle: &Handle) -> EnterGuard<'_> {
@@ -326,12 +345,15 @@ pub(super) fn enter(handle: &Handle) -> EnterGuard<'_> {
         ANY_ENTERED.set(true);
     });
     EnterGuard {
-        entry,
+        _entered: Entered {
+            entry,
+            _thread: PhantomData,
+        },
         _handle: PhantomData,
     }
 }
 
-impl Drop for EnterGuard<'_> {
+impl Drop for Entered {
     fn drop(&mut self) {
         // Guards may be dropped out of order: those entered later stay.
         let left = ENTERED.try_with(|entered| {

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::Future,
-    panic::Location,
+    panic::{Location, RefUnwindSafe, UnwindSafe},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -83,8 +83,12 @@ impl Handle {
     /// # Panics
     ///
     /// If it is in none; see [`try_current`](Handle::try_current).
+    #[track_caller]
     pub fn current() -> Self {
-        Self::try_current().expect(NO_RUNTIME)
+        match Self::try_current() {
+            Ok(handle) => handle,
+            Err(NoRuntime) => panic!("{NO_RUNTIME}"),
+        }
     }
 
     /// The runtime that the calling thread is in.
@@ -371,6 +375,11 @@ impl Handle {
         self.shared.quiescence.resume(&self.shared);
     }
 }
+
+// A panic of the caller leaves nothing half done: what the threads share changes under locks, in
+// which no user code runs, or by single atomic steps.
+impl UnwindSafe for Handle {}
+impl RefUnwindSafe for Handle {}
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -59,7 +59,7 @@ mod worker;
 
 use std::{
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind},
     time::{Duration, SystemTime},
 };
 
@@ -119,13 +119,34 @@ pub(crate) fn contained(f: impl FnOnce()) -> bool {
 /// Dropping it shuts it down, and waits: each worker finishes the callback or the poll that it is
 /// at, and then every task is dropped and every pending timer ended. Nothing remains, no thread, no
 /// descriptor, no memory but what handles still refer to: a kept [`Timer`], [`JoinHandle`] or socket
-/// keeps the descriptors of its worker. Of what was given to
-/// [`spawn_blocking`](crate::task::spawn_blocking), what runs is waited for, and what has not begun is
-/// dropped. On a worker, of this or of another runtime, dropping it does not wait, since that would
-/// stall what the worker has to do; nor does it on a blocking thread of its own. To wait less
-/// elsewhere, see
-/// [`shutdown_timeout`](Runtime::shutdown_timeout) and
-/// [`shutdown_background`](Runtime::shutdown_background).
+/// keeps the descriptors of its worker. On a worker, of this or of another runtime, dropping it
+/// does not wait, since that would stall what the worker has to do; nor does it on a blocking
+/// thread of its own. To wait less elsewhere, see [`shutdown_timeout`](Runtime::shutdown_timeout)
+/// and [`shutdown_background`](Runtime::shutdown_background).
+///
+/// # Blocking jobs at the shutdown
+///
+/// A job is accepted when [`spawn_blocking`](crate::task::spawn_blocking) returns before the
+/// shutdown begins. An accepted job runs, even if it has not begun and nobody holds its handle: a
+/// last write is not lost. How long the job has depends on the way in which the runtime ends:
+///
+/// - **Drop**: all run. The drop waits for them, however long they take.
+/// - **[`shutdown_timeout`](Runtime::shutdown_timeout)**: they have that time. A job that has not
+///   begun at its end is dropped: its handle says cancelled, a [metric] counts it, and
+///   `shutdown_timeout` answers `false`. A job that has begun runs on.
+/// - **[`shutdown_graceful`](Runtime::shutdown_graceful)**: likewise. While it waits for the tasks,
+///   the runtime accepts more jobs.
+/// - **[`shutdown_background`](Runtime::shutdown_background)**, and each of these on a worker or on
+///   a blocking thread of the runtime: all run, in the background. Nobody waits for them: a process
+///   that exits before they are through loses them.
+///
+/// Tasks, timers and sockets of the runtime end meanwhile. A job that waits for a task finds it
+/// cancelled, a sleep is over at once, and a socket answers with an error.
+///
+/// A job that is spawned after the shutdown has begun, by another job or by a destructor, say, is
+/// dropped unrun, and its handle says cancelled.
+///
+/// [metric]: crate::metrics::RuntimeMetrics::blocking_dropped_count
 ///
 /// ```
 /// use std::{sync::mpsc, time::Duration};
@@ -142,6 +163,10 @@ pub struct Runtime {
     /// Set once it has been shut down, by whatever way: dropping it then waits for nothing more.
     is_down: bool,
 }
+
+// As for `Handle`. The handles of its threads, which are not, are only taken, once, at the end.
+impl UnwindSafe for Runtime {}
+impl RefUnwindSafe for Runtime {}
 
 impl Runtime {
     /// A runtime with the defaults: see [`Builder`].
@@ -363,8 +388,24 @@ impl Runtime {
     /// Shuts the runtime down, and waits for its workers and blocking threads for `timeout` at most;
     /// true if all have ended. One that is stuck in a callback ends when the callback does, and the last
     /// worker to end drops the tasks.
+    ///
+    /// A job that was given to [`spawn_blocking`](crate::task::spawn_blocking) before runs within
+    /// that time, or is [dropped](Runtime#blocking-jobs-at-the-shutdown) at its end; then this
+    /// answers false. On a worker, and on a blocking thread of the runtime, this waits for nothing
+    /// and answers false: all goes on as after
+    /// [`shutdown_background`](Runtime::shutdown_background).
+    ///
+    /// ```
+    /// use std::{sync::mpsc, time::Duration};
+    ///
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let (sender, receiver) = mpsc::channel();
+    /// drop(runtime.spawn_blocking(move || sender.send("the last write")));
+    /// assert!(runtime.shutdown_timeout(Duration::from_secs(600)));
+    /// assert_eq!(receiver.try_recv(), Ok("the last write"));
+    /// ```
     pub fn shutdown_timeout(mut self, timeout: Duration) -> bool {
-        self.shut_down(Some(timeout))
+        self.shut_down(Wait::Until(clock::instant().checked_add(timeout)))
     }
 
     /// Waits until all tasks have ended by themselves, and all that was given to
@@ -374,7 +415,8 @@ impl Runtime {
     ///
     /// Until then everything runs on, timers and sockets as well, and more may be spawned: it is the
     /// program that tells its tasks to finish. What has not by the end of the time is dropped, as by
-    /// [`shutdown_timeout`](Runtime::shutdown_timeout). On a worker, this waits for nothing.
+    /// [`shutdown_timeout`](Runtime::shutdown_timeout). On a worker, and on a blocking thread of
+    /// its own, this waits for nothing and answers false.
     ///
     /// ```
     /// use std::time::Duration;
@@ -390,18 +432,19 @@ impl Runtime {
     /// ```
     pub fn shutdown_graceful(mut self, timeout: Duration) -> bool {
         if self.may_not_wait() {
-            self.shut_down(Some(Duration::ZERO));
-            return false;
+            return self.shut_down(Wait::No);
         }
         let deadline = clock::instant().checked_add(timeout);
         let empty = self.handle.shared().tasks.wait_until_empty(deadline);
-        let left = deadline.map(|at| at.saturating_duration_since(clock::instant()));
-        self.shut_down(left) && empty
+        self.shut_down(Wait::Until(deadline)) && empty
     }
 
     /// Tells the runtime to shut down, and waits for nothing. May be called on a worker.
+    ///
+    /// A job that was given to [`spawn_blocking`](crate::task::spawn_blocking) before runs in the
+    /// background, as long as the process lives.
     pub fn shutdown_background(mut self) {
-        self.shut_down(Some(Duration::ZERO));
+        self.shut_down(Wait::No);
     }
 
     /// Whether what ends the runtime may not wait: on a worker, and on a blocking thread of its own,
@@ -411,39 +454,52 @@ impl Runtime {
         context::is_worker() || context::is_thread_of(shared) || blocking::is_of(shared)
     }
 
-    /// 1. Workers and blocking threads are told to stop, and woken; the workers get what is queued for
-    ///    blocking threads, to drop it.
-    /// 2. Each leaves its loop, closes all shards, and ends what waited there, together with the others.
-    /// 3. The last to leave closes the reactors, drops all tasks, and empties the queues.
-    /// 4. We join the threads, and then those that block: what they wait for may be a task, which has
-    ///    been dropped by now.
-    fn shut_down(&mut self, timeout: Option<Duration>) -> bool {
+    /// Shuts the runtime down. Answers whether it has waited, and all threads have ended.
+    ///
+    /// 1. Workers and blocking threads are told to stop, and woken. No job is accepted any more.
+    /// 2. Each worker leaves its loop, closes all shards, and ends what waited there, together with
+    ///    the others. The blocking threads run the jobs that were accepted.
+    /// 3. The last worker to leave closes the reactors, drops all tasks, and empties the queues.
+    /// 4. We wait for the workers, and then for the blocking threads: what these wait for may be a
+    ///    task, which has been dropped by now. At the deadline the jobs that have not begun are
+    ///    dropped.
+    fn shut_down(&mut self, wait: Wait) -> bool {
         self.is_down = true;
         let shared = self.handle.shared();
         shared.stop();
         ending::end_for_those_away(shared);
-        // A worker cannot wait for itself.
-        let timeout = if self.may_not_wait() {
-            Some(Duration::ZERO)
-        } else {
-            timeout
+        let Wait::Until(deadline) = wait else {
+            return false;
         };
-        // None: it is too far off to be told.
-        let deadline = timeout.and_then(|timeout| clock::instant().checked_add(timeout));
-        let ended = shared.wait_for_end(timeout) && shared.blocking.wait_for_end(deadline);
-        let threads = std::mem::take(&mut self.threads);
-        if ended && timeout != Some(Duration::ZERO) {
-            threads::join(threads);
+        if self.may_not_wait() {
+            // A worker cannot wait for itself.
+            return false;
+        }
+        let left = deadline.map(|at| at.saturating_duration_since(clock::instant()));
+        let workers_ended = shared.wait_for_end(left);
+        // Also behind a worker that is stuck: what has not begun at the deadline is dropped here.
+        let ended = shared.blocking.wait_for_end(shared, deadline) && workers_ended;
+        if ended {
+            threads::join(std::mem::take(&mut self.threads));
             shared.helpers.join();
         }
         ended
     }
 }
 
+/// For how long the end of a runtime is waited for.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// Not at all. The blocking jobs that were accepted run in the background.
+    No,
+    /// Until all has ended, or until this moment. `None` is no bound, as is a moment out of range.
+    Until(Option<std::time::Instant>),
+}
+
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !self.is_down {
-            self.shut_down(None);
+            self.shut_down(Wait::Until(None));
         }
     }
 }

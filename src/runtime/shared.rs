@@ -310,11 +310,11 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Tells the workers and the blocking threads to end.
+    /// Tells the workers to end, and the blocking threads to end when they are through.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        self.blocking.stop(self);
+        self.blocking.stop();
         self.wake_all();
     }
 

@@ -155,8 +155,9 @@ impl Notify {
         }
     }
 
-    /// Tells all that wait, and those that have called [`notified`](Notify::notified) and not polled it
-    /// yet. It leaves no permit.
+    /// Wakes all that wait, and completes each [`notified`](Notify::notified) that was made before
+    /// and not yet polled. It neither leaves a permit nor takes one: such a wait leaves the permit
+    /// of a [`notify_one`](Notify::notify_one) to the next.
     ///
     /// ```
     /// use tourbillon::sync::Notify;
@@ -307,11 +308,12 @@ impl Notified<'_> {
             let mut state = lock(&self.notify.0);
             let number = match self.stage {
                 Stage::Over => return Poll::Ready(()),
-                Stage::New { .. } if std::mem::take(&mut state.permit) => {
+                // Before the permit: a wait that ends with all others leaves it to the next.
+                Stage::New { rounds } if rounds != state.rounds => {
                     self.stage = Stage::Over;
                     return Poll::Ready(());
                 }
-                Stage::New { rounds } if rounds != state.rounds => {
+                Stage::New { .. } if std::mem::take(&mut state.permit) => {
                     self.stage = Stage::Over;
                     return Poll::Ready(());
                 }

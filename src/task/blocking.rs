@@ -29,9 +29,10 @@ use crate::{
 /// - A panic of `f` goes to who awaits the handle, as that of a task.
 /// - [`abort`](JoinHandle::abort) drops `f` if it has not begun, and does nothing if it has.
 /// - Dropping the handle lets `f` run on.
-/// - At the shutdown of the runtime what has not begun is dropped, and what runs is waited for, for as
-///   long as the shutdown waits; [`shutdown_graceful`](crate::Runtime::shutdown_graceful) lets all that
-///   is queued run first.
+/// - When the runtime is shut down after this has returned, `f` runs all the same, if it can begin
+///   within the time that the shutdown has:
+///   [how long that is](crate::Runtime#blocking-jobs-at-the-shutdown). When the shutdown has begun
+///   before, `f` is dropped unrun, and the handle says cancelled.
 /// - Where the system gives no thread, `f` waits for one that there is. If there is none at all, it is
 ///   dropped, and the handle gives an error that [is refused](super::JoinError::is_refused).
 /// - On a [paused clock](crate::time::pause) the time stands still until `f` is through, but while it

@@ -5,6 +5,7 @@ use std::{
     fmt,
     future::Future,
     io,
+    panic::{RefUnwindSafe, UnwindSafe},
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -155,6 +156,10 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
+// The task keeps its panics to itself, and its result is moved out whole.
+impl<T> UnwindSafe for JoinHandle<T> {}
+impl<T> RefUnwindSafe for JoinHandle<T> {}
+
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
         if let Some(joined) = self.joined.take() {
@@ -272,12 +277,15 @@ impl JoinError {
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.id;
         match (&self.cause, self.message()) {
-            (Cause::Cancelled, _) => f.write_str("task was cancelled"),
-            (Cause::Panic(_), Some(message)) => write!(f, "task panicked with message {message:?}"),
-            (Cause::Panic(_), None) => f.write_str("task panicked"),
+            (Cause::Cancelled, _) => write!(f, "task {id} was cancelled"),
+            (Cause::Panic(_), Some(message)) => {
+                write!(f, "task {id} panicked with message {message:?}")
+            }
+            (Cause::Panic(_), None) => write!(f, "task {id} panicked"),
             (Cause::Refused(source), _) => {
-                write!(f, "the system gave no thread for the task: {source}")
+                write!(f, "the system gave no thread for task {id}: {source}")
             }
         }
     }
@@ -285,10 +293,14 @@ impl fmt::Display for JoinError {
 
 impl fmt::Debug for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            Cause::Cancelled => f.write_str("JoinError::Cancelled"),
-            Cause::Panic(_) => write!(f, "JoinError::Panic({:?})", self.message()),
-            Cause::Refused(source) => write!(f, "JoinError::Refused({source:?})"),
+        let id = self.id;
+        match (&self.cause, self.message()) {
+            (Cause::Cancelled, _) => write!(f, "JoinError::Cancelled({id:?})"),
+            (Cause::Panic(_), Some(message)) => {
+                write!(f, "JoinError::Panic({id:?}, {message:?}, ...)")
+            }
+            (Cause::Panic(_), None) => write!(f, "JoinError::Panic({id:?}, ...)"),
+            (Cause::Refused(source), _) => write!(f, "JoinError::Refused({id:?}, {source:?})"),
         }
     }
 }

@@ -44,6 +44,7 @@ use crate::runtime::{Advance, Handle, with_clock};
 /// # Panics
 ///
 /// If the thread is in no runtime; see [`Handle::pause`].
+#[track_caller]
 pub fn pause() {
     Handle::current().pause();
 }
@@ -69,6 +70,7 @@ pub fn pause() {
 /// # Panics
 ///
 /// If the thread is in no runtime; see [`Handle::resume`].
+#[track_caller]
 pub fn resume() {
     Handle::current().resume();
 }
@@ -148,6 +150,7 @@ pub fn wall_clock() -> SystemTime {
 /// # Panics
 ///
 /// If the thread is in no runtime; see [`Handle::set_wall_clock`].
+#[track_caller]
 pub fn set_wall_clock(time: SystemTime) -> Result<(), NotPaused> {
     Handle::current().set_wall_clock(time)
 }

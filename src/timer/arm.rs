@@ -100,12 +100,7 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
 
 /// The runtime that the calling thread is in, with the worker that it is where it is one.
 pub mod here {
-    use super::*;
-
-    fn outside(error: ArmError) -> Timer {
-        assert!(error != ArmError::NoRuntime, "{error}");
-        Timer::refused(error)
-    }
+    use super::{super::builder::or_refused, *};
 
     /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in: on its own
     /// shard, if it is a worker. See [`Handle::after`](crate::Handle::after).
@@ -118,7 +113,7 @@ pub mod here {
     where
         F: FnOnce() + Send + 'static,
     {
-        at_home(|home| arm_after(home, delay, false, f)).unwrap_or_else(outside)
+        or_refused(at_home(|home| arm_after(home, delay, false, f)))
     }
 
     /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in: on its
@@ -133,7 +128,7 @@ pub mod here {
         F: FnOnce() + Send + 'static,
     {
         let deadline = deadline.into();
-        at_home(|home| arm_at(home, deadline, false, f)).unwrap_or_else(outside)
+        or_refused(at_home(|home| arm_at(home, deadline, false, f)))
     }
 
     /// Runs `f` every `period`, on the runtime that the calling thread is in: on its own shard, if
@@ -148,7 +143,7 @@ pub mod here {
         F: FnMut() + Send + 'static,
     {
         let period = period.max(Duration::from_nanos(1));
-        at_home(|home| arm_every(home, period, false, f)).unwrap_or_else(outside)
+        or_refused(at_home(|home| arm_every(home, period, false, f)))
     }
 
     /// As [`after`], if there is a runtime and it has room.

@@ -14,7 +14,7 @@ use super::{
     schedule::Moment,
 };
 use crate::{
-    error::{ArmError, NO_RUNTIME},
+    error::ArmError,
     runtime::{Handle, TimerOwner},
     time::{BootInstant, Instant},
 };
@@ -322,13 +322,14 @@ where
     }
 }
 
-/// What the ways to start that cannot refuse make of an error.
+/// What the ways to start that cannot refuse make of an error. It is no argument of
+/// `unwrap_or_else`, so that a panic names the caller's line.
 #[track_caller]
-pub(super) fn refuse<C: TimerClock>(error: ArmError) -> Timer<C> {
-    match error {
-        ArmError::Shutdown => Timer::refused(error),
-        ArmError::NoRuntime => panic!("{NO_RUNTIME}"),
-        error => panic!("{error}"),
+pub(super) fn or_refused<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
+    match armed {
+        Ok(timer) => timer,
+        Err(error @ ArmError::Shutdown) => Timer::refused(error),
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -9,7 +9,11 @@ mod schedule;
 mod start;
 mod wait;
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+    time::Duration,
+};
 
 use tourbillon_shards as shards;
 pub use tourbillon_shards::{Cancel, Outcome, Reset, Started, Status};
@@ -54,6 +58,10 @@ pub struct Timer<C: TimerClock = Monotonic>(
     /// None: the runtime had been shut down when it was armed.
     Option<shards::Timer<C::Owner>>,
 );
+
+// Each method is one step of the claim word. What the callback captures belongs to the workers.
+impl<C: TimerClock> UnwindSafe for Timer<C> {}
+impl<C: TimerClock> RefUnwindSafe for Timer<C> {}
 
 impl<C: TimerClock> Timer<C> {
     /// What the calls have that cannot refuse: a timer that is over, for a runtime that is.

@@ -6,7 +6,7 @@ use tourbillon_shards::{self as shards, Flow, Outcome};
 
 use super::{
     Every, Monotonic, Once, Timer, TimerBuilder, TimerClock,
-    builder::{Ask, Asks, Mode, refuse},
+    builder::{Ask, Asks, Mode, or_refused},
     home::Homes,
 };
 use crate::{
@@ -28,7 +28,7 @@ macro_rules! starters {
         /// [`try_start`](Self::try_start).
         #[track_caller]
         pub fn start<F: $($plain)* + Send + 'static>(self, f: F) -> Timer<$clock> {
-            self.plain(false, true, f).unwrap_or_else(refuse)
+            or_refused(self.plain(false, true, f))
         }
 
         /// Starts the timer: `f` is told how it ended. On a runtime that has been shut down `f` is told
@@ -43,7 +43,7 @@ macro_rules! starters {
         /// As [`start`](Self::start).
         #[track_caller]
         pub fn start_with<F: $($told)* + Send + 'static>(self, f: F) -> Timer<$clock> {
-            self.told(false, true, f).unwrap_or_else(refuse)
+            or_refused(self.told(false, true, f))
         }
 
         /// As [`start`](Self::start), if there is a runtime and it has room.
@@ -78,7 +78,7 @@ macro_rules! starters {
         /// As [`start`](Self::start).
         #[track_caller]
         pub fn build<F: $($plain)* + Send + 'static>(self, f: F) -> Timer<$clock> {
-            self.plain(false, false, f).unwrap_or_else(refuse)
+            or_refused(self.plain(false, false, f))
         }
 
         /// The timer, not started, whose callback will be told how it ended, if it is started.
@@ -88,7 +88,7 @@ macro_rules! starters {
         /// As [`start`](Self::start).
         #[track_caller]
         pub fn build_with<F: $($told)* + Send + 'static>(self, f: F) -> Timer<$clock> {
-            self.told(false, false, f).unwrap_or_else(refuse)
+            or_refused(self.told(false, false, f))
         }
     };
 }

@@ -227,6 +227,7 @@ pub fn act(cast: &Arc<Cast>, inside: bool) {
             1 => cast.notify.notify_waiters(),
             _ => {
                 if let Some(task) = cast.any_task() {
+                    tally(|tally| tally.aborted.insert(task.id()));
                     task.abort();
                 }
             }

@@ -1,9 +1,12 @@
 //! What was asked of the runtime, what it answered, and what it did: for each timer, with the moments between which
 //! that was. The mutexes are the standard library's: no point of the world is under them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
-use tourbillon::{Cancel, Outcome, Reset, Started, sim};
+use tourbillon::{Cancel, Outcome, Reset, Started, sim, task::Id};
 
 /// No moment, and no deadline.
 pub const NEVER: u64 = u64::MAX;
@@ -163,6 +166,15 @@ impl Drop for Alive {
     }
 }
 
+/// A job that may block.
+#[derive(Debug)]
+pub struct Job {
+    /// When `spawn_blocking` has returned, the moment at which it did, and the job's number.
+    pub taken: Option<(u64, Id)>,
+    /// The moment at which it began to run.
+    pub ran: Option<u64>,
+}
+
 /// What was seen of tasks, and of all the rest that is counted.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -172,8 +184,11 @@ pub struct Tally {
     pub tasks_through: u64,
     pub sleeps: u64,
     pub timeouts: u64,
-    pub blocking: u64,
+    /// Jobs given to `spawn_blocking`, in the order in which that was called.
+    pub blocking: Vec<Job>,
     pub blocking_gone: u64,
+    /// The tasks and jobs that were aborted, whether in time or not.
+    pub aborted: HashSet<Id>,
     /// How many timers were cancelled by their name.
     pub by_name: u64,
     pub refreshed_by_name: bool,

@@ -3,7 +3,7 @@
 use tourbillon::{Cancel, Outcome, Reset, Started, sim};
 
 use crate::{
-    ledger::{Event, Kind, NEVER, Record, What, records, tally},
+    ledger::{Event, Job, Kind, NEVER, Record, Tally, What, records, tally},
     plan::{End, Plan},
 };
 
@@ -97,10 +97,35 @@ pub fn check(plan: &Plan) {
         ));
     }
     tally(|tally| {
-        if tally.tasks != tally.tasks_gone || tally.blocking != tally.blocking_gone {
+        let jobs = tally.blocking.len() as u64;
+        if tally.tasks != tally.tasks_gone || jobs != tally.blocking_gone {
             sim::fail(&format!("tasks are left: {tally:?}\n{plan:?}"));
         }
+        for job in &tally.blocking {
+            if let Err(why) = check_job(tally, job) {
+                sim::fail(&format!("{job:?}: {why}\n{plan:?}"));
+            }
+        }
     });
+}
+
+/// A job that was accepted before the runtime began to end runs, and none begins after the end.
+fn check_job(tally: &Tally, job: &Job) -> Result<(), String> {
+    let Some((taken, id)) = job.taken else {
+        return Err("the call did not come back".into());
+    };
+    // Where a thread was refused, so may jobs have been.
+    let is_excused = tally.aborted.contains(&id) || sim::faults().refused > 0;
+    let ending = tally.ending.map_or(NEVER, |(moment, _)| moment);
+    match (job.ran, tally.ended) {
+        (None, _) if taken < ending && !is_excused => Err(format!(
+            "it never ran, and the runtime began to end at {ending}"
+        )),
+        (Some(begins), Some(ended)) if begins > ended => {
+            Err(format!("it runs, and the runtime had ended at {ended}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn calls(record: &Record, how: Outcome) -> impl Iterator<Item = &Event> {

@@ -292,7 +292,7 @@ fn one(seed: u64, trace: bool) -> String {
         numbers.push(("tasks_through", tally.tasks_through));
         numbers.push(("sleeps", tally.sleeps));
         numbers.push(("timeouts", tally.timeouts));
-        numbers.push(("blocking_jobs", tally.blocking));
+        numbers.push(("blocking_jobs", tally.blocking.len() as u64));
         numbers.push(("blocks", tally.blocks.len() as u64));
         numbers.push(("latest_ns", tally.latest));
         numbers.push(("waits", tally.waits));

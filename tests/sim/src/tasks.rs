@@ -8,7 +8,12 @@ use tourbillon::{
     time::{sleep, timeout},
 };
 
-use crate::{acts::act, cast::Cast, ledger::tally, oracle};
+use crate::{
+    acts::act,
+    cast::Cast,
+    ledger::{Job, tally},
+    oracle,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -99,10 +104,16 @@ async fn round(cast: &Arc<Cast>) {
 }
 
 pub fn spawn_blocking(cast: &Arc<Cast>) {
-    tally(|tally| tally.blocking += 1);
+    let number = tally(|tally| {
+        let (taken, ran) = (None, None);
+        tally.blocking.push(Job { taken, ran });
+        tally.blocking.len() - 1
+    });
     let (gone, cast_of) = (Gone(false), cast.clone());
     let task = cast.handle.spawn_blocking(move || {
         let (gone, cast) = (gone, cast_of);
+        let begins = sim::moment();
+        tally(|tally| tally.blocking[number].ran = Some(begins));
         sim::block(below(5 * MS));
         if below(2) == 0 {
             act(&cast, true);
@@ -110,5 +121,7 @@ pub fn spawn_blocking(cast: &Arc<Cast>) {
         drop(gone);
         0
     });
+    let taken = (sim::moment(), task.id());
+    tally(|tally| tally.blocking[number].taken = Some(taken));
     cast.keep_task(task);
 }
