@@ -13,7 +13,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{CancelOnDrop, net::TcpStream, task::yield_now, time::timeout};
 
 use crate::{
-    Client,
+    clients::Client,
     commands::{self, Session},
     reply::Replies,
     resp::{Parser, ProtocolError},
@@ -22,7 +22,7 @@ use crate::{
 /// How large each of a connection's buffers is when it has nothing large to do.
 const BUFFER: usize = 16 * 1024;
 /// How many bytes of replies are held back for more.
-const FLUSH: usize = 64 * 1024;
+pub const FLUSH: usize = 64 * 1024;
 /// How many requests of one client run before other jobs of the worker get their turn.
 const TURN: u32 = 1_024;
 /// For how long a client that was told of its mistake is listened to, and how much it may say meanwhile.
@@ -30,7 +30,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const LEFTOVERS: usize = 1024 * 1024;
 
 /// Serves a connection to its end.
-pub async fn serve(stream: TcpStream, id: u64, client: Client) {
+pub async fn serve(stream: TcpStream, client: Client) {
     // Replies are written in one go, and nothing is gained by waiting for more.
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
@@ -40,7 +40,7 @@ pub async fn serve(stream: TcpStream, id: u64, client: Client) {
         filled: 0,
         parser: Parser::new(client.server.options.max_bulk),
         out: Replies::default(),
-        session: Session::new(id),
+        session: Session::new(client.peer.clone()),
         turn: 0,
         stream,
         client,
@@ -113,13 +113,22 @@ impl Connection {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
+            let from = at;
             at += length;
-            let args = self.parser.args(input);
-            // An empty line asks for nothing.
-            if !args.is_empty() {
+            loop {
+                let args = self.parser.args(&self.input[from..at]);
+                // An empty line asks for nothing.
+                if args.is_empty() {
+                    break;
+                }
                 commands::run(&server, &mut self.session, args, &mut self.out);
-                ran += 1;
-                self.turn += 1;
+                if self.session.resume.is_none() {
+                    ran += 1;
+                    self.turn += 1;
+                    break;
+                }
+                // The rest of the reply is made when the client has taken this.
+                self.flush().await?;
             }
             if self.session.quit {
                 break Ok(());
@@ -144,6 +153,7 @@ impl Connection {
         }
         (&*self.stream).write_all(self.out.bytes()).await?;
         self.out.clear(BUFFER);
+        self.client.peer.was_answered();
         if let Some(idle) = &self.idle {
             idle.refresh();
         }
