@@ -15,10 +15,10 @@ pub async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut id = 0;
     loop {
         match listener.accept().await {
-            Ok((stream, _peer)) => {
+            Ok((stream, addr)) => {
                 id += 1;
                 server.stats.connections.add(1);
-                match Client::enter(&server, &stream, id) {
+                match Client::enter(&server, &stream, addr, id) {
                     Some(client) => drop(tourbillon::spawn(connection::serve(stream, client))),
                     None => {
                         server.stats.rejected.add(1);

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::{self, Display},
     net::SocketAddr,
     os::fd::AsRawFd,
     sync::{
@@ -38,14 +37,19 @@ pub struct Client {
 
 impl Client {
     /// Counts a client in, unless there are as many as there may be.
-    pub fn enter(server: &Arc<Server>, stream: &TcpStream, id: u64) -> Option<Self> {
+    pub fn enter(
+        server: &Arc<Server>,
+        stream: &TcpStream,
+        addr: SocketAddr,
+        id: u64,
+    ) -> Option<Self> {
         let most = server.options.max_clients;
         if !server.stats.clients.add_up_to(1, most) {
             return None;
         }
         let peer = Arc::new(Peer {
             id,
-            addr: stream.peer_addr().ok(),
+            addr,
             local_addr: stream.local_addr().ok(),
             descriptor: stream.as_raw_fd(),
             since: Instant::now(),
@@ -70,8 +74,8 @@ impl Drop for Client {
 #[derive(Debug)]
 pub struct Peer {
     pub id: u64,
-    /// Unknown if the connection was reset before it was looked at.
-    addr: Option<SocketAddr>,
+    addr: SocketAddr,
+    /// `None` if the system did not say.
     local_addr: Option<SocketAddr>,
     descriptor: i32,
     since: Instant,
@@ -109,13 +113,14 @@ impl Peer {
     pub fn line(&self, command_name: impl Fn(usize) -> &'static str) -> String {
         let age = self.since.elapsed().as_secs();
         let idle = age.saturating_sub(self.active_after.load(Relaxed));
+        let local_addr = self.local_addr.map(|addr| addr.to_string());
         let about = self.about();
         format!(
             "id={} addr={} laddr={} fd={} name={} age={age} idle={idle} flags=N db=0 sub=0 psub=0 \
              multi=-1 cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
             self.id,
-            Known(self.addr),
-            Known(self.local_addr),
+            self.addr,
+            local_addr.unwrap_or_default(),
             self.descriptor,
             text(&about.name),
             command_name(self.command.load(Relaxed)),
@@ -129,13 +134,4 @@ impl Peer {
 /// What a client said, which is ASCII.
 fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap_or_default()
-}
-
-/// An address, or nothing.
-struct Known(Option<SocketAddr>);
-
-impl Display for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |addr| addr.fmt(f))
-    }
 }
