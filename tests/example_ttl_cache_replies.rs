@@ -93,6 +93,27 @@ fn a_list_of_keys_is_refused_where_it_is_too_long_and_a_scan_is_not() {
 }
 
 #[test]
+fn a_list_of_many_keys_is_whole_and_in_its_turn() {
+    const KEYS: usize = 30_000;
+    let server = cache(&[]);
+    let mut client = Redis::connect(&server);
+    for first in (0..KEYS).step_by(1_000) {
+        let pairs = (first..first + 1_000).map(|n| format!(" key:{n} value"));
+        let pairs: String = pairs.collect();
+        assert_eq!(client.ask(&format!("MSET{pairs}")), Reply::ok());
+    }
+    client.send(b"PING\r\nKEYS key:*\r\nGET key:7\r\n");
+    assert_eq!(client.reply(), Reply::Simple("PONG".into()));
+    let Reply::Array(keys) = client.reply() else {
+        panic!("a list of keys");
+    };
+    assert_eq!(keys.len(), KEYS);
+    let keys: HashSet<_> = keys.iter().map(|key| format!("{key:?}")).collect();
+    assert_eq!(keys.len(), KEYS);
+    assert_eq!(client.reply(), Reply::bulk("value"));
+}
+
+#[test]
 fn a_scan_of_long_keys_gives_few_at_once() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);

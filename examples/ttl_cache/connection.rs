@@ -127,8 +127,9 @@ impl Connection {
                     self.turn += 1;
                     break;
                 }
-                // The rest of the reply is made when the client has taken this.
+                // The rest of the reply is made when the client has taken this, and others had their turn.
                 self.flush().await?;
+                yield_now().await;
             }
             if self.session.quit {
                 break Ok(());

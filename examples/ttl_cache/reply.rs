@@ -106,9 +106,13 @@ impl Replies {
         self.end();
     }
 
-    /// Replies that were written apart, before their number was known.
-    pub fn append(&mut self, replies: &Self) {
-        self.bytes.extend_from_slice(&replies.bytes);
+    /// An array of so many elements, which were written apart because their number was not known.
+    pub fn array_of(&mut self, len: usize, mut elements: Self) {
+        self.array(len);
+        // Many elements are moved rather than copied: there is no room for two of them.
+        elements.bytes.reserve_exact(self.bytes.len());
+        elements.bytes.splice(0..0, self.bytes.drain(..));
+        self.bytes = elements.bytes;
     }
 
     fn end(&mut self) {

@@ -1,8 +1,8 @@
 //! Keys, whatever their values.
 
-use tourbillon::task::{block_in_place, spawn_blocking};
+use tourbillon::task::spawn_blocking;
 
-use super::{Context, Error, expiry::amount, is};
+use super::{Context, Error, Resume, expiry::amount, is};
 use crate::{
     connection::FLUSH,
     glob::{self, Case},
@@ -11,6 +11,8 @@ use crate::{
     store::Visit,
 };
 
+/// How many keys KEYS looks at before others have their turn.
+const KEYS_AT_ONCE: i32 = 10_000;
 /// How long a pattern may be: with each byte of it, to look at a key takes longer.
 const LONGEST_PATTERN: usize = 1024;
 
@@ -59,30 +61,45 @@ pub(super) fn check_flush_mode(args: Args<'_>, at: usize) -> Result<(), Error> {
     }
 }
 
-/// `KEYS pattern`
+/// The keys that KEYS has found so far.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// From where in the store it goes on.
+    from: u64,
+    found: Replies,
+    count: usize,
+}
+
+/// `KEYS pattern`. It stops for others to have their turn when it has looked at many keys.
 pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let pattern = checked_pattern(&args[1])?;
     let most = context.server.options.max_bulk;
-    // Written apart: their number comes first.
-    let (mut found, mut count) = (Replies::default(), 0);
-    let visit = |key: &[u8]| {
-        if glob::matches(pattern, key, Case::Matters) {
+    let mut listing = match context.session.resume.take() {
+        Some(Resume::Keys(listing)) => listing,
+        _ => Listing::default(),
+    };
+    let Listing { from, found, count } = &mut listing;
+    let mut left = KEYS_AT_ONCE;
+    *from = context.server.store.scan(*from, |key| {
+        if found.len() <= most && glob::matches(pattern, key, Case::Matters) {
             found.bulk(key);
-            count += 1;
+            *count += 1;
         }
-        if found.len() > most {
+        left -= 1;
+        if left <= 0 || found.len() > most {
             Visit::Stop
         } else {
             Visit::Continue
         }
-    };
-    // Other jobs of this worker do not wait until all keys were looked at.
-    block_in_place(|| context.server.store.scan(0, visit));
+    });
     if found.len() > most {
         return Err(Error::ReplyLength(most));
     }
-    context.out.array(count);
-    context.out.append(&found);
+    if *from == 0 {
+        context.out.array_of(listing.count, listing.found);
+    } else {
+        context.session.resume = Some(Resume::Keys(listing));
+    }
     Ok(())
 }
 
@@ -124,8 +141,7 @@ pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
     });
     context.out.array(2);
     context.out.bulk(next.to_string().as_bytes());
-    context.out.array(matched);
-    context.out.append(&found);
+    context.out.array_of(matched, found);
     Ok(())
 }
 

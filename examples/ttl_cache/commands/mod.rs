@@ -27,8 +27,17 @@ pub struct Session {
     peer: Arc<Peer>,
     /// Nothing is read any more: the client said QUIT, or is none of ours.
     pub quit: bool,
-    /// The argument with which the command goes on when its replies so far have been taken. `None` if it is complete.
-    pub resume: Option<usize>,
+    /// With what the command goes on when what it has replied so far has been taken, and others had their turn. `None` if it
+    /// is complete.
+    pub resume: Option<Resume>,
+}
+
+/// Where a long command has stopped.
+#[derive(Debug)]
+pub enum Resume {
+    /// Before this argument of MGET.
+    Mget(usize),
+    Keys(keys::Listing),
 }
 
 impl Session {

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use tourbillon::{Handle, task::block_in_place};
+use tourbillon::Handle;
 
 use super::{
     COMMANDS, Context, Error,
@@ -46,7 +46,7 @@ pub(super) fn debug(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Err
     }
     let active = args.get(2).ok_or(Error::Arity("debug"))?;
     let active = amount(active)? != 0;
-    block_in_place(|| context.server.store.set_active(active));
+    context.server.store.set_active(active);
     context.out.ok();
     Ok(())
 }

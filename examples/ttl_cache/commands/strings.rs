@@ -1,6 +1,6 @@
 //! Values.
 
-use super::{Context, Error, expiry, is};
+use super::{Context, Error, Resume, expiry, is};
 use crate::{
     connection::FLUSH,
     resp::Args,
@@ -118,14 +118,16 @@ pub(super) fn getdel(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
 
 /// `MGET key…`. It stops for its replies to be taken when there are many bytes of them.
 pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    let first = context.session.resume.take();
-    if first.is_none() {
-        context.out.array(args.len() - 1);
-    }
-    let first = first.unwrap_or(1);
+    let first = match context.session.resume.take() {
+        Some(Resume::Mget(next)) => next,
+        _ => {
+            context.out.array(args.len() - 1);
+            1
+        }
+    };
     for (index, key) in (first..).zip(args.from(first)) {
         if context.out.len() >= FLUSH {
-            context.session.resume = Some(index);
+            context.session.resume = Some(Resume::Mget(index));
             break;
         }
         let out = &mut *context.out;
