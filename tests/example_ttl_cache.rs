@@ -14,8 +14,8 @@ use clients::{
     redis::{Redis, Reply, cache, encode},
 };
 
-/// What redis-cli shows of a reply to each of these; after a `~`, of a number that gets less, half a minute at most. The
-/// errors are those of redis 7.0, to the letter.
+/// What redis-cli shows of a reply to each of these; after a `~`, of a number that gets less, half
+/// a minute at most. The errors are those of redis 7.0, to the letter.
 const CONVERSATION: &[(&str, &str)] = &[
     ("PING", "PONG"),
     ("ping \"two words\"", "\"two words\""),
@@ -115,7 +115,8 @@ const CONVERSATION: &[(&str, &str)] = &[
     ("GET key", "(nil)"),
     ("SET key value PXAT 1", "OK"),
     ("GET key", "(nil)"),
-    // Of one that is given again the last counts; two do not go together. Of a key that is not there nothing is told.
+    // Of one that is given again the last counts; two do not go together. Of a key that is not
+    // there nothing is told.
     ("SET key value PX 10 PX 100000", "OK"),
     ("TTL key", "~100"),
     ("SET key value EX 10 PX 10", "(error) ERR syntax error"),
@@ -285,7 +286,8 @@ fn hello_3(id: u64) -> Vec<u8> {
 #[test]
 fn clients_libraries_begin_in_resp3() {
     let server = cache(&[]);
-    // What redis-py 8.1 and node-redis 6.3 send when they connect. The former waits for each reply, the latter does not.
+    // What redis-py 8.1 and node-redis 6.3 send when they connect. The former waits for each reply,
+    // the latter does not.
     let unknown = b"-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n".as_slice();
     let mut python = Redis::connect(&server);
     for (ask, reply) in [

@@ -215,7 +215,8 @@ fn a_client_that_does_not_take_its_replies_is_not_read_from() {
     }
 }
 
-/// A number of INFO, from a server that may close even this connection, if the machine is very slow.
+/// A number of INFO, from a server that may close even this connection, if the machine is very
+/// slow.
 fn info(server: &Server, name: &str) -> u64 {
     let start = Instant::now();
     loop {
@@ -269,11 +270,13 @@ fn who_is_idle_slow_or_deaf_is_closed() {
         assert!(start.elapsed() < AGES, "it is not closed");
         thread::sleep(Duration::from_millis(5));
     }
-    // The system keeps nothing of the replies either: what was on its way has come, and then a reset.
+    // The system keeps nothing of the replies either: what was on its way has come, and then a
+    // reset.
     let mut rest = Vec::new();
     let end = deaf.stream().read_to_end(&mut rest);
     assert!(rest.len() < 100 * MB as usize);
-    // If something had come; or else the machine was so slow that it was closed before it had asked.
+    // If something had come; or else the machine was so slow that it was closed before it had
+    // asked.
     assert!(
         end.is_err() || rest.is_empty(),
         "what it did not take was kept"

@@ -1,4 +1,5 @@
-//! Parts of the example `ttl_cache`, by themselves: its parser for any bytes, cut in any way, and its patterns.
+//! Parts of the example `ttl_cache`, by themselves: its parser for any bytes, cut in any way, and
+//! its patterns.
 
 #[path = "../examples/ttl_cache/glob.rs"]
 mod glob;
@@ -14,8 +15,8 @@ const MAX_BULK: usize = 1_000;
 
 type Request = Vec<Vec<u8>>;
 
-/// Parses bytes that come in pieces, as a connection does; answers the requests, and what was wrong after them. The rest
-/// that waits for more is never more than the parser says.
+/// Parses bytes that come in pieces, as a connection does; answers the requests, and what was wrong
+/// after them. The rest that waits for more is never more than the parser says.
 fn parse(pieces: &[&[u8]]) -> (Vec<Request>, Option<ProtocolError>) {
     let mut parser = Parser::new(MAX_BULK);
     let mut input = Vec::new();
@@ -167,7 +168,8 @@ fn bounds_are_exact() {
     assert_eq!(error(&big), Some(ProtocolError::TooBig));
 }
 
-/// Redis' rules of patterns, without a thought of how long they take. Sets are left to the comparison with redis.
+/// Redis' rules of patterns, without a thought of how long they take. Sets are left to the
+/// comparison with redis.
 fn plainly_matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], []) => true,
@@ -188,7 +190,10 @@ fn plainly_matches(pattern: &[u8], text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn a_pattern_stands_for_what_the_rules_say(pattern in "[ab*?\\\\]{0,9}", text in "[ab*\\\\]{0,9}") {
+    fn a_pattern_stands_for_what_the_rules_say(
+        pattern in "[ab*?\\\\]{0,9}",
+        text in "[ab*\\\\]{0,9}",
+    ) {
         let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
         let is_match = glob::matches(pattern, text, Case::Matters);
         prop_assert_eq!(is_match, plainly_matches(pattern, text));

@@ -1,4 +1,5 @@
-//! The example `ttl_cache` beside redis itself: both get the commands of one random course, and answer them alike.
+//! The example `ttl_cache` beside redis itself: both get the commands of one random course, and
+//! answer them alike.
 
 mod clients;
 mod common;
@@ -68,7 +69,8 @@ enum Alike {
     Equal,
     /// They are equal but for the order of an array's elements.
     Unordered,
-    /// They are negative numbers that are equal, or numbers that differ by no more than the time that has passed, in this unit.
+    /// They are negative numbers that are equal, or numbers that differ by no more than the time
+    /// that has passed, in this unit.
     Within(Duration),
 }
 
@@ -108,8 +110,8 @@ impl Course {
         }
     }
 
-    /// A number of seconds or milliseconds from now on, far enough off that no key expires meanwhile, or not in the future.
-    /// Two are hardly ever the same.
+    /// A number of seconds or milliseconds from now on, far enough off that no key expires
+    /// meanwhile, or not in the future. Two are hardly ever the same.
     fn relative(&mut self) -> String {
         match self.random.below(8) {
             0 => self
@@ -345,7 +347,8 @@ fn ask(client: &mut Redis, words: &[Vec<u8>]) -> Reply {
     client.reply()
 }
 
-/// Puts the keys of a reply into an order of their own: those of KEYS, and those after a cursor of SCAN.
+/// Puts the keys of a reply into an order of their own: those of KEYS, and those after a cursor of
+/// SCAN.
 fn sorted(reply: Reply) -> Reply {
     match reply {
         Reply::Array(mut elements) => {

@@ -9,7 +9,8 @@ use crate::{Server, clients::Client, connection, trouble::Trouble};
 /// How many connections are accepted before other jobs of the worker get their turn.
 const BATCH: u64 = 32;
 
-/// Accepts connections, each of which becomes a task that any worker may steal, until it is dropped.
+/// Accepts connections, each of which becomes a task that any worker may steal, until it is
+/// dropped.
 pub async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut trouble = Trouble::default();
     let mut id = 0;

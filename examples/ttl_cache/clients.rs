@@ -109,7 +109,8 @@ impl Peer {
         self.active_after.store(after, Relaxed);
     }
 
-    /// Returns the line of `CLIENT LIST`, with the fields that redis has and this server has something to say of.
+    /// Returns the line of `CLIENT LIST`, with the fields that redis has and this server has
+    /// something to say of.
     pub fn line(&self, command_name: impl Fn(usize) -> &'static str) -> String {
         let age = self.since.elapsed().as_secs();
         let idle = age.saturating_sub(self.active_after.load(Relaxed));

@@ -1,11 +1,13 @@
-//! One connection: reads what has come, runs all requests that are complete, writes all replies in one go.
+//! One connection: reads what has come, runs all requests that are complete, writes all replies in
+//! one go.
 //!
-//! What it takes is bounded. Of the input there is one request at most beyond what one read brings, and memory grows with
-//! what has come, not with what was announced; replies are written when there are 64 KiB of them, and nothing is read or run until
-//! the client has taken them.
+//! What it takes is bounded. Of the input there is one request at most beyond what one read brings,
+//! and memory grows with what has come, not with what was announced; replies are written when there
+//! are 64 KiB of them, and nothing is read or run until the client has taken them.
 //!
-//! One timer watches over it, refreshed by each batch of requests that was answered in full: not by single bytes, so
-//! that a client who sends half a request, sends one too slowly or does not take its replies is idle, too.
+//! One timer watches over it, refreshed by each batch of requests that was answered in full: not by
+//! single bytes, so that a client who sends half a request, sends one too slowly or does not take
+//! its replies is idle, too.
 
 use std::{io, net::Shutdown, sync::Arc, time::Duration};
 
@@ -25,7 +27,8 @@ const BUFFER: usize = 16 * 1024;
 pub const FLUSH: usize = 64 * 1024;
 /// How many requests of one client run before other jobs of the worker get their turn.
 const TURN: u32 = 1_024;
-/// For how long a client that was told of its mistake is listened to, and how much it may say meanwhile.
+/// For how long a client that was told of its mistake is listened to, and how much it may say
+/// meanwhile.
 const LINGER: Duration = Duration::from_secs(1);
 const LEFTOVERS: usize = 1024 * 1024;
 
@@ -127,7 +130,8 @@ impl Connection {
                     self.turn += 1;
                     break;
                 }
-                // The rest of the reply is made when the client has taken this, and others had their turn.
+                // The rest of the reply is made when the client has taken this, and others had
+                // their turn.
                 self.flush().await?;
                 yield_now().await;
             }
@@ -176,8 +180,8 @@ impl Connection {
         }
     }
 
-    /// Tells the client that what it sent is no RESP, and closes. What it has sent meanwhile is read, or else the system would
-    /// close by a reset, which may overtake the message.
+    /// Tells the client that what it sent is no RESP, and closes. What it has sent meanwhile is
+    /// read, or else the system would close by a reset, which may overtake the message.
     async fn refuse(&mut self, error: ProtocolError) -> io::Result<()> {
         self.out.error(&format_args!("ERR Protocol error: {error}"));
         self.flush().await?;

@@ -1,7 +1,7 @@
 //! Patterns, as `KEYS`, `SCAN` and `CONFIG GET` have them.
 //!
-//! `?` stands for any byte and `*` for any bytes. `[abc]` stands for one of these bytes, `[a-z]` for one of this range, `[^…]` for
-//! one of the others. A byte after `\` stands for itself.
+//! `?` stands for any byte and `*` for any bytes. `[abc]` stands for one of these bytes, `[a-z]`
+//! for one of this range, `[^…]` for one of the others. A byte after `\` stands for itself.
 
 /// Whether letters of either case are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,8 @@ impl Case {
 
 /// Whether `text` is one of those that `pattern` stands for.
 ///
-/// If a part does not match, this goes back to the last `*` alone. So it takes no longer than the product of both lengths.
+/// If a part does not match, this goes back to the last `*` alone. So it takes no longer than the
+/// product of both lengths.
 pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     let (mut p, mut t) = (0, 0);
     // Where to go on in both if what comes after the last `*` does not match there.
@@ -49,8 +50,8 @@ pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-/// Matches one byte with the beginning of a pattern, which is not empty. Returns whether it matches, and how many bytes of the
-/// pattern stand for it.
+/// Matches one byte with the beginning of a pattern, which is not empty. Returns whether it
+/// matches, and how many bytes of the pattern stand for it.
 fn one(pattern: &[u8], byte: u8, case: Case) -> (bool, usize) {
     match *pattern {
         [b'?', ..] => (true, 1),
@@ -64,8 +65,8 @@ fn one(pattern: &[u8], byte: u8, case: Case) -> (bool, usize) {
     }
 }
 
-/// Matches one byte with a set, of which the bracket that opens it has been read. A set that is not closed ends with the pattern,
-/// as in redis.
+/// Matches one byte with a set, of which the bracket that opens it has been read. A set that is not
+/// closed ends with the pattern, as in redis.
 fn one_of(set: &[u8], byte: u8, case: Case) -> (bool, usize) {
     let is_negated = set.first() == Some(&b'^');
     let mut at = usize::from(is_negated);

@@ -1,4 +1,5 @@
-//! A cache with key expiry that speaks RESP, redis's protocol: each key's expiry is one timer of the runtime.
+//! A cache with key expiry that speaks RESP, redis's protocol: each key's expiry is one timer of
+//! the runtime.
 //!
 //! ```text
 //! cargo run --release --example ttl_cache -- --listen 127.0.0.1:6379
@@ -76,8 +77,8 @@ impl Server {
         let is_due = |last: u64| (last == 0 || now >= last + SILENCE).then_some(now);
         if self.warned.fetch_update(Relaxed, Relaxed, is_due).is_ok() {
             complain(
-                "possible SECURITY ATTACK: a client sends POST or Host: commands, as a browser does that is used to reach this \
-                 port; connection closed",
+                "possible SECURITY ATTACK: a client sends POST or Host: commands, as a browser \
+                 does that is used to reach this port; connection closed",
             );
         }
     }
@@ -118,8 +119,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         stop.recv().await?;
         Ok::<_, Box<dyn Error>>(())
     })?;
-    // A request that has begun to run is through by the end of its poll, so nothing is cut off here but connections.
-    // Timers that are pending end with the runtime.
+    // A request that has begun to run is through by the end of its poll, so nothing is cut off here
+    // but connections. Timers that are pending end with the runtime.
     drop(runtime);
     let stats = &server.stats;
     say(&format!(

@@ -96,7 +96,8 @@ impl Replies {
         self.end();
     }
 
-    /// The head of a map; its keys and values are the next replies, by turns. In RESP2 it is an array of these.
+    /// The head of a map; its keys and values are the next replies, by turns. In RESP2 it is an
+    /// array of these.
     pub fn map(&mut self, len: usize) {
         if !self.resp3 {
             return self.array(2 * len);

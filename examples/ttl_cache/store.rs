@@ -1,18 +1,20 @@
 //! The keys, and the one timer that each key with an expiry has.
 //!
-//! The map is split into parts by the hash of the key, each under a mutex of its own that is held for a moment and
-//! never across an await. A timer's callback has the part and the key, takes the part's mutex, and removes the key
-//! **if its deadline has passed**. That is all there is to the races:
+//! The map is split into parts by the hash of the key, each under a mutex of its own that is held
+//! for a moment and never across an await. A timer's callback has the part and the key, takes the
+//! part's mutex, and removes the key **if its deadline has passed**. That is all there is to the
+//! races:
 //!
-//! - A key that is overwritten, or given another time, while its timer runs: the callback finds a deadline that is
-//!   yet to come, or none, and leaves the key alone. The new time has a timer of its own then, for moving the old one was too
-//!   late.
+//! - A key that is overwritten, or given another time, while its timer runs: the callback finds a
+//!   deadline that is yet to come, or none, and leaves the key alone. The new time has a timer of
+//!   its own then, for moving the old one was too late.
 //! - A key that is removed and made anew at the same time: the same.
-//! - If the callback of an earlier timer comes so late that the later deadline has passed, too, it may as well remove the key:
-//!   that cancels the later timer. A key is removed, and counted, once.
+//! - If the callback of an earlier timer comes so late that the later deadline has passed, too, it
+//!   may as well remove the key: that cancels the later timer. A key is removed, and counted, once.
 //!
-//! An entry owns its timer through a guard, so that removing and overwriting it cancels the timer. And whoever
-//! meets a key after its deadline, before its timer has come to it, removes it: no command sees it.
+//! An entry owns its timer through a guard, so that removing and overwriting it cancels the timer.
+//! And whoever meets a key after its deadline, before its timer has come to it, removes it: no
+//! command sees it.
 
 use std::{
     collections::HashMap,
@@ -33,9 +35,11 @@ use crate::stats::Stats;
 
 /// Many more than cores, so that two seldom want the same.
 const PARTS: usize = 128;
-/// Into how many calls a whole scan of one part may fall at most: each call looks at all keys of the part.
+/// Into how many calls a whole scan of one part may fall at most: each call looks at all keys of
+/// the part.
 const LEAST: usize = 16;
-/// What a key costs beside its bytes and its value's, roughly: its place in the map, three allocations, and a timer.
+/// What a key costs beside its bytes and its value's, roughly: its place in the map, three
+/// allocations, and a timer.
 const OVERHEAD: usize = 320;
 
 /// What the visitor of a [scan](Store::scan) wants next.
@@ -54,7 +58,8 @@ pub struct Full;
 pub struct Deadline {
     /// Milliseconds since 1970, which is what clients give, compare and are told.
     pub unix_ms: i64,
-    /// When the timer fires. `None` if it is further off than instants reach, about 292 years: no timer is needed then.
+    /// When the timer fires. `None` if it is further off than instants reach, about 292 years: no
+    /// timer is needed then.
     pub at: Option<Instant>,
 }
 
@@ -164,7 +169,8 @@ impl Part {
     /// What a key's timer does.
     fn expire(&self, key: &[u8]) {
         let mut keys = self.lock();
-        // Read under the mutex: `set_active` takes it after it has changed this, and removes what is left here.
+        // Read under the mutex: `set_active` takes it after it has changed this, and removes what
+        // is left here.
         if !self.active.load(Relaxed) {
             return;
         }
@@ -220,7 +226,8 @@ impl Part {
             if timer.reset_at(at) == Reset::Waiting {
                 return;
             }
-            // Its callback has begun, and waits for the mutex. It finds that the deadline was moved, and does nothing.
+            // Its callback has begun, and waits for the mutex. It finds that the deadline was
+            // moved, and does nothing.
         }
         let (part, key) = (self.clone(), Box::<[u8]>::from(key));
         let timer = tourbillon::at(at, move || part.expire(&key)).cancel_on_drop();
@@ -257,7 +264,8 @@ impl Store {
         }
     }
 
-    /// Where a key stands in the order in which [`scan`](Self::scan) visits the keys. The highest bits are the part's number.
+    /// Where a key stands in the order in which [`scan`](Self::scan) visits the keys. The highest
+    /// bits are the part's number.
     fn position(&self, key: &[u8]) -> u64 {
         self.hasher.hash_one(key)
     }
@@ -278,8 +286,8 @@ impl Store {
         self.put(key, value, expiry, when, give_old, 0)
     }
 
-    /// Sets all of these keys, without deadlines, or none of them if there is no room. Others may see some of them set
-    /// while the rest is not.
+    /// Sets all of these keys, without deadlines, or none of them if there is no room. Others may
+    /// see some of them set while the rest is not.
     pub fn set_all<'a>(
         &self,
         pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -293,7 +301,8 @@ impl Store {
         Ok(())
     }
 
-    /// As [`set`](Self::set), where `paid` bytes of what it takes are reserved. The rest of those is given back.
+    /// As [`set`](Self::set), where `paid` bytes of what it takes are reserved. The rest of those
+    /// is given back.
     fn put(
         &self,
         key: &[u8],
@@ -334,7 +343,8 @@ impl Store {
         })
     }
 
-    /// Replaces a key's value by what `change` makes of it, under the mutex of its part. The deadline stays.
+    /// Replaces a key's value by what `change` makes of it, under the mutex of its part. The
+    /// deadline stays.
     pub fn update<E: From<Full>>(
         &self,
         key: &[u8],
@@ -374,8 +384,8 @@ impl Store {
         Ok(())
     }
 
-    /// Looks at a key's value, and changes its deadline. A value is copied under the mutex of its part: that is no longer
-    /// than its writing took.
+    /// Looks at a key's value, and changes its deadline. A value is copied under the mutex of its
+    /// part: that is no longer than its writing took.
     pub fn get<R>(&self, key: &[u8], expiry: Expiry, look: impl FnOnce(Option<&[u8]>) -> R) -> R {
         let part = self.part(key);
         let mut keys = part.lock();
@@ -415,7 +425,8 @@ impl Store {
             .map(|entry| entry.deadline())
     }
 
-    /// Gives a key that there is a deadline, if `only` allows it; says whether it did. One that has passed removes the key.
+    /// Gives a key that there is a deadline, if `only` allows it; says whether it did. One that has
+    /// passed removes the key.
     pub fn expire_at(&self, key: &[u8], deadline: Deadline, only: Only) -> bool {
         let part = self.part(key);
         let mut keys = part.lock();
@@ -446,11 +457,12 @@ impl Store {
         entry.is_some_and(|entry| entry.expiry.take().is_some())
     }
 
-    /// Visits keys in the order of their positions, from the position `from` on, until `visit` says to stop. Returns where to
-    /// go on, which is 0 at the end.
+    /// Visits keys in the order of their positions, from the position `from` on, until `visit` says
+    /// to stop. Returns where to go on, which is 0 at the end.
     ///
-    /// A key that exists from the first call, which begins at 0, to the last is visited once. To find the next keys a call
-    /// looks at all keys of a part, under its mutex, so a call that stops has visited a [`LEAST`]th of a part before.
+    /// A key that exists from the first call, which begins at 0, to the last is visited once. To
+    /// find the next keys a call looks at all keys of a part, under its mutex, so a call that stops
+    /// has visited a [`LEAST`]th of a part before.
     pub fn scan(&self, from: u64, mut visit: impl FnMut(&[u8]) -> Visit) -> u64 {
         for (index, part) in self.parts.iter().enumerate().skip(part_of(from)) {
             let keys = part.lock();

@@ -205,7 +205,8 @@ fn set_info(context: &mut Context<'_>, attribute: &[u8], value: &[u8]) -> Result
     Ok(())
 }
 
-/// Copies what would be a field of `CLIENT LIST`, unless it is too long or would look like another field there.
+/// Copies what would be a field of `CLIENT LIST`, unless it is too long or would look like another
+/// field there.
 fn checked(text: &[u8], error: Error) -> Result<Vec<u8>, Error> {
     if !text.iter().all(u8::is_ascii_graphic) {
         return Err(error);

@@ -153,7 +153,8 @@ impl fmt::Display for Error {
             }
             Self::ReplyLength(most) => write!(
                 f,
-                "ERR the reply would be longer than {most} bytes (--max-bulk); SCAN has no such limit"
+                "ERR the reply would be longer than {most} bytes (--max-bulk); \
+                 SCAN has no such limit"
             ),
             Self::PatternLength(most) => write!(f, "ERR a pattern has at most {most} bytes"),
             Self::Cursor => f.write_str("ERR invalid cursor"),

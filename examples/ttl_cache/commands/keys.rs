@@ -46,7 +46,8 @@ pub(super) fn dbsize(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error
 pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     check_flush_mode(args, 1)?;
     let keys = context.server.store.clear();
-    // To free a million of them, and cancel as many timers, takes longer than others should wait for this worker.
+    // To free a million of them, and cancel as many timers, takes longer than others should wait
+    // for this worker.
     spawn_blocking(move || drop(keys));
     context.out.ok();
     Ok(())
@@ -103,7 +104,8 @@ pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
     Ok(())
 }
 
-/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, options in any order. A cursor is a position in the store.
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, options in any order. A cursor is a
+/// position in the store.
 pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let cursor = str::from_utf8(&args[1]).ok();
     let cursor: u64 = cursor

@@ -27,8 +27,8 @@ pub struct Session {
     peer: Arc<Peer>,
     /// Nothing is read any more: the client said QUIT, or is none of ours.
     pub quit: bool,
-    /// With what the command goes on when what it has replied so far has been taken, and others had their turn. `None` if it
-    /// is complete.
+    /// With what the command goes on when what it has replied so far has been taken, and others had
+    /// their turn. `None` if it is complete.
     pub resume: Option<Resume>,
 }
 
@@ -59,7 +59,8 @@ struct Context<'a> {
 
 struct Command {
     name: &'static str,
-    /// The number of arguments, the name included; if negative, at least so many. (Redis's way to say it.)
+    /// The number of arguments, the name included; if negative, at least so many. (Redis's way to
+    /// say it.)
     arity: isize,
     run: fn(&mut Context<'_>, Args<'_>) -> Result<(), Error>,
 }
@@ -122,7 +123,8 @@ const COMMANDS: &[Command] = commands! {
     "debug" -2 server::debug,
 };
 
-/// Runs a command, of which there is at least the name. It writes one reply, or a part of one: see [`Session::resume`].
+/// Runs a command, of which there is at least the name. It writes one reply, or a part of one: see
+/// [`Session::resume`].
 pub fn run(server: &Server, session: &mut Session, args: Args<'_>, out: &mut Replies) {
     if is_http(&args[0]) {
         server.warn_of_http();
@@ -145,8 +147,9 @@ pub fn run(server: &Server, session: &mut Session, args: Args<'_>, out: &mut Rep
 
 /// Whether this is a line of an HTTP request rather than a command, as redis tells them apart.
 ///
-/// A web page of any origin may have a browser send `POST` requests to this port. The lines of its head are wrong commands, and
-/// those of its body would be obeyed. Every such request has one of these lines before its body.
+/// A web page of any origin may have a browser send `POST` requests to this port. The lines of its
+/// head are wrong commands, and those of its body would be obeyed. Every such request has one of
+/// these lines before its body.
 fn is_http(name: &[u8]) -> bool {
     is(name, "post") || is(name, "host:")
 }

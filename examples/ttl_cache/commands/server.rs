@@ -16,7 +16,8 @@ use crate::{
     resp::Args,
 };
 
-/// The release of redis whose commands, errors and replies these are. Clients ask for it to know what a server can do.
+/// The release of redis whose commands, errors and replies these are. Clients ask for it to know
+/// what a server can do.
 const REDIS: &str = "7.0.15";
 
 /// Since 1970: seconds, and microseconds of the one that has begun.
@@ -29,7 +30,8 @@ pub(super) fn time(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// `FUNCTION FLUSH [ASYNC | SYNC]`: there are no functions, so they are gone. Redis' own test suite begins with it.
+/// `FUNCTION FLUSH [ASYNC | SYNC]`: there are no functions, so they are gone. Redis' own test suite
+/// begins with it.
 pub(super) fn function(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if !is(&args[1], "flush") {
         return Err(Error::unknown_subcommand(&args[1], "FUNCTION"));
@@ -39,7 +41,8 @@ pub(super) fn function(context: &mut Context<'_>, args: Args<'_>) -> Result<(), 
     Ok(())
 }
 
-/// `DEBUG SET-ACTIVE-EXPIRE 0 | 1`: whether timers remove keys. If not, a key stays until a command meets it after its deadline.
+/// `DEBUG SET-ACTIVE-EXPIRE 0 | 1`: whether timers remove keys. If not, a key stays until a command
+/// meets it after its deadline.
 pub(super) fn debug(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if !is(&args[1], "set-active-expire") {
         return Err(Error::unknown_subcommand(&args[1], "DEBUG"));
@@ -51,7 +54,8 @@ pub(super) fn debug(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Err
     Ok(())
 }
 
-/// `COMMAND [COUNT | LIST | DOCS … | INFO …]`: clients ask for what they want to help with, and do without.
+/// `COMMAND [COUNT | LIST | DOCS … | INFO …]`: clients ask for what they want to help with, and do
+/// without.
 pub(super) fn command(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     match args.get(1) {
         Some(sub) if is(sub, "count") => context.out.integer(COMMANDS.len() as i64),

@@ -16,8 +16,8 @@ pub(super) fn get(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, options in any order. Of one that is given
-/// again the last counts.
+/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, options in any
+/// order. Of one that is given again the last counts.
 pub(super) fn set(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let (mut expiry, mut when, mut give_old) = (None, When::Always, false);
     let mut options = args.from(3);
@@ -201,8 +201,8 @@ pub(super) fn strlen(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
     Ok(())
 }
 
-/// What an option says about the deadline. What is wrong with the number is told after what is wrong with
-/// the options.
+/// What an option says about the deadline. What is wrong with the number is told after what is
+/// wrong with the options.
 enum Time<'a> {
     Keep,
     Never,
