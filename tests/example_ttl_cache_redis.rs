@@ -149,7 +149,11 @@ impl Course {
                 ])
                 .into(),
             2 => (now - 10_000).to_string(),
-            _ => (now + 10_000_000 + self.random.below(6) as i64 * 777_777).to_string(),
+            _ => {
+                // In seconds and in milliseconds they are the same moments.
+                let seconds = 10_000_000 + self.random.below(4) as i64 * 777_777;
+                ((self.began / 1_000 + seconds) * (1_000 / unit)).to_string()
+            }
         }
     }
 
@@ -330,7 +334,8 @@ impl Course {
 
     fn expire_options(&mut self) -> &'static str {
         self.one_of(&[
-            "", "", "", "\tNX", "\txx", "\tGT", "\tlt", "\tXX\tGT", "\tNX\tLT", "\tGT\tLT", "\tX",
+            "", "", "\tNX", "\txx", "\tGT", "\tgt", "\tlt", "\tXX\tGT", "\tXX\tLT", "\tNX\tLT",
+            "\tGT\tLT", "\tX",
         ])
     }
 }

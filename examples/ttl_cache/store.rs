@@ -13,7 +13,7 @@
 //!   may as well remove the key: that cancels the later timer. A key is removed, and counted, once.
 //!
 //! An entry owns its timer through a guard, so that removing and overwriting it cancels the timer.
-//! And whoever meets a key after its deadline, before its timer has come to it, removes it: no
+//! A command that meets a key after its deadline, before its timer has fired, removes the key: no
 //! command sees it.
 
 use std::{
