@@ -134,5 +134,5 @@ impl Peer {
 
 /// What a client said, which is ASCII.
 fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap_or_default()
+    std::str::from_utf8(bytes).unwrap_or_default()
 }

@@ -219,10 +219,12 @@ impl Part {
             entry.expiry = Some(Timed { deadline, timer });
             return;
         };
-        if let Some(expiry) = &mut entry.expiry
-            && let Some(timer) = &expiry.timer
+        if let Some(Timed {
+            deadline: before,
+            timer: Some(timer),
+        }) = &mut entry.expiry
         {
-            expiry.deadline = deadline;
+            *before = deadline;
             if timer.reset_at(at) == Reset::Waiting {
                 return;
             }
@@ -495,8 +497,9 @@ impl Store {
         }
         for part in &self.parts {
             let mut keys = part.lock();
-            let over = |(key, entry): (&Box<[u8]>, &Entry)| entry.is_over().then(|| key.clone());
-            for key in keys.iter().filter_map(over).collect::<Vec<_>>() {
+            let over = keys.iter().filter(|(_, entry)| entry.is_over());
+            let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+            for key in over {
                 self.stats.expired_on_access.add(1);
                 part.remove(&mut keys, &key);
             }

@@ -107,7 +107,7 @@ pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, options in any order. A cursor is a
 /// position in the store.
 pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    let cursor = str::from_utf8(&args[1]).ok();
+    let cursor = std::str::from_utf8(&args[1]).ok();
     let cursor: u64 = cursor
         .and_then(|cursor| cursor.parse().ok())
         .ok_or(Error::Cursor)?;
