@@ -6,16 +6,16 @@ use std::{
     io::Write,
     process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use clients::{
-    have,
+    AGES, have,
     redis::{Redis, Reply, cache, encode},
 };
 
-/// What redis-cli shows of a reply to each of these; after a `~`, of a number that gets less, half a minute at most. The
-/// errors are those of redis 7.0, to the letter.
+/// What redis-cli shows of a reply to each of these; after a `~`, of a number that gets less, half
+/// a minute at most. The errors are those of redis 7.0, to the letter.
 const CONVERSATION: &[(&str, &str)] = &[
     ("PING", "PONG"),
     ("ping \"two words\"", "\"two words\""),
@@ -115,7 +115,8 @@ const CONVERSATION: &[(&str, &str)] = &[
     ("GET key", "(nil)"),
     ("SET key value PXAT 1", "OK"),
     ("GET key", "(nil)"),
-    // Of one that is given again the last counts; two do not go together. Of a key that is not there nothing is told.
+    // Of one that is given again the last counts; two do not go together. Of a key that is not
+    // there nothing is told.
     ("SET key value PX 10 PX 100000", "OK"),
     ("TTL key", "~100"),
     ("SET key value EX 10 PX 10", "(error) ERR syntax error"),
@@ -166,6 +167,32 @@ const CONVERSATION: &[(&str, &str)] = &[
         "(error) ERR unknown subcommand 'SET'. Try CONFIG HELP.",
     ),
     ("COMMAND DOCS get", "(empty array)"),
+    ("SETEX key 100 value", "OK"),
+    ("TTL key", "~100"),
+    ("APPEND key s", "(integer) 6"),
+    ("TTL key", "~100"),
+    ("STRLEN key", "(integer) 6"),
+    ("GETSET key 9", "\"values\""),
+    ("TTL key", "(integer) -1"),
+    ("INCRBY key 11", "(integer) 20"),
+    ("TYPE key", "string"),
+    ("KEYS k[a-f]*", "1) \"key\""),
+    ("GETDEL key", "\"20\""),
+    ("TYPE key", "none"),
+    ("KEYS *", "(empty array)"),
+    (
+        "SETEX key 0 value",
+        "(error) ERR invalid expire time in 'setex' command",
+    ),
+    (
+        "MSET a 1 b",
+        "(error) ERR wrong number of arguments for 'mset' command",
+    ),
+    (
+        "AUTH secret",
+        "(error) ERR AUTH <password> called without any password configured for the default \
+         user. Are you sure your configuration is correct?",
+    ),
     (
         "LPUSH list a",
         "(error) ERR unknown command 'LPUSH', with args beginning with: 'list' 'a' ",
@@ -217,25 +244,182 @@ fn redis_cli_is_answered_as_by_redis() {
 }
 
 #[test]
-fn a_client_that_would_speak_resp3_goes_on_in_resp2() {
+fn redis_cli_speaks_resp3() {
     if !have("redis-cli") {
         return;
     }
     let server = cache(&[]);
     let port = server.addr.port().to_string();
-    let output = Command::new("redis-cli")
-        .args(["-p", &port, "-3", "PING"])
-        .output()
-        .unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
-    assert!(out.ends_with("PONG\n"), "{out}");
-    let mut client = Redis::connect(&server);
-    let refused = Reply::Error("NOPROTO unsupported protocol version".into());
-    assert_eq!(client.ask("HELLO 3"), refused);
-    let Reply::Array(hello) = client.ask("HELLO 2") else {
-        panic!("a list of what the server is");
+    for (ask, answer) in [
+        (&["PING"][..], "PONG\n"),
+        (&["GET", "nothing"], "(nil)\n"),
+        (
+            &["CONFIG", "GET", "save", "appendonly"],
+            "1# \"save\" => \"\"\n2# \"appendonly\" => \"no\"\n",
+        ),
+        (&["MSET", "a", "1", "b", "2"], "OK\n"),
+        (&["MGET", "a", "b", "c"], "1) \"1\"\n2) \"2\"\n3) (nil)\n"),
+    ] {
+        let output = Command::new("redis-cli")
+            .args(["-p", &port, "-3", "--no-raw"])
+            .args(ask)
+            .output()
+            .unwrap();
+        let (out, err) = (output.stdout, output.stderr);
+        assert_eq!(String::from_utf8_lossy(&out), answer, "{ask:?}");
+        assert_eq!(String::from_utf8_lossy(&err), "", "{ask:?}");
+    }
+}
+
+/// What `HELLO` replies in RESP3 to the client of this number, in bytes.
+fn hello_3(id: u64) -> Vec<u8> {
+    let version = env!("CARGO_PKG_VERSION");
+    let length = version.len();
+    format!(
+        "%7\r\n$6\r\nserver\r\n$9\r\nttl_cache\r\n$7\r\nversion\r\n${length}\r\n{version}\r\n\
+         $5\r\nproto\r\n:3\r\n$2\r\nid\r\n:{id}\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n\
+         $4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
+    )
+    .into_bytes()
+}
+
+#[test]
+fn clients_libraries_begin_in_resp3() {
+    let server = cache(&[]);
+    // What redis-py 8.1 and node-redis 6.3 send when they connect. The former waits for each reply,
+    // the latter does not.
+    let unknown = b"-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n".as_slice();
+    let mut python = Redis::connect(&server);
+    for (ask, reply) in [
+        (&b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"[..], &hello_3(1)[..]),
+        (
+            b"*5\r\n$6\r\nCLIENT\r\n$19\r\nMAINT_NOTIFICATIONS\r\n$2\r\nON\r\n\
+              $20\r\nmoving-endpoint-type\r\n$13\r\ninternal-fqdn\r\n",
+            unknown,
+        ),
+        (
+            b"*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$8\r\nLIB-NAME\r\n$8\r\nredis-py\r\n",
+            b"+OK\r\n",
+        ),
+        (
+            b"*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$7\r\nLIB-VER\r\n$5\r\n8.1.0\r\n",
+            b"+OK\r\n",
+        ),
+    ] {
+        python.send(ask);
+        python.expect(reply);
+    }
+    let mut node = Redis::connect(&server);
+    node.send(
+        b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n\
+          *4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$7\r\nLIB-VER\r\n$5\r\n6.3.1\r\n\
+          *4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$8\r\nLIB-NAME\r\n$10\r\nnode-redis\r\n\
+          *5\r\n$6\r\nCLIENT\r\n$19\r\nMAINT_NOTIFICATIONS\r\n$2\r\nON\r\n\
+          $20\r\nmoving-endpoint-type\r\n$11\r\nexternal-ip\r\n",
+    );
+    node.expect(&[&hello_3(2)[..], b"+OK\r\n+OK\r\n", unknown].concat());
+    // A list of clients tells them apart.
+    let Reply::Text(list) = node.ask("CLIENT LIST") else {
+        panic!("CLIENT LIST is text");
     };
-    assert_eq!(hello[4..6], [Reply::bulk("proto"), Reply::Integer(2)]);
+    let lines: Vec<_> = list.lines().collect();
+    let [python_line, node_line] = lines[..] else {
+        panic!("not two clients: {list}");
+    };
+    assert!(python_line.starts_with("id=1 addr=127.0.0.1:"), "{list}");
+    let what = "cmd=client user=default redir=-1 resp=3 lib-name=redis-py lib-ver=8.1.0";
+    assert!(python_line.ends_with(what), "{list}");
+    assert!(
+        node_line.ends_with("lib-name=node-redis lib-ver=6.3.1"),
+        "{list}"
+    );
+    let own = node.ask("CLIENT INFO");
+    assert_eq!(own, node.ask("CLIENT LIST ID 2"));
+    assert_eq!(node.ask("CLIENT LIST ID 3 4"), Reply::Text(String::new()));
+    let peer = node.stream().local_addr().unwrap();
+    assert!(node_line.contains(&format!(" addr={peer} ")), "{list}");
+    // It is gone from there when it has closed the connection.
+    drop(python);
+    let start = Instant::now();
+    while node.ask("CLIENT LIST ID 1") != Reply::Text(String::new()) {
+        assert!(start.elapsed() < AGES, "the client is still listed");
+    }
+}
+
+#[test]
+fn a_connection_speaks_the_protocol_that_it_asked_for_last() {
+    let server = cache(&[]);
+    let mut client = Redis::connect(&server);
+    let mut says = |ask: &str, reply: &str| {
+        client.send(format!("{ask}\r\n").as_bytes());
+        client.expect(reply.as_bytes());
+    };
+    let in_2 = [
+        ("GET nothing", "$-1\r\n"),
+        ("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"),
+        ("INFO nothing", "$0\r\n\r\n"),
+        ("COMMAND DOCS get", "*0\r\n"),
+    ];
+    let in_3 = [
+        ("GET nothing", "_\r\n"),
+        ("CONFIG GET save", "%1\r\n$4\r\nsave\r\n$0\r\n\r\n"),
+        ("INFO nothing", "=4\r\ntxt:\r\n"),
+        ("COMMAND DOCS get", "%0\r\n"),
+    ];
+    let check = |says: &mut dyn FnMut(&str, &str), replies: &[(&str, &str)]| {
+        for (ask, reply) in replies {
+            says(ask, reply);
+        }
+    };
+    check(&mut says, &in_2);
+    let hello_3 = String::from_utf8(hello_3(1)).unwrap();
+    says("HELLO 3 AUTH default any SETNAME me", &hello_3);
+    check(&mut says, &in_3);
+    // Without a version it asks for what there is; what is refused changes nothing.
+    says("HELLO", &hello_3);
+    says("HELLO 4", "-NOPROTO unsupported protocol version\r\n");
+    says(
+        "HELLO 2 AUTH me secret",
+        "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+    );
+    says(
+        "HELLO 2 WHAT",
+        "-ERR Syntax error in HELLO option 'WHAT'\r\n",
+    );
+    check(&mut says, &in_3);
+    says("CLIENT GETNAME", "$2\r\nme\r\n");
+    says("RESET", "+RESET\r\n");
+    check(&mut says, &in_2);
+    says("CLIENT GETNAME", "$-1\r\n");
+}
+
+#[test]
+fn a_deadline_at_the_end_of_numbers_is_told_to_the_end() {
+    let server = cache(&[]);
+    let mut client = Redis::connect(&server);
+    let last = i64::MAX;
+    let left_ms = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        last - now.as_millis() as i64
+    };
+    let mut ask = |ask: &str| match client.ask(ask) {
+        Reply::Integer(number) => number,
+        other => panic!("{other:?}"),
+    };
+    ask("SETNX key value");
+    assert_eq!(ask(&format!("PEXPIREAT key {last}")), 1);
+    let most = left_ms();
+    let (pttl, ttl) = (ask("PTTL key"), ask("TTL key"));
+    let least = left_ms();
+    assert!((least..=most).contains(&pttl), "{pttl}");
+    let rounded = |ms: i64| (ms + 500) / 1_000;
+    assert!((rounded(least)..=rounded(most)).contains(&ttl), "{ttl}");
+    assert_eq!(ask("PEXPIRETIME key"), last);
+    // As redis-server 7.0.15 has it.
+    assert_eq!(ask("EXPIRETIME key"), 9_223_372_036_854_776);
+    assert_eq!(ask(&format!("PEXPIREAT key {last} GT")), 0);
+    assert_eq!(ask(&format!("PEXPIREAT key {} LT", last - 1)), 1);
+    assert_eq!(ask("PEXPIRETIME key"), last - 1);
 }
 
 #[test]

@@ -65,6 +65,46 @@ fn what_is_no_resp_is_told_so_and_closed() {
 }
 
 #[test]
+fn a_web_page_cannot_have_a_browser_give_commands() {
+    let start = Instant::now();
+    let mut server = cache(&[]);
+    let mut client = Redis::connect(&server);
+    assert_eq!(client.ask("SET precious yes"), Reply::ok());
+    let get = "-ERR wrong number of arguments for 'get' command\r\n";
+    let put = "-ERR unknown command 'PUT', with args beginning with: '/' 'HTTP/1.1' \r\n";
+    let evil = "Content-Type: text/plain\r\nContent-Length: 10\r\n\r\nFLUSHALL\r\n";
+    for (head, said) in [
+        ("POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\n", ""),
+        ("post / HTTP/1.1\r\nhost: 127.0.0.1:6379\r\n", ""),
+        ("PUT / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\n", put),
+        ("GET / HTTP/1.1\r\nhOST: 127.0.0.1:6379\r\n", get),
+        ("*1\r\n$4\r\nPOST\r\n", ""),
+        ("PING\r\nPOST\r\n", "+PONG\r\n"),
+    ] {
+        // At once, and a byte at a time.
+        for piece in [1, 1_000] {
+            let browser = Redis::connect(&server);
+            for bytes in format!("{head}{evil}").as_bytes().chunks(piece) {
+                // The server may have closed before all of it was sent.
+                let _ = browser.stream().write_all(bytes);
+            }
+            let heard = String::from_utf8(browser.end()).unwrap();
+            // What the server had not read makes a reset, which may overtake the replies.
+            assert!(heard == said || heard.is_empty(), "{head}: {heard}");
+        }
+    }
+    assert_eq!(client.ask("GET precious"), Reply::bulk("yes"));
+    assert_serves(&server);
+    // It is said once a minute, not for each of them.
+    let complaint = server.complaint();
+    assert!(complaint.contains("POST or Host:"), "{complaint}");
+    server.signal(libc::SIGTERM);
+    let more = server.end().2;
+    let minutes = start.elapsed().as_secs() / 60;
+    assert!(more.lines().count() as u64 <= minutes, "{more}");
+}
+
+#[test]
 fn noise_is_answered_by_errors_or_by_the_end() {
     let server = cache(&[]);
     let mut random = Random::new(7);
@@ -175,7 +215,8 @@ fn a_client_that_does_not_take_its_replies_is_not_read_from() {
     }
 }
 
-/// A number of INFO, from a server that may close even this connection, if the machine is very slow.
+/// A number of INFO, from a server that may close even this connection, if the machine is very
+/// slow.
 fn info(server: &Server, name: &str) -> u64 {
     let start = Instant::now();
     loop {
@@ -229,11 +270,13 @@ fn who_is_idle_slow_or_deaf_is_closed() {
         assert!(start.elapsed() < AGES, "it is not closed");
         thread::sleep(Duration::from_millis(5));
     }
-    // The system keeps nothing of the replies either: what was on its way has come, and then a reset.
+    // The system keeps nothing of the replies either: what was on its way has come, and then a
+    // reset.
     let mut rest = Vec::new();
     let end = deaf.stream().read_to_end(&mut rest);
     assert!(rest.len() < 100 * MB as usize);
-    // If something had come; or else the machine was so slow that it was closed before it had asked.
+    // If something had come; or else the machine was so slow that it was closed before it had
+    // asked.
     assert!(
         end.is_err() || rest.is_empty(),
         "what it did not take was kept"
@@ -332,6 +375,8 @@ fn a_name_is_no_longer_than_allowed() {
     for ask in [
         format!("CLIENT SETNAME {name}x"),
         format!("HELLO 2 SETNAME {name}x"),
+        format!("CLIENT SETINFO LIB-NAME {name}x"),
+        format!("CLIENT SETINFO LIB-VER {name}x"),
     ] {
         assert_eq!(client.ask(&ask), refused);
         assert_eq!(client.ask("CLIENT GETNAME"), Reply::bulk(&name));

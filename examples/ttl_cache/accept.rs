@@ -4,22 +4,23 @@ use std::sync::Arc;
 
 use tourbillon::{net::TcpListener, task::yield_now};
 
-use crate::{Server, connection, trouble::Trouble};
+use crate::{Server, clients::Client, connection, trouble::Trouble};
 
 /// How many connections are accepted before other jobs of the worker get their turn.
 const BATCH: u64 = 32;
 
-/// Accepts connections, each of which becomes a task that any worker may steal, until it is dropped.
+/// Accepts connections, each of which becomes a task that any worker may steal, until it is
+/// dropped.
 pub async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut trouble = Trouble::default();
     let mut id = 0;
     loop {
         match listener.accept().await {
-            Ok((stream, _peer)) => {
+            Ok((stream, addr)) => {
                 id += 1;
                 server.stats.connections.add(1);
-                match server.enter() {
-                    Some(client) => drop(tourbillon::spawn(connection::serve(stream, id, client))),
+                match Client::enter(&server, &stream, addr, id) {
+                    Some(client) => drop(tourbillon::spawn(connection::serve(stream, client))),
                     None => {
                         server.stats.rejected.add(1);
                         // If there is no room even for that, it is closed without a word.

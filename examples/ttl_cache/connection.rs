@@ -1,11 +1,13 @@
-//! One connection: reads what has come, runs all requests that are complete, writes all replies in one go.
+//! One connection: reads what has come, runs all requests that are complete, writes all replies in
+//! one go.
 //!
-//! What it takes is bounded. Of the input there is one request at most beyond what one read brings, and memory grows with
-//! what has come, not with what was announced; replies are written when there are 64 KiB of them, and nothing is read or run until
-//! the client has taken them.
+//! What it takes is bounded. Of the input there is one request at most beyond what one read brings,
+//! and memory grows with what has come, not with what was announced; replies are written when there
+//! are 64 KiB of them, and nothing is read or run until the client has taken them.
 //!
-//! One timer watches over it, refreshed by each batch of requests that was answered in full: not by single bytes, so
-//! that a client who sends half a request, sends one too slowly or does not take its replies is idle, too.
+//! One timer watches over it, refreshed by each batch of requests that was answered in full: not by
+//! single bytes, so that a client who sends half a request, sends one too slowly or does not take
+//! its replies is idle, too.
 
 use std::{io, net::Shutdown, sync::Arc, time::Duration};
 
@@ -13,7 +15,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{CancelOnDrop, net::TcpStream, task::yield_now, time::timeout};
 
 use crate::{
-    Client,
+    clients::Client,
     commands::{self, Session},
     reply::Replies,
     resp::{Parser, ProtocolError},
@@ -22,15 +24,16 @@ use crate::{
 /// How large each of a connection's buffers is when it has nothing large to do.
 const BUFFER: usize = 16 * 1024;
 /// How many bytes of replies are held back for more.
-const FLUSH: usize = 64 * 1024;
+pub const FLUSH: usize = 64 * 1024;
 /// How many requests of one client run before other jobs of the worker get their turn.
 const TURN: u32 = 1_024;
-/// For how long a client that was told of its mistake is listened to, and how much it may say meanwhile.
+/// For how long a client that was told of its mistake is listened to, and how much it may say
+/// meanwhile.
 const LINGER: Duration = Duration::from_secs(1);
 const LEFTOVERS: usize = 1024 * 1024;
 
 /// Serves a connection to its end.
-pub async fn serve(stream: TcpStream, id: u64, client: Client) {
+pub async fn serve(stream: TcpStream, client: Client) {
     // Replies are written in one go, and nothing is gained by waiting for more.
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
@@ -40,7 +43,7 @@ pub async fn serve(stream: TcpStream, id: u64, client: Client) {
         filled: 0,
         parser: Parser::new(client.server.options.max_bulk),
         out: Replies::default(),
-        session: Session::new(id),
+        session: Session::new(client.peer.clone()),
         turn: 0,
         stream,
         client,
@@ -113,13 +116,24 @@ impl Connection {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
+            let from = at;
             at += length;
-            let args = self.parser.args(input);
-            // An empty line asks for nothing.
-            if !args.is_empty() {
+            loop {
+                let args = self.parser.args(&self.input[from..at]);
+                // An empty line asks for nothing.
+                if args.is_empty() {
+                    break;
+                }
                 commands::run(&server, &mut self.session, args, &mut self.out);
-                ran += 1;
-                self.turn += 1;
+                if self.session.resume.is_none() {
+                    ran += 1;
+                    self.turn += 1;
+                    break;
+                }
+                // The rest of the reply is made when the client has taken this, and others had
+                // their turn.
+                self.flush().await?;
+                yield_now().await;
             }
             if self.session.quit {
                 break Ok(());
@@ -144,6 +158,7 @@ impl Connection {
         }
         (&*self.stream).write_all(self.out.bytes()).await?;
         self.out.clear(BUFFER);
+        self.client.peer.was_answered();
         if let Some(idle) = &self.idle {
             idle.refresh();
         }
@@ -165,8 +180,8 @@ impl Connection {
         }
     }
 
-    /// Tells the client that what it sent is no RESP, and closes. What it has sent meanwhile is read, or else the system would
-    /// close by a reset, which may overtake the message.
+    /// Tells the client that what it sent is no RESP, and closes. What it has sent meanwhile is
+    /// read, or else the system would close by a reset, which may overtake the message.
     async fn refuse(&mut self, error: ProtocolError) -> io::Result<()> {
         self.out.error(&format_args!("ERR Protocol error: {error}"));
         self.flush().await?;

@@ -1,4 +1,5 @@
-//! A cache with key expiry that speaks RESP, redis's protocol: each key's expiry is one timer of the runtime.
+//! A cache with key expiry that speaks RESP, redis's protocol: each key's expiry is one timer of
+//! the runtime.
 //!
 //! ```text
 //! cargo run --release --example ttl_cache -- --listen 127.0.0.1:6379
@@ -9,18 +10,22 @@
 //! |---|---|
 //! | `options` | the program's arguments |
 //! | `accept` | the task that accepts, and survives that it cannot |
+//! | `clients` | the clients that are connected |
 //! | `connection` | one connection: its buffers, its idle timer, its end |
 //! | `resp` | the parser of requests |
 //! | `reply` | how replies are written |
 //! | `commands` | what clients can ask for |
+//! | `glob` | the patterns of KEYS and SCAN |
 //! | `store` | the keys, and their timers |
 //! | `stats` | what was done, and how late keys expired |
 
 mod accept;
+mod clients;
 mod commands;
 mod connection;
 #[path = "../common/descriptors.rs"]
 mod descriptors;
+mod glob;
 mod options;
 mod reply;
 mod resp;
@@ -33,39 +38,49 @@ mod store;
 #[path = "../common/trouble.rs"]
 mod trouble;
 
-use std::{error::Error, sync::Arc};
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use clap::Parser;
 use tourbillon::{net::TcpListener, runtime::Builder, time::Instant};
 
-use self::{options::Options, say::say, stats::Stats, stop::Stop, store::Store};
+use self::{
+    clients::Clients,
+    options::Options,
+    say::{complain, say},
+    stats::Stats,
+    stop::Stop,
+    store::Store,
+};
 
 /// What all connections share.
 struct Server {
     options: Options,
     stats: Arc<Stats>,
     store: Store,
+    clients: Clients,
     started: Instant,
+    /// When it was said that a client speaks HTTP: so many seconds after `started`, and one more.
+    warned: AtomicU64,
 }
 
 impl Server {
-    /// Counts a connection in, if there may be one more.
-    fn enter(self: &Arc<Self>) -> Option<Client> {
-        let fits = self.stats.clients.add_up_to(1, self.options.max_clients);
-        fits.then(|| Client {
-            server: self.clone(),
-        })
-    }
-}
-
-/// A connection's place among those that there may be; free again when this is dropped.
-struct Client {
-    server: Arc<Server>,
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.server.stats.clients.sub(1);
+    /// Says that a client speaks HTTP, once a minute at most.
+    fn warn_of_http(&self) {
+        const SILENCE: u64 = 60;
+        let now = self.started.elapsed().as_secs() + 1;
+        let is_due = |last: u64| (last == 0 || now >= last + SILENCE).then_some(now);
+        if self.warned.fetch_update(Relaxed, Relaxed, is_due).is_ok() {
+            complain(
+                "possible SECURITY ATTACK: a client sends POST or Host: commands, as a browser \
+                 does that is used to reach this port; connection closed",
+            );
+        }
     }
 }
 
@@ -87,7 +102,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = Arc::new(Server {
         store: Store::new(max_bytes, stats.clone()),
         stats,
+        clients: Clients::default(),
         started: Instant::now(),
+        warned: AtomicU64::new(0),
         options,
     });
     runtime.block_on(async {
@@ -102,8 +119,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         stop.recv().await?;
         Ok::<_, Box<dyn Error>>(())
     })?;
-    // A request that has begun to run is through by the end of its poll, so nothing is cut off here but connections.
-    // Timers that are pending end with the runtime.
+    // A request that has begun to run is through by the end of its poll, so nothing is cut off here
+    // but connections. Timers that are pending end with the runtime.
     drop(runtime);
     let stats = &server.stats;
     say(&format!(

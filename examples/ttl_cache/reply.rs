@@ -1,60 +1,64 @@
-//! Replies in RESP2.
+//! Replies, in RESP2 or RESP3. All that differs between the two is here.
 
 use std::fmt::{self, Write};
 
 /// Replies that wait to be written, all in one go.
 #[derive(Debug, Default)]
-pub struct Replies(Vec<u8>);
+pub struct Replies {
+    bytes: Vec<u8>,
+    /// Whether the client has asked for RESP3.
+    pub resp3: bool,
+}
 
 impl Replies {
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// Forgets what has been written, and gives memory back that an unusually large reply needed.
     pub fn clear(&mut self, keep: usize) {
-        self.0.clear();
-        self.0.shrink_to(keep);
+        self.bytes.clear();
+        self.bytes.shrink_to(keep);
     }
 
     pub fn simple(&mut self, text: &str) {
-        self.0.push(b'+');
-        self.0.extend_from_slice(text.as_bytes());
+        self.bytes.push(b'+');
+        self.bytes.extend_from_slice(text.as_bytes());
         self.end();
     }
 
     pub fn ok(&mut self) {
-        self.0.extend_from_slice(b"+OK\r\n");
+        self.bytes.extend_from_slice(b"+OK\r\n");
     }
 
     /// An error, whose first word is what sort it is.
     pub fn error(&mut self, error: &dyn fmt::Display) {
-        self.0.push(b'-');
-        let mut line = Line(&mut self.0);
+        self.bytes.push(b'-');
+        let mut line = Line(&mut self.bytes);
         // A vector takes all that is written.
         let _ = write!(line, "{error}");
         self.end();
     }
 
     pub fn integer(&mut self, number: i64) {
-        self.0.push(b':');
+        self.bytes.push(b':');
         self.number(number.unsigned_abs(), number < 0);
         self.end();
     }
 
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.0.push(b'$');
+        self.bytes.push(b'$');
         self.number(bytes.len() as u64, false);
         self.end();
-        self.0.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(bytes);
         self.end();
     }
 
@@ -67,18 +71,53 @@ impl Replies {
     }
 
     pub fn null(&mut self) {
-        self.0.extend_from_slice(b"$-1\r\n");
+        let null: &[u8] = if self.resp3 { b"_\r\n" } else { b"$-1\r\n" };
+        self.bytes.extend_from_slice(null);
+    }
+
+    /// Text for people to read, which RESP3 tells apart from values.
+    pub fn text(&mut self, text: &str) {
+        if !self.resp3 {
+            return self.bulk(text.as_bytes());
+        }
+        const FORMAT: &str = "txt:";
+        self.bytes.push(b'=');
+        self.number((FORMAT.len() + text.len()) as u64, false);
+        self.end();
+        self.bytes.extend_from_slice(FORMAT.as_bytes());
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.end();
     }
 
     /// The head of an array; the elements are the next replies.
     pub fn array(&mut self, len: usize) {
-        self.0.push(b'*');
+        self.bytes.push(b'*');
         self.number(len as u64, false);
         self.end();
     }
 
+    /// The head of a map; its keys and values are the next replies, by turns. In RESP2 it is an
+    /// array of these.
+    pub fn map(&mut self, len: usize) {
+        if !self.resp3 {
+            return self.array(2 * len);
+        }
+        self.bytes.push(b'%');
+        self.number(len as u64, false);
+        self.end();
+    }
+
+    /// An array of so many elements, which were written apart because their number was not known.
+    pub fn array_of(&mut self, len: usize, mut elements: Self) {
+        self.array(len);
+        // Many elements are moved rather than copied: there is no room for two of them.
+        elements.bytes.reserve_exact(self.bytes.len());
+        elements.bytes.splice(0..0, self.bytes.drain(..));
+        self.bytes = elements.bytes;
+    }
+
     fn end(&mut self) {
-        self.0.extend_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// Without the machinery of `write!`: every reply to a GET has one.
@@ -94,9 +133,9 @@ impl Replies {
             }
         }
         if negative {
-            self.0.push(b'-');
+            self.bytes.push(b'-');
         }
-        self.0.extend_from_slice(&digits[at..]);
+        self.bytes.extend_from_slice(&digits[at..]);
     }
 }
 

@@ -314,7 +314,7 @@ impl<'a> Args<'a> {
     }
 
     /// Those from `first` on.
-    pub fn from(&self, first: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub fn from(&self, first: usize) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let args = *self;
         let ranges = self.ranges.get(first..).unwrap_or_default();
         ranges.iter().map(move |range| args.slice(range))

@@ -1,25 +1,29 @@
 //! The keys, and the one timer that each key with an expiry has.
 //!
-//! The map is split into parts by the hash of the key, each under a mutex of its own that is held for a moment and
-//! never across an await. A timer's callback has the part and the key, takes the part's mutex, and removes the key
-//! **if its deadline has passed**. That is all there is to the races:
+//! The map is split into parts by the hash of the key, each under a mutex of its own that is held
+//! for a moment and never across an await. A timer's callback has the part and the key, takes the
+//! part's mutex, and removes the key **if its deadline has passed**. That is all there is to the
+//! races:
 //!
-//! - A key that is overwritten, or given another time, while its timer runs: the callback finds a deadline that is
-//!   yet to come, or none, and leaves the key alone. The new time has a timer of its own then, for moving the old one was too
-//!   late.
+//! - A key that is overwritten, or given another time, while its timer runs: the callback finds a
+//!   deadline that is yet to come, or none, and leaves the key alone. The new time has a timer of
+//!   its own then, for moving the old one was too late.
 //! - A key that is removed and made anew at the same time: the same.
-//! - If the callback of an earlier timer comes so late that the later deadline has passed, too, it may as well remove the key:
-//!   that cancels the later timer. A key is removed, and counted, once.
+//! - If the callback of an earlier timer comes so late that the later deadline has passed, too, it
+//!   may as well remove the key: that cancels the later timer. A key is removed, and counted, once.
 //!
-//! An entry owns its timer through a guard, so that removing and overwriting it cancels the timer. And whoever
-//! meets a key after its deadline, before its timer has come to it, removes it: no command sees it.
+//! An entry owns its timer through a guard, so that removing and overwriting it cancels the timer.
+//! A command that meets a key after its deadline, before its timer has fired, removes the key: no
+//! command sees it.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use tourbillon::{
@@ -31,15 +35,39 @@ use crate::stats::Stats;
 
 /// Many more than cores, so that two seldom want the same.
 const PARTS: usize = 128;
-/// What a key costs beside its bytes and its value's, roughly: its place in the map, three allocations, and a timer.
+/// Into how many calls a whole scan of one part may fall at most: each call looks at all keys of
+/// the part.
+const LEAST: usize = 16;
+/// What a key costs beside its bytes and its value's, roughly: its place in the map, three
+/// allocations, and a timer.
 const OVERHEAD: usize = 320;
 
-/// Clients count whole milliseconds: deadlines that are less than half of one apart are meant to be the same.
-const SAME: Duration = Duration::from_micros(500);
+/// What the visitor of a [scan](Store::scan) wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    Continue,
+    Stop,
+}
 
 /// There is no room for the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
+
+/// The moment from which on a key is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// Milliseconds since 1970, which is what clients give, compare and are told.
+    pub unix_ms: i64,
+    /// When the timer fires. `None` if it is further off than instants reach, about 292 years: no
+    /// timer is needed then.
+    pub at: Option<Instant>,
+}
+
+impl Deadline {
+    fn has_passed(&self) -> bool {
+        self.at.is_some_and(|at| at <= Instant::now())
+    }
+}
 
 /// What becomes of a key's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +76,7 @@ pub enum Expiry {
     Keep,
     /// The key has none.
     Never,
-    At(Instant),
+    At(Deadline),
 }
 
 /// When a key is set.
@@ -88,28 +116,37 @@ struct Entry {
 
 #[derive(Debug)]
 struct Timed {
-    at: Instant,
-    timer: CancelOnDrop,
+    deadline: Deadline,
+    /// There is none if the deadline is out of its reach.
+    timer: Option<CancelOnDrop>,
 }
 
 impl Entry {
-    /// Whether the deadline has passed. The clock is read only if there is one.
+    /// Whether the deadline has passed. Reads the clock only if there is a deadline.
     fn is_over(&self) -> bool {
         let expiry = self.expiry.as_ref();
-        expiry.is_some_and(|expiry| expiry.at <= Instant::now())
+        expiry.is_some_and(|expiry| expiry.deadline.has_passed())
     }
 
-    fn deadline(&self) -> Option<Instant> {
-        self.expiry.as_ref().map(|expiry| expiry.at)
+    fn deadline(&self) -> Option<Deadline> {
+        self.expiry.as_ref().map(|expiry| expiry.deadline)
     }
+}
+
+/// By how many bits a position is shifted to get the number of its part.
+const PART_SHIFT: u32 = u64::BITS - PARTS.ilog2();
+
+/// Returns the number of the part in which a key of this position is.
+fn part_of(position: u64) -> usize {
+    (position >> PART_SHIFT) as usize
+}
+
+/// Returns the first position of a part, or 0 behind the last part.
+fn first_of(part: usize) -> u64 {
+    ((part % PARTS) as u64) << PART_SHIFT
 }
 
 type Keys = HashMap<Box<[u8]>, Entry>;
-
-/// Whether one deadline is later than another, for who counts milliseconds.
-fn is_later(deadline: Instant, other: Instant) -> bool {
-    deadline.saturating_duration_since(other) >= SAME
-}
 
 /// What one key takes.
 fn cost(key: &[u8], value: &[u8]) -> u64 {
@@ -119,6 +156,8 @@ fn cost(key: &[u8], value: &[u8]) -> u64 {
 #[derive(Debug)]
 struct Part {
     keys: Mutex<Keys>,
+    /// Whether timers remove keys. If not, a key is removed when a command meets it.
+    active: Arc<AtomicBool>,
     stats: Arc<Stats>,
 }
 
@@ -130,8 +169,14 @@ impl Part {
     /// What a key's timer does.
     fn expire(&self, key: &[u8]) {
         let mut keys = self.lock();
+        // Read under the mutex: `set_active` takes it after it has changed this, and removes what
+        // is left here.
+        if !self.active.load(Relaxed) {
+            return;
+        }
         let deadline = keys.get(key).and_then(Entry::deadline);
-        let late = deadline.and_then(|at| Instant::now().checked_duration_since(at));
+        let at = deadline.and_then(|deadline| deadline.at);
+        let late = at.and_then(|at| Instant::now().checked_duration_since(at));
         if let Some(late) = late {
             self.stats.expired_by_timer.add(1);
             self.stats.lateness.record(late);
@@ -159,26 +204,37 @@ impl Part {
         keys.get_mut(key)
     }
 
-    /// Gives an entry of this part, whose mutex the caller has, another deadline.
+    /// Gives an entry of this part another deadline. The caller holds the part's mutex.
     fn set_expiry(self: &Arc<Self>, key: &[u8], entry: &mut Entry, expiry: Expiry) {
-        let at = match expiry {
+        let deadline = match expiry {
             Expiry::Keep => return,
             Expiry::Never => {
                 entry.expiry = None;
                 return;
             }
-            Expiry::At(at) => at,
+            Expiry::At(deadline) => deadline,
         };
-        if let Some(expiry) = &mut entry.expiry {
-            expiry.at = at;
-            if expiry.timer.reset_at(at) == Reset::Waiting {
+        let Some(at) = deadline.at else {
+            let timer = None;
+            entry.expiry = Some(Timed { deadline, timer });
+            return;
+        };
+        if let Some(Timed {
+            deadline: before,
+            timer: Some(timer),
+        }) = &mut entry.expiry
+        {
+            *before = deadline;
+            if timer.reset_at(at) == Reset::Waiting {
                 return;
             }
-            // It runs, and waits for the mutex. It will find the deadline moved, and do nothing.
+            // Its callback has begun, and waits for the mutex. It finds that the deadline was
+            // moved, and does nothing.
         }
         let (part, key) = (self.clone(), Box::<[u8]>::from(key));
         let timer = tourbillon::at(at, move || part.expire(&key)).cancel_on_drop();
-        entry.expiry = Some(Timed { at, timer });
+        let timer = Some(timer);
+        entry.expiry = Some(Timed { deadline, timer });
     }
 }
 
@@ -188,26 +244,36 @@ pub struct Store {
     parts: Box<[Arc<Part>]>,
     hasher: RandomState,
     max_bytes: u64,
+    active: Arc<AtomicBool>,
     stats: Arc<Stats>,
 }
 
 impl Store {
     /// A store for `max_bytes` of keys and values; `u64::MAX` is no bound.
     pub fn new(max_bytes: u64, stats: Arc<Stats>) -> Self {
+        let active = Arc::new(AtomicBool::new(true));
         let part = || Part {
             keys: Mutex::default(),
+            active: active.clone(),
             stats: stats.clone(),
         };
         Self {
             parts: (0..PARTS).map(|_| Arc::new(part())).collect(),
             hasher: RandomState::new(),
             max_bytes,
+            active,
             stats,
         }
     }
 
+    /// Where a key stands in the order in which [`scan`](Self::scan) visits the keys. The highest
+    /// bits are the part's number.
+    fn position(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
     fn part(&self, key: &[u8]) -> &Arc<Part> {
-        &self.parts[self.hasher.hash_one(key) as usize % PARTS]
+        &self.parts[part_of(self.position(key))]
     }
 
     /// Sets a key, if it is as `when` says, and its deadline.
@@ -219,12 +285,41 @@ impl Store {
         when: When,
         give_old: bool,
     ) -> Result<Was, Full> {
+        self.put(key, value, expiry, when, give_old, 0)
+    }
+
+    /// Sets all of these keys, without deadlines, or none of them if there is no room. Others may
+    /// see some of them set while the rest is not.
+    pub fn set_all<'a>(
+        &self,
+        pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    ) -> Result<(), Full> {
+        let needed = pairs.clone().map(|(key, value)| cost(key, value)).sum();
+        self.reserve(needed)?;
+        for (key, value) in pairs {
+            let paid = cost(key, value);
+            self.put(key, value, Expiry::Never, When::Always, false, paid)?;
+        }
+        Ok(())
+    }
+
+    /// As [`set`](Self::set), where `paid` bytes of what it takes are reserved. The rest of those
+    /// is given back.
+    fn put(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        when: When,
+        give_old: bool,
+        paid: u64,
+    ) -> Result<Was, Full> {
         let part = self.part(key);
         let mut keys = part.lock();
         let Some(entry) = part.live(&mut keys, key) else {
             let set = when != When::Present;
             if set {
-                self.reserve(cost(key, value))?;
+                self.resize(paid, cost(key, value))?;
                 self.stats.keys.add(1);
                 let mut entry = Entry {
                     value: value.into(),
@@ -238,9 +333,7 @@ impl Store {
         let set = when != When::Absent;
         let mut old = None;
         if set {
-            let (before, after) = (entry.value.len() as u64, value.len() as u64);
-            self.reserve(after.saturating_sub(before))?;
-            self.stats.bytes.sub(before.saturating_sub(after));
+            self.resize(entry.value.len() as u64 + paid, value.len() as u64)?;
             old = Some(mem::replace(&mut entry.value, value.into()));
             part.set_expiry(key, entry, expiry);
         } else if give_old {
@@ -252,6 +345,32 @@ impl Store {
         })
     }
 
+    /// Replaces a key's value by what `change` makes of it, under the mutex of its part. The
+    /// deadline stays.
+    pub fn update<E: From<Full>>(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Result<Box<[u8]>, E>,
+    ) -> Result<(), E> {
+        let part = self.part(key);
+        let mut keys = part.lock();
+        match part.live(&mut keys, key) {
+            Some(entry) => {
+                let value = change(Some(&entry.value))?;
+                self.resize(entry.value.len() as u64, value.len() as u64)?;
+                entry.value = value;
+            }
+            None => {
+                let value = change(None)?;
+                self.reserve(cost(key, &value))?;
+                self.stats.keys.add(1);
+                let expiry = None;
+                keys.insert(key.into(), Entry { value, expiry });
+            }
+        }
+        Ok(())
+    }
+
     fn reserve(&self, bytes: u64) -> Result<(), Full> {
         if bytes == 0 || self.stats.bytes.add_up_to(bytes, self.max_bytes) {
             Ok(())
@@ -260,8 +379,15 @@ impl Store {
         }
     }
 
-    /// Looks at a key's value, and changes its deadline. A value is copied under the mutex of its part: that is no longer
-    /// than its writing took.
+    /// What took `before` bytes takes `after` from now on.
+    fn resize(&self, before: u64, after: u64) -> Result<(), Full> {
+        self.reserve(after.saturating_sub(before))?;
+        self.stats.bytes.sub(before.saturating_sub(after));
+        Ok(())
+    }
+
+    /// Looks at a key's value, and changes its deadline. A value is copied under the mutex of its
+    /// part: that is no longer than its writing took.
     pub fn get<R>(&self, key: &[u8], expiry: Expiry, look: impl FnOnce(Option<&[u8]>) -> R) -> R {
         let part = self.part(key);
         let mut keys = part.lock();
@@ -281,8 +407,8 @@ impl Store {
         answer
     }
 
-    /// Removes a key; says whether it was there.
-    pub fn remove(&self, key: &[u8]) -> bool {
+    /// Removes a key; answers its value, if it was there.
+    pub fn remove(&self, key: &[u8]) -> Option<Box<[u8]>> {
         let part = self.part(key);
         let mut keys = part.lock();
         let entry = match part.live(&mut keys, key) {
@@ -290,36 +416,37 @@ impl Store {
             None => None,
         };
         drop(keys);
-        // Freed, and its timer cancelled, without the mutex.
-        entry.is_some()
+        // The timer is cancelled without the mutex.
+        entry.map(|entry| entry.value)
     }
 
     /// A key's deadline, if there is the key, and it has one.
-    pub fn deadline(&self, key: &[u8]) -> Option<Option<Instant>> {
+    pub fn deadline(&self, key: &[u8]) -> Option<Option<Deadline>> {
         let part = self.part(key);
         part.live(&mut part.lock(), key)
             .map(|entry| entry.deadline())
     }
 
-    /// Gives a key that there is a deadline, if `only` allows it; says whether it did. One that has passed removes the key.
-    pub fn expire_at(&self, key: &[u8], at: Instant, only: Only) -> bool {
+    /// Gives a key that there is a deadline, if `only` allows it; says whether it did. One that has
+    /// passed removes the key.
+    pub fn expire_at(&self, key: &[u8], deadline: Deadline, only: Only) -> bool {
         let part = self.part(key);
         let mut keys = part.lock();
         let Some(entry) = part.live(&mut keys, key) else {
             return false;
         };
-        let before = entry.deadline();
+        let before = entry.deadline().map(|before| before.unix_ms);
         let refused = only.unset && before.is_some()
             || only.set && before.is_none()
-            || only.later && before.is_none_or(|before| !is_later(at, before))
-            || only.earlier && before.is_some_and(|before| !is_later(before, at));
+            || only.later && before.is_none_or(|before| deadline.unix_ms <= before)
+            || only.earlier && before.is_some_and(|before| deadline.unix_ms >= before);
         if refused {
             return false;
         }
-        if at <= Instant::now() {
+        if deadline.has_passed() {
             part.remove(&mut keys, key);
         } else {
-            part.set_expiry(key, entry, Expiry::At(at));
+            part.set_expiry(key, entry, Expiry::At(deadline));
         }
         true
     }
@@ -330,6 +457,53 @@ impl Store {
         let mut keys = part.lock();
         let entry = part.live(&mut keys, key);
         entry.is_some_and(|entry| entry.expiry.take().is_some())
+    }
+
+    /// Visits keys in the order of their positions, from the position `from` on, until `visit` says
+    /// to stop. Returns where to go on, which is 0 at the end.
+    ///
+    /// A key that exists from the first call, which begins at 0, to the last is visited once. To
+    /// find the next keys a call looks at all keys of a part, under its mutex, so a call that stops
+    /// has visited a [`LEAST`]th of a part before.
+    pub fn scan(&self, from: u64, mut visit: impl FnMut(&[u8]) -> Visit) -> u64 {
+        for (index, part) in self.parts.iter().enumerate().skip(part_of(from)) {
+            let keys = part.lock();
+            let least = keys.len() / LEAST;
+            let live = keys.iter().filter(|(_, entry)| !entry.is_over());
+            let placed = live.map(|(key, _)| (self.position(key), key));
+            let mut rest: Vec<_> = placed.filter(|(position, _)| *position >= from).collect();
+            rest.sort_unstable_by_key(|(position, _)| *position);
+            let (mut stopped, mut before) = (false, None);
+            for (visited, (position, key)) in rest.into_iter().enumerate() {
+                // Keys that share a position are visited in one call.
+                if stopped && visited >= least && before != Some(position) {
+                    return position;
+                }
+                before = Some(position);
+                stopped |= visit(key) == Visit::Stop;
+            }
+            if stopped {
+                return first_of(index + 1);
+            }
+        }
+        0
+    }
+
+    /// Lets timers remove keys, or lets them leave the keys until a command meets them.
+    pub fn set_active(&self, active: bool) {
+        self.active.store(active, Relaxed);
+        if !active {
+            return;
+        }
+        for part in &self.parts {
+            let mut keys = part.lock();
+            let over = keys.iter().filter(|(_, entry)| entry.is_over());
+            let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+            for key in over {
+                self.stats.expired_on_access.add(1);
+                part.remove(&mut keys, &key);
+            }
+        }
     }
 
     /// Removes all keys. What is dropped, which may take a while, is handed out.

@@ -268,5 +268,17 @@ fn check_replies(sent: &[u8]) {
     let mut replies = Replies::default();
     replies.maybe_bulk(Some(sent));
     let head = format!("${}\r\n", sent.len());
-    assert_eq!(replies.bytes(), [head.as_bytes(), sent, b"\r\n"].concat());
+    let bulk = [head.as_bytes(), sent, b"\r\n"].concat();
+    assert_eq!(replies.bytes(), bulk);
+    // Elements that were written apart come after their number, and after what was there.
+    let mut both = Replies::default();
+    both.null();
+    both.array_of(1, replies);
+    assert_eq!(both.bytes(), [&b"$-1\r\n*1\r\n"[..], &bulk].concat());
+    let text = String::from_utf8_lossy(sent);
+    let mut replies = Replies::default();
+    replies.resp3 = true;
+    replies.text(&text);
+    let plain = format!("={}\r\ntxt:{text}\r\n", text.len() + 4);
+    assert_eq!(replies.bytes(), plain.as_bytes());
 }

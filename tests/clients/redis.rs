@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
 };
 
 use super::{AGES, Server, example, number};
@@ -24,6 +24,11 @@ pub enum Reply {
     Bulk(Vec<u8>),
     Null,
     Array(Vec<Reply>),
+    /// Of RESP3, as are the next.
+    Null3,
+    Text(String),
+    /// Keys and values, by turns.
+    Map(Vec<Reply>),
 }
 
 impl Reply {
@@ -52,7 +57,11 @@ pub struct Redis(BufReader<TcpStream>);
 
 impl Redis {
     pub fn connect(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.addr).unwrap();
+        Self::connect_to(server.addr)
+    }
+
+    pub fn connect_to(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(AGES)).unwrap();
         stream.set_write_timeout(Some(AGES)).unwrap();
@@ -86,19 +95,29 @@ impl Redis {
             "-" => Reply::Error(rest.into()),
             ":" => Reply::Integer(rest.parse().unwrap()),
             "$" if rest == "-1" => Reply::Null,
-            "$" => {
-                let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
-                self.0.read_exact(&mut bytes)?;
-                assert!(bytes.ends_with(b"\r\n"), "{bytes:?}");
-                bytes.truncate(bytes.len() - 2);
-                Reply::Bulk(bytes)
+            "$" => Reply::Bulk(self.counted(rest)?),
+            "*" => Reply::Array(self.replies(rest.parse().unwrap())?),
+            "_" => Reply::Null3,
+            "=" => {
+                let text = String::from_utf8(self.counted(rest)?).unwrap();
+                Reply::Text(text.strip_prefix("txt:").unwrap().into())
             }
-            "*" => {
-                let replies = (0..rest.parse().unwrap()).map(|_| self.try_reply());
-                Reply::Array(replies.collect::<io::Result<_>>()?)
-            }
+            "%" => Reply::Map(self.replies(2 * rest.parse::<usize>().unwrap())?),
             _ => panic!("no reply: {line:?}"),
         })
+    }
+
+    /// Reads so many bytes, and the end of the line after them.
+    fn counted(&mut self, count: &str) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; count.parse::<usize>().unwrap() + 2];
+        self.0.read_exact(&mut bytes)?;
+        assert!(bytes.ends_with(b"\r\n"), "{bytes:?}");
+        bytes.truncate(bytes.len() - 2);
+        Ok(bytes)
+    }
+
+    fn replies(&mut self, count: usize) -> io::Result<Vec<Reply>> {
+        (0..count).map(|_| self.try_reply()).collect()
     }
 
     /// Reads as many bytes, which have to be these.
@@ -121,10 +140,11 @@ impl Redis {
 
     /// A number of INFO.
     pub fn info(&mut self, name: &str) -> u64 {
-        let Reply::Bulk(text) = self.ask("INFO") else {
-            panic!("INFO is text");
+        let text = match self.ask("INFO") {
+            Reply::Bulk(text) => String::from_utf8(text).unwrap(),
+            Reply::Text(text) => text,
+            other => panic!("INFO is text: {other:?}"),
         };
-        let text = String::from_utf8(text).unwrap();
         number(&text, &format!("\r\n{name}:"), "\r\n")
             .unwrap_or_else(|| panic!("no {name}: {text}"))
     }

@@ -28,9 +28,26 @@ pub(super) enum Error {
     ClientName,
     /// It may have so many bytes.
     ClientNameLength(usize),
-    /// What RESP there is: 2.
+    /// What is wrong with a name of this sort, such as that of a library.
+    ClientField(&'static str),
+    ClientOption(String),
+    /// There is RESP2 and RESP3.
     NoProto,
     NotAProtocol,
+    HelloOption(String),
+    NoPassword,
+    WrongPassword,
+    Overflow,
+    DecrementOverflow,
+    /// A value that is longer than a client may send one.
+    ValueLength,
+    /// A reply of more bytes than the longest value.
+    ReplyLength(usize),
+    /// A pattern may have so many bytes.
+    PatternLength(usize),
+    Cursor,
+    ClientId,
+    ClientType(String),
 }
 
 impl Error {
@@ -59,6 +76,18 @@ impl Error {
 
     pub(super) fn expire_option(option: &[u8]) -> Self {
         Self::ExpireOption(text(option, 128))
+    }
+
+    pub(super) fn hello_option(option: &[u8]) -> Self {
+        Self::HelloOption(text(option, 128))
+    }
+
+    pub(super) fn client_option(name: &[u8]) -> Self {
+        Self::ClientOption(text(name, 128))
+    }
+
+    pub(super) fn client_type(name: &[u8]) -> Self {
+        Self::ClientType(text(name, 128))
     }
 }
 
@@ -104,6 +133,33 @@ impl fmt::Display for Error {
             Self::ClientNameLength(most) => {
                 write!(f, "ERR Client names cannot be longer than {most} bytes.")
             }
+            Self::ClientOption(name) => write!(f, "ERR Unrecognized option '{name}'"),
+            Self::ClientField(field) => write!(
+                f,
+                "ERR {field} cannot contain spaces, newlines or special characters."
+            ),
+            Self::HelloOption(option) => write!(f, "ERR Syntax error in HELLO option '{option}'"),
+            Self::NoPassword => f.write_str(
+                "ERR AUTH <password> called without any password configured for the default \
+                 user. Are you sure your configuration is correct?",
+            ),
+            Self::WrongPassword => {
+                f.write_str("WRONGPASS invalid username-password pair or user is disabled.")
+            }
+            Self::Overflow => f.write_str("ERR increment or decrement would overflow"),
+            Self::DecrementOverflow => f.write_str("ERR decrement would overflow"),
+            Self::ValueLength => {
+                f.write_str("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+            }
+            Self::ReplyLength(most) => write!(
+                f,
+                "ERR the reply would be longer than {most} bytes (--max-bulk); \
+                 SCAN has no such limit"
+            ),
+            Self::PatternLength(most) => write!(f, "ERR a pattern has at most {most} bytes"),
+            Self::Cursor => f.write_str("ERR invalid cursor"),
+            Self::ClientId => f.write_str("ERR Invalid client ID"),
+            Self::ClientType(name) => write!(f, "ERR Unknown client type '{name}'"),
             Self::NoProto => f.write_str("NOPROTO unsupported protocol version"),
             Self::NotAProtocol => {
                 f.write_str("ERR Protocol version is not an integer or out of range")

@@ -7,7 +7,7 @@ use tourbillon::time::Instant;
 use super::{Context, Error, is};
 use crate::{
     resp::{Args, integer},
-    store::Only,
+    store::{Deadline, Only},
 };
 
 /// What a number of a command is.
@@ -21,30 +21,36 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// The moment that is meant. A time of day is taken for as long as it is off by now.
-    pub(super) fn deadline(self, amount: i64, command: &'static str) -> Result<Instant, Error> {
+    /// Returns the deadline that is meant.
+    pub(super) fn deadline(self, amount: i64, command: &'static str) -> Result<Deadline, Error> {
         let invalid = || Error::ExpireTime(command);
         let millis = match self {
             Self::Seconds | Self::UnixSeconds => amount.checked_mul(1_000).ok_or_else(invalid)?,
             Self::Millis | Self::UnixMillis => amount,
         };
-        let unix = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let left = match self {
+        // The two clocks are read one after the other, this one first: so a timer is not early.
+        let unix = unix_now();
+        let now = Instant::now();
+        let (unix_ms, left) = match self {
             Self::Seconds | Self::Millis => {
-                // Redis counts from 1970, which has to fit.
-                let now = unix.as_millis() as i64;
-                now.checked_add(millis).ok_or_else(invalid)?;
-                Duration::from_millis(millis.try_into().unwrap_or(0))
+                let unix_ms = (unix.as_millis() as i64).checked_add(millis);
+                let left = Duration::from_millis(millis.try_into().unwrap_or(0));
+                (unix_ms.ok_or_else(invalid)?, left)
             }
             Self::UnixSeconds | Self::UnixMillis => {
-                Duration::from_millis(millis.try_into().unwrap_or(0)).saturating_sub(unix)
+                let since_1970 = Duration::from_millis(millis.try_into().unwrap_or(0));
+                (millis, since_1970.saturating_sub(unix))
             }
         };
-        // What is further off than instants reach is as good as their end, in 292 years.
-        Ok(Instant::now() + left)
+        let at = now.checked_add(left);
+        Ok(Deadline { unix_ms, at })
     }
+}
+
+/// Returns the time since 1970 by the wall clock.
+pub(super) fn unix_now() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
 }
 
 /// The number of a command.
@@ -91,8 +97,9 @@ fn expire_in(
     if only.later && only.earlier {
         return Err(Error::ExpireGtLt);
     }
-    let at = unit.deadline(amount(&args[2])?, name)?;
-    let moved = context.server.store.expire_at(&args[1], at, only);
+    let deadline = unit.deadline(amount(&args[2])?, name)?;
+    let store = &context.server.store;
+    let moved = store.expire_at(&args[1], deadline, only);
     context.out.integer(moved.into());
     Ok(())
 }
@@ -104,27 +111,51 @@ pub(super) fn persist(context: &mut Context<'_>, args: Args<'_>) -> Result<(), E
 }
 
 pub(super) fn ttl(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    let left = millis_left(context, args);
-    // To the nearest second, as redis has it.
-    let seconds = if left < 0 { left } else { (left + 500) / 1_000 };
-    context.out.integer(seconds);
-    Ok(())
+    tell(context, args, |deadline| seconds(millis_left(deadline)))
 }
 
 pub(super) fn pttl(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    let left = millis_left(context, args);
-    context.out.integer(left);
+    tell(context, args, millis_left)
+}
+
+pub(super) fn expiretime(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    tell(context, args, |deadline| seconds(deadline.unix_ms))
+}
+
+pub(super) fn pexpiretime(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    tell(context, args, |deadline| deadline.unix_ms)
+}
+
+/// Replies what `what` makes of a key's deadline; -1 without a deadline, -2 without a key.
+fn tell(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    what: impl FnOnce(Deadline) -> i64,
+) -> Result<(), Error> {
+    let reply = match context.server.store.deadline(&args[1]) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(deadline)) => what(deadline),
+    };
+    context.out.integer(reply);
     Ok(())
 }
 
-/// For how long there is a key yet, begun milliseconds counted whole; -1 without a deadline, -2 without a key.
-fn millis_left(context: &Context<'_>, args: Args<'_>) -> i64 {
-    match context.server.store.deadline(&args[1]) {
-        None => -2,
-        Some(None) => -1,
-        Some(Some(at)) => {
+/// Rounds to the nearest second, as redis does.
+fn seconds(millis: i64) -> i64 {
+    // There are no deadlines before 1970. Unsigned, the largest one can be rounded up.
+    ((millis.max(0) as u64 + 500) / 1_000) as i64
+}
+
+/// Returns how many milliseconds are left, the one that has begun included.
+fn millis_left(deadline: Deadline) -> i64 {
+    match deadline.at {
+        // By the clock of the timer, which no step of the wall clock moves.
+        Some(at) => {
             let left = at.duration_since(Instant::now());
             i64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
         }
+        // Out of that clock's reach.
+        None => deadline.unix_ms - unix_now().as_millis() as i64,
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! | file | what is there |
 //! |---|---|
-//! | `strings` | keys and values |
+//! | `strings` | values |
+//! | `keys` | keys, whatever their values |
 //! | `expiry` | deadlines, and how they are written |
 //! | `connection` | what concerns the connection alone, as PING and CLIENT |
 //! | `server` | INFO, CONFIG and others that ask about the server |
@@ -11,26 +12,40 @@
 mod connection;
 mod error;
 mod expiry;
+mod keys;
 mod server;
 mod strings;
 
-use self::error::Error;
-use crate::{Server, reply::Replies, resp::Args};
+use std::sync::Arc;
 
-/// What the server knows of a client.
-#[derive(Debug, Default)]
+use self::error::Error;
+use crate::{Server, clients::Peer, reply::Replies, resp::Args};
+
+/// The state of a connection that commands change.
+#[derive(Debug)]
 pub struct Session {
-    id: u64,
-    name: Vec<u8>,
-    /// It said QUIT: nothing is read any more.
+    peer: Arc<Peer>,
+    /// Nothing is read any more: the client said QUIT, or is none of ours.
     pub quit: bool,
+    /// With what the command goes on when what it has replied so far has been taken, and others had
+    /// their turn. `None` if it is complete.
+    pub resume: Option<Resume>,
+}
+
+/// Where a long command has stopped.
+#[derive(Debug)]
+pub enum Resume {
+    /// Before this argument of MGET.
+    Mget(usize),
+    Keys(keys::Listing),
 }
 
 impl Session {
-    pub fn new(id: u64) -> Self {
+    pub fn new(peer: Arc<Peer>) -> Self {
         Self {
-            id,
-            ..Self::default()
+            peer,
+            quit: false,
+            resume: None,
         }
     }
 }
@@ -44,7 +59,8 @@ struct Context<'a> {
 
 struct Command {
     name: &'static str,
-    /// The number of arguments, the name included; if negative, at least so many. (Redis's way to say it.)
+    /// The number of arguments, the name included; if negative, at least so many. (Redis's way to
+    /// say it.)
     arity: isize,
     run: fn(&mut Context<'_>, Args<'_>) -> Result<(), Error>,
 }
@@ -55,7 +71,7 @@ macro_rules! commands {
     };
 }
 
-/// Those that are asked for most stand first, for they are looked for one after another.
+/// All commands. They are searched from the first on, so the most frequent stand first.
 const COMMANDS: &[Command] = commands! {
     "get" 2 strings::get,
     "set" -3 strings::set,
@@ -63,46 +79,94 @@ const COMMANDS: &[Command] = commands! {
     "pexpire" -3 expiry::pexpire,
     "ttl" 2 expiry::ttl,
     "pttl" 2 expiry::pttl,
-    "del" -2 strings::del,
-    "unlink" -2 strings::del,
-    "exists" -2 strings::exists,
+    "del" -2 keys::del,
+    "unlink" -2 keys::del,
+    "exists" -2 keys::exists,
+    "setex" 4 strings::setex,
+    "psetex" 4 strings::psetex,
+    "mget" -2 strings::mget,
+    "mset" -3 strings::mset,
+    "incr" 2 strings::incr,
+    "decr" 2 strings::decr,
+    "incrby" 3 strings::incrby,
+    "decrby" 3 strings::decrby,
+    "setnx" 3 strings::setnx,
+    "getset" 3 strings::getset,
+    "getdel" 2 strings::getdel,
     "getex" -2 strings::getex,
+    "append" 3 strings::append,
+    "strlen" 2 strings::strlen,
     "expireat" -3 expiry::expireat,
     "pexpireat" -3 expiry::pexpireat,
+    "expiretime" 2 expiry::expiretime,
+    "pexpiretime" 2 expiry::pexpiretime,
     "persist" 2 expiry::persist,
+    "type" 2 keys::type_of,
+    "keys" 2 keys::keys,
+    "scan" -2 keys::scan,
     "ping" -1 connection::ping,
     "echo" 2 connection::echo,
     "quit" -1 connection::quit,
     "select" 2 connection::select,
     "hello" -1 connection::hello,
+    "auth" -2 connection::auth,
+    "reset" 1 connection::reset,
     "client" -2 connection::client,
-    "dbsize" 1 server::dbsize,
-    "flushall" -1 server::flush,
-    "flushdb" -1 server::flush,
+    "dbsize" 1 keys::dbsize,
+    "flushall" -1 keys::flush,
+    "flushdb" -1 keys::flush,
+    "time" 1 server::time,
     "info" -1 server::info,
     "config" -2 server::config,
     "command" -1 server::command,
+    "function" -2 server::function,
+    "debug" -2 server::debug,
 };
 
-/// Runs a command, of which there is at least the name. It makes one reply.
+/// Runs a command, of which there is at least the name. It writes one reply, or a part of one: see
+/// [`Session::resume`].
 pub fn run(server: &Server, session: &mut Session, args: Args<'_>, out: &mut Replies) {
+    if is_http(&args[0]) {
+        server.warn_of_http();
+        session.quit = true;
+        return;
+    }
     let mut context = Context {
         server,
         session,
         out,
     };
-    if let Err(error) = find(args).and_then(|command| (command.run)(&mut context, args)) {
+    let done = find(args).and_then(|(index, command)| {
+        context.session.peer.runs(index);
+        (command.run)(&mut context, args)
+    });
+    if let Err(error) = done {
         context.out.error(&error);
     }
 }
 
-fn find(args: Args<'_>) -> Result<&'static Command, Error> {
-    let command = COMMANDS.iter().find(|command| is(&args[0], command.name));
-    let command = command.ok_or_else(|| Error::unknown(args))?;
+/// Whether this is a line of an HTTP request rather than a command, as redis tells them apart.
+///
+/// A web page of any origin may have a browser send `POST` requests to this port. The lines of its
+/// head are wrong commands, and those of its body would be obeyed. Every such request has one of
+/// these lines before its body.
+fn is_http(name: &[u8]) -> bool {
+    is(name, "post") || is(name, "host:")
+}
+
+/// Returns the name of the command of this index.
+fn name_of(index: usize) -> &'static str {
+    COMMANDS.get(index).map_or("NULL", |command| command.name)
+}
+
+fn find(args: Args<'_>) -> Result<(usize, &'static Command), Error> {
+    let mut commands = COMMANDS.iter().enumerate();
+    let command = commands.find(|(_, command)| is(&args[0], command.name));
+    let (index, command) = command.ok_or_else(|| Error::unknown(args))?;
     let len = args.len();
     match command.arity {
-        arity if arity < 0 && len >= arity.unsigned_abs() => Ok(command),
-        arity if arity.unsigned_abs() == len => Ok(command),
+        arity if arity < 0 && len >= arity.unsigned_abs() => Ok((index, command)),
+        arity if arity.unsigned_abs() == len => Ok((index, command)),
         _ => Err(Error::Arity(command.name)),
     }
 }

@@ -2,43 +2,77 @@
 
 use std::{fmt::Write, time::Duration};
 
-use tourbillon::{Handle, task};
+use tourbillon::Handle;
 
-use super::{COMMANDS, Context, Error, is};
-use crate::{Server, resp::Args};
+use super::{
+    COMMANDS, Context, Error,
+    expiry::{amount, unix_now},
+    is,
+    keys::check_flush_mode,
+};
+use crate::{
+    Server,
+    glob::{self, Case},
+    resp::Args,
+};
 
-pub(super) fn dbsize(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
-    context.out.integer(context.server.stats.keys.get() as i64);
+/// The release of redis whose commands, errors and replies these are. Clients ask for it to know
+/// what a server can do.
+const REDIS: &str = "7.0.15";
+
+/// Since 1970: seconds, and microseconds of the one that has begun.
+pub(super) fn time(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    let now = unix_now();
+    context.out.array(2);
+    context.out.bulk(now.as_secs().to_string().as_bytes());
+    let micros = now.subsec_micros().to_string();
+    context.out.bulk(micros.as_bytes());
     Ok(())
 }
 
-/// `FLUSHALL [ASYNC | SYNC]`. All keys are gone with the reply.
-pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    match args.get(1) {
-        None => {}
-        Some(mode) if args.len() == 2 && (is(mode, "async") || is(mode, "sync")) => {}
-        _ => return Err(Error::Syntax),
+/// `FUNCTION FLUSH [ASYNC | SYNC]`: there are no functions, so they are gone. Redis' own test suite
+/// begins with it.
+pub(super) fn function(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    if !is(&args[1], "flush") {
+        return Err(Error::unknown_subcommand(&args[1], "FUNCTION"));
     }
-    let keys = context.server.store.clear();
-    // To free a million of them, and cancel as many timers, takes longer than others should wait for this worker.
-    task::spawn_blocking(move || drop(keys));
+    check_flush_mode(args, 2)?;
     context.out.ok();
     Ok(())
 }
 
-/// `COMMAND [COUNT | DOCS … | INFO …]`: clients ask for what they want to help with, and do without.
+/// `DEBUG SET-ACTIVE-EXPIRE 0 | 1`: whether timers remove keys. If not, a key stays until a command
+/// meets it after its deadline.
+pub(super) fn debug(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    if !is(&args[1], "set-active-expire") {
+        return Err(Error::unknown_subcommand(&args[1], "DEBUG"));
+    }
+    let active = args.get(2).ok_or(Error::Arity("debug"))?;
+    let active = amount(active)? != 0;
+    context.server.store.set_active(active);
+    context.out.ok();
+    Ok(())
+}
+
+/// `COMMAND [COUNT | LIST | DOCS … | INFO …]`: clients ask for what they want to help with, and do
+/// without.
 pub(super) fn command(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     match args.get(1) {
         Some(sub) if is(sub, "count") => context.out.integer(COMMANDS.len() as i64),
-        Some(sub) if !is(sub, "docs") && !is(sub, "info") && !is(sub, "list") => {
-            return Err(Error::unknown_subcommand(sub, "COMMAND"));
+        Some(sub) if is(sub, "list") => {
+            context.out.array(COMMANDS.len());
+            for command in COMMANDS {
+                context.out.bulk(command.name.as_bytes());
+            }
         }
+        Some(sub) if is(sub, "docs") => context.out.map(0),
+        Some(sub) if !is(sub, "info") => return Err(Error::unknown_subcommand(sub, "COMMAND")),
         _ => context.out.array(0),
     }
     Ok(())
 }
 
-/// `CONFIG GET name…`: what redis-benchmark shows, and the bounds. In a name `*` stands for any letters, `?` for one.
+/// `CONFIG GET pattern…`: what redis-benchmark shows, and the bounds.
 pub(super) fn config(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if !is(&args[1], "get") {
         return Err(Error::unknown_subcommand(&args[1], "CONFIG"));
@@ -57,43 +91,17 @@ pub(super) fn config(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
         ("proto-max-bulk-len", options.max_bulk.to_string()),
         ("timeout", options.idle.as_secs().to_string()),
     ];
-    let asked = |name: &str| args.from(2).any(|arg| matches(arg, name.as_bytes()));
+    let asked = |name: &str| {
+        let mut patterns = args.from(2);
+        patterns.any(|pattern| glob::matches(pattern, name.as_bytes(), Case::Ignored))
+    };
     let found: Vec<_> = known.iter().filter(|(name, _)| asked(name)).collect();
-    context.out.array(2 * found.len());
+    context.out.map(found.len());
     for (name, value) in found {
         context.out.bulk(name.as_bytes());
         context.out.bulk(value.as_bytes());
     }
     Ok(())
-}
-
-/// Whether a name is one of those that a pattern stands for. Goes back to the last `*` alone, so that it takes no longer than
-/// the two are long, multiplied.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    // Where to go on if the letters so far were not all that the last `*` stands for.
-    let mut star = None;
-    loop {
-        match (pattern.get(p), name.get(n)) {
-            (None, None) => return true,
-            (Some(b'*'), _) => {
-                star = Some((p + 1, n));
-                p += 1;
-            }
-            (Some(wanted), Some(letter))
-                if *wanted == b'?' || wanted.eq_ignore_ascii_case(letter) =>
-            {
-                (p, n) = (p + 1, n + 1);
-            }
-            _ => match star {
-                Some((after, from)) if from < name.len() => {
-                    star = Some((after, from + 1));
-                    (p, n) = (after, from + 1);
-                }
-                _ => return false,
-            },
-        }
-    }
 }
 
 /// `INFO [section…]`
@@ -114,7 +122,7 @@ pub(super) fn info(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
             let _ = write!(text, "{key}:{value}\r\n");
         }
     }
-    context.out.bulk(text.as_bytes());
+    context.out.text(&text);
     Ok(())
 }
 
@@ -131,6 +139,7 @@ fn sections(server: &Server) -> [Section; 6] {
         (
             "Server",
             vec![
+                ("redis_version", REDIS.to_owned()),
                 ("tourbillon_version", env!("CARGO_PKG_VERSION").to_owned()),
                 ("process_id", std::process::id().to_string()),
                 (

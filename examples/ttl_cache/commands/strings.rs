@@ -1,7 +1,8 @@
-//! Keys and values.
+//! Values.
 
-use super::{Context, Error, expiry, is};
+use super::{Context, Error, Resume, expiry, is};
 use crate::{
+    connection::FLUSH,
     resp::Args,
     store::{Expiry, When},
 };
@@ -15,8 +16,8 @@ pub(super) fn get(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, options in any order. Of one that is given
-/// again the last counts.
+/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, options in any
+/// order. Of one that is given again the last counts.
 pub(super) fn set(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let (mut expiry, mut when, mut give_old) = (None, When::Always, false);
     let mut options = args.from(3);
@@ -72,22 +73,136 @@ pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Err
     Ok(())
 }
 
-pub(super) fn del(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+/// `SETEX key seconds value`
+pub(super) fn setex(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    set_for(context, args, expiry::Unit::Seconds, "setex")
+}
+
+/// `PSETEX key milliseconds value`
+pub(super) fn psetex(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    set_for(context, args, expiry::Unit::Millis, "psetex")
+}
+
+fn set_for(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    unit: expiry::Unit,
+    name: &'static str,
+) -> Result<(), Error> {
+    let expiry = Time::At(unit, &args[2]).expiry(name)?;
     let store = &context.server.store;
-    let removed = args.from(1).filter(|key| store.remove(key)).count();
-    context.out.integer(removed as i64);
+    store.set(&args[1], &args[3], expiry, When::Always, false)?;
+    context.out.ok();
     Ok(())
 }
 
-pub(super) fn exists(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+pub(super) fn setnx(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let store = &context.server.store;
-    let there = args.from(1).filter(|key| store.deadline(key).is_some());
-    context.out.integer(there.count() as i64);
+    let was = store.set(&args[1], &args[2], Expiry::Never, When::Absent, false)?;
+    context.out.integer(was.set.into());
     Ok(())
 }
 
-/// What an option says about the deadline. What is wrong with the number is told after what is wrong with
-/// the options.
+pub(super) fn getset(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let store = &context.server.store;
+    let was = store.set(&args[1], &args[2], Expiry::Never, When::Always, true)?;
+    context.out.maybe_bulk(was.old.as_deref());
+    Ok(())
+}
+
+pub(super) fn getdel(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let value = context.server.store.remove(&args[1]);
+    context.out.maybe_bulk(value.as_deref());
+    Ok(())
+}
+
+/// `MGET key…`. It stops for its replies to be taken when there are many bytes of them.
+pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let first = match context.session.resume.take() {
+        Some(Resume::Mget(next)) => next,
+        _ => {
+            context.out.array(args.len() - 1);
+            1
+        }
+    };
+    for (index, key) in (first..).zip(args.from(first)) {
+        if context.out.len() >= FLUSH {
+            context.session.resume = Some(Resume::Mget(index));
+            break;
+        }
+        let out = &mut *context.out;
+        let store = &context.server.store;
+        store.get(key, Expiry::Keep, |value| out.maybe_bulk(value));
+    }
+    Ok(())
+}
+
+/// `MSET key value…`
+pub(super) fn mset(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    if args.len() % 2 == 0 {
+        return Err(Error::Arity("mset"));
+    }
+    let keys = args.from(1).step_by(2);
+    let pairs = keys.zip(args.from(2).step_by(2));
+    context.server.store.set_all(pairs)?;
+    context.out.ok();
+    Ok(())
+}
+
+pub(super) fn incr(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    add(context, &args[1], 1)
+}
+
+pub(super) fn decr(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    add(context, &args[1], -1)
+}
+
+pub(super) fn incrby(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    add(context, &args[1], expiry::amount(&args[2])?)
+}
+
+pub(super) fn decrby(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let less = expiry::amount(&args[2])?;
+    let more = less.checked_neg().ok_or(Error::DecrementOverflow)?;
+    add(context, &args[1], more)
+}
+
+/// Adds to a number. A key that is not there counts as 0.
+fn add(context: &mut Context<'_>, key: &[u8], more: i64) -> Result<(), Error> {
+    let mut sum = 0;
+    context.server.store.update(key, |value| {
+        let number = value.map_or(Ok(0), expiry::amount)?;
+        sum = number.checked_add(more).ok_or(Error::Overflow)?;
+        Ok::<_, Error>(sum.to_string().into_bytes().into())
+    })?;
+    context.out.integer(sum);
+    Ok(())
+}
+
+pub(super) fn append(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let most = context.server.options.max_bulk;
+    let mut len = 0;
+    context.server.store.update(&args[1], |value| {
+        let joined = [value.unwrap_or_default(), &args[2]];
+        len = joined.iter().map(|part| part.len()).sum();
+        if len > most {
+            return Err(Error::ValueLength);
+        }
+        Ok(joined.concat().into())
+    })?;
+    context.out.integer(len as i64);
+    Ok(())
+}
+
+pub(super) fn strlen(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let store = &context.server.store;
+    let len = store.get(&args[1], Expiry::Keep, |value| value.map_or(0, <[u8]>::len));
+    context.out.integer(len as i64);
+    Ok(())
+}
+
+/// What an option says about the deadline. What is wrong with the number is told after what is
+/// wrong with the options.
 enum Time<'a> {
     Keep,
     Never,
