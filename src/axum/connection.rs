@@ -2,8 +2,9 @@
 //!
 //! One timer serves it for as long as it lives, and no request touches it. When it comes up, and requests
 //! were answered meanwhile, it is set to when the connection will have been idle for long enough. Bytes that
-//! come in do not count, so that a client who sends half a request, or sends one very slowly, is idle, too.
-//! Those that go out do: a client may take a long response as slowly as it likes, if it goes on taking it.
+//! come in do not count: a client that sends half a request, or sends one very slowly, is idle, too. Bytes of
+//! responses count, if there are enough of them: see `pace`. Bodies of requests and streams of HTTP/2 have
+//! timers of their own while they wait for the client: see `request_body` and `streams`.
 
 use std::{
     error::Error,
@@ -51,7 +52,7 @@ pub(super) async fn serve<L, M, S>(
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     S::Future: Send,
 {
-    let requests = Arc::new(Requests::new());
+    let requests = Arc::new(Requests::new(&server.options));
     let mut end = End::new(&pass, &server, requests.clone());
     let prepared = async {
         let io = handshake.await?;
@@ -159,17 +160,20 @@ impl<'a> End<'a> {
         is_last
     }
 
-    /// For how long nothing may be done, as it is now.
-    fn limit(&self) -> Option<Duration> {
+    /// When nothing will have been done for a request for too long, as it is now.
+    fn idle_deadline(&self, is_stuck: bool) -> Option<Instant> {
         let options = &self.server.options;
-        match self.told_idle {
+        let kept = match self.told_idle {
             // Requests that crossed the goodbye are answered as others are.
-            true => Some(GOODBYE),
-            false if self.requests.are_stuck() => {
-                options.write_timeout.or(options.keep_alive_timeout)
-            }
-            false => options.keep_alive_timeout,
-        }
+            true => GOODBYE,
+            false => options.keep_alive_timeout?,
+        };
+        // hyper may be done with a response of which the client takes the rest.
+        let limit = match is_stuck {
+            true => kept.max(options.write_timeout?),
+            false => kept,
+        };
+        self.requests.idle_since()?.checked_add(limit)
     }
 
     /// How often to look, if at all: as often as the shortest limit comes up.
@@ -184,15 +188,20 @@ impl<'a> End<'a> {
         }
     }
 
-    /// When nothing will have been done for too long, or when to look again, whichever is first: what it waits for may
-    /// have another limit by then.
+    /// When nothing will have been done, or taken, for too long, or when to look again, whichever is first: what it
+    /// waits for may have another limit by then.
     fn deadline(&self, now: Instant) -> Instant {
         let again = self.look().and_then(|look| now.checked_add(look.max(LOOK)));
         // Past what the clock knows it has never been armed.
         let again = again.unwrap_or(now);
-        let idle = self.requests.idle_since().zip(self.limit());
-        let deadline = idle.and_then(|(since, limit)| since.checked_add(limit));
-        deadline.map_or(again, |deadline| deadline.min(again))
+        let stuck = self.requests.stuck_since();
+        let idle = self.idle_deadline(stuck.is_some());
+        let stuck = stuck.zip(self.server.options.write_timeout);
+        let stuck = stuck.and_then(|(since, limit)| since.checked_add(limit));
+        [idle, stuck]
+            .into_iter()
+            .flatten()
+            .fold(again, Instant::min)
     }
 
     /// Ready when the connection has to end, and says how. After `Answers` it may be asked on.
