@@ -124,7 +124,7 @@ fn a_response_of_http2_may_be_taken_slowly() {
         let mut length = 0;
         while let Some(frame) = body.frame().await {
             length += frame.unwrap().into_data().unwrap().len();
-            sleep(Duration::from_secs(20)).await;
+            sleep(Duration::from_secs(5)).await;
         }
         assert_eq!(length, LEN);
     });
@@ -168,7 +168,7 @@ fn a_request_and_its_response_that_are_streamed_at_once_may_be_silent() {
             assert_eq!(frame.into_data().unwrap(), "hello");
         }
         drop(input);
-        assert!(output.frame().await.is_none());
+        assert_eq!(output.collect().await.unwrap().to_bytes(), "");
     });
 }
 

@@ -18,7 +18,11 @@ use axum::{
     routing::{get, post},
 };
 use common::{Drops, HOUR, PATIENCE, Token, alarm, event::Event, eventually, isolated, runtime};
-use tourbillon::{Runtime, axum::serve, time::timeout};
+use tourbillon::{
+    Runtime,
+    axum::serve,
+    time::{sleep, timeout},
+};
 use web::{
     Client, SHORT, Site,
     frames::{
@@ -267,6 +271,31 @@ fn a_shutdown_ends_by_itself_beside_clients_that_stop_in_the_midst() {
     let served = runtime.block_on(async { timeout(PATIENCE, served).await });
     served.unwrap().unwrap().unwrap();
     assert_eq!(drops.count(), STREAMS as usize);
+}
+
+#[test]
+fn a_shutdown_ends_by_itself_beside_a_client_of_http2_that_asks_on() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let slow = || async { sleep(10 * SHORT).await };
+    let site = impatient(&runtime, Router::new().route("/slow", get(slow)));
+    let mut stream = site.connect().stream;
+    stream.write_all(&beginning(&[])).unwrap();
+    stream.write_all(&http2_get(1, "/slow")).unwrap();
+    while next_frame(&mut stream).0 != HEADERS {}
+    // It always waits for an answer, and acknowledges no goodbye.
+    let asker = std::thread::spawn(move || {
+        for id in 1.. {
+            if stream.write_all(&http2_get(2 * id + 1, "/slow")).is_err() {
+                return;
+            }
+            std::thread::sleep(SHORT);
+        }
+    });
+    let served = site.stop();
+    let served = runtime.block_on(async { timeout(PATIENCE, served).await });
+    served.unwrap().unwrap().unwrap();
+    asker.join().unwrap();
 }
 
 #[test]

@@ -137,6 +137,8 @@ struct End<'a> {
     /// Whether the connection was told to take no more requests, for one reason and for the other.
     told_closing: bool,
     told_idle: bool,
+    /// How many requests there were when a client of HTTP/2 should have stopped, as the server closes.
+    last: Option<usize>,
 }
 
 impl<'a> End<'a> {
@@ -149,6 +151,16 @@ impl<'a> End<'a> {
             kept: false,
             told_closing: false,
             told_idle: false,
+            last: None,
+        }
+    }
+
+    /// The connection is told that the server closes.
+    fn tell_closing(&mut self) {
+        self.told_closing = true;
+        if self.kept {
+            // From here on, the client has no time to be idle.
+            self.timer = Some(sleep(GOODBYE));
         }
     }
 
@@ -156,14 +168,28 @@ impl<'a> End<'a> {
     /// response that it is the last one.
     fn is_last(&mut self, cx: &Context<'_>) -> bool {
         let is_last = !self.told_closing && self.requests.answers() && self.pass.is_closing(cx);
-        self.told_closing |= is_last;
+        if is_last {
+            self.tell_closing();
+        }
         is_last
+    }
+
+    /// Whether the connection was told to take no more requests.
+    fn is_told(&self) -> bool {
+        self.told_closing || self.told_idle
+    }
+
+    /// Whether the server closes, and the client asks on nevertheless. A client of HTTP/2 may do so for ever if it does
+    /// not acknowledge the goodbye.
+    fn is_ignored(&mut self) -> bool {
+        let count = self.requests.count();
+        self.told_closing && *self.last.get_or_insert(count) != count
     }
 
     /// When nothing will have been done for a request for too long, as it is now.
     fn idle_deadline(&self, is_stuck: bool) -> Option<Instant> {
         let options = &self.server.options;
-        let kept = match self.told_idle {
+        let kept = match self.is_told() {
             // Requests that crossed the goodbye are answered as others are.
             true => GOODBYE,
             false => options.keep_alive_timeout?,
@@ -179,7 +205,7 @@ impl<'a> End<'a> {
     /// How often to look, if at all: as often as the shortest limit comes up.
     fn look(&self) -> Option<Duration> {
         let options = &self.server.options;
-        match self.told_idle {
+        match self.is_told() {
             true => Some(GOODBYE),
             false => [options.keep_alive_timeout, options.write_timeout]
                 .into_iter()
@@ -212,14 +238,14 @@ impl<'a> End<'a> {
             return Poll::Ready(Last::Nothing);
         }
         if closing && !self.told_closing {
-            self.told_closing = true;
-            return Poll::Ready(if self.requests.any() {
+            self.tell_closing();
+            return Poll::Ready(if self.requests.count() > 0 {
                 Last::Answers
             } else {
                 Last::Nothing
             });
         }
-        if !self.kept && self.requests.any() {
+        if !self.kept && self.requests.count() > 0 {
             self.kept = true;
             self.timer = self.look().map(sleep);
         }
@@ -232,6 +258,9 @@ impl<'a> End<'a> {
             if !self.kept || !timer.is_elapsed() {
                 return Poll::Ready(Last::Nothing);
             }
+            if self.is_ignored() {
+                return Poll::Ready(Last::Nothing);
+            }
             let now = Instant::now();
             let deadline = self.deadline(now);
             if deadline > now {
@@ -239,7 +268,7 @@ impl<'a> End<'a> {
                 if let Some(timer) = &mut self.timer {
                     timer.set_deadline(deadline);
                 }
-            } else if self.requests.are_http2() && !self.told_idle {
+            } else if self.requests.are_http2() && !self.is_told() {
                 self.told_idle = true;
                 self.timer = Some(sleep(GOODBYE));
                 return Poll::Ready(Last::Answers);

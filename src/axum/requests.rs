@@ -41,8 +41,8 @@ pub(super) struct Requests {
     active: AtomicU64,
     /// How many bytes of responses the client took since then.
     taken: AtomicU64,
-    /// Whether there was one.
-    any: AtomicBool,
+    /// How many there were.
+    count: AtomicUsize,
     /// Whether it came by HTTP/2, which has a way to say that no more are taken.
     http2: AtomicBool,
     /// Whether a stream of HTTP/2 was upgraded: hyper does not tell when that ends.
@@ -64,7 +64,7 @@ impl Requests {
             answering: AtomicUsize::new(0),
             active: AtomicU64::new(0),
             taken: AtomicU64::new(0),
-            any: AtomicBool::new(false),
+            count: AtomicUsize::new(0),
             http2: AtomicBool::new(false),
             upgraded: AtomicBool::new(false),
             stuck: AtomicU64::new(0),
@@ -133,9 +133,9 @@ impl Requests {
         }
     }
 
-    /// Whether there was a request.
-    pub(super) fn any(&self) -> bool {
-        self.any.load(Relaxed)
+    /// How many requests there were.
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Relaxed)
     }
 
     /// Whether requests come by HTTP/2.
@@ -144,7 +144,8 @@ impl Requests {
     }
 
     fn begin<B>(self: &Arc<Self>, request: &::hyper::Request<B>) -> Answering {
-        self.any.store(true, Relaxed);
+        // The connection's task counts, and nobody else.
+        self.count.store(self.count() + 1, Relaxed);
         if request.version() == Version::HTTP_2 {
             self.http2.store(true, Relaxed);
         }
