@@ -1,5 +1,6 @@
-//! A server of axum's routers, with the limits that it has by default, beside clients that have to be let be: slow
-//! ones, and such as neither have nor are sent anything for long. On a paused clock.
+//! A server of axum's routers, with the limits that it has by default, beside clients that have to
+//! be let be: slow ones, and such as neither have nor are sent anything for long. On a paused
+//! clock.
 
 mod common;
 mod web;

@@ -1,10 +1,11 @@
 //! One connection.
 //!
-//! One timer serves it for as long as it lives, and no request touches it. When it comes up, and requests
-//! were answered meanwhile, it is set to when the connection will have been idle for long enough. Bytes that
-//! come in do not count: a client that sends half a request, or sends one very slowly, is idle, too. Bytes of
-//! responses count, if there are enough of them: see `pace`. Bodies of requests and streams of HTTP/2 have
-//! timers of their own while they wait for the client: see `request_body` and `streams`.
+//! One timer serves it for as long as it lives, and no request touches it. When it comes up, and
+//! requests were answered meanwhile, it is set to when the connection will have been idle for long
+//! enough. Bytes that come in do not count: a client that sends half a request, or sends one very
+//! slowly, is idle, too. Bytes of responses count, if there are enough of them: see `pace`. Bodies
+//! of requests and streams of HTTP/2 have timers of their own while they wait for the client: see
+//! `request_body` and `streams`.
 
 use std::{
     error::Error,
@@ -137,7 +138,8 @@ struct End<'a> {
     /// Whether the connection was told to take no more requests, for one reason and for the other.
     told_closing: bool,
     told_idle: bool,
-    /// How many requests there were when a client of HTTP/2 should have stopped, as the server closes.
+    /// How many requests there were when a client of HTTP/2 should have stopped, as the server
+    /// closes.
     last: Option<usize>,
 }
 
@@ -179,8 +181,8 @@ impl<'a> End<'a> {
         self.told_closing || self.told_idle
     }
 
-    /// Whether the server closes, and the client asks on nevertheless. A client of HTTP/2 may do so for ever if it does
-    /// not acknowledge the goodbye.
+    /// Whether the server closes, and the client asks on nevertheless. A client of HTTP/2 may do so
+    /// for ever if it does not acknowledge the goodbye.
     fn is_ignored(&mut self) -> bool {
         let count = self.requests.count();
         self.told_closing && *self.last.get_or_insert(count) != count
@@ -214,8 +216,8 @@ impl<'a> End<'a> {
         }
     }
 
-    /// When nothing will have been done, or taken, for too long, or when to look again, whichever is first: what it
-    /// waits for may have another limit by then.
+    /// When nothing will have been done, or taken, for too long, or when to look again, whichever
+    /// is first: what it waits for may have another limit by then.
     fn deadline(&self, now: Instant) -> Instant {
         let again = self.look().and_then(|look| now.checked_add(look.max(LOOK)));
         // Past what the clock knows it has never been armed.

@@ -37,8 +37,9 @@ impl Inner {
     }
 }
 
-/// How many connections a server has at most by default, in a process that may have so many descriptors open: all but
-/// an eighth, and but 32 at least, which are for files, other sockets and the runtime; but half of them in any case.
+/// How many connections a server has at most by default, in a process that may have so many
+/// descriptors open: all but an eighth, and but 32 at least, which are for files, other sockets and
+/// the runtime; but half of them in any case.
 pub(super) fn room(descriptors: Option<u64>) -> usize {
     let limit = descriptors.unwrap_or(u64::MAX);
     let others = (limit / 8).max(32).min(limit / 2);

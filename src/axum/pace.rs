@@ -4,8 +4,9 @@ use std::time::Duration;
 
 /// A limit on the time that the server waits for a client, and how many bytes start it anew.
 ///
-/// A limit on the silence alone would be evaded by one byte now and then. A limit on the whole transfer
-/// would cut large ones. So a client has to move `least` bytes, or all there is, in each `limit`.
+/// A limit on the silence alone would be evaded by one byte now and then. A limit on the whole
+/// transfer would cut large ones. So a client has to move `least` bytes, or all there is, in each
+/// `limit`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// None where nothing is limited.

@@ -1,8 +1,9 @@
 //! Bodies of requests: each fails if its client sends it too slowly.
 //!
-//! The time counts in which the handler waits for the body, and no other: a handler may read as slowly as it
-//! likes. One timer serves a body. It is armed when the handler first has to wait. Bytes that come in do not
-//! touch it: when it comes up, it is set to when the body will be too slow.
+//! The time counts in which the handler waits for the body, and no other: a handler may read as
+//! slowly as it likes. One timer serves a body. It is armed when the handler first has to wait.
+//! Bytes that come in do not touch it: when it comes up, it is set to when the body will be too
+//! slow.
 
 use std::{
     error::Error,
@@ -28,8 +29,8 @@ use crate::time::{Instant, Sleep, sleep};
 /// Lets the client of this request send the body as slowly as it likes, whatever
 /// [`request_body_timeout`](super::Serve::request_body_timeout) says.
 ///
-/// It is for routes whose clients may have nothing to send for long, such as gRPC calls that stream requests
-/// and have their response at the end:
+/// It is for routes whose clients may have nothing to send for long, such as gRPC calls that stream
+/// requests and have their response at the end:
 ///
 /// ```
 /// use axum::{Router, body::Body, middleware::map_request, routing::post};
@@ -55,8 +56,8 @@ struct Terms(Arc<Flags>);
 struct Flags {
     /// Whether the program has said that it is not.
     is_exempt: AtomicBool,
-    /// Whether the response has begun, and has not ended: what is sent in both directions at once, such as a
-    /// conversation, may be silent.
+    /// Whether the response has begun, and has not ended: what is sent in both directions at once,
+    /// such as a conversation, may be silent.
     is_answered: AtomicBool,
 }
 
@@ -82,7 +83,8 @@ impl Drop for Answered {
     }
 }
 
-/// Makes axum's request of hyper's. If it has a body, the second answer is to be told when the response begins.
+/// Makes axum's request of hyper's. If it has a body, the second answer is to be told when the
+/// response begins.
 pub(super) fn limited(
     request: ::hyper::Request<Incoming>,
     pace: Pace,

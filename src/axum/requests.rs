@@ -47,8 +47,8 @@ pub(super) struct Requests {
     http2: AtomicBool,
     /// Whether a stream of HTTP/2 was upgraded: hyper does not tell when that ends.
     upgraded: AtomicBool,
-    /// Since when something is to be written that the socket does not take, or not enough of it: in nanoseconds from
-    /// the start; zero if all was written.
+    /// Since when something is to be written that the socket does not take, or not enough of it: in
+    /// nanoseconds from the start; zero if all was written.
     stuck: AtomicU64,
     /// How many bytes the socket took since then.
     written: AtomicU64,
@@ -79,7 +79,8 @@ impl Requests {
         idle.then(|| self.start + Duration::from_nanos(self.active.load(Relaxed)))
     }
 
-    /// Since when the socket takes nothing, or too little, of what is to be written; none if all was written.
+    /// Since when the socket takes nothing, or too little, of what is to be written; none if all
+    /// was written.
     pub(super) fn stuck_since(&self) -> Option<Instant> {
         let stuck = self.stuck.load(Relaxed);
         (stuck > 0).then(|| self.start + Duration::from_nanos(stuck))
@@ -100,7 +101,8 @@ impl Requests {
         self.active.fetch_max(self.nanos(), Relaxed);
     }
 
-    /// The client took so many bytes of responses. hyper may be done with a response long before the client is.
+    /// The client took so many bytes of responses. hyper may be done with a response long before
+    /// the client is.
     pub(super) fn took(&self, bytes: usize) {
         if has_enough(&self.taken, bytes, self.write) {
             self.is_active();
@@ -109,7 +111,8 @@ impl Requests {
 
     /// The socket took so many bytes.
     pub(super) fn wrote(&self, bytes: usize) {
-        // By HTTP/2 they may be answers to pings, which a client could have for ever: pieces of bodies are counted.
+        // By HTTP/2 they may be answers to pings, which a client could have for ever: pieces of
+        // bodies are counted.
         if !self.are_http2() {
             self.took(bytes);
         }
@@ -156,8 +159,8 @@ impl Requests {
 
 /// Adds to the bytes of a client; answers whether they are enough, and begins anew if so.
 ///
-/// One task counts, but for bytes that are dropped with a stream: a sum that such a moment spoils is of no concern, and
-/// so no atomic addition is needed.
+/// One task counts, but for bytes that are dropped with a stream: a sum that such a moment spoils
+/// is of no concern, and so no atomic addition is needed.
 fn has_enough(count: &AtomicU64, bytes: usize, pace: Pace) -> bool {
     let sum = count.load(Relaxed).saturating_add(bytes as u64);
     let has_enough = sum >= pace.least;

@@ -34,9 +34,11 @@ use crate::{
     time::timeout,
 };
 
-/// How long the server waits for a client by default, whatever for. It is what hyper waits for a head.
+/// How long the server waits for a client by default, whatever for. It is what hyper waits for a
+/// head.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How many bytes per second are enough by default. It is what Kestrel asks for; Apache asks for 500.
+/// How many bytes per second are enough by default. It is what Kestrel asks for; Apache asks for
+/// 500.
 const RATE: u32 = 240;
 /// How large the buffers of HTTP/1 may become by default.
 const BUF: usize = 64 * 1024;
@@ -179,10 +181,10 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// includes the time in which the head of the next one is sent: bytes that come in do not prolong it, either.
     /// 30 s by default; `None` is no limit.
     ///
-    /// A request is being answered until hyper has taken all of the response's body. The time counts from then, or from
-    /// when the client last took enough of what hyper had taken ([`write_timeout`](Serve::write_timeout)), so that it may
-    /// take a long response slowly. A connection of HTTP/2 with a stream that was upgraded is kept until its client
-    /// closes it.
+    /// A request is being answered until hyper has taken all of the response's body. The time
+    /// counts from then, or from when the client last took enough of what hyper had taken
+    /// ([`write_timeout`](Serve::write_timeout)), so that it may take a long response slowly. A
+    /// connection of HTTP/2 with a stream that was upgraded is kept until its client closes it.
     pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.keep_alive_timeout = timeout.into();
         self
@@ -190,68 +192,78 @@ impl<L: Listener, M, S> Serve<L, M, S> {
 
     /// For how long a response may wait for its client. 30 s by default; `None` is no limit.
     ///
-    /// In each such time the client has to take a part of what is there to be taken: as many bytes as
-    /// [`min_transfer_rate`](Serve::min_transfer_rate) asks for, or all. Otherwise its connection is closed; by HTTP/2
-    /// the stream is reset, and others of the connection go on. This comes between once and twice the time after the
-    /// client has stopped taking. Either way the response's body is dropped.
+    /// In each such time the client has to take a part of what is there to be taken: as many bytes
+    /// as [`min_transfer_rate`](Serve::min_transfer_rate) asks for, or all. Otherwise its
+    /// connection is closed; by HTTP/2 the stream is reset, and others of the connection go on.
+    /// This comes between once and twice the time after the client has stopped taking. Either way
+    /// the response's body is dropped.
     ///
-    /// A response that has nothing to send does not wait for its client, however long that takes: server-sent events,
-    /// long polls and slow bodies are not limited. Connections and streams that were upgraded are not, either.
+    /// A response that has nothing to send does not wait for its client, however long that takes:
+    /// server-sent events, long polls and slow bodies are not limited. Connections and streams that
+    /// were upgraded are not, either.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.write_timeout = timeout.into();
         self
     }
 
-    /// For how long a handler may wait for the body of its request. 30 s by default; `None` is no limit.
+    /// For how long a handler may wait for the body of its request. 30 s by default; `None` is no
+    /// limit.
     ///
-    /// In each such time the client has to send as many bytes as [`min_transfer_rate`](Serve::min_transfer_rate) asks
-    /// for. Otherwise the body ends with an error, whose [source](std::error::Error::source) is an
-    /// [`io::Error`] of kind [`TimedOut`](io::ErrorKind::TimedOut). axum's extractors answer it with 400. The connection
+    /// In each such time the client has to send as many bytes as
+    /// [`min_transfer_rate`](Serve::min_transfer_rate) asks for. Otherwise the body ends with an
+    /// error, whose [source](std::error::Error::source) is an [`io::Error`] of kind
+    /// [`TimedOut`](io::ErrorKind::TimedOut). axum's extractors answer it with 400. The connection
     /// is closed after the answer; by HTTP/2 the stream is reset.
     ///
-    /// The time counts only while the handler waits for the body, and not once it has answered: a request and a response
-    /// that are streamed at once may both be silent. For routes whose clients send nothing for long, there is
+    /// The time counts only while the handler waits for the body, and not once it has answered: a
+    /// request and a response that are streamed at once may both be silent. For routes whose
+    /// clients send nothing for long, there is
     /// [`without_body_timeout`](super::without_body_timeout).
     pub fn request_body_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.request_body_timeout = timeout.into();
         self
     }
 
-    /// How many bytes per second a client has to send of a request's body, or to take of a response, on average over
-    /// [`request_body_timeout`](Serve::request_body_timeout) or [`write_timeout`](Serve::write_timeout). 240 by default.
-    /// With zero one byte in each such time is enough.
+    /// How many bytes per second a client has to send of a request's body, or to take of a
+    /// response, on average over [`request_body_timeout`](Serve::request_body_timeout) or
+    /// [`write_timeout`](Serve::write_timeout). 240 by default. With zero one byte in each such
+    /// time is enough.
     pub fn min_transfer_rate(mut self, bytes: u32) -> Self {
         self.options.min_transfer_rate = bytes;
         self
     }
 
-    /// How many connections may be open; further ones wait in the system's queue to be accepted. Zero counts as one.
-    /// `usize::MAX` is no bound.
+    /// How many connections may be open; further ones wait in the system's queue to be accepted.
+    /// Zero counts as one. `usize::MAX` is no bound.
     ///
-    /// By default it follows from how many descriptors the process may have open (`RLIMIT_NOFILE`) when the server
-    /// begins: all but an eighth, but 32 at least are left for other things. Of 1024 that is 896.
+    /// By default it follows from how many descriptors the process may have open (`RLIMIT_NOFILE`)
+    /// when the server begins: all but an eighth, but 32 at least are left for other things. Of
+    /// 1024 that is 896.
     ///
-    /// Listeners do not wait for each other when there is room for one more: with several of them there may be more by
-    /// so many less one.
+    /// Listeners do not wait for each other when there is room for one more: with several of them
+    /// there may be more by so many less one.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.options.max_connections = Some(count.max(1));
         self
     }
 
-    /// How many bytes a connection of HTTP/1 may hold in each direction: a request's head that is longer is
-    /// answered with 431, and of a response no more is taken in advance. 64 KiB by default, and 8 KiB at least. Many
-    /// connections that send heads without an end take as much each.
+    /// How many bytes a connection of HTTP/1 may hold in each direction: a request's head that is
+    /// longer is answered with 431, and of a response no more is taken in advance. 64 KiB by
+    /// default, and 8 KiB at least. Many connections that send heads without an end take as much
+    /// each.
     pub fn max_buf_size(mut self, bytes: usize) -> Self {
         self.options.max_buf_size = bytes.max(LEAST_BUF);
         self
     }
 
-    /// Whether a client of HTTP/1 may close its writing half after a request, and still be answered. Not by default.
+    /// Whether a client of HTTP/1 may close its writing half after a request, and still be
+    /// answered. Not by default.
     ///
-    /// By default the end of what a client sends ends its connection, and its handler is dropped where it waits. A client
-    /// that has gone away and one that has only closed its writing half look alike to the server. So with `true` the
-    /// server learns that a client has gone only when it writes: a handler goes on until it has answered, and with it the
-    /// connection. Bound handlers by a timeout then.
+    /// By default the end of what a client sends ends its connection, and its handler is dropped
+    /// where it waits. A client that has gone away and one that has only closed its writing half
+    /// look alike to the server. So with `true` the server learns that a client has gone only when
+    /// it writes: a handler goes on until it has answered, and with it the connection. Bound
+    /// handlers by a timeout then.
     pub fn half_close(mut self, may: bool) -> Self {
         self.options.half_close = may;
         self

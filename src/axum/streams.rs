@@ -1,8 +1,8 @@
 //! Streams of HTTP/2: each is reset if its client does not take the response that is there.
 //!
-//! hyper answers each request in a task of its own, and waits there for the client's window. It takes a piece of
-//! the body before there is room for it, and hands a piece of any size to the connection as soon as there is room
-//! for one byte. So three sides know a part:
+//! hyper answers each request in a task of its own, and waits there for the client's window. It
+//! takes a piece of the body before there is room for it, and hands a piece of any size to the
+//! connection as soon as there is room for one byte. So three sides know a part:
 //!
 //! | who | what it does |
 //! |---|---|
@@ -10,8 +10,9 @@
 //! | a [`Piece`] of it | counts those that the connection has written, or dropped |
 //! | the task ([`Task`]) | drops the stream if too few were written in the time, which resets it and frees what it held |
 //!
-//! A body does not say that it ends while much of it is unsent: its task would end, and nobody could reset the
-//! stream any more. What is left then, [`FEW`] bytes at most, goes with the connection.
+//! A body does not say that it ends while much of it is unsent: its task would end, and nobody
+//! could reset the stream any more. What is left then, [`FEW`] bytes at most, goes with the
+//! connection.
 
 use std::{
     cell::Cell,
@@ -31,8 +32,8 @@ use crate::time::{Sleep, sleep};
 const FEW: u64 = 32 * 1024;
 
 thread_local! {
-    /// The response whose stream is spawned next on this thread. hyper spawns it as soon as the service was called,
-    /// and nothing comes between.
+    /// The response whose stream is spawned next on this thread. hyper spawns it as soon as the
+    /// service was called, and nothing comes between.
     static NEXT: Cell<Option<Arc<Sending>>> = const { Cell::new(None) };
 }
 
@@ -57,8 +58,8 @@ impl Counts {
 }
 
 impl Sending {
-    /// The response to a request that the service is called with: its stream is the next that is spawned on this
-    /// thread.
+    /// The response to a request that the service is called with: its stream is the next that is
+    /// spawned on this thread.
     pub(super) fn begin(requests: &Arc<Requests>) -> Arc<Self> {
         let sending = Arc::new(Self {
             requests: requests.clone(),
@@ -203,7 +204,8 @@ impl<F: Future> Future for Task<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // SAFETY: `stream` is not moved out of `self`, here or in a `Drop`, and nothing else is pinned.
+        // SAFETY: `stream` is not moved out of `self`, here or in a `Drop`, and nothing else is
+        // pinned.
         let this = unsafe { self.get_unchecked_mut() };
         // SAFETY: `stream` is pinned whenever `self` is, see above.
         let stream = unsafe { Pin::new_unchecked(&mut this.stream) };
@@ -216,7 +218,8 @@ impl<F: Future> Future for Task<F> {
 }
 
 impl Sending {
-    /// Ready when the client has taken too little for too long. A response that has nothing to send waits for no client.
+    /// Ready when the client has taken too little for too long. A response that has nothing to send
+    /// waits for no client.
     fn poll_stuck(&self, wait: &mut Option<Wait>, cx: &mut Context<'_>) -> Poll<()> {
         let pace = self.requests.write;
         let Some(limit) = pace.limit else {

@@ -32,7 +32,8 @@ use tourbillon::{
 
 use super::{Server, gate::Pass};
 
-/// How long a request's head may be, in bytes: what a client that never ends it can make the server hold.
+/// How long a request's head may be, in bytes: what a client that never ends it can make the server
+/// hold.
 const HEAD: usize = 16 * 1024;
 
 /// The requests of one connection. All is read and written by the connection's task, which moves

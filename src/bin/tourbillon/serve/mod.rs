@@ -58,11 +58,12 @@ pub(crate) struct Args {
     /// After Ctrl-C, how long to wait for the requests that are being answered.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     drain: Duration,
-    /// How many connections may be open; further ones wait [default: as many as there are descriptors for].
+    /// How many connections may be open; further ones wait [default: as many as there are
+    /// descriptors for].
     #[arg(long, value_name = "N", value_parser = count)]
     max_connections: Option<u32>,
-    /// Answers clients that close their writing half after a request. Those that go away are not noticed then before
-    /// they are answered.
+    /// Answers clients that close their writing half after a request. Those that go away are not
+    /// noticed then before they are answered.
     #[arg(long)]
     half_close: bool,
     #[command(flatten)]
