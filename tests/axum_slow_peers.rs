@@ -324,6 +324,8 @@ fn a_client_that_closes_its_writing_half_is_answered_if_it_may_be() {
             runtime.block_on(asked.wait());
             client.stream.shutdown(Shutdown::Write).unwrap();
             if may {
+                // The server has heard of it by then.
+                thread::sleep(SHORT);
                 answer.set();
                 assert_eq!(client.reply().body, "told");
             }
