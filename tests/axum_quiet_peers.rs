@@ -275,7 +275,10 @@ async fn trickled(name: &str, part: usize, length: usize) -> usize {
     client.write_all(request).await.unwrap();
     let mut taken = Vec::new();
     let _ = client.read_to_end(&mut taken).await;
-    assert_eq!(drops.count(), 1);
+    // The client may hear of the end before the server has dropped all.
+    while drops.count() == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
     server.abort();
     taken.len()
 }
