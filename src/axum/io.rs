@@ -27,7 +27,7 @@ impl<Io: Unpin> Watched<Io> {
         match &written {
             Poll::Ready(Ok(bytes)) => self.requests.wrote(*bytes),
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.requests.is_stuck(),
+            Poll::Pending => self.requests.note_stuck(),
         }
         written
     }
@@ -57,9 +57,9 @@ impl<Io: Write + Unpin> Write for Watched<Io> {
         // hyper asks when it has written all. A stream of TLS may have it still.
         let flushed = self.io().poll_flush(cx);
         match &flushed {
-            Poll::Ready(Ok(())) => self.requests.is_flushed(),
+            Poll::Ready(Ok(())) => self.requests.note_flushed(),
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.requests.is_stuck(),
+            Poll::Pending => self.requests.note_stuck(),
         }
         flushed
     }

@@ -62,7 +62,7 @@ struct Flags {
 }
 
 impl Flags {
-    fn are_none(&self) -> bool {
+    fn is_limited(&self) -> bool {
         !self.is_exempt.load(Relaxed) && !self.is_answered.load(Relaxed)
     }
 }
@@ -179,26 +179,23 @@ impl Wait {
         let Some(limit) = pace.limit else {
             return Poll::Pending;
         };
-        let since = *self.since.get_or_insert_with(Instant::now);
+        let since = self.since.get_or_insert_with(Instant::now);
         let timer = self
             .timer
             .get_or_insert_with(|| sleep(limit.saturating_sub(self.before)));
         loop {
-            // It is never set too late: since it was set, the wait has only become shorter.
+            // It may come too early, and never too late: bytes that came only put the end off.
             ready!(Pin::new(&mut *timer).poll(cx));
             // Not elapsed and over: the runtime is.
             if !timer.is_elapsed() {
                 return Poll::Ready(());
             }
             let now = Instant::now();
-            let waited = match flags.are_none() {
-                true => self.before + now.duration_since(self.since.unwrap_or(since)),
-                // The time counts from when the body is limited again, but for a part of one limit.
-                false => {
-                    (self.since, self.before) = (Some(now), Duration::ZERO);
-                    Duration::ZERO
-                }
-            };
+            if !flags.is_limited() {
+                // Should the body be limited again, the time begins about then.
+                (*since, self.before) = (now, Duration::ZERO);
+            }
+            let waited = self.before + now.duration_since(*since);
             let left = limit.saturating_sub(waited);
             if left.is_zero() {
                 return Poll::Ready(());

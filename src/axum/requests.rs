@@ -95,21 +95,21 @@ impl Requests {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Something is done for one.
-    fn is_active(&self) {
+    /// Notes that something was done for a request.
+    fn note_active(&self) {
         // Several tasks may say so at once.
         self.active.fetch_max(self.nanos(), Relaxed);
     }
 
-    /// The client took so many bytes of responses. hyper may be done with a response long before
+    /// Counts bytes of responses that the client took. hyper may be done with a response long before
     /// the client is.
     pub(super) fn took(&self, bytes: usize) {
         if has_enough(&self.taken, bytes, self.write) {
-            self.is_active();
+            self.note_active();
         }
     }
 
-    /// The socket took so many bytes.
+    /// Counts bytes that the socket took.
     pub(super) fn wrote(&self, bytes: usize) {
         // By HTTP/2 they may be answers to pings, which a client could have for ever: pieces of
         // bodies are counted.
@@ -121,16 +121,16 @@ impl Requests {
         }
     }
 
-    /// There is something to be written, and the socket takes nothing.
-    pub(super) fn is_stuck(&self) {
+    /// Notes that there is something to be written, and the socket takes nothing.
+    pub(super) fn note_stuck(&self) {
         if self.stuck.load(Relaxed) == 0 {
             self.written.store(0, Relaxed);
             self.stuck.store(self.nanos().max(1), Relaxed);
         }
     }
 
-    /// All was written.
-    pub(super) fn is_flushed(&self) {
+    /// Notes that all was written.
+    pub(super) fn note_flushed(&self) {
         if self.stuck.load(Relaxed) > 0 {
             self.stuck.store(0, Relaxed);
         }
@@ -173,7 +173,7 @@ struct Answering(Arc<Requests>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.is_active();
+        self.0.note_active();
         self.0.answering.fetch_sub(1, Release);
     }
 }
