@@ -5,7 +5,6 @@ mod web;
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::TcpStream as StdStream,
     time::{Duration, Instant},
 };
 
@@ -22,7 +21,11 @@ use tourbillon::{
     axum::serve,
     time::{sleep, timeout},
 };
-use web::{SHORT, Site, http2, limited, told};
+use web::{
+    SHORT, Site,
+    frames::{GOAWAY, HEADERS, PING, beginning, frame, http2_get, next_frame},
+    http2, limited, told,
+};
 
 #[test]
 fn a_shutdown_lets_requests_of_http2_end_and_takes_no_more() {
@@ -52,45 +55,8 @@ fn a_shutdown_lets_requests_of_http2_end_and_takes_no_more() {
     });
 }
 
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap();
-    let mut bytes = length.to_be_bytes()[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend_from_slice(payload);
-    bytes
-}
-
-/// A `GET`, all of it.
-fn http2_get(stream: u32, path: &str) -> Vec<u8> {
-    // GET, http; then a path and an authority, literally.
-    let mut head = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
-    head.extend_from_slice(path.as_bytes());
-    head.extend(b"\x01\x04test");
-    frame(1, 0x5, stream, &head)
-}
-
-/// The next frame that is not one of settings: its kind, its stream and its payload.
-fn next_frame(stream: &mut StdStream) -> (u8, u32, Vec<u8>) {
-    loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).unwrap();
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; length as usize];
-        stream.read_exact(&mut payload).unwrap();
-        let id = u32::from_be_bytes(head[5..].try_into().unwrap());
-        if head[3] != 4 {
-            return (head[3], id, payload);
-        }
-    }
-}
-
 #[test]
 fn a_request_of_http2_that_crosses_the_goodbye_is_answered_however_long_it_takes() {
-    const HEADERS: u8 = 1;
-    const PING: u8 = 6;
-    const GOAWAY: u8 = 7;
     let _alarm = alarm();
     let runtime = runtime(2);
     let slow = |Path(ms): Path<u64>| async move { sleep(Duration::from_millis(ms)).await };
@@ -100,8 +66,7 @@ fn a_request_of_http2_that_crosses_the_goodbye_is_answered_however_long_it_takes
             .keep_alive_timeout(SHORT)
     });
     let mut stream = site.connect().stream;
-    let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    hello.extend(frame(4, 0, 0, &[]));
+    let mut hello = beginning(&[]);
     hello.extend(http2_get(1, "/0"));
     stream.write_all(&hello).unwrap();
     while next_frame(&mut stream).0 != GOAWAY {}
@@ -163,14 +128,14 @@ fn pings_alone_keep_no_connection_of_http2() {
     let runtime = runtime(2);
     let site = limited(&runtime, HOUR, SHORT);
     let mut stream = site.connect().stream;
-    let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    hello.extend(frame(4, 0, 0, &[]));
+    let mut hello = beginning(&[]);
     hello.extend(http2_get(1, "/"));
     stream.write_all(&hello).unwrap();
     let start = Instant::now();
     stream.set_nonblocking(true).unwrap();
     loop {
-        let written = stream.write(&frame(6, 0, 0, b"are you?"));
+        // Many at once, so that their answers are many bytes.
+        let written = stream.write(&frame(PING, 0, 0, b"are you?").repeat(50));
         let closed = match stream.read(&mut [0; 4096]) {
             Ok(n) => n == 0,
             Err(error) => error.kind() != ErrorKind::WouldBlock,

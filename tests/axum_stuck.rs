@@ -82,11 +82,13 @@ fn outcome(name: &str, kept: Duration, stuck: Option<Duration>) -> Outcome {
 }
 
 #[test]
-fn who_takes_nothing_is_closed_as_soon_as_who_asks_nothing() {
+fn a_client_that_takes_nothing_is_closed_by_default_however_long_others_are_kept() {
     let _alarm = alarm();
     let short = outcome("both-short", SHORT, None);
     assert!(!short.has_all && !short.is_kept);
-    let long = outcome("both-long", HOUR, None);
+    let long = outcome("kept-long", HOUR, None);
+    assert!(!long.has_all && long.is_kept);
+    let long = outcome("both-long", HOUR, Some(HOUR));
     assert!(long.has_all && long.is_kept);
 }
 

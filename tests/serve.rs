@@ -4,7 +4,7 @@ mod clients;
 
 use std::{
     io::{self, Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -215,6 +215,8 @@ fn a_server_out_of_descriptors_serves_on_when_there_are_some_again() {
             "0s",
             "--workers",
             "1",
+            "--max-connections",
+            "1000",
         ]);
     let mut server = Server::run(&mut limited);
     let many: Vec<_> = (0..30).map(|_| connect(&server)).collect();
@@ -240,6 +242,68 @@ fn a_server_out_of_descriptors_serves_on_when_there_are_some_again() {
 }
 
 #[test]
+fn a_head_that_never_ends_is_refused_before_it_is_large() {
+    let server = Server::start(&["--idle", "1h"]);
+    let mut stream = connect(&server);
+    stream.write_all(b"GET / HTTP/1.1\r\nx: ").unwrap();
+    // It may be refused before all is written.
+    let _ = stream.write_all(&[b'x'; 20 * 1024]);
+    let mut said = Vec::new();
+    match stream.read_to_end(&mut said) {
+        Ok(_) => {}
+        // What the server had not read when it closed makes a reset of it.
+        Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+    }
+    let said = String::from_utf8(said).unwrap();
+    assert!(
+        said.is_empty() || said.starts_with("HTTP/1.1 431 "),
+        "{said}"
+    );
+}
+
+#[test]
+fn connections_that_are_too_many_wait() {
+    // By an option; and by default, which is half of so few descriptors.
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -n 60; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_tourbillon"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--delay", "0s"])
+        .args(["--idle", "1h", "--workers", "1"]);
+    let args = ["--delay", "0s", "--idle", "1h", "--max-connections", "2"];
+    for (server, most) in [(Server::start(&args), 2), (Server::run(&mut limited), 30)] {
+        let mut open: Vec<_> = (0..most).map(|_| connect(&server)).collect();
+        for stream in &mut open {
+            request(stream, "hello after 0s\n");
+        }
+        let mut further = connect(&server);
+        further.write_all(REQUEST).unwrap();
+        let short = Duration::from_millis(200);
+        further.set_read_timeout(Some(short)).unwrap();
+        let error = further.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        further.set_read_timeout(Some(AGES)).unwrap();
+        open.pop();
+        request(&mut further, "hello after 0s\n");
+    }
+}
+
+#[test]
+fn a_client_that_closes_its_writing_half_is_answered_if_it_may_be() {
+    for (option, answer) in [(None, ""), (Some("--half-close"), "hello after 300ms\n")] {
+        let args = ["--delay", "300ms"].into_iter().chain(option);
+        let server = Server::start(&args.collect::<Vec<_>>());
+        let mut stream = connect(&server);
+        stream.write_all(REQUEST).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert_eq!(said.is_empty(), answer.is_empty(), "{said}");
+        assert!(said.ends_with(answer), "{said}");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let server = Server::start(&[]);
     let taken = server.addr.to_string();
@@ -249,6 +313,7 @@ fn what_cannot_be_is_refused() {
         (2, ["--delay", "soon"], "250ms"),
         (2, ["--idle", "0s"], "more than zero"),
         (2, ["--workers", "0"], "--workers"),
+        (2, ["--max-connections", "0"], "at least 1"),
     ] {
         let output = tourbillon().arg("serve").args(args).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();

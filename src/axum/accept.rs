@@ -73,10 +73,7 @@ where
     let mut accepted = 0_u32;
     loop {
         // One that there is no room for waits in the listener's queue.
-        server
-            .gate
-            .at_most(server.options.max_connections - 1)
-            .await;
+        server.gate.at_most(server.max_connections - 1).await;
         match listener.accept().await {
             Ok((handshake, peer)) => {
                 let (pass, make_service) = (server.gate.enter(), make_service.clone());

@@ -1,9 +1,11 @@
 //! One connection.
 //!
-//! One timer serves it for as long as it lives, and no request touches it. When it comes up, and requests
-//! were answered meanwhile, it is set to when the connection will have been idle for long enough. Bytes that
-//! come in do not count, so that a client who sends half a request, or sends one very slowly, is idle, too.
-//! Those that go out do: a client may take a long response as slowly as it likes, if it goes on taking it.
+//! One timer serves it for as long as it lives, and no request touches it. When it comes up, and
+//! requests were answered meanwhile, it is set to when the connection will have been idle for long
+//! enough. Bytes that come in do not count: a client that sends half a request, or sends one very
+//! slowly, is idle, too. Bytes of responses count, if there are enough of them: see `pace`. Bodies
+//! of requests and streams of HTTP/2 have timers of their own while they wait for the client: see
+//! `request_body` and `streams`.
 
 use std::{
     error::Error,
@@ -51,7 +53,7 @@ pub(super) async fn serve<L, M, S>(
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     S::Future: Send,
 {
-    let requests = Arc::new(Requests::new());
+    let requests = Arc::new(Requests::new(&server.options));
     let mut end = End::new(&pass, &server, requests.clone());
     let prepared = async {
         let io = handshake.await?;
@@ -136,6 +138,9 @@ struct End<'a> {
     /// Whether the connection was told to take no more requests, for one reason and for the other.
     told_closing: bool,
     told_idle: bool,
+    /// How many requests there were when a client of HTTP/2 should have stopped, as the server
+    /// closes.
+    last: Option<usize>,
 }
 
 impl<'a> End<'a> {
@@ -148,6 +153,16 @@ impl<'a> End<'a> {
             kept: false,
             told_closing: false,
             told_idle: false,
+            last: None,
+        }
+    }
+
+    /// The connection is told that the server closes.
+    fn tell_closing(&mut self) {
+        self.told_closing = true;
+        if self.kept {
+            // From here on, the client has no time to be idle.
+            self.timer = Some(sleep(GOODBYE));
         }
     }
 
@@ -155,27 +170,44 @@ impl<'a> End<'a> {
     /// response that it is the last one.
     fn is_last(&mut self, cx: &Context<'_>) -> bool {
         let is_last = !self.told_closing && self.requests.answers() && self.pass.is_closing(cx);
-        self.told_closing |= is_last;
+        if is_last {
+            self.tell_closing();
+        }
         is_last
     }
 
-    /// For how long nothing may be done, as it is now.
-    fn limit(&self) -> Option<Duration> {
+    /// Whether the connection was told to take no more requests.
+    fn is_told(&self) -> bool {
+        self.told_closing || self.told_idle
+    }
+
+    /// Whether the server closes, and the client asks on nevertheless. A client of HTTP/2 may do so
+    /// for ever if it does not acknowledge the goodbye.
+    fn is_ignored(&mut self) -> bool {
+        let count = self.requests.count();
+        self.told_closing && *self.last.get_or_insert(count) != count
+    }
+
+    /// When nothing will have been done for a request for too long, as it is now.
+    fn idle_deadline(&self, is_stuck: bool) -> Option<Instant> {
         let options = &self.server.options;
-        match self.told_idle {
+        let kept = match self.is_told() {
             // Requests that crossed the goodbye are answered as others are.
-            true => Some(GOODBYE),
-            false if self.requests.are_stuck() => {
-                options.write_timeout.or(options.keep_alive_timeout)
-            }
-            false => options.keep_alive_timeout,
-        }
+            true => GOODBYE,
+            false => options.keep_alive_timeout?,
+        };
+        // hyper may be done with a response of which the client takes the rest.
+        let limit = match is_stuck {
+            true => kept.max(options.write_timeout?),
+            false => kept,
+        };
+        self.requests.idle_since()?.checked_add(limit)
     }
 
     /// How often to look, if at all: as often as the shortest limit comes up.
     fn look(&self) -> Option<Duration> {
         let options = &self.server.options;
-        match self.told_idle {
+        match self.is_told() {
             true => Some(GOODBYE),
             false => [options.keep_alive_timeout, options.write_timeout]
                 .into_iter()
@@ -184,15 +216,20 @@ impl<'a> End<'a> {
         }
     }
 
-    /// When nothing will have been done for too long, or when to look again, whichever is first: what it waits for may
-    /// have another limit by then.
+    /// When nothing will have been done, or taken, for too long, or when to look again, whichever
+    /// is first: what it waits for may have another limit by then.
     fn deadline(&self, now: Instant) -> Instant {
         let again = self.look().and_then(|look| now.checked_add(look.max(LOOK)));
         // Past what the clock knows it has never been armed.
         let again = again.unwrap_or(now);
-        let idle = self.requests.idle_since().zip(self.limit());
-        let deadline = idle.and_then(|(since, limit)| since.checked_add(limit));
-        deadline.map_or(again, |deadline| deadline.min(again))
+        let stuck = self.requests.stuck_since();
+        let idle = self.idle_deadline(stuck.is_some());
+        let stuck = stuck.zip(self.server.options.write_timeout);
+        let stuck = stuck.and_then(|(since, limit)| since.checked_add(limit));
+        [idle, stuck]
+            .into_iter()
+            .flatten()
+            .fold(again, Instant::min)
     }
 
     /// Ready when the connection has to end, and says how. After `Answers` it may be asked on.
@@ -203,14 +240,14 @@ impl<'a> End<'a> {
             return Poll::Ready(Last::Nothing);
         }
         if closing && !self.told_closing {
-            self.told_closing = true;
-            return Poll::Ready(if self.requests.any() {
+            self.tell_closing();
+            return Poll::Ready(if self.requests.count() > 0 {
                 Last::Answers
             } else {
                 Last::Nothing
             });
         }
-        if !self.kept && self.requests.any() {
+        if !self.kept && self.requests.count() > 0 {
             self.kept = true;
             self.timer = self.look().map(sleep);
         }
@@ -223,6 +260,9 @@ impl<'a> End<'a> {
             if !self.kept || !timer.is_elapsed() {
                 return Poll::Ready(Last::Nothing);
             }
+            if self.is_ignored() {
+                return Poll::Ready(Last::Nothing);
+            }
             let now = Instant::now();
             let deadline = self.deadline(now);
             if deadline > now {
@@ -230,7 +270,7 @@ impl<'a> End<'a> {
                 if let Some(timer) = &mut self.timer {
                     timer.set_deadline(deadline);
                 }
-            } else if self.requests.are_http2() && !self.told_idle {
+            } else if self.requests.are_http2() && !self.is_told() {
                 self.told_idle = true;
                 self.timer = Some(sleep(GOODBYE));
                 return Poll::Ready(Last::Answers);

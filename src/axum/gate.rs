@@ -37,6 +37,15 @@ impl Inner {
     }
 }
 
+/// How many connections a server has at most by default, in a process that may have so many
+/// descriptors open: all but an eighth, and but 32 at least, which are for files, other sockets and
+/// the runtime; but half of them in any case.
+pub(super) fn room(descriptors: Option<u64>) -> usize {
+    let limit = descriptors.unwrap_or(u64::MAX);
+    let others = (limit / 8).max(32).min(limit / 2);
+    usize::try_from(limit - others).unwrap_or(usize::MAX).max(1)
+}
+
 /// A connection's place in the gate; it is out when this is dropped.
 pub(super) struct Pass {
     gate: Gate,
@@ -119,5 +128,17 @@ impl Drop for Pass {
         });
         drop(open);
         woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::room;
+
+    #[test]
+    fn most_descriptors_are_for_connections_and_some_for_others() {
+        let rooms = [0, 1, 24, 64, 256, 1024, 1 << 20].map(|limit| room(Some(limit)));
+        assert_eq!(rooms, [1, 1, 12, 32, 224, 896, 7 << 17]);
+        assert!(room(None) > 1 << 30);
     }
 }

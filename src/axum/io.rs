@@ -1,4 +1,4 @@
-//! A connection whose writes count as what its requests do.
+//! A connection that counts what the client takes.
 
 use std::{
     io::{self, IoSlice},
@@ -11,12 +11,8 @@ use ::hyper::rt::{Read, ReadBufCursor, Write};
 
 use super::requests::Requests;
 
-/// How much the client has to take for that to be of a response: more than the answers to a ping and to settings, which
-/// it could have for ever.
-const PART: usize = 64;
-
 /// hyper takes a body and drops it, and may go on writing for long: a connection is not idle while its client
-/// takes what is written.
+/// takes what is written. And if the client takes nothing, the connection has to end.
 pub(super) struct Watched<Io> {
     pub(super) io: Io,
     pub(super) requests: Arc<Requests>,
@@ -28,9 +24,10 @@ impl<Io: Unpin> Watched<Io> {
     }
 
     fn seen(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.requests.set_stuck(written.is_pending());
-        if let Poll::Ready(Ok(PART..)) = written {
-            self.requests.is_active();
+        match &written {
+            Poll::Ready(Ok(bytes)) => self.requests.wrote(*bytes),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.requests.note_stuck(),
         }
         written
     }
@@ -57,7 +54,14 @@ impl<Io: Write + Unpin> Write for Watched<Io> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.io().poll_flush(cx)
+        // hyper asks when it has written all. A stream of TLS may have it still.
+        let flushed = self.io().poll_flush(cx);
+        match &flushed {
+            Poll::Ready(Ok(())) => self.requests.note_flushed(),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.requests.note_stuck(),
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

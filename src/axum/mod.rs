@@ -55,12 +55,14 @@
 //! | what | what happens |
 //! |---|---|
 //! | a client sends no request, or sends it slowly | its connection is closed: [`Serve::header_read_timeout`], [`Serve::keep_alive_timeout`] |
-//! | a head that is too large | 431, and the connection is closed; hyper's limits: 100 headers, some 400 KiB ([`Serve::max_buf_size`]) |
+//! | a head that is too large | 431, and the connection is closed: 100 headers, or 64 KiB ([`Serve::max_buf_size`]) |
 //! | no HTTP at all | 400 or nothing, and the connection is closed |
 //! | a client goes away | its handlers are dropped where they wait |
-//! | a client does not take its response | its connection is closed: [`Serve::write_timeout`]; by HTTP/2 it may keep one response waiting for as long as it takes others |
-//! | a client sends a request's body slowly, or stops in its midst | the handler waits for it, for as long as that has no timeout, as above |
+//! | a client closes its writing half | likewise, unless it may: [`Serve::half_close`] |
+//! | a client does not take its response, or takes it very slowly | its connection is closed, or, by HTTP/2, its stream is reset: [`Serve::write_timeout`] |
+//! | a client sends a request's body very slowly, or stops in its midst | the body ends with an error: [`Serve::request_body_timeout`] |
 //! | a client is gone without a word | as one that sends no request, stops in the midst of a body, or does not take its response |
+//! | clients are too many | further ones wait until there is room: [`Serve::max_connections`] |
 //! | a handler panics | ends its connection, or, by HTTP/2, its request alone; [`Counts::panics`](crate::metrics::Counts::panics) |
 //! | a service answers an error | likewise |
 //! | the process has no descriptors left | connections wait until there are some again: [`Serve::on_accept_error`] |
@@ -71,13 +73,17 @@ mod connection;
 mod gate;
 mod io;
 mod listener;
+mod pace;
+mod request_body;
 mod requests;
 mod serve;
 mod sse;
+mod streams;
 
 pub use self::{
     accept::AcceptError,
     listener::{Handshake, IncomingStream, Listener, ListenerExt},
+    request_body::without_body_timeout,
     serve::{Serve, ServeFuture, serve, serve_all},
     sse::{KeepAlive, keep_alive},
 };

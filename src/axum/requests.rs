@@ -11,59 +11,79 @@ use std::{
             Ordering::{Acquire, Relaxed, Release},
         },
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use ::axum::{
-    body::{Body, Bytes},
-    extract::Request,
-    response::Response,
-};
+use ::axum::{body::Body, extract::Request, response::Response};
 use ::hyper::{
     Method, Version,
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
 };
 
+use super::{
+    pace::Pace,
+    request_body::{Answered, limited},
+    serve::Options,
+    streams::{Piece, Sending},
+};
 use crate::time::Instant;
 
 /// What a connection's timer asks. HTTP/2 answers requests in tasks of their own.
 pub(super) struct Requests {
     start: Instant,
+    /// How fast bodies have to come, and responses be taken.
+    body: Pace,
+    pub(super) write: Pace,
     /// Those that are being answered.
     answering: AtomicUsize,
-    /// When one was over last, or something of its response written, in nanoseconds from the start.
+    /// When one was over last, or enough of a response was taken, in nanoseconds from the start.
     active: AtomicU64,
-    /// Whether there was one.
-    any: AtomicBool,
+    /// How many bytes of responses the client took since then.
+    taken: AtomicU64,
+    /// How many there were.
+    count: AtomicUsize,
     /// Whether it came by HTTP/2, which has a way to say that no more are taken.
     http2: AtomicBool,
     /// Whether a stream of HTTP/2 was upgraded: hyper does not tell when that ends.
     upgraded: AtomicBool,
-    /// Whether something is to be written that the client does not take.
-    is_stuck: AtomicBool,
+    /// Since when something is to be written that the socket does not take, or not enough of it: in
+    /// nanoseconds from the start; zero if all was written.
+    stuck: AtomicU64,
+    /// How many bytes the socket took since then.
+    written: AtomicU64,
 }
 
 impl Requests {
     /// Those of a connection that is there from now on.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
             start: Instant::now(),
+            body: Pace::new(options.request_body_timeout, options.min_transfer_rate),
+            write: Pace::new(options.write_timeout, options.min_transfer_rate),
             answering: AtomicUsize::new(0),
             active: AtomicU64::new(0),
-            any: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
+            count: AtomicUsize::new(0),
             http2: AtomicBool::new(false),
             upgraded: AtomicBool::new(false),
-            is_stuck: AtomicBool::new(false),
+            stuck: AtomicU64::new(0),
+            written: AtomicU64::new(0),
         }
     }
 
-    /// Since when nothing was done for a request; none while one is being answered, and the client takes that.
+    /// Since when nothing was done for a request; none while one is being answered.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         // Acquire: with the last that was over comes when that was, and that it was an upgrade.
         let idle = self.answering.load(Acquire) == 0 && !self.upgraded.load(Relaxed);
-        let idle = idle || self.is_stuck.load(Relaxed);
         idle.then(|| self.start + Duration::from_nanos(self.active.load(Relaxed)))
+    }
+
+    /// Since when the socket takes nothing, or too little, of what is to be written; none if all
+    /// was written.
+    pub(super) fn stuck_since(&self) -> Option<Instant> {
+        let stuck = self.stuck.load(Relaxed);
+        (stuck > 0).then(|| self.start + Duration::from_nanos(stuck))
     }
 
     /// Whether any is being answered.
@@ -71,31 +91,54 @@ impl Requests {
         self.answering.load(Relaxed) > 0
     }
 
-    /// Something is done for one.
-    pub(super) fn is_active(&self) {
-        let elapsed = self.start.elapsed().as_nanos();
-        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
-        // Several tasks may say so at once.
-        self.active.fetch_max(elapsed, Relaxed);
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Whether there is something to be written that the client does not take.
-    pub(super) fn set_stuck(&self, is_stuck: bool) {
-        if self.is_stuck.load(Relaxed) != is_stuck {
-            // It counts from here on; a write that its worker put off for others comes here, too.
-            self.is_active();
-            self.is_stuck.store(is_stuck, Relaxed);
+    /// Notes that something was done for a request.
+    fn note_active(&self) {
+        // Several tasks may say so at once.
+        self.active.fetch_max(self.nanos(), Relaxed);
+    }
+
+    /// Counts bytes of responses that the client took. hyper may be done with a response long before
+    /// the client is.
+    pub(super) fn took(&self, bytes: usize) {
+        if has_enough(&self.taken, bytes, self.write) {
+            self.note_active();
         }
     }
 
-    /// Whether there is.
-    pub(super) fn are_stuck(&self) -> bool {
-        self.is_stuck.load(Relaxed)
+    /// Counts bytes that the socket took.
+    pub(super) fn wrote(&self, bytes: usize) {
+        // By HTTP/2 they may be answers to pings, which a client could have for ever: pieces of
+        // bodies are counted.
+        if !self.are_http2() {
+            self.took(bytes);
+        }
+        if self.stuck.load(Relaxed) > 0 && has_enough(&self.written, bytes, self.write) {
+            self.stuck.store(self.nanos(), Relaxed);
+        }
     }
 
-    /// Whether there was a request.
-    pub(super) fn any(&self) -> bool {
-        self.any.load(Relaxed)
+    /// Notes that there is something to be written, and the socket takes nothing.
+    pub(super) fn note_stuck(&self) {
+        if self.stuck.load(Relaxed) == 0 {
+            self.written.store(0, Relaxed);
+            self.stuck.store(self.nanos().max(1), Relaxed);
+        }
+    }
+
+    /// Notes that all was written.
+    pub(super) fn note_flushed(&self) {
+        if self.stuck.load(Relaxed) > 0 {
+            self.stuck.store(0, Relaxed);
+        }
+    }
+
+    /// How many requests there were.
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Relaxed)
     }
 
     /// Whether requests come by HTTP/2.
@@ -104,7 +147,8 @@ impl Requests {
     }
 
     fn begin<B>(self: &Arc<Self>, request: &::hyper::Request<B>) -> Answering {
-        self.any.store(true, Relaxed);
+        // The connection's task counts, and nobody else.
+        self.count.store(self.count() + 1, Relaxed);
         if request.version() == Version::HTTP_2 {
             self.http2.store(true, Relaxed);
         }
@@ -113,12 +157,23 @@ impl Requests {
     }
 }
 
+/// Adds to the bytes of a client; answers whether they are enough, and begins anew if so.
+///
+/// One task counts, but for bytes that are dropped with a stream: a sum that such a moment spoils
+/// is of no concern, and so no atomic addition is needed.
+fn has_enough(count: &AtomicU64, bytes: usize, pace: Pace) -> bool {
+    let sum = count.load(Relaxed).saturating_add(bytes as u64);
+    let has_enough = sum >= pace.least;
+    count.store(if has_enough { 0 } else { sum }, Relaxed);
+    has_enough
+}
+
 /// A request that is being answered, until its response was taken or given up: when this is dropped.
 struct Answering(Arc<Requests>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.is_active();
+        self.0.note_active();
         self.0.answering.fetch_sub(1, Release);
     }
 }
@@ -141,17 +196,26 @@ where
 
     fn call(&self, request: ::hyper::Request<Incoming>) -> Self::Future {
         let answering = self.requests.begin(&request);
-        let upgrade = request.version() == Version::HTTP_2 && request.method() == Method::CONNECT;
+        let is_http2 = request.version() == Version::HTTP_2;
+        let upgrade = is_http2 && request.method() == Method::CONNECT;
+        let (request, answered) = limited(request, self.requests.body);
         let mut service = self.service.clone();
+        // By HTTP/1 the socket tells what the client takes.
+        let sending = is_http2.then(|| Sending::begin(&self.requests));
         Box::pin(async move {
             poll_fn(|cx| service.poll_ready(cx)).await?;
-            let response = service.call(request.map(Body::new)).await?;
+            let response = service.call(request).await?;
+            if let Some(answered) = &answered {
+                answered.begin();
+            }
             if upgrade && response.status().is_success() {
                 answering.0.upgraded.store(true, Relaxed);
             }
             Ok(response.map(|body| CountedBody {
                 body,
+                sending,
                 _answering: answering,
+                _answered: answered,
             }))
         })
     }
@@ -160,22 +224,37 @@ where
 /// A response's body: it is over when this is dropped.
 pub(super) struct CountedBody {
     body: Body,
+    /// By HTTP/2.
+    sending: Option<Arc<Sending>>,
     _answering: Answering,
+    /// If the request has a body.
+    _answered: Option<Answered>,
 }
 
 impl HttpBody for CountedBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = ::axum::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ::axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+    ) -> Poll<Option<Result<Frame<Piece>, ::axum::Error>>> {
+        let this = &mut *self;
+        if let Some(sending) = &this.sending {
+            ready!(sending.poll_few(cx));
+        }
+        let frame = Pin::new(&mut this.body).poll_frame(cx);
+        frame.map_ok(|frame| {
+            frame.map_data(|bytes| match &this.sending {
+                Some(sending) => sending.give(bytes),
+                None => Piece::plain(bytes),
+            })
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        let has_many = || self.sending.as_ref().is_some_and(|it| it.has_many());
+        self.body.is_end_stream() && !has_many()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -23,17 +23,25 @@ use tower_service::Service;
 
 use super::{
     accept::{AcceptError, accept},
-    gate::Gate,
+    gate::{Gate, room},
     listener::{IncomingStream, Listener},
+    streams::Streams,
 };
 use crate::{
-    hyper::{TourbillonExecutor, TourbillonTimer},
+    hyper::TourbillonTimer,
+    sys::process::descriptor_limit,
     task::{JoinError, JoinSet},
     time::timeout,
 };
 
-/// What hyper's header timeout is by default.
+/// How long the server waits for a client by default, whatever for. It is what hyper waits for a
+/// head.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How many bytes per second are enough by default. It is what Kestrel asks for; Apache asks for
+/// 500.
+const RATE: u32 = 240;
+/// How large the buffers of HTTP/1 may become by default.
+const BUF: usize = 64 * 1024;
 /// The smallest buffer that hyper takes.
 const LEAST_BUF: usize = 8 * 1024;
 
@@ -80,11 +88,14 @@ where
         options: Options {
             header_read_timeout: Some(LIMIT),
             keep_alive_timeout: Some(LIMIT),
-            write_timeout: None,
+            write_timeout: Some(LIMIT),
+            request_body_timeout: Some(LIMIT),
+            min_transfer_rate: RATE,
             shutdown_timeout: None,
-            max_connections: usize::MAX,
-            max_buf_size: None,
+            max_connections: None,
+            max_buf_size: BUF,
             http1_only: false,
+            half_close: false,
             on_accept_error: None,
         },
         _service: PhantomData,
@@ -116,12 +127,16 @@ pub struct Serve<L, M, S> {
 pub(super) struct Options {
     pub(super) header_read_timeout: Option<Duration>,
     pub(super) keep_alive_timeout: Option<Duration>,
-    /// That of `keep_alive_timeout` if none.
     pub(super) write_timeout: Option<Duration>,
+    pub(super) request_body_timeout: Option<Duration>,
+    /// In bytes per second.
+    pub(super) min_transfer_rate: u32,
     shutdown_timeout: Option<Duration>,
-    pub(super) max_connections: usize,
-    max_buf_size: Option<usize>,
+    /// As many as there is room for if none.
+    max_connections: Option<usize>,
+    max_buf_size: usize,
     http1_only: bool,
+    half_close: bool,
     on_accept_error: Option<OnAcceptError>,
 }
 
@@ -166,34 +181,91 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// includes the time in which the head of the next one is sent: bytes that come in do not prolong it, either.
     /// 30 s by default; `None` is no limit.
     ///
-    /// A request is being answered until hyper has taken all of the response's body, while the client takes what is
-    /// written. The time counts from when it last took something, so that it may take a long response slowly. A
+    /// A request is being answered until hyper has taken all of the response's body. The time
+    /// counts from then, or from when the client last took enough of what hyper had taken
+    /// ([`write_timeout`](Serve::write_timeout)), so that it may take a long response slowly. A
     /// connection of HTTP/2 with a stream that was upgraded is kept until its client closes it.
     pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.keep_alive_timeout = timeout.into();
         self
     }
 
-    /// For how long a client may take nothing of a response before its connection is closed. By default as long as a
-    /// connection is [kept](Serve::keep_alive_timeout) without a request.
-    pub fn write_timeout(mut self, timeout: Duration) -> Self {
-        self.options.write_timeout = Some(timeout);
+    /// For how long a response may wait for its client. 30 s by default; `None` is no limit.
+    ///
+    /// In each such time the client has to take a part of what is there to be taken: as many bytes
+    /// as [`min_transfer_rate`](Serve::min_transfer_rate) asks for, or all. Otherwise its
+    /// connection is closed; by HTTP/2 the stream is reset, and others of the connection go on.
+    /// This comes between once and twice the time after the client has stopped taking. Either way
+    /// the response's body is dropped.
+    ///
+    /// A response that has nothing to send does not wait for its client, however long that takes:
+    /// server-sent events, long polls and slow bodies are not limited. Connections and streams that
+    /// were upgraded are not, either.
+    pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.options.write_timeout = timeout.into();
         self
     }
 
-    /// How many connections may be open; further ones wait in the system's queue to be accepted. No bound by
-    /// default. Listeners do not wait for each other when there is room for one more: with several of them
-    /// there may be more by so many less one. Zero counts as one.
+    /// For how long a handler may wait for the body of its request. 30 s by default; `None` is no
+    /// limit.
+    ///
+    /// In each such time the client has to send as many bytes as
+    /// [`min_transfer_rate`](Serve::min_transfer_rate) asks for. Otherwise the body ends with an
+    /// error, whose [source](std::error::Error::source) is an [`io::Error`] of kind
+    /// [`TimedOut`](io::ErrorKind::TimedOut). axum's extractors answer it with 400. The connection
+    /// is closed after the answer; by HTTP/2 the stream is reset.
+    ///
+    /// The time counts only while the handler waits for the body, and not once it has answered: a
+    /// request and a response that are streamed at once may both be silent. For routes whose
+    /// clients send nothing for long, there is
+    /// [`without_body_timeout`](super::without_body_timeout).
+    pub fn request_body_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.options.request_body_timeout = timeout.into();
+        self
+    }
+
+    /// How many bytes per second a client has to send of a request's body, or to take of a
+    /// response, on average over [`request_body_timeout`](Serve::request_body_timeout) or
+    /// [`write_timeout`](Serve::write_timeout). 240 by default. With zero one byte in each such
+    /// time is enough.
+    pub fn min_transfer_rate(mut self, bytes: u32) -> Self {
+        self.options.min_transfer_rate = bytes;
+        self
+    }
+
+    /// How many connections may be open; further ones wait in the system's queue to be accepted.
+    /// Zero counts as one. `usize::MAX` is no bound.
+    ///
+    /// By default it follows from how many descriptors the process may have open (`RLIMIT_NOFILE`)
+    /// when the server begins: all but an eighth, but 32 at least are left for other things. Of
+    /// 1024 that is 896.
+    ///
+    /// Listeners do not wait for each other when there is room for one more: with several of them
+    /// there may be more by so many less one.
     pub fn max_connections(mut self, count: usize) -> Self {
-        self.options.max_connections = count.max(1);
+        self.options.max_connections = Some(count.max(1));
         self
     }
 
-    /// How many bytes a connection of HTTP/1 may hold in each direction: a request's head that is longer is
-    /// answered with 431, and of a response no more is taken in advance. hyper's 400 KiB or so by default, and 8 KiB
-    /// at least. Many connections that send heads without an end take as much each.
+    /// How many bytes a connection of HTTP/1 may hold in each direction: a request's head that is
+    /// longer is answered with 431, and of a response no more is taken in advance. 64 KiB by
+    /// default, and 8 KiB at least. Many connections that send heads without an end take as much
+    /// each.
     pub fn max_buf_size(mut self, bytes: usize) -> Self {
-        self.options.max_buf_size = Some(bytes.max(LEAST_BUF));
+        self.options.max_buf_size = bytes.max(LEAST_BUF);
+        self
+    }
+
+    /// Whether a client of HTTP/1 may close its writing half after a request, and still be
+    /// answered. Not by default.
+    ///
+    /// By default the end of what a client sends ends its connection, and its handler is dropped
+    /// where it waits. A client that has gone away and one that has only closed its writing half
+    /// look alike to the server. So with `true` the server learns that a client has gone only when
+    /// it writes: a handler goes on until it has answered, and with it the connection. Bound
+    /// handlers by a timeout then.
+    pub fn half_close(mut self, may: bool) -> Self {
+        self.options.half_close = may;
         self
     }
 
@@ -306,9 +378,12 @@ impl<L: fmt::Debug, M, S> fmt::Debug for Serve<L, M, S> {
             .field("keep_alive_timeout", &self.options.keep_alive_timeout)
             .field("write_timeout", &self.options.write_timeout)
             .field("shutdown_timeout", &self.options.shutdown_timeout)
+            .field("request_body_timeout", &self.options.request_body_timeout)
+            .field("min_transfer_rate", &self.options.min_transfer_rate)
             .field("max_connections", &self.options.max_connections)
             .field("max_buf_size", &self.options.max_buf_size)
             .field("http1_only", &self.options.http1_only)
+            .field("half_close", &self.options.half_close)
             .finish_non_exhaustive()
     }
 }
@@ -333,7 +408,7 @@ impl fmt::Debug for ServeFuture {
 /// What speaks with clients.
 pub(super) enum Http {
     /// The version that the client begins with.
-    Any(auto::Builder<TourbillonExecutor>),
+    Any(auto::Builder<Streams>),
     /// HTTP/1. (`auto::Builder::http1_only` is of no effect where connections may be upgraded.)
     One(http1::Builder),
 }
@@ -343,18 +418,18 @@ impl Http {
         // The connection's own timer covers heads, and what comes before.
         if options.http1_only {
             let mut http = http1::Builder::new();
-            http.timer(TourbillonTimer::new()).header_read_timeout(None);
-            if let Some(bytes) = options.max_buf_size {
-                http.max_buf_size(bytes);
-            }
+            http.timer(TourbillonTimer::new())
+                .header_read_timeout(None)
+                .max_buf_size(options.max_buf_size)
+                .half_close(options.half_close);
             return Self::One(http);
         }
-        let mut http = auto::Builder::new(TourbillonExecutor::new());
-        let mut one = http.http1();
-        one.timer(TourbillonTimer::new()).header_read_timeout(None);
-        if let Some(bytes) = options.max_buf_size {
-            one.max_buf_size(bytes);
-        }
+        let mut http = auto::Builder::new(Streams);
+        http.http1()
+            .timer(TourbillonTimer::new())
+            .header_read_timeout(None)
+            .max_buf_size(options.max_buf_size)
+            .half_close(options.half_close);
         http.http2()
             .timer(TourbillonTimer::new())
             // What a websocket over HTTP/2 begins with.
@@ -368,16 +443,19 @@ pub(super) struct Server {
     pub(super) gate: Gate,
     pub(super) http: Http,
     pub(super) options: Options,
+    pub(super) max_connections: usize,
     cut: AtomicBool,
 }
 
 impl Server {
     fn new(options: Options) -> Self {
         let http = Http::new(&options);
+        let max_connections = options.max_connections;
         Self {
             gate: Gate::default(),
             http,
             options,
+            max_connections: max_connections.unwrap_or_else(|| room(descriptor_limit())),
             cut: AtomicBool::new(false),
         }
     }

@@ -8,7 +8,7 @@ pub(crate) mod eventfd;
 mod kernel;
 pub(crate) mod memory;
 pub(crate) mod poll;
-#[cfg(feature = "inspect")]
+#[cfg(feature = "axum")]
 pub(crate) mod process;
 pub(crate) mod signal;
 #[cfg(tourbillon_sim)]

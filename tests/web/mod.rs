@@ -5,6 +5,8 @@
     reason = "each test binary is a crate of its own, and uses a part"
 )]
 
+pub mod frames;
+
 use std::{
     future::{Future, IntoFuture},
     io::{self, ErrorKind, Read, Write},

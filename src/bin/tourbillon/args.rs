@@ -178,6 +178,11 @@ pub(crate) fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
+/// How many descriptors the process may have open; none if there is no limit.
+pub(crate) fn descriptor_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 /// Ends the program as it ends for any other argument that cannot be.
 pub(crate) fn usage_error(message: &str) -> ! {
     let message = format!("{message}\n\nFor more information, try '--help'.\n");

@@ -24,6 +24,8 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut complained: Option<Instant> = None;
     let mut accepted = 0_u32;
     loop {
+        // One that there is no room for waits in the listener's queue.
+        server.gate.at_most(server.max_connections - 1).await;
         match listener.accept().await {
             Ok((stream, _peer)) => {
                 server.stats.connections.add(1);

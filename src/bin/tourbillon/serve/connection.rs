@@ -32,6 +32,10 @@ use tourbillon::{
 
 use super::{Server, gate::Pass};
 
+/// How long a request's head may be, in bytes: what a client that never ends it can make the server
+/// hold.
+const HEAD: usize = 16 * 1024;
+
 /// The requests of one connection. All is read and written by the connection's task, which moves
 /// between threads as a whole.
 #[derive(Default)]
@@ -78,6 +82,8 @@ pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
         .timer(TourbillonTimer::new())
         // The timer below covers it.
         .header_read_timeout(None)
+        .max_buf_size(HEAD)
+        .half_close(server.half_close)
         .serve_connection(stream, service);
     let end = drive(connection, &pass, &requests, &server).await;
     match end {

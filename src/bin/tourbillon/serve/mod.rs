@@ -30,9 +30,15 @@ use tourbillon::{
     time::{Instant, timeout},
 };
 
-use self::{gate::Gate, stats::Stats};
+use self::{
+    gate::{Gate, room},
+    stats::Stats,
+};
 use crate::{
-    args::{Addrs, RuntimeArgs, duration, positive_duration, raise_descriptor_limit},
+    args::{
+        Addrs, RuntimeArgs, count, descriptor_limit, duration, positive_duration,
+        raise_descriptor_limit,
+    },
     complain,
     stop::{Stop, first},
 };
@@ -52,6 +58,14 @@ pub(crate) struct Args {
     /// After Ctrl-C, how long to wait for the requests that are being answered.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     drain: Duration,
+    /// How many connections may be open; further ones wait [default: as many as there are
+    /// descriptors for].
+    #[arg(long, value_name = "N", value_parser = count)]
+    max_connections: Option<u32>,
+    /// Answers clients that close their writing half after a request. Those that go away are not
+    /// noticed then before they are answered.
+    #[arg(long)]
+    half_close: bool,
     #[command(flatten)]
     runtime: RuntimeArgs,
 }
@@ -60,6 +74,8 @@ pub(crate) struct Args {
 struct Server {
     delay: Duration,
     idle: Duration,
+    max_connections: usize,
+    half_close: bool,
     body: Bytes,
     stats: Stats,
     gate: Gate,
@@ -73,6 +89,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let server = Arc::new(Server {
         delay: args.delay,
         idle: args.idle,
+        max_connections: match args.max_connections {
+            Some(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            None => room(descriptor_limit()),
+        },
+        half_close: args.half_close,
         body: format!("hello after {}\n", humantime::format_duration(args.delay)).into(),
         stats: Stats::default(),
         gate: Gate::default(),
