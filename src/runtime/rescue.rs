@@ -37,6 +37,9 @@ const RESCUE_ROUNDS: usize = 4;
 /// have just been freed.
 pub(super) const RESCUED: usize = RESCUE_ROUNDS * DUE_MOST;
 
+/// How many alarms a worker answers at most before it runs what it has rescued.
+const ANSWERS: usize = 8;
+
 /// Whether others look after each of so many workers, and not only while it is in `block_in_place`.
 pub(super) fn is_watched(config: &Config, workers: usize) -> bool {
     config.rescue_grace != Duration::MAX && (workers > 1 || config.helpers.1 > 0)
@@ -144,13 +147,33 @@ impl Worker<'_> {
         let mut called = std::mem::take(&mut self.called);
         let events = self.events.get_mut().iter();
         called.extend(events.filter_map(|event| alarm_of(event.token())));
-        loop {
+        if !called.is_empty() || self.waits_for_others() {
+            self.answer_some(&mut called, slept);
+            self.put_off(&mut called);
+        }
+        self.called = called;
+    }
+
+    /// Answers alarms, and no more than [`ANSWERS`]: what this worker rescues brings others, whose alarms stood in the same
+    /// instances, and they could keep it from all that it has rescued.
+    fn answer_some(&mut self, called: &mut Vec<usize>, slept: bool) {
+        let shared = self.shared;
+        let Some(_rescuing) = shared.rescuers.enter() else {
+            // Their alarms are set, and call somebody if this worker does not wait.
+            self.awaited.clear();
+            return;
+        };
+        for _ in 0..ANSWERS {
+            // Then all workers leave, and whoever does ends what the others have.
+            if shared.is_stopping() {
+                return;
+            }
             let rescued = if let Some(index) = called.pop() {
                 self.answer(index, slept)
             } else if let Some(awaited) = self.next_awaited() {
                 self.answer_awaited(awaited)
             } else {
-                break;
+                return;
             };
             if rescued {
                 // Alarms that stood in its instance.
@@ -158,7 +181,31 @@ impl Worker<'_> {
                 called.extend(events.filter_map(|event| alarm_of(event.token())));
             }
         }
-        self.called = called;
+    }
+
+    /// Leaves to the kernel the alarms that it does not answer: they go off again. It must not keep them in mind instead,
+    /// since it may be stuck in what it runs next.
+    fn put_off(&mut self, called: &mut Vec<usize>) {
+        let shared = self.shared;
+        if called.is_empty() || shared.is_stopping() {
+            called.clear();
+            return;
+        }
+        // Without a crowd as soon as can be: whoever comes then finds one alarm less.
+        let looks = self.crowded().unwrap_or(0);
+        let workers = shared.workers.load();
+        for peer in called.drain(..).filter_map(|index| workers.get(index)) {
+            if peer.put_off(shared.clock.now(), looks) {
+                self.core.recorder.own.alarms.add_alone(1);
+            }
+        }
+    }
+
+    /// How many times rarer than usual each worker is to be looked at; none if as often as usual.
+    fn crowded(&self) -> Option<u32> {
+        let shared = self.shared;
+        let rarer = shared.rescuers.rarer(shared.awake());
+        (rarer > 1).then_some(rarer)
     }
 
     /// Whether it waits awake for what another's worker has.
@@ -243,7 +290,10 @@ impl Worker<'_> {
         self.found_stuck |= stuck;
         if self.core.is_helper && !stuck {
             // It is busy and well, or was not looked at before. Which of the two, the next look shows.
-            peer.watch_on(shared.clock.now(), 0);
+            match self.crowded() {
+                None => peer.watch_on(shared.clock.now(), 0),
+                Some(rarer) => peer.watch_on_rarely(shared.clock.now(), rarer),
+            };
             return false;
         }
         let now = self.rescue(peer, stuck);
@@ -300,7 +350,11 @@ impl Worker<'_> {
         }
         let reach = core.looks.patience.after(timers + tasks > 0 || !stuck);
         let now = self.shared.clock.now();
-        peer.watch_on_sooner(now, reach, self.comes());
+        match self.crowded() {
+            None => peer.watch_on_sooner(now, reach, self.comes()),
+            // Most that do not come by wait for a core then, and each look would take one from them.
+            Some(rarer) => peer.watch_on_rarely(now, reach.saturating_mul(rarer)),
+        };
         now
     }
 }

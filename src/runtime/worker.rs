@@ -136,6 +136,8 @@ pub(super) fn run_as(
             contain(worker.core, || drop(timer));
         }
         if shared.is_stopping() {
+            // It does not come by any more, and all others end what it has.
+            shard.dismiss();
             ending::end(&local);
         }
         hook(&shared.config.on_thread_stop);
