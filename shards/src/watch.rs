@@ -141,6 +141,13 @@ impl Watch {
         by_owner(late.clamp(nearest, now.saturating_add(BEAT)))
     }
 
+    /// What the alarm is put off to at `now`: so many looks, whatever the deadlines are.
+    fn later(&self, now: u64, looks: u32) -> u64 {
+        let after = LOOK.saturating_mul(u64::from(looks)).max(SOON);
+        // As if the owner had set it: a thread that arms a timer before that lets it be.
+        by_owner(now.saturating_add(after))
+    }
+
     /// What the alarm of one that may be stuck is set to, `reach` looks off at most, or as near as it may
     /// be; and by so much before a timer is late as it takes to come.
     fn stuck(&self, now: u64, deadline: u64, reach: u32, comes: Coming) -> u64 {
@@ -151,13 +158,6 @@ impl Watch {
         let early = comes.early().saturating_add(room);
         let late = self.late(deadline).saturating_sub(early);
         by_others(late.clamp(nearest, now.saturating_add(latest)))
-    }
-
-    /// What the alarm is put off to at `now`: so many looks, whatever the deadlines are.
-    fn later(&self, now: u64, looks: u32) -> u64 {
-        let after = LOOK.saturating_mul(u64::from(looks)).max(SOON);
-        // As if the owner had set it: a thread that arms a timer before that lets it be.
-        by_owner(now.saturating_add(after))
     }
 
     /// Sets the alarm to `at`, unless it is set to then, or before, or not much later.
