@@ -1,5 +1,6 @@
-//! Many workers on few cores: those that do not come back wait for a core as a rule, and are not stuck. What their peers do for
-//! them does not keep these from all else, nor the runtime from its end.
+//! Many workers on few cores: those that do not come back wait for a core as a rule, and are not
+//! stuck. What their peers do for them does not keep these from all else, nor the runtime from its
+//! end.
 //!
 //! Each test has a process of its own, which may use one core.
 
@@ -22,7 +23,8 @@ use common::{
 use core_affinity::CoreId;
 use tourbillon::{Runtime, Timer, time::sleep};
 
-/// How many workers may be awake for each core before looks become rarer, as in `src/runtime/rescuers.rs`.
+/// How many workers may be awake for each core before looks become rarer, as in
+/// `src/runtime/rescuers.rs`.
 const PER_CORE: u64 = 8;
 
 /// Runs `body` in a process of its own, all threads of which share a core.
@@ -117,8 +119,8 @@ fn workers_that_wait_for_a_core_cost_little_more_than_without_a_watch() {
             let control = work(Some(Duration::MAX));
             assert_eq!(control.alarms, 0);
             let watched = work(None);
-            // An alarm goes off once after an owner or a timer has set it. All others are set by those who look, which are so
-            // many in a ms at most.
+            // An alarm goes off once after an owner or a timer has set it. All others are set by
+            // those who look, which are so many in a ms at most.
             let caused = watched.parks + TIMERS as u64 + 2 * TASKS;
             let looks = PER_CORE * watched.took.as_millis() as u64;
             let (most, alarms) = (caused + looks, watched.alarms);
@@ -144,7 +146,8 @@ fn a_runtime_of_many_workers_ends() {
     });
 }
 
-/// Those that are stuck among them are looked after, though less often: each alarm that is put off goes off again.
+/// Those that are stuck among them are looked after, though less often: each alarm that is put off
+/// goes off again.
 #[test]
 fn what_many_stuck_workers_have_is_served() {
     const STUCK: usize = 30;
@@ -157,7 +160,8 @@ fn what_many_stuck_workers_have_is_served() {
         let threads: Vec<_> = stuck.iter().map(|it| it.thread).collect();
         let (says, came) = Says::new();
         for _ in 0..ROUNDS {
-            // The same moment for all: their alarms go off together, and stand in the same instances.
+            // The same moment for all: their alarms go off together, and stand in the same
+            // instances.
             let due = Instant::now() + Duration::from_millis(20);
             for (index, blocked) in stuck.iter().enumerate() {
                 let timer = Timer::at(due).on(runtime.handle());

@@ -8,8 +8,8 @@ use crate::{Home, Worker, run};
 /// How late a timer of a [watched](watched) shard may be before others take it.
 pub const GRACE: u64 = 10;
 
-/// How far off an alarm is at most, as in `shards/src/watch.rs`: the same for an owner that is well and for one that is looked
-/// after.
+/// How far off an alarm is at most, as in `shards/src/watch.rs`: the same for an owner that is well
+/// and for one that is looked after.
 pub const BEAT: u64 = 40;
 /// How near it is set at most.
 pub const SOON: u64 = 4;
@@ -30,7 +30,8 @@ pub fn answer(home: &Home, now: u64) -> bool {
     look_after(home, now, home.take_alarm(now), Shard::watch_on)
 }
 
-/// As [`answer`], by a thread that keeps its looks rare: it sets the alarm again without regard to deadlines.
+/// As [`answer`], by a thread that keeps its looks rare: it sets the alarm again without regard to
+/// deadlines.
 pub fn answer_rarely(home: &Home, now: u64) -> bool {
     look_after(home, now, home.take_alarm(now), Shard::watch_on_rarely)
 }

@@ -1,7 +1,8 @@
-//! Alarms that nobody answers at once: put off, set again without regard to deadlines, and dismissed.
+//! Alarms that nobody answers at once: put off, set again without regard to deadlines, and
+//! dismissed.
 //!
-//! As in `watch.rs` all threads come to their end, and the owner is awake then. The alarm of one that is watched is set, however
-//! far its deadlines are; that of one that has dismissed it is not.
+//! As in `watch.rs` all threads come to their end, and the owner is awake then. The alarm of one
+//! that is watched is set, however far its deadlines are; that of one that has dismissed it is not.
 #![cfg(loom)]
 
 use loom::thread;
@@ -117,7 +118,8 @@ fn a_stranger_arms_while_the_alarm_is_set_again_rarely() {
     }
 }
 
-/// The thread that sets the alarm again sees that the owner is awake, or the owner, when it wakes, that the alarm was taken.
+/// The thread that sets the alarm again sees that the owner is awake, or the owner, when it wakes,
+/// that the alarm was taken.
 #[test]
 fn the_alarm_is_set_again_rarely_while_the_owner_wakes() {
     model!(Some(4), || {
@@ -134,7 +136,8 @@ fn the_alarm_is_set_again_rarely_while_the_owner_wakes() {
     });
 }
 
-/// The owner ends the watch. Whatever another thread does with the alarm meanwhile, it is not set after that.
+/// The owner ends the watch. Whatever another thread does with the alarm meanwhile, it is not set
+/// after that.
 fn dismisses_while(other: impl Fn(&Home) + Clone + Sync + Send + 'static) {
     model!(Some(4), move || {
         let (home, _owner) = begin();

@@ -381,10 +381,12 @@ impl<O: Owner> Shard<O> {
         true
     }
 
-    /// Sets the alarm again that the calling thread has taken, as [`watch_on`](Shard::watch_on) does, but without regard to
-    /// deadlines: to `looks` times the usual time from `now`, or earlier. True if the owner is awake.
+    /// Sets the alarm again that the calling thread has taken, as [`watch_on`](Shard::watch_on)
+    /// does, but without regard to deadlines: to `looks` times the usual time from `now`, or
+    /// earlier. True if the owner is awake.
     ///
-    /// For a thread that keeps all its looks at owners rare, since each of them takes a core from one.
+    /// For a thread that keeps all its looks at owners rare, since each of them takes a core from
+    /// one.
     pub fn watch_on_rarely(&self, now: u64, looks: u32) -> bool {
         if !self.parker().is_awake() {
             return false;
@@ -394,9 +396,10 @@ impl<O: Owner> Shard<O> {
         true
     }
 
-    /// The alarm went off, and the calling thread, which is not the owner, got to know, and does not come: it leaves the alarm
-    /// set to go off again, `looks` times the usual time from `now`, or as soon as can be if that is zero. `now` was read after
-    /// the alarm went off. True if the alarm was not set again by another meanwhile.
+    /// The alarm went off, and the calling thread, which is not the owner, got to know, and does
+    /// not come: it leaves the alarm set to go off again, `looks` times the usual time from `now`,
+    /// or as soon as can be if that is zero. `now` was read after the alarm went off. True if the
+    /// alarm was not set again by another meanwhile.
     ///
     /// That holds whether the owner is awake or not.
     pub fn put_off(&self, now: u64, looks: u32) -> bool {
@@ -424,8 +427,9 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Ends the watch until the next [call](Shard::call): the alarm is not set any more, and no thread sets it, but one that
-    /// has somebody called. For the owner. A thread that has taken the alarm before this may still look after the owner.
+    /// Ends the watch until the next [call](Shard::call): the alarm is not set any more, and no
+    /// thread sets it, but one that has somebody called. For the owner. A thread that has taken the
+    /// alarm before this may still look after the owner.
     pub fn dismiss(&self) {
         self.watch.set(OFF, self.set_alarm());
     }

@@ -1,19 +1,24 @@
 //! How many workers rescue others at once, and how often each of those is looked at.
 //!
-//! Where there are many more workers than cores, most of those that do not come back are not stuck. They wait for a core, and
-//! each look at one of them takes a core from another. Two rules keep the looks from taking all the cores:
+//! With many more workers than cores, most of those that do not come back are not stuck. They wait
+//! for a core, and each look at one of them takes a core from another. Two rules keep the looks
+//! from taking all the cores:
 //!
-//! - No more workers rescue at once than there are cores, and one. The others put off the alarms that they were called by.
-//! - While more than [`PER_CORE`] workers are awake for each core, the runtime is *crowded*: the looks at each worker are as
-//!   many times rarer. So the number of looks per second grows with the cores, and not with the workers.
+//! - No more workers rescue at once than there are cores, and one. The others put off the alarms
+//!   that called them.
+//! - While more than [`PER_CORE`] workers are awake for each core, the runtime is *crowded*: the
+//!   looks at each worker are as many times rarer. So the number of looks per second grows with the
+//!   cores, and not with the workers.
 
 use crossbeam::utils::CachePadded;
 
 use crate::sys::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many workers may be awake for each core before looks become rarer. A look takes some 10 µs and comes each ms as a
-/// rule: those at so many workers take less than a tenth of a core.
-const PER_CORE: usize = 8;
+/// How many workers may be awake for each core before looks become rarer. A look takes some 10 µs,
+/// and comes each ms as a rule: those at so many workers take about a tenth of a core.
+///
+/// A simulated runtime has few workers, and is to be crowded now and then.
+const PER_CORE: usize = if cfg!(tourbillon_sim) { 2 } else { 8 };
 
 /// The workers of a runtime that rescue others now.
 #[derive(Debug)]
@@ -37,8 +42,10 @@ impl Rescuers {
         }
     }
 
-    /// Counts the calling worker in, unless there are as many rescuers as there may be. There may be one more than cores:
-    /// one that the kernel keeps from its core in the middle of a rescue keeps no other from it.
+    /// Counts the calling worker in, unless there are as many rescuers as there may be.
+    ///
+    /// There may be one more than cores. So if the kernel takes the core from a worker in the
+    /// middle of a rescue, another can still rescue on it.
     pub(super) fn enter(&self) -> Option<Rescuing<'_>> {
         let enter = |working| (working <= self.cores).then_some(working + 1);
         self.working
@@ -47,7 +54,8 @@ impl Rescuers {
             .map(|_| Rescuing(self))
     }
 
-    /// How many times rarer than usual the looks are while so many workers are awake; 1 if the runtime is not crowded.
+    /// Returns how many times rarer than usual the looks are while so many workers are awake: 1 if
+    /// the runtime is not crowded.
     pub(super) fn rarer(&self, awake: usize) -> u32 {
         let times = awake.div_ceil(self.cores.saturating_mul(PER_CORE)).max(1);
         times.try_into().unwrap_or(u32::MAX)

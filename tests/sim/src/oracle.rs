@@ -14,6 +14,9 @@ pub const CALM: u64 = 4 * MS;
 /// How late what a blocked worker should see to may be with somebody to look after it: two beats, and the looks
 /// of a helper.
 pub const RESCUE: u64 = 9 * MS;
+/// How much later it may be in a runtime that is crowded: the looks at a worker are two times
+/// rarer, and at most four times as rare where they found nothing.
+const CROWDED: u64 = 8 * MS;
 
 /// How late something may be that was due at `due`, and was had at `at`. None: there is no bound. What went wrong after
 /// `at` excuses nothing.
@@ -34,6 +37,8 @@ fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
     let calm = disturbed == 0 && delays == 0 && faults.refuse_first.is_none_or(|first| first > at);
     let grace = plan.grace.unwrap_or_default().as_micros();
     let blocked = match calm && plan.is_rescued() && grace < 1000 {
+        // The simulated processor is crowded by three workers that are awake.
+        true if plan.workers > 2 => blocked.min(RESCUE + CROWDED),
         true => blocked.min(RESCUE),
         false => blocked,
     };
