@@ -129,7 +129,6 @@ fn workers_that_wait_for_a_core_cost_little_more_than_without_a_watch() {
             let most = 10 * control.took + PATIENCE / 3;
             let took = watched.took;
             assert!(took < most, "{took:?}, and {:?} without", control.took);
-            println!("{took:?} {alarms} {} c {:?}", watched.parks, control.took);
         },
     );
 }

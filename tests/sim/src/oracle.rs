@@ -11,12 +11,10 @@ const MS: u64 = 1_000_000;
 /// How late what is due may be where nothing goes wrong, in ns: threads have one processor in the world, and each has it
 /// for 4,000 points at a time.
 pub const CALM: u64 = 4 * MS;
-/// How late what a blocked worker should see to may be with somebody to look after it: two beats, and the looks
-/// of a helper.
+/// How late what a blocked worker should see to may be with somebody to look after it: two beats,
+/// and the looks of a helper. The looks of a crowded runtime are no farther apart than two beats:
+/// four times 1 ms where they found nothing, and twice that with more than two workers awake.
 pub const RESCUE: u64 = 9 * MS;
-/// How much later it may be in a runtime that is crowded: the looks at a worker are two times
-/// rarer, and at most four times as rare where they found nothing.
-const CROWDED: u64 = 8 * MS;
 
 /// How late something may be that was due at `due`, and was had at `at`. None: there is no bound. What went wrong after
 /// `at` excuses nothing.
@@ -37,8 +35,6 @@ fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
     let calm = disturbed == 0 && delays == 0 && faults.refuse_first.is_none_or(|first| first > at);
     let grace = plan.grace.unwrap_or_default().as_micros();
     let blocked = match calm && plan.is_rescued() && grace < 1000 {
-        // The simulated processor is crowded by three workers that are awake.
-        true if plan.workers > 2 => blocked.min(RESCUE + CROWDED),
         true => blocked.min(RESCUE),
         false => blocked,
     };
