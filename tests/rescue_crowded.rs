@@ -26,6 +26,9 @@ use tourbillon::{Runtime, Timer, time::sleep};
 /// How many workers may be awake for each core before looks become rarer, as in
 /// `src/runtime/rescuers.rs`.
 const PER_CORE: u64 = 8;
+/// What each runtime is given to do.
+const TIMERS: usize = 10_000;
+const TASKS: u64 = 1_000;
 
 /// Runs `body` in a process of its own, all threads of which share a core.
 #[track_caller]
@@ -105,9 +108,6 @@ fn work(rescue_grace: Option<Duration>) -> Done {
         parks: total.parks,
     }
 }
-
-const TIMERS: usize = 10_000;
-const TASKS: u64 = 1_000;
 
 /// All workers are awake at once, and each is without a core for most of the time.
 #[test]

@@ -148,7 +148,7 @@ impl Worker<'_> {
         let mut called = std::mem::take(&mut self.called);
         let events = self.events.get_mut().iter();
         called.extend(events.filter_map(|event| alarm_of(event.token())));
-        if !called.is_empty() || self.waits_for_others() {
+        if !called.is_empty() || self.next_awaited().is_some() {
             self.answer_some(&mut called, slept);
             self.put_off(&mut called);
         }
@@ -165,13 +165,14 @@ impl Worker<'_> {
             return;
         };
         for _ in 0..ANSWERS {
-            // Then all workers leave, and whoever does ends what the others have.
+            // A runtime that stops needs no rescues: its workers end together what any of them has.
             if shared.is_stopping() {
                 return;
             }
             let rescued = if let Some(index) = called.pop() {
                 self.answer(index, slept)
-            } else if let Some(awaited) = self.next_awaited() {
+            } else if let Some(at) = self.next_awaited() {
+                let awaited = self.awaited.swap_remove(at);
                 self.answer_awaited(awaited)
             } else {
                 return;
@@ -192,7 +193,7 @@ impl Worker<'_> {
             called.clear();
             return;
         }
-        // Without a crowd as soon as can be: whoever comes then finds one alarm less.
+        // Without a crowd as soon as can be: there are fewer alarms to answer then.
         let looks = self.crowded().unwrap_or(0);
         let workers = shared.workers.load();
         for peer in called.drain(..).filter_map(|index| workers.get(index)) {
@@ -215,9 +216,9 @@ impl Worker<'_> {
         !self.awaited.is_empty()
     }
 
-    /// That for which it is time.
+    /// The position of an awaited timer for which it is time.
     #[inline]
-    fn next_awaited(&mut self) -> Option<Awaited> {
+    fn next_awaited(&mut self) -> Option<usize> {
         if self.awaited.is_empty() {
             return None;
         }
@@ -226,8 +227,7 @@ impl Worker<'_> {
             self.awaited.clear();
         }
         let now = self.shared.clock.now();
-        let at = self.awaited.iter().position(|it| it.at <= now)?;
-        Some(self.awaited.swap_remove(at))
+        self.awaited.iter().position(|it| it.at <= now)
     }
 
     /// How long it takes until it comes when it is called.
@@ -353,8 +353,7 @@ impl Worker<'_> {
         let now = self.shared.clock.now();
         match self.crowded() {
             None => peer.watch_on_sooner(now, reach, self.comes()),
-            // Most that do not come by wait for a core then, and each look would take one from
-            // them.
+            // Most workers that do not come by wait for a core, which each look takes from them.
             Some(rarer) => peer.watch_on_rarely(now, reach.saturating_mul(rarer)),
         };
         now

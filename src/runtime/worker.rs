@@ -136,7 +136,7 @@ pub(super) fn run_as(
             contain(worker.core, || drop(timer));
         }
         if shared.is_stopping() {
-            // It does not come by any more, and all others end what it has.
+            // It does not come by any more: from now on all workers end together what each has.
             shard.dismiss();
             ending::end(&local);
         }
