@@ -141,6 +141,13 @@ impl Watch {
         by_owner(late.clamp(nearest, now.saturating_add(BEAT)))
     }
 
+    /// What the alarm is put off to at `now`: so many looks, whatever the deadlines are.
+    fn later(&self, now: u64, looks: u32) -> u64 {
+        let after = LOOK.saturating_mul(u64::from(looks)).max(SOON);
+        // As if the owner had set it: a thread that arms a timer before that lets it be.
+        by_owner(now.saturating_add(after))
+    }
+
     /// What the alarm of one that may be stuck is set to, `reach` looks off at most, or as near as it may
     /// be; and by so much before a timer is late as it takes to come.
     fn stuck(&self, now: u64, deadline: u64, reach: u32, comes: Coming) -> u64 {
@@ -162,6 +169,7 @@ impl Watch {
         }
     }
 
+    /// Sets the alarm to `at`, a word, unless it is set to earlier.
     #[cold]
     fn lower_to(&self, at: u64, set: impl Fn(u64)) {
         if self.word.fetch_min(at, Ordering::AcqRel) > at {
@@ -173,7 +181,8 @@ impl Watch {
     fn apply(&self, set: impl Fn(u64)) {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            set(word);
+            // As a moment, `OFF` is past.
+            set(if word == OFF { NEVER } else { word });
             fence(Ordering::SeqCst);
             let now = self.word.load(Ordering::Acquire);
             if now == word {
@@ -278,18 +287,24 @@ impl<O: Owner> Shard<O> {
     /// [`expire`](Shard::expire), and after that [`watch_on`](Shard::watch_on), before it runs anything.
     #[must_use]
     pub fn take_alarm(&self, now: u64) -> bool {
+        self.gone_off(now)
+            .is_some_and(|word| self.take_alarm_at(word))
+    }
+
+    /// What the alarm was set to, if that has passed at `now`.
+    fn gone_off(&self, now: u64) -> Option<u64> {
         let watch = &self.watch;
         let word = watch.word.load(Ordering::Acquire);
-        if watch.is_off() || word == NEVER {
-            return false;
+        if word == OFF || word == NEVER {
+            return None;
         }
         if word > now {
             // It was set again since it went off. Should it have gone off for that very moment, by a
             // clock that is a little ahead, that is not lost by this.
             watch.apply(self.set_alarm());
-            return false;
+            return None;
         }
-        self.take_alarm_at(word)
+        Some(word)
     }
 
     /// Takes the alarm before it has gone off: for who has [set](Shard::watch_on) it, has [waited](Shard::awaited)
@@ -366,6 +381,42 @@ impl<O: Owner> Shard<O> {
         true
     }
 
+    /// Sets the alarm again that the calling thread has taken, as [`watch_on`](Shard::watch_on)
+    /// does, but without regard to deadlines: to `looks` times the usual time from `now`, or
+    /// earlier. True if the owner is awake.
+    ///
+    /// For a thread that keeps all its looks at owners rare, since each of them takes a core from
+    /// one.
+    pub fn watch_on_rarely(&self, now: u64, looks: u32) -> bool {
+        if !self.parker().is_awake() {
+            return false;
+        }
+        let watch = &self.watch;
+        watch.lower_to(watch.later(now, looks), self.set_alarm());
+        true
+    }
+
+    /// The alarm went off, and the calling thread, which is not the owner, got to know, and does
+    /// not come: it leaves the alarm set to go off again, `looks` times the usual time from `now`,
+    /// or as soon as can be if that is zero. `now` was read after the alarm went off. True if the
+    /// alarm was not set again by another meanwhile.
+    ///
+    /// That holds whether the owner is awake or not.
+    pub fn put_off(&self, now: u64, looks: u32) -> bool {
+        let Some(word) = self.gone_off(now) else {
+            return false;
+        };
+        let (watch, later) = (&self.watch, self.watch.later(now, looks));
+        let is_set = watch
+            .word
+            .compare_exchange(word, later, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        if is_set {
+            watch.apply(self.set_alarm());
+        }
+        is_set
+    }
+
     /// Has somebody called at once, whatever the alarm was set to: the owner will not come back for a
     /// while, and knows it; or nobody knows what the alarm is set to.
     pub fn call(&self) {
@@ -376,9 +427,10 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Nobody is to look after the owner any more, until the next [call](Shard::call). Somebody may come
-    /// once more, for nothing.
+    /// Ends the watch until the next [call](Shard::call): the alarm is not set any more, and no
+    /// thread sets it, but one that has somebody called. For the owner. A thread that has taken the
+    /// alarm before this may still look after the owner.
     pub fn dismiss(&self) {
-        self.watch.word.swap(OFF, Ordering::AcqRel);
+        self.watch.set(OFF, self.set_alarm());
     }
 }

@@ -1,6 +1,6 @@
 //! From the options of a builder to a runtime whose workers run.
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 use crossbeam::deque;
 use tourbillon_shards::Shard;
@@ -44,6 +44,7 @@ pub(super) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     let mut config = builder.config.clone();
     config.pwait2 = builder.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
     config.pins.clone_from(&pins);
+    config.cores = usable(pins.as_deref(), Cores::get());
     let shared = Arc::new(Shared::new(config, count));
     if builder.start_paused {
         shared.clock.pause();
@@ -179,6 +180,14 @@ fn layout(builder: &Builder, usable: &Cores) -> Result<(usize, Option<Vec<usize>
         None => Some(usable.allowed[..count].to_vec()),
     };
     Ok((count, pins))
+}
+
+/// How many cores the workers may use together.
+fn usable(pins: Option<&[usize]>, cores: &Cores) -> usize {
+    match pins {
+        Some(pins) => pins.iter().collect::<BTreeSet<_>>().len(),
+        None => cores.parallelism,
+    }
 }
 
 /// The system gave no descriptor.

@@ -70,6 +70,7 @@ impl Builder {
                 helpers: (0, 0),
                 pwait2: false,
                 pins: None,
+                cores: 1,
                 max_blocking_threads: 512,
                 thread_keep_alive: Duration::from_secs(10),
                 thread_stack_size: None,

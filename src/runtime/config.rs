@@ -26,6 +26,8 @@ pub(crate) struct Config {
     pub(crate) pwait2: bool,
     /// The core that each worker is pinned to, if they are.
     pub(crate) pins: Option<Vec<usize>>,
+    /// How many cores the workers may use together.
+    pub(super) cores: usize,
     pub(crate) max_blocking_threads: usize,
     pub(crate) thread_keep_alive: Duration,
     pub(crate) thread_stack_size: Option<usize>,

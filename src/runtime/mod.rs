@@ -49,6 +49,7 @@ mod passing;
 mod quiescence;
 mod rehearsal;
 mod rescue;
+mod rescuers;
 mod searching;
 mod shared;
 mod stall;

@@ -37,6 +37,10 @@ const RESCUE_ROUNDS: usize = 4;
 /// have just been freed.
 pub(super) const RESCUED: usize = RESCUE_ROUNDS * DUE_MOST;
 
+/// How many alarms a worker answers at most before it runs what it has rescued. A simulated runtime
+/// has few workers, and is to exceed it now and then.
+const ANSWERS: usize = if cfg!(tourbillon_sim) { 2 } else { 8 };
+
 /// Whether others look after each of so many workers, and not only while it is in `block_in_place`.
 pub(super) fn is_watched(config: &Config, workers: usize) -> bool {
     config.rescue_grace != Duration::MAX && (workers > 1 || config.helpers.1 > 0)
@@ -144,13 +148,34 @@ impl Worker<'_> {
         let mut called = std::mem::take(&mut self.called);
         let events = self.events.get_mut().iter();
         called.extend(events.filter_map(|event| alarm_of(event.token())));
-        loop {
+        if !called.is_empty() || self.next_awaited().is_some() {
+            self.answer_some(&mut called, slept);
+            self.put_off(&mut called);
+        }
+        self.called = called;
+    }
+
+    /// Answers alarms, and no more than [`ANSWERS`]: what this worker rescues brings others, whose
+    /// alarms stood in the same instances, and they could keep it from all that it has rescued.
+    fn answer_some(&mut self, called: &mut Vec<usize>, slept: bool) {
+        let shared = self.shared;
+        let Some(_rescuing) = shared.rescuers.enter() else {
+            // Their alarms are set, and call somebody if this worker does not wait.
+            self.awaited.clear();
+            return;
+        };
+        for _ in 0..ANSWERS {
+            // A runtime that stops needs no rescues: its workers end together what any of them has.
+            if shared.is_stopping() {
+                return;
+            }
             let rescued = if let Some(index) = called.pop() {
                 self.answer(index, slept)
-            } else if let Some(awaited) = self.next_awaited() {
+            } else if let Some(at) = self.next_awaited() {
+                let awaited = self.awaited.swap_remove(at);
                 self.answer_awaited(awaited)
             } else {
-                break;
+                return;
             };
             if rescued {
                 // Alarms that stood in its instance.
@@ -158,7 +183,31 @@ impl Worker<'_> {
                 called.extend(events.filter_map(|event| alarm_of(event.token())));
             }
         }
-        self.called = called;
+    }
+
+    /// Leaves to the kernel the alarms that it does not answer: they go off again. It must not keep
+    /// them in mind instead, since it may be stuck in what it runs next.
+    fn put_off(&mut self, called: &mut Vec<usize>) {
+        let shared = self.shared;
+        if called.is_empty() || shared.is_stopping() {
+            called.clear();
+            return;
+        }
+        // Without a crowd as soon as can be: there are fewer alarms to answer then.
+        let looks = self.crowded().unwrap_or(0);
+        let workers = shared.workers.load();
+        for peer in called.drain(..).filter_map(|index| workers.get(index)) {
+            if peer.put_off(shared.clock.now(), looks) {
+                self.core.recorder.own.alarms.add_alone(1);
+            }
+        }
+    }
+
+    /// How many times rarer than usual each worker is to be looked at; none if as often as usual.
+    fn crowded(&self) -> Option<u32> {
+        let shared = self.shared;
+        let rarer = shared.rescuers.rarer(shared.awake());
+        (rarer > 1).then_some(rarer)
     }
 
     /// Whether it waits awake for what another's worker has.
@@ -167,9 +216,9 @@ impl Worker<'_> {
         !self.awaited.is_empty()
     }
 
-    /// That for which it is time.
+    /// The position of an awaited timer for which it is time.
     #[inline]
-    fn next_awaited(&mut self) -> Option<Awaited> {
+    fn next_awaited(&mut self) -> Option<usize> {
         if self.awaited.is_empty() {
             return None;
         }
@@ -178,8 +227,7 @@ impl Worker<'_> {
             self.awaited.clear();
         }
         let now = self.shared.clock.now();
-        let at = self.awaited.iter().position(|it| it.at <= now)?;
-        Some(self.awaited.swap_remove(at))
+        self.awaited.iter().position(|it| it.at <= now)
     }
 
     /// How long it takes until it comes when it is called.
@@ -243,7 +291,10 @@ impl Worker<'_> {
         self.found_stuck |= stuck;
         if self.core.is_helper && !stuck {
             // It is busy and well, or was not looked at before. Which of the two, the next look shows.
-            peer.watch_on(shared.clock.now(), 0);
+            match self.crowded() {
+                None => peer.watch_on(shared.clock.now(), 0),
+                Some(rarer) => peer.watch_on_rarely(shared.clock.now(), rarer),
+            };
             return false;
         }
         let now = self.rescue(peer, stuck);
@@ -300,7 +351,11 @@ impl Worker<'_> {
         }
         let reach = core.looks.patience.after(timers + tasks > 0 || !stuck);
         let now = self.shared.clock.now();
-        peer.watch_on_sooner(now, reach, self.comes());
+        match self.crowded() {
+            None => peer.watch_on_sooner(now, reach, self.comes()),
+            // Most workers that do not come by wait for a core, which each look takes from them.
+            Some(rarer) => peer.watch_on_rarely(now, reach.saturating_mul(rarer)),
+        };
         now
     }
 }

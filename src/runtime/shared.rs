@@ -21,6 +21,7 @@ use super::{
     local::{Job, Order, TaskJob, steal},
     look::Stalls,
     quiescence::Quiescence,
+    rescuers::Rescuers,
 };
 use crate::{
     error::ArmError,
@@ -71,6 +72,8 @@ pub struct Shared {
     /// Timers of closed shards, which all workers end.
     pub(super) orphans: Injector<Box<dyn Ending>>,
     pub(super) searchers: CachePadded<Searchers>,
+    /// Those that come to the aid of others.
+    pub(super) rescuers: Rescuers,
     /// Pending callback timers, counted only where there is a bound.
     pending: CachePadded<AtomicUsize>,
     /// Set when the runtime is to end: workers leave their loops.
@@ -130,6 +133,7 @@ impl Shared {
             injector: CachePadded::new(Injector::new()),
             orphans: Injector::new(),
             searchers: CachePadded::new(Searchers::new(workers)),
+            rescuers: Rescuers::on(config.cores),
             pending: CachePadded::new(AtomicUsize::new(0)),
             stopping: AtomicBool::new(false),
             drained: AtomicBool::new(false),
@@ -244,6 +248,12 @@ impl Shared {
                 }
                 claim != SearchClaim::Refused
             })
+    }
+
+    /// How many workers are awake. A hint.
+    pub(super) fn awake(&self) -> usize {
+        let workers = self.recorders.len();
+        workers.saturating_sub(self.searchers.parked())
     }
 
     /// Whether there is work in any queue that a searcher looks at.

@@ -136,6 +136,8 @@ pub(super) fn run_as(
             contain(worker.core, || drop(timer));
         }
         if shared.is_stopping() {
+            // It does not come by any more: from now on all workers end together what each has.
+            shard.dismiss();
             ending::end(&local);
         }
         hook(&shared.config.on_thread_stop);

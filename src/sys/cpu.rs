@@ -21,6 +21,16 @@ impl Cores {
         CORES.get_or_init(Self::read)
     }
 
+    /// The simulated world has one processor, on every machine.
+    #[cfg(tourbillon_sim)]
+    fn read() -> Self {
+        Self {
+            allowed: Vec::new(),
+            parallelism: 1,
+        }
+    }
+
+    #[cfg(not(tourbillon_sim))]
     fn read() -> Self {
         let mut allowed: Vec<_> = core_affinity::get_core_ids()
             .unwrap_or_default()

@@ -11,8 +11,9 @@ const MS: u64 = 1_000_000;
 /// How late what is due may be where nothing goes wrong, in ns: threads have one processor in the world, and each has it
 /// for 4,000 points at a time.
 pub const CALM: u64 = 4 * MS;
-/// How late what a blocked worker should see to may be with somebody to look after it: two beats, and the looks
-/// of a helper.
+/// How late what a blocked worker should see to may be with somebody to look after it: two beats,
+/// and the looks of a helper. The looks of a crowded runtime are no farther apart than two beats:
+/// four times 1 ms where they found nothing, and twice that with more than two workers awake.
 pub const RESCUE: u64 = 9 * MS;
 
 /// How late something may be that was due at `due`, and was had at `at`. None: there is no bound. What went wrong after

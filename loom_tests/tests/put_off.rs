@@ -1,0 +1,190 @@
+//! Alarms that nobody answers at once: put off, set again without regard to deadlines, and
+//! dismissed.
+//!
+//! As in `watch.rs` all threads come to their end, and the owner is awake then. The alarm of one
+//! that is watched is set, however far its deadlines are; that of one that has dismissed it is not.
+#![cfg(loom)]
+
+use loom::thread;
+use loom_tests::{
+    BEAT, EventLoop, HORIZON, Home, SOON, answer, answer_rarely, assert_dismissed, assert_set,
+    close, model, watched, watched_when_called,
+};
+use tourbillon_shards::{NEVER, Timer};
+
+/// A shard whose owner, the calling thread, has beaten once.
+fn begin() -> (Home, EventLoop) {
+    let home = watched();
+    let owner = EventLoop::new(&home);
+    home.beat(0);
+    (home, owner)
+}
+
+fn arm(home: &Home, deadline: u64) {
+    drop(Timer::once(home, deadline, 5, || {}));
+}
+
+/// Runs `f` on another thread.
+fn beside<R: 'static>(home: &Home, f: impl FnOnce(&Home) -> R + 'static) -> thread::JoinHandle<R> {
+    let home = home.clone();
+    thread::spawn(move || f(&home))
+}
+
+/// The alarm goes off again, whoever arms a timer meanwhile.
+#[test]
+fn a_stranger_arms_while_the_alarm_is_put_off() {
+    for deadline in [60, HORIZON] {
+        model!(None, move || {
+            let (home, _owner) = begin();
+            let stranger = beside(&home, move |home| arm(home, deadline));
+            assert!(home.put_off(41, 1));
+            stranger.join().unwrap();
+            assert_set(&home, 41 + BEAT);
+            close(&home);
+        });
+    }
+}
+
+/// It goes off again as soon as can be.
+#[test]
+fn the_owner_arms_while_the_alarm_is_put_off_for_no_look() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let putter = beside(&home, |home| _ = home.put_off(41, 0));
+        // It lowers the alarm.
+        arm(&home, 12);
+        putter.join().unwrap();
+        assert_set(&home, 41 + SOON);
+        close(&home);
+    });
+}
+
+/// The owner is back: it, or the thread that puts the alarm off, sees what the other has set.
+#[test]
+fn the_owner_beats_while_the_alarm_is_put_off() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let putter = beside(&home, |home| _ = home.put_off(41, 10));
+        home.beat(40);
+        putter.join().unwrap();
+        assert_set(&home, 40 + BEAT);
+        close(&home);
+    });
+}
+
+/// The owner wakes, and finds its alarm farther off than it is to be.
+#[test]
+fn the_owner_wakes_while_the_alarm_is_put_off() {
+    model!(Some(4), || {
+        let (home, mut owner) = begin();
+        owner.lets_be = true;
+        // Its beat finds the alarm near.
+        arm(&home, 40);
+        let putter = beside(&home, |home| _ = home.put_off(41, 1));
+        owner.park();
+        putter.join().unwrap();
+        assert_set(&home, owner.now.max(41) + BEAT);
+        close(&home);
+    });
+}
+
+/// One thread comes, and the other leaves the alarm to that, or puts it off, and nobody comes.
+#[test]
+fn one_takes_the_alarm_while_another_puts_it_off() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        let taker = beside(&home, |home| answer(home, 41));
+        let is_put_off = home.put_off(41, 1);
+        let is_taken = taker.join().unwrap();
+        assert!(is_put_off != is_taken, "one of them has it");
+        assert_set(&home, 41 + BEAT);
+        close(&home);
+    });
+}
+
+/// A thread that arms a timer finds no alarm, and sets it for its own, which may be far off.
+#[test]
+fn a_stranger_arms_while_the_alarm_is_set_again_rarely() {
+    for deadline in [60, HORIZON] {
+        model!(Some(4), move || {
+            let (home, _owner) = begin();
+            let stranger = beside(&home, move |home| arm(home, deadline));
+            let taker = beside(&home, |home| assert!(answer_rarely(home, 41)));
+            stranger.join().unwrap();
+            taker.join().unwrap();
+            assert_set(&home, 41 + BEAT);
+            close(&home);
+        });
+    }
+}
+
+/// The thread that sets the alarm again sees that the owner is awake, or the owner, when it wakes,
+/// that the alarm was taken.
+#[test]
+fn the_alarm_is_set_again_rarely_while_the_owner_wakes() {
+    model!(Some(4), || {
+        let (home, mut owner) = begin();
+        owner.lets_be = true;
+        arm(&home, 38);
+        // What wakes it if the taker was quicker.
+        arm(&home, 45);
+        let taker = beside(&home, |home| _ = answer_rarely(home, 41));
+        owner.park();
+        taker.join().unwrap();
+        assert_set(&home, owner.now.max(41) + BEAT);
+        close(&home);
+    });
+}
+
+/// The owner ends the watch. Whatever another thread does with the alarm meanwhile, it is not set
+/// after that.
+fn dismisses_while(other: impl Fn(&Home) + Clone + Sync + Send + 'static) {
+    model!(Some(4), move || {
+        let (home, _owner) = begin();
+        let other = other.clone();
+        let other = beside(&home, move |home| other(home));
+        home.dismiss();
+        other.join().unwrap();
+        assert_dismissed(&home);
+        close(&home);
+    });
+}
+
+#[test]
+fn the_owner_dismisses_its_alarm_while_it_is_taken() {
+    dismisses_while(|home| _ = answer(home, 41));
+}
+
+#[test]
+fn the_owner_dismisses_its_alarm_while_it_is_set_again_rarely() {
+    dismisses_while(|home| _ = answer_rarely(home, 41));
+}
+
+#[test]
+fn the_owner_dismisses_its_alarm_while_it_is_put_off() {
+    dismisses_while(|home| _ = home.put_off(41, 1));
+}
+
+#[test]
+fn the_owner_dismisses_its_alarm_while_a_stranger_arms() {
+    dismisses_while(|home| arm(home, 12));
+}
+
+/// As one that blocks in place twice: what is left of the first time does not end the second.
+#[test]
+fn the_owner_calls_again_while_the_alarm_of_its_last_call_is_taken() {
+    model!(Some(4), || {
+        let home = watched_when_called();
+        let _owner = EventLoop::new(&home);
+        home.call();
+        let taker = beside(&home, |home| answer(home, 30));
+        home.dismiss();
+        home.call();
+        let is_taken = taker.join().unwrap();
+        let at = home.owner().alarm.is_set_to();
+        assert_eq!(at, home.alarm(), "the alarm is what the word says");
+        // The second call stands, unless the taker came to that one.
+        assert!(at < 30 || (is_taken && at != NEVER), "set to {at}");
+        close(&home);
+    });
+}
