@@ -232,10 +232,11 @@ impl<O: Owner> Shard<O> {
             self.publish(&*inner);
             result
         });
+        // From here on the lock is not ours, and another thread may have it.
+        mem::forget(unlock);
         if self.lock.release() {
             self.look_for_the_denied();
         }
-        mem::forget(unlock);
         result
     }
 

@@ -1,6 +1,8 @@
 //! What a shard is told of nodes that it has, and how it comes to read that.
 
-use super::{BATCH, GARBAGE_FLOOR, Shard};
+use std::mem;
+
+use super::{BATCH, GARBAGE_FLOOR, Shard, UnlockOnPanic};
 use crate::{
     claim::NEVER,
     inner::Inner,
@@ -173,15 +175,18 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Who was denied while the lock was held left its news in the inbox.
+    /// Reads what a thread left in the inbox that was denied the lock.
     #[cold]
     pub(super) fn look_for_the_denied(&self) {
         while self.lock.try_acquire() {
+            // A store that is full panics, and so may the condition of a timer that is freed here.
+            let unlock = UnlockOnPanic(self);
             // SAFETY: we hold the lock.
             self.inner.with_mut(|inner| unsafe {
                 self.drain(&mut *inner, BATCH);
                 self.publish(&*inner);
             });
+            mem::forget(unlock);
             if !self.lock.release() {
                 return;
             }

@@ -11,6 +11,10 @@ use crate::{Reset, Sleep, Timer};
 #[derive(Default)]
 struct Loop {
     wakes: AtomicUsize,
+    /// Whether the calling thread counts as another one.
+    is_away: AtomicBool,
+    /// Whether it panics when it is told of a move.
+    panics: AtomicBool,
 }
 
 impl Owner for Loop {
@@ -19,7 +23,11 @@ impl Owner for Loop {
     }
 
     fn is_current(&self) -> bool {
-        true
+        !self.is_away.load(Ordering::Relaxed)
+    }
+
+    fn moved(&self) {
+        assert!(!self.panics.load(Ordering::Relaxed), "the owner panics");
     }
 }
 
@@ -43,6 +51,62 @@ fn a_panic_under_the_lock_unlocks() {
     let mut due = Vec::new();
     assert_eq!(shard.expire(10, usize::MAX, &mut due).count, 1);
     drop((timer, due));
+    shard.close();
+}
+
+#[test]
+fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    // So many that notes are left of moves, and one move to an earlier deadline: more are expected then.
+    let timers: Vec<_> = (0..100)
+        .map(|i| Timer::once(&shard, 1_000 + i, 1, || ()))
+        .collect();
+    assert_eq!(timers[50].reset_at(1_049), Reset::Waiting);
+    assert!(shard.expects_earlier());
+    for at in [1_048, 2_000] {
+        shard.owner().panics.store(true, Ordering::Relaxed);
+        let moved = catch_unwind(AssertUnwindSafe(|| timers[50].reset_at(at)));
+        assert!(moved.is_err(), "the owner's panic is not swallowed");
+        assert!(shard.locked(|_| ()).is_some(), "it is locked for ever");
+        shard.owner().panics.store(false, Ordering::Relaxed);
+        assert_eq!(timers[50].deadline(), Some(at), "the move was made");
+    }
+    drop((timers, shard.close()));
+}
+
+/// A thread that releases the lock reads what another left that was denied, and frees what is over.
+#[test]
+fn a_condition_that_panics_as_it_is_freed_for_the_denied_leaves_the_shard_unlocked() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the condition panics as it is dropped");
+        }
+    }
+    let shard = Arc::new(Shard::new(Loop::default()));
+    shard.owner().is_away.store(true, Ordering::Relaxed);
+    let bomb = Bomb;
+    let options = crate::Options {
+        condition: Some(Box::new(move || {
+            let _ = &bomb;
+            true
+        })),
+        ..crate::Options::default()
+    };
+    let timer = Timer::build(&shard, 10, None, options, |_| {
+        std::ops::ControlFlow::Continue(())
+    });
+    timer.start(0);
+    timer.cancel();
+    // The inbox has the last reference.
+    drop(timer);
+    assert!(shard.lock.try_acquire());
+    assert!(!shard.lock.try_acquire(), "another thread is denied");
+    assert!(shard.lock.release());
+    let looked = catch_unwind(AssertUnwindSafe(|| shard.look_for_the_denied()));
+    assert!(looked.is_err(), "the panic is not swallowed");
+    assert!(shard.has_news(), "the owner has to look");
+    assert!(shard.locked(|_| ()).is_some(), "it is locked for ever");
     shard.close();
 }
 
