@@ -53,6 +53,7 @@ mod searching;
 mod shared;
 mod stall;
 mod threads;
+mod tidy;
 #[cfg(feature = "tracing")]
 mod trace;
 mod worker;
@@ -141,6 +142,8 @@ pub struct Runtime {
     threads: Vec<thread::JoinHandle<()>>,
     /// Set once it has been shut down, by whatever way: dropping it then waits for nothing more.
     is_down: bool,
+    /// Dropped when its threads have ended.
+    _counted: tidy::Counted,
 }
 
 impl Runtime {
@@ -164,6 +167,7 @@ impl Runtime {
             handle,
             threads: Vec::new(),
             is_down: false,
+            _counted: tidy::Counted::new(),
         }
     }
 
