@@ -42,6 +42,9 @@ const OWNER_BATCH: usize = 1024;
 /// So many unread cancellations are let be, however few timers there are.
 const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 
+/// With so many, a thread that cancels and is denied the lock lets others run: the holder most likely waits for a core.
+const FLOOD: usize = 16 * 1024;
+
 /// The timers of one core.
 ///
 /// Any thread may arm timers here, and cancel and move them, without waiting: see

@@ -110,6 +110,32 @@ fn a_condition_that_panics_as_it_is_freed_for_the_denied_leaves_the_shard_unlock
     shard.close();
 }
 
+std::thread_local! {
+    /// How often this thread has yielded to the holder of a lock.
+    pub(super) static YIELDS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[test]
+fn threads_that_flood_a_shard_with_what_they_cancel_let_its_holder_run() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    shard.owner().is_away.store(true, Ordering::Relaxed);
+    let timers: Vec<_> = (0..FLOOD as u64 + 100)
+        .map(|i| Timer::once(&shard, i, 1, || ()))
+        .collect();
+    assert_eq!(shard.settle(), 0);
+    // Another thread has the lock, and is stopped.
+    assert!(shard.lock.try_acquire());
+    for (i, timer) in timers.iter().enumerate() {
+        assert_eq!(timer.cancel(), crate::Cancel::Cancelled);
+        assert_eq!(YIELDS.get(), (i + 1).saturating_sub(FLOOD));
+    }
+    assert!(shard.lock.release(), "they were denied");
+    shard.look_for_the_denied();
+    assert_eq!(shard.settle(), NEVER);
+    assert_eq!((shard.garbage(), YIELDS.get()), (0, 100));
+    shard.close();
+}
+
 /// Those that stay are found by their handles, and come in their order, whatever their slots are now.
 #[test]
 fn a_store_that_was_outgrown_is_given_up_and_nobody_notices() {
