@@ -1,4 +1,5 @@
-//! Memory goes back to the system when a burst of timers is over: in some seconds, and when the last runtime is dropped.
+//! Memory goes back to the system when a burst of timers is over: in some seconds, and when the
+//! last runtime is dropped.
 //!
 //! Each test is alone in a process, whose resident memory it reads.
 #![cfg(not(tourbillon_no_pool))]
@@ -30,8 +31,8 @@ fn resident() -> usize {
     kib.unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Arms a burst of timers by a task, cancels all but one in `stay` in no order, and answers those, and what memory the
-/// burst took.
+/// Arms a burst of timers by a task, cancels all but one in `stay` in no order, and answers those,
+/// and what memory the burst took.
 fn burst(runtime: &Runtime, stay: usize) -> (Vec<Timer>, usize) {
     let before = resident();
     let handle = runtime.handle().clone();
@@ -125,8 +126,9 @@ fn the_memory_of_the_last_runtime_goes_with_it() {
     });
 }
 
-/// Some threads arm, and others cancel, as fast as they can, so that there are few timers at any moment. Whoever is
-/// stopped with a shard's lock in hand lets what is cancelled pile up; that goes back.
+/// Some threads arm, and others cancel, as fast as they can, so that there are few timers at any
+/// moment. Whoever is stopped with a shard's lock in hand lets what is cancelled pile up; that goes
+/// back.
 #[test]
 fn threads_that_arm_and_cancel_few_at_a_time_take_no_more_and_more() {
     isolated(

@@ -61,7 +61,8 @@ fn the_waker_changes_while_it_fires() {
     });
 }
 
-/// Polled with a waker, and then with one that panics as it is cloned, while it fires: the first one is woken.
+/// Polled with a waker, and then with one that panics as it is cloned, while it fires: the first
+/// one is woken.
 #[test]
 fn a_waker_that_panics_as_it_is_cloned_loses_no_wake_up() {
     const TABLE: RawWakerVTable =

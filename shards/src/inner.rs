@@ -36,7 +36,8 @@ pub(crate) struct Inner<O: Owner> {
     pub(crate) closed: bool,
 }
 
-/// The arrays of a store that was too large. To be dropped outside of the lock, as that takes the system its time.
+/// The arrays of a store that was too large. To be dropped outside of the lock, as that takes the
+/// system its time.
 pub(crate) struct Outgrown<O: Owner> {
     _store: AnyStore,
     _nodes: Vec<Option<NodeRef<O>>>,
@@ -205,8 +206,8 @@ impl<O: Owner> Inner<O> {
         self.nodes.capacity()
     }
 
-    /// Moves the timers to a store of their size, if it is found a second time that the present one is too large. The first
-    /// answer is whether this is to be called again.
+    /// Moves the timers to a store of their size, if it is found a second time that the present one
+    /// is too large. The first answer is whether this is to be called again.
     pub(crate) fn shrink(&mut self) -> (bool, Option<Outgrown<O>>) {
         let (len, room) = (self.store.len(), self.nodes.capacity());
         let is_roomy = room > ROOMY && len <= room / SPARSE;

@@ -362,14 +362,16 @@ impl<O: Owner> NodeRef<O> {
             .map_or(deadline, |extras| coalesced(deadline, extras.tolerance))
     }
 
-    /// Gives up `other`, and returns true if the caller is alone with the node from then on: `other` refers to this
-    /// node as well, and there is no third reference. Then nobody else gets one before the caller makes it, and all
-    /// that former holders did comes before this.
+    /// Gives up `other`, and returns true if the caller is alone with the node from then on:
+    /// `other` refers to this node as well, and there is no third reference. Then nobody else gets
+    /// one before the caller makes it, and all that former holders did comes before this.
     #[inline]
     pub(crate) fn unite(&mut self, other: Self) -> bool {
-        // The count speaks of this node alone, so a reference to another node proves nothing. It is dropped as any.
+        // The count speaks of this node alone, so a reference to another node proves nothing. It is
+        // dropped as any.
         let same = self.ptr == other.ptr;
-        // A holder of both of two references is alone, as the holder of the last one is (see `drop`).
+        // A holder of both of two references is alone, as the holder of the last one is (see
+        // `drop`).
         let alone = same && looks_for_the_last() && self.refs.load(Ordering::Acquire) == 2;
         if alone {
             self.refs.store(1, Ordering::Relaxed);
@@ -535,7 +537,8 @@ mod tests {
         owner.close();
     }
 
-    /// A wrong answer frees a node that is in use: the caller writes the count, and takes the waker, unwatched.
+    /// A wrong answer frees a node that is in use: the caller writes the count, and takes the
+    /// waker, unwatched.
     #[test]
     fn references_to_two_nodes_do_not_unite() {
         let owner = Arc::new(Shard::new(Nobody));

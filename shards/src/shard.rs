@@ -42,7 +42,8 @@ const OWNER_BATCH: usize = 1024;
 /// So many unread cancellations are let be, however few timers there are.
 const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// With so many, a thread that cancels and is denied the lock lets others run: the holder most likely waits for a core.
+/// With so many, a thread that cancels and is denied the lock lets others run: the holder most
+/// likely waits for a core.
 const FLOOD: usize = 16 * 1024;
 
 /// The timers of one core.
@@ -343,12 +344,13 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Gives the memory back that the store needed for more timers than it has now: if an eighth of its room is in use, or
-    /// less, and was when this was called last. True if it is to be called again, some seconds later; until then no memory is
-    /// given back. For the owner, when it has nothing else to do.
+    /// Gives the memory back that the store needed for more timers than it has now: if an eighth of
+    /// its room is in use, or less, and was when this was called last. True if it is to be called
+    /// again, some seconds later; until then no memory is given back. For the owner, when it has
+    /// nothing else to do.
     ///
-    /// It takes about a ms for each million of timers that there once was room for, and as long as to arm those that are
-    /// there. If another thread has the shard, nothing is done.
+    /// It takes about a ms for each million of timers that there once was room for, and as long as
+    /// to arm those that are there. If another thread has the shard, nothing is done.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A slot for the waker of one waiting task, set and taken without a lock.
 //!
-//! The algorithm is that of futures' `AtomicWaker`: the task that registers holds the slot for a moment. A thread that
-//! wakes meanwhile leaves a mark, by which the task does the waking itself. A waker whose `clone` panics leaves the slot
-//! as it was, as in tokio's `AtomicWaker`.
+//! The algorithm is that of futures' `AtomicWaker`: the task that registers holds the slot for a
+//! moment. A thread that wakes meanwhile leaves a mark, by which the task does the waking itself. A
+//! waker whose `clone` panics leaves the slot as it was, as in tokio's `AtomicWaker`.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -30,7 +30,8 @@ unsafe impl Sync for WakerSlot {}
 // SAFETY: as above.
 unsafe impl Send for WakerSlot {}
 
-/// The slot is the holder's to write until this is dropped: also by a panic, or no waker would ever be taken again.
+/// The slot is the holder's to write until this is dropped: also by a panic, or no waker would ever
+/// be taken again.
 struct Registering<'a>(&'a WakerSlot);
 
 impl Drop for Registering<'_> {
@@ -68,7 +69,8 @@ impl WakerSlot {
         }
     }
 
-    /// Keeps `waker` to be woken. One task at a time registers; it is woken from here if the timer ends meanwhile.
+    /// Keeps `waker` to be woken. One task at a time registers; it is woken from here if the timer
+    /// ends meanwhile.
     ///
     /// # Panics
     ///

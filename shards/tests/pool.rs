@@ -97,7 +97,8 @@ fn where_there_are_very_many_the_owner_is_asked_for_memory() {
     drop(home.close());
 }
 
-/// Memory that nobody wanted for a period goes to the system, once, and what is in use keeps its content.
+/// Memory that nobody wanted for a period goes to the system, once, and what is in use keeps its
+/// content.
 #[test]
 fn what_is_free_for_a_period_is_given_back_and_nothing_else_is() {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);

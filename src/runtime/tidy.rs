@@ -1,10 +1,11 @@
-//! Memory that goes back to the system when a burst is over: see `pool/blocks/spare.rs` and `Shard::shrink` of
-//! `tourbillon-shards`.
+//! Memory that goes back to the system when a burst is over: see `pool/blocks/spare.rs` and
+//! `Shard::shrink` of `tourbillon-shards`.
 //!
-//! There is no thread for this. A worker that is about to sleep while there is memory to be looked at sleeps for
-//! [`PERIOD`] at most. Then one worker of the process looks at the pool, and each at its own store. What is to be
-//! given back is given in slices, between which the worker looks at its timers and sockets. A worker that never sleeps
-//! does the same where it looks at its sockets. Where there is nothing to be looked at, nobody wakes for it.
+//! There is no thread for this. A worker that is about to sleep while there is memory to be looked
+//! at sleeps for [`PERIOD`] at most. Then one worker of the process looks at the pool, and each at
+//! its own store. What is to be given back is given in slices, between which the worker looks at
+//! its timers and sockets. A worker that never sleeps does the same where it looks at its sockets.
+//! Where there is nothing to be looked at, nobody wakes for it.
 
 use tourbillon_shards::{
     Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, return_spare_memory,
@@ -16,7 +17,8 @@ use crate::sys::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// Memory that nobody has wanted for so long, in ns, is given back. Twice that at most after it was freed.
+/// Memory that nobody has wanted for so long, in ns, is given back. Twice that at most after it was
+/// freed.
 const PERIOD: u64 = 2_000_000_000;
 
 /// When a worker of this process last looked at the pool, by the kernel's clock.
@@ -32,8 +34,8 @@ pub(super) struct Tidy {
 }
 
 impl Worker<'_> {
-    /// Does what is to be done now, and answers whether there is more of it. In no more than some tens of µs, but for a
-    /// store that is given up.
+    /// Does what is to be done now, and answers whether there is more of it. In no more than some
+    /// tens of µs, but for a store that is given up.
     #[inline]
     pub(super) fn tidies(&mut self) -> bool {
         if !has_spare_memory() && self.tidy.at == 0 && !self.tidy.gives {
@@ -70,7 +72,8 @@ impl Worker<'_> {
     }
 }
 
-/// Ends a period of the pool, if it was as long as it is to be; true if there may be something to give back.
+/// Ends a period of the pool, if it was as long as it is to be; true if there may be something to
+/// give back.
 fn look_at_pool() -> bool {
     let (now, last) = (clock::monotonic(), LOOKED.load(Ordering::Relaxed));
     // The workers of all runtimes come by, each after a period of its own.

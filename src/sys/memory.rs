@@ -25,7 +25,8 @@ pub(crate) fn populate(at: *mut u8, bytes: usize) {
     }
 }
 
-/// Gives all whole pages of these back to the system. Whoever reads them next finds zeros, or what was there before.
+/// Gives all whole pages of these back to the system. Whoever reads them next finds zeros, or what
+/// was there before.
 ///
 /// Where the system refuses, as it does for locked memory (`mlockall`), all stays as it is.
 ///
@@ -39,7 +40,8 @@ pub(crate) unsafe fn give_back(at: *mut u8, bytes: usize) {
     let bytes = bytes.saturating_sub(up) / page * page;
     if bytes > 0 {
         let start = at.wrapping_add(up).cast();
-        // SAFETY: by contract all of it is mapped, and its content is nobody's. There is nothing to be done about an error.
+        // SAFETY: by contract all of it is mapped, and its content is nobody's. There is nothing to
+        // be done about an error.
         let _refused = unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) };
     }
 }

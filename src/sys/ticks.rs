@@ -10,8 +10,9 @@
 //! Why what is answered has not passed:
 //!
 //! - The counter is used only where the kernel goes by it itself (its clock source is `tsc`): then it runs at
-//!   one rate, and shows the same on all cores. The kernel's watchdog may find later that it does not. So one thread
-//!   looks again each second, when it asks the kernel anyway, and from then on all ask the kernel alone.
+//!   one rate, and shows the same on all cores. The kernel's watchdog may find later that it does
+//! not. So one thread   looks again each second, when it asks the kernel anyway, and from then on
+//! all ask the kernel alone.
 //! - The kernel bends its clock against that rate to follow the time of day, by 11 in 100 at most (`maxadj` of its
 //!   clock sources). How many ns a tick has is measured, as a bound from above, and a quarter is added: from
 //!   slowest to fastest it is 1.11 ÷ 0.89.
@@ -49,12 +50,14 @@ const BASELINE: u64 = 1_000_000;
 /// How often it is looked whether the kernel still goes by the counter, in ns.
 const LOOK: u64 = 1_000_000_000;
 
-/// The rate of a counter that was found to be slower than it was, or that the kernel does not go by any more.
+/// The rate of a counter that was found to be slower than it was, or that the kernel does not go by
+/// any more.
 const USELESS: u64 = u64::MAX;
 
 /// What is known of the processor's counter.
 struct Counter {
-    /// An upper bound of the ns of a tick, in units of 2⁻³² ns. Zero: not known; [`USELESS`]: not to be known.
+    /// An upper bound of the ns of a tick, in units of 2⁻³² ns. Zero: not known; [`USELESS`]: not
+    /// to be known.
     rate: AtomicU64,
     /// When it is to be looked again whether the kernel goes by the counter, by the kernel's clock.
     look_at: AtomicU64,
@@ -78,7 +81,8 @@ impl Counter {
         self.rate.load(Ordering::Relaxed) != USELESS
     }
 
-    /// Looks whether the kernel still goes by the counter, unless another thread does so this moment.
+    /// Looks whether the kernel still goes by the counter, unless another thread does so this
+    /// moment.
     #[cold]
     fn look(&self, nanos: u64) {
         let at = self.look_at.load(Ordering::Relaxed);
@@ -86,7 +90,8 @@ impl Counter {
             && (self.look_at)
                 .compare_exchange(at, nanos + LOOK, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        // A file that cannot be read, for want of a descriptor perhaps, says nothing. It is read again a second later.
+        // A file that cannot be read, for want of a descriptor perhaps, says nothing. It is read
+        // again a second later.
         if taken && (self.source)().is_ok_and(|source| !is_counter(&source)) {
             self.rate.store(USELESS, Ordering::Relaxed);
         }
@@ -104,8 +109,9 @@ impl Counter {
     /// The rate, if it has been long enough since the [beginning](begin).
     fn measured(&self) -> Option<u64> {
         let (first, began) = begin()?;
-        // At both ends the counter is read on the inner side: a tick comes out too long rather than too short, by
-        // what the thread was stopped for in between. Then the counter is used for less than `SPAN`, no more.
+        // At both ends the counter is read on the inner side: a tick comes out too long rather than
+        // too short, by what the thread was stopped for in between. Then the counter is used for
+        // less than `SPAN`, no more.
         let ticks = counter().checked_sub(first)?;
         let nanos = monotonic() - began;
         if nanos < BASELINE {

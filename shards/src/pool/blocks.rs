@@ -29,8 +29,8 @@ const CHUNK_SHARE: usize = 64;
 const CHUNK_MARGIN: usize = 4 * LINE;
 /// So many bytes of a chunk that is larger than the first ones are [made ready](prepare_by) at once, some tens of µs.
 const READY: usize = 64 * 1024;
-/// What the system takes back: chunks are pages, and no block is on two of them. (Where the system has larger ones, it
-/// takes several of these.)
+/// What the system takes back: chunks are pages, and no block is on two of them. (Where the system
+/// has larger ones, it takes several of these.)
 const PAGE: usize = 4096;
 
 /// The beginning of a free block.
@@ -87,7 +87,8 @@ struct Depot {
     bytes: usize,
     /// The first block of the first list.
     lists: *mut Block,
-    /// How many lists there are, and how many there were at the least since that was last looked at.
+    /// How many lists there are, and how many there were at the least since that was last looked
+    /// at.
     count: usize,
     least: usize,
     /// All other blocks.
@@ -97,7 +98,8 @@ struct Depot {
     left: usize,
     /// How many of the blocks of `rest` are not to be given: the first of a chunk.
     kept: usize,
-    /// How many blocks are to be looked at for what the system may have, and in which window that goes on.
+    /// How many blocks are to be looked at for what the system may have, and in which window that
+    /// goes on.
     unused: usize,
     hand: usize,
     /// Up to which address it has been made ready, and its end; the same where that is nobody's wish.
@@ -253,7 +255,8 @@ impl Fresh {
             let kept = if page == 0 { self.kept } else { 0 };
             for at in (kept..per_page).rev() {
                 let offset = page * PAGE + at * self.bytes;
-                // SAFETY: there are so many pages, which have room for so many blocks each, and they are ours.
+                // SAFETY: there are so many pages, which have room for so many blocks each, and
+                // they are ours.
                 unsafe { list.push(NonNull::new_unchecked(self.first.byte_add(offset))) };
             }
         }

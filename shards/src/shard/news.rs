@@ -120,8 +120,8 @@ impl<O: Owner> Shard<O> {
             // A thread that holds the shard meanwhile will find the mark, and drain.
             let drained = self.locked(|inner| self.drain(inner, BATCH));
             if drained.is_none() && garbage > FLOOD {
-                // Such a holder was stopped by the system. On cores that are busy with those who arm and cancel, what
-                // they cancel would be hundreds of MB until it goes on.
+                // Such a holder was stopped by the system. On cores that are busy with those who
+                // arm and cancel, what they cancel would be hundreds of MB until it goes on.
                 #[cfg(all(test, not(loom)))]
                 super::tests::YIELDS.set(super::tests::YIELDS.get() + 1);
                 crate::sync::yield_now();

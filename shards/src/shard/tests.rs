@@ -57,7 +57,8 @@ fn a_panic_under_the_lock_unlocks() {
 #[test]
 fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
     let shard = Arc::new(Shard::new(Loop::default()));
-    // So many that notes are left of moves, and one move to an earlier deadline: more are expected then.
+    // So many that notes are left of moves, and one move to an earlier deadline: more are expected
+    // then.
     let timers: Vec<_> = (0..100)
         .map(|i| Timer::once(&shard, 1_000 + i, 1, || ()))
         .collect();
@@ -136,7 +137,8 @@ fn threads_that_flood_a_shard_with_what_they_cancel_let_its_holder_run() {
     shard.close();
 }
 
-/// Those that stay are found by their handles, and come in their order, whatever their slots are now.
+/// Those that stay are found by their handles, and come in their order, whatever their slots are
+/// now.
 #[test]
 fn a_store_that_was_outgrown_is_given_up_and_nobody_notices() {
     for (kind, stay) in StoreKind::ALL

@@ -23,11 +23,13 @@ struct Window {
     number: usize,
     /// Where a free block begins.
     free: [u64; WORDS],
-    /// Which pages have been given to the system, a bit for each. All blocks of such a page are free.
+    /// Which pages have been given to the system, a bit for each. All blocks of such a page are
+    /// free.
     returned: u16,
 }
 
-/// A page whose blocks were all free, and are the owner's of this: who gives the page to the system.
+/// A page whose blocks were all free, and are the owner's of this: who gives the page to the
+/// system.
 pub(super) struct Page {
     pub(super) address: usize,
     /// Its window, and its number there.
@@ -61,7 +63,8 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// For blocks whose addresses are multiples of this power of two, and of which a page has so many.
+    /// For blocks whose addresses are multiples of this power of two, and of which a page has so
+    /// many.
     pub(super) const fn new(aligned: usize, per_page: usize) -> Self {
         Self {
             aligned: aligned.trailing_zeros(),
@@ -133,7 +136,8 @@ impl Ordered {
         self.count - self.returned
     }
 
-    /// How many blocks have been here since this was last asked, without a pause: nobody wanted them meanwhile.
+    /// How many blocks have been here since this was last asked, without a pause: nobody wanted
+    /// them meanwhile.
     pub(super) fn unused(&mut self) -> usize {
         std::mem::replace(&mut self.least, self.count)
     }
@@ -143,8 +147,8 @@ impl Ordered {
         self.windows.len()
     }
 
-    /// Takes all blocks out that are on wholly free pages of this window, unless these were given to the system before.
-    /// Answers how many blocks there are in the window: those, and others.
+    /// Takes all blocks out that are on wholly free pages of this window, unless these were given
+    /// to the system before. Answers how many blocks there are in the window: those, and others.
     pub(super) fn take_pages(&mut self, window: usize, out: &mut Vec<Page>) -> usize {
         let page_words = (PAGE >> self.aligned) / 64;
         let before = out.len();
@@ -320,7 +324,8 @@ mod tests {
         assert_eq!(ordered.take(&mut some), 0);
     }
 
-    /// Pages are taken if all their blocks are there, once, and their blocks are given as all others when they are back.
+    /// Pages are taken if all their blocks are there, once, and their blocks are given as all
+    /// others when they are back.
     #[test]
     fn pages_are_returned_if_they_are_free_and_once() {
         // Blocks of a line, of five quarters of one, and of two.

@@ -7,12 +7,14 @@
 //! | being returned | all in a [`Page`] of one thread, and nowhere else | that thread, which takes them out of `Ordered` |
 //! | returned | all in `Ordered`, marked; their memory is none, or zeros | that thread, which puts them back |
 //!
-//! Each change is made under the depot's lock, but nothing is held while the system is at it: the blocks are the returning
-//! thread's alone, so a thread that arms meanwhile finds others, or a new chunk. A block that is had from a returned page
-//! is written as any: the system finds memory for the page then.
+//! Each change is made under the depot's lock, but nothing is held while the system is at it: the
+//! blocks are the returning thread's alone, so a thread that arms meanwhile finds others, or a new
+//! chunk. A block that is had from a returned page is written as any: the system finds memory for
+//! the page then.
 //!
-//! What is returned is what nobody wanted for a period, in the manner of Bonwick's depot: the smallest number of free
-//! blocks that there was since the last look. Chunks stay as addresses, and are used again.
+//! What is returned is what nobody wanted for a period, in the manner of Bonwick's depot: the
+//! smallest number of free blocks that there was since the last look. Chunks stay as addresses, and
+//! are used again.
 
 use std::sync::{
     Mutex,
@@ -82,7 +84,8 @@ pub(in crate::pool) fn all_is_spare() {
     SPARE.store(false, Relaxed);
 }
 
-/// Has up to so many lists of the depot kept in order like all other blocks, and answers how many blocks that were.
+/// Has up to so many lists of the depot kept in order like all other blocks, and answers how many
+/// blocks that were.
 fn put_lists_in_order(depot: &Mutex<Depot>, count: usize) -> usize {
     let mut blocks = 0;
     for _ in 0..count {
