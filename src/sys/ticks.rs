@@ -7,12 +7,12 @@
 //! time it is but a moment that has not passed. From that a deadline is calculated: it may be later, by
 //! [`AHEAD`] and some, and is never early. Who asks once in a while has the kernel's answer.
 //!
-//! Why what is answered has not passed:
+//!   Why what is answered has not passed:
 //!
 //! - The counter is used only where the kernel goes by it itself (its clock source is `tsc`): then it runs at
 //!   one rate, and shows the same on all cores. The kernel's watchdog may find later that it does
-//! not. So one thread   looks again each second, when it asks the kernel anyway, and from then on
-//! all ask the kernel alone.
+//!   not. So one thread   looks again each second, when it asks the kernel anyway, and from then on
+//!   all ask the kernel alone.
 //! - The kernel bends its clock against that rate to follow the time of day, by 11 in 100 at most (`maxadj` of its
 //!   clock sources). How many ns a tick has is measured, as a bound from above, and a quarter is added: from
 //!   slowest to fastest it is 1.11 ÷ 0.89.
