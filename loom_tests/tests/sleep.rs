@@ -5,7 +5,10 @@
 //! A lost wake shows as a deadlock of the task.
 #![cfg(loom)]
 
-use std::task::{Poll, Waker};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::{Poll, RawWaker, RawWakerVTable, Waker},
+};
 
 use loom::thread;
 use loom_tests::{EventLoop, Home, Task, Worker, close, expire, model, run, shard};
@@ -55,6 +58,39 @@ fn the_waker_changes_while_it_fires() {
         drop(sleep);
         close(&home);
         assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// Polled with a waker, and then with one that panics as it is cloned, while it fires: the first
+/// one is woken.
+#[test]
+fn a_waker_that_panics_as_it_is_cloned_loses_no_wake_up() {
+    const TABLE: RawWakerVTable =
+        RawWakerVTable::new(|_| panic!("as planned"), |_| (), |_| (), |_| ());
+    // Each execution panics once, and would say so.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str() != Some("as planned") {
+            hook(panic);
+        }
+    }));
+    model!(None, || {
+        let (home, sleep) = sleep();
+        let due = due(&home, 5);
+        let worker = thread::spawn(move || drop(run(due, 5)));
+        let (task, waker) = Task::new();
+        let mut is_over = sleep.poll(&waker).is_ready();
+        // SAFETY: none of the functions but `clone` does anything, and that one does not return.
+        let panics = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) };
+        let poll = catch_unwind(AssertUnwindSafe(|| sleep.poll(&panics)));
+        is_over |= poll.is_ok_and(|poll| poll.is_ready());
+        if !is_over {
+            // The task was told to wait, and nothing but the waker tells it more.
+            task.sleep();
+        }
+        worker.join().unwrap();
+        drop(sleep);
+        close(&home);
     });
 }
 

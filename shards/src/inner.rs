@@ -15,6 +15,11 @@ use crate::{
 /// How far ahead the nodes are fetched where all are taken.
 const AHEAD: usize = 16;
 
+/// So many slots take no memory that would be worth another store: some 400 KB.
+const ROOMY: usize = if cfg!(test) { 64 } else { 16 * 1024 };
+/// A store is too large if one slot in so many is held, or fewer are.
+const SPARSE: usize = 8;
+
 /// What the lock guards.
 pub(crate) struct Inner<O: Owner> {
     store: AnyStore,
@@ -26,7 +31,16 @@ pub(crate) struct Inner<O: Owner> {
     pub(crate) backlog_next: u64,
     /// How many of the stored timers may be late, and wait for more than their deadline.
     tolerant: usize,
+    /// Whether the store was too large when that was last looked at.
+    roomy: bool,
     pub(crate) closed: bool,
+}
+
+/// The arrays of a store that was too large. To be dropped outside of the lock, as that takes the
+/// system its time.
+pub(crate) struct Outgrown<O: Owner> {
+    _store: AnyStore,
+    _nodes: Vec<Option<NodeRef<O>>>,
 }
 
 impl<O: Owner> Inner<O> {
@@ -41,6 +55,7 @@ impl<O: Owner> Inner<O> {
             backlog: Batch::empty(),
             backlog_next: NEVER,
             tolerant: 0,
+            roomy: false,
             closed: false,
         }
     }
@@ -183,6 +198,43 @@ impl<O: Owner> Inner<O> {
             }
         }
         nodes.extend(stored.into_iter().flatten());
+    }
+
+    /// For how many timers there is room.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn room(&self) -> usize {
+        self.nodes.capacity()
+    }
+
+    /// Moves the timers to a store of their size, if it is found a second time that the present one
+    /// is too large. The first answer is whether this is to be called again.
+    pub(crate) fn shrink(&mut self) -> (bool, Option<Outgrown<O>>) {
+        let (len, room) = (self.store.len(), self.nodes.capacity());
+        let is_roomy = room > ROOMY && len <= room / SPARSE;
+        // Of a program whose timers come in waves the store would shrink in between, for nothing.
+        if !is_roomy || !std::mem::replace(&mut self.roomy, is_roomy) {
+            self.roomy = is_roomy;
+            return (is_roomy, None);
+        }
+        self.roomy = false;
+        let kind = self.store.kind();
+        let before = mem::replace(&mut self.store, AnyStore::new(kind));
+        let mut nodes = mem::replace(&mut self.nodes, Vec::with_capacity(2 * len));
+        for (slot, place) in (0..).zip(&mut nodes) {
+            if let Some(node) = place.take() {
+                // Under the lock, as all that is said of slots.
+                let slot = self.store.insert(before.key(slot));
+                self.put(slot, node);
+            }
+            if self.nodes.len() == len {
+                break;
+            }
+        }
+        let outgrown = Outgrown {
+            _store: before,
+            _nodes: nodes,
+        };
+        (false, Some(outgrown))
     }
 
     /// Puts an arriving node into the store, or gives it back if it is over.

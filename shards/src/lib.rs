@@ -140,7 +140,10 @@ pub use self::{
     orphans::{Orphan, Orphans},
     owner::Owner,
     park::{Parker, SearchClaim},
-    pool::prepare_memory_by,
+    pool::{
+        Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, prepare_memory_by,
+        return_spare_memory,
+    },
     prefetch::prefetch,
     running::{is_told_of_shutdown, tell_of_shutdown},
     search::Searchers,

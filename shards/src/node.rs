@@ -362,14 +362,17 @@ impl<O: Owner> NodeRef<O> {
             .map_or(deadline, |extras| coalesced(deadline, extras.tolerance))
     }
 
-    /// Gives up a second reference to this node. True if there is no third: then nobody else comes to have one before
-    /// the caller makes it, and all that was done by those who had one comes before this.
+    /// Gives up `other`, and returns true if the caller is alone with the node from then on:
+    /// `other` refers to this node as well, and there is no third reference. Then nobody else gets
+    /// one before the caller makes it, and all that former holders did comes before this.
     #[inline]
     pub(crate) fn unite(&mut self, other: Self) -> bool {
-        debug_assert!(self.ptr == other.ptr);
-        // As who sees that it has the last one is alone (see `drop`), so is who has both of two, and counts without
-        // being watched.
-        let alone = looks_for_the_last() && self.refs.load(Ordering::Acquire) == 2;
+        // The count speaks of this node alone, so a reference to another node proves nothing. It is
+        // dropped as any.
+        let same = self.ptr == other.ptr;
+        // A holder of both of two references is alone, as the holder of the last one is (see
+        // `drop`).
+        let alone = same && looks_for_the_last() && self.refs.load(Ordering::Acquire) == 2;
         if alone {
             self.refs.store(1, Ordering::Relaxed);
             std::mem::forget(other);
@@ -531,6 +534,37 @@ mod tests {
         assert_eq!(node.sample(1, moves), None);
         assert_eq!(node.location(), Location::Slot(1 << 8));
         node.set_location(Location::None);
+        owner.close();
+    }
+
+    /// A wrong answer frees a node that is in use: the caller writes the count, and takes the
+    /// waker, unwatched.
+    #[test]
+    fn references_to_two_nodes_do_not_unite() {
+        let owner = Arc::new(Shard::new(Nobody));
+        let timers = [1, 2].map(|at| crate::timer::Timer::once(&owner, at, 0, || ()));
+        let refs = || {
+            timers
+                .each_ref()
+                .map(|it| it.node().refs.load(Ordering::Relaxed))
+        };
+        let [mut one, other] = timers.each_ref().map(|it| it.node().clone());
+        assert_eq!(refs(), [3, 3]);
+        assert!(!one.unite(other));
+        assert_eq!(refs(), [3, 2], "the other was given up, and no more");
+        drop(one);
+        // Where each has two references, which would be enough of one node.
+        let [mut one, other] = timers.each_ref().map(|it| {
+            it.cancel();
+            it.node().clone()
+        });
+        assert_eq!(refs(), [2, 2]);
+        assert!(!one.unite(other));
+        assert_eq!(refs(), [2, 1]);
+        let other = one.clone();
+        drop(timers);
+        assert!(one.unite(other), "both are of one node");
+        drop(one);
         owner.close();
     }
 

@@ -45,8 +45,8 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// Never under a lock of the shard.
     fn moved(&self) {}
 
-    /// In place of [`moved`](Owner::moved), by the thread that [is the owner](Owner::is_current); perhaps under a lock of the
-    /// shard.
+    /// In place of [`moved`](Owner::moved), by the thread that [is the owner](Owner::is_current).
+    /// Never under a lock of the shard.
     #[inline]
     fn moved_here(&self) {
         self.moved();

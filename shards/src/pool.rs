@@ -3,7 +3,9 @@
 //! Bonwick's magazines. A thread takes from a list of its own, and gives back to it, without a lock or an
 //! atomic operation; when that is empty, or full, it exchanges a whole list with the depot, which all share.
 //! So what one thread allocates and another frees flows back, at the price of a mutex for each
-//! 128 blocks. Blocks are carved from chunks, which stay: the pool is as large as it ever was.
+//! 128 blocks. Blocks are carved from chunks, whose addresses stay. Pages of which all blocks are
+//! free for long are given back to the system, if the owner of the threads sees to it
+//! ([`return_spare_memory`]).
 //!
 //! The depot has some lists as they were given, the last ones first. All that is more it keeps by address (`ordered`):
 //! who has many timers end in no order, and arms as many, has their nodes in the order of memory.
@@ -40,6 +42,65 @@ pub fn prepare_memory_by(prepare: fn(*mut u8, usize)) {
     blocks::prepare_by(prepare);
     #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
     let _ = prepare;
+}
+
+/// What is left after [`return_spare_memory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returned {
+    /// Some memory was given back, and there may be more.
+    Some,
+    /// There is none to be given back until the next look.
+    All,
+}
+
+/// Whether nodes' memory may be free that is worth [a look](note_spare_memory). A hint, for the
+/// price of a load.
+#[inline]
+pub fn has_spare_memory() -> bool {
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+    return blocks::has_spare();
+    #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
+    false
+}
+
+/// Ends a period: memory that has been free since the last call without a pause is spare from now
+/// on, and [`return_spare_memory`] gives it back. To be called once in some seconds while there is
+/// [some](has_spare_memory), by one thread of the process.
+///
+/// It takes some µs. The calling thread gives up what it keeps for its next nodes; up to 256 of
+/// each size that another thread keeps are not looked at.
+pub fn note_spare_memory() {
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+    blocks::note_spare();
+}
+
+/// Makes all memory spare that is free, as [`note_spare_memory`] does, without waiting for the end
+/// of a period.
+pub fn all_memory_is_spare() {
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+    blocks::all_is_spare();
+}
+
+/// Gives a part of the [spare memory](note_spare_memory) back: calls `give` with the addresses and
+/// bytes of pages, of 4 KiB and aligned to that, whose content nobody needs. Afterwards they have
+/// any content, as by `MADV_DONTNEED`.
+///
+/// It takes some tens of µs, so that a worker may look at its timers before it calls this again.
+///
+/// ```
+/// use tourbillon_shards::{Returned, all_memory_is_spare, return_spare_memory};
+///
+/// all_memory_is_spare();
+/// while return_spare_memory(|_at, _bytes| ()) == Returned::Some {}
+/// ```
+pub fn return_spare_memory(give: fn(*mut u8, usize)) -> Returned {
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+    return blocks::return_spare(give);
+    #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
+    {
+        let _ = give;
+        Returned::All
+    }
 }
 
 /// Memory of this layout, which is not empty.

@@ -42,6 +42,10 @@ const OWNER_BATCH: usize = 1024;
 /// So many unread cancellations are let be, however few timers there are.
 const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 
+/// With so many, a thread that cancels and is denied the lock lets others run: the holder most
+/// likely waits for a core.
+const FLOOD: usize = 16 * 1024;
+
 /// The timers of one core.
 ///
 /// Any thread may arm timers here, and cancel and move them, without waiting: see
@@ -232,10 +236,11 @@ impl<O: Owner> Shard<O> {
             self.publish(&*inner);
             result
         });
+        // From here on the lock is not ours, and another thread may have it.
+        mem::forget(unlock);
         if self.lock.release() {
             self.look_for_the_denied();
         }
-        mem::forget(unlock);
         result
     }
 
@@ -337,6 +342,36 @@ impl<O: Owner> Shard<O> {
                 None => crate::sync::yield_now(),
             }
         }
+    }
+
+    /// Gives the memory back that the store needed for more timers than it has now: if an eighth of
+    /// its room is in use, or less, and was when this was called last. True if it is to be called
+    /// again, some seconds later; until then no memory is given back. For the owner, when it has
+    /// nothing else to do.
+    ///
+    /// It takes about a ms for each million of timers that there once was room for, and as long as
+    /// to arm those that are there. If another thread has the shard, nothing is done.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tourbillon_shards::{Owner, Shard, Timer};
+    /// # struct Loop;
+    /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
+    /// let shard = Arc::new(Shard::new(Loop));
+    /// for i in 0..100_000 {
+    ///     Timer::once(&shard, i, i, || ()).cancel();
+    /// }
+    /// assert!(!shard.shrink(), "there was one timer at a time");
+    /// let timers: Vec<_> = (0..100_000).map(|i| Timer::once(&shard, i, i, || ())).collect();
+    /// timers.iter().for_each(|timer| _ = timer.cancel());
+    /// assert!(shard.shrink(), "there may be as many again soon");
+    /// assert!(!shard.shrink());
+    /// shard.close();
+    /// ```
+    pub fn shrink(&self) -> bool {
+        let shrunk = self.locked(Inner::shrink);
+        // What was outgrown is dropped here, where the lock is free.
+        shrunk.is_none_or(|(again, _outgrown)| again)
     }
 
     /// Ends all timers with [`Outcome::Shutdown`](crate::Outcome::Shutdown), and refuses those that come later.

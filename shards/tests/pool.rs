@@ -11,7 +11,10 @@ use std::{
     thread,
 };
 
-use tourbillon_shards::{Cancel, Owner, Shard, Timer};
+use tourbillon_shards::{
+    Cancel, Owner, Ran, Returned, Shard, Timer, all_memory_is_spare, has_spare_memory,
+    note_spare_memory, return_spare_memory,
+};
 
 struct Counting;
 
@@ -92,4 +95,134 @@ fn where_there_are_very_many_the_owner_is_asked_for_memory() {
     assert!(ready > most / 2 && ready < most + 1024 * 1024, "{ready}");
     drop((few, many));
     drop(home.close());
+}
+
+/// Memory that nobody wanted for a period goes to the system, once, and what is in use keeps its
+/// content.
+#[test]
+fn what_is_free_for_a_period_is_given_back_and_nothing_else_is() {
+    static GIVEN: AtomicUsize = AtomicUsize::new(0);
+    fn give(at: *mut u8, bytes: usize) {
+        // SAFETY: by the contract nobody needs what is there.
+        assert_eq!(0, unsafe {
+            libc::madvise(at.cast(), bytes, libc::MADV_DONTNEED)
+        });
+        GIVEN.fetch_add(bytes, Relaxed);
+    }
+    fn give_all() -> usize {
+        let before = GIVEN.load(Relaxed);
+        while return_spare_memory(give) == Returned::Some {}
+        GIVEN.load(Relaxed) - before
+    }
+    const COUNT: usize = 100_000;
+    let _alone = ALONE.lock();
+    let home = Arc::new(Shard::new(Nobody));
+    // What former tests left.
+    all_memory_is_spare();
+    give_all();
+    let sum = Arc::new(AtomicUsize::new(0));
+    let mut random = 7_u64;
+    for round in 0..3 {
+        let mut timers: Vec<_> = (0..COUNT)
+            .map(|i| {
+                let (sum, i) = (sum.clone(), i + round);
+                // Nodes of two sizes.
+                if i % 2 == 0 {
+                    Timer::once(&home, 1, 0, move || _ = sum.fetch_add(i, Relaxed))
+                } else {
+                    let more = [i; 3];
+                    let f = move || _ = sum.fetch_add(more.iter().sum::<usize>() / 3, Relaxed);
+                    Timer::once(&home, 1, 0, f)
+                }
+            })
+            .collect();
+        assert_eq!(give_all(), 0, "it was not free for a period");
+        // In no order. A few stay, whose pages stay with them.
+        for at in (1..timers.len()).rev() {
+            random = random * 48_271 % 0x7fff_ffff;
+            timers.swap(at, random as usize % (at + 1));
+        }
+        let stay = timers.split_off(COUNT - 100);
+        timers.iter().for_each(|it| _ = it.cancel());
+        drop(timers);
+        assert!(has_spare_memory());
+        note_spare_memory();
+        assert_eq!(give_all(), 0, "it was wanted in this period");
+        assert!(has_spare_memory(), "there is to be another look");
+        note_spare_memory();
+        let (given, freed) = (give_all(), COUNT * (64 + 80) / 2);
+        assert!(
+            given > freed * 8 / 10 && given < freed * 12 / 10,
+            "{given} of {freed}"
+        );
+        assert!(!has_spare_memory());
+        note_spare_memory();
+        assert_eq!(give_all(), 0, "the system has it");
+        let mut due = Vec::new();
+        home.expire(1, usize::MAX, &mut due);
+        assert_eq!(due.len(), stay.len());
+        due.into_iter().for_each(|it| _ = it.run(|| 1));
+    }
+    assert!(sum.load(Relaxed) > 0);
+    drop(home.close());
+}
+
+/// Threads arm and free while another gives back again and again whatever is free.
+#[test]
+fn memory_is_given_back_beside_threads_that_arm_and_free() {
+    const THREADS: u64 = 3;
+    fn give(at: *mut u8, bytes: usize) {
+        // SAFETY: by the contract nobody needs what is there, and zeros are any content.
+        unsafe { at.write_bytes(0, bytes) };
+    }
+    let _alone = ALONE.lock();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let ran = AtomicUsize::new(0);
+    let given = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let ran = Arc::new(AtomicUsize::new(0));
+                scope.spawn(move || {
+                    let home = Arc::new(Shard::new(Nobody));
+                    for round in 0..40 {
+                        let expect = [thread * 1_000_003 + round; 4];
+                        let timers: Vec<_> = (0..8_000)
+                            .map(|i| {
+                                let (captured, ran) = ([expect[0] + i; 4], ran.clone());
+                                Timer::once(&home, 1, 0, move || {
+                                    assert_eq!(captured, [expect[0] + i; 4]);
+                                    ran.fetch_add(1, Relaxed);
+                                })
+                            })
+                            .collect();
+                        let cancelled = timers.iter().step_by(2).map(Timer::cancel);
+                        assert!(cancelled.into_iter().all(|it| it == Cancel::Cancelled));
+                        let mut due = Vec::new();
+                        home.expire(1, usize::MAX, &mut due);
+                        due.into_iter()
+                            .for_each(|it| assert!(matches!(it.run(|| 1), Ran::Fired)));
+                    }
+                    drop(home.close());
+                    ran.load(Relaxed)
+                })
+            })
+            .collect();
+        let gives = scope.spawn(|| {
+            let mut rounds = 0;
+            while !over.load(Relaxed) {
+                all_memory_is_spare();
+                while return_spare_memory(give) == Returned::Some {
+                    rounds += 1;
+                }
+            }
+            rounds
+        });
+        for thread in threads {
+            ran.fetch_add(thread.join().unwrap(), Relaxed);
+        }
+        over.store(true, Relaxed);
+        gives.join().unwrap()
+    });
+    assert_eq!(ran.load(Relaxed) as u64, THREADS * 40 * 4_000);
+    assert!(given > 10, "it was given back {given} times");
 }

@@ -54,6 +54,7 @@ mod searching;
 mod shared;
 mod stall;
 mod threads;
+mod tidy;
 #[cfg(feature = "tracing")]
 mod trace;
 mod worker;
@@ -163,6 +164,8 @@ pub struct Runtime {
     threads: Vec<thread::JoinHandle<()>>,
     /// Set once it has been shut down, by whatever way: dropping it then waits for nothing more.
     is_down: bool,
+    /// Dropped when its threads have ended.
+    _counted: tidy::Counted,
 }
 
 // As for `Handle`. The handles of its threads, which are not, are only taken, once, at the end.
@@ -190,6 +193,7 @@ impl Runtime {
             handle,
             threads: Vec::new(),
             is_down: false,
+            _counted: tidy::Counted::new(),
         }
     }
 

@@ -24,6 +24,7 @@ use super::{
     searching::Search,
     shared::Shared,
     stall::{self, InLoop, Stall},
+    tidy::Tidy,
 };
 use crate::{
     reactor::CLOCK_TOKENS,
@@ -90,6 +91,7 @@ pub(super) struct Worker<'a> {
     /// The deadline before which it was woken last, to wait for it awake.
     awake_for: u64,
     pub(super) rehearsals: Rehearsals<'a>,
+    pub(super) tidy: Tidy,
 }
 
 /// Runs the worker of `shard` on this thread, until the runtime stops.
@@ -174,6 +176,7 @@ impl<'a> Worker<'a> {
             awaited: Vec::new(),
             awake_for: 0,
             rehearsals: Rehearsals::on(stage),
+            tidy: Tidy::default(),
         }
     }
 
@@ -206,6 +209,8 @@ impl<'a> Worker<'a> {
                 }
                 None if self.is_near() => self.spin(),
                 None if self.search.lingers() => self.linger(),
+                // A part of what there is to do, and a look at all that may have come meanwhile.
+                None if self.tidies() => self.spin(),
                 None => self.park(),
             }
         }
@@ -316,6 +321,7 @@ impl<'a> Worker<'a> {
         self.fire_due();
         (self.looked, self.taken) = (self.tick, 0);
         self.look_at_sockets();
+        self.tidies();
     }
 
     /// The worker is back in its loop.

@@ -7,10 +7,12 @@
 //! time it is but a moment that has not passed. From that a deadline is calculated: it may be later, by
 //! [`AHEAD`] and some, and is never early. Who asks once in a while has the kernel's answer.
 //!
-//! Why what is answered has not passed:
+//!   Why what is answered has not passed:
 //!
 //! - The counter is used only where the kernel goes by it itself (its clock source is `tsc`): then it runs at
-//!   one rate, and shows the same on all cores.
+//!   one rate, and shows the same on all cores. The kernel's watchdog may find later that it does
+//!   not. So one thread   looks again each second, when it asks the kernel anyway, and from then on
+//!   all ask the kernel alone.
 //! - The kernel bends its clock against that rate to follow the time of day, by 11 in 100 at most (`maxadj` of its
 //!   clock sources). How many ns a tick has is measured, as a bound from above, and a quarter is added: from
 //!   slowest to fastest it is 1.11 ÷ 0.89.
@@ -24,7 +26,7 @@
 
 use std::{
     cell::Cell,
-    fs,
+    fs, io,
     sync::{
         OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -45,11 +47,87 @@ pub(crate) const AT_MOST_AHEAD: u64 = AHEAD + SPAN;
 /// The rate is measured over no less than this, in ns.
 const BASELINE: u64 = 1_000_000;
 
-/// An upper bound of the ns of a tick, in units of 2⁻³² ns. Zero: not known; [`USELESS`]: not to be known.
-static RATE: AtomicU64 = AtomicU64::new(0);
+/// How often it is looked whether the kernel still goes by the counter, in ns.
+const LOOK: u64 = 1_000_000_000;
 
-/// The rate of a counter that was found to be slower than it was.
+/// The rate of a counter that was found to be slower than it was, or that the kernel does not go by
+/// any more.
 const USELESS: u64 = u64::MAX;
+
+/// What is known of the processor's counter.
+struct Counter {
+    /// An upper bound of the ns of a tick, in units of 2⁻³² ns. Zero: not known; [`USELESS`]: not
+    /// to be known.
+    rate: AtomicU64,
+    /// When it is to be looked again whether the kernel goes by the counter, by the kernel's clock.
+    look_at: AtomicU64,
+    /// By what the kernel says that it tells the time.
+    source: fn() -> io::Result<String>,
+}
+
+static COUNTER: Counter = Counter {
+    rate: AtomicU64::new(0),
+    look_at: AtomicU64::new(0),
+    source: kernels_source,
+};
+
+impl Counter {
+    /// Whether the counter may still be used at `nanos`, which the kernel has just said.
+    #[inline]
+    fn is_of_use(&self, nanos: u64) -> bool {
+        if nanos >= self.look_at.load(Ordering::Relaxed) {
+            self.look(nanos);
+        }
+        self.rate.load(Ordering::Relaxed) != USELESS
+    }
+
+    /// Looks whether the kernel still goes by the counter, unless another thread does so this
+    /// moment.
+    #[cold]
+    fn look(&self, nanos: u64) {
+        let at = self.look_at.load(Ordering::Relaxed);
+        let taken = nanos >= at
+            && (self.look_at)
+                .compare_exchange(at, nanos + LOOK, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        // A file that cannot be read, for want of a descriptor perhaps, says nothing. It is read
+        // again a second later.
+        if taken && (self.source)().is_ok_and(|source| !is_counter(&source)) {
+            self.rate.store(USELESS, Ordering::Relaxed);
+        }
+    }
+
+    /// See [`Counter::rate`]; zero where it is not known, or of no use.
+    fn known_rate(&self) -> u64 {
+        match self.rate.load(Ordering::Relaxed) {
+            0 => self.measured().unwrap_or(0),
+            USELESS => 0,
+            known => known,
+        }
+    }
+
+    /// The rate, if it has been long enough since the [beginning](begin).
+    fn measured(&self) -> Option<u64> {
+        let (first, began) = begin()?;
+        // At both ends the counter is read on the inner side: a tick comes out too long rather than
+        // too short, by what the thread was stopped for in between. Then the counter is used for
+        // less than `SPAN`, no more.
+        let ticks = counter().checked_sub(first)?;
+        let nanos = monotonic() - began;
+        if nanos < BASELINE {
+            return None;
+        }
+        let rate = (u128::from(nanos) << 32).checked_div(u128::from(ticks))?;
+        let rate = u64::try_from(rate + rate / 4)
+            .ok()
+            .filter(|&rate| rate != 0 && rate < USELESS)?;
+        // Not if another thread has found meanwhile that the counter is of no use.
+        let found = self
+            .rate
+            .compare_exchange(0, rate, Ordering::Relaxed, Ordering::Relaxed);
+        (found != Err(USELESS)).then_some(rate)
+    }
+}
 
 /// When the kernel was asked last by a thread, and what it has been told since.
 struct Last {
@@ -59,7 +137,7 @@ struct Last {
     nanos: Cell<u64>,
     /// For so many ticks that does.
     span: Cell<u64>,
-    /// See [`RATE`].
+    /// See [`Counter::rate`].
     rate: Cell<u64>,
     /// The last answer that was ahead of the kernel's.
     given: Cell<u64>,
@@ -107,7 +185,7 @@ impl Last {
     /// What is answered by who asks the kernel.
     #[inline]
     fn asked(&self) -> u64 {
-        let nanos = self.ask();
+        let nanos = self.ask(&COUNTER);
         // It may have been told that it is later.
         if nanos > self.given.get() {
             nanos
@@ -118,18 +196,21 @@ impl Last {
 
     #[cold]
     #[inline(never)]
-    fn ask(&self) -> u64 {
+    fn ask(&self, known: &Counter) -> u64 {
         let ticks = counter();
         let nanos = monotonic();
         if self.span.get() == 0 {
-            let rate = rate();
+            let rate = known.known_rate();
             if rate == 0 {
                 return nanos;
             }
             self.rate.set(rate);
             self.span.set((SPAN << 32) / rate);
+        } else if !known.is_of_use(nanos) {
+            self.span.set(0);
+            return nanos;
         } else if self.is_slow(ticks, nanos) && self.is_slow(counter(), nanos) {
-            RATE.store(USELESS, Ordering::Relaxed);
+            known.rate.store(USELESS, Ordering::Relaxed);
             self.span.set(0);
             return nanos;
         }
@@ -172,7 +253,7 @@ pub(crate) fn not_before_now_by_the_kernel() -> u64 {
 pub(crate) fn not_after_now() -> u64 {
     LAST.with(|last| match last.ticks() {
         Some(_) => last.nanos.get(),
-        None => last.ask(),
+        None => last.ask(&COUNTER),
     })
 }
 
@@ -192,33 +273,6 @@ fn begin() -> Option<(u64, u64)> {
     })
 }
 
-/// See [`RATE`]; zero where it is not known, or of no use.
-fn rate() -> u64 {
-    match RATE.load(Ordering::Relaxed) {
-        0 => measured().unwrap_or(0),
-        USELESS => 0,
-        known => known,
-    }
-}
-
-/// The rate, if it has been long enough since the [beginning](begin).
-fn measured() -> Option<u64> {
-    let (first, began) = begin()?;
-    // At both ends the counter is read on the inner side: a tick comes out too long rather than too short, by
-    // what the thread was stopped for in between. Then the counter is used for less than `SPAN`, no more.
-    let ticks = counter().checked_sub(first)?;
-    let nanos = monotonic() - began;
-    if nanos < BASELINE {
-        return None;
-    }
-    let rate = (u128::from(nanos) << 32).checked_div(u128::from(ticks))?;
-    let rate = u64::try_from(rate + rate / 4)
-        .ok()
-        .filter(|&rate| rate != 0 && rate < USELESS)?;
-    RATE.store(rate, Ordering::Relaxed);
-    Some(rate)
-}
-
 /// The processor's counter.
 #[cfg(target_arch = "x86_64")]
 #[inline]
@@ -236,9 +290,18 @@ fn counter() -> u64 {
 
 /// Whether the kernel tells the time by [`counter`], which it does where that can be relied on.
 fn is_the_kernels() -> bool {
-    const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(all(target_arch = "x86_64", not(tourbillon_sim)))
-        && fs::read_to_string(SOURCE).is_ok_and(|source| source.trim() == "tsc")
+        && kernels_source().is_ok_and(|source| is_counter(&source))
+}
+
+/// By what the kernel says that it tells the time.
+fn kernels_source() -> io::Result<String> {
+    fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+}
+
+/// Whether that is [`counter`].
+fn is_counter(source: &str) -> bool {
+    source.trim() == "tsc"
 }
 
 #[cfg(test)]
@@ -347,5 +410,59 @@ mod tests {
             !last.is_slow(0, u64::MAX / 2),
             "it was set back, and is not used until it is asked"
         );
+    }
+
+    /// As the kernel's watchdog does with a counter that it finds unstable.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_counter_that_the_kernel_gives_up_is_not_used_any_more() {
+        thread_local! {
+            static SAYS: Cell<Option<&'static str>> = const { Cell::new(Some("tsc\n")) };
+            static LOOKS: Cell<u32> = const { Cell::new(0) };
+        }
+        fn source() -> io::Result<String> {
+            LOOKS.set(LOOKS.get() + 1);
+            let says = SAYS.get().map(str::to_owned);
+            says.ok_or_else(|| io::ErrorKind::PermissionDenied.into())
+        }
+        // A tick is taken to be a µs, so that the counter is never found slow.
+        let known = Counter {
+            rate: AtomicU64::new(1_000 << 32),
+            look_at: AtomicU64::new(0),
+            source,
+        };
+        let fresh = || Last {
+            ticks: Cell::new(0),
+            nanos: Cell::new(0),
+            span: Cell::new(0),
+            rate: Cell::new(0),
+            given: Cell::new(0),
+        };
+        let (one, other) = (fresh(), fresh());
+        let uses = |last: &Last| {
+            last.ask(&known);
+            last.span.get() > 0
+        };
+        let a_second_passes = || known.look_at.store(0, Ordering::Relaxed);
+        assert!(uses(&one) && uses(&other), "both begin by it");
+        assert!(uses(&one) && uses(&other));
+        assert_eq!(LOOKS.get(), 1, "one looks for all");
+        a_second_passes();
+        SAYS.set(None);
+        assert!(uses(&one), "what cannot be read says nothing");
+        SAYS.set(Some("hpet\n"));
+        assert!(uses(&one), "it is looked once a second");
+        assert_eq!(LOOKS.get(), 2);
+        a_second_passes();
+        assert!(!uses(&one));
+        assert!(
+            !uses(&other),
+            "another thread hears of it as it asks the kernel"
+        );
+        assert_eq!(LOOKS.get(), 3);
+        // Where it comes back, the kernel may give it up again.
+        SAYS.set(Some("tsc\n"));
+        a_second_passes();
+        assert!(!uses(&one) && !uses(&other) && !uses(&fresh()));
     }
 }

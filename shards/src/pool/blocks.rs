@@ -12,6 +12,9 @@ use super::{LINE, SIZES, STEP, bytes_of};
 use crate::{prefetch::prefetch, sync::lock};
 
 mod ordered;
+mod spare;
+
+pub(super) use spare::{all_is_spare, has_spare, note_spare, return_spare};
 
 /// So many blocks are exchanged with the depot at once.
 const MAGAZINE: usize = 128;
@@ -26,6 +29,9 @@ const CHUNK_SHARE: usize = 64;
 const CHUNK_MARGIN: usize = 4 * LINE;
 /// So many bytes of a chunk that is larger than the first ones are [made ready](prepare_by) at once, some tens of µs.
 const READY: usize = 64 * 1024;
+/// What the system takes back: chunks are pages, and no block is on two of them. (Where the system
+/// has larger ones, it takes several of these.)
+const PAGE: usize = 4096;
 
 /// The beginning of a free block.
 #[repr(C, align(16))]
@@ -81,13 +87,21 @@ struct Depot {
     bytes: usize,
     /// The first block of the first list.
     lists: *mut Block,
-    /// How many lists there are.
+    /// How many lists there are, and how many there were at the least since that was last looked
+    /// at.
     count: usize,
+    least: usize,
     /// All other blocks.
     ordered: Ordered,
-    /// What is left of the last chunk, in blocks.
+    /// What is left of the last chunk, in pages.
     rest: *mut Block,
     left: usize,
+    /// How many of the blocks of `rest` are not to be given: the first of a chunk.
+    kept: usize,
+    /// How many blocks are to be looked at for what the system may have, and in which window that
+    /// goes on.
+    unused: usize,
+    hand: usize,
     /// Up to which address it has been made ready, and its end; the same where that is nobody's wish.
     ready: usize,
     end: usize,
@@ -122,9 +136,13 @@ impl Depot {
             bytes,
             lists: null_mut(),
             count: 0,
-            ordered: Ordered::new(aligned),
+            least: 0,
+            ordered: Ordered::new(aligned, PAGE / bytes),
             rest: null_mut(),
             left: 0,
+            kept: 0,
+            unused: 0,
+            hand: 0,
             ready: 0,
             end: 0,
             total: 0,
@@ -154,25 +172,28 @@ impl Depot {
         let (next, len) = unsafe { ((*first).list, (*first).len) };
         self.lists = next;
         self.count -= 1;
+        self.least = self.least.min(self.count);
         Some(List { first, len })
     }
 
-    /// Blocks from a chunk.
+    /// Blocks from a chunk: whole pages, of which one at least is not empty.
     fn carve(&mut self) -> Fresh {
         if self.left == 0 {
             self.add_chunk();
         }
-        let (first, len) = (self.rest, self.left.min(MAGAZINE));
+        let per_page = PAGE / self.bytes;
+        let (first, pages) = (self.rest, self.left.min(MAGAZINE / per_page));
         // SAFETY: at most one behind the chunk's end, as there are so many left.
-        self.rest = unsafe { first.byte_add(len * self.bytes) };
-        self.left -= len;
+        self.rest = unsafe { first.byte_add(pages * PAGE) };
+        self.left -= pages;
         let unready = self.ready;
         if unready < self.end && unready < self.rest.addr() {
             self.ready = self.end.min(unready + READY);
         }
         Fresh {
             first,
-            len,
+            pages,
+            kept: std::mem::take(&mut self.kept),
             bytes: self.bytes,
             unready,
             ready: self.ready,
@@ -184,21 +205,21 @@ impl Depot {
         let share = share.clamp(CHUNK, CHUNK_MOST);
         let bytes = share - CHUNK_MARGIN;
         let layout =
-            Layout::from_size_align(bytes, LINE).expect("a power of two, and not too much");
+            Layout::from_size_align(bytes, PAGE).expect("a power of two, and not too much");
         // SAFETY: the size is not zero.
         let chunk = unsafe { std::alloc::alloc(layout) }.cast::<Block>();
         if chunk.is_null() {
             handle_alloc_error(layout);
         }
         // SAFETY: it has room for a block, and for more.
-        unsafe {
-            (&raw mut (*chunk).next).write(self.chunks);
-            self.rest = chunk.byte_add(self.bytes);
-        }
+        unsafe { (&raw mut (*chunk).next).write(self.chunks) };
         self.chunks = chunk;
-        self.left = bytes / self.bytes - 1;
+        self.rest = chunk;
+        self.left = bytes / PAGE;
+        // The block that has just been written.
+        self.kept = 1;
         self.total += bytes;
-        self.end = chunk.addr() + bytes;
+        self.end = chunk.addr() + self.left * PAGE;
         // Who has few needs no more memory than that.
         let large = share > CHUNK;
         self.ready = if large { chunk.addr() } else { self.end };
@@ -207,9 +228,12 @@ impl Depot {
 
 /// Blocks that nobody had before, one behind the other: the owner of this owns them.
 struct Fresh {
+    /// The first page.
     first: *mut Block,
-    len: usize,
-    /// How many bytes each has.
+    pages: usize,
+    /// So many blocks of the first page are not to be given.
+    kept: usize,
+    /// How many bytes each block has.
     bytes: usize,
     /// What is to be made ready, which begins before them or among them, and goes on for the next who come.
     unready: usize,
@@ -226,9 +250,15 @@ impl Fresh {
             }
         }
         let mut list = List::EMPTY;
-        for at in (0..self.len).rev() {
-            // SAFETY: there are so many, and they are ours.
-            unsafe { list.push(NonNull::new_unchecked(self.first.byte_add(at * self.bytes))) };
+        let per_page = PAGE / self.bytes;
+        for page in (0..self.pages).rev() {
+            let kept = if page == 0 { self.kept } else { 0 };
+            for at in (kept..per_page).rev() {
+                let offset = page * PAGE + at * self.bytes;
+                // SAFETY: there are so many pages, which have room for so many blocks each, and
+                // they are ours.
+                unsafe { list.push(NonNull::new_unchecked(self.first.byte_add(offset))) };
+            }
         }
         list
     }
@@ -244,14 +274,18 @@ pub(super) fn prepare_by(prepare: fn(*mut u8, usize)) {
 }
 
 /// Gives a list to the depot.
-fn put(depot: &Mutex<Depot>, mut list: List) {
+fn put(depot: &Mutex<Depot>, list: List) {
     if list.len == 0 {
         return;
     }
     let Err(given_back) = lock(depot).put(list) else {
         return;
     };
-    list = given_back;
+    put_in_order(depot, given_back);
+}
+
+/// Gives a list to the depot, which keeps its blocks by their addresses.
+fn put_in_order(depot: &Mutex<Depot>, mut list: List) {
     // Which takes some time, as its blocks may be in other caches by now: not under the lock.
     let mut addresses = [0; MAGAZINE];
     let count = list.len;
@@ -263,6 +297,9 @@ fn put(depot: &Mutex<Depot>, mut list: List) {
     for &address in &addresses[..count] {
         depot.ordered.put(address);
     }
+    let resident = depot.ordered.resident() * depot.bytes;
+    drop(depot);
+    spare::freed(resident);
 }
 
 /// A list of the depot's that is not empty.

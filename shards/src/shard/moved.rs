@@ -63,10 +63,18 @@ impl<O: Owner> Shard<O> {
         let before = self.earlier.load(Ordering::Relaxed);
         let now = before >> 1 | u32::from(earlier) << (KNOWN - 1);
         self.earlier.store(now, Ordering::Relaxed);
-        self.owner.moved_here();
         if self.lock.release() {
-            self.look_for_the_denied();
+            return self.look_and_count_moved();
         }
+        // Behind the release: the owner's code is foreign, and may panic.
+        self.owner.moved_here();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_and_count_moved(&self) {
+        self.look_for_the_denied();
+        self.owner.moved_here();
     }
 
     /// The same where he was not let in at once.

@@ -1,6 +1,8 @@
 //! What a shard is told of nodes that it has, and how it comes to read that.
 
-use super::{BATCH, GARBAGE_FLOOR, Shard};
+use std::mem;
+
+use super::{BATCH, FLOOD, GARBAGE_FLOOR, Shard, UnlockOnPanic};
 use crate::{
     claim::NEVER,
     inner::Inner,
@@ -115,8 +117,15 @@ impl<O: Owner> Shard<O> {
         let garbage = self.garbage();
         let live = self.stored().saturating_sub(garbage);
         if garbage > (live / 4).max(GARBAGE_FLOOR) {
-            // Who holds the shard meanwhile will find the mark, and drain.
-            self.locked(|inner| self.drain(inner, BATCH));
+            // A thread that holds the shard meanwhile will find the mark, and drain.
+            let drained = self.locked(|inner| self.drain(inner, BATCH));
+            if drained.is_none() && garbage > FLOOD {
+                // Such a holder was stopped by the system. On cores that are busy with those who
+                // arm and cancel, what they cancel would be hundreds of MB until it goes on.
+                #[cfg(all(test, not(loom)))]
+                super::tests::YIELDS.set(super::tests::YIELDS.get() + 1);
+                crate::sync::yield_now();
+            }
         }
     }
 
@@ -173,15 +182,18 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Who was denied while the lock was held left its news in the inbox.
+    /// Reads what a thread left in the inbox that was denied the lock.
     #[cold]
     pub(super) fn look_for_the_denied(&self) {
         while self.lock.try_acquire() {
+            // A store that is full panics, and so may the condition of a timer that is freed here.
+            let unlock = UnlockOnPanic(self);
             // SAFETY: we hold the lock.
             self.inner.with_mut(|inner| unsafe {
                 self.drain(&mut *inner, BATCH);
                 self.publish(&*inner);
             });
+            mem::forget(unlock);
             if !self.lock.release() {
                 return;
             }

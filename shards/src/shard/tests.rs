@@ -6,11 +6,15 @@ use std::{
 };
 
 use super::*;
-use crate::{Reset, Sleep, Timer};
+use crate::{Reset, Sleep, Timer, store::StoreKind};
 
 #[derive(Default)]
 struct Loop {
     wakes: AtomicUsize,
+    /// Whether the calling thread counts as another one.
+    is_away: AtomicBool,
+    /// Whether it panics when it is told of a move.
+    panics: AtomicBool,
 }
 
 impl Owner for Loop {
@@ -19,7 +23,11 @@ impl Owner for Loop {
     }
 
     fn is_current(&self) -> bool {
-        true
+        !self.is_away.load(Ordering::Relaxed)
+    }
+
+    fn moved(&self) {
+        assert!(!self.panics.load(Ordering::Relaxed), "the owner panics");
     }
 }
 
@@ -44,6 +52,179 @@ fn a_panic_under_the_lock_unlocks() {
     assert_eq!(shard.expire(10, usize::MAX, &mut due).count, 1);
     drop((timer, due));
     shard.close();
+}
+
+#[test]
+fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    // So many that notes are left of moves, and one move to an earlier deadline: more are expected
+    // then.
+    let timers: Vec<_> = (0..100)
+        .map(|i| Timer::once(&shard, 1_000 + i, 1, || ()))
+        .collect();
+    assert_eq!(timers[50].reset_at(1_049), Reset::Waiting);
+    assert!(shard.expects_earlier());
+    for at in [1_048, 2_000] {
+        shard.owner().panics.store(true, Ordering::Relaxed);
+        let moved = catch_unwind(AssertUnwindSafe(|| timers[50].reset_at(at)));
+        assert!(moved.is_err(), "the owner's panic is not swallowed");
+        assert!(shard.locked(|_| ()).is_some(), "it is locked for ever");
+        shard.owner().panics.store(false, Ordering::Relaxed);
+        assert_eq!(timers[50].deadline(), Some(at), "the move was made");
+    }
+    drop((timers, shard.close()));
+}
+
+/// A thread that releases the lock reads what another left that was denied, and frees what is over.
+#[test]
+fn a_condition_that_panics_as_it_is_freed_for_the_denied_leaves_the_shard_unlocked() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the condition panics as it is dropped");
+        }
+    }
+    let shard = Arc::new(Shard::new(Loop::default()));
+    shard.owner().is_away.store(true, Ordering::Relaxed);
+    let bomb = Bomb;
+    let options = crate::Options {
+        condition: Some(Box::new(move || {
+            let _ = &bomb;
+            true
+        })),
+        ..crate::Options::default()
+    };
+    let timer = Timer::build(&shard, 10, None, options, |_| {
+        std::ops::ControlFlow::Continue(())
+    });
+    timer.start(0);
+    timer.cancel();
+    // The inbox has the last reference.
+    drop(timer);
+    assert!(shard.lock.try_acquire());
+    assert!(!shard.lock.try_acquire(), "another thread is denied");
+    assert!(shard.lock.release());
+    let looked = catch_unwind(AssertUnwindSafe(|| shard.look_for_the_denied()));
+    assert!(looked.is_err(), "the panic is not swallowed");
+    assert!(shard.has_news(), "the owner has to look");
+    assert!(shard.locked(|_| ()).is_some(), "it is locked for ever");
+    shard.close();
+}
+
+std::thread_local! {
+    /// How often this thread has yielded to the holder of a lock.
+    pub(super) static YIELDS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[test]
+fn threads_that_flood_a_shard_with_what_they_cancel_let_its_holder_run() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    shard.owner().is_away.store(true, Ordering::Relaxed);
+    let timers: Vec<_> = (0..FLOOD as u64 + 100)
+        .map(|i| Timer::once(&shard, i, 1, || ()))
+        .collect();
+    assert_eq!(shard.settle(), 0);
+    // Another thread has the lock, and is stopped.
+    assert!(shard.lock.try_acquire());
+    for (i, timer) in timers.iter().enumerate() {
+        assert_eq!(timer.cancel(), crate::Cancel::Cancelled);
+        assert_eq!(YIELDS.get(), (i + 1).saturating_sub(FLOOD));
+    }
+    assert!(shard.lock.release(), "they were denied");
+    shard.look_for_the_denied();
+    assert_eq!(shard.settle(), NEVER);
+    assert_eq!((shard.garbage(), YIELDS.get()), (0, 100));
+    shard.close();
+}
+
+/// Those that stay are found by their handles, and come in their order, whatever their slots are
+/// now.
+#[test]
+fn a_store_that_was_outgrown_is_given_up_and_nobody_notices() {
+    for (kind, stay) in StoreKind::ALL
+        .into_iter()
+        .flat_map(|kind| [0, 1, 40].map(|n| (kind, n)))
+    {
+        let shard = Arc::new(Shard::new(Loop::default()).with_store(kind));
+        let room = || shard.locked(|inner| inner.room()).unwrap();
+        let ran = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let mut timers: Vec<_> = (0..2_000)
+            .map(|i| {
+                let ran = ran.clone();
+                // No deadline is that of another; some are moved, of which the wheel leaves notes.
+                let timer = Timer::once(&shard, 10_000 + i * 7 % 2_000, 1, move || {
+                    ran.lock().unwrap().push(i);
+                });
+                if i % 3 == 0 {
+                    timer.reset_at(5_000 + i * 7 % 2_000);
+                }
+                timer
+            })
+            .collect();
+        let never = Timer::once(&shard, NEVER, 1, || ());
+        assert!(!shard.shrink(), "all of it is in use");
+        for (i, timer) in timers.iter().enumerate() {
+            if i % 50 != 7 || i / 50 >= stay {
+                timer.cancel();
+            }
+        }
+        let (next, stored) = (shard.next_deadline(), shard.stored());
+        assert_eq!(stored, stay + 1);
+        let full = room();
+        assert!(shard.shrink());
+        assert_eq!(room(), full, "it may be wanted again soon");
+        assert!(!shard.shrink());
+        assert!(room() < full / 4, "{} of {full}", room());
+        assert_eq!((shard.next_deadline(), shard.stored()), (next, stored));
+        // One is moved, one is cancelled, and one comes.
+        let late = timers.split_off(1_007);
+        if stay == 40 {
+            assert_eq!(late[0].reset_at(20_000), Reset::Waiting);
+            assert_eq!(late[50].cancel(), crate::Cancel::Cancelled);
+        }
+        let _new = Timer::once(&shard, 1, 1, || ());
+        let mut due = Vec::new();
+        shard.expire(30_000, usize::MAX, &mut due);
+        let mut expect: Vec<_> = (0..stay as u64).map(|n| n * 50 + 7).collect();
+        let at = |i: &u64| match i {
+            1_007 => 20_000,
+            i if i % 3 == 0 => 5_000 + i * 7 % 2_000,
+            i => 10_000 + i * 7 % 2_000,
+        };
+        expect.retain(|i| *i != 1_057);
+        expect.sort_by_key(at);
+        due.into_iter().for_each(|it| _ = it.run(|| 30_000));
+        assert_eq!(*ran.lock().unwrap(), expect);
+        assert_eq!(shard.stored(), 1, "the one that never comes");
+        drop((never, late, timers, shard.close()));
+    }
+}
+
+/// Timers that may be late have keys that are not their deadlines.
+#[test]
+fn a_store_that_is_given_up_keeps_the_keys_of_timers_that_may_be_late() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let tolerant = |tolerance| {
+        let options = crate::Options {
+            tolerance,
+            ..crate::Options::default()
+        };
+        let timer = Timer::build(&shard, 1_000, None, options, |_| {
+            std::ops::ControlFlow::Continue(())
+        });
+        timer.start(0);
+        timer
+    };
+    let some = [tolerant(24), tolerant(0)];
+    let many: Vec<_> = (0..2_000).map(|_| tolerant(24)).collect();
+    many.iter().for_each(|it| _ = it.cancel());
+    assert!(shard.shrink() && !shard.shrink());
+    assert_eq!((shard.next_deadline(), shard.soonest()), (1_000, 1_000));
+    some[1].cancel();
+    assert_eq!((shard.next_deadline(), shard.soonest()), (1_024, 1_000));
+    some[0].cancel();
+    assert_eq!(shard.next_deadline(), NEVER);
+    drop((some, many, shard.close()));
 }
 
 #[test]

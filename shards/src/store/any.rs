@@ -89,6 +89,14 @@ impl Seen {
 }
 
 impl AnyStore {
+    pub(crate) fn kind(&self) -> StoreKind {
+        match self {
+            AnyStore::Heap(_) => StoreKind::Heap,
+            AnyStore::Wheel(_) => StoreKind::Wheel,
+            AnyStore::Lanes(_) => StoreKind::Lanes,
+        }
+    }
+
     #[inline]
     pub(crate) fn seen(&self) -> Seen {
         match self {

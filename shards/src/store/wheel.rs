@@ -75,8 +75,9 @@ const NOBODY: Entry = Entry {
 /// Keys are exact, and any key will do at any time.
 ///
 /// 12 bytes an entry, 4 more for each that was removed or moved, of which there are about as many as entries at
-/// most, and some that depend on how they are spread: a cache line for each bucket in use. Nothing shrinks; 4 bytes
-/// for each free slot. Holds up to 2^29 entries.
+/// most, and some that depend on how they are spread: a cache line for each bucket in use. Nothing
+/// shrinks, but a [shard gives up](crate::Shard::shrink) a store that is too large; 4 bytes for
+/// each free slot. Holds up to 2^29 entries.
 ///
 /// ```
 /// use tourbillon_shards::store::{Store, Wheel};

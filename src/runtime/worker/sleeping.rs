@@ -44,6 +44,7 @@ impl Worker<'_> {
         }
         self.set_stage();
         (self.looked, self.taken) = (self.tick, 0);
+        let tidies_at = self.tidies_at().unwrap_or(NEVER);
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (cost, awake_since) = (&mut self.sleep_cost, self.in_loop.at);
@@ -61,6 +62,9 @@ impl Worker<'_> {
                 let timeout =
                     if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
                         Timeout::Zero
+                    } else if tidies_at < until && !shared.clock.was_paused() {
+                        let (deadline, left) = shared.clock.until(tidies_at, real);
+                        Timeout::Until { deadline, left }
                     } else if until == NEVER {
                         Timeout::None
                     } else {

@@ -5,6 +5,8 @@
 //! order are given again in theirs, one behind the other, as the processor reads ahead. Sorting would do that
 //! as well, but all at once, and a pause is nobody's wish; a bit takes some ns.
 
+use super::{PAGE, STEP};
+
 /// The bits of a window, by their exponent, and the words that they are in.
 const BITS: u32 = 10;
 const WORDS: usize = (1 << BITS) / 64;
@@ -12,18 +14,42 @@ const WORDS: usize = (1 << BITS) / 64;
 /// What stands in the index for none.
 const NONE: u32 = u32::MAX;
 
+/// In so many words there are at most the bits of a page.
+const PAGE_WORDS: usize = PAGE / STEP / 64;
+
 /// Aligned bytes of memory, of which some lines are free blocks.
 struct Window {
     /// Where it begins, by its own width.
     number: usize,
     /// Where a free block begins.
     free: [u64; WORDS],
+    /// Which pages have been given to the system, a bit for each. All blocks of such a page are
+    /// free.
+    returned: u16,
+}
+
+/// A page whose blocks were all free, and are the owner's of this: who gives the page to the
+/// system.
+pub(super) struct Page {
+    pub(super) address: usize,
+    /// Its window, and its number there.
+    window: usize,
+    number: usize,
+    free: [u64; PAGE_WORDS],
 }
 
 /// Addresses of free blocks.
 pub(super) struct Ordered {
     /// What they are multiples of, by its exponent.
     aligned: u32,
+    /// How many blocks a page has, of which none is on two pages.
+    per_page: u32,
+    /// How many there are.
+    count: usize,
+    /// How many of them are on pages that were given to the system.
+    returned: usize,
+    /// How many there were at the least since the last [look](Ordered::unused).
+    least: usize,
     windows: Vec<Window>,
     /// Where in `windows` the one of a number is, from the place on that a hash tells; a power of two of places, of
     /// which a half is none at least.
@@ -37,10 +63,15 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// For blocks whose addresses are multiples of this power of two.
-    pub(super) const fn new(aligned: usize) -> Self {
+    /// For blocks whose addresses are multiples of this power of two, and of which a page has so
+    /// many.
+    pub(super) const fn new(aligned: usize, per_page: usize) -> Self {
         Self {
             aligned: aligned.trailing_zeros(),
+            per_page: per_page as u32,
+            count: 0,
+            returned: 0,
+            least: 0,
             windows: Vec::new(),
             index: Vec::new(),
             occupied: Vec::new(),
@@ -54,6 +85,7 @@ impl Ordered {
         let number = address >> self.aligned;
         let at = self.window(number >> BITS);
         self.windows[at].free[number / 64 % WORDS] |= 1 << (number % 64);
+        self.count += 1;
         self.occupied[at / 64] |= 1 << (at % 64);
         self.first = self.first.min(at / 64);
     }
@@ -71,9 +103,18 @@ impl Ordered {
                 continue;
             }
             let at = self.first * 64 + occupied.trailing_zeros() as usize;
+            let page_words = (PAGE >> self.aligned) / 64;
             let window = &mut self.windows[at];
             let start = window.number << BITS;
             for (word, free) in window.free.iter_mut().enumerate() {
+                if *free != 0 && count < out.len() && window.returned != 0 {
+                    // It is written again from now on.
+                    let page = 1 << (word / page_words);
+                    if window.returned & page != 0 {
+                        window.returned &= !page;
+                        self.returned -= self.per_page as usize;
+                    }
+                }
                 while *free != 0 && count < out.len() {
                     let number = start + word * 64 + free.trailing_zeros() as usize;
                     out[count] = number << self.aligned;
@@ -85,7 +126,72 @@ impl Ordered {
                 *occupied &= *occupied - 1;
             }
         }
+        self.count -= count;
+        self.least = self.least.min(self.count);
         count
+    }
+
+    /// How many blocks are here that take memory.
+    pub(super) fn resident(&self) -> usize {
+        self.count - self.returned
+    }
+
+    /// How many blocks have been here since this was last asked, without a pause: nobody wanted
+    /// them meanwhile.
+    pub(super) fn unused(&mut self) -> usize {
+        std::mem::replace(&mut self.least, self.count)
+    }
+
+    /// How many windows there are.
+    pub(super) fn windows(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Takes all blocks out that are on wholly free pages of this window, unless these were given
+    /// to the system before. Answers how many blocks there are in the window: those, and others.
+    pub(super) fn take_pages(&mut self, window: usize, out: &mut Vec<Page>) -> usize {
+        let page_words = (PAGE >> self.aligned) / 64;
+        let before = out.len();
+        let Window {
+            number,
+            free,
+            returned,
+        } = &mut self.windows[window];
+        let mut blocks = 0;
+        for (page, words) in free.chunks_mut(page_words).enumerate() {
+            let count: u32 = words.iter().map(|word| word.count_ones()).sum();
+            blocks += count as usize;
+            if count < self.per_page || *returned & 1 << page != 0 {
+                continue;
+            }
+            let mut taken = [0; PAGE_WORDS];
+            taken[..page_words].copy_from_slice(words);
+            words.fill(0);
+            out.push(Page {
+                address: (*number << BITS << self.aligned) + page * PAGE,
+                window,
+                number: page,
+                free: taken,
+            });
+        }
+        self.count -= (out.len() - before) * self.per_page as usize;
+        blocks
+    }
+
+    /// Keeps the blocks of a page again, which was given to the system.
+    pub(super) fn put_returned(&mut self, page: &Page) {
+        let page_words = (PAGE >> self.aligned) / 64;
+        let window = &mut self.windows[page.window];
+        let words = window.free.chunks_mut(page_words).nth(page.number);
+        words
+            .expect("a window has its pages")
+            .copy_from_slice(&page.free[..page_words]);
+        window.returned |= 1 << page.number;
+        self.count += self.per_page as usize;
+        self.returned += self.per_page as usize;
+        let at = page.window;
+        self.occupied[at / 64] |= 1 << (at % 64);
+        self.first = self.first.min(at / 64);
     }
 
     /// The window of this number.
@@ -116,6 +222,7 @@ impl Ordered {
         self.windows.push(Window {
             number,
             free: [0; WORDS],
+            returned: 0,
         });
         if at % 64 == 0 {
             self.occupied.push(0);
@@ -167,7 +274,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_given_once() {
         let mut random = random(3);
-        let mut ordered = Ordered::new(LINE);
+        let mut ordered = Ordered::new(LINE, PAGE / LINE);
         let mut model = BTreeSet::new();
         let mut out = Vec::new();
         for chunk in 0..100 {
@@ -200,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_lowest_are_given_first() {
-        let mut ordered = Ordered::new(LINE);
+        let mut ordered = Ordered::new(LINE, PAGE / LINE);
         assert_eq!(ordered.take(&mut [0; 4]), 0);
         for line in [9, 3, 1_023, 0, 500] {
             ordered.put((7 << WIDTH) + line * LINE);
@@ -215,5 +322,67 @@ mod tests {
         let lines = [0, 3, 9, 500, 1_023].map(|line| (7 << WIDTH) + line * LINE);
         assert_eq!(given, lines);
         assert_eq!(ordered.take(&mut some), 0);
+    }
+
+    /// Pages are taken if all their blocks are there, once, and their blocks are given as all
+    /// others when they are back.
+    #[test]
+    fn pages_are_returned_if_they_are_free_and_once() {
+        // Blocks of a line, of five quarters of one, and of two.
+        for (aligned, bytes) in [(64, 64), (16, 80), (64, 128)] {
+            let per_page = PAGE / bytes;
+            let mut ordered = Ordered::new(aligned, per_page);
+            let start = 77 << (BITS + aligned.trailing_zeros());
+            let block = |page: usize, at: usize| start + page * PAGE + at * bytes;
+            let mut all = BTreeSet::new();
+            for page in 0..40 {
+                // Of every fourth page one block is in use.
+                let free = (0..per_page).filter(|at| page % 4 != 1 || *at != page % per_page);
+                for at in free {
+                    ordered.put(block(page, at));
+                    all.insert(block(page, at));
+                }
+            }
+            let mut pages = Vec::new();
+            let seen = |ordered: &mut Ordered, pages: &mut Vec<Page>| -> usize {
+                let windows = 0..ordered.windows();
+                windows.map(|at| ordered.take_pages(at, pages)).sum()
+            };
+            assert_eq!(seen(&mut ordered, &mut pages), all.len());
+            let mut taken: Vec<_> = pages.iter().map(|it| (it.address - start) / PAGE).collect();
+            taken.sort();
+            assert!(taken.into_iter().eq((0..40).filter(|page| page % 4 != 1)));
+            // Nobody else is given what the system is about to have.
+            let mut out = vec![0; all.len()];
+            let count = ordered.take(&mut out);
+            assert_eq!(count, 10 * (per_page - 1));
+            for &address in &out[..count] {
+                assert_eq!((address - start) / PAGE % 4, 1);
+                ordered.put(address);
+            }
+            pages.drain(..).for_each(|page| ordered.put_returned(&page));
+            assert_eq!(ordered.resident(), 10 * (per_page - 1));
+            assert_eq!(seen(&mut ordered, &mut pages), all.len());
+            assert!(pages.is_empty(), "the system has them");
+            // A part of the first page is given, which is written again.
+            assert_eq!(ordered.unused(), 0);
+            let count = ordered.take(&mut out[..per_page / 2]);
+            assert_eq!(count, per_page / 2);
+            assert_eq!(ordered.resident(), 11 * per_page - 10 - count);
+            out[..count].iter().for_each(|&it| ordered.put(it));
+            seen(&mut ordered, &mut pages);
+            assert_eq!(pages.len(), 1);
+            assert_eq!(pages[0].address, start);
+            pages.drain(..).for_each(|page| ordered.put_returned(&page));
+            assert_eq!(
+                ordered.unused(),
+                all.len() - count,
+                "so many were there all the time"
+            );
+            let mut out = vec![0; all.len() + 1];
+            assert_eq!(ordered.take(&mut out), all.len());
+            assert!(out[..all.len()].iter().all(|it| all.remove(it)));
+            assert_eq!(ordered.resident(), 0);
+        }
     }
 }

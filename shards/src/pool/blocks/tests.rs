@@ -95,7 +95,7 @@ fn where_there_is_much_memory_is_made_ready_before_it_is_given() {
     let (mut up_to, mut pieces, mut count) = (0, 0, 0);
     loop {
         let fresh = depot.carve();
-        let (start, bytes) = (fresh.first.addr(), fresh.len * fresh.bytes);
+        let (start, bytes) = (fresh.first.addr(), fresh.pages * PAGE);
         if fresh.unready < fresh.ready {
             assert!(up_to == 0 || fresh.unready == up_to, "none is left out");
             assert!(fresh.ready - fresh.unready <= READY);
@@ -103,14 +103,15 @@ fn where_there_is_much_memory_is_made_ready_before_it_is_given() {
             pieces += 1;
         }
         assert!(start + bytes <= up_to);
-        count += fresh.len;
+        count += fresh.link().len;
         if depot.left == 0 {
             break;
         }
     }
     assert_eq!(up_to, depot.end);
     assert_eq!(pieces, CHUNK_MOST / READY);
-    assert_eq!(count, (CHUNK_MOST - CHUNK_MARGIN) / bytes_of(1) - 1);
+    let pages = (CHUNK_MOST - CHUNK_MARGIN) / PAGE;
+    assert_eq!(count, pages * (PAGE / bytes_of(1)) - 1);
 }
 
 #[test]

@@ -1,0 +1,182 @@
+//! Memory goes back to the system when a burst of timers is over: in some seconds, and when the
+//! last runtime is dropped.
+//!
+//! Each test is alone in a process, whose resident memory it reads.
+#![cfg(not(tourbillon_no_pool))]
+
+mod common;
+
+use std::{
+    collections::VecDeque,
+    fs,
+    hint::black_box,
+    sync::{
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{HOUR, alarm, eventually, isolated, runtime};
+use tourbillon::{Runtime, Timer};
+
+const TIMERS: usize = 300_000;
+
+/// Resident memory, in bytes.
+fn resident() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.unwrap().parse::<usize>().unwrap() * 1024
+}
+
+/// Arms a burst of timers by a task, cancels all but one in `stay` in no order, and answers those,
+/// and what memory the burst took.
+fn burst(runtime: &Runtime, stay: usize) -> (Vec<Timer>, usize) {
+    let before = resident();
+    let handle = runtime.handle().clone();
+    let task = runtime.spawn(async move {
+        let arm = |i: usize| {
+            let captured = [i; 5];
+            handle.after(HOUR + Duration::from_micros(i as u64), move || {
+                _ = black_box(captured)
+            })
+        };
+        let mut timers: Vec<_> = (0..TIMERS).map(arm).collect();
+        let peak = resident();
+        let mut random = 7_usize;
+        for at in (1..TIMERS).rev() {
+            random = random * 48_271 % 0x7fff_ffff;
+            timers.swap(at, random % (at + 1));
+        }
+        timers
+            .drain(TIMERS / stay..)
+            .for_each(|timer| _ = timer.cancel());
+        timers.shrink_to_fit();
+        (timers, peak)
+    });
+    let (timers, peak) = runtime.block_on(task).unwrap();
+    (timers, peak - before)
+}
+
+/// What the allocator and the stacks of threads may have taken meanwhile.
+const SLACK: usize = 2 * 1024 * 1024;
+
+#[test]
+fn what_a_burst_took_goes_back_while_the_runtime_is_idle() {
+    isolated(
+        "what_a_burst_took_goes_back_while_the_runtime_is_idle",
+        || {
+            let _alarm = alarm();
+            let runtime = runtime(2);
+            let base = resident();
+            let (mut timers, took) = burst(&runtime, 1_000);
+            assert!(took > TIMERS * 100, "{took}");
+            eventually("most of it goes back though some timers stay", || {
+                thread::sleep(Duration::from_millis(100));
+                resident() < base + took / 5
+            });
+            timers.drain(..).for_each(|timer| _ = timer.cancel());
+            // Once more, by memory that went back.
+            let (timers, _) = burst(&runtime, TIMERS);
+            drop(timers);
+            eventually("it goes back again", || {
+                thread::sleep(Duration::from_millis(100));
+                resident() < base + took / 5
+            });
+            drop(runtime);
+        },
+    );
+}
+
+#[test]
+fn nobody_wakes_for_memory_where_there_is_none_to_be_given_back() {
+    isolated(
+        "nobody_wakes_for_memory_where_there_is_none_to_be_given_back",
+        || {
+            let _alarm = alarm();
+            let runtime = runtime(2);
+            drop(burst(&runtime, TIMERS));
+            let parks = || runtime.metrics().total().parks;
+            eventually("all is done and the workers sleep", || {
+                let before = parks();
+                thread::sleep(Duration::from_secs(5));
+                parks() == before
+            });
+        },
+    );
+}
+
+#[test]
+fn the_memory_of_the_last_runtime_goes_with_it() {
+    isolated("the_memory_of_the_last_runtime_goes_with_it", || {
+        let _alarm = alarm();
+        let base = resident();
+        let (one, other) = (runtime(1), runtime(1));
+        let (timers, took) = burst(&one, 1);
+        drop(other);
+        assert!(resident() > base + took / 2, "one has its timers still");
+        drop(one);
+        drop(timers);
+        // The handles went last, so this is the next runtime's to give back.
+        drop(runtime(1));
+        let left = resident().saturating_sub(base);
+        assert!(left < took / 5 + SLACK, "{left} of {took} are left");
+    });
+}
+
+/// Some threads arm, and others cancel, as fast as they can, so that there are few timers at any
+/// moment. Whoever is stopped with a shard's lock in hand lets what is cancelled pile up; that goes
+/// back.
+#[test]
+fn threads_that_arm_and_cancel_few_at_a_time_take_no_more_and_more() {
+    isolated(
+        "threads_that_arm_and_cancel_few_at_a_time_take_no_more_and_more",
+        || {
+            const ALIVE: usize = 2_000;
+            const COUNT: usize = 400_000;
+            let _alarm = alarm();
+            let runtime = runtime(2);
+            let round = || {
+                let done = &AtomicUsize::new(0);
+                thread::scope(|scope| {
+                    for _ in 0..4 {
+                        let (sender, receiver) = mpsc::sync_channel::<Timer>(ALIVE / 4);
+                        let runtime = &runtime;
+                        scope.spawn(move || {
+                            for i in 0..COUNT / 4 {
+                                let f = move || _ = black_box([i; 3]);
+                                sender.send(runtime.after(HOUR, f)).unwrap();
+                            }
+                        });
+                        scope.spawn(move || {
+                            let mut held = VecDeque::new();
+                            for timer in receiver {
+                                held.push_back(timer);
+                                if held.len() > ALIVE / 4 {
+                                    done.fetch_add(1, Relaxed);
+                                    held.pop_front().map(|timer: Timer| timer.cancel());
+                                }
+                            }
+                            held.drain(..).for_each(|timer| _ = timer.cancel());
+                        });
+                    }
+                });
+            };
+            round();
+            let base = resident();
+            let begun = Instant::now();
+            (0..5).for_each(|_| round());
+            eprintln!(
+                "{} after {:?}",
+                resident() - base.min(resident()),
+                begun.elapsed()
+            );
+            eventually("it goes back", || {
+                thread::sleep(Duration::from_millis(100));
+                resident() < base + SLACK
+            });
+        },
+    );
+}
