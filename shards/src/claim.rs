@@ -262,15 +262,15 @@ impl ClaimWord {
     }
 
     /// [`reset`](ClaimWord::reset) of a timer that waits: the deadline that it had, and the new one. Nothing if it was
-    /// not moved, which may be so although it waits.
+    /// not moved, which may be so although it waits, and is so where `to` answers nothing.
     #[inline]
-    pub(crate) fn move_pending(&self, to: impl FnOnce(u64) -> u64) -> Option<(u64, u64)> {
+    pub(crate) fn move_pending(&self, to: impl FnOnce(u64) -> Option<u64>) -> Option<(u64, u64)> {
         let word = self.0.load(Ordering::Acquire);
         if word >> SHIFT != Claim::PENDING {
             return None;
         }
         let at = word & VALUE;
-        let next = to(at);
+        let next = to(at)?;
         let moved = self.exchange(word, Claim::Pending(next).pack());
         moved.is_ok().then_some((at, next))
     }

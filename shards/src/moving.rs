@@ -37,14 +37,44 @@ fn reset_any<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
 #[inline(never)]
 pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
     on_grid(node);
-    // The wait is read behind the claim word: who starts the timer writes it before.
-    move_any(node, |_| anew(node.wait(), now))
+    move_any(node, |at| {
+        // The wait is read behind the claim word: the thread that starts the timer writes it before.
+        let wait = node.wait().load(Ordering::Relaxed);
+        let next = ends(now, wait);
+        if next >= at {
+            return next;
+        }
+        // `now` was read before `at` was seen. Another thread may have started or refreshed the timer after that, and
+        // must not be undone: a deadline that it may have set is kept.
+        let (present, latest) = node.home.owner().reread(now).into_inner();
+        at.clamp(ends(present, wait), ends(latest, wait))
+    })
 }
 
-/// The deadline of a wait that begins now.
+/// See [`Timer::reset`](crate::Timer::reset).
+pub(crate) fn reset<O: Owner>(node: &NodeRef<O>, now: u64, wait: u64) -> Reset {
+    let to = |at: u64| match ends(now, wait) {
+        next if next >= at => next,
+        // As in `refresh`; but this wait is another, and replaces whatever there is.
+        _ => ends(*node.home.owner().reread(now).start(), wait),
+    };
+    if node.vtable.extras.is_some() {
+        on_grid(node);
+        return move_any(node, to);
+    }
+    move_to(node, to)
+}
+
+/// The deadline of a wait that begins now, if that is no earlier than `at`.
 #[inline]
-pub(crate) fn anew(wait: &AtomicU64, now: u64) -> u64 {
-    now.saturating_add(wait.load(Ordering::Relaxed)).min(NEVER)
+pub(crate) fn later(wait: &AtomicU64, now: u64, at: u64) -> Option<u64> {
+    Some(ends(now, wait.load(Ordering::Relaxed))).filter(|&next| next >= at)
+}
+
+/// The deadline of a wait of so long that begins now.
+#[inline]
+fn ends(now: u64, wait: u64) -> u64 {
+    now.saturating_add(wait).min(NEVER)
 }
 
 /// The deadline that is to be set has no jitter in it; answers how much the present one has.
@@ -60,7 +90,7 @@ pub(crate) fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
 #[inline]
 fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64 + Copy) -> Reset {
     // Most wait.
-    match node.claim.move_pending(to) {
+    match node.claim.move_pending(|at| Some(to(at))) {
         Some((at, next)) => moved(node, at, next),
         None => move_any(node, to),
     }

@@ -1,5 +1,7 @@
 //! What a shard asks of who owns it.
 
+use std::ops::RangeInclusive;
+
 use crate::{claim::Outcome, node::Kind, notice::Notice};
 
 /// What a shard asks of the worker that owns it.
@@ -68,6 +70,16 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// By default it is told there all the same.
     fn deliver(&self, notice: Notice<Self>) {
         notice.run();
+    }
+
+    /// Reads the clock of the shard again, for a thread that read `now` from it before it saw the deadline of the
+    /// timer that it moves. Answers the present, and the latest moment that any thread has been told so far (which
+    /// differ where a clock may answer a moment that is about to come).
+    ///
+    /// It is asked where `now` would make the timer earlier than it is: another thread may have started or
+    /// refreshed it after `now` was read. By default the answer is `now`, which does where one thread moves timers.
+    fn reread(&self, now: u64) -> RangeInclusive<u64> {
+        now..=now
     }
 
     /// Any number of 64 bits, for [jitter](crate::Options::jitter). By default there is none.

@@ -155,7 +155,7 @@ impl<O: Owner> Sleep<O> {
     #[inline]
     pub fn reset_waiting(&mut self, deadline: u64) -> bool {
         let deadline = deadline.min(NEVER);
-        let Some((at, next)) = self.0.claim.move_pending(|_| deadline) else {
+        let Some((at, next)) = self.0.claim.move_pending(|_| Some(deadline)) else {
             return false;
         };
         moved(&self.0, at, next);

@@ -6,7 +6,7 @@ use crate::{
     ending,
     extras::{Extras, Options},
     home::Home,
-    moving::{anew, move_any, moved, on_grid, refresh, reset_at},
+    moving::{later, move_any, moved, on_grid, refresh, reset, reset_at},
     node::{Header, NodeRef},
     notice::Notice,
     owner::Owner,
@@ -308,7 +308,7 @@ impl<O: Owner> Timer<O> {
         // A wait beyond the end of time is as long as there is time left, so that the deadline less
         // the wait is the moment that it began.
         let wait = wait.min(NEVER.saturating_sub(now));
-        self.change_wait(wait, |_| self.reset_at(now.saturating_add(wait)))
+        self.change_wait(wait, |_| reset(&self.0, now, wait))
     }
 
     /// Moves the timer to its present wait's beginning plus `wait`, and makes `wait` its wait.
@@ -349,6 +349,9 @@ impl<O: Owner> Timer<O> {
     ///
     /// This is the cheap one, from any thread: a later deadline is one compare-exchange, and the
     /// shard hears of it when the old one comes up.
+    ///
+    /// A refresh undoes no other: where `now` leads to an earlier deadline, the clock is
+    /// [read again](Owner::reread), and a deadline that another thread's start or refresh set meanwhile stays.
     #[inline]
     pub fn refresh(&self, now: u64) -> Reset {
         let node = &self.0;
@@ -358,8 +361,8 @@ impl<O: Owner> Timer<O> {
         }
         // SAFETY: timers have callbacks.
         let wait = unsafe { node.wait_of_callback() };
-        // It is read behind the claim word, as below.
-        match node.claim.move_pending(|_| anew(wait, now)) {
+        // It is read behind the claim word, as below. An earlier deadline is looked at twice.
+        match node.claim.move_pending(|at| later(wait, now, at)) {
             Some((at, next)) => moved(node, at, next),
             None => refresh(node, now),
         }

@@ -12,7 +12,7 @@
 //! (`TFD_TIMER_CANCEL_ON_SET`), and nothing is polled. An absolute timerfd follows a step by itself;
 //! what a step tells us is which timers it has jumped over.
 
-use std::{io, os::fd::AsRawFd, sync::Arc, time::Duration};
+use std::{io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc, time::Duration};
 
 use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
 
@@ -270,6 +270,11 @@ impl Owner for ClockCore {
 
     fn deliver(&self, notice: Notice<Self>) {
         self.shared.deliver(Job::ClockNotice(notice));
+    }
+
+    fn reread(&self, _: u64) -> RangeInclusive<u64> {
+        let now = self.now();
+        now..=now
     }
 
     fn random(&self) -> u64 {

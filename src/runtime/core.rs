@@ -1,6 +1,6 @@
 //! What a worker shares with everybody: its shard's owner.
 
-use std::{io, os::fd::AsRawFd, sync::Arc};
+use std::{io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc};
 
 use crossbeam::{deque::Stealer, utils::CachePadded};
 use tourbillon_shards::{Kind, NEVER, NextSlot, Notice, Outcome, Owner, Shard};
@@ -376,6 +376,11 @@ impl Owner for Core {
 
     fn deliver(&self, notice: Notice<Self>) {
         self.shared.deliver(Job::Notice(notice));
+    }
+
+    #[cold]
+    fn reread(&self, _: u64) -> RangeInclusive<u64> {
+        self.shared.clock.told()
     }
 
     fn random(&self) -> u64 {

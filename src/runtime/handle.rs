@@ -333,8 +333,12 @@ impl Handle {
     /// Refreshes all timers of this name, as [`Timer::refresh`](crate::Timer::refresh) does; answers
     /// how many were in time. Those of other clocks than the monotonic one stay as they are, for most
     /// wait for a moment, not for a delay; so do those that were not started.
+    ///
+    /// Each timer's delay counts from when this call comes to that timer. One that another thread starts or
+    /// refreshes meanwhile is not made earlier.
     pub fn refresh_named(&self, name: &str) -> usize {
-        self.shared.names.refresh(name, self.shared.clock.now())
+        let clock = &self.shared.clock;
+        self.shared.names.refresh(name, || clock.not_before_now())
     }
 
     /// How many timers have this name: those that were built, and can be cancelled still.

@@ -341,7 +341,7 @@ impl World {
                 }
             }
             Op::RefreshName(name) => {
-                let refreshed = self.names.refresh(&name.to_string(), self.now);
+                let refreshed = self.names.refresh(&name.to_string(), || self.now);
                 let waiting = self.lists[name].clone().into_iter().filter(|&id| {
                     let to = self.now.saturating_add(self.timers[id].wait);
                     self.shift(id, None, |_| to) == Reset::Waiting
