@@ -137,7 +137,7 @@ impl<O: Owner> Due<O> {
     ///
     /// # Panics
     ///
-    /// As the callback's destructor does. The timer is over all the same.
+    /// As [`Owner::panicked`] does where the callback's destructor panics. The timer is over all the same.
     pub fn cancel(mut self) {
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.

@@ -86,8 +86,8 @@ impl<O: Owner> Names<O> {
     ///
     /// # Panics
     ///
-    /// As the destructor of a callback does. Some timers may not have been cancelled then, and can
-    /// be found by their name.
+    /// As [`Owner::panicked`] does where a callback's destructor panics, which it does by default. Some timers may
+    /// not have been cancelled then, and can be found by their name.
     pub fn cancel(&self, name: &str, max: usize) -> usize {
         let mut cancelled = 0;
         while cancelled < max {

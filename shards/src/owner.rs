@@ -1,6 +1,6 @@
 //! What a shard asks of who owns it.
 
-use std::ops::RangeInclusive;
+use std::{any::Any, ops::RangeInclusive, panic::resume_unwind};
 
 use crate::{claim::Outcome, node::Kind, notice::Notice};
 
@@ -70,6 +70,14 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// By default it is told there all the same.
     fn deliver(&self, notice: Notice<Self>) {
         notice.run();
+    }
+
+    /// A timer ended without a run, and the destructor of its callback (or the waker of its task) panicked with this
+    /// on the calling thread, which may be any. Never under a lock of the shard.
+    ///
+    /// By default the panic goes on: to who cancelled the timer, say, who does not learn then what came of it.
+    fn panicked(&self, panic: Box<dyn Any + Send>) {
+        resume_unwind(panic);
     }
 
     /// Reads the clock of the shard again, for a thread that read `now` from it before it saw the deadline of the

@@ -244,6 +244,10 @@ impl<O: Owner> Timer<O> {
 
     /// Cancels the timer. Its callback, if this call is what ended the timer, is dropped here; one
     /// that takes an outcome is passed to [`Owner::deliver`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Owner::panicked`] does where the callback's destructor panics, which it does by default.
     #[inline]
     pub fn cancel(&self) -> Cancel {
         cancel(&self.0)

@@ -325,6 +325,8 @@ impl Handle {
     /// that the last takes the place of one that ended meanwhile; then those of other clocks.
     ///
     /// Finding each takes constant time, however many timers and names there are.
+    /// Destructors that panic are caught, as by [`Timer::cancel`](crate::Timer::cancel), and the others are
+    /// cancelled and counted all the same.
     pub fn cancel_named(&self, name: &str, max: usize) -> usize {
         let cancelled = self.shared.names.cancel(name, max);
         cancelled + self.shared.clock_names.cancel(name, max - cancelled)

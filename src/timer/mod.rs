@@ -74,6 +74,9 @@ impl<C: TimerClock> Timer<C> {
 
     /// Cancels the timer, or says why it was too late. If this call is what ended it, the callback
     /// is dropped before it returns; one that takes an outcome is not, and told on a worker.
+    ///
+    /// If the callback's destructor panics, that is caught, reported and
+    /// [counted](crate::metrics::Counts::panics), as a callback's panic is; the timer is cancelled all the same.
     #[inline]
     pub fn cancel(&self) -> Cancel {
         self.0.as_ref().map_or(Cancel::Over, shards::Timer::cancel)
