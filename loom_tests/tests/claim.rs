@@ -177,6 +177,29 @@ fn reset_or_refresh() {
     });
 }
 
+/// Moved to a moment, and to a time from its start: a move to a moment leaves that where it is.
+#[test]
+fn reset_to_a_moment_or_from_the_start() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        assert_eq!(timer.refresh(50), Reset::Waiting);
+        let other = thread::spawn({
+            let timer = timer.clone();
+            move || {
+                assert_eq!(timer.reset_at(20), Reset::Waiting);
+                timer.home().owner().now();
+            }
+        });
+        home.owner().past();
+        assert_eq!(timer.reset_from_start(30), Reset::Waiting);
+        other.join().unwrap();
+        assert!(matches!(timer.deadline(), Some(20 | 80)));
+        assert_eq!(timer.reset_from_start(40), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(90));
+        ended(&home, &probe);
+    });
+}
+
 /// Run, cancel and reset at once.
 #[test]
 fn fire_or_cancel_or_reset() {

@@ -405,12 +405,13 @@ impl ClaimWord {
         })
     }
 
-    /// Moves the deadline to what `to` says of the present one. From any thread.
+    /// Moves the deadline to what `to` says of the present one, and of whether the timer runs for that. From any
+    /// thread.
     #[inline]
-    pub(crate) fn reset(&self, recurs: bool, to: impl Fn(u64) -> u64) -> Moved {
+    pub(crate) fn reset(&self, recurs: bool, to: impl Fn(u64, bool) -> u64) -> Moved {
         self.change(|claim| match claim {
             Claim::Pending(at) => {
-                let next = to(at);
+                let next = to(at, false);
                 let moved = if next < at {
                     Moved::Earlier
                 } else {
@@ -419,10 +420,9 @@ impl ClaimWord {
                 (Some(Claim::Pending(next)), moved)
             }
             // A deque carries it, and whoever takes it from there looks at this word.
-            Claim::Due(at) => (Some(Claim::Pending(to(at))), Moved::Later),
-            Claim::Running(at) | Claim::Rearmed(at) if recurs => {
-                (Some(Claim::Rearmed(to(at))), Moved::AfterRun)
-            }
+            Claim::Due(at) => (Some(Claim::Pending(to(at, false))), Moved::Later),
+            Claim::Running(at) if recurs => (Some(Claim::Rearmed(to(at, true))), Moved::AfterRun),
+            Claim::Rearmed(at) if recurs => (Some(Claim::Rearmed(to(at, false))), Moved::AfterRun),
             Claim::Idle(_) => (None, Moved::NotStarted),
             _ => (None, Moved::TooLate),
         })

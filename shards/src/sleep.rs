@@ -166,7 +166,7 @@ impl<O: Owner> Sleep<O> {
     #[inline(never)]
     fn reset_any(&self, deadline: u64) {
         let deadline = deadline.min(NEVER);
-        if move_any(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
+        if move_any(&self.0, |_, _| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
             self.0.home.armed(&self.0);
             // Who carried it let go of it before it was over.
             self.0.home.arrive(&self.0);
