@@ -253,7 +253,8 @@ impl Handle {
     /// recurring timer does not drift. Those that pass while `f` runs, or wait for a worker, are
     /// skipped. `f` is never run twice at once. If it panics, it is run again at the next
     /// deadline. A period of zero counts as one nanosecond:
-    /// `f` then runs again as soon as the worker has looked at everything else it has to do.
+    /// `f` then runs again as soon as the worker has looked at everything else it has to do. A period beyond 73 years,
+    /// `Duration::MAX` among them, means never, as such a delay does: the first deadline never comes.
     pub fn every<F>(&self, period: Duration, f: F) -> Timer
     where
         F: FnMut() + Send + 'static,
