@@ -25,7 +25,8 @@ enum Op {
     Behavior(usize),
 }
 
-/// What was seen, in ns after the beginning: when it was seen, and when the tick was due, if there was one.
+/// What was seen, in ns after the beginning: when it was seen, and when the tick was due, if there
+/// was one.
 type Seen = (u128, Option<u128>);
 
 /// Runs the programs by the one or the other runtime's names for the same things.

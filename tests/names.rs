@@ -138,7 +138,8 @@ fn a_name_refreshes_all_that_wait_for_a_delay() {
     let before = Instant::now();
     assert_eq!(runtime.refresh_named("alive"), 100);
     let after = Instant::now();
-    // To a thread that asks many times in a row the clock may answer a moment that is about to come.
+    // To a thread that asks many times in a row the clock may answer a moment that is about to
+    // come.
     let after = after + Duration::from_micros(3);
     for timer in &timers[1..] {
         let deadline = timer.deadline().unwrap().into_std();

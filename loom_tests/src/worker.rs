@@ -55,9 +55,10 @@ impl Worker {
 
     /// Reads the clock some time before the reading is used.
     ///
-    /// loom takes a thread's exchange behind its own load for one that depends on nothing else, and would leave out
-    /// that all of another move comes between the reading and the use. So there is a second reading: where a mover reads the clock
-    /// again when it is done, loom tries both orders of the two.
+    /// loom takes a thread's exchange behind its own load for one that depends on nothing else, and
+    /// would leave out that all of another move comes between the reading and the use. So there is
+    /// a second reading: where a mover reads the clock again when it is done, loom tries both
+    /// orders of the two.
     pub fn past(&self) -> u64 {
         let past = self.now();
         self.now();

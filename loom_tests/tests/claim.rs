@@ -128,7 +128,8 @@ fn run_or_refresh() {
     });
 }
 
-/// Of two refreshes the one that read the clock later counts, in whichever order they move the timer.
+/// Of two refreshes the one that read the clock later counts, in whichever order they move the
+/// timer.
 #[test]
 fn two_refreshes() {
     model!(None, || {

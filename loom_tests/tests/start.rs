@@ -185,8 +185,8 @@ fn start_or_refresh_by_name() {
     });
 }
 
-/// Started while a thread that has read the clock before refreshes it by its name: it waits no less than
-/// its wait from its start.
+/// Started while a thread that has read the clock before refreshes it by its name: it waits no less
+/// than its wait from its start.
 #[test]
 fn start_or_refresh_by_name_is_never_early() {
     model!(None, || {

@@ -405,8 +405,8 @@ impl ClaimWord {
         })
     }
 
-    /// Moves the deadline to what `to` says of the present one, and of whether the timer runs for that. From any
-    /// thread.
+    /// Moves the deadline to what `to` says of the present one, and of whether the timer runs for
+    /// that. From any thread.
     #[inline]
     pub(crate) fn reset(&self, recurs: bool, to: impl Fn(u64, bool) -> u64) -> Moved {
         self.change(|claim| match claim {

@@ -136,7 +136,8 @@ impl<O: Owner> Due<O> {
     ///
     /// # Panics
     ///
-    /// As [`Owner::panicked`] does where the callback's destructor panics. The timer is over all the same.
+    /// As [`Owner::panicked`] does where the callback's destructor panics. The timer is over all
+    /// the same.
     pub fn cancel(mut self) {
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.

@@ -45,8 +45,8 @@ pub(crate) fn reset_from_start<O: Owner>(node: &NodeRef<O>, length: u64) -> Rese
     let begun = Begun::of(node);
     let reset = move_by(node, |at, runs| {
         let start = begun.keep(at, runs);
-        // Behind the start, for which it is needed, and before the deadline: a recurring timer that runs in between
-        // takes the new period.
+        // Behind the start, for which it is needed, and before the deadline: a recurring timer that
+        // runs in between takes the new period.
         begun.set_length(length);
         ends(start, length)
     });
@@ -73,16 +73,16 @@ impl<'a> Begun<'a> {
         }
     }
 
-    /// The start of the wait whose deadline is `at`, which is kept from now on. Of a timer that runs for that
-    /// deadline (`runs`), the next wait has begun with it.
+    /// The start of the wait whose deadline is `at`, which is kept from now on. Of a timer that
+    /// runs for that deadline (`runs`), the next wait has begun with it.
     fn keep(&self, at: u64, runs: bool) -> u64 {
         let grid = at.saturating_sub(self.jitter);
         if runs {
             self.wait.keep(grid);
             return grid;
         }
-        // Of two threads that find it implied one keeps it, and the other takes that: its own reading of the length
-        // may be of what the first has made of it.
+        // Of two threads that find it implied one keeps it, and the other takes that: its own
+        // reading of the length may be of what the first has made of it.
         let implied = grid.saturating_sub(self.wait.length());
         self.wait.keep_if_implied(implied)
     }
@@ -115,15 +115,16 @@ impl<'a> Begun<'a> {
 pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
     let begun = Begun::of(node);
     move_any(node, |at, _| {
-        // The wait is read behind the claim word: the thread that starts the timer writes it before.
+        // The wait is read behind the claim word: the thread that starts the timer writes it
+        // before.
         let length = begun.wait.length();
         let next = ends(now, length);
         if next >= at {
             begun.begin(now, length);
             return next;
         }
-        // `now` was read before `at` was seen. Another thread may have started or refreshed the timer after that, and
-        // must not be undone: a deadline that it may have set is kept.
+        // `now` was read before `at` was seen. Another thread may have started or refreshed the
+        // timer after that, and must not be undone: a deadline that it may have set is kept.
         let (present, latest) = node.home.owner().reread(now).into_inner();
         begun.begin(present, length);
         at.clamp(ends(present, length), ends(latest, length))

@@ -86,8 +86,8 @@ impl<O: Owner> Names<O> {
     ///
     /// # Panics
     ///
-    /// As [`Owner::panicked`] does where a callback's destructor panics, which it does by default. Some timers may
-    /// not have been cancelled then, and can be found by their name.
+    /// As [`Owner::panicked`] does where a callback's destructor panics, which it does by default.
+    /// Some timers may not have been cancelled then, and can be found by their name.
     pub fn cancel(&self, name: &str, max: usize) -> usize {
         let mut cancelled = 0;
         while cancelled < max {
@@ -107,8 +107,8 @@ impl<O: Owner> Names<O> {
     /// Begins the waits of all timers of this name anew: see
     /// [`Timer::refresh`](crate::Timer::refresh). Answers how many were in time.
     ///
-    /// `now` reads the clock, in ns. It is asked for each timer: a walk over many takes some time, in which others
-    /// start and refresh them.
+    /// `now` reads the clock, in ns. It is asked for each timer: a walk over many takes some time,
+    /// in which others start and refresh them.
     pub fn refresh(&self, name: &str, now: impl Fn() -> u64) -> usize {
         let nodes = lock(self.part(name)).get(name).cloned().unwrap_or_default();
         nodes

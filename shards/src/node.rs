@@ -225,8 +225,8 @@ impl<O: Owner> Header<O> {
 #[repr(C)]
 pub(crate) struct Node<O: Owner, P, W = Wait> {
     pub(crate) header: Header<O>,
-    /// How long the present wait is (what `refresh` waits for again, a recurring timer's period), and when it
-    /// began. Follows the claim word without being part of it.
+    /// How long the present wait is (what `refresh` waits for again, a recurring timer's period),
+    /// and when it began. Follows the claim word without being part of it.
     pub(crate) wait: W,
     pub(crate) payload: P,
 }

@@ -41,8 +41,8 @@ impl<O: Owner> Orphans<O> {
     ///
     /// # Panics
     ///
-    /// As a callback that is told does, and as [`Owner::panicked`] does where a destructor or a waker panics. The
-    /// timer is over all the same.
+    /// As a callback that is told does, and as [`Owner::panicked`] does where a destructor or a
+    /// waker panics. The timer is over all the same.
     pub fn end_one(&mut self) -> bool {
         match self.end_next() {
             None => false,
@@ -61,8 +61,8 @@ impl<O: Owner> Orphans<O> {
     ///
     /// # Panics
     ///
-    /// As [`Owner::panicked`] does where a callback's destructor, or a task's waker, panics. The timer is over all
-    /// the same.
+    /// As [`Owner::panicked`] does where a callback's destructor, or a task's waker, panics. The
+    /// timer is over all the same.
     pub fn end_next(&mut self) -> Option<Orphan<O>> {
         let node = self.0.pop()?;
         // All have waited, and are cold; those behind this one come next.

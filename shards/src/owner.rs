@@ -72,20 +72,23 @@ pub trait Owner: Send + Sync + Sized + 'static {
         notice.run();
     }
 
-    /// A timer ended without a run, and the destructor of its callback (or the waker of its task) panicked with this
-    /// on the calling thread, which may be any. Never under a lock of the shard.
+    /// A timer ended without a run, and the destructor of its callback (or the waker of its task)
+    /// panicked with this on the calling thread, which may be any. Never under a lock of the shard.
     ///
-    /// By default the panic goes on: to who cancelled the timer, say, who does not learn then what came of it.
+    /// By default the panic goes on: to who cancelled the timer, say, who does not learn then what
+    /// came of it.
     fn panicked(&self, panic: Box<dyn Any + Send>) {
         resume_unwind(panic);
     }
 
-    /// Reads the clock of the shard again, for a thread that read `now` from it before it saw the deadline of the
-    /// timer that it moves. Answers the present, and the latest moment that any thread has been told so far (which
-    /// differ where a clock may answer a moment that is about to come).
+    /// Reads the clock of the shard again, for a thread that read `now` from it before it saw the
+    /// deadline of the timer that it moves. Answers the present, and the latest moment that any
+    /// thread has been told so far (which differ where a clock may answer a moment that is about to
+    /// come).
     ///
-    /// It is asked where `now` would make the timer earlier than it is: another thread may have started or
-    /// refreshed it after `now` was read. By default the answer is `now`, which does where one thread moves timers.
+    /// It is asked where `now` would make the timer earlier than it is: another thread may have
+    /// started or refreshed it after `now` was read. By default the answer is `now`, which does
+    /// where one thread moves timers.
     fn reread(&self, now: u64) -> RangeInclusive<u64> {
         now..=now
     }

@@ -80,7 +80,8 @@ pub enum Status {
 /// [`NEVER`] count as never.
 ///
 /// Two threads that move the same timer at the same moment leave it with the deadline of one of
-/// them, and with the wait, and its beginning, that one of them, perhaps the other, asked for; all else is exact.
+/// them, and with the wait, and its beginning, that one of them, perhaps the other, asked for; all
+/// else is exact.
 pub struct Timer<O: Owner>(NodeRef<O>);
 
 impl<O: Owner> Timer<O> {
@@ -251,7 +252,8 @@ impl<O: Owner> Timer<O> {
     ///
     /// # Panics
     ///
-    /// As [`Owner::panicked`] does where the callback's destructor panics, which it does by default.
+    /// As [`Owner::panicked`] does where the callback's destructor panics, which it does by
+    /// default.
     #[inline]
     pub fn cancel(&self) -> Cancel {
         cancel(&self.0)
@@ -305,15 +307,16 @@ impl<O: Owner> Timer<O> {
         running::is_inside(&self.0)
     }
 
-    /// Moves the timer to `deadline`. Its wait's length, and its beginning, stay as they are: what it waits for again
-    /// when refreshed, and what [`reset_from_start`](Timer::reset_from_start) counts from.
+    /// Moves the timer to `deadline`. Its wait's length, and its beginning, stay as they are: what
+    /// it waits for again when refreshed, and what [`reset_from_start`](Timer::reset_from_start)
+    /// counts from.
     #[inline]
     pub fn reset_at(&self, deadline: u64) -> Reset {
         reset_at(&self.0, deadline)
     }
 
-    /// Moves the timer to `now + wait`, and makes `wait` its wait (and, if it recurs, its period). Its wait begins
-    /// anew.
+    /// Moves the timer to `now + wait`, and makes `wait` its wait (and, if it recurs, its period).
+    /// Its wait begins anew.
     pub fn reset(&self, now: u64, wait: u64) -> Reset {
         // A wait beyond the end of time is as long as there is time left.
         let wait = wait.min(NEVER.saturating_sub(now));
@@ -323,7 +326,8 @@ impl<O: Owner> Timer<O> {
     /// Moves the timer to its present wait's beginning plus `wait`, and makes `wait` its wait.
     ///
     /// A wait begins when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
-    /// [reset](Timer::reset), and, if it recurs, with each deadline on its grid, whether it runs then or skips it.
+    /// [reset](Timer::reset), and, if it recurs, with each deadline on its grid, whether it runs
+    /// then or skips it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -355,7 +359,8 @@ impl<O: Owner> Timer<O> {
     /// shard hears of it when the old one comes up.
     ///
     /// A refresh undoes no other: where `now` leads to an earlier deadline, the clock is
-    /// [read again](Owner::reread), and a deadline that another thread's start or refresh set meanwhile stays.
+    /// [read again](Owner::reread), and a deadline that another thread's start or refresh set
+    /// meanwhile stays.
     #[inline]
     pub fn refresh(&self, now: u64) -> Reset {
         let node = &self.0;

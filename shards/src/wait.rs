@@ -1,10 +1,11 @@
 //! How long a timer waits, and since when.
 //!
-//! A wait has a *start* and a *length*, the timer's delay or period, and they lead to the deadline. So as a rule
-//! the start is *implied*: it is the deadline less the length, and the length is all that a node has room for. A move
-//! to a moment changes the deadline alone, and then the start has to be kept. Few timers are ever moved so. For
-//! these the start and the length stand in an allocation of their own, which they have until they are freed, and
-//! whatever moves them writes the start there before it changes the deadline.
+//! A wait has a *start* and a *length*, the timer's delay or period, and they lead to the deadline.
+//! So as a rule the start is *implied*: it is the deadline less the length, and the length is all
+//! that a node has room for. A move to a moment changes the deadline alone, and then the start has
+//! to be kept. Few timers are ever moved so. For these the start and the length stand in an
+//! allocation of their own, which they have until they are freed, and whatever moves them writes
+//! the start there before it changes the deadline.
 
 use std::ptr::without_provenance_mut;
 
@@ -24,7 +25,8 @@ struct Apart {
 
 /// The wait of a callback's node.
 ///
-/// Any thread may change it. Of two that do so at the same moment the one may leave the start and the other the length.
+/// Any thread may change it. Of two that do so at the same moment the one may leave the start and
+/// the other the length.
 pub(crate) struct Wait(AtomicPtr<Apart>);
 
 /// The word for a length.
@@ -66,7 +68,8 @@ impl Wait {
             return Err(word.addr() as u64);
         }
         let apart = word.map_addr(|addr| addr & !APART);
-        // SAFETY: the mark says that it is the address of what `keep` made and released; it is freed with this.
+        // SAFETY: the mark says that it is the address of what `keep` made and released; it is
+        // freed with this.
         Ok(unsafe { &*apart })
     }
 

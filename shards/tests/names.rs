@@ -130,7 +130,8 @@ fn all_of_a_name_are_refreshed() {
     });
 }
 
-/// What happens while the walk is under way: the clock goes on, and timers are started and refreshed.
+/// What happens while the walk is under way: the clock goes on, and timers are started and
+/// refreshed.
 #[test]
 fn the_clock_is_read_for_each_timer_of_a_name() {
     both_ways(|shard| {

@@ -133,7 +133,8 @@ impl Clock {
         self.present(self.epoch.kernel(ticks::not_before_now()))
     }
 
-    /// The present, in ns, and the latest moment that [`not_before_now`](Clock::not_before_now) has told any thread.
+    /// The present, in ns, and the latest moment that [`not_before_now`](Clock::not_before_now) has
+    /// told any thread.
     pub(crate) fn told(&self) -> RangeInclusive<u64> {
         let now = self.now();
         // A clock that was paused tells all the same.

@@ -35,13 +35,15 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)
 }
 
-/// A tick that is taken so much after it was due, and no later, was not missed. tokio's is the same.
+/// A tick that is taken so much after it was due, and no later, was not missed. tokio's is the
+/// same.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// What an [`Interval`] does when a tick is taken more than 5 ms after it was due. A tick that is less
-/// late is followed by the next one a period after it was due, by each behavior.
+/// What an [`Interval`] does when a tick is taken more than 5 ms after it was due. A tick that is
+/// less late is followed by the next one a period after it was due, by each behavior.
 ///
-/// The behaviors are tokio's, to the nanosecond. With a period of 10 ms, and one tick taken 25 ms late:
+/// The behaviors are tokio's, to the nanosecond. With a period of 10 ms, and one tick taken 25 ms
+/// late:
 ///
 /// ```text
 /// asked in time   10    20    30    40    50    60    70
@@ -113,7 +115,8 @@ impl Interval {
         Poll::Ready(due)
     }
 
-    /// The next tick comes a period from now. As with all resets, [`MissedTickBehavior`] does not matter for it.
+    /// The next tick comes a period from now. As with all resets, [`MissedTickBehavior`] does not
+    /// matter for it.
     pub fn reset(&mut self) {
         self.reset_after(self.period);
     }
@@ -128,8 +131,9 @@ impl Interval {
         self.reset_at(Instant::now().saturating_add(after));
     }
 
-    /// The next tick comes at `deadline`, or at once if that has passed. Ticks that were missed before are
-    /// forgotten; if the deadline has passed by more than 5 ms, the behavior says what comes after it.
+    /// The next tick comes at `deadline`, or at once if that has passed. Ticks that were missed
+    /// before are forgotten; if the deadline has passed by more than 5 ms, the behavior says what
+    /// comes after it.
     pub fn reset_at(&mut self, deadline: Instant) {
         self.wait_for(deadline, Instant::now());
     }

@@ -76,7 +76,8 @@ impl<C: TimerClock> Timer<C> {
     /// is dropped before it returns; one that takes an outcome is not, and told on a worker.
     ///
     /// If the callback's destructor panics, that is caught, reported and
-    /// [counted](crate::metrics::Counts::panics), as a callback's panic is; the timer is cancelled all the same.
+    /// [counted](crate::metrics::Counts::panics), as a callback's panic is; the timer is cancelled
+    /// all the same.
     #[inline]
     pub fn cancel(&self) -> Cancel {
         self.0.as_ref().map_or(Cancel::Over, shards::Timer::cancel)
@@ -91,8 +92,8 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// This is the keep-alive: for a pending timer it is one atomic operation, from any thread,
     /// without a message to the timer's shard. (And a reading of the clock, for which
-    /// [`reset_at`](Timer::reset_at) has no need.) It undoes no other: a deadline that another thread's start or
-    /// refresh has set meanwhile, by a later reading, stays.
+    /// [`reset_at`](Timer::reset_at) has no need.) It undoes no other: a deadline that another
+    /// thread's start or refresh has set meanwhile, by a later reading, stays.
     #[inline]
     pub fn refresh(&self) -> Reset {
         // All calls are the last that is done, so that this needs no stack.
@@ -108,7 +109,8 @@ impl<C: TimerClock> Timer<C> {
         }
     }
 
-    /// Moves the timer to `delay` from now, which becomes its delay, or period. Its wait begins anew.
+    /// Moves the timer to `delay` from now, which becomes its delay, or period. Its wait begins
+    /// anew.
     ///
     /// (If a recurring timer ends while this call is under way, its last runs may have gone by the new period, and the answer is that
     /// it was too late.)
@@ -119,8 +121,9 @@ impl<C: TimerClock> Timer<C> {
     /// Moves the timer to `delay` from when its present wait began, which becomes its delay, or
     /// period. If that has passed, it is due at once.
     ///
-    /// A wait begins when the timer is [started](Timer::start), [refreshed](Timer::refresh) or [reset](Timer::reset), and,
-    /// if it recurs, with each of its deadlines. [`reset_at`](Timer::reset_at) and this leave the beginning as it is.
+    /// A wait begins when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
+    /// [reset](Timer::reset), and, if it recurs, with each of its deadlines.
+    /// [`reset_at`](Timer::reset_at) and this leave the beginning as it is.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -138,8 +141,8 @@ impl<C: TimerClock> Timer<C> {
         self.reset_with(|timer| timer.reset_from_start(nanos(delay)))
     }
 
-    /// Moves the timer to `deadline`. Its delay, or period, stays, and so does the beginning of its wait. (The first
-    /// such move of a timer allocates 16 bytes, which it has until it is freed.)
+    /// Moves the timer to `deadline`. Its delay, or period, stays, and so does the beginning of its
+    /// wait. (The first such move of a timer allocates 16 bytes, which it has until it is freed.)
     #[inline]
     pub fn reset_at(&self, deadline: impl Into<C::Instant>) -> Reset {
         self.reset_with(|timer| {
