@@ -4,19 +4,19 @@ mod common;
 
 use std::{
     future::{self, Future},
-    panic::{AssertUnwindSafe, catch_unwind, panic_any},
+    panic::panic_any,
     pin::Pin,
     task::{Context, Poll},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use common::{
-    Drops, Gate, HOUR, alarm, eventually, isolated, message, on_worker,
+    Drops, Gate, HOUR, alarm, eventually, isolated, on_worker,
     panics::{assert_alive, panics},
     runtime,
 };
-use tourbillon::{Cancel, Status, runtime::Builder, task::yield_now, timer::Outcome};
+use tourbillon::{Cancel, Status, Timer, runtime::Builder, task::yield_now, timer::Outcome};
 
 /// Panics when it is dropped.
 struct Bomb;
@@ -60,14 +60,51 @@ fn what_a_callback_holds_may_panic_when_it_is_cancelled() {
             runtime.try_after(HOUR, move || drop(bomb))
         };
         let timer = timer.expect("there is room for one");
-        // Who cancels drops it, and gets its panic; the timer is over all the same.
-        let panic = catch_unwind(AssertUnwindSafe(|| timer.cancel())).unwrap_err();
-        assert_eq!(message(&*panic), "a destructor panics");
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
         assert_eq!(timer.cancel(), Cancel::Over);
     }
     assert!(runtime.try_after(HOUR, || ()).is_ok(), "it made room");
-    assert_eq!(runtime.metrics().total().cancelled, 2);
+    let total = runtime.metrics().total();
+    assert_eq!((total.cancelled, total.panics), (2, 2));
+}
+
+#[test]
+fn a_name_counts_all_that_it_cancels_though_their_destructors_panic() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let drops = Drops::new();
+    // More than are taken out of the list at a time.
+    for i in 0..600 {
+        let (token, bomb) = (drops.token(), (i % 100 == 0).then(|| Bomb));
+        let f = move || drop((token, bomb));
+        Timer::after(HOUR).on(runtime.handle()).name("n").start(f);
+    }
+    assert_eq!(runtime.cancel_named("n", 500), 500);
+    assert_eq!(runtime.cancel_named("n", usize::MAX), 100);
+    assert_eq!((drops.count(), panics(&runtime)), (600, 6));
+    assert_eq!(runtime.timers().named, []);
+}
+
+/// All other ways to end a timer from a thread that is no worker.
+#[test]
+fn a_destructor_that_panics_goes_to_nobody_who_ends_a_timer() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let held = || {
+        let bomb = Bomb;
+        move || drop(bomb)
+    };
+    drop(runtime.after(HOUR, held()).cancel_on_drop());
+    drop(Timer::after(HOUR).on(runtime.handle()).build(held()));
+    let built = Timer::after(HOUR).on(runtime.handle()).build(held());
+    assert_eq!(built.cancel(), Cancel::Cancelled);
+    let wall = runtime.at_wall(SystemTime::now() + HOUR, held());
+    assert_eq!(wall.cancel(), Cancel::Cancelled);
+    let waited = runtime.after(HOUR, held());
+    assert_eq!(waited.blocking_cancel_and_wait(), Ok(Cancel::Cancelled));
+    assert_eq!(panics(&runtime), 5);
+    assert_alive(&runtime);
 }
 
 #[test]

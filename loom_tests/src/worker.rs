@@ -1,6 +1,7 @@
 //! A worker without a kernel, and its shard.
 
 use std::{
+    ops::RangeInclusive,
     panic::resume_unwind,
     sync::{
         Mutex as PlainMutex,
@@ -9,7 +10,7 @@ use std::{
 };
 
 use loom::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     thread::{self, ThreadId},
 };
 use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard};
@@ -31,6 +32,8 @@ pub struct Worker {
     wakes: PlainUsize,
     overs: PlainMutex<Vec<(Kind, Outcome)>>,
     notices: Mutex<Vec<Notice<Worker>>>,
+    /// A clock for threads that move timers. It goes on by [`TICK`] with each reading.
+    clock: AtomicU64,
     owed: PlainUsize,
     told: PlainUsize,
 }
@@ -43,6 +46,23 @@ impl Worker {
         } else {
             self.eventfd.sleep();
         }
+    }
+
+    /// Reads the clock. Each reading is later than those that happened before it.
+    pub fn now(&self) -> u64 {
+        self.clock.fetch_add(TICK, Ordering::AcqRel) + TICK
+    }
+
+    /// Reads the clock some time before the reading is used.
+    ///
+    /// loom takes a thread's exchange behind its own load for one that depends on nothing else, and
+    /// would leave out that all of another move comes between the reading and the use. So there is
+    /// a second reading: where a mover reads the clock again when it is done, loom tries both
+    /// orders of the two.
+    pub fn past(&self) -> u64 {
+        let past = self.now();
+        self.now();
+        past
     }
 
     /// Takes an outcome that a callback has to be told.
@@ -72,6 +92,9 @@ impl Worker {
         self.wakes.load(Ordering::Relaxed)
     }
 }
+
+/// How far a worker's clock goes on with each reading.
+const TICK: u64 = 100;
 
 impl Owner for Worker {
     fn wake(&self) {
@@ -104,6 +127,12 @@ impl Owner for Worker {
         let told = self.told.fetch_add(1, Ordering::Relaxed) + 1;
         let owed = self.owed.load(Ordering::Relaxed);
         assert!(told <= owed, "told {told} times, owed {owed} times only");
+    }
+
+    fn reread(&self, now: u64) -> RangeInclusive<u64> {
+        // Not a reading of its own: where nobody has read this clock, time goes by another.
+        let now = self.clock.load(Ordering::Acquire).max(now);
+        now..=now
     }
 
     fn deliver(&self, notice: Notice<Self>) {

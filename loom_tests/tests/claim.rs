@@ -128,6 +128,79 @@ fn run_or_refresh() {
     });
 }
 
+/// Of two refreshes the one that read the clock later counts, in whichever order they move the
+/// timer.
+#[test]
+fn two_refreshes() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        let refresh = |timer: &Timer<Worker>| {
+            let owner = timer.home().owner();
+            let now = owner.past();
+            assert_eq!(timer.refresh(now), Reset::Waiting);
+            owner.now();
+            now
+        };
+        let other = thread::spawn({
+            let timer = timer.clone();
+            move || refresh(&timer)
+        });
+        let here = refresh(&timer);
+        let last = other.join().unwrap().max(here);
+        let deadline = timer.deadline().unwrap();
+        assert!(
+            deadline >= last + 5,
+            "refreshed at {last}, due at {deadline}"
+        );
+        ended(&home, &probe);
+    });
+}
+
+/// A reset that read the clock before the timer was refreshed counts from a later reading.
+#[test]
+fn reset_or_refresh() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        let other = thread::spawn({
+            let timer = timer.clone();
+            move || {
+                let past = timer.home().owner().past();
+                assert_eq!(timer.reset(past, 5), Reset::Waiting);
+            }
+        });
+        let now = home.owner().now();
+        assert_eq!(timer.refresh(now), Reset::Waiting);
+        home.owner().now();
+        other.join().unwrap();
+        let deadline = timer.deadline().unwrap();
+        assert!(deadline >= now + 5, "refreshed at {now}, due at {deadline}");
+        ended(&home, &probe);
+    });
+}
+
+/// Moved to a moment, and to a time from its start: a move to a moment leaves that where it is.
+#[test]
+fn reset_to_a_moment_or_from_the_start() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        assert_eq!(timer.refresh(50), Reset::Waiting);
+        let other = thread::spawn({
+            let timer = timer.clone();
+            move || {
+                assert_eq!(timer.reset_at(20), Reset::Waiting);
+                timer.home().owner().now();
+            }
+        });
+        home.owner().past();
+        assert_eq!(timer.reset_from_start(30), Reset::Waiting);
+        other.join().unwrap();
+        assert!(matches!(timer.deadline(), Some(20 | 80)));
+        assert_eq!(timer.reset_from_start(40), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(90));
+        ended(&home, &probe);
+    });
+}
+
 /// Run, cancel and reset at once.
 #[test]
 fn fire_or_cancel_or_reset() {

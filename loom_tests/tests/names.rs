@@ -189,7 +189,7 @@ fn fire_or_refresh_by_name() {
         let other = thread::spawn({
             let names = it.names.clone();
             move || {
-                let moved = names.refresh(NAME, 5);
+                let moved = names.refresh(NAME, || 5);
                 assert!(names.count(NAME) <= 1);
                 moved
             }

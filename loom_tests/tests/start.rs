@@ -170,7 +170,7 @@ fn start_or_refresh_by_name() {
         });
         let other = thread::spawn({
             let names = names.clone();
-            move || names.refresh("n", 5)
+            move || names.refresh("n", || 5)
         });
         assert_eq!(timer.start(0), Started::Waiting);
         let deadline = match other.join().unwrap() {
@@ -180,6 +180,31 @@ fn start_or_refresh_by_name() {
         assert_eq!((timer.deadline(), timer.wait()), (Some(deadline), 20));
         expire(&home, deadline - 1);
         assert_eq!(probe.runs(), 0);
+        expire(&home, deadline);
+        ended(&home, &probe, &[Outcome::Fired]);
+    });
+}
+
+/// Started while a thread that has read the clock before refreshes it by its name: it waits no less
+/// than its wait from its start.
+#[test]
+fn start_or_refresh_by_name_is_never_early() {
+    model!(None, || {
+        let names = Arc::new(Names::new(1));
+        let (home, timer, probe) = built(Options {
+            name: Some(Name::new(&names, "n")),
+            ..Options::default()
+        });
+        let other = thread::spawn({
+            let (names, home) = (names.clone(), home.clone());
+            move || names.refresh("n", || home.owner().past())
+        });
+        let now = home.owner().now();
+        assert_eq!(timer.start(now), Started::Waiting);
+        home.owner().now();
+        other.join().unwrap();
+        let deadline = timer.deadline().unwrap();
+        assert!(deadline >= now + 5, "started at {now}, due at {deadline}");
         expire(&home, deadline);
         ended(&home, &probe, &[Outcome::Fired]);
     });
@@ -297,7 +322,7 @@ fn an_abandoned_one_is_refreshed_by_name() {
         });
         let other = thread::spawn({
             let names = names.clone();
-            move || assert_eq!(names.refresh("n", 5), 0)
+            move || assert_eq!(names.refresh("n", || 5), 0)
         });
         drop(timer);
         other.join().unwrap();

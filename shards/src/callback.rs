@@ -12,8 +12,9 @@ use crate::{
     extras::Extras,
     node::{Header, Kind, Node, NodeRef, VTable},
     owner::Owner,
-    sync::{AtomicU64, UnsafeCell},
+    sync::UnsafeCell,
     type_name::TypeName,
+    wait::Wait,
 };
 
 /// What a run says of the runs to come: whether there are any, or how the timer ended. A timer that
@@ -77,7 +78,7 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
             },
             tell: None,
             extras: None,
-            free: NodeRef::<O>::free::<Callback<F>, AtomicU64>,
+            free: NodeRef::<O>::free::<Callback<F>, Wait>,
         }
     }
 
@@ -127,7 +128,7 @@ pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static>(
 ) -> (NodeRef<O>, NodeRef<O>) {
     NodeRef::pair(move || Node {
         header: header(&Plain::<O, F>::ONCE),
-        wait: AtomicU64::new(wait),
+        wait: Wait::new(wait),
         payload: Callback::new(f),
     })
 }
@@ -140,7 +141,7 @@ pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static>(
 ) -> (NodeRef<O>, NodeRef<O>) {
     NodeRef::pair(move || Node {
         header: header(&Plain::<O, F>::RECURRING),
-        wait: AtomicU64::new(wait),
+        wait: Wait::new(wait),
         payload: Callback::new(f),
     })
 }
@@ -185,7 +186,7 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
             },
             tell: if tells { Some(Self::tell) } else { None },
             extras: Some(Self::extras),
-            free: NodeRef::<O>::free::<Optioned<O, F>, AtomicU64>,
+            free: NodeRef::<O>::free::<Optioned<O, F>, Wait>,
         }
     }
 
@@ -243,7 +244,7 @@ where
     let callback = Callback::new(f);
     NodeRef::new(move || Node {
         header,
-        wait: AtomicU64::new(wait),
+        wait: Wait::new(wait),
         payload: Optioned { extras, callback },
     })
 }

@@ -262,15 +262,15 @@ impl ClaimWord {
     }
 
     /// [`reset`](ClaimWord::reset) of a timer that waits: the deadline that it had, and the new one. Nothing if it was
-    /// not moved, which may be so although it waits.
+    /// not moved, which may be so although it waits, and is so where `to` answers nothing.
     #[inline]
-    pub(crate) fn move_pending(&self, to: impl FnOnce(u64) -> u64) -> Option<(u64, u64)> {
+    pub(crate) fn move_pending(&self, to: impl FnOnce(u64) -> Option<u64>) -> Option<(u64, u64)> {
         let word = self.0.load(Ordering::Acquire);
         if word >> SHIFT != Claim::PENDING {
             return None;
         }
         let at = word & VALUE;
-        let next = to(at);
+        let next = to(at)?;
         let moved = self.exchange(word, Claim::Pending(next).pack());
         moved.is_ok().then_some((at, next))
     }
@@ -405,12 +405,13 @@ impl ClaimWord {
         })
     }
 
-    /// Moves the deadline to what `to` says of the present one. From any thread.
+    /// Moves the deadline to what `to` says of the present one, and of whether the timer runs for
+    /// that. From any thread.
     #[inline]
-    pub(crate) fn reset(&self, recurs: bool, to: impl Fn(u64) -> u64) -> Moved {
+    pub(crate) fn reset(&self, recurs: bool, to: impl Fn(u64, bool) -> u64) -> Moved {
         self.change(|claim| match claim {
             Claim::Pending(at) => {
-                let next = to(at);
+                let next = to(at, false);
                 let moved = if next < at {
                     Moved::Earlier
                 } else {
@@ -419,10 +420,9 @@ impl ClaimWord {
                 (Some(Claim::Pending(next)), moved)
             }
             // A deque carries it, and whoever takes it from there looks at this word.
-            Claim::Due(at) => (Some(Claim::Pending(to(at))), Moved::Later),
-            Claim::Running(at) | Claim::Rearmed(at) if recurs => {
-                (Some(Claim::Rearmed(to(at))), Moved::AfterRun)
-            }
+            Claim::Due(at) => (Some(Claim::Pending(to(at, false))), Moved::Later),
+            Claim::Running(at) if recurs => (Some(Claim::Rearmed(to(at, true))), Moved::AfterRun),
+            Claim::Rearmed(at) if recurs => (Some(Claim::Rearmed(to(at, false))), Moved::AfterRun),
             Claim::Idle(_) => (None, Moved::NotStarted),
             _ => (None, Moved::TooLate),
         })

@@ -11,7 +11,6 @@ use crate::{
     running,
     shard::Shard,
     sleep,
-    sync::Ordering,
     taken::Taken,
     type_name::TypeName,
 };
@@ -137,7 +136,8 @@ impl<O: Owner> Due<O> {
     ///
     /// # Panics
     ///
-    /// As the callback's destructor does. The timer is over all the same.
+    /// As [`Owner::panicked`] does where the callback's destructor panics. The timer is over all
+    /// the same.
     pub fn cancel(mut self) {
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.
@@ -245,18 +245,19 @@ fn give_up<O: Owner>(node: &NodeRef<O>, how: Outcome) {
 
 /// The next deadline of a recurring timer that ran for `deadline`.
 fn next<O: Owner>(node: &NodeRef<O>, deadline: u64, now: u64) -> u64 {
-    let period = node.wait().load(Ordering::Relaxed);
-    match node.extras() {
-        None => following(deadline, period, now),
-        Some(extras) => {
-            let next = following(extras.on_grid(deadline), period, now);
-            // One that was moved meanwhile waits for that very moment, and begins a grid there.
-            match node.claim.load() {
-                Claim::Rearmed(_) => next,
-                _ => extras.jittered(next, node.home.owner()),
-            }
-        }
+    let (wait, extras) = (node.wait(), node.extras());
+    let period = wait.length();
+    let grid = extras.map_or(deadline, |extras| extras.on_grid(deadline));
+    let next = following(grid, period, now);
+    // One that was moved meanwhile waits for that very moment, and begins a grid there.
+    if let Claim::Rearmed(_) = node.claim.load() {
+        return next;
     }
+    if wait.is_kept() {
+        // The wait begins with the last of its deadlines, be it that it ran or that it skips it.
+        wait.keep(next.saturating_sub(period));
+    }
+    extras.map_or(next, |extras| extras.jittered(next, node.home.owner()))
 }
 
 /// The first of `deadline + period`, `deadline + 2 × period`, … that is after `now`.

@@ -1,6 +1,6 @@
 //! How a node ends: what is done, and in which order, by who won the claim to end it.
 
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::{
     claim::{End, Outcome},
@@ -45,7 +45,10 @@ pub(crate) fn let_go<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     // Last, because it may panic.
     if let Some(end) = node.vtable.end {
         // SAFETY: the claim was won that gives us the payload, and the table is the node's own.
-        unsafe { end(node.as_ptr()) };
+        let end = || unsafe { end(node.as_ptr()) };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(end)) {
+            node.home.owner().panicked(panic);
+        }
     }
 }
 

@@ -122,6 +122,7 @@ mod sync;
 mod taken;
 mod timer;
 mod type_name;
+mod wait;
 mod waker;
 mod watch;
 mod watchers;

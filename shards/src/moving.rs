@@ -5,46 +5,159 @@
 //! user's call on, and needs no stack: whatever else there may be to do is one call, the last that is done, of a
 //! function that has all it needs in registers.
 
+use std::cell::Cell;
+
 use crate::{
     claim::{Moved, NEVER},
     node::NodeRef,
     owner::Owner,
-    sync::{AtomicU64, Ordering},
     timer::Reset,
+    wait::Wait,
 };
 
 /// See [`Timer::reset_at`](crate::Timer::reset_at).
 #[inline]
 pub(crate) fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
     let deadline = deadline.min(NEVER);
-    // Most have no options.
-    if node.vtable.extras.is_some() {
+    // SAFETY: only timers are moved so, and they have callbacks.
+    let wait = unsafe { node.wait_of_callback() };
+    // Most have no options. The first move to a moment keeps the start of the wait.
+    if node.vtable.extras.is_some() || !wait.is_kept() {
         return reset_any(node, deadline);
     }
     move_to(node, move |_| deadline)
 }
 
-/// The same of any.
+/// As `reset_at`, for any timer.
 #[cold]
 #[inline(never)]
 fn reset_any<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
-    on_grid(node);
-    move_any(node, move |_| deadline)
+    let begun = Begun::of(node);
+    move_by(node, |at, runs| {
+        // Before the new deadline, which does not imply it.
+        begun.keep(at, runs);
+        deadline
+    })
+}
+
+/// See [`Timer::reset_from_start`](crate::Timer::reset_from_start).
+pub(crate) fn reset_from_start<O: Owner>(node: &NodeRef<O>, length: u64) -> Reset {
+    let begun = Begun::of(node);
+    let reset = move_by(node, |at, runs| {
+        let start = begun.keep(at, runs);
+        // Behind the start, for which it is needed, and before the deadline: a recurring timer that
+        // runs in between takes the new period.
+        begun.set_length(length);
+        ends(start, length)
+    });
+    begun.undo_unless_moved(reset)
+}
+
+/// The wait of a timer that is being moved, and when it began.
+struct Begun<'a> {
+    wait: &'a Wait,
+    /// What the deadline was later by than it would have been without jitter.
+    jitter: u64,
+    /// The length that this move has changed.
+    old: Cell<Option<u64>>,
+}
+
+impl<'a> Begun<'a> {
+    fn of<O: Owner>(node: &'a NodeRef<O>) -> Self {
+        let jitter = on_grid(node);
+        Self {
+            wait: node.wait(),
+            // Of a timer that runs once, the first deadline's jitter is a part of its wait.
+            jitter: if node.recurs() { jitter } else { 0 },
+            old: Cell::new(None),
+        }
+    }
+
+    /// The start of the wait whose deadline is `at`, which is kept from now on. Of a timer that
+    /// runs for that deadline (`runs`), the next wait has begun with it.
+    fn keep(&self, at: u64, runs: bool) -> u64 {
+        let grid = at.saturating_sub(self.jitter);
+        if runs {
+            self.wait.keep(grid);
+            return grid;
+        }
+        // Of two threads that find it implied one keeps it, and the other takes that: its own
+        // reading of the length may be of what the first has made of it.
+        let implied = grid.saturating_sub(self.wait.length());
+        self.wait.keep_if_implied(implied)
+    }
+
+    /// The wait begins anew at `start`, and its length is this.
+    fn begin(&self, start: u64, length: u64) {
+        // Beyond the end of time a deadline does not imply the start.
+        if self.wait.is_kept() || start.saturating_add(length) > NEVER {
+            self.wait.keep(start);
+        }
+    }
+
+    fn set_length(&self, length: u64) {
+        let old = self.wait.set(length);
+        self.old.set(self.old.get().or(Some(old)));
+    }
+
+    /// Gives the wait the length that it had, if it was too late to move the timer.
+    fn undo_unless_moved(&self, reset: Reset) -> Reset {
+        if let (Reset::TooLate, Some(old)) = (reset, self.old.get()) {
+            self.wait.set(old);
+        }
+        reset
+    }
 }
 
 /// See [`Timer::refresh`](crate::Timer::refresh).
 #[cold]
 #[inline(never)]
 pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
-    on_grid(node);
-    // The wait is read behind the claim word: who starts the timer writes it before.
-    move_any(node, |_| anew(node.wait(), now))
+    let begun = Begun::of(node);
+    move_any(node, |at, _| {
+        // The wait is read behind the claim word: the thread that starts the timer writes it
+        // before.
+        let length = begun.wait.length();
+        let next = ends(now, length);
+        if next >= at {
+            begun.begin(now, length);
+            return next;
+        }
+        // `now` was read before `at` was seen. Another thread may have started or refreshed the
+        // timer after that, and must not be undone: a deadline that it may have set is kept.
+        let (present, latest) = node.home.owner().reread(now).into_inner();
+        begun.begin(present, length);
+        at.clamp(ends(present, length), ends(latest, length))
+    })
 }
 
-/// The deadline of a wait that begins now.
+/// See [`Timer::reset`](crate::Timer::reset).
+pub(crate) fn reset<O: Owner>(node: &NodeRef<O>, now: u64, length: u64) -> Reset {
+    let begun = Begun::of(node);
+    let reset = move_by(node, |at, _| {
+        let start = match ends(now, length) {
+            next if next >= at => now,
+            // As in `refresh`; but this wait is another, and replaces whatever there is.
+            _ => *node.home.owner().reread(now).start(),
+        };
+        begun.begin(start, length);
+        begun.set_length(length);
+        ends(start, length)
+    });
+    begun.undo_unless_moved(reset)
+}
+
+/// The deadline of a wait that begins now, if that is no earlier than `at`, and implies the start.
 #[inline]
-pub(crate) fn anew(wait: &AtomicU64, now: u64) -> u64 {
-    now.saturating_add(wait.load(Ordering::Relaxed)).min(NEVER)
+pub(crate) fn later(wait: &Wait, now: u64, at: u64) -> Option<u64> {
+    let next = now.saturating_add(wait.quick()?);
+    (next >= at && next < NEVER).then_some(next)
+}
+
+/// The deadline of a wait of so long that begins now.
+#[inline]
+fn ends(now: u64, length: u64) -> u64 {
+    now.saturating_add(length).min(NEVER)
 }
 
 /// The deadline that is to be set has no jitter in it; answers how much the present one has.
@@ -60,10 +173,20 @@ pub(crate) fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
 #[inline]
 fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64 + Copy) -> Reset {
     // Most wait.
-    match node.claim.move_pending(to) {
+    match node.claim.move_pending(|at| Some(to(at))) {
         Some((at, next)) => moved(node, at, next),
-        None => move_any(node, to),
+        None => move_any(node, |at, _| to(at)),
     }
+}
+
+/// Moves the deadline of any node, quickly if it has no options and waits.
+fn move_by<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64, bool) -> u64) -> Reset {
+    if node.vtable.extras.is_none() {
+        if let Some((at, next)) = node.claim.move_pending(|at| Some(to(at, false))) {
+            return moved(node, at, next);
+        }
+    }
+    move_any(node, to)
 }
 
 /// What follows where a node without options waited for the one deadline, and was moved to the other.
@@ -90,7 +213,7 @@ pub(crate) fn moved<O: Owner>(node: &NodeRef<O>, at: u64, next: u64) -> Reset {
 /// The same of any, whatever it does.
 #[cold]
 #[inline(never)]
-pub(crate) fn move_any<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64) -> Reset {
+pub(crate) fn move_any<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64, bool) -> u64) -> Reset {
     let reset = match node.claim.reset(node.recurs(), to) {
         Moved::Later => Reset::Waiting,
         Moved::Earlier => {

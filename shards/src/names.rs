@@ -46,7 +46,7 @@ type Part<O> = HashMap<Shared<str>, Vec<NodeRef<O>>, RandomState>;
 ///     Timer::build(&shard, wait, None, options, Flow::Break).start(0);
 /// }
 /// assert_eq!(names.count("user 17"), 3);
-/// assert_eq!(names.refresh("user 17", 100), 3);
+/// assert_eq!(names.refresh("user 17", || 100), 3);
 /// assert_eq!(shard.next_deadline(), 10, "or earlier than is needed: it hears of it then");
 /// assert_eq!(names.cancel("user 17", 2), 2);
 /// assert_eq!(names.cancel("user 17", usize::MAX), 1);
@@ -86,8 +86,8 @@ impl<O: Owner> Names<O> {
     ///
     /// # Panics
     ///
-    /// As the destructor of a callback does. Some timers may not have been cancelled then, and can
-    /// be found by their name.
+    /// As [`Owner::panicked`] does where a callback's destructor panics, which it does by default.
+    /// Some timers may not have been cancelled then, and can be found by their name.
     pub fn cancel(&self, name: &str, max: usize) -> usize {
         let mut cancelled = 0;
         while cancelled < max {
@@ -106,11 +106,14 @@ impl<O: Owner> Names<O> {
 
     /// Begins the waits of all timers of this name anew: see
     /// [`Timer::refresh`](crate::Timer::refresh). Answers how many were in time.
-    pub fn refresh(&self, name: &str, now: u64) -> usize {
+    ///
+    /// `now` reads the clock, in ns. It is asked for each timer: a walk over many takes some time,
+    /// in which others start and refresh them.
+    pub fn refresh(&self, name: &str, now: impl Fn() -> u64) -> usize {
         let nodes = lock(self.part(name)).get(name).cloned().unwrap_or_default();
         nodes
             .iter()
-            .filter(|node| matches!(refresh(node, now), Reset::Waiting | Reset::AfterRun))
+            .filter(|node| matches!(refresh(node, now()), Reset::Waiting | Reset::AfterRun))
             .count()
     }
 

@@ -24,9 +24,10 @@ use crate::{
     inbox::Link,
     owner::Owner,
     pool, prefetch,
-    sync::{AtomicU32, AtomicU64, Ordering},
+    sync::{AtomicU32, Ordering},
     taken::Taken,
     type_name::TypeName,
+    wait::Wait,
 };
 
 /// Where a node is carried.
@@ -222,10 +223,10 @@ impl<O: Owner> Header<O> {
 
 /// A node with its payload. Those of callbacks, which alone can be refreshed, have their wait in between.
 #[repr(C)]
-pub(crate) struct Node<O: Owner, P, W = AtomicU64> {
+pub(crate) struct Node<O: Owner, P, W = Wait> {
     pub(crate) header: Header<O>,
-    /// How long the present wait is, in ns: what `refresh` waits for again, a recurring timer's
-    /// period. Follows the claim word without being part of it.
+    /// How long the present wait is (what `refresh` waits for again, a recurring timer's period),
+    /// and when it began. Follows the claim word without being part of it.
     pub(crate) wait: W,
     pub(crate) payload: P,
 }
@@ -234,7 +235,7 @@ pub(crate) struct Node<O: Owner, P, W = AtomicU64> {
 #[repr(C)]
 struct Waiting<O: Owner> {
     header: Header<O>,
-    wait: AtomicU64,
+    wait: Wait,
 }
 
 /// One reference to a node of any payload.
@@ -330,7 +331,7 @@ impl<O: Owner> NodeRef<O> {
     ///
     /// If the node is a sleep's.
     #[inline]
-    pub(crate) fn wait(&self) -> &AtomicU64 {
+    pub(crate) fn wait(&self) -> &Wait {
         assert!(self.vtable.kind != Kind::Sleep, "a sleep has no wait");
         // SAFETY: it is no sleep.
         unsafe { self.wait_of_callback() }
@@ -342,7 +343,7 @@ impl<O: Owner> NodeRef<O> {
     ///
     /// The node is not a sleep's.
     #[inline]
-    pub(crate) unsafe fn wait_of_callback(&self) -> &AtomicU64 {
+    pub(crate) unsafe fn wait_of_callback(&self) -> &Wait {
         // SAFETY: the node lives, and all nodes but sleeps begin so: both types are laid out in order.
         unsafe { &self.ptr.cast::<Waiting<O>>().as_ref().wait }
     }

@@ -41,7 +41,8 @@ impl<O: Owner> Orphans<O> {
     ///
     /// # Panics
     ///
-    /// As those do. The timer is over all the same.
+    /// As a callback that is told does, and as [`Owner::panicked`] does where a destructor or a
+    /// waker panics. The timer is over all the same.
     pub fn end_one(&mut self) -> bool {
         match self.end_next() {
             None => false,
@@ -60,7 +61,8 @@ impl<O: Owner> Orphans<O> {
     ///
     /// # Panics
     ///
-    /// As a callback's destructor, or a task's waker, does. The timer is over all the same.
+    /// As [`Owner::panicked`] does where a callback's destructor, or a task's waker, panics. The
+    /// timer is over all the same.
     pub fn end_next(&mut self) -> Option<Orphan<O>> {
         let node = self.0.pop()?;
         // All have waited, and are cold; those behind this one come next.

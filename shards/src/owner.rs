@@ -1,5 +1,7 @@
 //! What a shard asks of who owns it.
 
+use std::{any::Any, ops::RangeInclusive, panic::resume_unwind};
+
 use crate::{claim::Outcome, node::Kind, notice::Notice};
 
 /// What a shard asks of the worker that owns it.
@@ -68,6 +70,27 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// By default it is told there all the same.
     fn deliver(&self, notice: Notice<Self>) {
         notice.run();
+    }
+
+    /// A timer ended without a run, and the destructor of its callback (or the waker of its task)
+    /// panicked with this on the calling thread, which may be any. Never under a lock of the shard.
+    ///
+    /// By default the panic goes on: to who cancelled the timer, say, who does not learn then what
+    /// came of it.
+    fn panicked(&self, panic: Box<dyn Any + Send>) {
+        resume_unwind(panic);
+    }
+
+    /// Reads the clock of the shard again, for a thread that read `now` from it before it saw the
+    /// deadline of the timer that it moves. Answers the present, and the latest moment that any
+    /// thread has been told so far (which differ where a clock may answer a moment that is about to
+    /// come).
+    ///
+    /// It is asked where `now` would make the timer earlier than it is: another thread may have
+    /// started or refreshed it after `now` was read. By default the answer is `now`, which does
+    /// where one thread moves timers.
+    fn reread(&self, now: u64) -> RangeInclusive<u64> {
+        now..=now
     }
 
     /// Any number of 64 bits, for [jitter](crate::Options::jitter). By default there is none.

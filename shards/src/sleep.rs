@@ -155,7 +155,7 @@ impl<O: Owner> Sleep<O> {
     #[inline]
     pub fn reset_waiting(&mut self, deadline: u64) -> bool {
         let deadline = deadline.min(NEVER);
-        let Some((at, next)) = self.0.claim.move_pending(|_| deadline) else {
+        let Some((at, next)) = self.0.claim.move_pending(|_| Some(deadline)) else {
             return false;
         };
         moved(&self.0, at, next);
@@ -166,7 +166,7 @@ impl<O: Owner> Sleep<O> {
     #[inline(never)]
     fn reset_any(&self, deadline: u64) {
         let deadline = deadline.min(NEVER);
-        if move_any(&self.0, |_| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
+        if move_any(&self.0, |_, _| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
             self.0.home.armed(&self.0);
             // Who carried it let go of it before it was over.
             self.0.home.arrive(&self.0);

@@ -6,13 +6,13 @@ use crate::{
     ending,
     extras::{Extras, Options},
     home::Home,
-    moving::{anew, move_any, moved, on_grid, refresh, reset_at},
+    moving::{later, moved, refresh, reset, reset_at, reset_from_start},
     node::{Header, NodeRef},
     notice::Notice,
     owner::Owner,
     running,
     shard::Shard,
-    sync::{Arc, Ordering},
+    sync::Arc,
     watchers::Ended,
 };
 
@@ -80,7 +80,8 @@ pub enum Status {
 /// [`NEVER`] count as never.
 ///
 /// Two threads that move the same timer at the same moment leave it with the deadline of one of
-/// them, and with the wait that one of them, perhaps the other, asked for; all else is exact.
+/// them, and with the wait, and its beginning, that one of them, perhaps the other, asked for; all
+/// else is exact.
 pub struct Timer<O: Owner>(NodeRef<O>);
 
 impl<O: Owner> Timer<O> {
@@ -189,7 +190,7 @@ impl<O: Owner> Timer<O> {
     /// Starts a timer that was [built](Timer::build).
     pub fn start(&self, now: u64) -> Started {
         let node = &self.0;
-        let wait = node.wait().load(Ordering::Relaxed);
+        let wait = node.wait().length();
         let exact = |set| match set {
             0 => now.saturating_add(wait).min(NEVER),
             at => at,
@@ -209,9 +210,13 @@ impl<O: Owner> Timer<O> {
             } else {
                 deadline.saturating_sub(now)
             };
+            if node.recurs() && set != 0 {
+                // The first deadline is no period from now.
+                node.wait().keep(now);
+            }
             if waits != wait {
-                // Before the deadline: who refreshes it relies on it.
-                node.wait().store(waits, Ordering::Relaxed);
+                // Before the deadline: a thread that refreshes the timer relies on it.
+                node.wait().set(waits);
             }
             deadline
         });
@@ -244,6 +249,11 @@ impl<O: Owner> Timer<O> {
 
     /// Cancels the timer. Its callback, if this call is what ended the timer, is dropped here; one
     /// that takes an outcome is passed to [`Owner::deliver`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Owner::panicked`] does where the callback's destructor panics, which it does by
+    /// default.
     #[inline]
     pub fn cancel(&self) -> Cancel {
         cancel(&self.0)
@@ -297,45 +307,43 @@ impl<O: Owner> Timer<O> {
         running::is_inside(&self.0)
     }
 
-    /// Moves the timer to `deadline`. What it waits for again when refreshed stays as it is.
+    /// Moves the timer to `deadline`. Its wait's length, and its beginning, stay as they are: what
+    /// it waits for again when refreshed, and what [`reset_from_start`](Timer::reset_from_start)
+    /// counts from.
     #[inline]
     pub fn reset_at(&self, deadline: u64) -> Reset {
         reset_at(&self.0, deadline)
     }
 
     /// Moves the timer to `now + wait`, and makes `wait` its wait (and, if it recurs, its period).
+    /// Its wait begins anew.
     pub fn reset(&self, now: u64, wait: u64) -> Reset {
-        // A wait beyond the end of time is as long as there is time left, so that the deadline less
-        // the wait is the moment that it began.
+        // A wait beyond the end of time is as long as there is time left.
         let wait = wait.min(NEVER.saturating_sub(now));
-        self.change_wait(wait, |_| self.reset_at(now.saturating_add(wait)))
+        reset(&self.0, now, wait)
     }
 
     /// Moves the timer to its present wait's beginning plus `wait`, and makes `wait` its wait.
+    ///
+    /// A wait begins when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
+    /// [reset](Timer::reset), and, if it recurs, with each deadline on its grid, whether it runs
+    /// then or skips it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use tourbillon_shards::{Owner, Reset, Shard, Timer};
+    /// # struct Loop;
+    /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
+    ///
+    /// let shard = Arc::new(Shard::new(Loop));
+    /// let timer = Timer::once(&shard, 1_010, 10, || ());
+    /// assert_eq!(timer.reset_at(1_001), Reset::Waiting);
+    /// assert_eq!(timer.reset_from_start(5), Reset::Waiting);
+    /// assert_eq!(timer.deadline(), Some(1_005), "its wait began at 1000");
+    /// shard.close();
+    /// ```
     pub fn reset_from_start(&self, wait: u64) -> Reset {
-        self.change_wait(wait, |old| {
-            let jitter = on_grid(&self.0);
-            // Of a timer that runs once, the first deadline's jitter is a part of its wait.
-            let before = old.saturating_add(if self.0.recurs() { jitter } else { 0 });
-            move_any(&self.0, |deadline| {
-                let begun = deadline.saturating_sub(before);
-                begun.saturating_add(wait).min(NEVER)
-            })
-        })
-    }
-
-    fn change_wait(&self, wait: u64, reset: impl FnOnce(u64) -> Reset) -> Reset {
-        if let Claim::Idle(_) = self.0.claim.load() {
-            // Who starts it this moment waits for what it was built with.
-            return Reset::NotStarted;
-        }
-        // Before the deadline: a recurring timer that runs in between takes the new one.
-        let old = self.0.wait().swap(wait, Ordering::Relaxed);
-        let reset = reset(old);
-        if reset == Reset::TooLate {
-            self.0.wait().store(old, Ordering::Relaxed);
-        }
-        reset
+        reset_from_start(&self.0, wait)
     }
 
     /// Has what is known of the timer brought into the cache, for who is about to ask or to move it, and has something
@@ -349,6 +357,10 @@ impl<O: Owner> Timer<O> {
     ///
     /// This is the cheap one, from any thread: a later deadline is one compare-exchange, and the
     /// shard hears of it when the old one comes up.
+    ///
+    /// A refresh undoes no other: where `now` leads to an earlier deadline, the clock is
+    /// [read again](Owner::reread), and a deadline that another thread's start or refresh set
+    /// meanwhile stays.
     #[inline]
     pub fn refresh(&self, now: u64) -> Reset {
         let node = &self.0;
@@ -358,8 +370,8 @@ impl<O: Owner> Timer<O> {
         }
         // SAFETY: timers have callbacks.
         let wait = unsafe { node.wait_of_callback() };
-        // It is read behind the claim word, as below.
-        match node.claim.move_pending(|_| anew(wait, now)) {
+        // It is read behind the claim word, as below. An earlier deadline is looked at twice.
+        match node.claim.move_pending(|at| later(wait, now, at)) {
             Some((at, next)) => moved(node, at, next),
             None => refresh(node, now),
         }
@@ -371,9 +383,9 @@ impl<O: Owner> Timer<O> {
         self.0.claim.load().deadline()
     }
 
-    /// The timer's wait, or its period, in ns.
+    /// The timer's wait, or its period, in ns, [`NEVER`] at most.
     pub fn wait(&self) -> u64 {
-        self.0.wait().load(Ordering::Relaxed)
+        self.0.wait().length()
     }
 
     /// Where the timer stands.

@@ -4,6 +4,7 @@
 mod common;
 
 use std::{
+    cell::Cell,
     panic::resume_unwind,
     sync::{
         Arc, OnceLock,
@@ -15,7 +16,7 @@ use std::{
 
 use common::{Calls, Drops, Random, Scripted, both_ways, expire, turn};
 use tourbillon_shards::{
-    Cancel, Flow, Kind, Name, Names, Options, Outcome, Owner, Shard, Started, Status, Timer,
+    Cancel, Flow, Kind, Name, Names, Options, Outcome, Owner, Reset, Shard, Started, Status, Timer,
 };
 
 type Table = Arc<Names<Scripted>>;
@@ -51,7 +52,7 @@ fn a_name_without_timers_is_not_there() {
     let name = Name::new(&names, "session");
     assert_eq!(names.count("session"), 0);
     assert_eq!(names.cancel("session", usize::MAX), 0);
-    assert_eq!(names.refresh("session", 5), 0);
+    assert_eq!(names.refresh("session", || 5), 0);
     drop(name);
     drop(named(&names, "session"));
     empty(&names);
@@ -117,8 +118,8 @@ fn all_of_a_name_are_refreshed() {
         let idle = built(shard, named(&names, "n"), &Calls::default());
         let over = started(shard, &names, "n");
         assert_eq!(over.cancel(), Cancel::Cancelled);
-        assert_eq!(names.refresh("n", 100), 400, "those that wait");
-        assert_eq!(names.refresh("other", 100), 0);
+        assert_eq!(names.refresh("n", || 100), 400, "those that wait");
+        assert_eq!(names.refresh("other", || 100), 0);
         assert_eq!(names.count("n"), 401);
         for timer in &timers {
             assert_eq!(timer.deadline(), Some(110));
@@ -126,6 +127,31 @@ fn all_of_a_name_are_refreshed() {
         assert_eq!(idle.deadline(), None);
         assert_eq!(turn(shard, 109), 0);
         assert_eq!(turn(shard, 110), 400);
+    });
+}
+
+/// What happens while the walk is under way: the clock goes on, and timers are started and
+/// refreshed.
+#[test]
+fn the_clock_is_read_for_each_timer_of_a_name() {
+    both_ways(|shard| {
+        let names = Table::new(Names::new(1));
+        let timers: Vec<_> = (0..3).map(|_| started(shard, &names, "n")).collect();
+        let idle = built(shard, named(&names, "n"), &Calls::default());
+        let readings = Cell::new(0);
+        let clock = || {
+            readings.set(readings.get() + 1);
+            let now = 100 * readings.get();
+            if now == 200 {
+                // As other threads would that have read the clock a little later.
+                assert_eq!(timers[2].refresh(230), Reset::Waiting);
+                assert_eq!(idle.start(240), Started::Waiting);
+            }
+            now
+        };
+        assert_eq!(names.refresh("n", clock), 4);
+        let deadlines = timers.iter().chain([&idle]).map(|timer| timer.deadline());
+        assert!(deadlines.eq([110, 210, 310, 410].map(Some)));
     });
 }
 
@@ -296,7 +322,7 @@ fn a_callback_may_end_its_own_name() {
         let f = calls.answering(move |count| {
             let names = table.upgrade().expect("the test has it");
             if count == 1 {
-                assert_eq!(names.refresh("n", 2_000), 4);
+                assert_eq!(names.refresh("n", || 2_000), 4);
                 assert_eq!(names.cancel("n", usize::MAX), 4, "its own among them");
                 assert_eq!(names.count("n"), 0);
                 drop(started(&home.upgrade().expect("too"), &names, "n"));
@@ -391,7 +417,10 @@ fn names_are_shared_by_threads() {
                         let name = text(random.below(5));
                         match random.below(6) {
                             0 => _ = names.cancel(&name, random.below(4) as usize),
-                            1 => _ = names.refresh(&name, random.below(5)),
+                            1 => {
+                                let now = random.below(5);
+                                names.refresh(&name, || now);
+                            }
                             2 => _ = built(shard, named(names, &name), &Calls::default()),
                             which => {
                                 let timer = built(shard, named(names, &name), &Calls::default());

@@ -12,12 +12,12 @@
 //! (`TFD_TIMER_CANCEL_ON_SET`), and nothing is polled. An absolute timerfd follows a step by itself;
 //! what a step tells us is which timers it has jumped over.
 
-use std::{io, os::fd::AsRawFd, sync::Arc, time::Duration};
+use std::{any::Any, io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc, time::Duration};
 
 use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
 
 use super::{
-    context,
+    contained, context,
     core::{Core, TimerOwner},
     lateness,
     local::Job,
@@ -270,6 +270,18 @@ impl Owner for ClockCore {
 
     fn deliver(&self, notice: Notice<Self>) {
         self.shared.deliver(Job::ClockNotice(notice));
+    }
+
+    #[cold]
+    fn panicked(&self, panic: Box<dyn Any + Send>) {
+        // The panic hook has reported it.
+        self.count(|counters| &counters.panics);
+        contained(|| drop(panic));
+    }
+
+    fn reread(&self, _: u64) -> RangeInclusive<u64> {
+        let now = self.now();
+        now..=now
     }
 
     fn random(&self) -> u64 {

@@ -1,12 +1,12 @@
 //! What a worker shares with everybody: its shard's owner.
 
-use std::{io, os::fd::AsRawFd, sync::Arc};
+use std::{any::Any, io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc};
 
 use crossbeam::{deque::Stealer, utils::CachePadded};
 use tourbillon_shards::{Kind, NEVER, NextSlot, Notice, Outcome, Owner, Shard};
 
 use super::{
-    context,
+    contained, context,
     handle::Handle,
     local::{Job, NextTask, TaskJob},
     rescue::Looks,
@@ -376,6 +376,18 @@ impl Owner for Core {
 
     fn deliver(&self, notice: Notice<Self>) {
         self.shared.deliver(Job::Notice(notice));
+    }
+
+    #[cold]
+    fn panicked(&self, panic: Box<dyn Any + Send>) {
+        // The panic hook has reported it.
+        self.count(|counters| &counters.panics);
+        contained(|| drop(panic));
+    }
+
+    #[cold]
+    fn reread(&self, _: u64) -> RangeInclusive<u64> {
+        self.shared.clock.told()
     }
 
     fn random(&self) -> u64 {

@@ -257,7 +257,9 @@ impl Handle {
     /// recurring timer does not drift. Those that pass while `f` runs, or wait for a worker, are
     /// skipped. `f` is never run twice at once. If it panics, it is run again at the next
     /// deadline. A period of zero counts as one nanosecond:
-    /// `f` then runs again as soon as the worker has looked at everything else it has to do.
+    /// `f` then runs again as soon as the worker has looked at everything else it has to do. A
+    /// period beyond 73 years, `Duration::MAX` among them, means never, as such a delay does: the
+    /// first deadline never comes.
     pub fn every<F>(&self, period: Duration, f: F) -> Timer
     where
         F: FnMut() + Send + 'static,
@@ -329,6 +331,8 @@ impl Handle {
     /// that the last takes the place of one that ended meanwhile; then those of other clocks.
     ///
     /// Finding each takes constant time, however many timers and names there are.
+    /// Destructors that panic are caught, as by [`Timer::cancel`](crate::Timer::cancel), and the
+    /// others are cancelled and counted all the same.
     pub fn cancel_named(&self, name: &str, max: usize) -> usize {
         let cancelled = self.shared.names.cancel(name, max);
         cancelled + self.shared.clock_names.cancel(name, max - cancelled)
@@ -337,8 +341,12 @@ impl Handle {
     /// Refreshes all timers of this name, as [`Timer::refresh`](crate::Timer::refresh) does; answers
     /// how many were in time. Those of other clocks than the monotonic one stay as they are, for most
     /// wait for a moment, not for a delay; so do those that were not started.
+    ///
+    /// Each timer's delay counts from when this call comes to that timer. One that another thread
+    /// starts or refreshes meanwhile is not made earlier.
     pub fn refresh_named(&self, name: &str) -> usize {
-        self.shared.names.refresh(name, self.shared.clock.now())
+        let clock = &self.shared.clock;
+        self.shared.names.refresh(name, || clock.not_before_now())
     }
 
     /// How many timers have this name: those that were built, and can be cancelled still.

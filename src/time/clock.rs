@@ -7,7 +7,7 @@
 //! later than what the other shows. (Who calculates a deadline may have read a moment to come: the clock
 //! stands still at one that is further ahead than any of these.)
 
-use std::{sync::PoisonError, time::Duration};
+use std::{ops::RangeInclusive, sync::PoisonError, time::Duration};
 
 use tourbillon_shards::NEVER;
 
@@ -131,6 +131,19 @@ impl Clock {
     #[inline]
     pub(crate) fn not_before_now(&self) -> u64 {
         self.present(self.epoch.kernel(ticks::not_before_now()))
+    }
+
+    /// The present, in ns, and the latest moment that [`not_before_now`](Clock::not_before_now) has
+    /// told any thread.
+    pub(crate) fn told(&self) -> RangeInclusive<u64> {
+        let now = self.now();
+        // A clock that was paused tells all the same.
+        let ahead = if self.was_paused() {
+            0
+        } else {
+            ticks::AT_MOST_AHEAD
+        };
+        now..=now + ahead
     }
 
     /// What is not after the present, for how long there is left: see [`ticks`].

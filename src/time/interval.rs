@@ -35,9 +35,15 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)
 }
 
-/// What an [`Interval`] does after it was not asked in time.
+/// A tick that is taken so much after it was due, and no later, was not missed. tokio's is the
+/// same.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// What an [`Interval`] does when a tick is taken more than 5 ms after it was due. A tick that is
+/// less late is followed by the next one a period after it was due, by each behavior.
 ///
-/// With a period of 10 ms, and one tick taken 25 ms late:
+/// The behaviors are tokio's, to the nanosecond. With a period of 10 ms, and one tick taken 25 ms
+/// late:
 ///
 /// ```text
 /// asked in time   10    20    30    40    50    60    70
@@ -49,7 +55,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 pub enum MissedTickBehavior {
     /// Ticks as fast as it can until it has caught up. tokio's default.
     Burst,
-    /// Ticks a period after the late tick, and so on from there.
+    /// Ticks a period after the late tick was taken, and so on from there.
     Delay,
     /// Leaves out what was missed, and ticks where it would have. The default here: servers that
     /// were late seldom want to do the same thing several times at once.
@@ -58,9 +64,10 @@ pub enum MissedTickBehavior {
 }
 
 impl MissedTickBehavior {
+    /// When the next tick is due, after one that was due at `due` is taken at `now`.
     fn next(self, due: Instant, now: Instant, period: Duration) -> Instant {
         let next = due.saturating_add(period);
-        if next > now {
+        if now <= due.saturating_add(GRACE) {
             return next;
         }
         match self {
@@ -68,8 +75,7 @@ impl MissedTickBehavior {
             Self::Delay => now.saturating_add(period),
             Self::Skip => {
                 let into = now.duration_since(due).as_nanos() % period.as_nanos();
-                // Less than a period, which fits if its nanoseconds fit 64 bits: and a period that
-                // does not, of 584 years, was not missed.
+                // What is left of `now - due`, which fits into 64 bits.
                 let into = Duration::from_nanos(into.try_into().unwrap_or(u64::MAX));
                 (now - into).saturating_add(period)
             }
@@ -103,18 +109,19 @@ impl Interval {
     /// As [`tick`](Interval::tick), for those who write futures by hand.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(cx));
-        let due = self.sleep.deadline();
-        let next = self.missed.next(due, Instant::now(), self.period);
-        self.sleep.set_deadline(next);
+        let (due, now) = (self.sleep.deadline(), Instant::now());
+        let next = self.missed.next(due, now, self.period);
+        self.wait_for(next, now);
         Poll::Ready(due)
     }
 
-    /// The next tick comes a period from now.
+    /// The next tick comes a period from now. As with all resets, [`MissedTickBehavior`] does not
+    /// matter for it.
     pub fn reset(&mut self) {
         self.reset_after(self.period);
     }
 
-    /// The next tick comes at once.
+    /// The next tick comes at once: the next poll is ready.
     pub fn reset_immediately(&mut self) {
         self.reset_at(Instant::now());
     }
@@ -124,9 +131,20 @@ impl Interval {
         self.reset_at(Instant::now().saturating_add(after));
     }
 
-    /// The next tick comes at `deadline`.
+    /// The next tick comes at `deadline`, or at once if that has passed. Ticks that were missed
+    /// before are forgotten; if the deadline has passed by more than 5 ms, the behavior says what
+    /// comes after it.
     pub fn reset_at(&mut self, deadline: Instant) {
-        self.sleep.set_deadline(deadline);
+        self.wait_for(deadline, Instant::now());
+    }
+
+    fn wait_for(&mut self, deadline: Instant, now: Instant) {
+        if deadline <= now {
+            // Ready when it is polled next, without a turn of the worker.
+            self.sleep = sleep_until(deadline);
+        } else {
+            self.sleep.set_deadline(deadline);
+        }
     }
 
     /// What is done after a missed tick.
@@ -174,6 +192,27 @@ mod tests {
     }
 
     #[test]
+    fn a_tick_is_missed_when_it_is_more_than_5_ms_late() {
+        let due = Instant::now();
+        let in_time = due + Duration::from_millis(5);
+        let late = in_time + Duration::from_nanos(1);
+        for period in [1, 5, 100].map(Duration::from_millis) {
+            for behavior in [
+                MissedTickBehavior::Burst,
+                MissedTickBehavior::Delay,
+                MissedTickBehavior::Skip,
+            ] {
+                assert_eq!(behavior.next(due, in_time, period), due + period);
+            }
+            assert_eq!(
+                MissedTickBehavior::Delay.next(due, late, period),
+                late + period
+            );
+            assert!(MissedTickBehavior::Skip.next(due, late, period) > late);
+        }
+    }
+
+    #[test]
     fn an_interval_begins_now() {
         let before = Instant::now();
         let start = interval(Duration::from_secs(1)).sleep.deadline();
@@ -183,7 +222,8 @@ mod tests {
     #[test]
     fn periods_without_end_do_not_overflow() {
         let now = Instant::now();
-        let next = MissedTickBehavior::Skip.next(now, now, Duration::MAX);
+        let late = now + Duration::from_secs(1);
+        let next = MissedTickBehavior::Skip.next(now, late, Duration::MAX);
         assert!(next > now + Duration::from_secs(1 << 32));
     }
 }

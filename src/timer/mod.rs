@@ -82,6 +82,10 @@ impl<C: TimerClock> Timer<C> {
 
     /// Cancels the timer, or says why it was too late. If this call is what ended it, the callback
     /// is dropped before it returns; one that takes an outcome is not, and told on a worker.
+    ///
+    /// If the callback's destructor panics, that is caught, reported and
+    /// [counted](crate::metrics::Counts::panics), as a callback's panic is; the timer is cancelled
+    /// all the same.
     #[inline]
     pub fn cancel(&self) -> Cancel {
         self.0.as_ref().map_or(Cancel::Over, shards::Timer::cancel)
@@ -96,7 +100,8 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// This is the keep-alive: for a pending timer it is one atomic operation, from any thread,
     /// without a message to the timer's shard. (And a reading of the clock, for which
-    /// [`reset_at`](Timer::reset_at) has no need.)
+    /// [`reset_at`](Timer::reset_at) has no need.) It undoes no other: a deadline that another
+    /// thread's start or refresh has set meanwhile, by a later reading, stays.
     #[inline]
     pub fn refresh(&self) -> Reset {
         // All calls are the last that is done, so that this needs no stack.
@@ -112,7 +117,8 @@ impl<C: TimerClock> Timer<C> {
         }
     }
 
-    /// Moves the timer to `delay` from now, which becomes its delay, or period.
+    /// Moves the timer to `delay` from now, which becomes its delay, or period. Its wait begins
+    /// anew.
     ///
     /// (If a recurring timer ends while this call is under way, its last runs may have gone by the new period, and the answer is that
     /// it was too late.)
@@ -122,11 +128,29 @@ impl<C: TimerClock> Timer<C> {
 
     /// Moves the timer to `delay` from when its present wait began, which becomes its delay, or
     /// period. If that has passed, it is due at once.
+    ///
+    /// A wait begins when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
+    /// [reset](Timer::reset), and, if it recurs, with each of its deadlines.
+    /// [`reset_at`](Timer::reset_at) and this leave the beginning as it is.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use tourbillon::Runtime;
+    ///
+    /// let runtime = Runtime::new().unwrap();
+    /// let before = Instant::now();
+    /// let timer = runtime.after(Duration::from_secs(10), || ());
+    /// timer.reset_at(before + Duration::from_secs(1));
+    /// timer.reset_from_start(Duration::from_secs(5));
+    /// assert!(timer.deadline().unwrap().into_std() >= before + Duration::from_secs(5));
+    /// # timer.cancel();
+    /// ```
     pub fn reset_from_start(&self, delay: Duration) -> Reset {
         self.reset_with(|timer| timer.reset_from_start(nanos(delay)))
     }
 
-    /// Moves the timer to `deadline`. Its delay, or period, stays.
+    /// Moves the timer to `deadline`. Its delay, or period, stays, and so does the beginning of its
+    /// wait. (The first such move of a timer allocates 16 bytes, which it has until it is freed.)
     #[inline]
     pub fn reset_at(&self, deadline: impl Into<C::Instant>) -> Reset {
         self.reset_with(|timer| {

@@ -133,6 +133,7 @@ impl World {
             state: State::Idle,
             deadline: 0,
             wait: figures.wait,
+            begun: 0,
             offset: 0,
             unsure: false,
             moved: false,

@@ -52,6 +52,8 @@ pub struct Model {
     /// By its own clock. If `unsure`, without its jitter.
     pub deadline: u64,
     pub wait: u64,
+    /// When its present wait began, by its own clock.
+    pub begun: u64,
     /// How much of the deadline is jitter.
     pub offset: u64,
     /// What jitter was drawn is not known yet.
@@ -79,6 +81,8 @@ impl Model {
         self.state = State::Pending;
         let wait = self.wait.min(NEVER - shown);
         self.deadline = self.given.unwrap_or(shown + wait);
+        // Of one whose moment has passed, that is when it began.
+        self.begun = shown.min(self.deadline);
         self.wait = match self.recurs {
             true => wait,
             false => self.deadline.saturating_sub(shown),
@@ -103,6 +107,7 @@ impl Model {
         self.unsure = false;
         if !self.recurs {
             self.wait = found.saturating_sub(shown);
+            self.begun = found.min(shown);
         }
     }
 
@@ -110,13 +115,6 @@ impl Model {
     pub fn move_to(&mut self, deadline: u64) {
         self.deadline = deadline.min(NEVER);
         (self.offset, self.moved) = (0, true);
-    }
-
-    /// When its present wait began.
-    pub fn begun(&self) -> u64 {
-        let jitter = if self.recurs { self.offset } else { 0 };
-        self.deadline
-            .saturating_sub(self.wait.saturating_add(jitter))
     }
 
     /// It comes due at `now`.
@@ -135,6 +133,8 @@ impl Model {
             // A handle that was dropped cannot be used.
             Acts::Cancels if self.timer.is_some() => self.end(Outcome::Cancelled, now),
             Acts::Moves(span) if self.timer.is_some() => {
+                // The next wait has begun with the deadline that it runs for.
+                self.begun = self.deadline - self.offset;
                 self.move_to(now.saturating_add(span));
             }
             _ => {
@@ -144,6 +144,7 @@ impl Model {
                 let missed = (u128::from(now) - grid) / period;
                 let next = grid + (missed + 1) * period;
                 self.deadline = next.min(u128::from(NEVER)) as u64;
+                self.begun = self.deadline.saturating_sub(self.wait);
                 self.draw();
             }
         }

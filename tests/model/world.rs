@@ -168,7 +168,7 @@ impl World {
             State::Pending => {
                 let to = to(timer);
                 timer.move_to(to);
-                timer.wait = wait.unwrap_or(timer.wait);
+                timer.wait = wait.unwrap_or(timer.wait).min(NEVER);
                 Reset::Waiting
             }
             State::Idle => Reset::NotStarted,
@@ -176,9 +176,18 @@ impl World {
         }
     }
 
+    /// Its wait begins anew, if it was moved.
+    fn begin_anew(&mut self, id: usize, reset: Reset) {
+        if reset == Reset::Waiting {
+            self.timers[id].begun = self.shown(self.timers[id].kind);
+        }
+    }
+
     fn refresh(&mut self, id: usize) -> Reset {
         let shown = self.shown(self.timers[id].kind);
-        self.shift(id, None, |timer| shown.saturating_add(timer.wait))
+        let reset = self.shift(id, None, |timer| shown.saturating_add(timer.wait));
+        self.begin_anew(id, reset);
+        reset
     }
 
     /// The clock went on, or may have: what came due has run.
@@ -310,6 +319,7 @@ impl World {
                 let kept = wait.min(NEVER - shown);
                 let answer = timer.reset(wait);
                 assert_eq!(answer, self.shift(id, Some(kept), |_| shown + kept));
+                self.begin_anew(id, answer);
             }
             Op::ResetAt(_, moment) => {
                 let at = self.moment(kind, moment);
@@ -319,7 +329,7 @@ impl World {
             Op::ResetFromStart(_, span) => {
                 let wait = self.span(span);
                 let answer = timer.reset_from_start(wait);
-                let to = |timer: &Model| timer.begun().saturating_add(wait);
+                let to = |timer: &Model| timer.begun.saturating_add(wait);
                 assert_eq!(answer, self.shift(id, Some(wait), to));
             }
             // Its jitter could not be learnt.

@@ -26,6 +26,8 @@ pub struct Model {
     pub tells: bool,
     pub tolerance: u64,
     pub wait: u64,
+    /// When its present wait began.
+    pub begun: u64,
     /// Somebody has its `Due`. It is pending if it was moved since.
     pub is_held: bool,
     /// Stands in the inbox.

@@ -70,7 +70,9 @@ impl World {
     }
 
     fn model(&self, state: State, recurs: bool, wait: u64) -> Model {
+        let wait = wait.min(NEVER);
         Model {
+            begun: state.deadline().unwrap_or(0).saturating_sub(wait),
             state,
             recurs,
             tells: false,
@@ -163,6 +165,11 @@ impl World {
                     true => model.wait.min(NEVER.saturating_sub(self.now)),
                     false => at.saturating_sub(self.now),
                 };
+                // Of one that runs once and whose moment had passed, that is when it began.
+                model.begun = match model.recurs {
+                    true => self.now,
+                    false => at.min(self.now),
+                };
                 model.state = State::Pending(at);
                 self.arrive(id);
             }
@@ -220,18 +227,17 @@ impl World {
         let expected = self.shift(id, self.now.saturating_add(kept));
         if expected == Reset::Waiting {
             self.timers[id].wait = kept;
+            self.timers[id].begun = self.now;
         }
         assert_eq!(timer.reset(self.now, wait), expected);
     }
 
     pub fn reset_from_start(&mut self, id: usize, wait: u64) {
         let Some(timer) = self.timer(id) else { return };
-        let model = &self.timers[id];
-        let begun = model.state.deadline().unwrap_or(0);
-        let begun = begun.saturating_sub(model.wait);
+        let begun = self.timers[id].begun;
         let expected = self.shift(id, begun.saturating_add(wait));
         if expected == Reset::Waiting {
-            self.timers[id].wait = wait;
+            self.timers[id].wait = wait.min(NEVER);
         }
         assert_eq!(timer.reset_from_start(wait), expected);
     }
@@ -240,6 +246,9 @@ impl World {
         let Some(timer) = self.timer(id) else { return };
         let to = self.now.saturating_add(self.timers[id].wait);
         let expected = self.shift(id, to);
+        if expected == Reset::Waiting {
+            self.timers[id].begun = self.now;
+        }
         assert_eq!(timer.refresh(self.now), expected);
     }
 
@@ -349,13 +358,19 @@ impl World {
             model.end(Outcome::Cancelled);
         } else {
             let to = match answers.script {
-                Some(Script::Move(to)) if answers.reset.is_some() => to.min(NEVER),
+                Some(Script::Move(to)) if answers.reset.is_some() => {
+                    // The next wait has begun with the deadline that it runs for.
+                    model.begun = at;
+                    to.min(NEVER)
+                }
                 // The first of its deadlines that is after the present.
                 _ => {
                     let period = model.wait.max(1);
                     let missed = (self.now - at) / period;
                     let next = u128::from(at) + u128::from(period) * (u128::from(missed) + 1);
-                    u64::try_from(next).unwrap_or(NEVER).min(NEVER)
+                    let next = u64::try_from(next).unwrap_or(NEVER).min(NEVER);
+                    model.begun = next.saturating_sub(model.wait);
+                    next
                 }
             };
             model.state = State::Pending(to);

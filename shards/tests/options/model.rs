@@ -32,6 +32,8 @@ pub struct Model {
     pub state: State,
     pub deadline: u64,
     pub wait: u64,
+    /// When its present wait began.
+    pub begun: u64,
     /// The jitter in its deadline.
     pub offset: u64,
     pub moved: bool,

@@ -118,20 +118,21 @@ impl World {
     fn shift(&mut self, id: usize, wait: Option<u64>, to: impl Fn(u64) -> u64) -> Reset {
         let timer = &mut self.timers[id];
         match timer.state {
-            State::Pending(at) | State::Due(at) => {
-                let jitter = if timer.plan.recurring {
-                    timer.offset
-                } else {
-                    0
-                };
-                let begun = at.saturating_sub(timer.wait.saturating_add(jitter));
-                timer.state = State::Pending(to(begun).min(NEVER));
-                timer.wait = wait.unwrap_or(timer.wait);
+            State::Pending(_) | State::Due(_) => {
+                timer.state = State::Pending(to(timer.begun).min(NEVER));
+                timer.wait = wait.unwrap_or(timer.wait).min(NEVER);
                 (timer.offset, timer.moved) = (0, true);
                 Reset::Waiting
             }
             State::Idle => Reset::NotStarted,
             State::Barred | State::Telling(_) | State::Over(_) => Reset::TooLate,
+        }
+    }
+
+    /// Its wait begins anew, if it was moved.
+    fn begin(&mut self, id: usize, reset: Reset) {
+        if reset == Reset::Waiting {
+            self.timers[id].begun = self.now;
         }
     }
 
@@ -145,6 +146,11 @@ impl World {
                     at => at,
                 };
                 let at = timer.jittered(exact, random);
+                // Of one that runs once and whose moment had passed, that is when it began.
+                timer.begun = match timer.plan.recurring {
+                    true => now,
+                    false => at.min(now),
+                };
                 timer.wait = if timer.plan.recurring {
                     timer.wait.min(NEVER.saturating_sub(now))
                 } else {
@@ -198,7 +204,8 @@ impl World {
         self.timers.push(Model {
             state: State::Idle,
             deadline: deadline.map_or(0, |at| at.clamp(1, NEVER)),
-            wait: plan.wait,
+            wait: plan.wait.min(NEVER),
+            begun: 0,
             plan,
             offset: 0,
             moved: false,
@@ -287,6 +294,7 @@ impl World {
             _ if !timer.plan.recurring => self.end(id, Outcome::Fired),
             Script::Cancel if own => self.tell(id, Outcome::Cancelled),
             Script::MoveTo(span) if own => {
+                timer.begun = at.saturating_sub(timer.offset);
                 (timer.offset, timer.moved) = (0, false);
                 self.arrive(id, now.saturating_add(span).min(NEVER));
             }
@@ -296,6 +304,7 @@ impl World {
                 let period = u128::from(timer.wait.max(1));
                 let periods = u128::from(now).saturating_sub(grid) / period + 1;
                 let next = (grid + periods * period).min(u128::from(NEVER)) as u64;
+                timer.begun = next.saturating_sub(timer.wait);
                 let next = timer.jittered(next, random);
                 timer.moved = false;
                 self.arrive(id, next);
@@ -341,10 +350,12 @@ impl World {
                 }
             }
             Op::RefreshName(name) => {
-                let refreshed = self.names.refresh(&name.to_string(), self.now);
+                let refreshed = self.names.refresh(&name.to_string(), || self.now);
                 let waiting = self.lists[name].clone().into_iter().filter(|&id| {
                     let to = self.now.saturating_add(self.timers[id].wait);
-                    self.shift(id, None, |_| to) == Reset::Waiting
+                    let expected = self.shift(id, None, |_| to);
+                    self.begin(id, expected);
+                    expected == Reset::Waiting
                 });
                 assert_eq!(refreshed, waiting.count());
             }
@@ -380,6 +391,7 @@ impl World {
             Op::Move(_, Move::FromNow(wait)) => {
                 let kept = wait.min(NEVER.saturating_sub(now));
                 let expected = self.shift(id, Some(kept), |_| now.saturating_add(kept));
+                self.begin(id, expected);
                 assert_eq!(timer.reset(now, wait), expected);
             }
             Op::Move(_, Move::FromStart(wait)) => {
@@ -388,7 +400,9 @@ impl World {
             }
             Op::Move(_, Move::Refresh) => {
                 let to = now.saturating_add(self.timers[id].wait);
-                assert_eq!(timer.refresh(now), self.shift(id, None, |_| to));
+                let expected = self.shift(id, None, |_| to);
+                self.begin(id, expected);
+                assert_eq!(timer.refresh(now), expected);
             }
             op => unreachable!("{op:?} is not for one timer"),
         }

@@ -37,7 +37,7 @@ impl Bench {
             return;
         }
         let deadline = world.after(id, delay);
-        let wait = wait.saturating_mul(UNIT);
+        let wait = wait.saturating_mul(UNIT).min(NEVER);
         let mut model = Model {
             kind,
             state: State::Pending(deadline.min(NEVER)),
@@ -45,6 +45,7 @@ impl Bench {
             queued: false,
             moved: false,
             wait,
+            begun: deadline.checked_sub(wait).filter(|_| deadline < NEVER),
             timer: None,
             sleep: None,
             desk: None,
@@ -152,6 +153,8 @@ impl Bench {
                     world.end(id, Outcome::Fired);
                 } else {
                     world.timers[id].state = State::Running(at, None);
+                    // Its next wait begins.
+                    world.timers[id].begun = Some(at);
                     world.timers[id].runs += 1;
                     drop(world);
                     self.run_callback(id, due, now);
@@ -181,7 +184,11 @@ impl Bench {
             State::Running(at, next) => {
                 // The first point of its grid that is after the present, unless it was moved.
                 let last = now - (now - at) % timer.wait;
-                let next = next.unwrap_or(last.saturating_add(timer.wait).min(NEVER));
+                let next = next.unwrap_or_else(|| {
+                    let next = last.saturating_add(timer.wait);
+                    timer.begun = Some(last).filter(|_| next < NEVER);
+                    next.min(NEVER)
+                });
                 timer.state = State::Pending(next);
                 world.arrive(id);
             }

@@ -43,6 +43,8 @@ pub struct Model {
     /// Was moved since it was last taken from the store.
     pub moved: bool,
     pub wait: u64,
+    /// When its present wait began, if the timer's number is in that.
+    pub begun: Option<u64>,
     pub timer: Option<Arc<Timer<Scripted>>>,
     pub sleep: Option<Sleep<Scripted>>,
     /// Of a callback.
@@ -191,18 +193,18 @@ impl World {
             }
             Move::FromStart(units) => {
                 let wait = wait(units);
-                let to = match self.deadline(id) {
-                    None => 0,
-                    Some(at) if at == NEVER || at < old => return None,
-                    Some(at) => (at - old).saturating_add(wait),
-                };
-                (to, Asked::FromStart(wait), Some(wait))
+                let to = self.timers[id].begun?.saturating_add(wait);
+                (to, Asked::FromStart(wait), Some(wait.min(NEVER)))
             }
             Move::Refresh => (now.saturating_add(old), Asked::Refresh(now), None),
         };
         let reset = self.shift(id, to);
-        if let Some(wait) = wait.filter(|_| reset != Reset::TooLate) {
-            self.timers[id].wait = wait;
+        if reset != Reset::TooLate {
+            let timer = &mut self.timers[id];
+            timer.wait = wait.unwrap_or(old);
+            if let Move::FromNow(_) | Move::Refresh = how {
+                timer.begun = Some(now);
+            }
         }
         Some((reset, asked))
     }
