@@ -95,6 +95,32 @@ fn a_callback_may_change_its_own_period_from_the_deadline_that_it_runs_for() {
     });
 }
 
+/// Also where earlier runs have moved it to moments.
+#[test]
+fn a_callback_that_moves_itself_to_moments_begins_a_wait_with_each_of_its_deadlines() {
+    let _alarm = alarm();
+    let runtime = Runtime::builder()
+        .worker_threads(1)
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let start = Instant::now();
+        let own = Arc::new(OnceLock::<Timer>::new());
+        let timer = own.clone();
+        let every = tourbillon::every(HOUR, move || {
+            let timer = timer.get().expect("it is set before an hour has passed");
+            timer.reset_at(Instant::now() + 5 * HOUR);
+        });
+        own.set(every).unwrap();
+        time::sleep(7 * HOUR).await;
+        let timer = own.get().unwrap();
+        assert_eq!(timer.reset_from_start(2 * HOUR), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(start + 8 * HOUR), "it ran after six");
+        timer.cancel();
+    });
+}
+
 /// As a delay without end; tokio's interval ticks once before that.
 #[test]
 fn a_period_without_end_never_comes() {

@@ -21,11 +21,15 @@ pub(crate) fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
     let deadline = deadline.min(NEVER);
     // SAFETY: only timers are moved so, and they have callbacks.
     let wait = unsafe { node.wait_of_callback() };
-    // Most have no options. The first move to a moment keeps the start of the wait.
+    // Most have no options, and wait. The first move to a moment keeps the start of the wait; and
+    // in a run the next wait begins.
     if node.vtable.extras.is_some() || !wait.is_kept() {
         return reset_any(node, deadline);
     }
-    move_to(node, move |_| deadline)
+    match node.claim.move_pending(|_| Some(deadline)) {
+        Some((at, next)) => moved(node, at, next),
+        None => reset_any(node, deadline),
+    }
 }
 
 /// As `reset_at`, for any timer.
@@ -164,19 +168,6 @@ fn ends(now: u64, length: u64) -> u64 {
 #[inline]
 pub(crate) fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
     node.extras().map_or(0, |extras| extras.set_on_grid())
-}
-
-/// Moves the deadline of a node without options, and tells its home if that has to know.
-///
-/// All calls are the last that is done, and have what they need in registers: where `to` has it there, too, this needs
-/// no stack. What is pushed to one would be waited for by the exchange.
-#[inline]
-fn move_to<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64) -> u64 + Copy) -> Reset {
-    // Most wait.
-    match node.claim.move_pending(|at| Some(to(at))) {
-        Some((at, next)) => moved(node, at, next),
-        None => move_any(node, |at, _| to(at)),
-    }
 }
 
 /// Moves the deadline of any node, quickly if it has no options and waits.
