@@ -45,7 +45,7 @@ fn a_task_whose_last_waker_is_dropped_as_it_is_polled_is_dropped() {
 
 #[test]
 fn a_task_that_has_ended_is_freed_with_the_last_of_handle_waker_and_runner() {
-    model!(None, || {
+    model!(Some(2), || {
         let (executor, drops) = (Executor::new(), Tally::default());
         let (dropped, metadata) = (drops.at_drop(), executor.clone());
         let (runnable, join) = spawned(&executor, async move { dropped });

@@ -95,18 +95,22 @@ fn the_poll_that_was_asked_for_sees_what_was_done_before() {
                 if polls == 1 {
                     return Poll::Pending;
                 }
-                // Polled again, it was woken.
+                // Polled again, the task was woken by the other thread, or by this one at the end.
                 Poll::Ready(seen.0.with(|value| unsafe { *value }))
             }),
         );
-        let waker = join.waker();
+        let (waker, queue) = (join.waker(), executor.clone());
         let other = thread::spawn(move || {
             memory.0.with_mut(|value| unsafe { *value = 7 });
             waker.wake();
+            // Whichever thread polls, it has the future as the poll before has left it.
+            run_queued(&queue);
         });
         runnable.run();
         run_queued(&executor);
         other.join().unwrap();
+        // The other thread may have been there before the first poll.
+        join.wake();
         run_queued(&executor);
         assert_eq!(join.into_output().map(Result::unwrap), Some(7));
     });
