@@ -101,15 +101,17 @@ macro_rules! programs {
                 let (bomb, dropped) = Bomb::new(polled, panics_in_drop);
                 let runtime = $build;
                 let handle: JoinHandle<i32> = match by {
-                    EndedBy::AbortAtOnce => runtime.block_on(async {
-                        // On the only worker, which comes to nothing else meanwhile.
-                        let spawns = $runtime::task::spawn(async {
-                            let handle = $runtime::task::spawn(bomb);
-                            handle.abort();
-                            handle
-                        });
-                        spawns.await.unwrap()
-                    }),
+                    EndedBy::AbortAtOnce => runtime
+                        .block_on(async {
+                            // On the only worker, which comes to nothing else meanwhile.
+                            let spawns = $runtime::task::spawn(async {
+                                let handle = $runtime::task::spawn(bomb);
+                                handle.abort();
+                                Some(handle)
+                            });
+                            spawns.await.unwrap()
+                        })
+                        .unwrap(),
                     _ => runtime.spawn(bomb),
                 };
                 // The worker polls what was spawned before first.
@@ -122,7 +124,7 @@ macro_rules! programs {
                 (came(block_on(handle)), dropped.recv().unwrap())
             }
 
-            /// The same of a task of a `LocalSet`, which is aborted or dropped with the set.
+            /// As [`bomb`], of a task of a `LocalSet`, which is aborted or dropped with the set.
             pub fn local(polled: Polled, panics_in_drop: bool, by: EndedBy) -> (Came, bool) {
                 let (bomb, dropped) = Bomb::new(polled, panics_in_drop);
                 let runtime = $build;

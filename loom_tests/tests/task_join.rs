@@ -23,6 +23,7 @@ unsafe impl Send for Output {}
 
 impl Output {
     fn read(&self) -> usize {
+        // SAFETY: loom checks that no thread writes beside this.
         self.value.with(|value| unsafe { *value })
     }
 }

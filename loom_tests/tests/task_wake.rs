@@ -16,9 +16,21 @@ use loom::{
 };
 use loom_tests::{Executor, Tally, counted, model, run_queued, spawned};
 
-/// What wakers write before they wake. Loom checks that nobody reads it too soon.
+/// What a thread writes before it wakes. Loom checks that no thread reads it too soon.
 #[derive(Default)]
 struct Memory(UnsafeCell<usize>);
+
+impl Memory {
+    fn read(&self) -> usize {
+        // SAFETY: loom checks that no thread writes beside this.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    fn write(&self, new: usize) {
+        // SAFETY: loom checks that this thread is alone with it.
+        self.0.with_mut(|value| unsafe { *value = new });
+    }
+}
 
 // SAFETY: loom checks each access.
 unsafe impl Sync for Memory {}
@@ -96,12 +108,12 @@ fn the_poll_that_was_asked_for_sees_what_was_done_before() {
                     return Poll::Pending;
                 }
                 // Polled again, the task was woken by the other thread, or by this one at the end.
-                Poll::Ready(seen.0.with(|value| unsafe { *value }))
+                Poll::Ready(seen.read())
             }),
         );
         let (waker, queue) = (join.waker(), executor.clone());
         let other = thread::spawn(move || {
-            memory.0.with_mut(|value| unsafe { *value = 7 });
+            memory.write(7);
             waker.wake();
             // Whichever thread polls, it has the future as the poll before has left it.
             run_queued(&queue);
