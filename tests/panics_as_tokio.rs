@@ -1,5 +1,5 @@
-//! What a task comes to whose future, or a destructor, panics: as in tokio, side by side. Where tokio ends
-//! the process this does not.
+//! What a task comes to whose future, or a destructor, panics: as in tokio, side by side. Where
+//! tokio ends the process this does not.
 
 mod common;
 
@@ -147,8 +147,8 @@ macro_rules! programs {
                 (came(block_on(handle)), dropped.recv().unwrap())
             }
 
-            /// Whether what drops an output is a part of the task: if the handle is dropped before the end,
-            /// and after it.
+            /// Whether what drops an output is a part of the task: if the handle is dropped before
+            /// the end, and after it.
             pub fn output_is_dropped_in_its_task() -> [bool; 2] {
                 struct Output(Sender<bool>);
                 impl Drop for Output {

@@ -1,6 +1,6 @@
-//! loom models of the protocols of `tourbillon-shards` and `tourbillon-tasks`: see `README.md`, and `tests/`, a file per
-//! protocol. What is here is what they share: a worker without a kernel, callbacks and tasks that
-//! count, and the bounds.
+//! loom models of the protocols of `tourbillon-shards` and `tourbillon-tasks`: see `README.md`, and
+//! `tests/`, a file per protocol. What is here is what they share: a worker without a kernel,
+//! callbacks and tasks that count, and the bounds.
 //!
 //! Empty unless built with `--cfg loom`.
 

@@ -1,5 +1,5 @@
-//! Cancelling a task while another thread runs it, or wakes it: its future is dropped once, by a thread
-//! that runs it, and never polled after that.
+//! Cancelling a task while another thread runs it, or wakes it: its future is dropped once, by a
+//! thread that runs it, and never polled after that.
 //!
 //! The task is run by the first thread, which changes the word the most (see `README.md`).
 #![cfg(loom)]

@@ -1,5 +1,5 @@
-//! Joining a task, or letting go of its handle, while another thread ends it: the output is had once, by
-//! a thread that sees what made it, or dropped once; and whoever waits is woken.
+//! Joining a task, or letting go of its handle, while another thread ends it: the output is had
+//! once, by a thread that sees what made it, or dropped once; and whoever waits is woken.
 #![cfg(loom)]
 
 use std::{

@@ -1,5 +1,6 @@
-//! The last that anybody has of a task: it is freed once, and a future that nobody can wake any more is
-//! dropped where tasks are run. What loom allocates it looks after: what is not freed is a failure.
+//! The last that anybody has of a task: it is freed once, and a future that nobody can wake any
+//! more is dropped where tasks are run. What loom allocates it looks after: what is not freed is a
+//! failure.
 #![cfg(loom)]
 
 use std::task::Poll;

@@ -1,5 +1,5 @@
-//! Waking a task while another thread runs it: no wake-up is lost, the poll that follows sees what was
-//! done before, and nobody has the future twice.
+//! Waking a task while another thread runs it: no wake-up is lost, the poll that follows sees what
+//! was done before, and nobody has the future twice.
 //!
 //! The task is run by the first thread, which changes the word the most (see `README.md`).
 #![cfg(loom)]

@@ -14,8 +14,8 @@ pub(super) struct Target {
     pub(super) queued: Option<u64>,
 }
 
-/// Ends a task at its next `.await`, if it has not ended. `queued` is its number in the queue of the
-/// blocking threads, if it is for one of them.
+/// Ends a task at its next `.await`, if it has not ended. `queued` is its number in the queue of
+/// the blocking threads, if it is for one of them.
 pub(super) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
     task.cancel();
     if let (Some(number), Some(shared)) = (queued, task.metadata().home().shared()) {

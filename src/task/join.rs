@@ -56,10 +56,10 @@ impl<T> JoinHandle<T> {
     }
 
     /// Ends the task at its next `.await`: its future is dropped on a worker, and joining it gives
-    /// an error that [is cancelled](JoinError::is_cancelled); or, as in tokio, [is a panic](JoinError::is_panic),
-    /// if a destructor panics at that. One that has ended has ended. What was
-    /// given to [`spawn_blocking`](super::spawn_blocking) is dropped likewise if it has not begun, and
-    /// runs on if it has.
+    /// an error that [is cancelled](JoinError::is_cancelled); or, as in tokio, [is a
+    /// panic](JoinError::is_panic), if a destructor panics at that. One that has ended has ended.
+    /// What was given to [`spawn_blocking`](super::spawn_blocking) is dropped likewise if it has
+    /// not begun, and runs on if it has.
     pub fn abort(&self) {
         if let Some(joined) = &self.joined {
             abort(&joined.task, joined.queued);

@@ -98,8 +98,9 @@ impl TaskMeta {
         self.list.store(place.list, Relaxed);
     }
 
-    /// Puts the task on the list of those that wait: from here on it is alive until it ends, whether
-    /// anybody is to wake it or not. For the thread that has polled it; this is the metadata of `task`.
+    /// Puts the task on the list of those that wait: from here on it is alive until it ends,
+    /// whether anybody is to wake it or not. For the thread that has polled it; this is the
+    /// metadata of `task`.
     pub(super) fn wait(&self, task: &Task<Self>) {
         match self.home().enter(task) {
             Some(place) => self.set_place(place),
@@ -108,7 +109,8 @@ impl TaskMeta {
         }
     }
 
-    /// Strikes the task off its list: the future is gone. Returns the reference that was kept there.
+    /// Strikes the task off its list: the future is gone. Returns the reference that was kept
+    /// there.
     #[inline]
     pub(super) fn leave(&self) -> Option<TaskRef<Self>> {
         let place = self.place();

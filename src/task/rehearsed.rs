@@ -21,7 +21,8 @@ use crate::{
 /// For how long it sleeps the first time.
 const FIRST: Duration = Duration::from_micros(100);
 
-/// A reference to the task that a worker rehearses with. Dropping it has the task scheduled a last time, to be dropped.
+/// A reference to the task that a worker rehearses with. Dropping it has the task scheduled a last
+/// time, to be dropped.
 pub(crate) struct Rehearsing(TaskRef<TaskMeta>);
 
 impl Drop for Rehearsing {

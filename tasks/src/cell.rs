@@ -6,15 +6,16 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     ptr::NonNull,
-    task::{Context, Poll, RawWaker, RawWakerVTable, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use crate::{
-    Panic, Policy, Runnable, Task, TaskRef, Woken,
+    Panic, Policy, Runnable, Task, Woken,
     contain::contained,
     header::{Header, VTable},
-    state::{AfterPoll, End, State, Woken as Wake},
+    state::{AfterPoll, End, State},
     sync::{UnsafeCell, alloc, dealloc},
+    waker,
 };
 
 /// A task. `repr(C)`: the header stands at its address, whatever the future is.
@@ -57,12 +58,7 @@ impl<F: Future, P: Policy> Cell<F, P> {
         output: Self::output,
         drop_output: Self::drop_output,
         free: Self::free,
-        waker: RawWakerVTable::new(
-            clone_waker::<P>,
-            wake::<P>,
-            wake_by_ref::<P>,
-            drop_waker::<P>,
-        ),
+        waker: waker::vtable::<P>(),
     };
 
     /// Makes a task, with a `Runnable` and a `Join`.
@@ -83,8 +79,8 @@ impl<F: Future, P: Policy> Cell<F, P> {
             future: ManuallyDrop::new(future),
         });
         let cell = cell.as_ptr();
-        // SAFETY: the memory is of this layout, and nobody else's. One part after the other, so that a large
-        // future is moved there once.
+        // SAFETY: the memory is of this layout, and nobody else's. One part after the other, so
+        // that a large future is moved there once.
         unsafe {
             (&raw mut (*cell).header).write(header);
             (&raw mut (*cell).stage).write(stage);
@@ -95,8 +91,8 @@ impl<F: Future, P: Policy> Cell<F, P> {
 
     /// # Safety
     ///
-    /// It is the address of such a task, from [`allocate`](Cell::allocate), which is there for as long as
-    /// what is answered is used.
+    /// It is the address of such a task, from [`allocate`](Cell::allocate), which is there for as
+    /// long as what is answered is used.
     #[inline]
     unsafe fn at(header: NonNull<Header<P::Metadata>>) -> Full<F, P> {
         Full(header.cast())
@@ -108,7 +104,8 @@ impl<F: Future, P: Policy> Cell<F, P> {
     ///
     /// It is the address of such a task. The caller has its `Runnable`, and forgets it.
     unsafe fn run(header: NonNull<Header<P::Metadata>>) {
-        // SAFETY: the reference of the `Runnable` keeps the task until it is given up, in the last step here.
+        // SAFETY: the reference of the `Runnable` keeps the task until it is given up, in the last
+        // step here.
         unsafe {
             let task = Self::at(header);
             if !task.header().state.begin() {
@@ -179,7 +176,8 @@ impl<F: Future, P: Policy> Cell<F, P> {
         }
         // The memory is freed even if the destructor of the metadata panics.
         let _free = Free(header.as_ptr().cast(), Layout::new::<Self>());
-        // SAFETY: nobody has it any more, as the caller says. Neither a future nor an output is there.
+        // SAFETY: nobody has it any more, as the caller says. Neither a future nor an output is
+        // there.
         unsafe { header.drop_in_place() };
     }
 }
@@ -187,7 +185,8 @@ impl<F: Future, P: Policy> Cell<F, P> {
 impl<F: Future, P: Policy> Full<F, P> {
     #[inline]
     fn header(&self) -> &Header<P::Metadata> {
-        // SAFETY: the task is there, as whoever has made this said, and its header is never lent mutably.
+        // SAFETY: the task is there, as whoever has made this said, and its header is never lent
+        // mutably.
         unsafe { &(*self.0.as_ptr()).header }
     }
 
@@ -209,8 +208,8 @@ impl<F: Future, P: Policy> Full<F, P> {
         }
     }
 
-    /// Polls the future. `None` if it is pending; else the future was dropped, and the answer is whether
-    /// there is an output in its place.
+    /// Polls the future. `None` if it is pending; else the future was dropped, and the answer is
+    /// whether there is an output in its place.
     ///
     /// # Safety
     ///
@@ -228,8 +227,8 @@ impl<F: Future, P: Policy> Full<F, P> {
             };
             let cx = &mut Context::from_waker(&waker);
             let poll = self.stage().with_mut(|stage| {
-                // SAFETY: the caller runs the task, so the future is there, and its alone. It is pinned: it is
-                // dropped in its place.
+                // SAFETY: the caller runs the task, so the future is there, and its alone. It is
+                // pinned: it is dropped in its place.
                 unsafe { Pin::new_unchecked(&mut *(*stage).future) }.poll(cx)
             });
             match poll {
@@ -275,7 +274,8 @@ impl<F: Future, P: Policy> Full<F, P> {
     ///
     /// # Safety
     ///
-    /// The caller runs the task, and has not dropped the future. The reference of the `Runnable` is given up.
+    /// The caller runs the task, and has not dropped the future. The reference of the `Runnable` is
+    /// given up.
     #[inline(never)]
     unsafe fn drop_and_end(self) {
         let mut is_there = true;
@@ -303,8 +303,8 @@ impl<F: Future, P: Policy> Full<F, P> {
     ///
     /// # Safety
     ///
-    /// The caller runs the task. The future was dropped, and `has_output` says whether there is an output
-    /// in its place. The reference of the `Runnable` is given up.
+    /// The caller runs the task. The future was dropped, and `has_output` says whether there is an
+    /// output in its place. The reference of the `Runnable` is given up.
     #[inline]
     unsafe fn end(self, has_output: bool) {
         let header: NonNull<Header<P::Metadata>> = self.0.cast();
@@ -335,8 +335,8 @@ impl<F: Future, P: Policy> Full<F, P> {
     /// Wakes whoever polls the `Join`, and gives the reference of the `Runnable` up.
     fn wake_awaiter(self) {
         let header: NonNull<Header<P::Metadata>> = self.0.cast();
-        // SAFETY: the state has left the slot to this thread, with a waker in it. The `Join` compares its bytes
-        // at most.
+        // SAFETY: the state has left the slot to this thread, with a waker in it. The `Join`
+        // compares its bytes at most.
         let take = |slot: *const MaybeUninit<Waker>| unsafe { slot.read().assume_init() };
         let waker = self.header().awaiter.with(take);
         let released = self.header().state.release();
@@ -462,61 +462,4 @@ impl<T> Drop for Contained<T> {
         // SAFETY: it is dropped once, here.
         contained(|| unsafe { ManuallyDrop::drop(&mut self.0) });
     }
-}
-
-/// # Safety
-///
-/// These four are called by wakers of a task of this policy, each of which is a reference.
-unsafe fn clone_waker<P: Policy>(address: *const ()) -> RawWaker {
-    // SAFETY: as the caller says.
-    let task = unsafe { task_of::<P>(address) };
-    task.header().state.add_reference();
-    task.raw_waker()
-}
-
-/// # Safety
-///
-/// See [`clone_waker`]. The reference is given up.
-unsafe fn wake<P: Policy>(address: *const ()) {
-    // SAFETY: as the caller says; and what the state has just said.
-    unsafe {
-        let task = task_of::<P>(address);
-        match task.header().state.wake() {
-            Wake::Schedule => P::schedule(Runnable::of(task.address()), Woken::Waiting),
-            Wake::Released(released) => Task::released(task.address(), released),
-        }
-    }
-}
-
-/// # Safety
-///
-/// See [`clone_waker`].
-unsafe fn wake_by_ref<P: Policy>(address: *const ()) {
-    // SAFETY: as the caller says; and what the state has just said.
-    unsafe {
-        let task = task_of::<P>(address);
-        if task.header().state.wake_by_ref() {
-            P::schedule(Runnable::of(task.address()), Woken::Waiting);
-        }
-    }
-}
-
-/// # Safety
-///
-/// See [`clone_waker`]. The reference is given up.
-unsafe fn drop_waker<P: Policy>(address: *const ()) {
-    // SAFETY: as the caller says.
-    unsafe {
-        let address = task_of::<P>(address).address();
-        drop(TaskRef::of(address));
-    }
-}
-
-/// # Safety
-///
-/// It is the address of a task of this policy, which is there for as long as what is answered.
-#[inline]
-unsafe fn task_of<P: Policy>(address: *const ()) -> Task<P::Metadata> {
-    // SAFETY: as the caller says; it came from a `NonNull`.
-    unsafe { Task::at(NonNull::new_unchecked(address.cast_mut().cast())) }
 }

@@ -72,8 +72,8 @@ impl<M: 'static> Task<M> {
 
     #[inline]
     pub(crate) fn header(&self) -> &Header<M> {
-        // SAFETY: the task is there for as long as this is; nobody has its header mutably until it is
-        // freed.
+        // SAFETY: the task is there for as long as this is; nobody has its header mutably until it
+        // is freed.
         unsafe { self.0.as_ref() }
     }
 
@@ -98,11 +98,11 @@ impl<M: 'static> Task<M> {
         }
     }
 
-    /// Cancels the task: its future is not polled again, but dropped, where the task is run the next
-    /// time, or as soon as the poll is over that is under way.
+    /// Cancels the task: its future is not polled again, but dropped, where the task is run the
+    /// next time, or as soon as the poll is over that is under way.
     ///
-    /// A task that waits is scheduled for that. One that has ended, or becomes ready in the poll that is
-    /// under way, keeps its output.
+    /// A task that waits is scheduled for that. One that has ended, or becomes ready in the poll
+    /// that is under way, keeps its output.
     pub fn cancel(&self) {
         if self.header().state.cancel() {
             self.schedule(Woken::Waiting);
@@ -171,8 +171,8 @@ impl<M: 'static> Task<M> {
     /// As for [`released`](Task::released).
     #[inline(never)]
     unsafe fn released_last(header: NonNull<Header<M>>, released: Released) {
-        // SAFETY: it is there until it is freed, which this thread is to do, or to leave to others by
-        // scheduling it.
+        // SAFETY: it is there until it is freed, which this thread is to do, or to leave to others
+        // by scheduling it.
         let task = unsafe { Self::at(header) };
         if released == Released::Last {
             let free = task.header().vtable.free;

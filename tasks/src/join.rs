@@ -18,8 +18,8 @@ use crate::{
 
 /// The right to the output of a task. There is one for each task.
 ///
-/// Dropping it detaches the task, which goes on. The output is dropped by the thread that ends the task
-/// then, or, if the task has ended, by the thread that drops this.
+/// Dropping it detaches the task, which goes on. The output is dropped by the thread that ends the
+/// task then, or, if the task has ended, by the thread that drops this.
 #[must_use = "dropping it detaches the task"]
 pub struct Join<T, M: 'static> {
     task: Task<M>,
@@ -47,8 +47,8 @@ impl<T, M: 'static> Join<T, M> {
         Self { task, _output }
     }
 
-    /// Is ready when the task has ended. Until then the waker of `cx` is the one to be woken, in place
-    /// of the one of an earlier call.
+    /// Is ready when the task has ended. Until then the waker of `cx` is the one to be woken, in
+    /// place of the one of an earlier call.
     pub fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let header = self.task.header();
         let has_awaiter = match header.state.joined() {
@@ -56,9 +56,9 @@ impl<T, M: 'static> Join<T, M> {
             Joined::Alive { has_awaiter } => has_awaiter,
         };
         if has_awaiter {
-            // SAFETY: only this writes to the slot, and has written to it, as the flag says. The thread
-            // that ends the task may take the waker out meanwhile, which leaves the bytes that are
-            // compared as they are.
+            // SAFETY: only this writes to the slot, and has written to it, as the flag says. The
+            // thread that ends the task may take the waker out meanwhile, which leaves the bytes
+            // that are compared as they are.
             let is_there = header
                 .awaiter
                 .with(|slot| unsafe { (*slot).assume_init_ref() }.will_wake(cx.waker()));
@@ -89,8 +89,8 @@ impl<T, M: 'static> Join<T, M> {
 
     /// Takes the output of a task that has [ended](Task::has_ended), or what it panicked with.
     ///
-    /// `None` if there is none, because the task was cancelled; and if it has not ended, in which case it is
-    /// detached.
+    /// `None` if there is none, because the task was cancelled; and if it has not ended, in which
+    /// case it is detached.
     #[inline]
     pub fn into_output(self) -> Option<Result<T, Panic>> {
         let Joined::Ended { has_output } = self.task.header().state.joined() else {
@@ -99,8 +99,8 @@ impl<T, M: 'static> Join<T, M> {
         let address = self.task.address();
         let output = has_output.then(|| {
             let output = self.task.header().vtable.output;
-            // SAFETY: the task has ended, and the output is of this type. It is this one's, which takes it
-            // once, since this is forgotten.
+            // SAFETY: the task has ended, and the output is of this type. It is this one's, which
+            // takes it once, since this is forgotten.
             unsafe { output(address).cast::<Result<T, Panic>>().read() }
         });
         mem::forget(self);
@@ -113,8 +113,8 @@ impl<T, M: 'static> Join<T, M> {
     ///
     /// # Safety
     ///
-    /// It is the address of the task of a `Join` which is not used, nor dropped, after this. If there was
-    /// an output it was taken, or dropped.
+    /// It is the address of the task of a `Join` which is not used, nor dropped, after this. If
+    /// there was an output it was taken, or dropped.
     #[inline]
     unsafe fn release(address: NonNull<Header<M>>, had_output: bool) {
         // SAFETY: the flag `HANDLE` keeps the task.

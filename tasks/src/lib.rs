@@ -1,8 +1,8 @@
-//! The task of an executor: a future in one allocation, with a state word, counted references of one
-//! pointer each, wakers, and a handle to its output.
+//! The task of an executor: a future in one allocation, with a state word, counted references of
+//! one pointer each, wakers, and a handle to its output.
 //!
-//! These are the tasks of the [Tourbillon](https://docs.rs/tourbillon) runtime, without its queues and
-//! threads. An executor says by a [`Policy`] where a task goes that was woken, and calls
+//! These are the tasks of the [Tourbillon](https://docs.rs/tourbillon) runtime, without its queues
+//! and threads. An executor says by a [`Policy`] where a task goes that was woken, and calls
 //! [`Runnable::run`] on it there.
 //!
 //! ```
@@ -36,28 +36,29 @@
 //!
 //! # Guide
 //!
-//! **Who has what.** A [`Runnable`] is the right to run the task, and there is one for each time that it
-//! is scheduled. A [`Join`] is the right to its output. A [`TaskRef`] is a reference that wakes or cancels
-//! the task, and reads its metadata; a [`Waker`](std::task::Waker) of the task is one, too. Each is one
-//! pointer. All of them lead to a [`Task`], which has what they can do in common.
+//! **Who has what.** A [`Runnable`] is the right to run the task, and there is one for each time
+//! that it is scheduled. A [`Join`] is the right to its output. A [`TaskRef`] is a reference that
+//! wakes or cancels the task, and reads its metadata; a [`Waker`](std::task::Waker) of the task is
+//! one, too. Each is one pointer. All of them lead to a [`Task`], which has what they can do in
+//! common.
 //!
-//! **Waking.** A task that waits is scheduled once, however many wake it. One that is woken while it is
-//! polled is scheduled after the poll, as [`Woken::WhileRunning`].
+//! **Waking.** A task that waits is scheduled once, however many wake it. One that is woken while
+//! it is polled is scheduled after the poll, as [`Woken::WhileRunning`].
 //!
-//! **Cancelling.** [`Task::cancel`] has the future dropped where the task is run, never by the thread
-//! that cancels. Dropping the [`Runnable`] drops the future there and then. A task that waits, and of which
-//! neither a waker nor the `Join` is left, is cancelled: nobody could wake it.
+//! **Cancelling.** [`Task::cancel`] has the future dropped where the task is run, never by the
+//! thread that cancels. Dropping the [`Runnable`] drops the future there and then. A task that
+//! waits, and of which neither a waker nor the `Join` is left, is cancelled: nobody could wake it.
 //!
-//! **Panics.** A panic of the future is the output of its task. The future is dropped while that panic
-//! unwinds. A panic of the future's destructor is the output as well: of a task that was cancelled, and of
-//! one that was ready, whose result is lost. A second panic, the destructor's of a future that has
-//! panicked, goes no further, nor does a panic of a result that nobody takes: the
+//! **Panics.** A panic of the future is the output of its task. The future is dropped while that
+//! panic unwinds. A panic of the future's destructor is the output as well: of a task that was
+//! cancelled, and of one that was ready, whose result is lost. A second panic, the destructor's of
+//! a future that has panicked, goes no further, nor does a panic of a result that nobody takes: the
 //! [policy](Policy::panicked) is told.
 //!
 //! **Futures that stay on a thread** need not be `Send`: see [`spawn_unchecked`].
 //!
-//! The states, with what each thread may do and why nothing is lost, are in `PROTOCOLS.md` of this crate;
-//! each is checked by loom on this source, and by Miri.
+//! The states, with what each thread may do and why nothing is lost, are in `PROTOCOLS.md` of this
+//! crate; each is checked by loom on this source, and by Miri.
 
 mod cell;
 mod contain;
@@ -68,6 +69,7 @@ mod reference;
 mod runnable;
 mod state;
 mod sync;
+mod waker;
 
 use std::any::Any;
 
@@ -106,10 +108,10 @@ where
 ///
 /// # Safety
 ///
-/// If the future or its output is not `Send`, each [`Runnable`] of the task, this one and those that
-/// [`Policy::schedule`] is given, is run or dropped on one and the same thread. That is the calling
-/// thread, or, if the future is `Send` until it is polled first, any other. It is so as well for what a
-/// `Runnable` is sent to as an address.
+/// If the future or its output is not `Send`, each [`Runnable`] of the task, this one and those
+/// that [`Policy::schedule`] is given, is run or dropped on one and the same thread. That is the
+/// calling thread, or, if the future is `Send` until it is polled first, any other. It is so as
+/// well for what a `Runnable` is sent to as an address.
 #[inline]
 pub unsafe fn spawn_unchecked<P, F>(
     future: F,

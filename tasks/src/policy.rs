@@ -14,21 +14,21 @@ pub enum Woken {
 /// What an executor decides about its tasks, all of which carry a value of
 /// [`Metadata`](Policy::Metadata).
 ///
-/// A policy is a type, and has no value: what [`schedule`](Policy::schedule) has to know stands in the
-/// metadata. Only that one has to be written; the others let an executor put a frame around what is
-/// called in a task, and keep a list of its tasks.
+/// A policy is a type, and has no value: what [`schedule`](Policy::schedule) has to know stands in
+/// the metadata. Only that one has to be written; the others let an executor put a frame around
+/// what is called in a task, and keep a list of its tasks.
 ///
 /// Tasks of different policies have one type of [`Runnable`] if they have one type of metadata.
 ///
 /// A method other than `schedule` that panics is taken for a panic of the future where it calls the
-/// future or its destructor ([`polling`](Policy::polling), [`dropping`](Policy::dropping)), and leaks the
-/// task otherwise.
+/// future or its destructor ([`polling`](Policy::polling), [`dropping`](Policy::dropping)), and
+/// leaks the task otherwise.
 pub trait Policy: 'static {
     /// What the executor keeps with each task.
     type Metadata: Send + Sync + 'static;
 
-    /// Queues a task that was woken, or cancelled, for [`run`](Runnable::run) to be called on it. The
-    /// thread that wakes the task calls this.
+    /// Queues a task that was woken, or cancelled, for [`run`](Runnable::run) to be called on it.
+    /// The thread that wakes the task calls this.
     fn schedule(task: Runnable<Self::Metadata>, woken: Woken);
 
     /// Calls `poll`, which polls the future; and drops it, if it is ready or panics.
@@ -59,15 +59,15 @@ pub trait Policy: 'static {
         drop();
     }
 
-    /// The future was polled, and is pending. The thread that has polled calls this before the task can
-    /// be run again.
+    /// The future was polled, and is pending. The thread that has polled calls this before the task
+    /// can be run again.
     #[inline]
     fn pending(task: &Task<Self::Metadata>) {
         _ = task;
     }
 
-    /// The future is gone, and the task is about to end: after this its `Join` is told. The thread that
-    /// has dropped the future calls this, once for each task.
+    /// The future is gone, and the task is about to end: after this its `Join` is told. The thread
+    /// that has dropped the future calls this, once for each task.
     ///
     /// Returns the reference that the executor has kept, if it has one, to be given up along with
     /// that of the caller.

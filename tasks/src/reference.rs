@@ -10,10 +10,11 @@ use std::{
 
 use crate::{Task, header::Header};
 
-/// A counted reference to a task. It keeps the memory, the metadata, and, while the task waits, the future.
+/// A counted reference to a task. It keeps the memory, the metadata, and, while the task waits, the
+/// future.
 ///
-/// Dropping the last one of a task that waits, which no [`Join`](crate::Join) waits for either, cancels
-/// the task: no thread could wake it any more.
+/// Dropping the last one of a task that waits, which no [`Join`](crate::Join) waits for either,
+/// cancels the task: no thread could wake it any more.
 pub struct TaskRef<M: 'static>(Task<M>);
 
 impl<M: 'static> TaskRef<M> {
@@ -33,8 +34,8 @@ impl<M: 'static> TaskRef<M> {
         address
     }
 
-    /// Returns the reference as an address, for [`from_raw`](TaskRef::from_raw). It is aligned to eight
-    /// bytes where pointers have as many.
+    /// Returns the reference as an address, for [`from_raw`](TaskRef::from_raw). It is aligned to
+    /// eight bytes where pointers have as many.
     #[inline]
     pub fn into_raw(self) -> NonNull<()> {
         self.into_address().cast()
@@ -44,8 +45,8 @@ impl<M: 'static> TaskRef<M> {
     ///
     /// # Safety
     ///
-    /// `raw` is from [`into_raw`](TaskRef::into_raw) of a reference to a task with this type of metadata,
-    /// and is passed once.
+    /// `raw` is from [`into_raw`](TaskRef::into_raw) of a reference to a task with this type of
+    /// metadata, and is passed once.
     #[inline]
     pub unsafe fn from_raw(raw: NonNull<()>) -> Self {
         // SAFETY: as the caller says.

@@ -18,8 +18,8 @@ pub struct Runnable<M: 'static>(Task<M>);
 impl<M: 'static> Runnable<M> {
     /// # Safety
     ///
-    /// It is the address of a task that is scheduled, of which there is no other `Runnable`, and of a
-    /// reference that was counted for this.
+    /// It is the address of a task that is scheduled, of which there is no other `Runnable`, and of
+    /// a reference that was counted for this.
     #[inline]
     pub(crate) unsafe fn of(header: NonNull<Header<M>>) -> Self {
         // SAFETY: the reference keeps the task.
@@ -56,8 +56,8 @@ impl<M: 'static> Runnable<M> {
     ///
     /// # Safety
     ///
-    /// `raw` is from [`into_raw`](Runnable::into_raw) of a task with this type of metadata, and is passed
-    /// once.
+    /// `raw` is from [`into_raw`](Runnable::into_raw) of a task with this type of metadata, and is
+    /// passed once.
     #[inline]
     pub unsafe fn from_raw(raw: NonNull<()>) -> Self {
         // SAFETY: as the caller says.

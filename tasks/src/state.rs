@@ -83,7 +83,8 @@ pub(crate) enum Detached {
 pub(crate) enum End {
     /// Its reference is given up.
     Done(Released),
-    /// It is to take the waker from the slot, to [release](State::release) its reference, and to wake.
+    /// It is to take the waker from the slot, to [release](State::release) its reference, and to
+    /// wake.
     WakeAwaiter,
     /// Nothing was changed. Nobody is left to take the output, which is to be dropped. Then to end
     /// the task without one.
@@ -167,8 +168,9 @@ impl State {
         }
     }
 
-    /// Ends the task, for the thread that runs it: its future is gone. `has_output` says whether the
-    /// output is in its place; `others` is how many references the caller gives up besides its own.
+    /// Ends the task, for the thread that runs it: its future is gone. `has_output` says whether
+    /// the output is in its place; `others` is how many references the caller gives up besides its
+    /// own.
     #[inline]
     pub(crate) fn end(&self, has_output: bool, others: usize) -> End {
         let mut state = self.0.load(Acquire);
@@ -217,14 +219,16 @@ impl State {
         }
     }
 
-    /// Wakes the task; true if the caller is to schedule it, by a reference that was counted for that.
+    /// Wakes the task; true if the caller is to schedule it, by a reference that was counted for
+    /// that.
     #[inline]
     #[must_use]
     pub(crate) fn wake_by_ref(&self) -> bool {
         self.wake_with(0, ENDED)
     }
 
-    /// Cancels the task; true if the caller is to schedule it, by a reference that was counted for that.
+    /// Cancels the task; true if the caller is to schedule it, by a reference that was counted for
+    /// that.
     #[must_use]
     pub(crate) fn cancel(&self) -> bool {
         self.wake_with(CANCELLED, ENDED | CANCELLED)
@@ -268,8 +272,8 @@ impl State {
         self.release_all(REFERENCE)
     }
 
-    /// Gives the `Join` up, of a task that has ended, and with it the output if there was one, which
-    /// the caller has taken or dropped.
+    /// Gives the `Join` up, of a task that has ended, and with it the output if there was one,
+    /// which the caller has taken or dropped.
     #[inline]
     pub(crate) fn release_join(&self, had_output: bool) -> Released {
         self.release_all(HANDLE + if had_output { OUTPUT } else { 0 })
@@ -277,8 +281,8 @@ impl State {
 
     #[inline]
     fn release_all(&self, what: usize) -> Released {
-        // Releases what this thread did to the task, and acquires what all others did, to the one that
-        // frees it.
+        // Releases what this thread did to the task, and acquires what all others did, to the one
+        // that frees it.
         self.released(self.0.fetch_sub(what, AcqRel) - what)
     }
 

@@ -1,5 +1,5 @@
-//! A panic of the future, or of a destructor, is the task's output or goes no further, and nothing of
-//! the task is left.
+//! A panic of the future, or of a destructor, is the task's output or goes no further, and nothing
+//! of the task is left.
 
 mod common;
 

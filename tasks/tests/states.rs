@@ -50,7 +50,8 @@ fn what_waits_is_scheduled_once_however_many_wake_it() {
     let waker = take_waker(&waker);
     assert_eq!(executor.queued(), 0);
     waker.wake_by_ref();
-    waker.clone().wake();
+    let by_value = waker.clone();
+    by_value.wake();
     join.wake();
     assert_eq!(executor.queued(), 1);
     assert_eq!(executor.run(), 1);
@@ -70,7 +71,8 @@ fn a_task_that_wakes_itself_is_scheduled_after_the_poll() {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
-        cx.waker().clone().wake();
+        let by_value = cx.waker().clone();
+        by_value.wake();
         Poll::Pending
     }));
     executor.take().unwrap().run();

@@ -207,8 +207,8 @@ impl<T> JoinSet<T> {
         abort
     }
 
-    /// Takes what was queued for a place out of the set, if the task there has ended: a waker may be
-    /// woken once too often, and its place have been given away.
+    /// Takes what was queued for a place out of the set, if the task there has ended: a waker may
+    /// be woken once too often, and its place have been given away.
     fn take(&mut self, place: usize) -> Option<JoinHandle<T>> {
         let Slot { handle, waker } = self.tasks.get_mut(place)?;
         let ended = handle.poll_ended(&mut Context::from_waker(waker));

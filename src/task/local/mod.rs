@@ -7,10 +7,10 @@
 //! | `pinned` | tasks of one worker |
 //! | `set` | `LocalSet`: tasks of whatever thread polls it |
 //!
-//! **Why it is sound.** Such a task is made by the `spawn_unchecked` of `tourbillon_tasks`, which asks that it be run
-//! and dropped on one thread. A [`TaskJob`](crate::runtime::TaskJob) of it exists while it is queued. It
-//! is pushed into the queue of its home and nowhere else; and only the thread that the queue is bound to
-//! takes anything out.
+//! **Why it is sound.** Such a task is made by the `spawn_unchecked` of `tourbillon_tasks`, which
+//! asks that it be run and dropped on one thread. A [`TaskJob`](crate::runtime::TaskJob) of it
+//! exists while it is queued. It is pushed into the queue of its home and nowhere else; and only
+//! the thread that the queue is bound to takes anything out.
 //!
 //! **How it ends.** A task is on a list of its home's books from before it is queued until its future is
 //! gone. Who ends them, on their own thread, [closes](Registry::close_list) the list, so that there are no
@@ -131,9 +131,9 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    // SAFETY: the task is queued by its `schedule` alone, and taken, to be run or dropped, by the thread
-    // that the queue is bound to: see the head of this file. Where that is another thread than this, the
-    // future is Send until then, as the caller says.
+    // SAFETY: the task is queued by its `schedule` alone, and taken, to be run or dropped, by the
+    // thread that the queue is bound to: see the head of this file. Where that is another thread
+    // than this, the future is Send until then, as the caller says.
     let new = unsafe { register_unchecked::<OnItsThread, F>(home, name, future, spawned) };
     let Some(new) = new else {
         return JoinHandle::cancelled();
