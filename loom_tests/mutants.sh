@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the models can fail: applies each mutant of loom_tests/mutants/ to a scratch copy of
-# shards/, and requires the test that its header names to go red.
+# shards/ and tasks/, and requires the test that its header names to go red.
 #
 #   loom_tests/mutants.sh             all mutants
 #   loom_tests/mutants.sh NAME...     these (file names without .patch)
@@ -29,12 +29,13 @@ fi
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$scratch/shards" "$scratch/loom_tests"
+mkdir -p "$scratch/shards" "$scratch/tasks" "$scratch/loom_tests"
 # The root package and its dependencies stay out.
 awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
-    sed 's/^members = .*/members = ["shards", "loom_tests"]/' >"$scratch/Cargo.toml"
+    sed 's/^members = .*/members = ["shards", "tasks", "loom_tests"]/' >"$scratch/Cargo.toml"
 cp "$root/Cargo.lock" "$scratch/"
 cp -R "$root/shards/Cargo.toml" "$root/shards/examples" "$scratch/shards/"
+cp "$root/tasks/Cargo.toml" "$scratch/tasks/"
 cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
     "$scratch/loom_tests/"
 cd "$scratch"
@@ -50,14 +51,16 @@ for name in "${names[@]}"; do
     patch=$root/loom_tests/mutants/$name.patch
     test=$(field "$patch" Test)
     file=${test%%::*}
-    rm -rf shards/src
-    cp -R "$root/shards/src" shards/src
+    for package in shards tasks; do
+        rm -rf "$package/src"
+        cp -R "$root/$package/src" "$package/src"
+    done
     if ! patch --quiet --strip=1 --fuzz=0 --no-backup-if-mismatch <"$patch" >log 2>&1; then
         cat log
         echo "$name: the patch does not apply" >&2
         exit 2
     fi
-    find shards/src -name '*.rs' -exec touch {} +
+    find shards/src tasks/src -name '*.rs' -exec touch {} +
     if ! run "$file" --no-run >log 2>&1; then
         cat log
         echo "$name: the mutant does not compile" >&2

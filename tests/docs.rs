@@ -155,7 +155,7 @@ fn the_table_of_features_names_tests_that_there_are() {
 fn the_table_of_features_names_items_that_there_are() {
     let root = root();
     let table = read(root.join("docs/src/features.md"));
-    let dirs = ["src", "shards/src", "macros/src"].map(|dir| root.join(dir));
+    let dirs = ["src", "shards/src", "tasks/src", "macros/src"].map(|dir| root.join(dir));
     let sources = dirs.iter().flat_map(|dir| files(dir, "rs")).map(read);
     let sources = sources.collect::<Vec<_>>().join("\n");
     let mut missing = Vec::new();
@@ -212,6 +212,8 @@ fn links_lead_somewhere() {
         "SECURITY.md",
         "macros/README.md",
         "shards/README.md",
+        "tasks/README.md",
+        "tasks/PROTOCOLS.md",
     ] {
         pages.push(root.join(page));
     }

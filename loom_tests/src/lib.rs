@@ -1,12 +1,13 @@
-//! loom models of the protocols of `tourbillon-shards`: see `README.md`, and `tests/`, a file per
-//! protocol. What is here is what they share: a worker without a kernel, callbacks and tasks that
-//! count, and the bounds.
+//! loom models of the protocols of `tourbillon-shards` and `tourbillon-tasks`: see `README.md`, and
+//! `tests/`, a file per protocol. What is here is what they share: a worker without a kernel,
+//! callbacks and tasks that count, and the bounds.
 //!
 //! Empty unless built with `--cfg loom`.
 
 #![cfg(loom)]
 
 mod event_loop;
+mod executor;
 mod kernel;
 mod probe;
 mod task;
@@ -25,6 +26,7 @@ use loom::model::Builder;
 
 pub use self::{
     event_loop::{EventLoop, expire, park, run},
+    executor::{AtDrop, Executor, Meta, Queued, Tally, counted, run_queued, spawned},
     kernel::{EventFd, TimerFd},
     probe::Probe,
     task::{Task, wait_for_the_end},

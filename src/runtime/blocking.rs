@@ -119,6 +119,7 @@ impl Blocking {
                 let is_refused = !refused.is_empty();
                 end(shared, refused.into_values(), |job| {
                     job.metadata().refuse(&error);
+                    job.cancel();
                 });
                 self.through(shared);
                 return (!is_refused).then_some(number);
@@ -285,7 +286,7 @@ fn end(shared: &Shared, jobs: impl IntoIterator<Item = TaskJob>, mark: impl Fn(&
 
 /// Marks a job as aborted.
 fn abort(job: &TaskJob) {
-    job.metadata().abort();
+    job.cancel();
 }
 
 /// Runs `f`, a job of this runtime's.

@@ -8,6 +8,7 @@ use std::{
 
 use crossbeam::deque::{self, Steal};
 use tourbillon_shards::{Due, NextSlot, Notice, RawPointer};
+use tourbillon_tasks::Runnable;
 
 use super::{
     clocks::ClockCore,
@@ -19,7 +20,7 @@ use super::{
 use crate::task::{LocalQueue, TaskMeta};
 
 /// A task that is ready to be polled.
-pub(crate) type TaskJob = async_task::Runnable<TaskMeta>;
+pub(crate) type TaskJob = Runnable<TaskMeta>;
 
 /// A task in a LIFO slot.
 pub(super) struct NextTask(TaskJob);

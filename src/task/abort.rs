@@ -2,41 +2,24 @@
 
 use std::fmt;
 
-use super::{
-    Id,
-    pointer::{TaskPointer, TaskRef},
-};
+use tourbillon_tasks::{Task, TaskRef};
+
+use super::{Id, TaskMeta};
 
 /// What there is to abort.
 #[derive(Clone)]
 pub(super) struct Target {
-    task: TaskRef,
+    pub(super) task: TaskRef<TaskMeta>,
     /// Its number in the queue of the blocking threads, if it is for one of them.
-    queued: Option<u64>,
+    pub(super) queued: Option<u64>,
 }
 
-impl Target {
-    /// # Safety
-    ///
-    /// The task's allocation is there, by a reference or the handle, for as long as this runs.
-    pub(super) unsafe fn new(task: TaskPointer, queued: Option<u64>) -> Self {
-        // SAFETY: as the caller says.
-        let task = unsafe { TaskRef::to(task) };
-        Self { task, queued }
-    }
-
-    /// Ends the task at its next `.await`, if it has not ended.
-    pub(super) fn abort(&self) {
-        self.task.abort();
-        self.task.wake();
-        if let (Some(number), Some(shared)) = (self.queued, self.task.home().shared()) {
-            shared.blocking.abort(shared, number);
-        }
-    }
-
-    /// Whether the task has ended. One whose destructors run has not.
-    fn is_finished(&self) -> bool {
-        self.task.has_ended()
+/// Ends a task at its next `.await`, if it has not ended. `queued` is its number in the queue of
+/// the blocking threads, if it is for one of them.
+pub(super) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
+    task.cancel();
+    if let (Some(number), Some(shared)) = (queued, task.metadata().home().shared()) {
+        shared.blocking.abort(shared, number);
     }
 }
 
@@ -88,7 +71,7 @@ impl AbortHandle {
     /// ```
     pub fn abort(&self) {
         if let Some(target) = &self.target {
-            target.abort();
+            abort(&target.task, target.queued);
         }
     }
 
@@ -103,7 +86,9 @@ impl AbortHandle {
     /// # });
     /// ```
     pub fn is_finished(&self) -> bool {
-        self.target.as_ref().is_none_or(Target::is_finished)
+        self.target
+            .as_ref()
+            .is_none_or(|target| target.task.has_ended())
     }
 
     /// The number of the task, which it keeps when it has ended.

@@ -8,10 +8,12 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{JoinHandle, register};
+use tourbillon_tasks::Woken;
+
+use super::{JoinHandle, Schedule, register};
 use crate::{
     error::NO_RUNTIME,
-    runtime::{self, Choice, HomeError, WorkerShard, with_home},
+    runtime::{self, Choice, HomeError, TaskJob, WorkerShard, with_home},
 };
 
 /// Runs `f`, which may block, on a thread that is there for it, of the runtime that the calling thread
@@ -121,13 +123,21 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    // It is never woken: it is queued from the beginning, and done when it has been polled.
-    let Some(new) = register(home, Call(Some(f)), Location::caller(), |_| ()) else {
+    let Some(new) = register::<NeverWoken, _>(home, Call(Some(f)), Location::caller()) else {
         return JoinHandle::cancelled();
     };
     let shared = &home.owner().shared;
     let number = shared.blocking.push(shared, new.runnable);
     new.handle.queued(number)
+}
+
+/// A job is queued from the beginning, and has ended when it was polled.
+struct NeverWoken;
+
+impl Schedule for NeverWoken {
+    fn schedule(task: TaskJob, _: Woken) {
+        drop(task);
+    }
 }
 
 /// Calls what it holds when it is polled.

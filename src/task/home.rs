@@ -1,20 +1,16 @@
 //! Where a task belongs: who has it in the books, and who may run it.
 
-use std::{
-    marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr, ptr::NonNull, sync::Arc, task::Waker,
-};
+use std::{marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr, ptr::NonNull, sync::Arc};
 
 use tourbillon_shards as shards;
+use tourbillon_tasks::Task;
 
 use super::{
     local::{self, Set, Within},
-    meta::Packed,
-    pointer::MetaPointer,
+    meta::{Packed, TaskMeta},
     registry::{By, Place, Registry},
 };
-use crate::runtime::{
-    Core, Shared, TaskJob, WorkerShard, contain, contained, inside, is_current, worker_number,
-};
+use crate::runtime::{Core, Shared, TaskJob, WorkerShard, inside, is_current, worker_number};
 
 /// Where a task belongs: a counted reference to a worker, or to a set.
 ///
@@ -158,10 +154,10 @@ impl Home {
 
     /// Puts a task of this home, which was on no list, on that of the worker that has polled it, unless
     /// that is closed.
-    pub(super) fn enter(&self, task: &Waker, meta: MetaPointer) -> Option<Place> {
+    pub(super) fn enter(&self, task: &Task<TaskMeta>) -> Option<Place> {
         let core = self.core()?;
         let list = worker_number(&core.shared).unwrap_or(core.index);
-        core.shared.tasks.enter(list, task, meta)
+        core.shared.tasks.enter(list, task)
     }
 
     /// Who counts a task.
@@ -203,14 +199,6 @@ impl Home {
         match self.core() {
             Some(core) => inside(core, f),
             None => f(),
-        }
-    }
-
-    /// Runs foreign code; a panic goes no further.
-    pub(super) fn contain(&self, f: impl FnOnce()) {
-        match self.core() {
-            Some(core) => contain(core, f),
-            None => _ = contained(f),
         }
     }
 

@@ -5,15 +5,16 @@ use std::{
     fmt,
     future::Future,
     io,
-    panic::{RefUnwindSafe, UnwindSafe},
     pin::Pin,
     task::{Context, Poll, ready},
 };
 
-use async_task::FallibleTask;
+use tourbillon_tasks::{Join, Panic};
 
 use super::{
-    AbortHandle, Ended, Id, Panic, Product, TaskMeta, abort::Target, budget, pointer::TaskPointer,
+    AbortHandle, Id, TaskMeta,
+    abort::{Target, abort},
+    budget,
 };
 use crate::sys::sync::Mutex;
 
@@ -27,41 +28,19 @@ pub struct JoinHandle<T> {
 }
 
 struct Joined<T> {
-    task: FallibleTask<Product<T>, TaskMeta>,
-    /// Of the same task, whose allocation `task` keeps.
-    pointer: TaskPointer,
+    task: Join<T, TaskMeta>,
     /// Its number in the queue of the blocking threads, if it is for one of them.
     queued: Option<u64>,
 }
 
-impl<T> Joined<T> {
-    fn target(&self) -> Target {
-        // SAFETY: the handle is here, and keeps the task's allocation.
-        unsafe { Target::new(self.pointer, self.queued) }
-    }
-}
-
 impl<T> JoinHandle<T> {
-    /// # Safety
-    ///
-    /// `pointer` is that of `task`.
-    pub(super) unsafe fn new(
-        id: Id,
-        task: FallibleTask<Product<T>, TaskMeta>,
-        pointer: TaskPointer,
-    ) -> Self {
-        let queued = None;
-        Self {
-            id,
-            joined: Some(Joined {
-                task,
-                pointer,
-                queued,
-            }),
-        }
+    pub(super) fn new(task: Join<T, TaskMeta>) -> Self {
+        let (id, queued) = (task.metadata().id(), None);
+        let joined = Some(Joined { task, queued });
+        Self { id, joined }
     }
 
-    /// The same, of a task that has this number in the queue of the blocking threads.
+    /// Notes the number that the task has in the queue of the blocking threads.
     pub(super) fn queued(mut self, number: Option<u64>) -> Self {
         if let Some(joined) = &mut self.joined {
             joined.queued = number;
@@ -77,12 +56,13 @@ impl<T> JoinHandle<T> {
     }
 
     /// Ends the task at its next `.await`: its future is dropped on a worker, and joining it gives
-    /// an error that [is cancelled](JoinError::is_cancelled). One that has ended has ended. What was
-    /// given to [`spawn_blocking`](super::spawn_blocking) is dropped likewise if it has not begun, and
-    /// runs on if it has.
+    /// an error that [is cancelled](JoinError::is_cancelled); or, as in tokio, [is a
+    /// panic](JoinError::is_panic), if a destructor panics at that. One that has ended has ended.
+    /// What was given to [`spawn_blocking`](super::spawn_blocking) is dropped likewise if it has
+    /// not begun, and runs on if it has.
     pub fn abort(&self) {
         if let Some(joined) = &self.joined {
-            joined.target().abort();
+            abort(&joined.task, joined.queued);
         }
     }
 
@@ -97,7 +77,10 @@ impl<T> JoinHandle<T> {
     /// # });
     /// ```
     pub fn abort_handle(&self) -> AbortHandle {
-        let target = self.joined.as_ref().map(Joined::target);
+        let target = self.joined.as_ref().map(|joined| Target {
+            task: joined.task.reference(),
+            queued: joined.queued,
+        });
         AbortHandle::new(self.id, target)
     }
 
@@ -105,7 +88,7 @@ impl<T> JoinHandle<T> {
     pub fn is_finished(&self) -> bool {
         self.joined
             .as_ref()
-            .is_none_or(|joined| joined.task.is_finished())
+            .is_none_or(|joined| joined.task.has_ended())
     }
 
     /// The number of the task, which it keeps when it has ended.
@@ -120,20 +103,33 @@ impl<T> JoinHandle<T> {
         self.id
     }
 
-    /// What the task came to, whatever the budget: `None` if it was cancelled. To be asked no more
-    /// when it has been told.
-    pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ended<T>>> {
-        let Some(joined) = &mut self.joined else {
-            return Poll::Ready(None);
+    /// Is ready when the task has ended, whatever the budget.
+    pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.joined {
+            Some(joined) => joined.task.poll_ended(cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// What a task that has ended came to.
+    pub(super) fn into_result(mut self) -> Result<T, JoinError> {
+        self.take_result()
+    }
+
+    /// Takes what a task that has ended came to. After that it counts as cancelled.
+    fn take_result(&mut self) -> Result<T, JoinError> {
+        let id = self.id;
+        let Some(Joined { task, .. }) = self.joined.take() else {
+            return Err(JoinError::cancelled(id));
         };
-        let product = ready!(Pin::new(&mut joined.task).poll(cx));
-        let ended = product.map(|product| {
-            // SAFETY: the handle is still here, and keeps the task's allocation.
-            let refusal = unsafe { joined.pointer.meta().get() }.refusal();
-            Ended { product, refusal }
-        });
-        self.joined = None;
-        Poll::Ready(ended)
+        // Before the handle is given up, by which the metadata is there.
+        let refusal = task.metadata().refusal();
+        match (task.into_output(), refusal) {
+            (Some(Ok(output)), _) => Ok(output),
+            (Some(Err(panic)), _) => Err(JoinError::panicked(id, panic)),
+            (None, Some(why)) => Err(JoinError::refused(id, why)),
+            (None, None) => Err(JoinError::cancelled(id)),
+        }
     }
 }
 
@@ -146,25 +142,10 @@ impl<T> Future for JoinHandle<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.joined.is_some() {
             ready!(budget::check(cx));
-            let ended = ready!(self.poll_ended(cx));
+            ready!(self.poll_ended(cx));
             budget::spend();
-            if let Some(ended) = ended {
-                return Poll::Ready(ended.into_result(self.id));
-            }
         }
-        Poll::Ready(Err(JoinError::cancelled(self.id)))
-    }
-}
-
-// The task keeps its panics to itself, and its result is moved out whole.
-impl<T> UnwindSafe for JoinHandle<T> {}
-impl<T> RefUnwindSafe for JoinHandle<T> {}
-
-impl<T> Drop for JoinHandle<T> {
-    fn drop(&mut self) {
-        if let Some(joined) = self.joined.take() {
-            joined.task.detach();
-        }
+        Poll::Ready(self.take_result())
     }
 }
 

@@ -1,8 +1,14 @@
 //! The tasks of a list in the books: eight bytes for each, and one reference.
 
-use std::{mem, ptr, ptr::NonNull, task::Waker};
+use std::{
+    mem::{self, ManuallyDrop},
+    ptr,
+    ptr::NonNull,
+};
 
-use super::pointer::Counted;
+use tourbillon_tasks::TaskRef;
+
+use super::TaskMeta;
 
 /// References to tasks, each at an index that it keeps. One that is left here is never given up, so that its
 /// task stays; tasks leave by themselves, when they end.
@@ -42,20 +48,20 @@ impl List {
     }
 
     /// Puts a task into the place that was reserved for it.
-    pub(super) fn fill(&mut self, index: usize, task: Counted) {
+    pub(super) fn fill(&mut self, index: usize, task: TaskRef<TaskMeta>) {
         debug_assert!(self.entries[index].is_null());
         self.entries[index] = task.into_raw().as_ptr();
     }
 
     /// Frees a place. `None` if it was not filled.
-    pub(super) fn remove(&mut self, index: usize) -> Option<Counted> {
+    pub(super) fn remove(&mut self, index: usize) -> Option<TaskRef<TaskMeta>> {
         let free = ptr::without_provenance_mut(2 * self.free + 1);
         let entry = mem::replace(&mut self.entries[index], free);
         debug_assert!(!is_free(entry));
         self.free = index;
         self.len -= 1;
         // SAFETY: not null, it is from `into_raw`, and is taken out once.
-        NonNull::new(entry).map(|raw| unsafe { Counted::from_raw(raw) })
+        NonNull::new(entry).map(|raw| unsafe { TaskRef::from_raw(raw) })
     }
 
     /// How many places are taken.
@@ -63,13 +69,13 @@ impl List {
         self.len
     }
 
-    /// The wakers of all tasks.
-    pub(super) fn wakers(&self) -> Vec<Waker> {
+    /// References to all tasks.
+    pub(super) fn tasks(&self) -> Vec<TaskRef<TaskMeta>> {
         let taken = self.entries.iter().filter(|&&entry| !is_free(entry));
         let tasks = taken.filter_map(|&entry| NonNull::new(entry));
-        // SAFETY: it is from `into_raw`. The reference stays here: dropped, a `Counted` is not given up.
-        let tasks = tasks.map(|raw| unsafe { Counted::from_raw(raw) });
-        tasks.map(|task| task.waker()).collect()
+        // SAFETY: it is from `into_raw`, and is not dropped: the reference stays here.
+        let tasks = tasks.map(|raw| ManuallyDrop::new(unsafe { TaskRef::from_raw(raw) }));
+        tasks.map(|task| TaskRef::clone(&task)).collect()
     }
 }
 
@@ -87,6 +93,6 @@ mod tests {
         assert_eq!(list.len(), 1);
         assert_eq!([(); 4].map(|()| list.reserve()), [0, 3, 1, 4]);
         assert_eq!(list.len(), 5);
-        assert!(list.wakers().is_empty());
+        assert!(list.tasks().is_empty());
     }
 }

@@ -11,16 +11,13 @@
 
 use std::{
     sync::PoisonError,
-    task::Waker,
     time::{Duration, Instant},
 };
 
 use crossbeam::utils::CachePadded;
+use tourbillon_tasks::{Task, TaskRef};
 
-use super::{
-    list::List,
-    pointer::{Counted, MetaPointer},
-};
+use super::{TaskMeta, list::List};
 use crate::{
     runtime::lock,
     sys::clock,
@@ -105,7 +102,7 @@ impl Reserved<'_> {
         self.place
     }
 
-    pub(super) fn fill(mut self, task: Counted) {
+    pub(super) fn fill(mut self, task: TaskRef<TaskMeta>) {
         self.list.fill(self.place.index as usize, task);
     }
 }
@@ -163,15 +160,15 @@ impl Registry {
     }
 
     /// Puts a task on a list that is to wait, unless the list is closed.
-    pub(super) fn enter(&self, list: usize, task: &Waker, meta: MetaPointer) -> Option<Place> {
+    pub(super) fn enter(&self, list: usize, task: &Task<TaskMeta>) -> Option<Place> {
         let reserved = self.reserve(list)?;
         let place = reserved.place;
-        reserved.fill(Counted::of(task.clone(), meta));
+        reserved.fill(task.reference());
         Some(place)
     }
 
-    /// Strikes a task off. What is answered is given up by the caller, under no lock.
-    pub(super) fn leave(&self, place: Place) -> Option<Counted> {
+    /// Strikes a task off. The caller gives its reference up, under no lock.
+    pub(super) fn leave(&self, place: Place) -> Option<TaskRef<TaskMeta>> {
         lock(&self.lists[usize::from(place.list)]).remove(place.index as usize)
     }
 
@@ -258,18 +255,18 @@ impl Registry {
         }
     }
 
-    /// Lets no more tasks in, and answers the wakers of those that wait.
-    pub(crate) fn close(&self) -> Vec<Waker> {
+    /// Lets no more tasks in, and returns those that wait, for the caller to wake them.
+    pub(crate) fn close(&self) -> Vec<TaskRef<TaskMeta>> {
         self.closed.store(true, Release);
         let lists = 0..self.lists.len();
         lists.flat_map(|list| self.close_list(list)).collect()
     }
 
-    /// The same, of one list.
-    pub(crate) fn close_list(&self, list: usize) -> Vec<Waker> {
+    /// Lets no more tasks in on one list, and returns those that are there.
+    pub(crate) fn close_list(&self, list: usize) -> Vec<TaskRef<TaskMeta>> {
         let mut list = lock(&self.lists[list]);
         list.closed = true;
-        list.wakers()
+        list.tasks()
     }
 }
 

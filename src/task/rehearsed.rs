@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use async_task::WithInfo;
 use tourbillon_shards::TypeName;
+use tourbillon_tasks::{Policy, TaskRef, Woken, spawn};
 
-use super::{Home, Id, Origin, Place, TaskMeta, schedule};
+use super::{AnyWorker, Home, Id, Origin, Place, Schedule, TaskMeta};
 use crate::{
     runtime::{TaskJob, WorkerShard},
     time::{Instant, Sleep, sleep},
@@ -21,8 +21,26 @@ use crate::{
 /// For how long it sleeps the first time.
 const FIRST: Duration = Duration::from_micros(100);
 
-/// Who keeps the task that a worker rehearses with. Dropped, it has the task scheduled a last time, to be dropped.
-pub(crate) type Rehearsing = async_task::Task<(), TaskMeta>;
+/// A reference to the task that a worker rehearses with. Dropping it has the task scheduled a last
+/// time, to be dropped.
+pub(crate) struct Rehearsing(TaskRef<TaskMeta>);
+
+impl Drop for Rehearsing {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Schedules the task as all are. It is in no books.
+struct Unregistered;
+
+impl Policy for Unregistered {
+    type Metadata = TaskMeta;
+
+    fn schedule(task: TaskJob, woken: Woken) {
+        AnyWorker::schedule(task, woken);
+    }
+}
 
 /// A task of `home` that is neither counted nor on a list. It is scheduled as all are. The caller has it to be run for the
 /// first time, as the worker of `home`, where it arms its sleep then.
@@ -31,8 +49,9 @@ pub(crate) fn rehearsed(home: &Arc<WorkerShard>) -> (TaskJob, Rehearsing) {
     let (home, id) = (Home::worker(home), Id::fresh());
     let origin = Origin::of(name, Location::caller());
     let meta = TaskMeta::new(origin, home, id, Place::NOWHERE);
-    let builder = async_task::Builder::new().metadata(meta);
-    builder.spawn(|_| Rehearsed(None), WithInfo(schedule))
+    let (runnable, join) = spawn::<Unregistered, _>(Rehearsed(None), meta);
+    let task = Rehearsing(join.reference());
+    (runnable, task)
 }
 
 /// Sleeps until the moment at which it is polled: it is due when its worker looks the next time.

@@ -12,7 +12,7 @@
 //!
 //! Threads are the system's, but each waits for its baton. It is handed on at *points*: each access to an atomic, each
 //! lock, each system call. So a run is a function of its seed, and can be had again. What is between two points is not
-//! interrupted: the insides of crossbeam, arc-swap and async-task, and of the standard library.
+//! interrupted: the insides of crossbeam, arc-swap, and of the standard library.
 //!
 //! `docs/src/simulation.md` has the whole of it; `tests/sim/` is the program that runs seeds.
 

@@ -20,7 +20,7 @@ use slab::Slab;
 
 use self::ended::Ended;
 use super::{AbortHandle, Id, JoinError, JoinHandle, budget, spawn, spawn_blocking};
-use crate::{runtime::Handle, sys::sync::Mutex};
+use crate::runtime::Handle;
 
 /// Tasks whose results are of one type, and come in the order in which the tasks end.
 ///
@@ -58,18 +58,10 @@ pub struct JoinSet<T> {
 /// Nothing of type `T` is pinned here.
 impl<T> Unpin for JoinSet<T> {}
 
-enum Slot<T> {
-    Alive(JoinHandle<T>, Waker),
-    /// It ended before the set could wait for it. In a mutex, so that the set is Sync: a panic need
-    /// not be.
-    Ended(Mutex<Joined<T>>),
-}
-
-/// What a task came to.
-struct Joined<T> {
-    id: Id,
-    /// None: it was cancelled. Not the result itself, whose destructor may panic.
-    outcome: Option<super::Ended<T>>,
+struct Slot<T> {
+    handle: JoinHandle<T>,
+    /// Queues the place of this slot.
+    waker: Waker,
 }
 
 impl<T> JoinSet<T> {
@@ -205,37 +197,25 @@ impl<T> JoinSet<T> {
         let place = vacant.key();
         let waker = ended::waker(&self.ended, place);
         // From here on the task queues itself when it ends, unless it has ended by now.
-        let id = handle.id();
-        match handle.poll_ended(&mut Context::from_waker(&waker)) {
-            Poll::Pending => {
-                vacant.insert(Slot::Alive(handle, waker));
-            }
-            Poll::Ready(outcome) => {
-                vacant.insert(Slot::Ended(Mutex::new(Joined { id, outcome })));
-                waker.wake();
-            }
+        if handle
+            .poll_ended(&mut Context::from_waker(&waker))
+            .is_ready()
+        {
+            waker.wake_by_ref();
         }
+        vacant.insert(Slot { handle, waker });
         abort
     }
 
-    /// Takes what was queued for a place out of the set. `None` if the task there has not ended: a
-    /// waker may be woken once too often, and its place have been given away.
-    fn take(&mut self, place: usize) -> Option<Joined<T>> {
-        if let Slot::Alive(handle, waker) = self.tasks.get_mut(place)? {
-            let id = handle.id();
-            let Poll::Ready(outcome) = handle.poll_ended(&mut Context::from_waker(waker)) else {
-                return None;
-            };
-            self.tasks.remove(place);
-            return Some(Joined { id, outcome });
-        }
-        match self.tasks.remove(place) {
-            Slot::Ended(joined) => joined.into_inner().ok(),
-            Slot::Alive(..) => None,
-        }
+    /// Takes what was queued for a place out of the set, if the task there has ended: a waker may
+    /// be woken once too often, and its place have been given away.
+    fn take(&mut self, place: usize) -> Option<JoinHandle<T>> {
+        let Slot { handle, waker } = self.tasks.get_mut(place)?;
+        let ended = handle.poll_ended(&mut Context::from_waker(waker));
+        ended.is_ready().then(|| self.tasks.remove(place).handle)
     }
 
-    fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<Joined<T>>> {
+    fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<JoinHandle<T>>> {
         while !self.is_empty() {
             let place = ready!(self.ended.poll_pop(cx));
             if let Some(joined) = self.take(place) {
@@ -290,7 +270,7 @@ impl<T> JoinSet<T> {
     /// # });
     /// ```
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
-        self.try_joined().map(Joined::into_result)
+        self.try_joined().map(JoinHandle::into_result)
     }
 
     /// As [`try_join_next`](JoinSet::try_join_next), with the number of the task; in an error it is
@@ -310,10 +290,10 @@ impl<T> JoinSet<T> {
     /// # });
     /// ```
     pub fn try_join_next_with_id(&mut self) -> Option<Result<(Id, T), JoinError>> {
-        self.try_joined().map(Joined::into_result_with_id)
+        self.try_joined().map(into_result_with_id)
     }
 
-    fn try_joined(&mut self) -> Option<Joined<T>> {
+    fn try_joined(&mut self) -> Option<JoinHandle<T>> {
         loop {
             let place = self.ended.pop()?;
             if let Some(joined) = self.take(place) {
@@ -340,7 +320,7 @@ impl<T> JoinSet<T> {
     /// ```
     pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         self.poll_in_budget(cx)
-            .map(|joined| joined.map(Joined::into_result))
+            .map(|joined| joined.map(JoinHandle::into_result))
     }
 
     /// As [`poll_join_next`](JoinSet::poll_join_next), with the number of the task; in an error it is
@@ -361,10 +341,10 @@ impl<T> JoinSet<T> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<(Id, T), JoinError>>> {
         self.poll_in_budget(cx)
-            .map(|joined| joined.map(Joined::into_result_with_id))
+            .map(|joined| joined.map(into_result_with_id))
     }
 
-    fn poll_in_budget(&mut self, cx: &mut Context<'_>) -> Poll<Option<Joined<T>>> {
+    fn poll_in_budget(&mut self, cx: &mut Context<'_>) -> Poll<Option<JoinHandle<T>>> {
         if self.is_empty() {
             return Poll::Ready(None);
         }
@@ -435,9 +415,7 @@ impl<T> JoinSet<T> {
     /// ```
     pub fn abort_all(&mut self) {
         for (_, slot) in &self.tasks {
-            if let Slot::Alive(handle, _) = slot {
-                handle.abort();
-            }
+            slot.handle.abort();
         }
     }
 
@@ -466,18 +444,10 @@ impl<T> JoinSet<T> {
     }
 }
 
-impl<T> Joined<T> {
-    fn into_result(self) -> Result<T, JoinError> {
-        match self.outcome {
-            Some(outcome) => outcome.into_result(self.id),
-            None => Err(JoinError::cancelled(self.id)),
-        }
-    }
-
-    fn into_result_with_id(self) -> Result<(Id, T), JoinError> {
-        let id = self.id;
-        self.into_result().map(|result| (id, result))
-    }
+/// The result of a task that has ended, with its number.
+fn into_result_with_id<T>(handle: JoinHandle<T>) -> Result<(Id, T), JoinError> {
+    let id = handle.id();
+    handle.into_result().map(|result| (id, result))
 }
 
 impl<T> Drop for JoinSet<T> {

@@ -7,10 +7,10 @@
 //! | `pinned` | tasks of one worker |
 //! | `set` | `LocalSet`: tasks of whatever thread polls it |
 //!
-//! **Why it is sound.** Such a task is made by `async_task`'s `spawn_unchecked`, which asks that it be run
-//! and dropped on one thread. A [`TaskJob`](crate::runtime::TaskJob) of it exists while it is queued. It
-//! is pushed into the queue of its home and nowhere else; and only the thread that the queue is bound to
-//! takes anything out.
+//! **Why it is sound.** Such a task is made by the `spawn_unchecked` of `tourbillon_tasks`, which
+//! asks that it be run and dropped on one thread. A [`TaskJob`](crate::runtime::TaskJob) of it
+//! exists while it is queued. It is pushed into the queue of its home and nowhere else; and only
+//! the thread that the queue is bound to takes anything out.
 //!
 //! **How it ends.** A task is on a list of its home's books from before it is queued until its future is
 //! gone. Who ends them, on their own thread, [closes](Registry::close_list) the list, so that there are no
@@ -27,6 +27,7 @@ mod set;
 use std::{future::Future, panic::Location, time::Duration};
 
 use tourbillon_shards::TypeName;
+use tourbillon_tasks::Woken;
 
 pub(super) use self::context::Within;
 pub use self::{
@@ -39,7 +40,7 @@ pub(crate) use self::{
     queue::LocalQueue,
     set::Set,
 };
-use super::{JoinHandle, home::Home, register_unchecked, registry::Registry};
+use super::{JoinHandle, Schedule, home::Home, register_unchecked, registry::Registry};
 use crate::runtime::{TaskJob, contained};
 
 /// For how long who ends tasks waits for a thread that is just waking one.
@@ -130,15 +131,10 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let schedule = |task: TaskJob| {
-        // The task may be over, and have let go of its home, before this has told whom it is for.
-        let home = task.metadata().home().clone();
-        home.schedule_local(task);
-    };
-    // SAFETY: the task is queued by `schedule` alone, and taken, to be run or dropped, by the thread
-    // that the queue is bound to: see the head of this file. Where that is another thread than this, the
-    // future is Send until then, as the caller says.
-    let new = unsafe { register_unchecked(home, name, future, spawned, schedule) };
+    // SAFETY: the task is queued by its `schedule` alone, and taken, to be run or dropped, by the
+    // thread that the queue is bound to: see the head of this file. Where that is another thread
+    // than this, the future is Send until then, as the caller says.
+    let new = unsafe { register_unchecked::<OnItsThread, F>(home, name, future, spawned) };
     let Some(new) = new else {
         return JoinHandle::cancelled();
     };
@@ -146,11 +142,22 @@ where
     new.handle
 }
 
+/// The task goes to the thread of its home, and to no other.
+struct OnItsThread;
+
+impl Schedule for OnItsThread {
+    fn schedule(task: TaskJob, _: Woken) {
+        // The task may be over, and have let go of its home, before this has told whom it is for.
+        let home = task.metadata().home().clone();
+        home.schedule_local(task);
+    }
+}
+
 /// Ends all tasks of a list, and lets no more in: see the head of this file. For the thread that the
 /// queue is bound to, in none of these tasks.
 fn end(tasks: &Registry, list: usize, queue: &LocalQueue) {
-    for waker in tasks.close_list(list) {
-        contained(|| waker.wake());
+    for task in tasks.close_list(list) {
+        contained(|| task.wake());
     }
     loop {
         while let Some(task) = queue.take() {

@@ -1,0 +1,214 @@
+//! A panic of the future, or of a destructor, is the task's output or goes no further, and nothing
+//! of the task is left.
+
+mod common;
+
+use std::{
+    future::{self, Future},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker},
+    thread,
+};
+
+use common::{Drops, Executor, Token};
+use tourbillon_tasks::Panic;
+
+/// Panics when it is polled, or dropped, as it is told to; notes whether it is dropped in a panic.
+struct Bomb {
+    poll: Option<&'static str>,
+    drop: Option<&'static str>,
+    dropped: Arc<Mutex<Option<bool>>>,
+    _token: Token,
+}
+
+impl Future for Bomb {
+    type Output = i32;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<i32> {
+        match self.poll {
+            Some(why) => panic!("{why}"),
+            None => Poll::Ready(5),
+        }
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        *self.dropped.lock().unwrap() = Some(thread::panicking());
+        if let Some(why) = self.drop {
+            panic!("{why}");
+        }
+    }
+}
+
+/// What a bomb came to, whether it was dropped in a panic, and how many panics were reported.
+fn explode(
+    poll: Option<&'static str>,
+    drop: Option<&'static str>,
+    cancel: bool,
+) -> (Option<Result<i32, String>>, bool, usize) {
+    let (executor, drops) = (Executor::new(), Drops::default());
+    let dropped = Arc::<Mutex<Option<bool>>>::default();
+    let (in_bomb, _token) = (dropped.clone(), drops.token());
+    let join = executor.spawn(Bomb {
+        poll,
+        drop,
+        dropped: in_bomb,
+        _token,
+    });
+    if cancel {
+        join.cancel();
+    }
+    executor.run();
+    assert_eq!(drops.count(), 1, "all of it is dropped, and once");
+    let output = join
+        .into_output()
+        .map(|it| it.map_err(|panic| message(&panic)));
+    let in_panic = dropped.lock().unwrap().expect("it was dropped");
+    assert_eq!(Arc::strong_count(&executor), 1);
+    (output, in_panic, executor.panics())
+}
+
+fn message(panic: &Panic) -> String {
+    panic.downcast_ref::<String>().unwrap().clone()
+}
+
+#[test]
+fn a_panic_is_the_output_and_the_future_is_dropped_while_it_unwinds() {
+    let (output, in_panic, panics) = explode(Some("in poll"), None, false);
+    assert_eq!(output, Some(Err("in poll".to_owned())));
+    assert!(in_panic);
+    assert_eq!(panics, 1);
+}
+
+#[test]
+fn a_second_panic_in_the_destructor_goes_no_further() {
+    let (output, in_panic, panics) = explode(Some("in poll"), Some("in drop"), false);
+    assert_eq!(output, Some(Err("in poll".to_owned())), "the first");
+    assert!(in_panic);
+    assert_eq!(panics, 2);
+}
+
+#[test]
+fn a_destructor_that_panics_when_the_future_was_ready_is_the_output() {
+    let (output, in_panic, panics) = explode(None, Some("in drop"), false);
+    assert_eq!(output, Some(Err("in drop".to_owned())));
+    assert!(!in_panic);
+    assert_eq!(panics, 1);
+}
+
+#[test]
+fn a_destructor_that_panics_when_the_task_is_cancelled_is_the_output() {
+    let (output, in_panic, panics) = explode(None, Some("in drop"), true);
+    assert_eq!(output, Some(Err("in drop".to_owned())));
+    assert!(!in_panic);
+    assert_eq!(panics, 1);
+    let (output, ..) = explode(None, None, true);
+    assert_eq!(output, None);
+}
+
+/// Panics when it is dropped, whatever else goes on.
+struct DropBomb;
+
+impl Drop for DropBomb {
+    fn drop(&mut self) {
+        panic!("an output panics");
+    }
+}
+
+#[test]
+fn an_output_that_panics_when_nobody_takes_it_is_reported() {
+    // Detached before, and after the end.
+    for ends_first in [false, true] {
+        let executor = Executor::new();
+        let join = executor.spawn(async { DropBomb });
+        if ends_first {
+            executor.run();
+        }
+        drop(join);
+        executor.run();
+        assert_eq!(executor.panics(), 1);
+        assert_eq!(Arc::strong_count(&executor), 1);
+    }
+}
+
+#[test]
+fn what_a_panic_carries_may_panic_when_nobody_takes_it() {
+    let executor = Executor::new();
+    drop(executor.spawn(async { std::panic::panic_any(DropBomb) }));
+    executor.run();
+    assert_eq!(executor.panics(), 2);
+    assert_eq!(Arc::strong_count(&executor), 1);
+}
+
+#[test]
+fn an_output_is_dropped_though_the_destructor_of_the_future_panics() {
+    struct Ready {
+        output: Option<DropBomb>,
+        _token: Token,
+    }
+    impl Future for Ready {
+        type Output = (DropBomb, &'static str);
+        fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+            Poll::Ready((self.output.take().unwrap(), "lost"))
+        }
+    }
+    impl Drop for Ready {
+        fn drop(&mut self) {
+            panic!("the future panics");
+        }
+    }
+    let (executor, drops) = (Executor::new(), Drops::default());
+    let join = executor.spawn(Ready {
+        output: Some(DropBomb),
+        _token: drops.token(),
+    });
+    executor.run();
+    assert!(join.into_output().unwrap().is_err());
+    assert_eq!(drops.count(), 1);
+}
+
+#[test]
+fn a_waker_that_panics_as_a_task_ends_keeps_nothing_from_ending() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker panics");
+        }
+    }
+    let executor = Executor::new();
+    let mut join = executor.spawn(async { 5 });
+    let waker = Waker::from(Arc::new(Panics));
+    let cx = &mut Context::from_waker(&waker);
+    assert!(join.poll_ended(cx).is_pending());
+    executor.run();
+    assert_eq!(join.into_output().unwrap().unwrap(), 5);
+    assert_eq!(Arc::strong_count(&executor), 1);
+}
+
+#[test]
+fn a_waker_that_panics_when_it_is_cloned_leaves_the_join_as_it_was() {
+    fn clone(_: *const ()) -> RawWaker {
+        panic!("a waker panics");
+    }
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| (), |_| (), |_| ());
+    // SAFETY: no function of it touches what it is given.
+    let panics = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) };
+    let executor = Executor::new();
+    let mut join = executor.spawn(future::ready(5));
+    let (wakes, waker) = common::Wakes::new();
+    for _ in 0..2 {
+        let cx = &mut Context::from_waker(&panics);
+        let poll = catch_unwind(AssertUnwindSafe(|| join.poll_ended(cx)));
+        assert!(poll.is_err());
+        assert!(
+            join.poll_ended(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+    }
+    executor.run();
+    assert_eq!(wakes.count(), 1);
+    assert_eq!(join.into_output().unwrap().unwrap(), 5);
+}
