@@ -2,9 +2,13 @@
 
 mod common;
 
-use std::{future::poll_fn, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use common::alarm;
+use common::{HOUR, alarm, eventually, woken::Woken};
 use proptest::{collection::vec, prelude::*};
 
 /// What a program does to its interval. Times are in ms, since tokio's clock knows nothing shorter.
@@ -160,4 +164,40 @@ fn a_tick_that_is_late_by_half_a_period_delays_the_next() {
     assert_eq!(seen, tokios(None, 100, &ops));
     let due: Vec<_> = seen.iter().filter_map(|tick| tick.1).collect();
     assert_eq!(due, [0, 100, 200, 350].map(|ms| ms * 1_000_000));
+}
+
+/// A task waits for a tick while another resets the interval to a moment that has passed.
+#[test]
+fn a_reset_to_now_wakes_the_task_that_waits_for_the_tick() {
+    let _alarm = alarm();
+    macro_rules! wakes {
+        ($time:path) => {{
+            use $time::{Instant, interval, sleep};
+            let mut ticks = interval(HOUR);
+            ticks.tick().await;
+            for reset in 0..3 {
+                let (woken, waker) = Woken::new();
+                let mut cx = Context::from_waker(&waker);
+                assert!(ticks.poll_tick(&mut cx).is_pending());
+                match reset {
+                    0 => ticks.reset_immediately(),
+                    1 => ticks.reset_after(Duration::ZERO),
+                    _ => ticks.reset_at(Instant::now()),
+                }
+                sleep(Duration::from_millis(1)).await;
+                eventually("the task is woken", || woken.count() == 1);
+                assert!(ticks.poll_tick(&mut cx).is_ready());
+            }
+        }};
+    }
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .unwrap();
+    tokio.block_on(async { wakes!(tokio::time) });
+    let ours = tourbillon::Runtime::builder().worker_threads(1);
+    ours.build()
+        .unwrap()
+        .block_on(async { wakes!(tourbillon::time) });
 }

@@ -89,6 +89,8 @@ pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed: MissedTickBehavior,
+    /// The next poll is ready, whether the sleep has ended or not.
+    at_once: bool,
 }
 
 impl Interval {
@@ -97,6 +99,7 @@ impl Interval {
             sleep: first,
             period: period.max(Duration::from_nanos(1)),
             missed: MissedTickBehavior::default(),
+            at_once: false,
         }
     }
 
@@ -108,7 +111,9 @@ impl Interval {
 
     /// As [`tick`](Interval::tick), for those who write futures by hand.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        ready!(Pin::new(&mut self.sleep).poll(cx));
+        if !std::mem::take(&mut self.at_once) {
+            ready!(Pin::new(&mut self.sleep).poll(cx));
+        }
         let (due, now) = (self.sleep.deadline(), Instant::now());
         let next = self.missed.next(due, now, self.period);
         self.wait_for(next, now);
@@ -139,10 +144,12 @@ impl Interval {
     }
 
     fn wait_for(&mut self, deadline: Instant, now: Instant) {
-        if deadline <= now {
-            // Ready when it is polled next, without a turn of the worker.
+        // A tick that is due is ready at the next poll, without a turn of the worker.
+        self.at_once = deadline <= now;
+        if self.at_once && !self.sleep.is_waiting() {
             self.sleep = sleep_until(deadline);
         } else {
+            // The timer is kept: it wakes a task that waits for the tick.
             self.sleep.set_deadline(deadline);
         }
     }

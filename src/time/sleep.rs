@@ -146,6 +146,11 @@ impl Sleep {
         Instant::now().saturating_add(self.moment.duration_since(Instant::ZERO))
     }
 
+    /// Whether a timer is armed for it, which may wake a task.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.timer().is_ok_and(|timer| timer.outcome().is_none())
+    }
+
     /// Whether this has ended because its deadline passed.
     pub fn is_elapsed(&self) -> bool {
         match self.timer() {
