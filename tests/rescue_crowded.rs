@@ -174,3 +174,32 @@ fn what_many_stuck_workers_have_is_served() {
         assert!(runtime.shutdown_timeout(PATIENCE), "the workers end");
     });
 }
+
+/// While each has something due again and again, none of them waits for many turns of another.
+#[test]
+fn each_of_many_stuck_workers_has_its_turn() {
+    const STUCK: usize = 100;
+    const RUNS: usize = 40;
+    on_one_core("each_of_many_stuck_workers_has_its_turn", || {
+        let runtime = common::runtime(STUCK + 2);
+        let stuck: Vec<_> = (0..STUCK)
+            .map(|_| Blocked::some(runtime.handle()))
+            .collect();
+        let runs: Arc<[AtomicUsize]> = (0..STUCK).map(|_| AtomicUsize::new(0)).collect();
+        for (index, blocked) in stuck.iter().enumerate() {
+            let runs = runs.clone();
+            let timer = Timer::every(Duration::from_millis(1)).on(runtime.handle());
+            timer
+                .on_worker(blocked.worker)
+                .start(move || _ = runs[index].fetch_add(1, SeqCst));
+        }
+        eventually("one of them has run so often", || {
+            runs.iter().any(|runs| runs.load(SeqCst) >= RUNS)
+        });
+        let runs: Vec<_> = runs.iter().map(|runs| runs.load(SeqCst)).collect();
+        let least = *runs.iter().min().unwrap();
+        assert!(least > 0, "one of them never had its turn: {runs:?}");
+        drop(stuck);
+        assert!(runtime.shutdown_timeout(PATIENCE), "the workers end");
+    });
+}

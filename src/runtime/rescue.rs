@@ -193,10 +193,17 @@ impl Worker<'_> {
             called.clear();
             return;
         }
-        // Without a crowd as soon as can be: there are fewer alarms to answer then.
-        let looks = self.crowded().unwrap_or(0);
+        let crowded = self.crowded().is_some();
         let workers = shared.workers.load();
-        for peer in called.drain(..).filter_map(|index| workers.get(index)) {
+        let peers = called.drain(..).filter_map(|index| workers.get(index));
+        for (place, peer) in peers.enumerate() {
+            // Without a crowd as soon as can be: there are fewer alarms to answer then. In a crowd one
+            // after another: of alarms that go off together the same few would be answered each time.
+            let looks = if crowded {
+                1 + shared.rescuers.turn(place)
+            } else {
+                0
+            };
             if peer.put_off(shared.clock.now(), looks) {
                 self.core.recorder.own.alarms.add_alone(1);
             }

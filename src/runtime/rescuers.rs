@@ -60,6 +60,13 @@ impl Rescuers {
         let times = awake.div_ceil(self.cores.saturating_mul(PER_CORE)).max(1);
         times.try_into().unwrap_or(u32::MAX)
     }
+
+    /// In how many looks' time it is the turn of the alarm that stands at this place among those that
+    /// are put off.
+    pub(super) fn turn(&self, place: usize) -> u32 {
+        let turn = place / self.cores.saturating_mul(PER_CORE);
+        turn.try_into().unwrap_or(u32::MAX - 1)
+    }
 }
 
 impl Drop for Rescuing<'_> {
@@ -91,5 +98,12 @@ mod tests {
         let rarer = [0, 1, 2, 16, 17, 32, 33, 320].map(|awake| rescuers.rarer(awake));
         assert_eq!(rarer, [1, 1, 1, 1, 2, 2, 3, 20]);
         assert_eq!(Rescuers::on(usize::MAX).rarer(4_096), 1);
+    }
+
+    #[test]
+    fn as_many_as_are_looked_at_in_the_same_time_have_the_same_turn() {
+        let turns = [0, 15, 16, 31, 32, 320].map(|place| Rescuers::on(2).turn(place));
+        assert_eq!(turns, [0, 0, 1, 1, 2, 20]);
+        assert_eq!(Rescuers::on(usize::MAX).turn(4_096), 0);
     }
 }
