@@ -26,7 +26,8 @@ struct Apart {
 /// The wait of a callback's node.
 ///
 /// Any thread may change it. Of two that do so at the same moment the one may leave the start and
-/// the other the length.
+/// the other the length. The thread that runs a recurring timer is one of them: when a run ends, it
+/// writes where the next wait begins.
 pub(crate) struct Wait(AtomicPtr<Apart>);
 
 /// The word for a length.

@@ -122,7 +122,8 @@ where
 /// # Safety
 ///
 /// If the future is not Send, what `S::schedule` is given is run and dropped on the calling thread;
-/// or on another, which is always the same, if it is Send until it is first polled.
+/// or on another, which is always the same, if the future is Send until it is first polled, and its
+/// output is Send.
 unsafe fn register_unchecked<S, F>(
     home: Home,
     name: &'static TypeName,

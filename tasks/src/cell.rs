@@ -201,10 +201,11 @@ impl<F: Future, P: Policy> Full<F, P> {
         unsafe { &(*self.0.as_ptr()).stage }
     }
 
-    /// Calls user code. A panic of it goes no further, and is reported to the policy.
+    /// Calls user code. A panic of it goes no further, and is reported to the policy. A panic of the
+    /// policy ends here as well: this may run while another panic unwinds.
     fn contain(&self, f: impl FnOnce()) {
         if !contained(f) {
-            P::panicked(self.metadata());
+            _ = contained(|| P::panicked(self.metadata()));
         }
     }
 

@@ -110,8 +110,9 @@ where
 ///
 /// If the future or its output is not `Send`, each [`Runnable`] of the task, this one and those
 /// that [`Policy::schedule`] is given, is run or dropped on one and the same thread. That is the
-/// calling thread, or, if the future is `Send` until it is polled first, any other. It is so as
-/// well for what a `Runnable` is sent to as an address.
+/// calling thread, or, if the future is `Send` until it is polled first and its output is `Send`, any
+/// other: the [`Join`] stays with the caller. It is so as well for what a `Runnable` is sent to as an
+/// address.
 #[inline]
 pub unsafe fn spawn_unchecked<P, F>(
     future: F,

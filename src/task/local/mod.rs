@@ -120,7 +120,7 @@ where
 /// # Safety
 ///
 /// The calling thread is the one that the queue of `home` is bound to; or the future is Send before it
-/// is first polled.
+/// is first polled, and its output is Send.
 unsafe fn spawn_at<F>(
     home: Home,
     name: &'static TypeName,
@@ -133,7 +133,7 @@ where
 {
     // SAFETY: the task is queued by its `schedule` alone, and taken, to be run or dropped, by the
     // thread that the queue is bound to: see the head of this file. Where that is another thread
-    // than this, the future is Send until then, as the caller says.
+    // than this, the future is Send until then, and its output is Send, as the caller says.
     let new = unsafe { register_unchecked::<OnItsThread, F>(home, name, future, spawned) };
     let Some(new) = new else {
         return JoinHandle::cancelled();
