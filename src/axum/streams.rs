@@ -26,7 +26,7 @@ use ::axum::body::Bytes;
 use ::hyper::{body::Buf, rt::Executor};
 
 use super::requests::Requests;
-use crate::time::{Sleep, sleep};
+use crate::time::{Instant, Sleep, sleep};
 
 /// How many bytes may be left unsent when a body goes on, or ends.
 const FEW: u64 = 32 * 1024;
@@ -196,6 +196,8 @@ struct Task<F> {
 /// A wait for the client.
 struct Wait {
     timer: Sleep,
+    /// When it was armed.
+    since: Instant,
     /// How many bytes have to be taken before the timer comes up.
     enough: u64,
 }
@@ -236,12 +238,24 @@ impl Sending {
                     let enough = counts.taken + counts.unsent().min(pace.least);
                     drop(counts);
                     let timer = sleep(limit);
-                    *wait = Some(Wait { timer, enough });
+                    let since = Instant::now();
+                    *wait = Some(Wait {
+                        timer,
+                        since,
+                        enough,
+                    });
                 }
-                Some(Wait { timer, enough }) => {
+                Some(Wait {
+                    timer,
+                    since,
+                    enough,
+                }) => {
                     ready!(Pin::new(&mut *timer).poll(cx));
+                    // The socket took too little for any stream in all that time: whether the
+                    // client takes it then is for the connection to see.
+                    let is_held_up = || self.requests.stuck_since().is_some_and(|it| it <= *since);
                     // Not elapsed and over: the runtime is.
-                    if !timer.is_elapsed() || self.lock().taken < *enough {
+                    if !timer.is_elapsed() || self.lock().taken < *enough && !is_held_up() {
                         return Poll::Ready(());
                     }
                     *wait = None;
