@@ -198,6 +198,10 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// This comes between once and twice the time after the client has stopped taking. Either way
     /// the response's body is dropped.
     ///
+    /// Over TCP the client has taken what its system has acknowledged, with TLS or without. Over
+    /// Unix sockets, and with a [`Listener`] of another kind, it has taken what was accepted to be
+    /// sent: the system accepts more only when a large part of its buffer is free.
+    ///
     /// A response that has nothing to send does not wait for its client, however long that takes:
     /// server-sent events, long polls and slow bodies are not limited. Connections and streams that
     /// were upgraded are not, either.
