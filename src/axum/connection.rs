@@ -33,6 +33,9 @@ use crate::time::{Instant, Sleep, sleep};
 const LOOK: Duration = Duration::from_millis(1);
 /// How long one that was told to take no more requests may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// For how long a client of HTTP/2 may ask on after that, from its first further request: until it
+/// has the goodbye, over a slow network, too.
+const ASKING_ON: Duration = Duration::from_secs(5);
 
 /// Serves a connection to its end.
 pub(super) async fn serve<L, M, S>(
@@ -140,9 +143,11 @@ struct End<'a> {
     /// Whether the connection was told to take no more requests, for one reason and for the other.
     told_closing: bool,
     told_idle: bool,
-    /// How many requests there were when a client of HTTP/2 should have stopped, as the server
-    /// closes.
+    /// How many requests there were at the last look at a client of HTTP/2 that should have
+    /// stopped, as the server closes.
     last: Option<usize>,
+    /// When a look first found more.
+    asked_on: Option<Instant>,
     /// When the client was last found to have taken enough, and how many bytes it had taken then,
     /// from the beginning.
     took: Option<Instant>,
@@ -161,6 +166,7 @@ impl<'a> End<'a> {
             told_closing: false,
             told_idle: false,
             last: None,
+            asked_on: None,
             took: None,
             taken: 0,
         }
@@ -191,10 +197,15 @@ impl<'a> End<'a> {
     }
 
     /// Whether the server closes, and the client asks on nevertheless. A client of HTTP/2 may do so
-    /// for ever if it does not acknowledge the goodbye.
-    fn is_ignored(&mut self) -> bool {
+    /// for ever if it does not acknowledge the goodbye. Requests that were on their way when it
+    /// came are no sign of that: they come at about one time.
+    fn is_ignored(&mut self, now: Instant) -> bool {
+        if !self.told_closing {
+            return false;
+        }
         let count = self.requests.count();
-        self.told_closing && *self.last.get_or_insert(count) != count
+        let asks_on = self.last.replace(count).is_some_and(|last| last != count);
+        asks_on && now.duration_since(*self.asked_on.get_or_insert(now)) >= ASKING_ON
     }
 
     /// When nothing will have been done for a request for too long, as it is now.
@@ -297,10 +308,10 @@ impl<'a> End<'a> {
             if !self.kept || !timer.is_elapsed() {
                 return Poll::Ready(Last::Nothing);
             }
-            if self.is_ignored() {
+            let now = Instant::now();
+            if self.is_ignored(now) {
                 return Poll::Ready(Last::Nothing);
             }
-            let now = Instant::now();
             let mut deadline = self.deadline(now);
             if deadline <= now && self.has_taken(now) {
                 deadline = self.deadline(now);
