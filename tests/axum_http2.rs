@@ -13,7 +13,7 @@ use axum::{
     extract::{Path, Request},
     routing::get,
 };
-use common::{HOUR, PATIENCE, alarm, runtime};
+use common::{HOUR, PATIENCE, alarm, eventually, runtime};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http_body_util::Empty;
 use hyper::body::Bytes;
@@ -82,6 +82,29 @@ fn a_request_of_http2_that_crosses_the_goodbye_is_answered_however_long_it_takes
 }
 
 #[test]
+fn requests_of_http2_that_cross_the_goodbye_late_end_no_connection() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (router, asked, answer) = told();
+    let site = Site::start(&runtime, router);
+    let mut stream = site.connect().stream;
+    stream.write_all(&beginning(&[])).unwrap();
+    stream.write_all(&http2_get(1, "/told")).unwrap();
+    runtime.block_on(asked.wait());
+    let _served = site.stop();
+    while next_frame(&mut stream).0 != GOAWAY {}
+    // The server has looked twice by then at what the client does, and does so again.
+    std::thread::sleep(Duration::from_millis(2500));
+    stream.write_all(&http2_get(3, "/")).unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    answer.set();
+    let mut answered = 0;
+    while answered < 2 {
+        answered += u32::from(next_frame(&mut stream).0 == HEADERS);
+    }
+}
+
+#[test]
 fn a_stream_of_http2_that_was_upgraded_may_be_silent() {
     use axum::handler::HandlerWithoutStateExt;
     use futures::FutureExt;
@@ -120,6 +143,34 @@ fn a_stream_of_http2_that_was_upgraded_may_be_silent() {
         }
         let _ = stream.close().now_or_never();
     });
+}
+
+#[test]
+fn a_stream_of_http2_that_is_upgraded_no_more_keeps_no_connection() {
+    use axum::handler::HandlerWithoutStateExt;
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    /// Closes a stream at once, or does not even take it.
+    async fn refuse(request: Request) {
+        if request.uri().port_u16() == Some(80) {
+            tourbillon::spawn(async move { drop(hyper::upgrade::on(request).await.unwrap()) });
+        }
+    }
+    let site = Site::with(&runtime, |listener, stop| {
+        serve(listener, refuse.into_make_service())
+            .with_graceful_shutdown(stop)
+            .keep_alive_timeout(SHORT)
+    });
+    for authority in ["test:80", "test:81"] {
+        let sender = runtime.block_on(async {
+            let mut sender = http2::<Empty<Bytes>>(site.addr).await;
+            let request = Request::connect(authority).body(Empty::new()).unwrap();
+            let response = sender.send_request(request).await.unwrap();
+            assert_eq!(response.status(), 200);
+            sender
+        });
+        eventually("the connection is closed", || sender.is_closed());
+    }
 }
 
 #[test]

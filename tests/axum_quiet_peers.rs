@@ -154,6 +154,36 @@ fn a_body_may_be_read_slowly() {
 }
 
 #[test]
+fn a_handler_that_does_not_wait_for_a_body_may_come_back_to_it_late() {
+    paused(async {
+        // It gives up a read, as a branch of a `select!` does, and does something else for long.
+        let read = |mut body: Body| async move {
+            let mut read = String::new();
+            for _ in 0..3 {
+                assert!(futures::poll!(body.frame()).is_pending());
+                sleep(Duration::from_secs(40)).await;
+                let frame = body.frame().await.unwrap().unwrap();
+                read += std::str::from_utf8(&frame.into_data().unwrap()).unwrap();
+            }
+            read
+        };
+        let addr = start("late", Router::new().route("/", post(read)));
+        let mut sender = http2(&addr, 1 << 16).await;
+        let (mut input, body) = channel();
+        let request = Request::post("http://test/").body(body).unwrap();
+        let asked = tourbillon::spawn(sender.send_request(request));
+        // One comes while the handler waits again, one before that, and one as the first.
+        for pause in [60, 30, 75] {
+            sleep(Duration::from_secs(pause)).await;
+            let _ = input.send(Ok(Bytes::from_static(b"x"))).await;
+        }
+        let response = asked.await.unwrap().unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "xxx");
+    });
+}
+
+#[test]
 fn a_request_and_its_response_that_are_streamed_at_once_may_be_silent() {
     paused(async {
         let echo = |body: Body| async { Response::new(body) };

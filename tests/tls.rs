@@ -4,7 +4,13 @@ mod clients;
 mod common;
 mod web;
 
-use std::{fs, io::ErrorKind, net::SocketAddr, sync::Arc};
+use std::{
+    fs,
+    io::ErrorKind,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -15,6 +21,7 @@ use axum::{
 };
 use clients::have;
 use common::{PATIENCE, alarm, net::pattern, runtime};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use futures_rustls::{
     TlsAcceptor, TlsConnector,
     client::TlsStream,
@@ -31,7 +38,7 @@ use tourbillon::{
     axum::{IncomingStream, Listener, ListenerExt, serve},
     hyper::{FuturesIo, TourbillonExecutor},
     net::TcpStream,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use web::{Site, curl, without_tokio};
 
@@ -179,6 +186,51 @@ fn megabytes_pass_both_ways_by_either_version() {
         });
         runtime.block_on(site.stop()).unwrap().unwrap();
     }
+}
+
+#[test]
+fn a_response_may_be_taken_slowly_over_tls() {
+    /// More than the buffers of the system and of TLS hold.
+    const LEN: usize = 8 << 20;
+    const LIMIT: Duration = Duration::from_secs(4);
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+    let config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key.into())
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let site = Site::with(&runtime, |listener, stop| {
+        let listener = listener.handshake(move |stream| {
+            let accepted = acceptor.accept(stream);
+            async move { Ok(FuturesIo::new(accepted.await?)) }
+        });
+        serve(
+            listener,
+            Router::new().route("/", get(|| async { vec![7; LEN] })),
+        )
+        .with_graceful_shutdown(stop)
+        .write_timeout(LIMIT)
+    });
+    let addr = site.addr;
+    runtime.block_on(async {
+        let mut stream = connect(addr, Some(cert.der().clone()), &[]).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let start = Instant::now();
+        let (mut taken, mut part) = (0, vec![0; 16 * 1024]);
+        // An error is a connection that was cut.
+        while let Ok(n @ 1..) = stream.read(&mut part).await {
+            taken += n;
+            if start.elapsed() < 4 * LIMIT {
+                sleep(LIMIT / 20).await;
+            }
+        }
+        assert!(taken > LEN, "{taken} bytes");
+    });
 }
 
 #[test]

@@ -74,13 +74,14 @@ where
     loop {
         // One that there is no room for waits in the listener's queue.
         server.gate.at_most(server.max_connections - 1).await;
-        match listener.accept().await {
-            Ok((handshake, peer)) => {
+        match listener.accept_watched().await {
+            Ok((handshake, peer, client)) => {
                 let (pass, make_service) = (server.gate.enter(), make_service.clone());
                 let server = server.clone();
                 drop(crate::spawn(connection::serve::<L, M, S>(
                     handshake,
                     peer,
+                    client,
                     make_service,
                     pass,
                     server,

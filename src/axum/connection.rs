@@ -23,7 +23,7 @@ use tower_service::Service;
 use super::{
     gate::Pass,
     io::Watched,
-    listener::{IncomingStream, Listener},
+    listener::{Client, IncomingStream, Listener},
     requests::{Counted, Requests},
     serve::{Http, Server},
 };
@@ -33,11 +33,15 @@ use crate::time::{Instant, Sleep, sleep};
 const LOOK: Duration = Duration::from_millis(1);
 /// How long one that was told to take no more requests may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// For how long a client of HTTP/2 may ask on after that, from its first further request: until it
+/// has the goodbye, over a slow network, too.
+const ASKING_ON: Duration = Duration::from_secs(5);
 
 /// Serves a connection to its end.
 pub(super) async fn serve<L, M, S>(
     handshake: L::Handshake,
     remote_addr: L::Addr,
+    client: Client,
     mut make_service: M,
     pass: Pass,
     server: Arc<Server>,
@@ -54,7 +58,7 @@ pub(super) async fn serve<L, M, S>(
     S::Future: Send,
 {
     let requests = Arc::new(Requests::new(&server.options));
-    let mut end = End::new(&pass, &server, requests.clone());
+    let mut end = End::new(&pass, &server, client, requests.clone());
     let prepared = async {
         let io = handshake.await?;
         let service = {
@@ -130,6 +134,7 @@ enum Last {
 struct End<'a> {
     pass: &'a Pass,
     server: &'a Server,
+    client: Client,
     requests: Arc<Requests>,
     /// None where there is no limit.
     timer: Option<Sleep>,
@@ -138,22 +143,32 @@ struct End<'a> {
     /// Whether the connection was told to take no more requests, for one reason and for the other.
     told_closing: bool,
     told_idle: bool,
-    /// How many requests there were when a client of HTTP/2 should have stopped, as the server
-    /// closes.
+    /// How many requests there were at the last look at a client of HTTP/2 that should have
+    /// stopped, as the server closes.
     last: Option<usize>,
+    /// When a look first found more.
+    asked_on: Option<Instant>,
+    /// When the client was last found to have taken enough, and how many bytes it had taken then,
+    /// from the beginning.
+    took: Option<Instant>,
+    taken: u64,
 }
 
 impl<'a> End<'a> {
-    fn new(pass: &'a Pass, server: &'a Server, requests: Arc<Requests>) -> Self {
+    fn new(pass: &'a Pass, server: &'a Server, client: Client, requests: Arc<Requests>) -> Self {
         Self {
             pass,
             server,
+            client,
             requests,
             timer: server.options.header_read_timeout.map(sleep),
             kept: false,
             told_closing: false,
             told_idle: false,
             last: None,
+            asked_on: None,
+            took: None,
+            taken: 0,
         }
     }
 
@@ -182,10 +197,15 @@ impl<'a> End<'a> {
     }
 
     /// Whether the server closes, and the client asks on nevertheless. A client of HTTP/2 may do so
-    /// for ever if it does not acknowledge the goodbye.
-    fn is_ignored(&mut self) -> bool {
+    /// for ever if it does not acknowledge the goodbye. Requests that were on their way when it
+    /// came are no sign of that: they come at about one time.
+    fn is_ignored(&mut self, now: Instant) -> bool {
+        if !self.told_closing {
+            return false;
+        }
         let count = self.requests.count();
-        self.told_closing && *self.last.get_or_insert(count) != count
+        let asks_on = self.last.replace(count).is_some_and(|last| last != count);
+        asks_on && now.duration_since(*self.asked_on.get_or_insert(now)) >= ASKING_ON
     }
 
     /// When nothing will have been done for a request for too long, as it is now.
@@ -201,7 +221,38 @@ impl<'a> End<'a> {
             true => kept.max(options.write_timeout?),
             false => kept,
         };
-        self.requests.idle_since()?.checked_add(limit)
+        let since = self.requests.idle_since()?;
+        self.took
+            .map_or(since, |took| took.max(since))
+            .checked_add(limit)
+    }
+
+    /// When the socket will have taken too little for too long, and the client, too, as far as was
+    /// seen. None if all was written.
+    fn stuck_deadline(&self) -> Option<Instant> {
+        let since = self.requests.stuck_since()?;
+        let since = self.took.map_or(since, |took| took.max(since));
+        since.checked_add(self.server.options.write_timeout?)
+    }
+
+    /// Returns whether the client takes enough of what the socket has, although the socket takes
+    /// too little of what there is: the system lets it take more only when a large part of its
+    /// buffer is free.
+    ///
+    /// While the socket takes enough, this is false: what counts then is what it is given, so that
+    /// answers to pings keep no connection.
+    fn has_taken(&mut self, now: Instant) -> bool {
+        if self.stuck_deadline().is_none_or(|deadline| now < deadline) {
+            return false;
+        }
+        let Some(taken) = self.client.taken() else {
+            return false;
+        };
+        let is_enough = taken.saturating_sub(self.taken) >= self.requests.write.least;
+        if is_enough {
+            (self.took, self.taken) = (Some(now), taken);
+        }
+        is_enough
     }
 
     /// How often to look, if at all: as often as the shortest limit comes up.
@@ -222,11 +273,8 @@ impl<'a> End<'a> {
         let again = self.look().and_then(|look| now.checked_add(look.max(LOOK)));
         // Past what the clock knows it has never been armed.
         let again = again.unwrap_or(now);
-        let stuck = self.requests.stuck_since();
-        let idle = self.idle_deadline(stuck.is_some());
-        let stuck = stuck.zip(self.server.options.write_timeout);
-        let stuck = stuck.and_then(|(since, limit)| since.checked_add(limit));
-        [idle, stuck]
+        let idle = self.idle_deadline(self.requests.stuck_since().is_some());
+        [idle, self.stuck_deadline()]
             .into_iter()
             .flatten()
             .fold(again, Instant::min)
@@ -260,11 +308,14 @@ impl<'a> End<'a> {
             if !self.kept || !timer.is_elapsed() {
                 return Poll::Ready(Last::Nothing);
             }
-            if self.is_ignored() {
+            let now = Instant::now();
+            if self.is_ignored(now) {
                 return Poll::Ready(Last::Nothing);
             }
-            let now = Instant::now();
-            let deadline = self.deadline(now);
+            let mut deadline = self.deadline(now);
+            if deadline <= now && self.has_taken(now) {
+                deadline = self.deadline(now);
+            }
             if deadline > now {
                 // It is there, as it has come up.
                 if let Some(timer) = &mut self.timer {

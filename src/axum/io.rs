@@ -11,8 +11,11 @@ use ::hyper::rt::{Read, ReadBufCursor, Write};
 
 use super::requests::Requests;
 
-/// hyper takes a body and drops it, and may go on writing for long: a connection is not idle while its client
-/// takes what is written. And if the client takes nothing, the connection has to end.
+/// hyper takes a body and drops it, and may go on writing for long: a connection is not idle while
+/// its client takes what is written. And if the client takes nothing, the connection has to end.
+///
+/// Here is seen what the socket takes. That comes in large parts with long pauses, in which the
+/// connection asks the system what the client takes: see `End::has_taken`.
 pub(super) struct Watched<Io> {
     pub(super) io: Io,
     pub(super) requests: Arc<Requests>,

@@ -17,7 +17,10 @@ use ::axum::{
 use ::hyper::rt::{Read, Write};
 use tower_service::Service;
 
-use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use crate::{
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sys::socket::Taken,
+};
 
 /// What [`serve`](super::serve) accepts connections from.
 ///
@@ -50,6 +53,34 @@ pub trait Listener: Send + 'static {
     ///
     /// What the system says.
     fn local_addr(&self) -> io::Result<Self::Addr>;
+
+    /// Accepts as [`accept`](Self::accept) does, and says how the server learns what the client
+    /// takes, whatever speaks between the socket and HTTP.
+    #[doc(hidden)]
+    fn accept_watched(
+        &mut self,
+    ) -> impl Future<Output = io::Result<(Self::Handshake, Self::Addr, Client)>> + Send {
+        async {
+            let (handshake, peer) = self.accept().await?;
+            Ok((handshake, peer, Client(None)))
+        }
+    }
+}
+
+/// What is known of how much a client takes. None if its socket cannot be asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Client(Option<Taken>);
+
+impl Client {
+    /// That of a connection of TCP.
+    pub(crate) fn of(stream: &TcpStream) -> Self {
+        Self(Taken::of(stream))
+    }
+
+    /// Returns how many bytes the client's system has acknowledged, from the beginning.
+    pub(super) fn taken(&self) -> Option<u64> {
+        self.0?.bytes()
+    }
 }
 
 /// Each connection sends small writes at once (`TCP_NODELAY`).
@@ -59,10 +90,16 @@ impl Listener for TcpListener {
     type Handshake = Ready<io::Result<TcpStream>>;
 
     async fn accept(&mut self) -> io::Result<(Self::Handshake, SocketAddr)> {
+        let (handshake, peer, _) = Listener::accept_watched(self).await?;
+        Ok((handshake, peer))
+    }
+
+    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, SocketAddr, Client)> {
         let (stream, peer) = Self::accept(self).await?;
         // A reply is written in one go, and nothing is gained by waiting for more.
         let _ = stream.set_nodelay(true);
-        Ok((ready(Ok(stream)), peer))
+        let client = Client::of(&stream);
+        Ok((ready(Ok(stream)), peer, client))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -141,13 +178,18 @@ where
     type Handshake = Pin<Box<dyn Future<Output = io::Result<Io>> + Send>>;
 
     async fn accept(&mut self) -> io::Result<(Self::Handshake, L::Addr)> {
-        let (before, peer) = self.listener.accept().await?;
+        let (handshake, peer, _) = self.accept_watched().await?;
+        Ok((handshake, peer))
+    }
+
+    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, L::Addr, Client)> {
+        let (before, peer, client) = self.listener.accept_watched().await?;
         let handshake = self.handshake.clone();
         let both = async move {
             let io = before.await?;
             handshake(io).await
         };
-        Ok((Box::pin(both), peer))
+        Ok((Box::pin(both), peer, client))
     }
 
     fn local_addr(&self) -> io::Result<L::Addr> {

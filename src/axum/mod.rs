@@ -80,6 +80,8 @@ mod serve;
 mod sse;
 mod streams;
 
+#[cfg(feature = "inspect")]
+pub(crate) use self::listener::Client;
 pub use self::{
     accept::AcceptError,
     listener::{Handshake, IncomingStream, Listener, ListenerExt},

@@ -1,7 +1,8 @@
 //! Bodies of requests: each fails if its client sends it too slowly.
 //!
 //! The time counts in which the handler waits for the body, and no other: a handler may read as
-//! slowly as it likes. One timer serves a body. It is armed when the handler first has to wait.
+//! slowly as it likes. A body is not told that a handler has given up a read: see [`Wait::is_over`].
+//! One timer serves a body. It is armed when the handler first has to wait.
 //! Bytes that come in do not touch it: when it comes up, it is set to when the body will be too
 //! slow.
 
@@ -25,6 +26,10 @@ use ::hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
 use super::pace::Pace;
 use crate::time::{Instant, Sleep, sleep};
+
+/// How much later than its timer a handler comes that has not waited. One that waits comes as soon
+/// as its worker has time.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Lets the client of this request send the body as slowly as it likes, whatever
 /// [`request_body_timeout`](super::Serve::request_body_timeout) says.
@@ -164,8 +169,13 @@ struct Wait {
 impl Wait {
     /// So many bytes came.
     fn end(&mut self, bytes: usize, pace: Pace) {
-        if let Some(since) = self.since.take() {
-            self.before += since.elapsed();
+        if let Some(since) = self.since {
+            let now = Instant::now();
+            match self.is_over(now) {
+                true => self.before = Duration::ZERO,
+                false => self.before += now.duration_since(since),
+            }
+            self.since = None;
         }
         self.came += bytes as u64;
         if self.came >= pace.least {
@@ -174,11 +184,26 @@ impl Wait {
         }
     }
 
+    /// Whether the handler waited, and gave that up: it did something else when the timer came up,
+    /// and long after. Its time begins anew.
+    fn is_over(&self, now: Instant) -> bool {
+        let came_up = self.timer.as_ref().map(Sleep::deadline);
+        let late = came_up.and_then(|came_up| came_up.checked_add(LATE));
+        self.since.is_some() && late.is_some_and(|late| now > late)
+    }
+
     /// Ready when the handler has waited for too long.
     fn poll(&mut self, pace: Pace, flags: &Flags, cx: &mut Context<'_>) -> Poll<()> {
         let Some(limit) = pace.limit else {
             return Poll::Pending;
         };
+        // Before the timer is asked: an early deadline hides that a wait was given up.
+        if self.since.is_some() {
+            let now = Instant::now();
+            if self.is_over(now) {
+                (self.since, self.before) = (Some(now), Duration::ZERO);
+            }
+        }
         let since = self.since.get_or_insert_with(Instant::now);
         let timer = self
             .timer

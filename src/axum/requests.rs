@@ -25,7 +25,7 @@ use super::{
     pace::Pace,
     request_body::{Answered, limited},
     serve::Options,
-    streams::{Piece, Sending},
+    streams::{Piece, Sending, upgrades},
 };
 use crate::time::Instant;
 
@@ -45,8 +45,6 @@ pub(super) struct Requests {
     count: AtomicUsize,
     /// Whether it came by HTTP/2, which has a way to say that no more are taken.
     http2: AtomicBool,
-    /// Whether a stream of HTTP/2 was upgraded: hyper does not tell when that ends.
-    upgraded: AtomicBool,
     /// Since when something is to be written that the socket does not take, or not enough of it: in
     /// nanoseconds from the start; zero if all was written.
     stuck: AtomicU64,
@@ -66,7 +64,6 @@ impl Requests {
             taken: AtomicU64::new(0),
             count: AtomicUsize::new(0),
             http2: AtomicBool::new(false),
-            upgraded: AtomicBool::new(false),
             stuck: AtomicU64::new(0),
             written: AtomicU64::new(0),
         }
@@ -74,8 +71,8 @@ impl Requests {
 
     /// Since when nothing was done for a request; none while one is being answered.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        // Acquire: with the last that was over comes when that was, and that it was an upgrade.
-        let idle = self.answering.load(Acquire) == 0 && !self.upgraded.load(Relaxed);
+        // Acquire: with the last that was over comes when that was.
+        let idle = self.answering.load(Acquire) == 0;
         idle.then(|| self.start + Duration::from_nanos(self.active.load(Relaxed)))
     }
 
@@ -152,8 +149,7 @@ impl Requests {
         if request.version() == Version::HTTP_2 {
             self.http2.store(true, Relaxed);
         }
-        self.answering.fetch_add(1, Relaxed);
-        Answering(self.clone())
+        Answering::begin(self)
     }
 }
 
@@ -168,8 +164,16 @@ fn has_enough(count: &AtomicU64, bytes: usize, pace: Pace) -> bool {
     has_enough
 }
 
-/// A request that is being answered, until its response was taken or given up: when this is dropped.
-struct Answering(Arc<Requests>);
+/// A request that is being answered, until its response was taken or given up, or the stream that
+/// it was upgraded to has ended: when this is dropped.
+pub(super) struct Answering(Arc<Requests>);
+
+impl Answering {
+    fn begin(requests: &Arc<Requests>) -> Self {
+        requests.answering.fetch_add(1, Relaxed);
+        Self(requests.clone())
+    }
+}
 
 impl Drop for Answering {
     fn drop(&mut self) {
@@ -209,7 +213,7 @@ where
                 answered.begin();
             }
             if upgrade && response.status().is_success() {
-                answering.0.upgraded.store(true, Relaxed);
+                upgrades(Answering::begin(&answering.0));
             }
             Ok(response.map(|body| CountedBody {
                 body,

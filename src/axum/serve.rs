@@ -184,7 +184,8 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// A request is being answered until hyper has taken all of the response's body. The time
     /// counts from then, or from when the client last took enough of what hyper had taken
     /// ([`write_timeout`](Serve::write_timeout)), so that it may take a long response slowly. A
-    /// connection of HTTP/2 with a stream that was upgraded is kept until its client closes it.
+    /// connection of HTTP/2 with a stream that was upgraded is kept until the program has dropped
+    /// the upgraded stream, or the client has reset it.
     pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.keep_alive_timeout = timeout.into();
         self
@@ -197,6 +198,10 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// connection is closed; by HTTP/2 the stream is reset, and others of the connection go on.
     /// This comes between once and twice the time after the client has stopped taking. Either way
     /// the response's body is dropped.
+    ///
+    /// Over TCP the client has taken what its system has acknowledged, with TLS or without. Over
+    /// Unix sockets, and with a [`Listener`] of another kind, it has taken what was accepted to be
+    /// sent: the system accepts more only when a large part of its buffer is free.
     ///
     /// A response that has nothing to send does not wait for its client, however long that takes:
     /// server-sent events, long polls and slow bodies are not limited. Connections and streams that
@@ -215,7 +220,9 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// [`TimedOut`](io::ErrorKind::TimedOut). axum's extractors answer it with 400. The connection
     /// is closed after the answer; by HTTP/2 the stream is reset.
     ///
-    /// The time counts only while the handler waits for the body, and not once it has answered: a
+    /// The time counts only while the handler waits for the body. A read that is given up, as by a
+    /// `select!`, counts on until the time is up; if the handler comes back a second later than
+    /// that, or more, the time begins anew. It does not count once the handler has answered: a
     /// request and a response that are streamed at once may both be silent. For routes whose
     /// clients send nothing for long, there is
     /// [`without_body_timeout`](super::without_body_timeout).

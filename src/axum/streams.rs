@@ -25,8 +25,8 @@ use std::{
 use ::axum::body::Bytes;
 use ::hyper::{body::Buf, rt::Executor};
 
-use super::requests::Requests;
-use crate::time::{Sleep, sleep};
+use super::requests::{Answering, Requests};
+use crate::time::{Instant, Sleep, sleep};
 
 /// How many bytes may be left unsent when a body goes on, or ends.
 const FEW: u64 = 32 * 1024;
@@ -35,6 +35,16 @@ thread_local! {
     /// The response whose stream is spawned next on this thread. hyper spawns it as soon as the
     /// service was called, and nothing comes between.
     static NEXT: Cell<Option<Arc<Sending>>> = const { Cell::new(None) };
+
+    /// What the next upgraded stream that is spawned on this thread has to keep. hyper spawns what
+    /// sends it in the poll in which the stream's task was answered.
+    static UPGRADED: Cell<Option<Answering>> = const { Cell::new(None) };
+}
+
+/// Says that the stream whose task is being polled is upgraded: its connection is not idle until
+/// what sends it has ended, which is when the program drops it, or the client resets it.
+pub(super) fn upgrades(answering: Answering) {
+    UPGRADED.set(Some(answering));
 }
 
 /// How much of a response was given to hyper, and how much of that the client took.
@@ -180,7 +190,13 @@ where
                 wait: None,
             })),
             // What an upgraded stream sends.
-            None => drop(crate::spawn(future)),
+            None => {
+                let answering = UPGRADED.take();
+                drop(crate::spawn(async move {
+                    future.await;
+                    drop(answering);
+                }));
+            }
         }
     }
 }
@@ -196,6 +212,8 @@ struct Task<F> {
 /// A wait for the client.
 struct Wait {
     timer: Sleep,
+    /// When it was armed.
+    since: Instant,
     /// How many bytes have to be taken before the timer comes up.
     enough: u64,
 }
@@ -209,7 +227,10 @@ impl<F: Future> Future for Task<F> {
         let this = unsafe { self.get_unchecked_mut() };
         // SAFETY: `stream` is pinned whenever `self` is, see above.
         let stream = unsafe { Pin::new_unchecked(&mut this.stream) };
-        if stream.poll(cx).is_ready() {
+        let polled = stream.poll(cx);
+        // If the client has reset the stream meanwhile, hyper does not upgrade it.
+        drop(UPGRADED.take());
+        if polled.is_ready() {
             return Poll::Ready(());
         }
         // Done with the stream, the task drops it: a stream that nobody holds is reset.
@@ -236,12 +257,24 @@ impl Sending {
                     let enough = counts.taken + counts.unsent().min(pace.least);
                     drop(counts);
                     let timer = sleep(limit);
-                    *wait = Some(Wait { timer, enough });
+                    let since = Instant::now();
+                    *wait = Some(Wait {
+                        timer,
+                        since,
+                        enough,
+                    });
                 }
-                Some(Wait { timer, enough }) => {
+                Some(Wait {
+                    timer,
+                    since,
+                    enough,
+                }) => {
                     ready!(Pin::new(&mut *timer).poll(cx));
+                    // The socket took too little for any stream in all that time: whether the
+                    // client takes it then is for the connection to see.
+                    let is_held_up = || self.requests.stuck_since().is_some_and(|it| it <= *since);
                     // Not elapsed and over: the runtime is.
-                    if !timer.is_elapsed() || self.lock().taken < *enough {
+                    if !timer.is_elapsed() || self.lock().taken < *enough && !is_held_up() {
                         return Poll::Ready(());
                     }
                     *wait = None;

@@ -16,7 +16,7 @@ use ::axum::extract::connect_info::Connected;
 use ::hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::{
-    axum::{IncomingStream, Listener},
+    axum::{Client, IncomingStream, Listener},
     net::{TcpListener, TcpSocket, TcpStream},
 };
 
@@ -62,10 +62,16 @@ impl Listener for Clients {
     type Handshake = Ready<io::Result<Connection>>;
 
     async fn accept(&mut self) -> io::Result<(Self::Handshake, SocketAddr)> {
+        let (handshake, peer, _) = self.accept_watched().await?;
+        Ok((handshake, peer))
+    }
+
+    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, SocketAddr, Client)> {
         let (stream, peer) = self.0.accept().await?;
         let _ = stream.set_nodelay(true);
+        let client = Client::of(&stream);
         let flow = Flow::default();
-        Ok((ready(Ok(Connection { stream, flow })), peer))
+        Ok((ready(Ok(Connection { stream, flow })), peer, client))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

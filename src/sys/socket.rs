@@ -226,3 +226,91 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<libc::ucred> {
     })?;
     Ok(cred)
 }
+
+/// A socket of TCP that somebody else owns, and that is asked what its peer has taken.
+///
+/// It names the socket by descriptor and cookie: once the owner has closed the descriptor, another
+/// file may have its number, but no other socket has the cookie.
+#[cfg(feature = "axum")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    fd: std::os::fd::RawFd,
+    cookie: u64,
+}
+
+#[cfg(feature = "axum")]
+impl Taken {
+    /// Returns none if the system gives sockets no cookies (before Linux 4.12).
+    pub(crate) fn of(socket: &impl AsFd) -> Option<Self> {
+        let fd = socket.as_fd().as_raw_fd();
+        let cookie = cookie(fd)?;
+        Some(Self { fd, cookie })
+    }
+
+    /// Returns how many bytes the peer's system has acknowledged since the connection was made,
+    /// and none if the socket is closed.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        /// Where `tcpi_bytes_acked` is in the kernel's `struct tcp_info` (since Linux 4.1). The
+        /// kernel only ever appends to that, and libc has the field for some targets alone.
+        const ACKED: usize = 120;
+        if cookie(self.fd) != Some(self.cookie) {
+            return None;
+        }
+        let mut info = [0_u8; ACKED + 8];
+        let len = option(self.fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+        let acked = info[ACKED..].try_into().ok()?;
+        (len == info.len()).then(|| u64::from_ne_bytes(acked))
+    }
+}
+
+/// Returns the number that no other socket has until the system is started anew.
+#[cfg(feature = "axum")]
+fn cookie(fd: std::os::fd::RawFd) -> Option<u64> {
+    let mut cookie = [0; 8];
+    option(fd, libc::SOL_SOCKET, libc::SO_COOKIE, &mut cookie)?;
+    Some(u64::from_ne_bytes(cookie))
+}
+
+/// Reads an option of a socket, and returns its length. The descriptor may be closed or no socket,
+/// which is an error of the system's, and none here.
+#[cfg(feature = "axum")]
+fn option(fd: std::os::fd::RawFd, level: i32, name: i32, value: &mut [u8]) -> Option<usize> {
+    let mut len = libc::socklen_t::try_from(value.len()).ok()?;
+    // SAFETY: `value` has room for the `len` bytes that the kernel may write, and both live through
+    // the call. It changes no state of the file that `fd` names, whichever that is.
+    check(unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &mut len) })
+        .ok()?;
+    Some(len as usize)
+}
+
+#[cfg(all(test, feature = "axum"))]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_a_peer_has_acknowledged_is_counted_until_the_socket_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        let taken = Taken::of(&sender).unwrap();
+        let before = taken.bytes().unwrap();
+        sender.write_all(&[7; 1000]).unwrap();
+        receiver.read_exact(&mut [0; 1000]).unwrap();
+        // An acknowledgement may be delayed.
+        let acknowledged = || taken.bytes().unwrap() - before == 1000;
+        while !acknowledged() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(sender);
+        assert_eq!(taken.bytes(), None);
+        // Other files may have the number now.
+        let others: Vec<_> = (0..8).map(|_| listener.try_clone().unwrap()).collect();
+        assert_eq!(taken.bytes(), None);
+        drop(others);
+    }
+}
