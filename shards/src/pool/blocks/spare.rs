@@ -13,8 +13,8 @@
 //! the page then.
 //!
 //! What is returned is what nobody wanted for a period, in the manner of Bonwick's depot: the
-//! smallest number of free blocks that there was since the last look. Chunks stay as addresses, and
-//! are used again.
+//! smallest number of free blocks that there was since the last look, less those of returned pages.
+//! Chunks stay as addresses, and are used again.
 
 use std::sync::{
     Mutex,
@@ -67,7 +67,9 @@ pub(in crate::pool) fn note_spare() {
         // The others were wanted in this period. Whether they are in the next is to be seen.
         let later = depot.ordered.resident().saturating_sub(depot.unused);
         freed(later * depot.bytes);
-        if depot.unused * depot.bytes < WORTH {
+        // Another thread may have called `all_is_spare` since the first loop: then it is the most
+        // that there is.
+        if depot.unused.saturating_mul(depot.bytes) < WORTH {
             depot.unused = 0;
         }
     }
