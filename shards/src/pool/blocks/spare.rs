@@ -17,7 +17,7 @@
 //! Chunks stay as addresses, and are used again.
 
 use std::sync::{
-    Mutex,
+    Mutex, OnceLock,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -34,11 +34,28 @@ const WINDOWS: usize = 16;
 /// Whether there may be free memory that is worth a look.
 static SPARE: AtomicBool = AtomicBool::new(false);
 
-/// So many bytes of a depot are free, and not with the system.
+/// See [`wake_by`].
+static WAKE: OnceLock<fn()> = OnceLock::new();
+
+/// See [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by).
+pub(in crate::pool) fn wake_by(wake: fn()) {
+    // The first one stays.
+    let _ = WAKE.set(wake);
+}
+
+/// Notes that so many bytes of a depot are free and not with the system. Returns whether they are
+/// the first that are worth a look.
 #[inline]
-pub(super) fn freed(bytes: usize) {
-    if bytes >= WORTH && !SPARE.load(Relaxed) {
-        SPARE.store(true, Relaxed);
+pub(super) fn freed(bytes: usize) -> bool {
+    // One of several threads is the first. The load spares the others the exchange.
+    bytes >= WORTH && !SPARE.load(Relaxed) && !SPARE.swap(true, Relaxed)
+}
+
+/// Wakes a thread that looks at free memory. The caller holds no lock of the pool.
+#[cold]
+pub(super) fn wake() {
+    if let Some(wake) = WAKE.get() {
+        wake();
     }
 }
 
@@ -66,6 +83,7 @@ pub(in crate::pool) fn note_spare() {
         let mut depot = lock(depot);
         // The others were wanted in this period. Whether they are in the next is to be seen.
         let later = depot.ordered.resident().saturating_sub(depot.unused);
+        // Nobody is to be woken: the calling thread sees it.
         freed(later * depot.bytes);
         // Another thread may have called `all_is_spare` since the first loop: then it is the most
         // that there is.
