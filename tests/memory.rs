@@ -136,7 +136,7 @@ fn what_other_threads_free_goes_back_while_all_workers_sleep() {
             let _alarm = alarm();
             let runtime = runtime(2);
             let base = resident();
-            for _ in 0..2 {
+            for is_first in [true, false] {
                 let arm = |i: usize| runtime.after(HOUR, move || _ = black_box([i; 5]));
                 let timers: Vec<_> = (0..TIMERS).map(arm).collect();
                 let parks = || runtime.metrics().total().parks;
@@ -149,10 +149,12 @@ fn what_other_threads_free_goes_back_while_all_workers_sleep() {
                 assert!(took > TIMERS * 90, "{took}");
                 timers.iter().for_each(|timer| _ = timer.cancel());
                 drop(timers);
-                // The arrays of one shard alone take more than this.
+                // The arrays of one shard alone take more than this, the first time. Later on the
+                // allocator may keep some of what is freed.
+                let most = if is_first { SLACK } else { took / 5 };
                 eventually("it goes back", || {
                     thread::sleep(Duration::from_millis(100));
-                    resident() < base + SLACK
+                    resident() < base + most
                 });
             }
         },
