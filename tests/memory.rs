@@ -126,6 +126,68 @@ fn the_memory_of_the_last_runtime_goes_with_it() {
     });
 }
 
+/// A thread that is no worker arms and cancels while all workers sleep. The nodes go back, and so do
+/// the arrays of both shards, though nothing else wakes a worker.
+#[test]
+fn what_other_threads_free_goes_back_while_all_workers_sleep() {
+    isolated(
+        "what_other_threads_free_goes_back_while_all_workers_sleep",
+        || {
+            let _alarm = alarm();
+            let runtime = runtime(2);
+            let base = resident();
+            for is_first in [true, false] {
+                let arm = |i: usize| runtime.after(HOUR, move || _ = black_box([i; 5]));
+                let timers: Vec<_> = (0..TIMERS).map(arm).collect();
+                let parks = || runtime.metrics().total().parks;
+                eventually("the workers sleep", || {
+                    let before = parks();
+                    thread::sleep(Duration::from_millis(300));
+                    parks() == before
+                });
+                let took = resident() - base;
+                assert!(took > TIMERS * 90, "{took}");
+                timers.iter().for_each(|timer| _ = timer.cancel());
+                drop(timers);
+                // The arrays of one shard alone take more than this, the first time. Later on the
+                // allocator may keep some of what is freed.
+                let most = if is_first { 2 * SLACK } else { took / 3 };
+                eventually("it goes back", || {
+                    thread::sleep(Duration::from_millis(100));
+                    resident() < base + most
+                });
+            }
+        },
+    );
+}
+
+/// The runtime whose worker was woken for memory ends before it has given it back. The workers of
+/// another runtime do that, though they have slept all the time.
+#[test]
+fn memory_goes_back_though_the_runtime_that_was_to_see_to_it_ends() {
+    isolated(
+        "memory_goes_back_though_the_runtime_that_was_to_see_to_it_ends",
+        || {
+            let _alarm = alarm();
+            let base = resident();
+            let (one, other) = (runtime(1), runtime(1));
+            let timers: Vec<_> = (0..TIMERS)
+                .map(|i| one.after(HOUR, move || _ = black_box([i; 5])))
+                .collect();
+            let took = resident() - base;
+            thread::sleep(Duration::from_millis(300));
+            timers.iter().for_each(|timer| _ = timer.cancel());
+            drop(timers);
+            drop(one);
+            eventually("it goes back", || {
+                thread::sleep(Duration::from_millis(100));
+                resident() < base + took / 5 + SLACK
+            });
+            drop(other);
+        },
+    );
+}
+
 /// Some threads arm, and others cancel, as fast as they can, so that there are few timers at any
 /// moment. Whoever is stopped with a shard's lock in hand lets what is cancelled pile up; that goes
 /// back.

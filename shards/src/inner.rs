@@ -19,6 +19,9 @@ const AHEAD: usize = 16;
 const ROOMY: usize = if cfg!(test) { 64 } else { 16 * 1024 };
 /// A store is too large if one slot in so many is held, or fewer are.
 const SPARSE: usize = 8;
+/// A store with more timers than this is kept. Each is read cold under the shard's lock when it
+/// moves, and all timers that come due meanwhile are late by that.
+pub(crate) const MOST_MOVED: usize = if cfg!(test) { 64 } else { 1_024 };
 
 /// What the lock guards.
 pub(crate) struct Inner<O: Owner> {
@@ -207,10 +210,11 @@ impl<O: Owner> Inner<O> {
     }
 
     /// Moves the timers to a store of their size, if it is found a second time that the present one
-    /// is too large. The first answer is whether this is to be called again.
+    /// is too large. The first answer is whether this is to be called again. At most [`MOST_MOVED`]
+    /// timers move.
     pub(crate) fn shrink(&mut self) -> (bool, Option<Outgrown<O>>) {
         let (len, room) = (self.store.len(), self.nodes.capacity());
-        let is_roomy = room > ROOMY && len <= room / SPARSE;
+        let is_roomy = room > ROOMY && len <= (room / SPARSE).min(MOST_MOVED);
         // Of a program whose timers come in waves the store would shrink in between, for nothing.
         if !is_roomy || !std::mem::replace(&mut self.roomy, is_roomy) {
             self.roomy = is_roomy;

@@ -143,7 +143,7 @@ pub use self::{
     park::{Parker, SearchClaim},
     pool::{
         Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, prepare_memory_by,
-        return_spare_memory,
+        return_spare_memory, wake_for_spare_memory_by,
     },
     prefetch::prefetch,
     running::{is_told_of_shutdown, tell_of_shutdown},

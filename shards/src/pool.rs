@@ -44,6 +44,21 @@ pub fn prepare_memory_by(prepare: fn(*mut u8, usize)) {
     let _ = prepare;
 }
 
+/// Has `wake` called when [`has_spare_memory`] becomes true because a thread freed timers: for an
+/// owner whose threads sleep, of which one is to [look](note_spare_memory) at that memory. That
+/// thread looks at [`has_spare_memory`] once more after it announced its sleep and before it sleeps.
+/// The first caller's `wake` stays, and others have no effect.
+///
+/// `wake` is called at most once for each call of [`note_spare_memory`] or [`all_memory_is_spare`].
+/// The thread that frees calls it, perhaps while it holds a shard's lock, or ends. So `wake` may
+/// call [`Shard::wake`](crate::Shard::wake); it may neither arm or drop timers nor lock a shard.
+pub fn wake_for_spare_memory_by(wake: fn()) {
+    #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+    blocks::wake_by(wake);
+    #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
+    let _ = wake;
+}
+
 /// What is left after [`return_spare_memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
@@ -83,7 +98,8 @@ pub fn all_memory_is_spare() {
 
 /// Gives a part of the [spare memory](note_spare_memory) back: calls `give` with the addresses and
 /// bytes of pages, of 4 KiB and aligned to that, whose content nobody needs. Afterwards they have
-/// any content, as by `MADV_DONTNEED`.
+/// any content, as by `MADV_DONTNEED`. `give` may touch these pages only during the call: afterwards
+/// other threads arm timers there.
 ///
 /// It takes some tens of µs, so that a worker may look at its timers before it calls this again.
 ///

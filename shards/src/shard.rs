@@ -344,13 +344,14 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Gives the memory back that the store needed for more timers than it has now: if an eighth of
-    /// its room is in use, or less, and was when this was called last. True if it is to be called
-    /// again, some seconds later; until then no memory is given back. For the owner, when it has
-    /// nothing else to do.
+    /// Gives back the memory that the store needed for more timers than it has now: if 1,024 timers
+    /// or fewer are left, and they need an eighth of its room at most. Both must have been so at the
+    /// last call, too. Returns whether the caller is to call this again, some seconds later: no
+    /// memory is given back before that. Any thread may call this.
     ///
-    /// It takes about a ms for each million of timers that there once was room for, and as long as
-    /// to arm those that are there. If another thread has the shard, nothing is done.
+    /// The shard is locked for some tens of µs, while the timers that are left move, and for half a
+    /// ms more for each million of timers that there once was room for. More timers than 1,024 would
+    /// take longer, so they stay where they are. If another thread has the shard, nothing is done.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -167,7 +167,44 @@ fn what_is_free_for_a_period_is_given_back_and_nothing_else_is() {
     drop(home.close());
 }
 
-/// Threads arm and free while another gives back again and again whatever is free.
+/// A burst that is smaller than an earlier one fits into memory that the system has. What the
+/// system still has of the earlier burst must not hide what is free after the later one.
+#[test]
+fn a_small_burst_after_a_large_one_is_given_back_too() {
+    static GIVEN: AtomicUsize = AtomicUsize::new(0);
+    fn give(at: *mut u8, bytes: usize) {
+        // SAFETY: by the contract nobody needs what is there, and zeros are any content.
+        unsafe { at.write_bytes(0, bytes) };
+        GIVEN.fetch_add(bytes, Relaxed);
+    }
+    let _alone = ALONE.lock();
+    let home = Arc::new(Shard::new(Nobody));
+    all_memory_is_spare();
+    while return_spare_memory(give) == Returned::Some {}
+    for count in [200_000, 80_000, 20_000, 80_000] {
+        GIVEN.store(0, Relaxed);
+        // Nodes of a size that no other test uses.
+        let captured = [count; 8];
+        let f = move || _ = std::hint::black_box(captured);
+        let timers: Vec<_> = (0..count).map(|i| Timer::once(&home, i, i, f)).collect();
+        timers.iter().for_each(|it| _ = it.cancel());
+        drop(timers);
+        // The first period ends while what was freed may be wanted again, the second gives it back.
+        for _ in 0..2 {
+            assert!(has_spare_memory(), "{count} timers are worth a look");
+            note_spare_memory();
+            while return_spare_memory(give) == Returned::Some {}
+        }
+        assert!(!has_spare_memory());
+        let (given, freed) = (GIVEN.load(Relaxed), count as usize * 112);
+        assert!(given > freed / 10 * 9, "{given} of {freed}");
+        assert!(given < freed / 10 * 11, "{given} of {freed}");
+    }
+    drop(home.close());
+}
+
+/// Threads arm and free while another gives back again and again whatever is free, and one ends
+/// periods.
 #[test]
 fn memory_is_given_back_beside_threads_that_arm_and_free() {
     const THREADS: u64 = 3;
@@ -217,10 +254,16 @@ fn memory_is_given_back_beside_threads_that_arm_and_free() {
             }
             rounds
         });
+        let ends_periods = scope.spawn(|| {
+            while !over.load(Relaxed) {
+                note_spare_memory();
+            }
+        });
         for thread in threads {
             ran.fetch_add(thread.join().unwrap(), Relaxed);
         }
         over.store(true, Relaxed);
+        ends_periods.join().unwrap();
         gives.join().unwrap()
     });
     assert_eq!(ran.load(Relaxed) as u64, THREADS * 40 * 4_000);

@@ -17,7 +17,7 @@ use super::{
     local::Job,
     rescue,
     shared::{Shared, Workers},
-    worker,
+    tidy, worker,
 };
 use crate::{
     error::BuildError,
@@ -33,6 +33,7 @@ pub(super) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     let (count, pins) = layout(builder, Cores::get())?;
     sys::thread::note_slack();
     tourbillon_shards::prepare_memory_by(sys::memory::populate);
+    tourbillon_shards::wake_for_spare_memory_by(tidy::wake);
     // Before anything is started: the function is foreign, and may panic.
     let names: Vec<_> = (0..count)
         .map(|index| (builder.thread_name)(index))

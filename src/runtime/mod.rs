@@ -165,7 +165,7 @@ pub struct Runtime {
     /// Set once it has been shut down, by whatever way: dropping it then waits for nothing more.
     is_down: bool,
     /// Dropped when its threads have ended.
-    _counted: tidy::Counted,
+    _listed: tidy::Listed,
 }
 
 // As for `Handle`. The handles of its threads, which are not, are only taken, once, at the end.
@@ -189,11 +189,12 @@ impl Runtime {
     }
 
     fn from_handle(handle: Handle) -> Self {
+        let listed = tidy::Listed::new(handle.shared().workers());
         Self {
             handle,
             threads: Vec::new(),
             is_down: false,
-            _counted: tidy::Counted::new(),
+            _listed: listed,
         }
     }
 

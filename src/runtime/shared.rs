@@ -76,6 +76,8 @@ pub struct Shared {
     pub(super) rescuers: Rescuers,
     /// Pending callback timers, counted only where there is a bound.
     pending: CachePadded<AtomicUsize>,
+    /// When a worker last began to look at the shards' memory, in ns by the kernel's clock.
+    pub(super) tidied: AtomicU64,
     /// Set when the runtime is to end: workers leave their loops.
     stopping: AtomicBool,
     /// Set when nobody will look at the injector any more.
@@ -135,6 +137,7 @@ impl Shared {
             searchers: CachePadded::new(Searchers::new(workers)),
             rescuers: Rescuers::on(config.cores),
             pending: CachePadded::new(AtomicUsize::new(0)),
+            tidied: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             drained: AtomicBool::new(false),
             running: Mutex::new(workers),

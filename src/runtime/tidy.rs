@@ -1,88 +1,118 @@
 //! Memory that goes back to the system when a burst is over: see `pool/blocks/spare.rs` and
 //! `Shard::shrink` of `tourbillon-shards`.
 //!
-//! There is no thread for this. A worker that is about to sleep while there is memory to be looked
-//! at sleeps for [`PERIOD`] at most. Then one worker of the process looks at the pool, and each at
-//! its own store. What is to be given back is given in slices, between which the worker looks at
-//! its timers and sockets. A worker that never sleeps does the same where it looks at its sockets.
-//! Where there is nothing to be looked at, nobody wakes for it.
+//! There is no thread for this. A worker that is about to sleep while there is memory to look at
+//! sleeps for [`PERIOD`] at most. Then one worker of the runtime looks at the arrays of its shards,
+//! and one worker of the process at the pool. The worker does a part of it at a time, and looks at
+//! its timers and sockets in between. A worker that never sleeps does so where it looks at its
+//! sockets. Where there is nothing to look at, no worker wakes for it.
+//!
+//! A thread that is no worker may free memory while all workers sleep. The first such thread of a
+//! period [wakes](wake) one of them. A worker that is about to sleep [looks](Tidy::next) after it has
+//! announced its sleep, so one of the two sees the other (`shards/src/park.rs`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tourbillon_shards::{
-    Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, return_spare_memory,
+    NEVER, Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, return_spare_memory,
 };
 
-use super::worker::Worker;
+use super::{
+    context,
+    shared::{Shared, Workers},
+    worker::Worker,
+};
 use crate::sys::{
     clock, memory,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Memory that nobody has wanted for so long, in ns, is given back. Twice that at most after it was
 /// freed.
 const PERIOD: u64 = 2_000_000_000;
 
-/// When a worker of this process last looked at the pool, by the kernel's clock.
+/// When a worker of this process last looked at the pool, in ns by the kernel's clock.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
 /// What a worker has to do with memory.
 #[derive(Debug, Default)]
 pub(super) struct Tidy {
-    /// When it looks next, by its clock; zero if there is nothing to be looked at.
+    /// When the worker looks next, in ns by its clock; zero if there is nothing to look at.
     at: u64,
-    /// Whether it gives memory of the pool back, slice by slice.
+    /// How many shards the worker still has to look at in this period.
+    shards: usize,
+    /// Whether the worker gives memory of the pool back, slice by slice.
     gives: bool,
 }
 
+impl Tidy {
+    /// Returns when the worker is to look at memory, in ns by its clock, or [`NEVER`].
+    pub(super) fn next(&mut self, now: u64) -> u64 {
+        if self.at == 0 && has_spare_memory() {
+            self.at = now + PERIOD;
+        }
+        if self.at == 0 { NEVER } else { self.at }
+    }
+}
+
 impl Worker<'_> {
-    /// Does what is to be done now, and answers whether there is more of it. In no more than some
-    /// tens of µs, but for a store that is given up.
+    /// Does a part of what is to be done now, and returns whether there is more of it. It takes some
+    /// tens of µs, or more for a shard whose arrays are given up.
     #[inline]
     pub(super) fn tidies(&mut self) -> bool {
-        if !has_spare_memory() && self.tidy.at == 0 && !self.tidy.gives {
+        // The clock need not be read for this. If the worker sleeps at a time that is long past, it
+        // wakes at once.
+        let now = self.in_loop.at;
+        if now < self.tidy.next(now) && self.tidy.shards == 0 && !self.tidy.gives {
             return false;
         }
-        self.tidy_up()
-    }
-
-    /// Until when it may sleep, by its clock, if it is to look at memory then.
-    pub(super) fn tidies_at(&self) -> Option<u64> {
-        (self.tidy.at > 0).then_some(self.tidy.at)
+        self.tidy_up(now)
     }
 
     #[cold]
     #[inline(never)]
-    fn tidy_up(&mut self) -> bool {
-        let now = self.shared.clock.real();
-        if self.tidy.at == 0 && has_spare_memory() {
-            self.tidy.at = now + PERIOD;
-        }
-        if self.tidy.at != 0 && now >= self.tidy.at {
-            self.tidy.gives |= look_at_pool();
-            let mut again = self.local.shard.shrink();
-            for clock in self.shared.clocks().iter() {
-                again |= clock.shrink();
+    fn tidy_up(&mut self, now: u64) -> bool {
+        if now >= self.tidy.next(now) {
+            self.tidy.at = 0;
+            // Of the workers of a runtime that all wake for this, one looks.
+            if begins(&self.shared.tidied) {
+                self.tidy.shards = self.shared.workers().len() + self.shared.clocks().len();
+                // The workers of all runtimes come by, each after a period of its own.
+                if begins(&LOOKED) {
+                    note_spare_memory();
+                    self.tidy.gives = true;
+                }
             }
-            again |= has_spare_memory();
-            self.tidy.at = if again { now + PERIOD } else { 0 };
         }
-        if self.tidy.gives {
+        if self.tidy.shards > 0 {
+            self.tidy.shards -= 1;
+            if shrink(self.shared, self.tidy.shards) && self.tidy.at == 0 {
+                self.tidy.at = now + PERIOD;
+            }
+        } else if self.tidy.gives {
             self.tidy.gives = return_some();
         }
-        self.tidy.gives
+        self.tidy.shards > 0 || self.tidy.gives
     }
 }
 
-/// Ends a period of the pool, if it was as long as it is to be; true if there may be something to
-/// give back.
-fn look_at_pool() -> bool {
-    let (now, last) = (clock::monotonic(), LOOKED.load(Ordering::Relaxed));
-    // The workers of all runtimes come by, each after a period of its own.
-    let looks = now.saturating_sub(last) >= PERIOD / 4 * 3
-        && (LOOKED.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)).is_ok();
-    if looks {
-        note_spare_memory();
+/// Begins a period, unless the last one began so recently that it is not over. Of several workers
+/// that call this at the same time, one begins it.
+fn begins(last: &AtomicU64) -> bool {
+    let (now, begun) = (clock::monotonic(), last.load(Ordering::Relaxed));
+    now.saturating_sub(begun) >= PERIOD / 4 * 3
+        && (last.compare_exchange(begun, now, Ordering::Relaxed, Ordering::Relaxed)).is_ok()
+}
+
+/// Gives up the arrays of one shard of the runtime if they are too large: of a worker, or of a
+/// clock. Returns whether there is to be another look at it.
+fn shrink(shared: &Shared, number: usize) -> bool {
+    let (workers, clocks) = (shared.workers(), shared.clocks());
+    // A worker's shard as well: the worker may sleep until an hour from now.
+    match workers.get(number) {
+        Some(worker) => worker.shrink(),
+        None => (clocks.get(number - workers.len())).is_some_and(|clock| clock.shrink()),
     }
-    looks
 }
 
 /// Gives some spare memory back; true if there may be more.
@@ -94,25 +124,79 @@ fn return_some() -> bool {
     return_spare_memory(give) == Returned::Some
 }
 
-/// How many runtimes there are in the process.
-static RUNTIMES: AtomicUsize = AtomicUsize::new(0);
+/// The workers of each runtime of the process that has not been dropped. Kept here, so that
+/// [`wake`], which may drop no shard, need not refer to them.
+static RUNTIMES: Mutex<Vec<Arc<Workers>>> = Mutex::new(Vec::new());
 
-/// Stands for a runtime. When the last of a process has gone, its memory goes, too.
-#[derive(Debug)]
-pub(super) struct Counted(());
+fn runtimes() -> MutexGuard<'static, Vec<Arc<Workers>>> {
+    RUNTIMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-impl Counted {
-    pub(super) fn new() -> Self {
-        RUNTIMES.fetch_add(1, Ordering::Relaxed);
-        Self(())
+/// Wakes a worker to look at memory that has become free, if the calling thread does not look
+/// itself. See [`wake_for_spare_memory_by`](tourbillon_shards::wake_for_spare_memory_by).
+pub(super) fn wake() {
+    // A worker looks before it sleeps. A helper, which may end before that, does not; nor does a
+    // thread in `block_in_place`.
+    let looks = context::with_local(|local| {
+        local.is_some_and(|local| {
+            !local.shard.owner().is_helper && !local.in_place.get() && wakes(local.shared())
+        })
+    });
+    if !looks {
+        wake_one();
     }
 }
 
-impl Drop for Counted {
+/// Wakes one worker of the process, if one sleeps. All that are awake look before they sleep.
+fn wake_one() {
+    let runtimes = runtimes();
+    let workers = runtimes.iter().flat_map(|workers| workers.iter());
+    let _woken = workers
+        .filter(|worker| wakes(&worker.owner().shared))
+        .any(|worker| worker.wake());
+}
+
+/// Whether the workers of this runtime wake up to look at memory. On a clock that was paused they
+/// sleep for nothing but the clock.
+fn wakes(shared: &Shared) -> bool {
+    !shared.is_stopping() && !shared.clock.was_paused()
+}
+
+/// Has the workers of a runtime woken to look at memory, until it is dropped. When the last of a
+/// process is dropped, all free memory goes back.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// The address of its list of workers.
+    address: usize,
+}
+
+impl Listed {
+    pub(super) fn new(workers: Arc<Workers>) -> Self {
+        let address = Arc::as_ptr(&workers).addr();
+        runtimes().push(workers);
+        Self { address }
+    }
+}
+
+impl Drop for Listed {
     fn drop(&mut self) {
-        if RUNTIMES.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let mut runtimes = runtimes();
+        let at = |workers: &Arc<Workers>| Arc::as_ptr(workers).addr() == self.address;
+        let workers = runtimes.iter().position(at).map(|at| runtimes.remove(at));
+        let is_last = runtimes.is_empty();
+        if is_last {
+            // The list is memory, too.
+            *runtimes = Vec::new();
+        }
+        drop(runtimes);
+        // Perhaps the last reference, so not under the lock, and before memory goes back.
+        drop(workers);
+        if is_last {
             all_memory_is_spare();
             while return_some() {}
+        } else if has_spare_memory() {
+            // The worker that was woken for this memory may have been one of this runtime.
+            wake_one();
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{prefetch::prefetch, sync::lock};
 mod ordered;
 mod spare;
 
-pub(super) use spare::{all_is_spare, has_spare, note_spare, return_spare};
+pub(super) use spare::{all_is_spare, has_spare, note_spare, return_spare, wake_by};
 
 /// So many blocks are exchanged with the depot at once.
 const MAGAZINE: usize = 128;
@@ -299,7 +299,9 @@ fn put_in_order(depot: &Mutex<Depot>, mut list: List) {
     }
     let resident = depot.ordered.resident() * depot.bytes;
     drop(depot);
-    spare::freed(resident);
+    if spare::freed(resident) {
+        spare::wake();
+    }
 }
 
 /// A list of the depot's that is not empty.

@@ -200,6 +200,29 @@ fn a_store_that_was_outgrown_is_given_up_and_nobody_notices() {
     }
 }
 
+/// The lock is held while timers move, and those that come due meanwhile are late. So a store with
+/// many timers stays as it is.
+#[test]
+fn a_store_with_more_timers_than_move_in_no_time_is_kept() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let room = || shard.locked(|inner| inner.room()).unwrap();
+    let timers: Vec<_> = (0..2_000)
+        .map(|i| Timer::once(&shard, 1_000 + i, 1, || ()))
+        .collect();
+    let full = room();
+    // An eighth of the room is held, or less.
+    let stay = crate::inner::MOST_MOVED + 1;
+    assert!(stay <= full / 8);
+    timers[stay..].iter().for_each(|it| _ = it.cancel());
+    assert!(!shard.shrink(), "nobody is to wake for it");
+    assert!(!shard.shrink());
+    assert_eq!(room(), full);
+    timers[0].cancel();
+    assert!(shard.shrink() && !shard.shrink());
+    assert!(room() < full, "{} of {full}", room());
+    drop((timers, shard.close()));
+}
+
 /// Timers that may be late have keys that are not their deadlines.
 #[test]
 fn a_store_that_is_given_up_keeps_the_keys_of_timers_that_may_be_late() {

@@ -44,11 +44,10 @@ impl Worker<'_> {
         }
         self.set_stage();
         (self.looked, self.taken) = (self.tick, 0);
-        let tidies_at = self.tidies_at().unwrap_or(NEVER);
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (cost, awake_since) = (&mut self.sleep_cost, self.in_loop.at);
-        let (advance, mut timed) = (&self.advance, None);
+        let (advance, tidy, mut timed) = (&self.advance, &mut self.tidy, None);
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.searchers,
@@ -59,6 +58,8 @@ impl Worker<'_> {
                 rest.begin(shard, until);
                 let real = shared.clock.real();
                 core.was_busy(awake_since, real);
+                // Behind the announcement: a thread that frees memory after this wakes a worker.
+                let tidies_at = tidy.next(real);
                 let timeout =
                     if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
                         Timeout::Zero

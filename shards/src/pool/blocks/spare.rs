@@ -13,11 +13,11 @@
 //! the page then.
 //!
 //! What is returned is what nobody wanted for a period, in the manner of Bonwick's depot: the
-//! smallest number of free blocks that there was since the last look. Chunks stay as addresses, and
-//! are used again.
+//! smallest number of free blocks that there was since the last look, less those of returned pages.
+//! Chunks stay as addresses, and are used again.
 
 use std::sync::{
-    Mutex,
+    Mutex, OnceLock,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -34,11 +34,28 @@ const WINDOWS: usize = 16;
 /// Whether there may be free memory that is worth a look.
 static SPARE: AtomicBool = AtomicBool::new(false);
 
-/// So many bytes of a depot are free, and not with the system.
+/// See [`wake_by`].
+static WAKE: OnceLock<fn()> = OnceLock::new();
+
+/// See [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by).
+pub(in crate::pool) fn wake_by(wake: fn()) {
+    // The first one stays.
+    let _ = WAKE.set(wake);
+}
+
+/// Notes that so many bytes of a depot are free and not with the system. Returns whether they are
+/// the first that are worth a look.
 #[inline]
-pub(super) fn freed(bytes: usize) {
-    if bytes >= WORTH && !SPARE.load(Relaxed) {
-        SPARE.store(true, Relaxed);
+pub(super) fn freed(bytes: usize) -> bool {
+    // One of several threads is the first. The load spares the others the exchange.
+    bytes >= WORTH && !SPARE.load(Relaxed) && !SPARE.swap(true, Relaxed)
+}
+
+/// Wakes a thread that looks at free memory. The caller holds no lock of the pool.
+#[cold]
+pub(super) fn wake() {
+    if let Some(wake) = WAKE.get() {
+        wake();
     }
 }
 
@@ -66,8 +83,11 @@ pub(in crate::pool) fn note_spare() {
         let mut depot = lock(depot);
         // The others were wanted in this period. Whether they are in the next is to be seen.
         let later = depot.ordered.resident().saturating_sub(depot.unused);
+        // Nobody is to be woken: the calling thread sees it.
         freed(later * depot.bytes);
-        if depot.unused * depot.bytes < WORTH {
+        // Another thread may have called `all_is_spare` since the first loop: then it is the most
+        // that there is.
+        if depot.unused.saturating_mul(depot.bytes) < WORTH {
             depot.unused = 0;
         }
     }
