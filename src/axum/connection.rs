@@ -148,9 +148,11 @@ struct End<'a> {
     last: Option<usize>,
     /// When a look first found more.
     asked_on: Option<Instant>,
-    /// When the client was last found to have taken enough, and how many bytes it had taken then,
-    /// from the beginning.
+    /// Since when the socket took too little, as last seen.
+    stuck: Option<Instant>,
+    /// When the client was last found to have taken enough although the socket did not.
     took: Option<Instant>,
+    /// How many bytes the client had taken at the later of the two, from the beginning.
     taken: u64,
 }
 
@@ -167,6 +169,7 @@ impl<'a> End<'a> {
             told_idle: false,
             last: None,
             asked_on: None,
+            stuck: None,
             took: None,
             taken: 0,
         }
@@ -235,6 +238,15 @@ impl<'a> End<'a> {
         since.checked_add(self.server.options.write_timeout?)
     }
 
+    /// Notes how much the client has taken if the socket takes too little from now on.
+    fn note_taken(&mut self) {
+        let stuck = self.requests.stuck_since();
+        if stuck.is_some() && stuck != self.stuck {
+            self.taken = self.client.taken().unwrap_or(0);
+        }
+        self.stuck = stuck;
+    }
+
     /// Returns whether the client takes enough of what the socket has, although the socket takes
     /// too little of what there is: the system lets it take more only when a large part of its
     /// buffer is free.
@@ -287,6 +299,7 @@ impl<'a> End<'a> {
         if self.server.is_cut() {
             return Poll::Ready(Last::Nothing);
         }
+        self.note_taken();
         if closing && !self.told_closing {
             self.tell_closing();
             return Poll::Ready(if self.requests.count() > 0 {

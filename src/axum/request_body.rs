@@ -1,8 +1,8 @@
 //! Bodies of requests: each fails if its client sends it too slowly.
 //!
 //! The time counts in which the handler waits for the body, and no other: a handler may read as
-//! slowly as it likes. A body is not told that a handler has given up a read: see [`Wait::is_over`].
-//! One timer serves a body. It is armed when the handler first has to wait.
+//! slowly as it likes. A body is not told that a handler has given up a read: see
+//! [`Wait::is_over`]. One timer serves a body. It is armed when the handler first has to wait.
 //! Bytes that come in do not touch it: when it comes up, it is set to when the body will be too
 //! slow.
 
@@ -197,7 +197,7 @@ impl Wait {
         let Some(limit) = pace.limit else {
             return Poll::Pending;
         };
-        // Before the timer is asked: an early deadline hides that a wait was given up.
+        // Before the timer is asked, which may be over since the handler gave up a wait.
         if self.since.is_some() {
             let now = Instant::now();
             if self.is_over(now) {
