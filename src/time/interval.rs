@@ -145,12 +145,14 @@ impl Interval {
 
     fn wait_for(&mut self, deadline: Instant, now: Instant) {
         // A tick that is due is ready at the next poll, without a turn of the worker.
-        self.at_once = deadline <= now;
-        if self.at_once && !self.sleep.is_waiting() {
-            self.sleep = sleep_until(deadline);
-        } else {
-            // The timer is kept: it wakes a task that waits for the tick.
+        let is_due = deadline <= now;
+        let keeps = !is_due || self.sleep.is_waiting();
+        self.at_once = is_due && keeps;
+        if keeps {
+            // A timer that is armed stays: it wakes a task that waits for the tick.
             self.sleep.set_deadline(deadline);
+        } else {
+            self.sleep = sleep_until(deadline);
         }
     }
 
