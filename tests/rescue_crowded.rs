@@ -179,7 +179,7 @@ fn what_many_stuck_workers_have_is_served() {
 #[test]
 fn each_of_many_stuck_workers_has_its_turn() {
     const STUCK: usize = 100;
-    const RUNS: usize = 40;
+    const RUNS: usize = 400;
     on_one_core("each_of_many_stuck_workers_has_its_turn", || {
         let runtime = common::runtime(STUCK + 2);
         let stuck: Vec<_> = (0..STUCK)

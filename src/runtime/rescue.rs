@@ -193,17 +193,15 @@ impl Worker<'_> {
             called.clear();
             return;
         }
-        let crowded = self.crowded().is_some();
+        let crowded = self.crowded();
         let workers = shared.workers.load();
         let peers = called.drain(..).filter_map(|index| workers.get(index));
         for (place, peer) in peers.enumerate() {
-            // Without a crowd as soon as can be: there are fewer alarms to answer then. In a crowd one
-            // after another: of alarms that go off together the same few would be answered each time.
-            let looks = if crowded {
-                1 + shared.rescuers.turn(place)
-            } else {
-                0
-            };
+            // Without a crowd as soon as can be: there are fewer alarms to answer then. In a crowd as
+            // rare as looks are, and one after another: of alarms that go off together the same few
+            // would be answered each time.
+            let looks =
+                crowded.map_or(0, |rarer| rarer.saturating_add(shared.rescuers.turn(place)));
             if peer.put_off(shared.clock.now(), looks) {
                 self.core.recorder.own.alarms.add_alone(1);
             }
