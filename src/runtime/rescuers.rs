@@ -1,14 +1,15 @@
 //! How many workers rescue others at once, and how often each of those is looked at.
 //!
 //! With many more workers than cores, most of those that do not come back are not stuck. They wait
-//! for a core, and each look at one of them takes a core from another. Two rules keep the looks
-//! from taking all the cores:
+//! for a core, and each look at one of them takes a core from another. Three rules keep the
+//! looks from taking all the cores:
 //!
 //! - No more workers rescue at once than there are cores, and one. The others put off the alarms
 //!   that called them.
 //! - While more than [`PER_CORE`] workers are awake for each core, the runtime is *crowded*: the
 //!   looks at each worker are as many times rarer. So the number of looks per second grows with the
 //!   cores, and not with the workers.
+//! - Alarms that are put off in a crowd go off one after another, so that each comes to its turn.
 
 use crossbeam::utils::CachePadded;
 
@@ -65,7 +66,7 @@ impl Rescuers {
     /// are put off.
     pub(super) fn turn(&self, place: usize) -> u32 {
         let turn = place / self.cores.saturating_mul(PER_CORE);
-        turn.try_into().unwrap_or(u32::MAX - 1)
+        turn.try_into().unwrap_or(u32::MAX)
     }
 }
 
