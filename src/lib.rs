@@ -53,46 +53,63 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on 64-bit Linux");
 
-#[cfg(feature = "axum")]
-#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
-pub mod axum;
-#[cfg(feature = "cron")]
-#[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
-pub mod cron;
+mod api;
+mod clock;
+mod engine;
 mod error;
-#[cfg(feature = "hyper")]
-#[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
-pub mod hyper;
-#[cfg(feature = "inspect")]
-#[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
-pub mod inspect;
+mod integrations;
 pub mod io;
 pub mod metrics;
 pub mod net;
 mod reactor;
-pub mod runtime;
 pub mod signal;
 pub mod sync;
 mod sys;
 pub mod task;
 pub mod time;
 pub mod timer;
+mod util;
 
-#[cfg(tourbillon_sim)]
-#[doc(hidden)]
-pub use self::sys::sim;
+#[cfg(feature = "axum")]
+pub use self::integrations::axum;
+#[cfg(feature = "cron")]
+pub use self::integrations::cron;
+#[cfg(feature = "hyper")]
+pub use self::integrations::hyper;
+#[cfg(feature = "inspect")]
+pub use self::integrations::inspect;
+
+/// The runtime: its options, handles to it, and how it is shut down.
+pub mod runtime {
+    pub use tourbillon_shards::store::StoreKind;
+
+    pub use crate::{
+        api::{
+            builder::{Builder, PreciseWait},
+            handle::Handle,
+            runtime::Runtime,
+        },
+        engine::{context::EnterGuard, telemetry::look::RecentStall, watchdog::stall::Stall},
+    };
+}
 
 #[cfg(feature = "macros")]
 #[cfg_attr(docsrs, doc(cfg(feature = "macros")))]
 pub use tourbillon_macros::{main, test};
 
-pub use self::{
+#[cfg(tourbillon_sim)]
+#[doc(hidden)]
+pub use crate::sys::sim;
+pub use crate::{
+    api::{handle::Handle, runtime::Runtime},
     error::{ArmError, BuildError, NoRuntime, SpawnError},
-    runtime::{Handle, Runtime},
-    task::{JoinError, JoinHandle, spawn},
+    task::{
+        join::{JoinError, JoinHandle},
+        spawn,
+    },
     timer::{
         Cancel, CancelOnDrop, Outcome, Reset, Started, Status, Timer,
-        here::{after, at, every, try_after, try_at, try_every},
+        arm::here::{after, at, every, try_after, try_at, try_every},
     },
 };
 

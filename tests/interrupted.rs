@@ -14,7 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{HOUR, PATIENCE, alarm, eventually, isolated, timers::none_early, timers::reporter};
+use common::{
+    HOUR, PATIENCE, alarm, eventually, isolated,
+    timers::{none_early, reporter},
+};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Outcome, Runtime, Timer,

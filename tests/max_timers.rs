@@ -2,14 +2,16 @@
 
 mod common;
 
-use common::timers::stepped;
-use common::{Drops, HOUR, PATIENCE, alarm, eventually};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-use tourbillon::runtime::Builder;
-use tourbillon::timer::Outcome;
-use tourbillon::{ArmError, Cancel, Reset, Runtime, Status, Timer};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Drops, HOUR, PATIENCE, alarm, eventually, timers::stepped};
+use tourbillon::{
+    ArmError, Cancel, Reset, Runtime, Status, Timer, runtime::Builder, timer::Outcome,
+};
 
 fn bounded(max_timers: usize) -> Runtime {
     Builder::new()

@@ -85,8 +85,9 @@ enum EndedBy {
 macro_rules! programs {
     ($name:ident, $runtime:ident, $build:expr) => {
         mod $name {
-            use super::*;
             use $runtime::task::{JoinError, JoinHandle, LocalSet, try_id};
+
+            use super::*;
 
             fn came(result: Result<i32, JoinError>) -> Came {
                 match result {

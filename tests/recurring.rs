@@ -2,14 +2,21 @@
 
 mod common;
 
-use common::timers::{assert_over, none_early, reporter, stepped};
-use common::{HOUR, PATIENCE, alarm, eventually, on_worker, runtime};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
-use tourbillon::timer::Outcome;
-use tourbillon::{ArmError, Cancel, Reset, Status, Timer};
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{
+    HOUR, PATIENCE, alarm, eventually, on_worker, runtime,
+    timers::{assert_over, none_early, reporter, stepped},
+};
+use tourbillon::{ArmError, Cancel, Reset, Status, Timer, timer::Outcome};
 
 /// What a run of a recurring timer says: its deadline, and the clock when it began and ended.
 struct Run {

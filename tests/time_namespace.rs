@@ -15,7 +15,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use common::{HOUR, PATIENCE, alarm, child, is_child, skip, timers::none_early, timers::reporter};
+use common::{
+    HOUR, PATIENCE, alarm, child, is_child, skip,
+    timers::{none_early, reporter},
+};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Cancel, Outcome, Status, Timer,

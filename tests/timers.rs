@@ -2,14 +2,21 @@
 
 mod common;
 
-use common::timers::{Report, assert_over, none_early, reporter};
-use common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, on_worker, runtime};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
-use tourbillon::timer::Outcome;
-use tourbillon::{ArmError, Cancel, Handle, Reset, Status, Timer};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{
+    Drops, Gate, HOUR, PATIENCE, alarm, eventually, on_worker, runtime,
+    timers::{Report, assert_over, none_early, reporter},
+};
+use tourbillon::{ArmError, Cancel, Handle, Reset, Status, Timer, timer::Outcome};
 
 /// Delays of every size that a test has time for.
 const DELAYS: [Duration; 9] = [

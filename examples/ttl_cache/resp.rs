@@ -3,7 +3,10 @@
 //! A request is parsed where it lies in the connection's buffer, and its arguments are ranges of that. The parser
 //! remembers how far it has come, so that a request that arrives byte by byte is not read anew each time.
 
-use std::{fmt, ops::Index, ops::Range};
+use std::{
+    fmt,
+    ops::{Index, Range},
+};
 
 /// How long a line may be: an inline command, or the header of a bulk string.
 pub const MAX_LINE: usize = 64 * 1024;

@@ -4,11 +4,11 @@
 //! The bytes are the lines of a request's head: method and target in the first, then headers.
 
 // The inspector's, as they are.
-#[path = "../../src/inspect/hosts.rs"]
+#[path = "../../src/integrations/inspect/hosts.rs"]
 mod hosts;
-#[path = "../../src/inspect/negotiate.rs"]
+#[path = "../../src/integrations/inspect/negotiate.rs"]
 mod negotiate;
-#[path = "../../src/inspect/guard.rs"]
+#[path = "../../src/integrations/inspect/guard.rs"]
 #[allow(dead_code, reason = "the inspector says why, too")]
 mod rules;
 

@@ -3,10 +3,10 @@
 //! [`AsyncFd`] watches whatever epoll does: pipes, eventfds, timerfds, devices, sockets of other crates.
 //! [`select`] waits for any of several descriptors, with one timeout.
 
-mod async_fd;
-mod guard;
-mod interest;
-mod select;
+pub(crate) mod async_fd;
+pub(crate) mod guard;
+pub(crate) mod interest;
+pub(crate) mod select;
 pub(crate) mod source;
 
 pub use self::{

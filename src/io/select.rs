@@ -9,12 +9,16 @@ use std::{
     time::Duration,
 };
 
-use super::{Interest, Ready, Source};
 use crate::{
-    reactor::{self, Waiter},
+    io::{
+        interest::{Interest, Ready},
+        source::Source,
+    },
+    reactor,
+    reactor::readiness::Waiter,
     sys::poll::{Asked, ask},
-    task::budget,
-    time::{Sleep, sleep},
+    time::{sleep, sleep::Sleep},
+    util::budget,
 };
 
 /// A descriptor that may be waited for, and for what.
@@ -38,7 +42,7 @@ const BATCH: usize = 64;
 /// # Errors
 ///
 /// If the runtime of one of them is shut down, or that of the calling thread, which has the timer; if an
-/// [`AsyncFd`](super::AsyncFd) is not watched for what is waited for; and `InvalidInput` for an empty list
+/// [`AsyncFd`](crate::io::async_fd::AsyncFd) is not watched for what is waited for; and `InvalidInput` for an empty list
 /// without a timeout, which would wait for ever.
 ///
 /// # Panics

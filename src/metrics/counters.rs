@@ -105,8 +105,8 @@ counters! {
     armed_local,
     /// Timers armed in this worker's shard by other threads, likewise.
     armed_remote,
-    /// Moves of timers that wait, or recur: [`refresh`](crate::Timer::refresh),
-    /// [`reset`](crate::Timer::reset) and its kind, and those of sleeps.
+    /// Moves of timers that wait, or recur: [`refresh`](crate::timer::Timer::refresh),
+    /// [`reset`](crate::timer::Timer::reset) and its kind, and those of sleeps.
     refreshed,
     /// Timers over because they ran: callbacks, counted where they ran, and sleeps.
     fired,

@@ -12,24 +12,20 @@
 //! Each worker has a set of counters, and of histograms, that it writes alone, with plain loads and stores;
 //! what happens on other threads they count in sets that few of them share.
 
-mod activity;
-mod counters;
-mod histogram;
-mod prometheus;
-mod recorder;
-mod text;
+pub(crate) mod activity;
+pub(crate) mod counters;
+pub(crate) mod histogram;
+pub(crate) mod prometheus;
+pub(crate) mod recorder;
+pub(crate) mod text;
 
 use std::time::Duration;
 
-pub use self::{
+use crate::metrics::recorder::Record;
+pub use crate::metrics::{
     activity::{Activity, JobName},
     counters::Counts,
     histogram::{Bucket, LatenessHistogram},
-};
-pub(crate) use self::{
-    counters::{Counter, Counters},
-    histogram::Recorded,
-    recorder::{Record, Recorder, Stripes},
 };
 
 /// A look at a runtime: see [`Handle::metrics`](crate::runtime::Handle::metrics). Each figure is exact by itself,
@@ -78,7 +74,7 @@ pub struct WorkerMetrics {
     /// Timers that stand in its store.
     pub stored: usize,
     /// Timers and sleeps that wait, but for those that came from other threads and have not been read: see
-    /// [`TimerCounts::pending`](crate::timer::TimerCounts::pending).
+    /// [`TimerCounts::pending`](crate::timer::look::TimerCounts::pending).
     pub pending: usize,
     /// Timers cancelled from other threads of which its store has not heard: at most 64 or a quarter of
     /// the pending ones, whichever is more, even while the worker is blocked, and what was cancelled
@@ -87,14 +83,14 @@ pub struct WorkerMetrics {
     pub garbage: usize,
     /// Jobs in its deque.
     pub queue_depth: usize,
-    /// Tasks that are [pinned](crate::task::spawn_pinned) to it and have not ended, those that
-    /// [`spawn_local`](crate::task::spawn_local) made included.
+    /// Tasks that are [pinned](crate::task::local::pinned::spawn_pinned) to it and have not ended, those that
+    /// [`spawn_local`](crate::task::local::spawn_local) made included.
     pub pinned_tasks: usize,
     /// Times that somebody took what other threads had left in its inbox, where there was something.
     pub sweeps: u64,
     /// How late timers were, sleeps included, when this worker took them from the store, from their deadlines
     /// on: each of them, also what it took from others that were busy. A timer with a
-    /// [tolerance](crate::timer::TimerBuilder::tolerance) may be late by intent; one whose deadline had passed when it
+    /// [tolerance](crate::timer::builder::TimerBuilder::tolerance) may be late by intent; one whose deadline had passed when it
     /// was armed is late from that deadline on, though nobody could have been in time. On a clock that was ever paused nothing
     /// is late.
     pub wake_lateness: LatenessHistogram,
@@ -128,7 +124,7 @@ pub struct ClockMetrics {
     pub counts: Counts,
     /// Timers that stand in its store.
     pub stored: usize,
-    /// Timers that wait: see [`TimerCounts::pending`](crate::timer::TimerCounts::pending).
+    /// Timers that wait: see [`TimerCounts::pending`](crate::timer::look::TimerCounts::pending).
     pub pending: usize,
     /// Cancelled timers of which its store has not heard.
     pub garbage: usize,
@@ -263,7 +259,7 @@ impl RuntimeMetrics {
         self.injector_depth
     }
 
-    /// How many tasks there are that have not ended, jobs of [`spawn_blocking`](crate::task::spawn_blocking) that wait
+    /// How many tasks there are that have not ended, jobs of [`spawn_blocking`](crate::task::blocking::spawn_blocking) that wait
     /// or run included. (tokio's counts no such jobs.)
     ///
     /// ```
@@ -276,7 +272,7 @@ impl RuntimeMetrics {
         self.alive_tasks
     }
 
-    /// How many tasks were ever spawned, jobs given to [`spawn_blocking`](crate::task::spawn_blocking) included. (tokio's
+    /// How many tasks were ever spawned, jobs given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) included. (tokio's
     /// counts no such jobs.)
     ///
     /// ```
@@ -361,7 +357,7 @@ impl RuntimeMetrics {
         self.workers[worker].queue_depth
     }
 
-    /// How many threads there are for [`spawn_blocking`](crate::task::spawn_blocking), idle ones
+    /// How many threads there are for [`spawn_blocking`](crate::task::blocking::spawn_blocking), idle ones
     /// included.
     ///
     /// ```
@@ -395,9 +391,9 @@ impl RuntimeMetrics {
         self.blocking.queued
     }
 
-    /// How many jobs of [`spawn_blocking`](crate::task::spawn_blocking) were dropped unrun, because
-    /// the time of [`shutdown_timeout`](crate::Runtime::shutdown_timeout) or
-    /// [`shutdown_graceful`](crate::Runtime::shutdown_graceful) was over. Jobs that were aborted,
+    /// How many jobs of [`spawn_blocking`](crate::task::blocking::spawn_blocking) were dropped unrun, because
+    /// the time of [`shutdown_timeout`](crate::runtime::Runtime::shutdown_timeout) or
+    /// [`shutdown_graceful`](crate::runtime::Runtime::shutdown_graceful) was over. Jobs that were aborted,
     /// or refused when they were spawned, do not count.
     ///
     /// ```

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::{
-    Runtime,
+    api::runtime::Runtime,
     metrics::{histogram::Recorded, text::OCTAVES},
 };
 

@@ -12,15 +12,13 @@
 //!
 //! A `try_` method asks the system at once, whatever is known of the socket.
 
-mod addr;
-mod connection;
-mod datagram;
-mod readiness;
-mod split;
+pub(crate) mod addr;
+pub(crate) mod connection;
+pub(crate) mod datagram;
+pub(crate) mod readiness;
+pub(crate) mod split;
 pub mod tcp;
-#[cfg(feature = "tokio-io")]
-mod tokio_io;
-mod udp;
+pub(crate) mod udp;
 pub mod unix;
 
 pub use self::{

@@ -3,9 +3,9 @@
 //! Descriptors are watched edge-triggered from registration to the end, sockets for both directions;
 //! what was seen is kept in each [`Readiness`] until an operation finds that it is used up.
 
-mod readiness;
-mod registration;
-mod timeouts;
+pub(crate) mod readiness;
+pub(crate) mod registration;
+pub(crate) mod timeouts;
 
 use std::{
     io,
@@ -17,12 +17,12 @@ use std::{
 use slab::Slab;
 
 pub(crate) use self::{
-    readiness::{Direction, Directions, Readiness, Ready, Waiter},
+    readiness::{Direction, Directions, Readiness, Ready},
     registration::Registration,
 };
-use crate::{
-    sys::epoll::{Epoll, Events, Timeout},
-    sys::sync::Mutex,
+use crate::sys::{
+    epoll::{Epoll, Events, Timeout},
+    sync::Mutex,
 };
 
 /// The token of the worker's eventfd.

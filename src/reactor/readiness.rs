@@ -17,12 +17,15 @@ use std::{
 };
 
 use crate::{
-    runtime::contained,
-    sys::epoll::{self, Event},
-    sys::sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
+    sys::{
+        epoll,
+        epoll::Event,
+        sync::{
+            Mutex,
+            atomic::{AtomicU64, Ordering},
+        },
     },
+    util::contained::contained,
 };
 
 const READ: u64 = 1;

@@ -10,15 +10,16 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Direction, Directions, Readiness, Token,
-    readiness::{Ready, Waiter},
-    timeouts::Timeouts,
-};
 use crate::{
+    api::handle::Choice,
+    engine::{context::with_home, core::WorkerShard},
     error::ArmError,
-    runtime::{Choice, WorkerShard, with_home},
-    task::budget,
+    reactor::{
+        Token,
+        readiness::{Direction, Directions, Readiness, Ready, Waiter},
+        timeouts::Timeouts,
+    },
+    util::budget,
 };
 
 /// Something with a descriptor, watched by the reactor of the worker that it was made on.

@@ -18,14 +18,14 @@ use std::{
 
 use tourbillon_shards::{NEVER, Outcome, Sleep};
 
-use super::{Direction, Directions};
 use crate::{
-    runtime::{Core, WorkerShard, lock},
+    engine::core::{Core, WorkerShard},
+    reactor::readiness::{Direction, Directions},
     sys::sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    timer::nanos,
+    util::{lock::lock, nanos::nanos},
 };
 
 /// How long after the timer has fired, in ns, who waited is to have come. Longer than it takes a task that was

@@ -11,10 +11,9 @@ use std::{
 };
 
 use crate::{
-    runtime::lock,
     sys::sync::Mutex,
-    task::budget,
-    time::{Elapsed, timeout},
+    time::{timeout, timeout::Elapsed},
+    util::{budget, lock::lock},
 };
 
 /// Tells one task, or all that wait, that something may have changed: a condition variable for tasks, under

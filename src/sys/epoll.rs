@@ -15,8 +15,12 @@ use std::{
     time::Duration,
 };
 
-use super::sync::atomic::{AtomicBool, Ordering};
-use super::{check, deadline::Deadline, kernel};
+use super::{
+    check,
+    deadline::Deadline,
+    kernel,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// Readable, as a condition on a descriptor.
 pub(crate) const READABLE: u32 = libc::EPOLLIN as u32;
@@ -304,9 +308,10 @@ impl Epoll {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::sys::eventfd::EventFd;
-    use std::time::Instant;
 
     fn waits_no_less_than_asked(pwait2: bool) {
         let epoll = Epoll::new(pwait2).unwrap();

@@ -1,15 +1,16 @@
 //! The system calls by which the runtime waits, is woken, and reads clocks: libc's, or, built with
 //! `--cfg tourbillon_sim`, those of a simulated kernel.
 
-#[cfg(tourbillon_sim)]
-pub(super) use super::sim::calls::{
-    clock_gettime, epoll_create1, epoll_ctl, epoll_pwait2, epoll_wait, eventfd, poll, read,
-    timerfd_create, timerfd_settime, write,
-};
 #[cfg(not(tourbillon_sim))]
 pub(super) use libc::{
     clock_gettime, epoll_create1, epoll_ctl, epoll_wait, eventfd, poll, read, timerfd_create,
     timerfd_settime, write,
+};
+
+#[cfg(tourbillon_sim)]
+pub(super) use super::sim::calls::{
+    clock_gettime, epoll_create1, epoll_ctl, epoll_pwait2, epoll_wait, eventfd, poll, read,
+    timerfd_create, timerfd_settime, write,
 };
 
 /// `epoll_pwait2` without a mask of signals. glibc's wrapper is younger than the system call.

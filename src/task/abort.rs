@@ -4,19 +4,19 @@ use std::fmt;
 
 use tourbillon_tasks::{Task, TaskRef};
 
-use super::{Id, TaskMeta};
+use crate::{engine::task_core::meta::TaskMeta, task::id::Id};
 
 /// What there is to abort.
 #[derive(Clone)]
-pub(super) struct Target {
-    pub(super) task: TaskRef<TaskMeta>,
+pub(crate) struct Target {
+    pub(crate) task: TaskRef<TaskMeta>,
     /// Its number in the queue of the blocking threads, if it is for one of them.
-    pub(super) queued: Option<u64>,
+    pub(crate) queued: Option<u64>,
 }
 
 /// Ends a task at its next `.await`, if it has not ended. `queued` is its number in the queue of
 /// the blocking threads, if it is for one of them.
-pub(super) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
+pub(crate) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
     task.cancel();
     if let (Some(number), Some(shared)) = (queued, task.metadata().home().shared()) {
         shared.blocking.abort(shared, number);
@@ -24,10 +24,10 @@ pub(super) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
 }
 
 /// Aborts a task, and does not wait for it; from
-/// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle), or of a task of a
-/// [`JoinSet`](super::JoinSet).
+/// [`JoinHandle::abort_handle`](crate::JoinHandle::abort_handle), or of a task of a
+/// [`JoinSet`](crate::task::join_set::JoinSet).
 ///
-/// It may be cloned, and used from any thread, also when the [`JoinHandle`](super::JoinHandle) has been
+/// It may be cloned, and used from any thread, also when the [`JoinHandle`](crate::JoinHandle) has been
 /// dropped or awaited. Dropping it does nothing to the task. Kept, it keeps neither the task's future nor its
 /// result, but, as a `JoinHandle` does, the memory that these were in and the descriptors of its worker.
 ///
@@ -51,12 +51,12 @@ pub struct AbortHandle {
 }
 
 impl AbortHandle {
-    pub(super) fn new(id: Id, target: Option<Target>) -> Self {
+    pub(crate) fn new(id: Id, target: Option<Target>) -> Self {
         Self { id, target }
     }
 
-    /// Ends the task at its next `.await`, as [`JoinHandle::abort`](super::JoinHandle::abort) does. One
-    /// that has ended has ended. What was given to [`spawn_blocking`](super::spawn_blocking) is dropped
+    /// Ends the task at its next `.await`, as [`JoinHandle::abort`](crate::JoinHandle::abort) does. One
+    /// that has ended has ended. What was given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) is dropped
     /// if it has not begun, and runs on if it has.
     ///
     /// ```

@@ -10,10 +10,15 @@ use std::{
 
 use tourbillon_tasks::Woken;
 
-use super::{JoinHandle, Schedule, register};
 use crate::{
+    api::handle::Choice,
+    engine::{
+        context::{HomeError, with_home},
+        core::WorkerShard,
+        local::TaskJob,
+    },
     error::NO_RUNTIME,
-    runtime::{self, Choice, HomeError, TaskJob, WorkerShard, with_home},
+    task::{join::JoinHandle, policy::Schedule, register},
 };
 
 /// Runs `f`, which may block, on a thread that is there for it, of the runtime that the calling thread
@@ -26,18 +31,18 @@ use crate::{
 /// turn, first come first served. One that has been idle for
 /// [`thread_keep_alive`](crate::runtime::Builder::thread_keep_alive) ends. They are pinned to no core:
 /// they may run wherever the process may. They are in the context of the runtime, so `f` may arm timers
-/// and spawn tasks, and it may call [`Handle::block_on`](crate::Handle::block_on).
+/// and spawn tasks, and it may call [`Handle::block_on`](crate::runtime::Handle::block_on).
 ///
 /// - A panic of `f` goes to who awaits the handle, as that of a task.
 /// - [`abort`](JoinHandle::abort) drops `f` if it has not begun, and does nothing if it has.
 /// - Dropping the handle lets `f` run on.
 /// - When the runtime is shut down after this has returned, `f` runs all the same, if it can begin
 ///   within the time that the shutdown has:
-///   [how long that is](crate::Runtime#blocking-jobs-at-the-shutdown). When the shutdown has begun
+///   [how long that is](crate::runtime::Runtime#blocking-jobs-at-the-shutdown). When the shutdown has begun
 ///   before, `f` is dropped unrun, and the handle says cancelled.
 /// - Where the system gives no thread, `f` waits for one that there is. If there is none at all, it is
-///   dropped, and the handle gives an error that [is refused](super::JoinError::is_refused).
-/// - On a [paused clock](crate::time::pause) the time stands still until `f` is through, but while it
+///   dropped, and the handle gives an error that [is refused](crate::task::join::JoinError::is_refused).
+/// - On a [paused clock](crate::time::paused::pause) the time stands still until `f` is through, but while it
 ///   waits in `block_on`.
 ///
 /// ```
@@ -76,15 +81,15 @@ where
 /// [stuck](crate::runtime::Builder::rescue_grace), and without waiting to see whether it is. If all peers are
 /// busy, or there are none, a [helper](crate::runtime::Builder::helpers) is started for them, which is in
 /// addition to those that the runtime may have. `f` may call
-/// [`Handle::block_on`](crate::Handle::block_on).
+/// [`Handle::block_on`](crate::runtime::Handle::block_on).
 ///
-/// What this thread alone may run waits: tasks that are [pinned](super::spawn_pinned) to this worker, and
-/// those of a [`LocalSet`](super::LocalSet) that is waited for here. An `f` that waits for one of them, in
+/// What this thread alone may run waits: tasks that are [pinned](crate::task::local::pinned::spawn_pinned) to this worker, and
+/// those of a [`LocalSet`](crate::task::local::set::LocalSet) that is waited for here. An `f` that waits for one of them, in
 /// `block_on` say, waits for ever.
 ///
 /// The task that calls this does not go on before `f` is through, nor does anything else that it is
 /// about, such as the other branches of a `select!`. On a thread that is no worker `f` is just called, and
-/// so it is inside of another `block_in_place`. On a [paused clock](crate::time::pause) the time stands
+/// so it is inside of another `block_in_place`. On a [paused clock](crate::time::paused::pause) the time stands
 /// still until `f` is through, in a `block_on` too: one that waits there for a timer waits for ever.
 ///
 /// ```
@@ -113,7 +118,7 @@ pub fn block_in_place<F, R>(f: F) -> R
 where
     F: FnOnce() -> R,
 {
-    runtime::block_in_place(f)
+    crate::engine::in_place::block_in_place(f)
 }
 
 /// Runs `f` on a blocking thread, in the books of the worker `home`.

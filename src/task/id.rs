@@ -35,7 +35,7 @@ impl Id {
     /// A number that no other task has: the next of this thread's block, so that the cores need not
     /// fight over one counter.
     #[inline]
-    pub(super) fn fresh() -> Self {
+    pub(crate) fn fresh() -> Self {
         let mut next = BEGUN.get();
         if next % BLOCK == 0 {
             // A number is nothing but itself: it publishes nothing.
@@ -90,7 +90,7 @@ pub fn try_id() -> Option<Id> {
 
 /// Runs `f` as a part of this task.
 #[inline]
-pub(super) fn within<R>(id: Id, f: impl FnOnce() -> R) -> R {
+pub(crate) fn within<R>(id: Id, f: impl FnOnce() -> R) -> R {
     struct Restore(u64);
     impl Drop for Restore {
         fn drop(&mut self) {

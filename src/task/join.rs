@@ -11,14 +11,17 @@ use std::{
 
 use tourbillon_tasks::{Join, Panic};
 
-use super::{
-    AbortHandle, Id, TaskMeta,
-    abort::{Target, abort},
-    budget,
+use crate::{
+    engine::task_core::meta::TaskMeta,
+    sys::sync::Mutex,
+    task::{
+        abort::{AbortHandle, Target, abort},
+        id::Id,
+    },
+    util::budget,
 };
-use crate::sys::sync::Mutex;
 
-/// A future for the result of a task: see [`spawn`](crate::spawn).
+/// A future for the result of a task: see [`spawn`](crate::task::spawn).
 ///
 /// Dropping it detaches the task, which runs on.
 pub struct JoinHandle<T> {
@@ -34,14 +37,14 @@ struct Joined<T> {
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(task: Join<T, TaskMeta>) -> Self {
+    pub(crate) fn new(task: Join<T, TaskMeta>) -> Self {
         let (id, queued) = (task.metadata().id(), None);
         let joined = Some(Joined { task, queued });
         Self { id, joined }
     }
 
     /// Notes the number that the task has in the queue of the blocking threads.
-    pub(super) fn queued(mut self, number: Option<u64>) -> Self {
+    pub(crate) fn queued(mut self, number: Option<u64>) -> Self {
         if let Some(joined) = &mut self.joined {
             joined.queued = number;
         }
@@ -58,7 +61,7 @@ impl<T> JoinHandle<T> {
     /// Ends the task at its next `.await`: its future is dropped on a worker, and joining it gives
     /// an error that [is cancelled](JoinError::is_cancelled); or, as in tokio, [is a
     /// panic](JoinError::is_panic), if a destructor panics at that. One that has ended has ended.
-    /// What was given to [`spawn_blocking`](super::spawn_blocking) is dropped likewise if it has
+    /// What was given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) is dropped likewise if it has
     /// not begun, and runs on if it has.
     pub fn abort(&self) {
         if let Some(joined) = &self.joined {
@@ -104,7 +107,7 @@ impl<T> JoinHandle<T> {
     }
 
     /// Is ready when the task has ended, whatever the budget.
-    pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.joined {
             Some(joined) => joined.task.poll_ended(cx),
             None => Poll::Ready(()),
@@ -112,7 +115,7 @@ impl<T> JoinHandle<T> {
     }
 
     /// What a task that has ended came to.
-    pub(super) fn into_result(mut self) -> Result<T, JoinError> {
+    pub(crate) fn into_result(mut self) -> Result<T, JoinError> {
         self.take_result()
     }
 
@@ -173,17 +176,17 @@ enum Cause {
 }
 
 impl JoinError {
-    pub(super) fn cancelled(id: Id) -> Self {
+    pub(crate) fn cancelled(id: Id) -> Self {
         let cause = Cause::Cancelled;
         Self { id, cause }
     }
 
-    pub(super) fn panicked(id: Id, panic: Panic) -> Self {
+    pub(crate) fn panicked(id: Id, panic: Panic) -> Self {
         let cause = Cause::Panic(Mutex::new(panic));
         Self { id, cause }
     }
 
-    pub(super) fn refused(id: Id, why: io::Error) -> Self {
+    pub(crate) fn refused(id: Id, why: io::Error) -> Self {
         let cause = Cause::Refused(why);
         Self { id, cause }
     }
@@ -207,7 +210,7 @@ impl JoinError {
         matches!(self.cause, Cause::Cancelled)
     }
 
-    /// Whether it was given to [`spawn_blocking`](super::spawn_blocking), and dropped because the
+    /// Whether it was given to [`spawn_blocking`](crate::task::blocking::spawn_blocking), and dropped because the
     /// system gave no thread to run it on. The [source](Error::source) is what the system said.
     pub fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused(_))
@@ -248,7 +251,7 @@ impl JoinError {
         let Cause::Panic(panic) = &self.cause else {
             return None;
         };
-        let panic = crate::runtime::lock(panic);
+        let panic = crate::util::lock::lock(panic);
         panic
             .downcast_ref::<&str>()
             .map(|message| (*message).to_owned())

@@ -1,51 +1,47 @@
 //! Tasks: futures that run on the workers.
 
-mod abort;
-mod blocking;
-pub(crate) mod budget;
-mod home;
-mod id;
-mod join;
-mod join_set;
-mod list;
-mod local;
-mod meta;
-mod origin;
-mod policy;
-pub(crate) mod registry;
-mod rehearsed;
-mod yield_now;
+pub(crate) mod abort;
+pub(crate) mod blocking;
+pub(crate) mod id;
+pub(crate) mod join;
+pub(crate) mod join_set;
+pub(crate) mod local;
+pub(crate) mod policy;
+pub(crate) mod rehearsed;
+pub(crate) mod yield_now;
 
 use std::{future::Future, panic::Location, sync::Arc};
 
 use tourbillon_shards::TypeName;
 use tourbillon_tasks::spawn_unchecked;
 
-pub(crate) use self::meta::TaskMeta;
-pub use self::{
-    abort::AbortHandle,
-    blocking::{block_in_place, spawn_blocking},
-    budget::{Unconstrained, consume_budget, unconstrained},
-    id::{Id, id, try_id},
-    join::{JoinError, JoinHandle},
-    join_set::JoinSet,
-    local::{LocalEnterGuard, LocalSet, spawn_local, spawn_pinned, spawn_pinned_by_idx},
-    yield_now::{YieldNow, yield_now},
-};
-pub(crate) use self::{
-    blocking::spawn_blocking_at,
-    local::{LocalQueue, end_pinned, spawn_pinned_at},
-    rehearsed::{Rehearsing, rehearsed},
-};
-use self::{
-    home::Home,
-    origin::Origin,
-    policy::{AnyWorker, Registered, Schedule},
-    registry::Place,
-};
 use crate::{
+    api::handle::Choice,
+    engine::{
+        context::{HomeError, with_home},
+        core::WorkerShard,
+        local::{Order, TaskJob},
+        task_core::{home::Home, meta::TaskMeta, origin::Origin, registry, registry::Place},
+    },
     error::NO_RUNTIME,
-    runtime::{Choice, HomeError, Order, TaskJob, WorkerShard, with_home},
+    task::policy::{AnyWorker, Registered, Schedule},
+};
+pub use crate::{
+    task::{
+        abort::AbortHandle,
+        blocking::{block_in_place, spawn_blocking},
+        id::{Id, id, try_id},
+        join::{JoinError, JoinHandle},
+        join_set::JoinSet,
+        local::{
+            context::LocalEnterGuard,
+            pinned::{spawn_pinned, spawn_pinned_by_idx},
+            set::LocalSet,
+            spawn_local,
+        },
+        yield_now::{YieldNow, yield_now},
+    },
+    util::budget::{Unconstrained, consume_budget, unconstrained},
 };
 
 /// Spawns a task on the runtime that the calling thread is in.

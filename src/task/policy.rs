@@ -4,16 +4,21 @@ use std::marker::PhantomData;
 
 use tourbillon_tasks::{Policy, Task, TaskRef, Woken};
 
-use super::{TaskMeta, id};
-use crate::runtime::{self, Order, TaskJob};
+use crate::{
+    engine::{
+        local::{Order, TaskJob},
+        task_core::meta::TaskMeta,
+    },
+    task::id,
+};
 
 /// Where a task goes that was woken.
-pub(super) trait Schedule: 'static {
+pub(crate) trait Schedule: 'static {
     fn schedule(task: TaskJob, woken: Woken);
 }
 
 /// Any worker of its runtime may run it.
-pub(super) struct AnyWorker;
+pub(crate) struct AnyWorker;
 
 impl Schedule for AnyWorker {
     #[inline]
@@ -22,12 +27,12 @@ impl Schedule for AnyWorker {
             Woken::Waiting => Order::Next,
             Woken::WhileRunning => Order::Last,
         };
-        runtime::schedule(task, order);
+        crate::engine::shared::schedule(task, order);
     }
 }
 
 /// A task that is in the books of its home.
-pub(super) struct Registered<S>(PhantomData<S>);
+pub(crate) struct Registered<S>(PhantomData<S>);
 
 impl<S: Schedule> Policy for Registered<S> {
     type Metadata = TaskMeta;

@@ -1,4 +1,4 @@
-//! The task with which a worker [rehearses](crate::runtime): it sleeps, again and again, and is in nobody's books.
+//! The task with which a worker [rehearses](crate::api::runtime): it sleeps, again and again, and is in nobody's books.
 
 use std::{
     future::Future,
@@ -12,10 +12,18 @@ use std::{
 use tourbillon_shards::TypeName;
 use tourbillon_tasks::{Policy, TaskRef, Woken, spawn};
 
-use super::{AnyWorker, Home, Id, Origin, Place, Schedule, TaskMeta};
 use crate::{
-    runtime::{TaskJob, WorkerShard},
-    time::{Instant, Sleep, sleep},
+    clock::instant::Instant,
+    engine::{
+        core::WorkerShard,
+        local::TaskJob,
+        task_core::{home::Home, meta::TaskMeta, origin::Origin, registry::Place},
+    },
+    task::{
+        id::Id,
+        policy::{AnyWorker, Schedule},
+    },
+    time::{sleep, sleep::Sleep},
 };
 
 /// For how long it sleeps the first time.

@@ -13,8 +13,11 @@ use tourbillon_shards::{
     store::{Heap, Store},
 };
 
-use super::{Epoch, Instant, Sleep, sleep_until};
-use crate::task::budget;
+use crate::{
+    clock::{instant::Instant, runtime_clock::Epoch},
+    time::sleep::{Sleep, sleep_until},
+    util::budget,
+};
 
 /// Values that each wait for a deadline of their own, and come out one by one when it has passed:
 /// the key expiry of a cache, the retries of a client. The names are tokio-util's.

@@ -7,7 +7,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Instant, Sleep, sleep, sleep_until};
+use crate::{
+    clock::instant::Instant,
+    time::{
+        sleep,
+        sleep::{Sleep, sleep_until},
+    },
+};
 
 /// Ticks every `period`, the first time at once.
 ///

@@ -7,26 +7,21 @@
 //! Tests need not wait: on a runtime whose clock is [paused](pause), time passes when there is nothing
 //! else to do, and at once.
 
-mod clock;
 pub mod delay_queue;
-mod instant;
-mod interval;
-mod other;
-mod paused;
-mod sleep;
-mod timeout;
-pub(crate) mod wall;
+pub(crate) mod interval;
+pub(crate) mod paused;
+pub(crate) mod sleep;
+pub(crate) mod timeout;
 
 pub use std::time::Duration;
 
-pub(crate) use self::clock::{Clock, Epoch};
-pub(crate) use self::other::OtherClock;
-pub use self::{
-    delay_queue::DelayQueue,
-    instant::Instant,
-    interval::{Interval, MissedTickBehavior, interval, interval_at},
-    paused::{NotPaused, advance, pause, resume, set_wall_clock, wall_clock},
-    sleep::{Sleep, sleep, sleep_until},
-    timeout::{Elapsed, Timeout, timeout, timeout_at},
-    wall::BootInstant,
+pub use crate::{
+    clock::{instant::Instant, wall::BootInstant},
+    time::{
+        delay_queue::DelayQueue,
+        interval::{Interval, MissedTickBehavior, interval, interval_at},
+        paused::{NotPaused, advance, pause, resume, set_wall_clock, wall_clock},
+        sleep::{Sleep, sleep, sleep_until},
+        timeout::{Elapsed, Timeout, timeout, timeout_at},
+    },
 };

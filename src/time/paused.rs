@@ -6,25 +6,28 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{OtherClock, clock, wall};
-use crate::runtime::{Advance, Handle, with_clock};
+use crate::{
+    api::handle::Handle,
+    clock::{other::OtherClock, runtime_clock as clock, wall},
+    engine::{context::with_clock, paused::quiescence::Advance},
+};
 
 /// Stops the clock of the runtime that the calling thread is in. One that is paused stays so.
 ///
 /// From then on time passes on that runtime as follows, for callbacks and tasks alike and however
 /// many workers there are; other runtimes do not notice.
 ///
-/// - While a thread is in [`block_on`](crate::Runtime::block_on), and there is nothing left to do, the
+/// - While a thread is in [`block_on`](crate::runtime::Runtime::block_on), and there is nothing left to do, the
 ///   clock goes to the next deadline at once. Nothing is left to do when all workers sleep and every
 ///   thread that is in `block_on` waits. Code that runs, or blocks a worker, keeps the clock still.
 /// - [`advance`] puts it forward.
 /// - Otherwise it stands still. So a thread that is not in `block_on` can arm several timers in
 ///   peace.
 ///
-/// [`Instant::now`](super::Instant::now) shows this clock to whoever is in the context of the runtime:
+/// [`Instant::now`](crate::time::Instant::now) shows this clock to whoever is in the context of the runtime:
 /// on its workers, in `block_on`, and after [`Handle::enter`]. Sockets and other threads know
 /// nothing of it: a test that waits for both a peer outside of its runtime and a timer gets the timer.
-/// Neither does the wait of [`shutdown_timeout`](crate::Runtime::shutdown_timeout).
+/// Neither does the wait of [`shutdown_timeout`](crate::runtime::Runtime::shutdown_timeout).
 ///
 /// Most tests begin so: see [`Builder::start_paused`](crate::runtime::Builder::start_paused), and the
 /// `start_paused` of the attribute `test` of feature `macros`.
@@ -86,7 +89,7 @@ pub fn resume() {
 /// It is one jump, as in tokio: all that came due sees the time after it, in the order of the
 /// deadlines only as far as one worker goes; callbacks that recur, and intervals, skip the deadlines
 /// that were jumped over. To go from deadline to deadline, [`sleep`](super::sleep) in
-/// [`block_on`](crate::Runtime::block_on) instead.
+/// [`block_on`](crate::runtime::Runtime::block_on) instead.
 ///
 /// A task that never waits, one that yields in a loop for example, keeps this from ending. The clock
 /// goes no further than 73 years from the start of the runtime. If that is shut down meanwhile, this

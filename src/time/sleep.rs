@@ -11,17 +11,22 @@ use std::{
 
 use tourbillon_shards::{self as shards, SleepOr};
 
-use super::{Instant, clock};
 use crate::{
+    api::handle::Choice,
+    clock::{instant::Instant, runtime_clock as clock},
+    engine::{
+        context::{HomeError, with_home},
+        core::{Core, WorkerShard},
+        telemetry::lateness::note_woken,
+    },
     error::NO_RUNTIME,
-    runtime::{Choice, Core, HomeError, WorkerShard, note_woken, with_home},
-    task::budget,
+    util::budget,
 };
 
 /// Waits until `duration` has passed. One that is too long for the clock never ends.
 ///
 /// The time counts from this call. (Made outside of any runtime, while there is one whose clock is or
-/// was [paused](super::pause), from the first poll: only then is it known which clock it means.)
+/// was [paused](crate::time::paused::pause), from the first poll: only then is it known which clock it means.)
 ///
 /// ```
 /// use std::time::Duration;

@@ -10,7 +10,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Instant, Sleep, sleep, sleep_until};
+use crate::{
+    clock::instant::Instant,
+    time::{
+        sleep,
+        sleep::{Sleep, sleep_until},
+    },
+};
 
 /// Runs a future for `duration` at most, and drops it then.
 ///

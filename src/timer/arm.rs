@@ -4,19 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use tourbillon_shards::{self as shards, Outcome, Shard, Status};
 
-use super::{Timer, TimerClock};
 use crate::{
+    api::handle::Choice,
+    clock::instant::Instant,
+    engine::{
+        context::{HomeError, with_home},
+        core::{TimerOwner, WorkerShard},
+    },
     error::ArmError,
-    runtime::{Choice, HomeError, TimerOwner, WorkerShard, with_home},
-    time::Instant,
+    timer::{Timer, clock::TimerClock},
+    util::nanos::nanos,
 };
-
-/// A duration in ns; longer than 584 years saturates.
-#[inline]
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    let secs = duration.as_secs().saturating_mul(1_000_000_000);
-    secs.saturating_add(duration.subsec_nanos().into())
-}
 
 impl From<HomeError> for ArmError {
     fn from(error: HomeError) -> Self {
@@ -29,7 +27,7 @@ impl From<HomeError> for ArmError {
 
 /// Arms a timer on `home`, if the runtime has room (unless `bounded` is false) and is running.
 #[inline]
-pub(super) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
+pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     home: &Arc<Shard<O>>,
     bounded: bool,
     make: impl FnOnce(&Arc<Shard<O>>) -> shards::Timer<O>,
@@ -100,10 +98,11 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
 
 /// The runtime that the calling thread is in, with the worker that it is where it is one.
 pub mod here {
-    use super::{super::builder::or_refused, *};
+    use super::*;
+    use crate::timer::builder::or_refused;
 
     /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in: on its own
-    /// shard, if it is a worker. See [`Handle::after`](crate::Handle::after).
+    /// shard, if it is a worker. See [`Handle::after`](crate::runtime::Handle::after).
     ///
     /// # Panics
     ///
@@ -117,7 +116,7 @@ pub mod here {
     }
 
     /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in: on its
-    /// own shard, if it is a worker. See [`Handle::at`](crate::Handle::at).
+    /// own shard, if it is a worker. See [`Handle::at`](crate::runtime::Handle::at).
     ///
     /// # Panics
     ///
@@ -132,7 +131,7 @@ pub mod here {
     }
 
     /// Runs `f` every `period`, on the runtime that the calling thread is in: on its own shard, if
-    /// it is a worker. See [`Handle::every`](crate::Handle::every).
+    /// it is a worker. See [`Handle::every`](crate::runtime::Handle::every).
     ///
     /// # Panics
     ///

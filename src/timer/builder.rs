@@ -6,17 +6,19 @@ use tourbillon_shards::{
     self as shards, Flow, Name, Options, Outcome, Status, Timer as ShardTimer,
 };
 
-use super::{
-    Boot, Every, Monotonic, OnStep, Once, Schedule, Timer, TimerClock, Wall,
-    arm::{arm, nanos},
-    clock::sealed::Sealed,
-    home::Homes,
-    schedule::Moment,
-};
 use crate::{
+    api::handle::Handle,
+    clock::{instant::Instant, wall::BootInstant},
+    engine::core::TimerOwner,
     error::ArmError,
-    runtime::{Handle, TimerOwner},
-    time::{BootInstant, Instant},
+    timer::{
+        Timer,
+        arm::arm,
+        clock::{Boot, Monotonic, TimerClock, Wall, sealed::Sealed},
+        home::Homes,
+        schedule::{Every, Moment, OnStep, Once, Schedule},
+    },
+    util::nanos::nanos,
 };
 
 /// The options of one timer, and how it is started.
@@ -52,13 +54,13 @@ use crate::{
 /// [`while_alive`](TimerBuilder::while_alive) gives callbacks an `Arc` as argument.
 #[must_use = "a timer does nothing until it is started"]
 pub struct TimerBuilder<S: Schedule, W = ()> {
-    pub(super) schedule: S,
+    pub(crate) schedule: S,
     handle: Option<Handle>,
     worker: Option<usize>,
     name: Option<String>,
     tolerance: Duration,
     jitter: Duration,
-    pub(super) condition: W,
+    pub(crate) condition: W,
 }
 
 impl Timer {
@@ -228,19 +230,19 @@ impl<W> TimerBuilder<Once<Wall>, W> {
 }
 
 /// A question about a timer, with its answer.
-pub(super) type Ask = Box<dyn Fn() -> bool + Send + Sync>;
+pub(crate) type Ask = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// What a timer's shard asks about it.
 #[derive(Default)]
-pub(super) struct Asks {
+pub(crate) struct Asks {
     /// Whether it is to run.
-    pub(super) condition: Option<Ask>,
+    pub(crate) condition: Option<Ask>,
     /// How the timer ended, if a run that panicked was the last.
-    pub(super) spent: Option<Box<dyn Fn() -> Option<Outcome> + Send + Sync>>,
+    pub(crate) spent: Option<Box<dyn Fn() -> Option<Outcome> + Send + Sync>>,
 }
 
 impl Asks {
-    pub(super) fn condition(condition: Option<Ask>) -> Self {
+    pub(crate) fn condition(condition: Option<Ask>) -> Self {
         let spent = None;
         Self { condition, spent }
     }
@@ -248,13 +250,13 @@ impl Asks {
 
 /// How a timer's callback is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mode {
+pub(crate) struct Mode {
     /// It takes outcomes.
-    pub(super) outcome: bool,
+    pub(crate) outcome: bool,
     /// The timer may be refused.
-    pub(super) bounded: bool,
+    pub(crate) bounded: bool,
     /// It is started at once.
-    pub(super) start: bool,
+    pub(crate) start: bool,
 }
 
 impl<S: Schedule, W> TimerBuilder<S, W>
@@ -264,7 +266,7 @@ where
 {
     /// Makes the timer. `f`, which stands for the user's callback `N`, is given back where there is no
     /// runtime that could call it.
-    pub(super) fn arm<N, F>(
+    pub(crate) fn arm<N, F>(
         self,
         mode: Mode,
         asks: Asks,
@@ -326,7 +328,7 @@ where
 /// `unwrap_or_else`, so that a panic names the caller's line.
 #[inline]
 #[track_caller]
-pub(super) fn or_refused<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
+pub(crate) fn or_refused<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
     match armed {
         Ok(timer) => timer,
         Err(error) => refused(error),

@@ -2,10 +2,10 @@
 
 use std::{fmt, time::SystemTime};
 
-use super::Timer;
 use crate::{
-    runtime::{ClockCore, Core, Shared},
-    time::{BootInstant, Instant, wall},
+    clock::{instant::Instant, wall, wall::BootInstant},
+    engine::{clocks::ClockCore, core::Core, shared::Shared},
+    timer::Timer,
 };
 
 /// A clock by which timers are due: [`Monotonic`], [`Wall`] or [`Boot`].
@@ -85,8 +85,8 @@ impl sealed::Sealed for Boot {
     }
 }
 
-pub(super) mod sealed {
-    use crate::runtime::{Shared, TimerOwner};
+pub(crate) mod sealed {
+    use crate::engine::{core::TimerOwner, shared::Shared};
 
     /// What the crate knows of a clock.
     pub trait Sealed: Sized + 'static {

@@ -4,11 +4,17 @@ use std::sync::Arc;
 
 use tourbillon_shards::{Names, Shard};
 
-use super::{Boot, Monotonic, TimerClock, Wall};
 use crate::{
+    api::handle::{Choice, Handle},
+    clock::other::OtherClock,
+    engine::{
+        clocks::ClockCore,
+        context::{HomeError, with_home},
+        core::Core,
+        shared::Shared,
+    },
     error::ArmError,
-    runtime::{Choice, ClockCore, Core, Handle, HomeError, Shared, with_home},
-    time::OtherClock,
+    timer::clock::{Boot, Monotonic, TimerClock, Wall},
 };
 
 /// Where the timers of a clock live.

@@ -5,8 +5,9 @@ use std::fmt;
 use tourbillon_shards::{NEVER, Owner, Shard};
 
 use crate::{
-    runtime::{Handle, Shared},
-    time::{BootInstant, Instant, OtherClock, wall},
+    api::handle::Handle,
+    clock::{instant::Instant, other::OtherClock, wall, wall::BootInstant},
+    engine::shared::Shared,
 };
 
 /// The timers of one shard.

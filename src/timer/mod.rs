@@ -1,13 +1,13 @@
 //! Timers that run callbacks.
 
-mod arm;
-mod builder;
-mod clock;
-mod home;
-mod look;
-mod schedule;
-mod start;
-mod wait;
+pub(crate) mod arm;
+pub(crate) mod builder;
+pub(crate) mod clock;
+pub(crate) mod home;
+pub(crate) mod look;
+pub(crate) mod schedule;
+pub(crate) mod start;
+pub(crate) mod wait;
 
 use std::{
     fmt,
@@ -18,19 +18,18 @@ use std::{
 use tourbillon_shards as shards;
 pub use tourbillon_shards::{Cancel, Outcome, Reset, Started, Status};
 
-pub(crate) use self::arm::{arm_after, arm_at, arm_every, here, nanos};
-pub use self::{
+pub use crate::timer::{
     builder::TimerBuilder,
     clock::{Boot, BootTimer, Monotonic, TimerClock, Wall, WallTimer},
     look::{TimerCounts, Timers},
     schedule::{Every, OnStep, Once, Schedule},
     wait::WaitError,
 };
-use crate::{error::ArmError, runtime::TimerOwner as _};
+use crate::{engine::core::TimerOwner as _, error::ArmError, util::nanos::nanos};
 
 /// A callback that waits for its deadline, or did.
 ///
-/// Made by `after`, `at` and `every` of [`Handle`](crate::Handle), of [`Runtime`](crate::Runtime), and of the
+/// Made by `after`, `at` and `every` of [`Handle`](crate::runtime::Handle), of [`Runtime`](crate::runtime::Runtime), and of the
 /// [crate] (for the runtime that the calling thread is in). The callback runs on a worker: on the
 /// one whose shard holds the timer, or on one that stole it when it came due. It never runs before
 /// its deadline.
@@ -84,7 +83,7 @@ impl<C: TimerClock> Timer<C> {
     /// is dropped before it returns; one that takes an outcome is not, and told on a worker.
     ///
     /// If the callback's destructor panics, that is caught, reported and
-    /// [counted](crate::metrics::Counts::panics), as a callback's panic is; the timer is cancelled
+    /// [counted](crate::metrics::counters::Counts::panics), as a callback's panic is; the timer is cancelled
     /// all the same.
     #[inline]
     pub fn cancel(&self) -> Cancel {

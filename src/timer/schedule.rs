@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Monotonic, TimerClock};
-use crate::{error::ArmError, runtime::SKIP_ON_STEP, time::Instant};
+use crate::{
+    clock::instant::Instant,
+    engine::clocks::SKIP_ON_STEP,
+    error::ArmError,
+    timer::clock::{Monotonic, TimerClock},
+};
 
 /// When a timer runs: [`Once`], or [`Every`].
 pub trait Schedule: sealed::Sealed {}
@@ -13,14 +17,14 @@ pub trait Schedule: sealed::Sealed {}
 pub struct Once<C: TimerClock> {
     delay: Duration,
     at: Option<C::Instant>,
-    pub(super) on_step: OnStep,
+    pub(crate) on_step: OnStep,
 }
 
 /// A timer that runs again and again.
 #[derive(Clone, Copy, Debug)]
 pub struct Every {
     period: Duration,
-    pub(super) times: Option<u64>,
+    pub(crate) times: Option<u64>,
 }
 
 /// What becomes of a wall-clock timer when the clock is set to after its deadline, so that the moment
@@ -36,21 +40,22 @@ pub enum OnStep {
 }
 
 /// A moment on the clock that a schedule goes by.
-pub(super) type Moment<S> = <<S as sealed::Sealed>::Clock as TimerClock>::Instant;
+pub(crate) type Moment<S> = <<S as sealed::Sealed>::Clock as TimerClock>::Instant;
 
 /// What a schedule comes to, in the terms of the shards.
 #[derive(Debug)]
 pub struct Plan {
     /// Its delay or period.
-    pub(super) wait: Duration,
+    pub(crate) wait: Duration,
     /// Its deadline, if that is not counted from the start.
-    pub(super) deadline: Option<u64>,
-    pub(super) recurring: bool,
-    pub(super) tag: u32,
+    pub(crate) deadline: Option<u64>,
+    pub(crate) recurring: bool,
+    pub(crate) tag: u32,
 }
 
-pub(super) mod sealed {
-    use super::{ArmError, Moment, Plan, TimerClock};
+pub(crate) mod sealed {
+    use super::{Moment, Plan};
+    use crate::{error::ArmError, timer::clock::TimerClock};
 
     /// What the crate knows of a schedule.
     pub trait Sealed {
@@ -69,7 +74,7 @@ pub(super) mod sealed {
 
 impl<C: TimerClock> Once<C> {
     /// So long after it is started.
-    pub(super) fn after(delay: Duration) -> Self {
+    pub(crate) fn after(delay: Duration) -> Self {
         Self {
             delay,
             at: None,
@@ -78,7 +83,7 @@ impl<C: TimerClock> Once<C> {
     }
 
     /// At a moment of its clock.
-    pub(super) fn at(moment: C::Instant) -> Self {
+    pub(crate) fn at(moment: C::Instant) -> Self {
         Self {
             delay: Duration::ZERO,
             at: Some(moment),
@@ -109,7 +114,7 @@ where
 }
 
 impl Every {
-    pub(super) fn new(period: Duration) -> Self {
+    pub(crate) fn new(period: Duration) -> Self {
         let times = None;
         Self { period, times }
     }

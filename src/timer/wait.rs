@@ -2,8 +2,10 @@
 
 use std::{error::Error, fmt};
 
-use super::{Cancel, Timer, TimerClock};
-use crate::runtime::{TimerOwner as _, drive, is_worker};
+use crate::{
+    engine::{block_on::drive, context::is_worker, core::TimerOwner as _},
+    timer::{Cancel, Timer, clock::TimerClock},
+};
 
 /// Why [`Timer::cancel_and_wait`] or [`Timer::blocking_cancel_and_wait`] did not wait. The timer was
 /// cancelled all the same, if it could be: each has the answer of [`Timer::cancel`] with it.

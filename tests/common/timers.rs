@@ -1,10 +1,13 @@
 //! What tests of callback timers share.
 
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use tourbillon::{Cancel, Reset, Runtime, Status, Timer, timer::Outcome};
+
 use super::{Drops, HOUR, PATIENCE};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
-use tourbillon::timer::Outcome;
-use tourbillon::{Cancel, Reset, Runtime, Status, Timer};
 
 /// What a callback says of itself: its deadline, and the clock as it read it.
 pub type Report = (Instant, Instant);

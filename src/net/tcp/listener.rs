@@ -8,13 +8,17 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{
-    super::{TcpStream, addr::try_each, readiness::socket},
-    per_core::PerCoreListeners,
-};
 use crate::{
-    reactor::{Direction, Directions, Registration},
-    runtime::WorkerShard,
+    engine::core::WorkerShard,
+    net::{
+        addr::try_each,
+        readiness::socket,
+        tcp::{per_core::PerCoreListeners, stream::TcpStream},
+    },
+    reactor::{
+        readiness::{Direction, Directions},
+        registration::Registration,
+    },
     sys::socket,
 };
 

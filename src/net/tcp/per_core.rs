@@ -10,10 +10,14 @@ use std::{
     vec,
 };
 
-use super::super::{TcpListener, TcpSocket, addr::try_each};
 use crate::{
+    api::handle::Choice,
+    engine::context::with_home,
     error::ArmError,
-    runtime::{Choice, with_home},
+    net::{
+        addr::try_each,
+        tcp::{listener::TcpListener, socket::TcpSocket},
+    },
     sys::socket,
 };
 

@@ -10,8 +10,11 @@ use std::{
 
 use socket2::{Domain, Socket};
 
-use super::super::{TcpListener, TcpStream};
-use crate::{runtime::WorkerShard, sys::socket};
+use crate::{
+    engine::core::WorkerShard,
+    net::tcp::{listener::TcpListener, stream::TcpStream},
+    sys::socket,
+};
 
 /// A TCP socket that is not connected and does not listen yet, to set options that have to be set
 /// before.

@@ -1,9 +1,9 @@
 //! What belongs to [`UnixStream`](super::UnixStream) and the other Unix sockets.
 
-mod cred;
+pub(crate) mod cred;
 pub(super) mod datagram;
 pub(super) mod listener;
-mod split;
+pub(crate) mod split;
 pub(super) mod stream;
 
 pub use std::os::unix::net::SocketAddr;

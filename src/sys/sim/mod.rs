@@ -24,14 +24,14 @@ mod schedule;
 pub(crate) mod sync;
 mod world;
 
+pub use tourbillon_shards::sim::Mutex;
+
+use self::world::{World, with};
 pub use self::{
     faults::{Faults, Plan, Style},
     sync::thread,
     world::{Report, run},
 };
-pub use tourbillon_shards::sim::Mutex;
-
-use self::world::{World, with};
 
 /// Any number of the seed's.
 pub fn random() -> u64 {

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use crate::{runtime::lock, sys::sync::Mutex};
+use crate::{sys::sync::Mutex, util::lock::lock};
 
 /// The places of those that ended.
 #[derive(Default)]

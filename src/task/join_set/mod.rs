@@ -4,8 +4,8 @@
 //! and wakes who waits for the set. So the set looks at those alone that ended, in the order in which
 //! they did, however many there are.
 
-mod ended;
-mod local;
+pub(crate) mod ended;
+pub(crate) mod local;
 
 use std::{
     fmt,
@@ -18,9 +18,18 @@ use std::{
 
 use slab::Slab;
 
-use self::ended::Ended;
-use super::{AbortHandle, Id, JoinError, JoinHandle, budget, spawn, spawn_blocking};
-use crate::runtime::Handle;
+use crate::{
+    api::handle::Handle,
+    task::{
+        abort::AbortHandle,
+        blocking::spawn_blocking,
+        id::Id,
+        join::{JoinError, JoinHandle},
+        join_set::ended::Ended,
+        spawn,
+    },
+    util::budget,
+};
 
 /// Tasks whose results are of one type, and come in the order in which the tasks end.
 ///
@@ -106,7 +115,7 @@ impl<T> JoinSet<T> {
         self.tasks.is_empty()
     }
 
-    /// Spawns a task of the set, as [`spawn`](crate::spawn) does, on the runtime that the calling thread
+    /// Spawns a task of the set, as [`spawn`](crate::task::spawn) does, on the runtime that the calling thread
     /// is in.
     ///
     /// ```
@@ -148,7 +157,7 @@ impl<T> JoinSet<T> {
     }
 
     /// Runs `f`, which may block, on a thread that is there for it, as
-    /// [`spawn_blocking`](super::spawn_blocking) does.
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) does.
     ///
     /// If it is aborted, also by the drop of the set, it is dropped if it has not begun, and runs on if it
     /// has.
@@ -306,7 +315,7 @@ impl<T> JoinSet<T> {
     /// that are written by hand.
     ///
     /// If it is pending, the waker of the last call is woken when a task has ended. It is pending, and
-    /// woken at once, where the task that asks has used up its [budget](super::consume_budget).
+    /// woken at once, where the task that asks has used up its [budget](crate::util::budget::consume_budget).
     ///
     /// ```
     /// use std::future::poll_fn;

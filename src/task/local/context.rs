@@ -6,7 +6,7 @@ use std::{
     ptr,
 };
 
-use crate::task::home::Home;
+use crate::engine::task_core::home::Home;
 
 thread_local! {
     /// The home of the task that is polled, or dropped, if that is a local one. Alive for as long as it
@@ -26,13 +26,13 @@ struct Polled {
 }
 
 /// The thread polls or drops a task of a home, until this is dropped: what that spawns locally goes there.
-pub(in crate::task) struct Within<'a> {
+pub(crate) struct Within<'a> {
     before: Polled,
     _home: PhantomData<&'a Home>,
 }
 
 impl<'a> Within<'a> {
-    pub(in crate::task) fn begin(home: &'a Home) -> Self {
+    pub(crate) fn begin(home: &'a Home) -> Self {
         let polled = Polled {
             home: ptr::from_ref(home),
             entries: ENTRIES.get(),
@@ -51,7 +51,7 @@ impl Drop for Within<'_> {
 }
 
 /// Where a task of this thread goes, if it is inside of anything.
-pub(super) fn current() -> Option<Home> {
+pub(crate) fn current() -> Option<Home> {
     let polled = POLLED.get();
     // SAFETY: null, or set by a `Within`, which borrows it and has not been dropped.
     let home = unsafe { polled.home.as_ref() };
@@ -64,7 +64,7 @@ pub(super) fn current() -> Option<Home> {
     entered.ok().flatten().or_else(|| home.cloned())
 }
 
-/// Keeps a [`LocalSet`](super::LocalSet) entered: see [`LocalSet::enter`](super::LocalSet::enter).
+/// Keeps a [`LocalSet`](crate::task::local::set::LocalSet) entered: see [`LocalSet::enter`](crate::task::local::set::LocalSet::enter).
 #[derive(Debug)]
 #[must_use = "the set is left when the guard is dropped"]
 pub struct LocalEnterGuard {
@@ -74,7 +74,7 @@ pub struct LocalEnterGuard {
     _here: PhantomData<*const ()>,
 }
 
-pub(super) fn enter(home: &Home) -> LocalEnterGuard {
+pub(crate) fn enter(home: &Home) -> LocalEnterGuard {
     let entry = ENTRIES.get();
     ENTRIES.set(entry + 1);
     ENTERED.with_borrow_mut(|entered| entered.push((entry, home.clone())));

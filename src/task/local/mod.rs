@@ -8,7 +8,7 @@
 //! | `set` | `LocalSet`: tasks of whatever thread polls it |
 //!
 //! **Why it is sound.** Such a task is made by the `spawn_unchecked` of `tourbillon_tasks`, which
-//! asks that it be run and dropped on one thread. A [`TaskJob`](crate::runtime::TaskJob) of it
+//! asks that it be run and dropped on one thread. A [`TaskJob`](crate::engine::local::TaskJob) of it
 //! exists while it is queued. It is pushed into the queue of its home and nowhere else; and only
 //! the thread that the queue is bound to takes anything out.
 //!
@@ -19,29 +19,23 @@
 //! for. So when the list is empty nothing can be pushed any more: a waker that is called later finds a task
 //! that is over.
 
-mod context;
-mod pinned;
-mod queue;
-mod set;
+pub(crate) mod context;
+pub(crate) mod pinned;
+pub(crate) mod set;
 
 use std::{future::Future, panic::Location, time::Duration};
 
 use tourbillon_shards::TypeName;
 use tourbillon_tasks::Woken;
 
-pub(super) use self::context::Within;
-pub use self::{
-    context::LocalEnterGuard,
-    pinned::{spawn_pinned, spawn_pinned_by_idx},
-    set::LocalSet,
+use crate::{
+    engine::{
+        local::TaskJob,
+        task_core::{home::Home, local_queue::LocalQueue, registry::Registry},
+    },
+    task::{join::JoinHandle, policy::Schedule, register_unchecked},
+    util::contained::contained,
 };
-pub(crate) use self::{
-    pinned::{end_pinned, schedule_pinned, spawn_pinned_at},
-    queue::LocalQueue,
-    set::Set,
-};
-use super::{JoinHandle, Schedule, home::Home, register_unchecked, registry::Registry};
-use crate::runtime::{TaskJob, contained};
 
 /// For how long who ends tasks waits for a thread that is just waking one.
 const MOMENT: Duration = Duration::from_micros(50);
@@ -70,7 +64,7 @@ const MOMENT: Duration = Duration::from_micros(50);
 /// ```
 ///
 /// What is said of tasks is said of these: joining, [aborting](JoinHandle::abort) from any thread, panics,
-/// numbers, the [budget](super::consume_budget). A result that is not `Send` can be joined on this thread
+/// numbers, the [budget](crate::util::budget::consume_budget). A result that is not `Send` can be joined on this thread
 /// alone, for the handle is not `Send` then:
 ///
 /// ```compile_fail
@@ -84,7 +78,7 @@ const MOMENT: Duration = Duration::from_micros(50);
 ///
 /// # Panics
 ///
-/// If the thread is in no local context: in a task of [`spawn`](crate::spawn), for example, which may be
+/// If the thread is in no local context: in a task of [`spawn`](crate::task::spawn), for example, which may be
 /// run by any worker, or in the callback of a timer.
 #[track_caller]
 pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>

@@ -4,11 +4,21 @@ use std::{future::Future, panic::Location, sync::Arc};
 
 use tourbillon_shards::TypeName;
 
-use super::{LocalQueue, end, queue::Pushed, spawn_at};
 use crate::{
+    api::handle::Handle,
+    engine::{
+        core::{Core, WorkerShard},
+        local::TaskJob,
+        task_core::{
+            home::Home,
+            local_queue::{LocalQueue, Pushed},
+        },
+    },
     error::SpawnError,
-    runtime::{Core, Handle, TaskJob, WorkerShard},
-    task::{JoinHandle, home::Home},
+    task::{
+        join::JoinHandle,
+        local::{end, spawn_at},
+    },
 };
 
 /// Runs a task on one worker of the runtime that the calling thread is in, and on no other: `create` is
@@ -18,7 +28,7 @@ use crate::{
 /// The worker is the next in turn, but one that sleeps before one that is awake and may be stuck; to
 /// choose it, see [`spawn_pinned_by_idx`]. Inside, [`spawn_local`](super::spawn_local) spawns more on that
 /// worker, and timers and sockets that are made there are that worker's. Nobody else can run such a task:
-/// it waits while its worker is stuck, or in [`block_in_place`](crate::task::block_in_place).
+/// it waits while its worker is stuck, or in [`block_in_place`](crate::task::blocking::block_in_place).
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -38,7 +48,7 @@ use crate::{
 ///
 /// What is said of tasks is said of these: joining, aborting, panics, also those of `create`, numbers, the
 /// budget. At the shutdown of the runtime the future is dropped by its worker's thread.
-/// [`shutdown_graceful`](crate::Runtime::shutdown_graceful) waits for it.
+/// [`shutdown_graceful`](crate::runtime::Runtime::shutdown_graceful) waits for it.
 ///
 /// # Panics
 ///

@@ -11,14 +11,29 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::{LocalEnterGuard, LocalQueue, Within, context, end, queue::Pushed, spawn_here};
 use crate::{
-    runtime::{Runtime, TaskJob, contained, lock},
+    api::runtime::Runtime,
+    engine::{
+        local::TaskJob,
+        task_core::{
+            home::Home,
+            local_queue::{LocalQueue, Pushed},
+            registry::Registry,
+        },
+    },
     sys::sync::{
         Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    task::{JoinHandle, budget, home::Home, registry::Registry},
+    task::{
+        join::JoinHandle,
+        local::{
+            context,
+            context::{LocalEnterGuard, Within},
+            end, spawn_here,
+        },
+    },
+    util::{budget, contained::contained, lock::lock},
 };
 
 /// How many tasks are polled in one poll of the set, before others get their turn.
@@ -29,7 +44,7 @@ const TASKS_PER_POLL: usize = 61;
 /// They run while the set is waited for: as a future, which is ready when all of them have ended, by
 /// [`run_until`](LocalSet::run_until), or by [`block_on`](LocalSet::block_on). In between they stand still.
 /// The set is bound to the thread that has made it, and is not `Send`: it may be waited for in a
-/// `block_on`, in a [pinned](super::spawn_pinned) task, or in a task of another set.
+/// `block_on`, in a [pinned](crate::task::local::pinned::spawn_pinned) task, or in a task of another set.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc};
@@ -50,7 +65,7 @@ const TASKS_PER_POLL: usize = 61;
 ///
 /// One poll of the set polls 61 tasks at most, in the order in which they were woken; then whoever else is
 /// in the task or the `block_on` that waits for it, and other tasks of the worker, get their turn. To the
-/// runtime, and to its [metrics](crate::Handle::metrics), the tasks of a set are a part of what waits for
+/// runtime, and to its [metrics](crate::runtime::Handle::metrics), the tasks of a set are a part of what waits for
 /// it: [`shutdown_graceful`](Runtime::shutdown_graceful) does not wait for them otherwise.
 ///
 /// ```compile_fail

@@ -9,10 +9,10 @@
 //! | `stats` | what was served |
 
 mod accept;
-#[path = "../../../axum/accept_error.rs"]
+#[path = "../../../integrations/axum/accept_error.rs"]
 mod accept_error;
 mod connection;
-#[path = "../../../axum/gate.rs"]
+#[path = "../../../integrations/axum/gate.rs"]
 mod gate;
 mod stats;
 

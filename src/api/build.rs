@@ -1,0 +1,258 @@
+//! From the options of a builder to a runtime whose workers run.
+
+use std::{collections::BTreeSet, io, sync::Arc};
+
+use crossbeam::deque;
+use tourbillon_shards::Shard;
+
+use crate::{
+    api::{
+        builder::{Builder, PreciseWait},
+        handle::Handle,
+        runtime::Runtime,
+    },
+    engine::{
+        clocks,
+        clocks::{CLOCKS, ClockCore},
+        config::Config,
+        core::{Core, Role},
+        helpers,
+        local::Job,
+        shared::{Shared, Workers},
+        shutdown,
+        watchdog::rescue,
+        worker,
+        worker::tidy,
+    },
+    error::BuildError,
+    sys,
+    sys::{cpu::Cores, epoll, sync::thread},
+};
+
+/// More than any machine has; a bound for what is counted in 32 bits and listed in full.
+const MAX_WORKERS: usize = 4096;
+
+/// See [`Builder::build`].
+pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
+    check(&builder.config)?;
+    let (count, pins) = layout(builder, Cores::get())?;
+    sys::thread::note_slack();
+    tourbillon_shards::prepare_memory_by(sys::memory::populate);
+    tourbillon_shards::wake_for_spare_memory_by(tidy::wake);
+    // Before anything is started: the function is foreign, and may panic.
+    let names: Vec<_> = (0..count)
+        .map(|index| (builder.thread_name)(index))
+        .collect();
+    if let Some(name) = names.iter().find(|name| name.contains('\0')) {
+        let name = name.clone();
+        return Err(BuildError::ThreadName { name });
+    }
+    let mut config = builder.config.clone();
+    config.pwait2 = builder.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
+    config.pins.clone_from(&pins);
+    config.cores = usable(pins.as_deref(), Cores::get());
+    let shared = Arc::new(Shared::new(config, count));
+    if builder.start_paused {
+        shared.clock.pause();
+    }
+    let mut deques = Vec::with_capacity(count);
+    let mut workers = Workers::with_capacity(count);
+    for index in 0..count {
+        let deque = deque::Worker::new_fifo();
+        let core =
+            Core::new(index, shared.clone(), deque.stealer(), Role::Worker).map_err(descriptor)?;
+        deques.push(deque);
+        workers.push(Arc::new(rescue::watched(core, count)));
+    }
+    rescue::watch_each_other(&workers).map_err(descriptor)?;
+    let clocks = CLOCKS
+        .into_iter()
+        .map(|kind| ClockCore::shard(shared.clone(), kind));
+    let clocks: Vec<_> = clocks.collect::<Result<_, _>>().map_err(descriptor)?;
+    for worker in &workers {
+        clocks::answer(worker.owner(), &clocks).map_err(descriptor)?;
+    }
+    shared.clocks.store(Arc::new(clocks));
+    shared.workers.store(Arc::new(workers.clone()));
+    let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
+    let stack_size = builder.config.thread_stack_size;
+    let (least, _) = builder.config.helpers;
+    // Before any worker runs, which would start one in addition.
+    (0..least).for_each(|_| shared.searchers.enlist());
+    let threads = names.into_iter().zip(workers).zip(deques);
+    for (index, ((name, shard), deque)) in threads.enumerate() {
+        let core = pins.as_ref().map(|pins| pins[index]);
+        match start(stack_size, name, core, shard, deque) {
+            Ok(thread) => runtime.threads.push(thread),
+            Err(source) => {
+                // Those that were started end with the runtime; the others never run.
+                shared.stop();
+                (index..count).for_each(|_| shutdown::leave(&shared));
+                return Err(BuildError::Os {
+                    what: "thread",
+                    source,
+                });
+            }
+        }
+    }
+    for _ in 0..least {
+        helpers::start(&shared).map_err(|source| BuildError::Os {
+            what: "thread or descriptor",
+            source,
+        })?;
+    }
+    Ok(runtime)
+}
+
+/// Whether the options have values that they can have.
+fn check(config: &Config) -> Result<(), BuildError> {
+    for (option, value) in [
+        ("event_interval", config.event_interval),
+        ("global_queue_interval", config.global_queue_interval),
+    ] {
+        if value == 0 {
+            return Err(BuildError::ZeroInterval { option });
+        }
+    }
+    let (least, most) = config.helpers;
+    if least > most || most > MAX_WORKERS {
+        return Err(BuildError::Helpers {
+            least,
+            most,
+            max: MAX_WORKERS,
+        });
+    }
+    if config.max_blocking_threads == 0 {
+        return Err(BuildError::ZeroBlockingThreads);
+    }
+    if config.stall_threshold == 0 {
+        return Err(BuildError::ZeroStallThreshold);
+    }
+    Ok(())
+}
+
+/// Starts the thread of a worker.
+fn start(
+    stack_size: Option<usize>,
+    name: String,
+    core: Option<usize>,
+    shard: Arc<Shard<Core>>,
+    deque: deque::Worker<Job>,
+) -> io::Result<thread::JoinHandle<()>> {
+    let mut thread = thread::Builder::new().name(name);
+    if let Some(bytes) = stack_size {
+        thread = thread.stack_size(bytes);
+    }
+    thread.spawn(move || {
+        if let Some(core) = core {
+            // Refused, by a sandbox or since the mask was changed: it costs speed alone.
+            sys::cpu::pin(core);
+        }
+        sys::thread::wake_on_time();
+        worker::run(shard, deque);
+    })
+}
+
+/// How many workers there are, and to which cores they are pinned.
+fn layout(builder: &Builder, usable: &Cores) -> Result<(usize, Option<Vec<usize>>), BuildError> {
+    let count = match (builder.worker_threads, &builder.cores) {
+        (Some(count), _) => count,
+        (None, Some(cores)) => cores.len(),
+        (None, None) => usable.parallelism,
+    };
+    match count {
+        0 => return Err(BuildError::ZeroWorkers),
+        1..=MAX_WORKERS => {}
+        asked => {
+            return Err(BuildError::TooManyWorkers {
+                asked,
+                max: MAX_WORKERS,
+            });
+        }
+    }
+    if let Some(cores) = &builder.cores {
+        if let Some(&core) = cores.iter().find(|core| !usable.allowed.contains(core)) {
+            return Err(BuildError::CoreNotAllowed {
+                core,
+                allowed: usable.allowed.clone(),
+            });
+        }
+    }
+    let pins = match &builder.cores {
+        _ if !builder.pin => None,
+        Some(cores) if cores.is_empty() => None,
+        Some(cores) => Some(cores.iter().copied().cycle().take(count).collect()),
+        None if count > usable.allowed.len() || usable.has_quota() => None,
+        None => Some(usable.allowed[..count].to_vec()),
+    };
+    Ok((count, pins))
+}
+
+/// How many cores the workers may use together.
+fn usable(pins: Option<&[usize]>, cores: &Cores) -> usize {
+    match pins {
+        Some(pins) => pins.iter().collect::<BTreeSet<_>>().len(),
+        None => cores.parallelism,
+    }
+}
+
+/// The system gave no descriptor.
+fn descriptor(source: io::Error) -> BuildError {
+    let what = "descriptor";
+    BuildError::Os { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cores(allowed: &[usize], parallelism: usize) -> Cores {
+        Cores {
+            allowed: allowed.to_vec(),
+            parallelism,
+        }
+    }
+
+    #[test]
+    fn by_default_each_usable_core_has_a_worker() {
+        let found = layout(&Builder::new(), &cores(&[1, 3, 5], 3)).unwrap();
+        assert_eq!(found, (3, Some(vec![1, 3, 5])));
+    }
+
+    #[test]
+    fn a_quota_limits_the_workers_and_leaves_them_unpinned() {
+        let found = layout(&Builder::new(), &cores(&[0, 1, 2, 3], 2)).unwrap();
+        assert_eq!(found, (2, None));
+    }
+
+    #[test]
+    fn more_workers_than_cores_are_not_pinned() {
+        let found = layout(&Builder::new().worker_threads(3), &cores(&[0, 1], 2)).unwrap();
+        assert_eq!(found, (3, None));
+    }
+
+    #[test]
+    fn fewer_workers_than_cores_are_pinned() {
+        let found = layout(&Builder::new().worker_threads(1), &cores(&[4, 5], 2)).unwrap();
+        assert_eq!(found, (1, Some(vec![4])));
+        let found = layout(&Builder::new().pin(false), &cores(&[4, 5], 2)).unwrap();
+        assert_eq!(found, (2, None));
+    }
+
+    #[test]
+    fn named_cores_are_used_in_turn() {
+        let usable = cores(&[0, 1, 2, 3], 4);
+        let found = layout(&Builder::new().cores([3, 1]), &usable).unwrap();
+        assert_eq!(found, (2, Some(vec![3, 1])));
+        let found = layout(&Builder::new().cores([3, 1]).worker_threads(3), &usable).unwrap();
+        assert_eq!(found, (3, Some(vec![3, 1, 3])));
+        assert!(matches!(
+            layout(&Builder::new().cores([7]), &usable),
+            Err(BuildError::CoreNotAllowed { core: 7, allowed }) if allowed == [0, 1, 2, 3]
+        ));
+        assert!(matches!(
+            layout(&Builder::new().cores([]), &usable),
+            Err(BuildError::ZeroWorkers)
+        ));
+    }
+}

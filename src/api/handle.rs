@@ -1,0 +1,409 @@
+//! A reference to a runtime.
+
+use std::{
+    fmt,
+    future::Future,
+    panic::{Location, RefUnwindSafe, UnwindSafe},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use crate::{
+    clock::{instant::Instant, wall},
+    engine::{
+        block_on, context,
+        context::{EnterGuard, HomeError},
+        core::WorkerShard,
+        local::Local,
+        shared::{Shared, Workers},
+    },
+    error::{ArmError, NO_RUNTIME, NoRuntime, SpawnError},
+    task,
+    task::{blocking::spawn_blocking_at, join::JoinHandle, local::pinned::spawn_pinned_at},
+    time::paused::NotPaused,
+    timer::{
+        Timer,
+        arm::{arm_after, arm_at, arm_every},
+        clock::WallTimer,
+    },
+};
+
+/// How a thread that is no worker of the runtime chooses one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The next in turn. For tasks, which any worker runs: of their home they have no more than a
+    /// place in its books.
+    InTurn,
+    /// The next in turn, unless that is awake and the one after it is not. For what its home alone
+    /// looks at: who sleeps is not stuck in a callback, and who is awake may be.
+    NotAwake,
+    /// The same for timers, of which there may be many: one thread's next stay with one worker for some
+    /// time, and meet those of other threads less often, on fewer lines of the cache. A worker that sleeps is
+    /// woken when it was left many, to put them away while the thread goes on to the next.
+    Stay,
+}
+
+impl Choice {
+    #[inline]
+    pub(crate) fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
+        let of = workers.len();
+        let at = match self {
+            // A runtime that has been shut down has none.
+            Choice::Stay => context::stay(of, |at| workers.get(at).into_iter().for_each(put_away)),
+            Choice::InTurn | Choice::NotAwake => context::spread().checked_rem(of)?,
+        };
+        let first = workers.get(at)?;
+        if self == Choice::InTurn || !first.parker().is_awake() {
+            return Some(first);
+        }
+        // One look further and no more: it is a hint, and each costs a line of another core's cache.
+        let second = workers.get(at + 1).unwrap_or(&workers[0]);
+        let second_is_awake = second.parker().is_awake();
+        Some(if second_is_awake { first } else { second })
+    }
+}
+
+/// Wakes the worker, if it sleeps and something stands in its inbox, to put that away while its nodes are in a cache.
+/// Otherwise it would read all of it when its next timer is due.
+#[cold]
+fn put_away(worker: &Arc<WorkerShard>) {
+    if worker.has_news() {
+        worker.wake();
+    }
+}
+
+/// A reference to a [`Runtime`](crate::runtime::Runtime), by which any thread may spawn tasks and arm timers
+/// there. It does not keep the runtime running.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Handle {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The runtime that the calling thread is in.
+    ///
+    /// # Panics
+    ///
+    /// If it is in none; see [`try_current`](Handle::try_current).
+    #[track_caller]
+    pub fn current() -> Self {
+        match Self::try_current() {
+            Ok(handle) => handle,
+            Err(NoRuntime) => panic!("{NO_RUNTIME}"),
+        }
+    }
+
+    /// The runtime that the calling thread is in.
+    ///
+    /// # Errors
+    ///
+    /// If it is in none.
+    pub fn try_current() -> Result<Self, NoRuntime> {
+        context::handle().ok_or(NoRuntime)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes there,
+    /// unless it enters another meanwhile: the one entered last counts.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        context::enter(self)
+    }
+
+    /// Runs `f` with the shard for a timer, socket or task of the calling thread: its own, if it is
+    /// a worker of this runtime, otherwise one of `choice`.
+    pub(crate) fn with_home<R>(
+        &self,
+        choice: Choice,
+        f: impl FnOnce(&Arc<WorkerShard>) -> R,
+    ) -> Result<R, HomeError> {
+        context::with_local(|local| {
+            let own = local.filter(|local| local.is_of(&self.shared));
+            match own.and_then(Local::home) {
+                Some(home) => Ok(f(home)),
+                None => self.shared.with_any_home(choice, f),
+            }
+        })
+    }
+
+    /// As [`with_home`](Handle::with_home), for what arms a timer there.
+    fn arm(
+        &self,
+        f: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
+    ) -> Result<Timer, ArmError> {
+        self.with_home(Choice::Stay, f)?
+    }
+
+    /// Spawns a task; see [`tourbillon::spawn`](crate::task::spawn). On a runtime that has been shut down
+    /// the task is cancelled at once.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let spawned = Location::caller();
+        self.with_home(Choice::InTurn, |home| task::spawn_at(home, future, spawned))
+            .unwrap_or_else(|_| JoinHandle::cancelled())
+    }
+
+    /// Runs a task on one worker, and on no other, the next in turn; see
+    /// [`task::spawn_pinned`](crate::task::local::pinned::spawn_pinned). On a runtime that has been shut down the task is
+    /// cancelled at once.
+    #[track_caller]
+    pub fn spawn_pinned<F, Fut>(&self, create: F) -> JoinHandle<Fut::Output>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Send + 'static,
+    {
+        let spawned = Location::caller();
+        match self.shared.with_any_home(Choice::NotAwake, Arc::clone) {
+            Ok(home) => spawn_pinned_at(home, create, spawned),
+            Err(_) => JoinHandle::cancelled(),
+        }
+    }
+
+    /// As [`spawn_pinned`](Handle::spawn_pinned), on the worker of this number; they are numbered from 0.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let task = runtime.handle().spawn_pinned_by_idx(|| async { 42 }, 0).unwrap();
+    /// assert_eq!(runtime.block_on(task).unwrap(), 42);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is no such worker, or the runtime has been shut down. `create` is dropped. (One that is
+    /// being shut down may still take it; the handle says cancelled then.)
+    #[track_caller]
+    pub fn spawn_pinned_by_idx<F, Fut>(
+        &self,
+        create: F,
+        worker: usize,
+    ) -> Result<JoinHandle<Fut::Output>, SpawnError>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Send + 'static,
+    {
+        let spawned = Location::caller();
+        let workers = self.shared.workers();
+        match workers.get(worker) {
+            _ if self.shared.is_stopping() => Err(SpawnError::Shutdown),
+            Some(home) => Ok(spawn_pinned_at(home.clone(), create, spawned)),
+            None => Err(SpawnError::NoSuchWorker {
+                worker,
+                workers: workers.len(),
+            }),
+        }
+    }
+
+    /// Runs `f`, which may block, on a thread that is there for it; see
+    /// [`task::spawn_blocking`](crate::task::blocking::spawn_blocking). On a runtime that has been shut down it is
+    /// dropped, and the handle says cancelled.
+    #[track_caller]
+    pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        match self.with_home(Choice::InTurn, Arc::clone) {
+            Ok(home) => spawn_blocking_at(&home, f),
+            Err(_) => JoinHandle::cancelled(),
+        }
+    }
+
+    /// Runs a future to its end on the calling thread; see
+    /// [`Runtime::block_on`](crate::runtime::Runtime::block_on).
+    ///
+    /// # Panics
+    ///
+    /// If the calling thread is a worker, and with the future's own panics.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        block_on::block_on(self, future)
+    }
+
+    /// Runs `f` on a worker, `delay` from now: see [`Timer`].
+    ///
+    /// (Of a thread that arms or moves several within two microseconds the first alone asks the kernel what time it is, where
+    /// the processor can tell it, too. Of the others *now* may be 3 µs later, and is not earlier; but for delays of less than 100 µs
+    /// it is exact.)
+    ///
+    /// Zero, and less than the clock can tell, mean at once, though never on the caller's stack. A
+    /// delay beyond 73 years means never. On a runtime that has been shut down `f` is dropped, and
+    /// the timer over.
+    pub fn after<F>(&self, delay: Duration, f: F) -> Timer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.arm(|home| arm_after(home, delay, false, f))
+            .unwrap_or_else(Timer::refused)
+    }
+
+    /// Runs `f` on a worker, not before `deadline`; at once if that has passed.
+    pub fn at<F>(&self, deadline: impl Into<Instant>, f: F) -> Timer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.arm(|home| arm_at(home, deadline.into(), false, f))
+            .unwrap_or_else(Timer::refused)
+    }
+
+    /// Runs `f` on a worker every `period`, for the first time one period from now.
+    ///
+    /// The deadlines are multiples of the period from the first on, however late a run is: a
+    /// recurring timer does not drift. Those that pass while `f` runs, or wait for a worker, are
+    /// skipped. `f` is never run twice at once. If it panics, it is run again at the next
+    /// deadline. A period of zero counts as one nanosecond:
+    /// `f` then runs again as soon as the worker has looked at everything else it has to do. A
+    /// period beyond 73 years, `Duration::MAX` among them, means never, as such a delay does: the
+    /// first deadline never comes.
+    pub fn every<F>(&self, period: Duration, f: F) -> Timer
+    where
+        F: FnMut() + Send + 'static,
+    {
+        let period = period.max(Duration::from_nanos(1));
+        self.arm(|home| arm_every(home, period, false, f))
+            .unwrap_or_else(Timer::refused)
+    }
+
+    /// As [`after`](Handle::after), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime has been shut down, or has as many timers as
+    /// [`max_timers`](crate::runtime::Builder::max_timers) allows. `f` is dropped.
+    pub fn try_after<F>(&self, delay: Duration, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.arm(|home| arm_after(home, delay, true, f))
+    }
+
+    /// As [`at`](Handle::at), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_after`](Handle::try_after).
+    pub fn try_at<F>(&self, deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.arm(|home| arm_at(home, deadline.into(), true, f))
+    }
+
+    /// As [`every`](Handle::every), if there is room.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_after`](Handle::try_after), and if the period is zero.
+    pub fn try_every<F>(&self, period: Duration, f: F) -> Result<Timer, ArmError>
+    where
+        F: FnMut() + Send + 'static,
+    {
+        if period.is_zero() {
+            return Err(ArmError::ZeroPeriod);
+        }
+        self.arm(|home| arm_every(home, period, true, f))
+    }
+
+    /// What the runtime's wall clock says.
+    #[cfg(feature = "cron")]
+    pub(crate) fn wall_now(&self) -> SystemTime {
+        wall::time(
+            self.shared
+                .clock
+                .other(crate::clock::other::OtherClock::Wall),
+        )
+    }
+
+    /// Runs `f` on a worker when the wall clock says `time`: see
+    /// [`Timer::at_wall`](crate::timer::Timer::at_wall).
+    pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        Timer::at_wall(time).on(self).start(f)
+    }
+
+    /// Cancels timers of this name, `max` at most (`usize::MAX`: all); answers how many this call
+    /// cancelled. See [`TimerBuilder::name`](crate::timer::builder::TimerBuilder::name).
+    ///
+    /// Of those that go by the monotonic clock the ones that were named last are cancelled first, but
+    /// that the last takes the place of one that ended meanwhile; then those of other clocks.
+    ///
+    /// Finding each takes constant time, however many timers and names there are.
+    /// Destructors that panic are caught, as by [`Timer::cancel`](crate::timer::Timer::cancel), and the
+    /// others are cancelled and counted all the same.
+    pub fn cancel_named(&self, name: &str, max: usize) -> usize {
+        let cancelled = self.shared.names.cancel(name, max);
+        cancelled + self.shared.clock_names.cancel(name, max - cancelled)
+    }
+
+    /// Refreshes all timers of this name, as [`Timer::refresh`](crate::timer::Timer::refresh) does; answers
+    /// how many were in time. Those of other clocks than the monotonic one stay as they are, for most
+    /// wait for a moment, not for a delay; so do those that were not started.
+    ///
+    /// Each timer's delay counts from when this call comes to that timer. One that another thread
+    /// starts or refreshes meanwhile is not made earlier.
+    pub fn refresh_named(&self, name: &str) -> usize {
+        let clock = &self.shared.clock;
+        self.shared.names.refresh(name, || clock.not_before_now())
+    }
+
+    /// How many timers have this name: those that were built, and can be cancelled still.
+    pub fn count_named(&self, name: &str) -> usize {
+        self.shared.names.count(name) + self.shared.clock_names.count(name)
+    }
+
+    /// Stops the runtime's clock, for tests: see [`time::pause`](crate::time::paused::pause). One that is
+    /// paused stays so.
+    ///
+    /// Called from outside of the runtime, this does not wait for what its workers are at: a callback
+    /// that began before may see the time move once more.
+    pub fn pause(&self) {
+        self.shared.quiescence.pause(&self.shared);
+    }
+
+    /// Sets the runtime's wall clock, while its clock is paused: see
+    /// [`time::set_wall_clock`](crate::time::paused::set_wall_clock).
+    ///
+    /// # Errors
+    ///
+    /// If the clock is not paused.
+    pub fn set_wall_clock(&self, time: SystemTime) -> Result<(), NotPaused> {
+        let set = self
+            .shared
+            .quiescence
+            .set_wall(&self.shared, wall::nanos(time));
+        if set { Ok(()) } else { Err(NotPaused) }
+    }
+
+    /// Lets the runtime's clock run on from where it stands: see [`time::resume`](crate::time::paused::resume).
+    /// One that runs stays so.
+    pub fn resume(&self) {
+        self.shared.quiescence.resume(&self.shared);
+    }
+}
+
+// A panic of the caller leaves nothing half done: what the threads share changes under locks, in
+// which no user code runs, or by single atomic steps.
+impl UnwindSafe for Handle {}
+impl RefUnwindSafe for Handle {}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workers = self.shared.workers.load().len();
+        f.debug_struct("Handle")
+            .field("workers", &workers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,455 @@
+//! Which runtime, and which worker, the calling thread belongs to.
+
+use std::{
+    cell::{Cell, RefCell},
+    marker::PhantomData,
+    ptr,
+    sync::{Arc, MutexGuard},
+};
+
+use crate::{
+    api::handle::{Choice, Handle},
+    clock::runtime_clock::Clock,
+    engine::{
+        core::{Core, WorkerShard},
+        local::Local,
+        shared::Shared,
+    },
+    sys::sync::atomic::{AtomicUsize, Ordering},
+};
+
+thread_local! {
+    /// The worker that this thread is, if it is one. Set for as long as its `Local` lives.
+    static LOCAL: Cell<*const Local> = const { Cell::new(ptr::null()) };
+    /// The worker's core: what timers ask for.
+    static CORE: Cell<*const Core> = const { Cell::new(ptr::null()) };
+    /// The runtimes that were entered, innermost last.
+    static ENTERED: RefCell<Vec<(u64, Handle)>> = const { RefCell::new(Vec::new()) };
+    /// How many runtimes were ever entered, which tells those of one depth apart.
+    static ENTRIES: Cell<u64> = const { Cell::new(0) };
+    /// Whether there are any: asked by each timer, and cheaper to ask.
+    static ANY_ENTERED: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread ends a runtime, after its workers have left.
+    static ENDING: Cell<bool> = const { Cell::new(false) };
+    /// Where this thread, which is no worker, puts what it has next.
+    static SPREAD: Cell<usize> = const { Cell::new(0) };
+    /// Where it puts its timers now.
+    static STAY: Stay = const { Stay::new() };
+}
+
+/// With which worker the timers of a thread stay that is no worker.
+struct Stay {
+    /// How many more are to go there.
+    left: Cell<u32>,
+    /// How many there are in all of this run.
+    run: Cell<u32>,
+    /// How many the thread has put anywhere, with those of this run, up to [`PUT_MOST`].
+    put: Cell<u32>,
+    /// The worker.
+    at: Cell<usize>,
+    /// How many workers there are. Most likely it is the same runtime if they are as many.
+    of: Cell<usize>,
+}
+
+/// So many timers of one thread that is no worker go to all workers in turn; of those that follow, so many at least to
+/// one, then to the next.
+const STAY_FOR: u32 = 64;
+/// And as many as one in so many of all that came before, so that no worker gets many more than the others.
+const SHARE: u32 = 8;
+/// But no more than so many: the nodes of these are still in a cache when the worker reads them.
+const STAY_MOST: u32 = 4096;
+/// Nothing depends on more than that.
+const PUT_MOST: u32 = SHARE * STAY_MOST;
+/// From so many on the worker is woken when the thread leaves it, if it sleeps. The system call is little
+/// for so many; and it is what a worker reads before it looks at what is due.
+const MANY: u32 = 1024;
+
+/// Makes the calling thread the worker of `local` while `f` runs, in place of the one that it is, if it is one.
+pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
+    struct Reset(*const Local, *const Core);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            LOCAL.set(self.0);
+            CORE.set(self.1);
+        }
+    }
+    let _reset = Reset(LOCAL.get(), CORE.get());
+    CORE.set(ptr::from_ref(local.shard.owner()));
+    LOCAL.set(ptr::from_ref(local));
+    f()
+}
+
+/// Runs `f` on this thread's worker, if it is one.
+#[inline]
+pub(crate) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
+    let local = LOCAL.try_with(Cell::get).unwrap_or(ptr::null());
+    // SAFETY: the pointer is set only while the `Local`, on this thread's stack, is borrowed by
+    // `with_worker`.
+    f(unsafe { local.as_ref() })
+}
+
+/// Whether the calling thread is the worker that `core` belongs to.
+#[inline]
+pub(crate) fn is_current(core: &Core) -> bool {
+    CORE.try_with(|current| ptr::eq(current.get(), core))
+        .unwrap_or(false)
+}
+
+/// Whether the calling thread is a worker that is not in `block_in_place`, or ends a runtime in the place
+/// of one.
+pub(crate) fn is_worker() -> bool {
+    with_local(|local| local.is_some_and(|local| !local.in_place.get()))
+        || ENDING.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Whether the calling thread is one of this runtime's workers or helpers.
+pub(crate) fn is_thread_of(shared: &Shared) -> bool {
+    with_local(|local| local.is_some_and(|local| local.is_of(shared)))
+}
+
+/// The number of the calling thread, if it is one of this runtime's workers, and no helper.
+#[inline]
+pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
+    with_local(|local| {
+        let core = local.filter(|local| local.is_of(shared))?.shard.owner();
+        (!core.is_helper).then_some(core.index)
+    })
+}
+
+/// Runs `f`, which drops what is left of a runtime, in its context: destructors find it as they would
+/// on a worker, and may block as little.
+pub(crate) fn with_ending<R>(handle: &Handle, f: impl FnOnce() -> R) -> R {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            ENDING.set(self.0);
+        }
+    }
+    let _entered = enter(handle);
+    let _reset = Reset(ENDING.replace(true));
+    f()
+}
+
+/// Runs `f`, which drops a task of `core`, in the context of a runtime: in that of the task, if the
+/// thread is in none.
+pub(crate) fn inside<R>(core: &Core, f: impl FnOnce() -> R) -> R {
+    let is_inside = with_local(|local| local.is_some()) || ANY_ENTERED.get();
+    if is_inside || ENTERED.try_with(|_| ()).is_err() {
+        return f();
+    }
+    let handle = core.handle();
+    let _entered = enter(&handle);
+    f()
+}
+
+/// Whether the calling thread has entered a runtime.
+pub(crate) fn has_entered() -> bool {
+    ANY_ENTERED.get()
+}
+
+/// Runs `f` on the handle of the runtime that was entered last, if one was.
+fn with_entered<R>(f: impl FnOnce(&Handle) -> R) -> Option<R> {
+    if !ANY_ENTERED.get() {
+        return None;
+    }
+    ENTERED
+        .try_with(|entered| entered.borrow().last().map(|(_, handle)| f(handle)))
+        .ok()
+        .flatten()
+}
+
+/// A handle to the runtime that this thread is in: the one entered last, or the one whose worker it
+/// is.
+pub(crate) fn handle() -> Option<Handle> {
+    with_entered(Handle::clone)
+        .or_else(|| with_local(|local| local.map(|local| local.shard.owner().handle())))
+}
+
+/// Runs `f` with the shard where this thread's timers, sockets and tasks go: its own if it is a
+/// worker, otherwise one of the entered runtime's, as `choice` says.
+#[inline]
+pub(crate) fn with_home<R>(
+    choice: Choice,
+    f: impl FnOnce(&Arc<WorkerShard>) -> R,
+) -> Result<R, HomeError> {
+    if !ANY_ENTERED.get() {
+        return with_local(|local| {
+            let local = local.ok_or(HomeError::NoRuntime)?;
+            match local.home() {
+                Some(home) => Ok(f(home)),
+                None => local.shared().with_any_home(choice, f),
+            }
+        });
+    }
+    with_entered_home(choice, f)
+}
+
+/// The same in the runtime that was entered last, or, at the end of the thread, in its worker's.
+#[cold]
+fn with_entered_home<R>(
+    choice: Choice,
+    f: impl FnOnce(&Arc<WorkerShard>) -> R,
+) -> Result<R, HomeError> {
+    // Found before `f` is called, which may enter another.
+    let found = with_entered(|handle| {
+        let shared = handle.shared();
+        let own = with_local(|local| local.filter(|local| local.is_of(shared))?.home().cloned());
+        own.ok_or_else(|| shared.workers.load())
+    });
+    match found {
+        Some(Ok(home)) => Ok(f(&home)),
+        Some(Err(workers)) => choice.among(&workers).map(f).ok_or(HomeError::Shutdown),
+        None => Err(HomeError::NoRuntime),
+    }
+}
+
+/// Runs `f` on the clock of the runtime that this thread is in, if it is in one: the same whose shards
+/// [`with_home`] finds.
+pub(crate) fn with_clock<R>(f: impl Fn(&Clock) -> R) -> Option<R> {
+    with_entered(|handle| f(&handle.shared().clock))
+        .or_else(|| with_local(|local| local.map(|local| f(&local.shared().clock))))
+}
+
+/// Why there is no shard for a timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HomeError {
+    NoRuntime,
+    Shutdown,
+}
+
+/// Any number, not for secrets.
+pub(crate) fn random() -> u64 {
+    crate::sys::random()
+}
+
+/// A number that differs from call to call on this thread.
+pub(crate) fn spread() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(1);
+    SPREAD
+        .try_with(|spread| {
+            let next = match spread.get() {
+                // Threads begin one after the other: many do no more than this once.
+                0 => THREADS.fetch_add(1, Ordering::Relaxed).max(1),
+                last => last.wrapping_add(1).max(1),
+            };
+            spread.set(next);
+            next
+        })
+        .unwrap_or(0)
+}
+
+/// As [`spread`], for one of so many workers; but a thread that calls it often is told the same many times before the
+/// next. When those were [`MANY`] it calls `leave` with it.
+#[inline]
+pub(crate) fn stay(of: usize, leave: impl FnOnce(usize)) -> usize {
+    let at = STAY.try_with(|stay| {
+        let left = stay.left.get();
+        let stays = left > 0 && stay.of.get() == of;
+        stays.then(|| {
+            stay.left.set(left - 1);
+            stay.at.get()
+        })
+    });
+    match at {
+        Ok(Some(at)) => at,
+        Ok(None) => STAY.with(|stay| stay.go_on(of, leave)),
+        Err(_) => 0,
+    }
+}
+
+/// The calling thread has met another where it puts its timers: it goes on to the next worker, unless it has just come. Two
+/// threads that are equally fast would stay together otherwise, one behind the other, and take the same lines from each other
+/// for each timer.
+#[cold]
+pub(crate) fn make_way() {
+    // At a thread's end there is nothing to go on with.
+    _ = STAY.try_with(|stay| {
+        let left = stay.left.take();
+        let run = stay.run.get() - left;
+        if run < STAY_FOR {
+            return stay.left.set(left);
+        }
+        stay.run.set(run);
+        stay.put.set(stay.put.get().saturating_sub(left));
+    });
+}
+
+impl Stay {
+    const fn new() -> Self {
+        Self {
+            left: Cell::new(0),
+            run: Cell::new(0),
+            put: Cell::new(0),
+            at: Cell::new(0),
+            of: Cell::new(0),
+        }
+    }
+
+    /// Begins the next run.
+    #[cold]
+    fn go_on(&self, of: usize, leave: impl FnOnce(usize)) -> usize {
+        if self.run.get() >= MANY && self.of.get() == of {
+            leave(self.at.get());
+        }
+        let put = self.put.get();
+        let run = if put < STAY_FOR {
+            1
+        } else {
+            (put / SHARE).clamp(STAY_FOR, STAY_MOST)
+        };
+        let at = spread().checked_rem(of).unwrap_or(0);
+        self.left.set(run - 1);
+        self.run.set(run);
+        self.put.set(PUT_MOST.min(put + run));
+        self.at.set(at);
+        self.of.set(of);
+        at
+    }
+}
+
+/// Keeps a runtime entered: what the thread arms and spawns goes there. See
+/// [`Handle::enter`](crate::runtime::Handle::enter).
+///
+/// It borrows the handle, but a runtime may be shut down while its guard is there. From then on
+/// what the thread spawns is cancelled at once, until the guard is dropped.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = tourbillon::Runtime::new().unwrap();
+/// let _entered = runtime.enter();
+/// runtime.shutdown_timeout(Duration::from_secs(1));
+/// ```
+#[derive(Debug)]
+#[must_use = "the context is left when the guard is dropped"]
+pub struct EnterGuard<'a> {
+    _entered: Entered,
+    _handle: PhantomData<&'a Handle>,
+}
+
+/// Leaves the context when it is dropped. A type of its own, without a lifetime: to the borrow
+/// checker a type that has a lifetime and a `Drop` uses what it borrows until it is dropped.
+#[derive(Debug)]
+struct Entered {
+    /// Which entry this is.
+    entry: u64,
+    /// It stays on its thread, as the guard of a mutex does, and may be looked at by others.
+    _thread: PhantomData<MutexGuard<'static, ()>>,
+}
+
+pub(crate) fn enter(handle: &Handle) -> EnterGuard<'_> {
+    let entry = ENTRIES.get();
+    ENTRIES.set(entry + 1);
+    ENTERED.with_borrow_mut(|entered| {
+        entered.push((entry, handle.clone()));
+        ANY_ENTERED.set(true);
+    });
+    EnterGuard {
+        _entered: Entered {
+            entry,
+            _thread: PhantomData,
+        },
+        _handle: PhantomData,
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // Guards may be dropped out of order: those entered later stay.
+        let left = ENTERED.try_with(|entered| {
+            let mut entered = entered.borrow_mut();
+            let at = entered.iter().rposition(|(entry, _)| *entry == self.entry);
+            let left = at.map(|at| entered.remove(at));
+            ANY_ENTERED.set(!entered.is_empty());
+            left
+        });
+        drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// How many timers in a row go to one worker, and how many of these runs it was left after, of so many timers.
+    fn runs(timers: usize) -> (Vec<usize>, Vec<usize>) {
+        let arm = move || {
+            let (mut runs, mut left) = (Vec::<(usize, usize)>::new(), Vec::new());
+            for _ in 0..timers {
+                let mut after = None;
+                let at = stay(usize::MAX, |at| after = Some(at));
+                if let Some(after) = after {
+                    assert_eq!(runs.last().unwrap().0, after, "the one that it leaves");
+                    left.push(runs.len() - 1);
+                }
+                match runs.last_mut() {
+                    Some((last, count)) if *last == at => *count += 1,
+                    _ => runs.push((at, 1)),
+                }
+            }
+            let runs = runs.into_iter().map(|(_, count)| count).collect();
+            (runs, left)
+        };
+        thread::spawn(arm).join().unwrap()
+    }
+
+    #[test]
+    fn a_threads_first_timers_are_spread_one_by_one_and_then_stay_for_a_while() {
+        let first = STAY_FOR as usize;
+        let (runs, left) = runs(3 * first);
+        assert_eq!(runs[..first], vec![1; first]);
+        assert_eq!(runs[first..], [first, first]);
+        assert!(left.is_empty(), "nobody is woken for so few");
+    }
+
+    #[test]
+    fn they_stay_the_longer_the_more_there_are_but_never_for_many_more_than_came_before() {
+        let (runs, left) = runs(200_000);
+        let mut before = STAY_FOR as usize;
+        for &run in &runs[STAY_FOR as usize..] {
+            assert!(run <= STAY_FOR as usize || run <= before / SHARE as usize);
+            before += run;
+        }
+        let (_, full) = runs.split_last().unwrap();
+        assert_eq!(full.last(), Some(&(STAY_MOST as usize)));
+        let many = |run: &usize| full[*run] >= MANY as usize;
+        assert_eq!(left, (0..full.len()).filter(many).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_meets_another_goes_on_but_not_at_once() {
+        let turns = || {
+            let next = || stay(usize::MAX, |_| panic!("nobody is woken for so few"));
+            // Until one has begun that is longer than the shortest.
+            while STAY.with(|stay| stay.run.get()) <= STAY_FOR {
+                next();
+            }
+            let at = next();
+            make_way();
+            assert_eq!(next(), at, "it has just come");
+            while STAY.with(|stay| stay.run.get() - stay.left.get()) < STAY_FOR {
+                assert_eq!(next(), at);
+            }
+            let put = STAY.with(|stay| stay.put.get() - stay.left.get());
+            make_way();
+            assert_eq!(
+                STAY.with(|stay| stay.put.get()),
+                put,
+                "those alone that were put"
+            );
+            assert_ne!(next(), at);
+        };
+        thread::spawn(turns).join().unwrap();
+    }
+
+    #[test]
+    fn another_runtime_begins_another_run() {
+        let turns = || {
+            (0..3 * STAY_FOR).for_each(|_| _ = stay(usize::MAX, |_| ()));
+            (stay(1, |_| unreachable!()), stay(0, |_| unreachable!()))
+        };
+        assert_eq!(thread::spawn(turns).join().unwrap(), (0, 0));
+    }
+}

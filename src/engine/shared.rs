@@ -1,0 +1,385 @@
+//! What all threads of a runtime share.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use crossbeam::{deque::Injector, utils::CachePadded};
+use tourbillon_shards::{Names, SearchClaim, Searchers};
+
+use crate::{
+    api::handle::Choice,
+    clock::{other::OtherClock, runtime_clock::Clock},
+    engine::{
+        blocking::Blocking,
+        clocks::{ClockCore, ClockShard},
+        config::Config,
+        context,
+        context::HomeError,
+        core::{Core, WorkerShard},
+        helpers::Helpers,
+        local::{Job, Order, TaskJob, steal},
+        paused::quiescence::Quiescence,
+        shutdown::Ending,
+        task_core::registry::Registry,
+        telemetry::look::Stalls,
+        watchdog::rescuers::Rescuers,
+    },
+    error::ArmError,
+    metrics::{
+        counters::{Counter, Counters},
+        recorder::{Recorder, Stripes},
+    },
+    sys::sync::{
+        Condvar, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    util::{contained::contained, lock::lock},
+};
+
+/// The workers of a runtime, by their numbers. Empty before it runs and after it has ended.
+pub(crate) type Workers = Vec<Arc<WorkerShard>>;
+
+/// The parts of the table of names, for each worker.
+const NAME_PARTS: usize = 4;
+
+/// The state of a runtime.
+#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+pub struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) tasks: Registry,
+    /// The threads that may block.
+    pub(crate) blocking: CachePadded<Blocking>,
+    /// The threads that come when no worker does.
+    pub(crate) helpers: Helpers,
+    /// How many workers are in `block_in_place`, each of which may have a helper in its place.
+    pub(crate) in_place: AtomicUsize,
+    /// Who waits, for a clock that is paused.
+    pub(crate) quiescence: CachePadded<Quiescence>,
+    pub(crate) workers: ArcSwap<Workers>,
+    /// The shards of the clocks that workers do not wait for, in the order of their kinds. Empty
+    /// after the runtime has ended.
+    pub(crate) clocks: ArcSwap<Vec<Arc<ClockShard>>>,
+    /// How often each was swept, as far as anybody knows: it stays when they have ended.
+    pub(crate) clock_sweeps: [AtomicU64; 2],
+    /// What each worker writes down. Here, so that it can be read when they have ended.
+    pub(crate) recorders: Box<[Arc<Recorder>]>,
+    /// What threads that are no workers do with the timers of the other clocks, and what is armed there.
+    pub(crate) clock_counters: [Stripes; 2],
+    /// The stalls that were reported last.
+    pub(crate) stalls: ArcSwap<Stalls>,
+    pub(crate) names: Arc<Names<Core>>,
+    pub(crate) clock_names: Arc<Names<ClockCore>>,
+    pub(crate) injector: CachePadded<Injector<Job>>,
+    /// Timers of closed shards, which all workers end.
+    pub(crate) orphans: Injector<Box<dyn Ending>>,
+    pub(crate) searchers: CachePadded<Searchers>,
+    /// Those that come to the aid of others.
+    pub(crate) rescuers: Rescuers,
+    /// Pending callback timers, counted only where there is a bound.
+    pending: CachePadded<AtomicUsize>,
+    /// When a worker last began to look at the shards' memory, in ns by the kernel's clock.
+    pub(crate) tidied: AtomicU64,
+    /// Set when the runtime is to end: workers leave their loops.
+    stopping: AtomicBool,
+    /// Set when nobody will look at the injector any more.
+    pub(crate) drained: AtomicBool,
+    /// How many workers have not left their loops.
+    pub(crate) running: Mutex<usize>,
+    pub(crate) left: Condvar,
+    /// Tells tasks of other runtimes that all have left.
+    #[cfg(feature = "inspect")]
+    at_end: crate::sync::notify::Notify,
+}
+
+/// Queues a task that became ready, and that any worker of its runtime may run.
+#[inline]
+pub(crate) fn schedule(task: TaskJob, order: Order) {
+    context::with_local(|local| match local {
+        // The thread keeps the runtime.
+        Some(local) if task.metadata().home().is_of(local.shared()) => local.schedule(task, order),
+        _ => schedule_elsewhere(task),
+    });
+}
+
+fn schedule_elsewhere(task: TaskJob) {
+    // As soon as it is queued another thread may run it to its end, and with it goes what it keeps.
+    let home = task.metadata().home().clone();
+    if let Some(shared) = home.shared() {
+        shared.inject(Job::Task(task));
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, workers: usize) -> Self {
+        Self {
+            clock: Clock::new(),
+            tasks: Registry::new(workers),
+            blocking: CachePadded::default(),
+            helpers: Helpers::default(),
+            in_place: AtomicUsize::new(0),
+            quiescence: CachePadded::default(),
+            workers: ArcSwap::from_pointee(Vec::new()),
+            clocks: ArcSwap::default(),
+            clock_sweeps: Default::default(),
+            recorders: (0..workers)
+                .map(|_| Arc::new(Recorder::new(workers)))
+                .collect(),
+            clock_counters: Default::default(),
+            stalls: ArcSwap::default(),
+            names: Arc::new(Names::new(workers * NAME_PARTS)),
+            clock_names: Arc::new(Names::new(NAME_PARTS)),
+            injector: CachePadded::new(Injector::new()),
+            orphans: Injector::new(),
+            searchers: CachePadded::new(Searchers::new(workers)),
+            rescuers: Rescuers::on(config.cores),
+            pending: CachePadded::new(AtomicUsize::new(0)),
+            tidied: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            drained: AtomicBool::new(false),
+            running: Mutex::new(workers),
+            left: Condvar::new(),
+            #[cfg(feature = "inspect")]
+            at_end: crate::sync::notify::Notify::new(),
+            config,
+        }
+    }
+
+    /// Queues a job from outside of the workers.
+    pub(crate) fn inject(&self, job: Job) {
+        self.injector.push(job);
+        self.wake_one();
+        // Behind the fence of `wake_one`: either who drains for the last time sees the job, or we
+        // see that it has.
+        if self.drained.load(Ordering::Acquire) {
+            self.drain_injector();
+        }
+    }
+
+    /// Queues what is to be run or told: on this worker, if the calling thread is one.
+    pub(crate) fn deliver(&self, job: Job) {
+        context::with_local(|local| match local {
+            Some(local) if local.is_of(self) => {
+                local.deque.push(job);
+                self.wake_one();
+            }
+            _ => self.inject(job),
+        });
+    }
+
+    /// Runs `f` with the shard of a worker, as `choice` says.
+    pub(crate) fn with_any_home<R>(
+        &self,
+        choice: Choice,
+        f: impl FnOnce(&Arc<WorkerShard>) -> R,
+    ) -> Result<R, HomeError> {
+        let workers = self.workers.load();
+        choice.among(&workers).map(f).ok_or(HomeError::Shutdown)
+    }
+
+    /// The workers' shards.
+    pub(crate) fn workers(&self) -> Arc<Workers> {
+        self.workers.load_full()
+    }
+
+    /// The shards of the other clocks.
+    pub(crate) fn clocks(&self) -> Arc<Vec<Arc<ClockShard>>> {
+        self.clocks.load_full()
+    }
+
+    /// The shard of a clock, unless the runtime has ended.
+    pub(crate) fn clock_shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
+        self.clocks.load().get(kind as usize).cloned()
+    }
+
+    /// How many callbacks are still to be told how their timers ended.
+    pub(crate) fn owes(&self) -> usize {
+        let workers: usize = self
+            .workers
+            .load()
+            .iter()
+            .map(|worker| worker.owner().owes())
+            .sum();
+        let clocks: usize = self.clocks().iter().map(|clock| clock.owner().owes()).sum();
+        workers + clocks
+    }
+
+    /// Counts as the calling worker's, if the thread is one of this runtime's, or else with those counters, which
+    /// many threads share.
+    pub(crate) fn count_or<'a>(
+        &self,
+        counter: impl Fn(&Counters) -> &Counter,
+        foreign: impl FnOnce() -> &'a Counters,
+    ) {
+        context::with_local(|local| match local {
+            Some(local) if local.is_of(self) => {
+                counter(&local.shard.owner().recorder.own).add_alone(1);
+            }
+            _ => counter(foreign()).add(1),
+        });
+    }
+
+    /// Queues a task of this runtime that became ready.
+    #[inline]
+    pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
+        context::with_local(|local| match local {
+            Some(local) if local.is_of(self) => local.schedule(task, order),
+            _ => self.inject(Job::Task(task)),
+        });
+    }
+
+    /// After work was queued: wakes a worker to search for it, if one sleeps and none searches.
+    #[inline]
+    pub(crate) fn wake_one(&self) {
+        self.searchers
+            .wake_one(|| self.wake_any(), || self.has_work());
+    }
+
+    #[cold]
+    fn wake_any(&self) -> bool {
+        let workers = self.workers.load();
+        let first = context::spread();
+        (0..workers.len())
+            .map(|i| &workers[(first + i) % workers.len()])
+            .any(|worker| {
+                let claim = worker.parker().claim_for_search();
+                if claim == SearchClaim::Asleep {
+                    worker.owner().wake_to_search();
+                }
+                claim != SearchClaim::Refused
+            })
+    }
+
+    /// How many workers are awake. A hint.
+    pub(crate) fn awake(&self) -> usize {
+        let workers = self.recorders.len();
+        workers.saturating_sub(self.searchers.parked())
+    }
+
+    /// Whether there is work in any queue that a searcher looks at.
+    pub(crate) fn has_work(&self) -> bool {
+        let is_full = |owner: &Core| (!owner.stealer.is_empty()).then_some(());
+        !self.injector.is_empty() || self.find_deque(0, is_full).is_some()
+    }
+
+    /// Asks those who have deques, workers and helpers, for the first that answers; begins with the
+    /// worker of this number.
+    pub(crate) fn find_deque<R>(
+        &self,
+        first: usize,
+        mut ask: impl FnMut(&Core) -> Option<R>,
+    ) -> Option<R> {
+        let workers = self.workers.load();
+        let found = (0..workers.len())
+            .find_map(|i| ask(workers[first.wrapping_add(i) % workers.len()].owner()));
+        if found.is_some() || self.searchers.helpers() == 0 {
+            return found;
+        }
+        let helpers = self.helpers.known.load();
+        helpers.list.iter().find_map(|helper| ask(helper.owner()))
+    }
+
+    /// How many helpers there may be now.
+    #[inline]
+    pub(crate) fn most_helpers(&self) -> usize {
+        self.config.helpers.1 + self.in_place.load(Ordering::Relaxed)
+    }
+
+    /// How many jobs the workers have run.
+    pub(crate) fn jobs_run(&self) -> u64 {
+        let workers = self.workers.load();
+        let own = workers.iter().map(|worker| &worker.owner().recorder.own);
+        own.map(|own| own.polls.get() + own.callbacks.get()).sum()
+    }
+
+    /// Counts a callback timer in, if there is room.
+    #[inline]
+    pub(crate) fn admit_timer(&self, bounded: bool) -> Result<(), ArmError> {
+        let Some(max_timers) = self.config.max_timers else {
+            return Ok(());
+        };
+        let admit = |pending| (!bounded || pending < max_timers).then_some(pending + 1);
+        match self
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit)
+        {
+            Ok(_) => Ok(()),
+            Err(_) => Err(ArmError::Full { max_timers }),
+        }
+    }
+
+    /// Counts a callback timer out.
+    #[inline]
+    pub(crate) fn release_timer(&self) {
+        if self.config.max_timers.is_some() {
+            self.pending.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Tells the workers to end, and the blocking threads to end when they are through.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.blocking.stop();
+        self.wake_all();
+    }
+
+    /// Wakes all workers, and has all clocks served, whatever they wait for.
+    pub(crate) fn wake_all(&self) {
+        for clock in self.clocks().iter() {
+            clock.wake();
+        }
+        for worker in self.workers.load().iter() {
+            worker.wake();
+        }
+        self.helpers.wake_all();
+    }
+
+    pub(crate) fn drain_injector(&self) {
+        while let Some(job) = steal(|| self.injector.steal()) {
+            contained(|| job.end());
+        }
+    }
+
+    /// Waits until all workers have left. For tasks of other runtimes: this one's are gone by then.
+    #[cfg(feature = "inspect")]
+    pub(crate) async fn ended(&self) {
+        // Before the look: the last to leave tells all that are there when nobody runs any more.
+        let told = self.at_end.notified();
+        let is_running = *lock(&self.running) > 0;
+        if is_running {
+            told.await;
+        }
+    }
+
+    /// Wakes those who wait for the [end](Self::ended).
+    #[cfg(feature = "inspect")]
+    pub(crate) fn tell_end(&self) {
+        contained(|| self.at_end.notify_waiters());
+    }
+
+    /// Waits until all workers have left, for `timeout` at most; true if they have.
+    pub(crate) fn wait_for_end(&self, timeout: Option<Duration>) -> bool {
+        let running = lock(&self.running);
+        match timeout {
+            None => {
+                let ended = self.left.wait_while(running, |running| *running > 0);
+                drop(ended.unwrap_or_else(PoisonError::into_inner));
+                true
+            }
+            Some(timeout) => {
+                let waited = self
+                    .left
+                    .wait_timeout_while(running, timeout, |running| *running > 0);
+                !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+            }
+        }
+    }
+}

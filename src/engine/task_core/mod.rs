@@ -1,0 +1,8 @@
+//! What is stored beside the future of each task, and the registry of all tasks.
+
+pub(crate) mod home;
+pub(crate) mod list;
+pub(crate) mod local_queue;
+pub(crate) mod meta;
+pub(crate) mod origin;
+pub(crate) mod registry;

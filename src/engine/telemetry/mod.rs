@@ -1,0 +1,6 @@
+//! What can be seen of a runtime: lateness of timers, snapshots, spans and events.
+
+pub(crate) mod lateness;
+pub(crate) mod look;
+#[cfg(feature = "tracing")]
+pub(crate) mod trace;

@@ -1,0 +1,71 @@
+//! What feature `tracing` shows besides stalls: a span around each callback, and an event for each rescue.
+//!
+//! While nobody listens a callback pays for one look at the level that is listened for. Subscribers are foreign
+//! code, and may panic: that is counted as a panic of the worker's, and goes no further.
+
+use tourbillon_shards::Due;
+use tracing::span::EnteredSpan;
+
+use crate::engine::core::{Core, TimerOwner};
+
+/// A callback's span, until this is dropped.
+pub(crate) struct Callback<'a> {
+    core: &'a Core,
+    span: Option<EnteredSpan>,
+}
+
+/// Enters the span of a callback that is about to run on the worker of `core`.
+#[inline]
+pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callback<'a> {
+    let mut span = None;
+    core.contain(|| {
+        let callback = tracing::trace_span!(
+            target: "tourbillon::timer",
+            "tourbillon.callback",
+            worker = core.index,
+            callback = due.type_name().get(),
+            lateness_us = lateness_us(due),
+        );
+        span = (!callback.is_disabled()).then(|| callback.entered());
+    });
+    Callback { core, span }
+}
+
+/// How long ago the deadline was; zero if the timer was cancelled since.
+fn lateness_us<O: TimerOwner>(due: &Due<O>) -> u64 {
+    let now = due.home().owner().now();
+    due.deadline()
+        .map_or(0, |deadline| now.saturating_sub(deadline) / 1_000)
+}
+
+impl Drop for Callback<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(span) = self.span.take() {
+            self.core.contain(|| drop(span));
+        }
+    }
+}
+
+/// What was taken from a worker that was busy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rescue {
+    /// The worker's number.
+    pub(crate) from: usize,
+    pub(crate) timers: usize,
+    pub(crate) tasks: usize,
+}
+
+/// Tells of a rescue by the worker of `core`.
+pub(crate) fn rescue(core: &Core, rescue: Rescue) {
+    core.contain(|| {
+        tracing::debug!(
+            target: "tourbillon::rescue",
+            worker = core.index,
+            from = rescue.from,
+            timers = rescue.timers,
+            tasks = rescue.tasks,
+            "took what a busy worker was to see to"
+        );
+    });
+}

@@ -1,0 +1,279 @@
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    thread::{self, ThreadId},
+};
+
+use super::*;
+use crate::api::runtime::Runtime;
+
+const THRESHOLD: u64 = 100;
+
+fn name() -> &'static TypeName {
+    TypeName::of::<Option<u8>>()
+}
+
+fn other() -> &'static TypeName {
+    TypeName::of::<u16>()
+}
+
+fn look(watch: &Watch, now: u64) -> Option<Stall> {
+    watch.look(3, THRESHOLD, now)
+}
+
+fn away(watch: &Watch, from: (u64, u64), to: (u64, u64)) -> Option<Stall> {
+    let in_loop = |(at, jobs)| InLoop { at, jobs };
+    watch.away(3, THRESHOLD, in_loop(from), in_loop(to))
+}
+
+#[test]
+fn a_job_that_stays_is_reported_once() {
+    let watch = Watch::new();
+    let here = Location::caller();
+    watch.begin(7, name(), Some(here));
+    assert!(look(&watch, 1_000).is_none(), "it may have begun just now");
+    assert!(look(&watch, 1_099).is_none());
+    let stall = look(&watch, 1_100).unwrap();
+    assert_eq!((stall.worker, stall.jobs, stall.is_running), (3, 1, true));
+    assert_eq!(stall.elapsed, Duration::from_nanos(100));
+    assert_eq!(
+        (stall.job, stall.spawned),
+        ("core::option::Option<u8>", Some(here))
+    );
+    assert!(look(&watch, 1_101).is_none());
+    assert!(look(&watch, 9_000).is_none());
+    // Nor by the worker, when it comes back.
+    watch.end();
+    assert!(away(&watch, (900, 6), (9_000, 7)).is_none());
+    watch.begin(8, other(), None);
+    assert!(look(&watch, 9_001).is_none());
+    let stall = look(&watch, 9_101).unwrap();
+    assert_eq!((stall.job, stall.spawned), ("u16", None));
+}
+
+#[test]
+fn jobs_that_change_are_not_reported() {
+    let watch = Watch::new();
+    assert!(look(&watch, 0).is_none(), "it has run none");
+    assert!(look(&watch, 1_000).is_none());
+    for number in 1..10 {
+        watch.begin(number, name(), None);
+        assert!(look(&watch, number * THRESHOLD).is_none());
+        assert!(look(&watch, number * THRESHOLD + 99).is_none());
+    }
+    // Back in its loop, which is no job.
+    watch.end();
+    assert!(look(&watch, 1_200).is_none());
+}
+
+#[test]
+fn a_look_that_is_late_does_no_harm() {
+    let watch = Watch::new();
+    watch.begin(1, name(), None);
+    assert!(look(&watch, 1_000).is_none());
+    assert!(look(&watch, 900).is_none(), "read before, and come later");
+    assert!(look(&watch, 1_100).is_some());
+}
+
+#[test]
+fn who_finds_another_at_it_leaves_it() {
+    let watch = Watch::new();
+    watch.begin(1, name(), None);
+    assert!(look(&watch, 0).is_none());
+    let held = watch.seen.lock().unwrap();
+    assert!(look(&watch, 1_000).is_none());
+    drop(held);
+    assert!(look(&watch, 1_000).is_some());
+}
+
+#[test]
+fn the_worker_finds_what_kept_it() {
+    let watch = Watch::new();
+    watch.begin(1, name(), None);
+    watch.end();
+    assert!(
+        away(&watch, (1_000, 0), (1_099, 1)).is_none(),
+        "not so long"
+    );
+    let stall = away(&watch, (1_000, 0), (1_100, 1)).unwrap();
+    assert_eq!((stall.job, stall.jobs), ("core::option::Option<u8>", 1));
+    assert!(!stall.is_running);
+    assert!(away(&watch, (1_100, 1), (9_000, 1)).is_none(), "no job ran");
+    // The last of several.
+    for number in 2..=5 {
+        watch.begin(number, other(), None);
+    }
+    watch.end();
+    let stall = away(&watch, (9_000, 1), (9_200, 5)).unwrap();
+    assert_eq!((stall.job, stall.jobs), ("u16", 4));
+}
+
+#[test]
+fn the_worker_blames_no_other_job_than_a_peer_saw() {
+    let watch = Watch::new();
+    watch.begin(4, name(), None);
+    assert!(look(&watch, 1_000).is_none());
+    assert!(look(&watch, 1_200).is_some());
+    watch.begin(5, other(), None);
+    watch.end();
+    assert!(away(&watch, (900, 3), (1_300, 5)).is_none());
+    // What was reported before is no excuse.
+    watch.begin(6, other(), None);
+    watch.end();
+    assert!(away(&watch, (1_300, 5), (1_500, 6)).is_some());
+}
+
+#[test]
+fn a_better_name_is_of_that_job_alone() {
+    let watch = Watch::new();
+    watch.begin(1, other(), None);
+    watch.rename(name());
+    assert!(look(&watch, 0).is_none());
+    assert_eq!(look(&watch, 100).unwrap().job, "core::option::Option<u8>");
+    watch.begin(2, other(), None);
+    assert!(look(&watch, 200).is_none());
+    assert_eq!(look(&watch, 300).unwrap().job, "u16");
+}
+
+/// A runtime of one worker that is in a job until the sender is dropped, with what is reported of it
+/// and by whom. Only fake times come near its threshold of an hour.
+fn stuck(threshold: Duration) -> (Runtime, mpsc::Sender<()>, mpsc::Receiver<(Stall, ThreadId)>) {
+    let (sender, stalls) = mpsc::channel();
+    let builder = Runtime::builder().worker_threads(1);
+    let builder = builder.stall_threshold(threshold).on_stall(move |stall| {
+        let _ = sender.send((stall.clone(), thread::current().id()));
+    });
+    let runtime = builder.build().unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (free, until) = mpsc::channel();
+    runtime.spawn(async move {
+        begun.send(()).unwrap();
+        let _ = until.recv();
+    });
+    has_begun.recv().unwrap();
+    (runtime, free, stalls)
+}
+
+const HOUR: u64 = 3_600_000_000_000;
+
+#[test]
+fn who_looks_reports_to_the_hook_and_counts() {
+    let (runtime, free, stalls) = stuck(Duration::from_nanos(HOUR));
+    let workers = runtime.handle().shared().workers();
+    let core = workers[0].owner();
+    assert!(super::look(core, 5).is_none());
+    assert!(super::look(core, HOUR + 4).is_none());
+    assert_eq!(runtime.metrics().total().stalls, 0);
+    report(core, &super::look(core, HOUR + 5).unwrap());
+    assert!(super::look(core, 3 * HOUR).is_none());
+    let (stall, thread) = stalls.try_recv().unwrap();
+    assert_eq!(thread, thread::current().id());
+    assert_eq!((stall.worker, stall.jobs, stall.is_running), (0, 1, true));
+    assert_eq!(stall.elapsed, Duration::from_nanos(HOUR));
+    assert_eq!(stall.spawned.unwrap().file(), file!());
+    assert!(stalls.try_recv().is_err());
+    assert_eq!(runtime.metrics().workers()[0].counts.stalls, 1);
+    drop(free);
+}
+
+#[test]
+fn without_a_threshold_nobody_looks() {
+    let (runtime, free, stalls) = stuck(Duration::MAX);
+    let workers = runtime.handle().shared().workers();
+    for now in [0, HOUR, u64::MAX - 1, u64::MAX] {
+        assert!(super::look(workers[0].owner(), now).is_none());
+    }
+    assert!(stalls.try_recv().is_err());
+    drop(free);
+}
+
+#[test]
+fn a_worker_that_goes_on_to_another_job_is_at_one() {
+    let watch = Watch::new();
+    let here = Location::caller();
+    assert_eq!(watch.activity(), (Activity::Polling, None));
+    watch.searches(true);
+    assert_eq!(watch.activity(), (Activity::Stealing, None));
+    watch.begin(1, name(), Some(here));
+    let (activity, job) = watch.activity();
+    assert_eq!(
+        (activity, job.unwrap().name),
+        (Activity::Running, name().get())
+    );
+    // In the midst of what publishes the next one.
+    watch.job.begun.store(2, Relaxed);
+    assert_eq!(watch.activity(), (Activity::Running, None));
+    watch.begin(2, other(), None);
+    assert_eq!(watch.activity().0, Activity::Firing);
+    watch.job.begun.store(3, Relaxed);
+    assert_eq!(watch.activity(), (Activity::Firing, None));
+    watch.end();
+    assert_eq!(watch.activity(), (Activity::Stealing, None));
+}
+
+#[test]
+fn a_name_goes_with_its_number() {
+    let watch = Watch::new();
+    let (here, done) = (Location::caller(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..200_000 {
+                match number % 2 {
+                    0 => watch.begin(number, name(), None),
+                    _ => watch.begin(number, other(), Some(here)),
+                }
+                if number % 7 == 0 {
+                    watch.end();
+                }
+            }
+            done.store(true, SeqCst);
+        });
+        while !done.load(SeqCst) {
+            let Some(number) = watch.number() else {
+                continue;
+            };
+            match watch.name_of(number) {
+                Some((job, spawned)) if number % 2 == 0 => {
+                    assert_eq!((job, spawned), (name().get(), None));
+                }
+                Some((job, spawned)) => assert_eq!((job, spawned), ("u16", Some(here))),
+                None => {}
+            }
+        }
+    });
+}
+
+#[test]
+fn it_reads_as_a_line() {
+    let here = Location::caller();
+    let mut stall = Stall {
+        worker: 2,
+        is_helper: false,
+        job: "shop::expire",
+        spawned: None,
+        elapsed: Duration::from_micros(312_040),
+        is_running: false,
+        jobs: 1,
+    };
+    assert_eq!(
+        stall.to_string(),
+        "worker 2 was stuck in callback shop::expire, for 312.0ms"
+    );
+    stall.jobs = 9;
+    assert_eq!(
+        stall.to_string(),
+        "worker 2 was away for 312.0ms and ran 9 jobs, the last of them callback shop::expire"
+    );
+    (stall.jobs, stall.is_running, stall.spawned) = (1, true, Some(here));
+    assert_eq!(
+        stall.to_string(),
+        format!("worker 2 is stuck in task shop::expire (spawned at {here}), for 312.0ms so far")
+    );
+    (stall.is_helper, stall.spawned, stall.is_running) = (true, None, false);
+    assert_eq!(
+        stall.to_string(),
+        "helper 2 was stuck in callback shop::expire, for 312.0ms"
+    );
+}

@@ -1,0 +1,204 @@
+//! Memory that goes back to the system when a burst is over: see `pool/blocks/spare.rs` and
+//! `Shard::shrink` of `tourbillon-shards`.
+//!
+//! There is no thread for this. A worker that is about to sleep while there is memory to look at
+//! sleeps for [`PERIOD`] at most. Then one worker of the runtime looks at the arrays of its shards,
+//! and one worker of the process at the pool. The worker does a part of it at a time, and looks at
+//! its timers and sockets in between. A worker that never sleeps does so where it looks at its
+//! sockets. Where there is nothing to look at, no worker wakes for it.
+//!
+//! A thread that is no worker may free memory while all workers sleep. The first such thread of a
+//! period [wakes](wake) one of them. A worker that is about to sleep [looks](Tidy::next) after it has
+//! announced its sleep, so one of the two sees the other (`shards/src/park.rs`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tourbillon_shards::{
+    NEVER, Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, return_spare_memory,
+};
+
+use crate::{
+    engine::{
+        context,
+        shared::{Shared, Workers},
+        worker::Worker,
+    },
+    sys::{
+        clock, memory,
+        sync::atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Memory that nobody has wanted for so long, in ns, is given back. Twice that at most after it was
+/// freed.
+const PERIOD: u64 = 2_000_000_000;
+
+/// When a worker of this process last looked at the pool, in ns by the kernel's clock.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+
+/// What a worker has to do with memory.
+#[derive(Debug, Default)]
+pub(crate) struct Tidy {
+    /// When the worker looks next, in ns by its clock; zero if there is nothing to look at.
+    at: u64,
+    /// How many shards the worker still has to look at in this period.
+    shards: usize,
+    /// Whether the worker gives memory of the pool back, slice by slice.
+    gives: bool,
+}
+
+impl Tidy {
+    /// Returns when the worker is to look at memory, in ns by its clock, or [`NEVER`].
+    pub(crate) fn next(&mut self, now: u64) -> u64 {
+        if self.at == 0 && has_spare_memory() {
+            self.at = now + PERIOD;
+        }
+        if self.at == 0 { NEVER } else { self.at }
+    }
+}
+
+impl Worker<'_> {
+    /// Does a part of what is to be done now, and returns whether there is more of it. It takes some
+    /// tens of µs, or more for a shard whose arrays are given up.
+    #[inline]
+    pub(crate) fn tidies(&mut self) -> bool {
+        // The clock need not be read for this. If the worker sleeps at a time that is long past, it
+        // wakes at once.
+        let now = self.in_loop.at;
+        if now < self.tidy.next(now) && self.tidy.shards == 0 && !self.tidy.gives {
+            return false;
+        }
+        self.tidy_up(now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tidy_up(&mut self, now: u64) -> bool {
+        if now >= self.tidy.next(now) {
+            self.tidy.at = 0;
+            // Of the workers of a runtime that all wake for this, one looks.
+            if begins(&self.shared.tidied) {
+                self.tidy.shards = self.shared.workers().len() + self.shared.clocks().len();
+                // The workers of all runtimes come by, each after a period of its own.
+                if begins(&LOOKED) {
+                    note_spare_memory();
+                    self.tidy.gives = true;
+                }
+            }
+        }
+        if self.tidy.shards > 0 {
+            self.tidy.shards -= 1;
+            if shrink(self.shared, self.tidy.shards) && self.tidy.at == 0 {
+                self.tidy.at = now + PERIOD;
+            }
+        } else if self.tidy.gives {
+            self.tidy.gives = return_some();
+        }
+        self.tidy.shards > 0 || self.tidy.gives
+    }
+}
+
+/// Begins a period, unless the last one began so recently that it is not over. Of several workers
+/// that call this at the same time, one begins it.
+fn begins(last: &AtomicU64) -> bool {
+    let (now, begun) = (clock::monotonic(), last.load(Ordering::Relaxed));
+    now.saturating_sub(begun) >= PERIOD / 4 * 3
+        && (last.compare_exchange(begun, now, Ordering::Relaxed, Ordering::Relaxed)).is_ok()
+}
+
+/// Gives up the arrays of one shard of the runtime if they are too large: of a worker, or of a
+/// clock. Returns whether there is to be another look at it.
+fn shrink(shared: &Shared, number: usize) -> bool {
+    let (workers, clocks) = (shared.workers(), shared.clocks());
+    // A worker's shard as well: the worker may sleep until an hour from now.
+    match workers.get(number) {
+        Some(worker) => worker.shrink(),
+        None => (clocks.get(number - workers.len())).is_some_and(|clock| clock.shrink()),
+    }
+}
+
+/// Gives some spare memory back; true if there may be more.
+fn return_some() -> bool {
+    let give = |at, bytes| {
+        // SAFETY: the pool's chunks stay mapped, and it says that nobody needs what is there.
+        unsafe { memory::give_back(at, bytes) }
+    };
+    return_spare_memory(give) == Returned::Some
+}
+
+/// The workers of each runtime of the process that has not been dropped. Kept here, so that
+/// [`wake`], which may drop no shard, need not refer to them.
+static RUNTIMES: Mutex<Vec<Arc<Workers>>> = Mutex::new(Vec::new());
+
+fn runtimes() -> MutexGuard<'static, Vec<Arc<Workers>>> {
+    RUNTIMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes a worker to look at memory that has become free, if the calling thread does not look
+/// itself. See [`wake_for_spare_memory_by`](tourbillon_shards::wake_for_spare_memory_by).
+pub(crate) fn wake() {
+    // A worker looks before it sleeps. A helper, which may end before that, does not; nor does a
+    // thread in `block_in_place`.
+    let looks = context::with_local(|local| {
+        local.is_some_and(|local| {
+            !local.shard.owner().is_helper && !local.in_place.get() && wakes(local.shared())
+        })
+    });
+    if !looks {
+        wake_one();
+    }
+}
+
+/// Wakes one worker of the process, if one sleeps. All that are awake look before they sleep.
+fn wake_one() {
+    let runtimes = runtimes();
+    let workers = runtimes.iter().flat_map(|workers| workers.iter());
+    let _woken = workers
+        .filter(|worker| wakes(&worker.owner().shared))
+        .any(|worker| worker.wake());
+}
+
+/// Whether the workers of this runtime wake up to look at memory. On a clock that was paused they
+/// sleep for nothing but the clock.
+fn wakes(shared: &Shared) -> bool {
+    !shared.is_stopping() && !shared.clock.was_paused()
+}
+
+/// Has the workers of a runtime woken to look at memory, until it is dropped. When the last of a
+/// process is dropped, all free memory goes back.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    /// The address of its list of workers.
+    address: usize,
+}
+
+impl Listed {
+    pub(crate) fn new(workers: Arc<Workers>) -> Self {
+        let address = Arc::as_ptr(&workers).addr();
+        runtimes().push(workers);
+        Self { address }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut runtimes = runtimes();
+        let at = |workers: &Arc<Workers>| Arc::as_ptr(workers).addr() == self.address;
+        let workers = runtimes.iter().position(at).map(|at| runtimes.remove(at));
+        let is_last = runtimes.is_empty();
+        if is_last {
+            // The list is memory, too.
+            *runtimes = Vec::new();
+        }
+        drop(runtimes);
+        // Perhaps the last reference, so not under the lock, and before memory goes back.
+        drop(workers);
+        if is_last {
+            all_memory_is_spare();
+            while return_some() {}
+        } else if has_spare_memory() {
+            // The worker that was woken for this memory may have been one of this runtime.
+            wake_one();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Accepting connections.
+
+use std::{convert::Infallible, error::Error, fmt, io, sync::Arc};
+
+use ::axum::{extract::Request, response::Response};
+use tower_service::Service;
+
+use crate::{
+    clock::instant::Instant,
+    integrations::axum::{
+        accept_error::{PAUSE, SILENCE, concerns_one_connection},
+        connection,
+        listener::{IncomingStream, Listener},
+        serve::Server,
+    },
+    task::yield_now,
+    time::sleep,
+};
+
+/// How many connections are accepted before other jobs of the worker get their turn.
+const BATCH: u32 = 32;
+
+/// Why no connection could be accepted, with how many open: what [`Serve::on_accept_error`] is told.
+///
+/// [`Serve::on_accept_error`]: crate::axum::serve::Serve::on_accept_error
+#[derive(Debug)]
+pub struct AcceptError {
+    error: io::Error,
+    open: usize,
+}
+
+impl AcceptError {
+    /// What the listener said; the [`source`](Error::source), too.
+    pub fn io_error(&self) -> &io::Error {
+        &self.error
+    }
+
+    /// How many connections the server had open.
+    pub fn open_connections(&self) -> usize {
+        self.open
+    }
+}
+
+impl fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { error, open } = self;
+        write!(
+            f,
+            "cannot accept with {open} connections open, trying again: {error}"
+        )
+    }
+}
+
+impl Error for AcceptError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Accepts connections, each of which becomes a task that any worker may steal, until it is
+/// aborted.
+pub(crate) async fn accept<L, M, S>(mut listener: L, make_service: M, server: Arc<Server>)
+where
+    L: Listener,
+    M: for<'a> Service<IncomingStream<'a, L>, Response = S, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    S: Service<Request, Response = Response> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send,
+{
+    let mut complained: Option<Instant> = None;
+    let mut accepted = 0_u32;
+    loop {
+        // One that there is no room for waits in the listener's queue.
+        server.gate.at_most(server.max_connections - 1).await;
+        match listener.accept_watched().await {
+            Ok((handshake, peer, client)) => {
+                let (pass, make_service) = (server.gate.enter(), make_service.clone());
+                let server = server.clone();
+                drop(crate::task::spawn(connection::serve::<L, M, S>(
+                    handshake,
+                    peer,
+                    client,
+                    make_service,
+                    pass,
+                    server,
+                )));
+                accepted = accepted.wrapping_add(1);
+                if accepted % BATCH == 0 {
+                    yield_now().await;
+                }
+            }
+            Err(error) if concerns_one_connection(&error) => {}
+            Err(error) => {
+                if complained.is_none_or(|when| when.elapsed() >= SILENCE) {
+                    complained = Some(Instant::now());
+                    server.complain(&AcceptError {
+                        error,
+                        open: server.gate.open(),
+                    });
+                }
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}

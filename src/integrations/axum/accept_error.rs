@@ -1,0 +1,20 @@
+//! What acceptors do about errors.
+//!
+//! The program `tourbillon` has this module, too: it needs nothing of the library's.
+
+use std::{io, time::Duration};
+
+/// How long to wait when the system gives no more descriptors.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+/// How long to be silent after saying so.
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
+
+/// Whether the error is that of a client who is gone, and the next one may be served.
+pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,44 @@
+//! How fast a client has to send, or to take what is sent.
+
+use std::time::Duration;
+
+/// A limit on the time that the server waits for a client, and how many bytes start it anew.
+///
+/// A limit on the silence alone would be evaded by one byte now and then. A limit on the whole
+/// transfer would cut large ones. So a client has to move `least` bytes, or all there is, in each
+/// `limit`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// None where nothing is limited.
+    pub(crate) limit: Option<Duration>,
+    /// At least one.
+    pub(crate) least: u64,
+}
+
+impl Pace {
+    /// The pace of so many bytes per second, over each `limit`.
+    pub(crate) fn new(limit: Option<Duration>, rate: u32) -> Self {
+        let nanos = limit.unwrap_or(Duration::ZERO).as_nanos();
+        let least = nanos.saturating_mul(u128::from(rate)) / 1_000_000_000;
+        Self {
+            limit,
+            least: u64::try_from(least).unwrap_or(u64::MAX).max(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_number_of_bytes_is_the_rate_over_the_limit_and_at_least_one() {
+        let least = |limit, rate| Pace::new(limit, rate).least;
+        assert_eq!(least(Some(Duration::from_secs(30)), 240), 7_200);
+        assert_eq!(least(Some(Duration::from_millis(150)), 240), 36);
+        assert_eq!(least(Some(Duration::from_secs(30)), 0), 1);
+        assert_eq!(least(Some(Duration::ZERO), 240), 1);
+        assert_eq!(least(None, 240), 1);
+        assert_eq!(least(Some(Duration::MAX), u32::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,97 @@
+//! Server-sent events of a quiet source.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use ::axum::response::sse::Event;
+use futures_core::Stream;
+
+use crate::{
+    clock::instant::Instant,
+    time::interval::{Interval, MissedTickBehavior, interval_at},
+};
+
+/// A stream of server-sent events that sends an empty comment whenever no event came for `period`, so
+/// that neither the client nor what stands between takes the connection for dead. A period of zero counts as
+/// one millisecond.
+///
+/// It does what [`Sse::keep_alive`](axum::response::sse::Sse::keep_alive) does, which panics
+/// outside of tokio's runtime.
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+/// use axum::{Router, response::sse::{Event, Sse}, routing::get};
+/// use futures::stream;
+/// use tourbillon::{axum::keep_alive, time::sleep};
+///
+/// let events = || async {
+///     let events = stream::unfold(0, |n| async move {
+///         sleep(Duration::from_secs(60)).await;
+///         Some((Ok::<_, Infallible>(Event::default().data(n.to_string())), n + 1))
+///     });
+///     Sse::new(keep_alive(events, Duration::from_secs(15)))
+/// };
+/// let router: Router = Router::new().route("/events", get(events));
+/// ```
+pub fn keep_alive<S, E>(events: S, period: Duration) -> KeepAlive<S>
+where
+    S: Stream<Item = Result<Event, E>>,
+{
+    KeepAlive {
+        events: Box::pin(events),
+        interval: None,
+        period: period.max(Duration::from_millis(1)),
+    }
+}
+
+/// The stream of [`keep_alive`].
+///
+/// # Panics
+///
+/// When polled outside of a runtime.
+#[must_use = "streams do nothing unless polled"]
+pub struct KeepAlive<S> {
+    events: Pin<Box<S>>,
+    /// From the first poll on.
+    interval: Option<Interval>,
+    period: Duration,
+}
+
+impl<S, E> Stream for KeepAlive<S>
+where
+    S: Stream<Item = Result<Event, E>>,
+{
+    type Item = Result<Event, E>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let period = this.period;
+        let interval = this.interval.get_or_insert_with(|| {
+            let now = Instant::now();
+            let first = now.checked_add(period).unwrap_or(now);
+            let mut interval = interval_at(first, period);
+            // One comment says it, however many were missed.
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
+        });
+        if let Poll::Ready(event) = this.events.as_mut().poll_next(cx) {
+            interval.reset();
+            return Poll::Ready(event);
+        }
+        interval
+            .poll_tick(cx)
+            .map(|_| Some(Ok(Event::default().comment(""))))
+    }
+}
+
+impl<S> fmt::Debug for KeepAlive<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeepAlive")
+            .field("period", &self.period)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,355 @@
+//! A pattern: which local times it means, without a zone.
+//!
+//! croner reads it, and says which days match (`L`, `W`, `#`). What it lets pass though it can hardly
+//! have been meant is refused here first; and the walk along the clock is ours, so that it ends soon
+//! where there is nothing to find.
+
+use croner::{
+    CronComponent, CronPattern, Weekday,
+    parser::{CronParser, Seconds, Year},
+};
+use jiff::{Span, civil::Date};
+
+use crate::integrations::cron::error::{CronError, Field};
+
+/// Seconds of local time since 1970 began on the same clock.
+pub(crate) type Local = i64;
+
+const DAY: i64 = 86_400;
+
+/// The day from which days are counted.
+const EPOCH: Date = Date::constant(1970, 1, 1);
+
+/// Days after which the calendar repeats itself, weekdays and all: 400 years.
+const CYCLE: i64 = 146_097;
+
+const MONTHS: [&str; 12] = [
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+];
+const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    /// As it was given.
+    text: String,
+    days: CronPattern,
+    /// A bit for each value.
+    seconds: u64,
+    minutes: u64,
+    hours: u64,
+    /// See [`Pattern::is_interval`].
+    is_interval: bool,
+}
+
+impl Pattern {
+    pub(crate) fn parse(text: &str) -> Result<Self, CronError> {
+        let wrong = |field, reason: String| CronError::Pattern {
+            pattern: text.to_owned(),
+            field,
+            reason,
+        };
+        // croner does not know this one, cron does.
+        let normal = if text.trim().eq_ignore_ascii_case("@midnight") {
+            "@daily"
+        } else {
+            text.trim()
+        };
+        if !normal.starts_with('@') {
+            for (field, part) in fields(normal).map_err(|reason| wrong(None, reason))? {
+                lint(field, part)
+                    .and_then(|()| alone(field, part))
+                    .map_err(|reason| wrong(Some(field), reason))?;
+            }
+        } else if croner(normal).is_err() {
+            return Err(wrong(None, "there is no such name".to_owned()));
+        }
+        let days = croner(normal).map_err(|reason| wrong(None, reason))?;
+        Ok(Self {
+            text: text.to_owned(),
+            seconds: bits(&days.seconds),
+            minutes: bits(&days.minutes),
+            hours: bits(&days.hours),
+            is_interval: [&days.seconds, &days.minutes, &days.hours]
+                .iter()
+                .any(|field| takes_all(field)),
+            days,
+        })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it means "every so often" rather than times of the day: there is a `*` in its hour,
+    /// its minute or its second, or a list of all that there are. That is cron's own rule.
+    pub(crate) fn is_interval(&self) -> bool {
+        self.is_interval
+    }
+
+    /// The first local time that matches, not before `from`. `None` if there is none in the 400
+    /// years after which the calendar repeats itself, and so none at all; or none before the end of
+    /// the calendar, the year 9999.
+    pub(crate) fn next(&self, from: Local) -> Option<Local> {
+        let first = from.div_euclid(DAY);
+        let mut day = first;
+        while day <= first + CYCLE {
+            let date = date(day)?;
+            if !self.days.month_match(date.month() as u32).ok()? {
+                // To the first of the next month.
+                day += i64::from(date.days_in_month() - date.day()) + 1;
+                continue;
+            }
+            let from = if day == first { from - day * DAY } else { 0 };
+            if let (true, Some(time)) = (self.is_day(date)?, self.time(from)) {
+                return Some(day * DAY + time);
+            }
+            day += 1;
+        }
+        None
+    }
+
+    fn is_day(&self, date: Date) -> Option<bool> {
+        let weekday = date.weekday().to_sunday_zero_offset();
+        let weekday = Weekday::from_days_from_sunday(weekday as u32);
+        let (month, day) = (date.month() as u32, date.day() as u32);
+        // Refuses what is no date, and this is one.
+        let day = self.days.day_match(date.year().into(), month, day, weekday);
+        day.ok()
+    }
+
+    /// The first time of the day that matches, not before `from`, in seconds.
+    fn time(&self, from: i64) -> Option<i64> {
+        let (hour, minute, second) = (from / 3600, from / 60 % 60, from % 60);
+        let in_hour = |hour: i64, minute: i64, second: i64| {
+            let this = bit(self.minutes, minute).filter(|&at| at == minute);
+            let this = this.and_then(|minute| Some((minute, bit(self.seconds, second)?)));
+            let next = || Some((bit(self.minutes, minute + 1)?, bit(self.seconds, 0)?));
+            let (minute, second) = this.or_else(next)?;
+            Some(hour * 3600 + minute * 60 + second)
+        };
+        let this = bit(self.hours, hour).filter(|&at| at == hour);
+        let this = this.and_then(|hour| in_hour(hour, minute, second));
+        this.or_else(|| in_hour(bit(self.hours, hour + 1)?, 0, 0))
+    }
+}
+
+fn croner(pattern: &str) -> Result<CronPattern, String> {
+    CronParser::builder()
+        .seconds(Seconds::Optional)
+        .year(Year::Disallowed)
+        .build()
+        .parse(pattern)
+        .map(|cron| cron.pattern)
+        .map_err(|error| {
+            let text = error.to_string();
+            text.strip_prefix("Component error: ")
+                .unwrap_or(&text)
+                .trim_end_matches('.')
+                .to_owned()
+        })
+}
+
+/// The fields of a pattern, by name.
+fn fields(pattern: &str) -> Result<impl Iterator<Item = (Field, &str)>, String> {
+    let count = pattern.split_whitespace().count();
+    let first = match count {
+        5 => 1,
+        6 => 0,
+        _ => return Err(format!("there are {count} fields")),
+    };
+    Ok(Field::ALL[first..]
+        .iter()
+        .copied()
+        .zip(pattern.split_whitespace()))
+}
+
+/// Asks croner about one field, the others being `*`: that is how it can say which is wrong.
+fn alone(field: Field, part: &str) -> Result<(), String> {
+    let others = Field::ALL.map(|other| if other == field { part } else { "*" });
+    croner(&others.join(" ")).map(|_| ())
+}
+
+/// What croner lets pass: items that are empty, names that are glued to something (`JANFEB` is 12
+/// to it) or in the field of another, a step longer than the field, `L` beside `LW` (it forgets `L`).
+fn lint(field: Field, part: &str) -> Result<(), String> {
+    let upper = part.to_ascii_uppercase();
+    let upper = match field {
+        Field::DayOfWeek => upper.strip_prefix('+').unwrap_or(&upper),
+        _ => &upper,
+    };
+    let values = match field {
+        Field::Second | Field::Minute => 60,
+        Field::Hour => 24,
+        Field::DayOfMonth => 31,
+        Field::Month => 12,
+        Field::DayOfWeek => 7,
+    };
+    let mut items = Vec::new();
+    for item in upper.split(',') {
+        if item.is_empty() {
+            return Err("there is nothing between two commas, or beside one".to_owned());
+        }
+        let step = item.split_once('/').and_then(|(_, step)| step.parse().ok());
+        if step.is_some_and(|step: u32| step >= values) {
+            return Err(format!(
+                "the step of `{item}` is beyond the field, which has {values} values: it would mean \
+                 the first alone"
+            ));
+        }
+        for word in item.split(['-', '/', '#']) {
+            name(field, word)?;
+        }
+        items.push(item);
+    }
+    if items.contains(&"L") && items.contains(&"LW") {
+        return Err("`L` and `LW` do not go together: make it two jobs".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a word is a number, or a name that this field has.
+fn name(field: Field, word: &str) -> Result<(), String> {
+    let letters = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_known = match field {
+        _ if !letters.contains(|c: char| c.is_ascii_alphabetic()) => true,
+        Field::DayOfMonth => matches!(letters, "L" | "W" | "LW"),
+        Field::Month => MONTHS.contains(&word),
+        Field::DayOfWeek => letters == "L" || names_weekday(word),
+        Field::Second | Field::Minute | Field::Hour => false,
+    };
+    if is_known {
+        Ok(())
+    } else {
+        Err(format!("there is no `{word}`"))
+    }
+}
+
+fn names_weekday(word: &str) -> bool {
+    WEEKDAYS.contains(&word)
+        || word
+            .strip_suffix('L')
+            .is_some_and(|day| WEEKDAYS.contains(&day))
+}
+
+fn takes_all(field: &CronComponent) -> bool {
+    field.from_wildcard || field.values().len() == usize::from(field.max) + 1
+}
+
+fn bits(field: &CronComponent) -> u64 {
+    field.values().iter().fold(0, |bits, bit| bits | 1 << bit)
+}
+
+/// The first bit that is set, from `from` on, which is at most 60.
+fn bit(bits: u64, from: i64) -> Option<i64> {
+    let rest = bits & (u64::MAX << from);
+    (rest != 0).then(|| rest.trailing_zeros().into())
+}
+
+/// By the calendar alone: the first day of time stamps begins before they do, and is in it as any other.
+fn date(day: i64) -> Option<Date> {
+    let span = Span::new().try_days(day).ok()?;
+    EPOCH.checked_add(span).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(pattern: &str) -> (Option<Field>, String) {
+        match Pattern::parse(pattern) {
+            Err(CronError::Pattern { field, reason, .. }) => (field, reason),
+            other => panic!("{pattern}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        for (pattern, field) in [
+            ("60 * * * *", Field::Minute),
+            ("MON 0 * * *", Field::Minute),
+            ("60 * * * * *", Field::Second),
+            ("*/0 * * * *", Field::Minute),
+            ("*/90 * * * *", Field::Minute),
+            ("5/10 * * * *", Field::Minute),
+            ("0 24 * * *", Field::Hour),
+            ("0 , * * *", Field::Hour),
+            ("0 1,,2 * * *", Field::Hour),
+            ("0 22-4 * * *", Field::Hour),
+            ("0 L * * *", Field::Hour),
+            ("0 0 0 * *", Field::DayOfMonth),
+            ("0 0 32 * *", Field::DayOfMonth),
+            ("0 0 L-3 * *", Field::DayOfMonth),
+            ("0 0 L,LW * *", Field::DayOfMonth),
+            ("0 0 MON * *", Field::DayOfMonth),
+            ("0 0 1 13 *", Field::Month),
+            ("0 0 1 JANFEB *", Field::Month),
+            ("0 0 1 JANUARY *", Field::Month),
+            ("0 0 1 MON *", Field::Month),
+            ("0 0 * * 8", Field::DayOfWeek),
+            ("0 0 * * FRI-MON", Field::DayOfWeek),
+            ("0 0 * * SUN5", Field::DayOfWeek),
+            ("0 0 * * MONDAY", Field::DayOfWeek),
+            ("0 0 * * FRI#6", Field::DayOfWeek),
+            ("0 0 * * é", Field::DayOfWeek),
+        ] {
+            assert_eq!(refused(pattern).0, Some(field), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused_as_a_whole() {
+        for pattern in [
+            "",
+            "  ",
+            "* * * *",
+            "* * * * * * *",
+            "@reboot",
+            "@",
+            "hello",
+        ] {
+            assert_eq!(refused(pattern).0, None, "{pattern}");
+        }
+        assert_eq!(refused("1 2 3").1, "there are 3 fields");
+    }
+
+    #[test]
+    fn cron_s_own_rule_tells_intervals_from_times_of_the_day() {
+        for pattern in [
+            "* * * * *",
+            "*/15 * * * *",
+            "0 * * * *",
+            "0 0-23 * * *",
+            "*/20 2 * * *",
+            "30 */6 * * *",
+            "* 30 2 * * *",
+            "@hourly",
+        ] {
+            assert!(Pattern::parse(pattern).unwrap().is_interval(), "{pattern}");
+        }
+        for pattern in [
+            "30 2 * * *",
+            "0,30 2 * * *",
+            "0 2,14 * * *",
+            "0 1-22 * * *",
+            "@daily",
+        ] {
+            assert!(!Pattern::parse(pattern).unwrap().is_interval(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_cron() {
+        for (name, same) in [
+            ("@yearly", "0 0 1 1 *"),
+            ("@annually", "0 0 1 jan *"),
+            ("@monthly", "0 0 1 * ?"),
+            ("@weekly", "0 0 * * sun"),
+            ("@daily", "0 0 * * *"),
+            (" @Midnight ", "0 0 0 * * *"),
+            ("@hourly", " 0  * * *  * "),
+        ] {
+            let (name, same) = (Pattern::parse(name).unwrap(), Pattern::parse(same).unwrap());
+            assert_eq!(name.days, same.days);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! How jobs are started: on the wall-clock timers of a runtime.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tourbillon_shards::TypeName;
+
+use crate::{
+    api::{handle::Handle, runtime::Runtime},
+    error::ArmError,
+    integrations::cron::{
+        builder::Cron,
+        driver::{Alarm, Callback, Host, Ring, Run},
+        error::CronError,
+        handle::CronJob,
+        job::Occurrence,
+    },
+};
+
+impl Host for Handle {
+    fn now(&self) -> SystemTime {
+        self.wall_now()
+    }
+
+    fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm {
+        Box::new(self.at_wall(at, move || ring.ring()).cancel_on_drop())
+    }
+
+    fn run(&self, run: Run) {
+        self.after(Duration::ZERO, move || run.run());
+    }
+}
+
+impl Cron {
+    /// Starts a job on the runtime that the calling thread is in: `f` runs on a worker at each
+    /// occurrence after now.
+    ///
+    /// # Errors
+    ///
+    /// [`CronError::Never`] if there is no occurrence; [`CronError::Arm`] if there is no runtime, or
+    /// it has been shut down.
+    pub fn start<F>(&self, f: F) -> Result<CronJob, CronError>
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.start_on(&current()?, f)
+    }
+
+    /// As [`start`](Cron::start), on the runtime of `handle`.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use tourbillon::{Runtime, cron::{Cron, Overlap}};
+    ///
+    /// let runtime = Runtime::new().unwrap();
+    /// let (sender, ticks) = mpsc::channel();
+    /// let job = Cron::parse("* * * * * *")?
+    ///     .overlap(Overlap::Queue)
+    ///     .start_on(runtime.handle(), move || _ = sender.send("tick"))?;
+    /// assert_eq!(ticks.recv(), Ok("tick"));
+    /// job.cancel();
+    /// # Ok::<(), tourbillon::cron::CronError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Cron::start).
+    pub fn start_on<F>(&self, handle: &Handle, f: F) -> Result<CronJob, CronError>
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        let f: Callback = Arc::new(move |_| f());
+        self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
+    }
+
+    /// As [`start`](Cron::start), with a callback that is told what it runs for.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Cron::start).
+    pub fn start_with<F>(&self, f: F) -> Result<CronJob, CronError>
+    where
+        F: Fn(&Occurrence) + Send + Sync + 'static,
+    {
+        self.start_with_on(&current()?, f)
+    }
+
+    /// As [`start_with`](Cron::start_with), on the runtime of `handle`.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Cron::start).
+    pub fn start_with_on<F>(&self, handle: &Handle, f: F) -> Result<CronJob, CronError>
+    where
+        F: Fn(&Occurrence) + Send + Sync + 'static,
+    {
+        let f: Callback = Arc::new(f);
+        self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
+    }
+}
+
+fn current() -> Result<Handle, ArmError> {
+    Handle::try_current().map_err(|_| ArmError::NoRuntime)
+}
+
+/// Runs `f` by a cron pattern in a time zone (its IANA name, or `UTC`), on the runtime that the
+/// calling thread is in. See [`Cron`] for the options.
+///
+/// # Errors
+///
+/// See [`CronError`].
+pub fn cron<F>(pattern: &str, time_zone: &str, f: F) -> Result<CronJob, CronError>
+where
+    F: Fn() + Send + Sync + 'static,
+{
+    Cron::parse(pattern)?.time_zone(time_zone)?.start(f)
+}
+
+impl Handle {
+    /// Runs `f` by a cron pattern in a time zone (its IANA name, or `UTC`). See
+    /// [`Cron`] for the options.
+    ///
+    /// ```
+    /// use tourbillon::Runtime;
+    ///
+    /// let runtime = Runtime::new().unwrap();
+    /// let report = runtime.handle().cron("0 9 * * MON-FRI", "Europe/Paris", || println!("report"))?;
+    /// println!("the next is due at {}", report.next_zoned().unwrap());
+    /// # report.cancel();
+    /// # Ok::<(), tourbillon::cron::CronError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`CronError`].
+    #[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
+    pub fn cron<F>(&self, pattern: &str, time_zone: &str, f: F) -> Result<CronJob, CronError>
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        let cron = Cron::parse(pattern)?.time_zone(time_zone)?;
+        cron.start_on(self, f)
+    }
+}
+
+impl Runtime {
+    /// Runs `f` by a cron pattern in a time zone: see [`Handle::cron`].
+    ///
+    /// # Errors
+    ///
+    /// See [`CronError`].
+    #[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
+    pub fn cron<F>(&self, pattern: &str, time_zone: &str, f: F) -> Result<CronJob, CronError>
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.handle().cron(pattern, time_zone, f)
+    }
+}

@@ -1,0 +1,188 @@
+//! The names that the page may be asked for by.
+
+use std::{
+    error::Error,
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+/// How long a name may be, and how long what stands between its dots.
+const NAME: usize = 253;
+const LABEL: usize = 63;
+
+/// What a browser cannot be told to open: see [`Builder::allow_host`](crate::inspect::builder::Builder::allow_host).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidHost(String);
+
+impl fmt::Display for InvalidHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(name) = self;
+        write!(
+            f,
+            "{name:?} is no name of a host: one is wanted as browsers send it, such as box or box.example, \
+             without a scheme, a path or a wildcard, and with letters of ASCII alone (xn--bcher-kva.example)"
+        )
+    }
+}
+
+impl Error for InvalidHost {}
+
+impl From<InvalidHost> for io::Error {
+    fn from(error: InvalidHost) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+/// The names that were allowed, besides IP addresses and `localhost`: in lower case, and without a dot at the end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hosts(Vec<String>);
+
+impl Hosts {
+    /// Allows a name. Its port and its last dot are nothing that tells names apart, and addresses are allowed anyway.
+    pub(crate) fn allow(&mut self, said: &str) -> Result<(), InvalidHost> {
+        let name = match split_port(said) {
+            Some((name, port)) if port.is_none_or(is_port) => name,
+            // An address of version 6 without its brackets has colons of its own.
+            _ => said,
+        };
+        let bare = name
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        let is_address = match bare {
+            Some(bare) => bare.parse::<Ipv6Addr>().is_ok(),
+            None => name.parse::<IpAddr>().is_ok(),
+        };
+        if is_address {
+            return Ok(());
+        }
+        let name = without_dot(name);
+        if !is_name(name) {
+            return Err(InvalidHost(said.to_owned()));
+        }
+        self.0.push(name.to_ascii_lowercase());
+        Ok(())
+    }
+
+    /// Whether what a request is for, with a port or without, is nothing that a rebound name can be: an address,
+    /// `localhost`, or one that was allowed.
+    pub(crate) fn is_ours(&self, host: &str) -> bool {
+        let Some((name, port)) = split_port(host) else {
+            return false;
+        };
+        if !port.is_none_or(is_port) {
+            return false;
+        }
+        if let Some(rest) = name.strip_prefix('[') {
+            let address = rest.strip_suffix(']');
+            return address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+        }
+        let is_allowed = |known: &String| known.eq_ignore_ascii_case(without_dot(name));
+        name.parse::<Ipv4Addr>().is_ok()
+            || name.eq_ignore_ascii_case("localhost")
+            || self.0.iter().any(is_allowed)
+    }
+}
+
+/// A name, or an address, of version 6 in brackets, and its port, if there is one. None if there are more colons.
+fn split_port(host: &str) -> Option<(&str, Option<&str>)> {
+    let end = host.rfind(']').map_or(0, |at| at + 1);
+    let (name, port) = match host[end..].find(':') {
+        Some(at) => (&host[..end + at], Some(&host[end + at + 1..])),
+        None => (host, None),
+    };
+    port.is_none_or(|port| !port.contains(':'))
+        .then_some((name, port))
+}
+
+/// In the system of names, the dot at the end says that there is nothing to be added to a name.
+fn without_dot(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
+}
+
+fn is_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        matches!(label.len(), 1..=LABEL) && label.bytes().all(is_part)
+    };
+    name.len() <= NAME && name.split('.').all(is_label)
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(said: &str) -> Hosts {
+        let mut hosts = Hosts::default();
+        hosts.allow(said).unwrap();
+        hosts
+    }
+
+    #[test]
+    fn a_name_is_allowed_however_it_is_said() {
+        for said in ["box.example", "Box.Example.", "box.example:9000"] {
+            let hosts = allowed(said);
+            for host in [
+                "box.example",
+                "box.example:9000",
+                "BOX.example.",
+                "box.example.:80",
+            ] {
+                assert!(hosts.is_ours(host), "{said} {host}");
+            }
+            for other in [
+                "box",
+                "example",
+                "evil.example",
+                "box.example..",
+                "box.example:x",
+                "",
+            ] {
+                assert!(!hosts.is_ours(other), "{said} {other}");
+            }
+        }
+        assert!(allowed("my_box-7").is_ours("my_box-7:1"));
+    }
+
+    #[test]
+    fn addresses_are_allowed_anyway() {
+        for said in ["127.0.0.1", "10.0.0.1:80", "[::1]", "[::1]:9000", "::1"] {
+            assert!(allowed(said).0.is_empty(), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused_with_what_would_be() {
+        for wrong in [
+            "",
+            ".",
+            ":9000",
+            "box:nine",
+            "box:",
+            "box:1:2",
+            "http://box",
+            "http://box:9000/",
+            "box/page",
+            "*.example",
+            "a..b",
+            "user@box",
+            "two words",
+            "bücher.example",
+            "[box]",
+            "[::1",
+            &"x".repeat(64),
+        ] {
+            let refused = Hosts::default().allow(wrong);
+            assert_eq!(refused, Err(InvalidHost(wrong.to_owned())), "{wrong}");
+        }
+        let said = InvalidHost("http://box/".to_owned()).to_string();
+        assert!(
+            said.starts_with("\"http://box/\" is no name of a host"),
+            "{said}"
+        );
+        assert!(said.contains("such as box or box.example"), "{said}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Connections that know whether their clients take what is written.
+
+use std::{
+    future::{Ready, ready},
+    io::{self, IoSlice},
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+};
+
+use ::axum::extract::connect_info::Connected;
+use ::hyper::rt::{Read, ReadBufCursor, Write};
+
+use crate::{
+    integrations::axum::listener::{Client, IncomingStream, Listener},
+    net::{TcpListener, TcpSocket, TcpStream},
+};
+
+/// How much the system keeps for a client that does not read, in bytes (it doubles this). Left to itself it
+/// would go up to megabytes for each.
+const SEND_BUFFER: u32 = 64 * 1024;
+/// How many clients may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Where the inspector's clients connect.
+#[derive(Debug)]
+pub(crate) struct Clients(TcpListener);
+
+impl Clients {
+    /// Listens at the first of the addresses that can be had.
+    pub(crate) fn bind(addrs: &[SocketAddr]) -> io::Result<Self> {
+        let mut said = io::Error::new(io::ErrorKind::InvalidInput, "there is no address");
+        for &addr in addrs {
+            match listen(addr) {
+                Ok(listener) => return Ok(Self(listener)),
+                Err(error) => said = error,
+            }
+        }
+        Err(said)
+    }
+}
+
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match addr {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_reuseaddr(true)?;
+    // Its connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+impl Listener for Clients {
+    type Io = Connection;
+    type Addr = SocketAddr;
+    type Handshake = Ready<io::Result<Connection>>;
+
+    async fn accept(&mut self) -> io::Result<(Self::Handshake, SocketAddr)> {
+        let (handshake, peer, _) = self.accept_watched().await?;
+        Ok((handshake, peer))
+    }
+
+    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, SocketAddr, Client)> {
+        let (stream, peer) = self.0.accept().await?;
+        let _ = stream.set_nodelay(true);
+        let client = Client::of(&stream);
+        let flow = Flow::default();
+        Ok((ready(Ok(Connection { stream, flow })), peer, client))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+/// Whether a client takes what is written to it. A reference: clones are the same client's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flow(Arc<AtomicBool>);
+
+impl Flow {
+    /// Whether something is to be written that the client does not take.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    fn seen(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.set_stuck(written.is_pending());
+        written
+    }
+
+    pub(crate) fn set_stuck(&self, is_stuck: bool) {
+        self.0.store(is_stuck, Relaxed);
+    }
+}
+
+impl Connected<IncomingStream<'_, Clients>> for Flow {
+    fn connect_info(stream: IncomingStream<'_, Clients>) -> Self {
+        stream.io().flow.clone()
+    }
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    flow: Flow,
+}
+
+impl Read for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl Write for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Write::poll_write(Pin::new(&mut self.stream), cx, buf);
+        self.flow.seen(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Write::poll_flush(Pin::new(&mut self.stream), cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Write::poll_shutdown(Pin::new(&mut self.stream), cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Write::poll_write_vectored(Pin::new(&mut self.stream), cx, bufs);
+        self.flow.seen(written)
+    }
+}

@@ -1,0 +1,103 @@
+//! In which of two formats counters are told, as `Accept` asks.
+
+use ::hyper::{HeaderMap, header::ACCEPT};
+
+/// A format that Prometheus reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextFormat {
+    /// Version 0.0.4 of its own, which all read: the default.
+    Prometheus,
+    OpenMetrics,
+}
+
+/// The format that is asked for: OpenMetrics, if it is named, and nothing that we have is liked better.
+pub(crate) fn text_format(headers: &HeaderMap) -> TextFormat {
+    let open = weight(headers, "application/openmetrics-text", "1.0.0");
+    let plain = weight(headers, "text/plain", "0.0.4");
+    if open > 0.0 && open >= plain {
+        TextFormat::OpenMetrics
+    } else {
+        TextFormat::Prometheus
+    }
+}
+
+/// How much a type is liked, in this version or in any; 0 is not at all, or not named.
+fn weight(headers: &HeaderMap, wanted: &str, version: &str) -> f32 {
+    let values = headers.get_all(ACCEPT).iter();
+    let ranges = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    let weights = ranges.filter_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let is_type = parts.next()?.eq_ignore_ascii_case(wanted);
+        let parameter = |wanted: &str| {
+            parts.clone().find_map(|part| {
+                let (name, value) = part.split_once('=')?;
+                let is_wanted = name.trim_end().eq_ignore_ascii_case(wanted);
+                is_wanted.then_some(value.trim().trim_matches('"'))
+            })
+        };
+        let is_wanted = is_type && parameter("version").is_none_or(|said| said == version);
+        is_wanted.then(|| {
+            let q = parameter("q").map_or(Ok(1.0), str::parse);
+            q.ok().filter(|q| (0.0..=1.0).contains(q)).unwrap_or(0.0)
+        })
+    });
+    weights.fold(0.0, f32::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(accept: &[&'static str]) -> TextFormat {
+        let mut headers = HeaderMap::new();
+        for accept in accept {
+            headers.append(ACCEPT, accept.parse().unwrap());
+        }
+        text_format(&headers)
+    }
+
+    #[test]
+    fn openmetrics_is_for_those_who_name_it() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,\
+                          text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        for accept in [
+            prometheus,
+            "application/openmetrics-text",
+            "text/html, Application/OpenMetrics-Text; q=0.1",
+            "text/plain, application/openmetrics-text",
+            "application/openmetrics-text; Q = 0.2 ; version=\"1.0.0\"",
+            "application/openmetrics-text;version=0.0.1,application/openmetrics-text;version=1.0.0;q=0.5",
+            // What it likes better we do not have.
+            "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;q=0.4",
+        ] {
+            assert_eq!(asked(&[accept]), TextFormat::OpenMetrics, "{accept}");
+        }
+        let lines = ["text/plain;q=0.1", "application/openmetrics-text"];
+        assert_eq!(asked(&lines), TextFormat::OpenMetrics);
+    }
+
+    #[test]
+    fn all_others_have_what_all_read() {
+        for accept in [
+            "",
+            "*/*",
+            "text/plain;version=0.0.4",
+            "text/html,application/xhtml+xml,*/*;q=0.8",
+            "application/openmetrics-text;q=0",
+            "application/openmetrics-text;Q=0",
+            "application/openmetrics-text; q = 0",
+            "application/openmetrics-text;q=2",
+            "application/openmetrics-text;q=-1",
+            "application/openmetrics-text;q=nan",
+            "application/openmetrics-text;version=0.0.1",
+            "application/openmetrics-text;q=much",
+            "application/openmetrics-text;q=0.5,text/plain",
+            "application/openmetrics-text-2",
+        ] {
+            assert_eq!(asked(&[accept]), TextFormat::Prometheus, "{accept}");
+        }
+        assert_eq!(asked(&[]), TextFormat::Prometheus);
+    }
+}

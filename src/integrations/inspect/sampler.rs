@@ -1,0 +1,52 @@
+//! What the workers are seen at: where their time goes, without a clock being read for it by any of them.
+
+use std::sync::Mutex;
+
+use serde::Serialize;
+
+use crate::{api::handle::Handle, metrics::activity::Activity, util::lock::lock};
+
+/// How often a worker was seen at each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Samples {
+    running: u64,
+    firing: u64,
+    polling: u64,
+    stealing: u64,
+    parked: u64,
+}
+
+impl Samples {
+    fn count(&mut self, activity: Activity) {
+        *match activity {
+            Activity::Running => &mut self.running,
+            Activity::Firing => &mut self.firing,
+            Activity::Polling => &mut self.polling,
+            Activity::Stealing => &mut self.stealing,
+            Activity::Parked => &mut self.parked,
+        } += 1;
+    }
+}
+
+/// The samples of all workers, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Sampler(Mutex<Vec<Samples>>);
+
+impl Sampler {
+    /// Looks at all workers once.
+    pub(crate) fn look(&self, handle: &Handle) {
+        let activities = handle.activities();
+        let mut samples = lock(&self.0);
+        // A runtime that has ended has no workers, but what was seen of them stays.
+        if samples.len() < activities.len() {
+            samples.resize(activities.len(), Samples::default());
+        }
+        for (samples, (activity, _)) in samples.iter_mut().zip(activities) {
+            samples.count(activity);
+        }
+    }
+
+    pub(crate) fn samples(&self) -> Vec<Samples> {
+        lock(&self.0).clone()
+    }
+}

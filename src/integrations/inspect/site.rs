@@ -1,0 +1,196 @@
+//! What is answered to which request.
+
+use std::sync::Arc;
+
+use ::axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Request, State},
+    http::{
+        HeaderMap, HeaderValue, Response, StatusCode,
+        header::{
+            ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+            REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+        },
+    },
+    middleware::{self, Next},
+    routing::get,
+};
+use ::hyper::body::Bytes;
+
+use crate::{
+    api::handle::Handle,
+    integrations::inspect::{
+        feed::Feed,
+        guard::Refused,
+        hosts::Hosts,
+        listener::Flow,
+        negotiate,
+        negotiate::TextFormat,
+        outstanding::Outstanding,
+        page::ASSETS,
+        recent::Recent,
+        sampler::Sampler,
+        snapshot::{Inspection, Snapshot},
+    },
+};
+
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
+
+/// What each answer says to browsers: the page has its own files and nothing else, in no frame, and nobody
+/// else has any of it.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+         img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"),
+    (CACHE_CONTROL, "no-store"),
+    (REFERRER_POLICY, "no-referrer"),
+];
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// The runtime that is inspected.
+    pub(crate) handle: Handle,
+    pub(crate) hosts: Hosts,
+    pub(crate) feed: Feed,
+    pub(crate) sampler: Sampler,
+    pub(crate) outstanding: Outstanding,
+    pub(crate) inspection: Inspection,
+    pub(crate) answers: Answers,
+}
+
+/// What was answered last.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    snapshot: Recent,
+    prometheus: Recent,
+    openmetrics: Recent,
+}
+
+impl Site {
+    /// What is to be told now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let samples = self.sampler.samples();
+        let clients = self.feed.listeners();
+        Snapshot::take(&self.handle, &self.inspection, &samples, clients)
+    }
+
+    /// Answers with a text that was made just now, or is made, unless clients have too much of that to take already.
+    fn tell(
+        &self,
+        content_type: &'static str,
+        recent: &Recent,
+        text: impl FnOnce() -> String,
+    ) -> Response<Body> {
+        let outstanding = &self.outstanding;
+        let text = recent.get(|| (!outstanding.is_full()).then(|| outstanding.hold(text())));
+        match text {
+            Some(text) => answer(StatusCode::OK, content_type, text),
+            None => busy("other clients have not taken what they asked for\n"),
+        }
+    }
+}
+
+pub(crate) fn router(site: Arc<Site>) -> Router {
+    let mut router = Router::new()
+        .route("/snapshot.json", get(snapshot))
+        .route("/events", get(events))
+        .route("/metrics", get(metrics));
+    for asset in ASSETS {
+        let file = || async { answer(StatusCode::OK, asset.content_type, asset.body()) };
+        router = router.route(asset.path, get(file));
+    }
+    router
+        .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is nothing here\n") })
+        .layer(middleware::from_fn_with_state(site.clone(), guarded))
+        .with_state(site)
+}
+
+/// Answers what may be asked, and what may not with why.
+async fn guarded(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response<Body> {
+    let checked = site
+        .hosts
+        .check(request.method(), request.uri(), request.headers());
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refuse(refused),
+    };
+    for (name, value) in HEADERS {
+        let headers = response.headers_mut();
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn refuse(refused: Refused) -> Response<Body> {
+    let mut response = plain(refused.status(), refused.why());
+    let headers = response.headers_mut();
+    if refused == Refused::Method {
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    // What else it may have sent is not read.
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// There is no room for what was asked for, now; nor for a connection that waits for it.
+fn busy(why: &'static str) -> Response<Body> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, why);
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
+}
+
+fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    let text = Bytes::from_static(text.as_bytes());
+    answer(status, "text/plain; charset=utf-8", text)
+}
+
+async fn snapshot(State(site): State<Arc<Site>>) -> Response<Body> {
+    let recent = &site.answers.snapshot;
+    site.tell("application/json", recent, || site.snapshot().to_json())
+}
+
+async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<Body> {
+    let Answers {
+        prometheus,
+        openmetrics,
+        ..
+    } = &site.answers;
+    match negotiate::text_format(&headers) {
+        TextFormat::Prometheus => {
+            let content_type = "text/plain; version=0.0.4; charset=utf-8";
+            let text = || site.handle.metrics().prometheus();
+            site.tell(content_type, prometheus, text)
+        }
+        TextFormat::OpenMetrics => {
+            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            let text = || site.handle.metrics().openmetrics();
+            site.tell(content_type, openmetrics, text)
+        }
+    }
+}
+
+async fn events(
+    State(site): State<Arc<Site>>,
+    ConnectInfo(flow): ConnectInfo<Flow>,
+) -> Response<Body> {
+    match site.feed.listen(flow) {
+        Some(listener) => answer(StatusCode::OK, "text/event-stream", Body::new(listener)),
+        None => busy("too many clients listen already\n"),
+    }
+}

@@ -1,0 +1,348 @@
+//! What the page is told of a runtime, as JSON.
+
+use std::{
+    panic::Location,
+    process,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Serialize, Serializer};
+
+use crate::{
+    api::handle::Handle,
+    engine::telemetry::look::RecentStall,
+    integrations::inspect::sampler::Samples,
+    metrics::{
+        ClockMetrics, WorkerMetrics,
+        activity::{Activity, JobName},
+        counters::Counts,
+        histogram::LatenessHistogram,
+    },
+};
+
+/// The number of the format: it grows when something is renamed or removed, and not when something is added.
+const VERSION: u32 = 1;
+
+/// What is the same in all snapshots of an inspector.
+#[derive(Debug)]
+pub(crate) struct Inspection {
+    begun: Instant,
+    instance: String,
+    period: Duration,
+}
+
+impl Inspection {
+    /// One that begins now, and sends a snapshot so often.
+    pub(crate) fn begin(period: Duration) -> Self {
+        Self {
+            begun: Instant::now(),
+            // As text: the numbers of JavaScript have 53 bits.
+            instance: format!("{:016x}", fastrand::u64(..)),
+            period,
+        }
+    }
+}
+
+/// All that the page is told at one time. What is counted is counted from the beginning of the runtime.
+#[derive(Debug, Serialize)]
+pub(crate) struct Snapshot {
+    version: u32,
+    tourbillon: &'static str,
+    pid: u32,
+    /// Another one for each inspector: a pid may come again.
+    instance: String,
+    /// How often those who listen are sent one.
+    period_ms: f64,
+    /// Since the inspector began; so are all that are named so.
+    at_ms: f64,
+    unix_ms: u64,
+    /// Since the runtime began.
+    uptime_ms: f64,
+    workers: Vec<Worker>,
+    helpers: Helpers,
+    clocks: Clocks,
+    global_queue_depth: usize,
+    alive_tasks: usize,
+    blocking: Blocking,
+    stalls: Vec<Stall>,
+    /// Where the buckets of histograms end, in ns; the last one nowhere.
+    bounds_ns: Vec<Option<u64>>,
+    clients: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Worker {
+    id: usize,
+    cpu: Option<usize>,
+    activity: &'static str,
+    job: Option<Job>,
+    counts: Counted,
+    stored: usize,
+    pending: usize,
+    garbage: usize,
+    queue_depth: usize,
+    pinned_tasks: usize,
+    sweeps: u64,
+    lateness: Lateness,
+    steals_from: Vec<u64>,
+    rescued_from: Vec<u64>,
+    samples: Samples,
+}
+
+#[derive(Debug, Serialize)]
+struct Job {
+    name: &'static str,
+    spawned: Option<Place>,
+}
+
+#[derive(Debug, Serialize)]
+struct Helpers {
+    threads: usize,
+    idle: usize,
+    started: u64,
+    counts: Counted,
+    lateness: Lateness,
+    steals_from: Vec<u64>,
+    rescued_from: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Clocks {
+    counts: Counted,
+    wall: Clock,
+    boot: Clock,
+}
+
+#[derive(Debug, Serialize)]
+struct Clock {
+    pending: usize,
+    garbage: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Blocking {
+    threads: usize,
+    idle: usize,
+    queued: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Lateness {
+    wake: Histogram,
+    queue: Histogram,
+    rescued: Histogram,
+}
+
+#[derive(Debug, Serialize)]
+struct Histogram {
+    count: u64,
+    sum_ns: u64,
+    /// Those that are not empty, by their numbers.
+    buckets: Vec<(usize, u64)>,
+}
+
+#[derive(Debug, Serialize)]
+struct Stall {
+    number: u64,
+    at_ms: f64,
+    /// Its number; none of a helper, which has no place among the workers.
+    worker: Option<usize>,
+    job: &'static str,
+    spawned: Option<Place>,
+    elapsed_ms: f64,
+    is_running: bool,
+    jobs: u64,
+}
+
+/// [`Counts`], by their names.
+#[derive(Debug)]
+struct Counted(Counts);
+
+impl Serialize for Counted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter())
+    }
+}
+
+/// A place in somebody's source: file, line and column.
+#[derive(Debug)]
+struct Place(&'static Location<'static>);
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self.0)
+    }
+}
+
+impl Snapshot {
+    /// What the runtime says now, to so many clients. `samples` are of the workers, by their numbers; who has none was
+    /// not looked at.
+    pub(crate) fn take(
+        handle: &Handle,
+        inspection: &Inspection,
+        samples: &[Samples],
+        clients: usize,
+    ) -> Self {
+        let metrics = handle.metrics();
+        let clock = &handle.shared().clock;
+        let at_ms = millis(inspection.begun.elapsed());
+        let now = clock.instant(clock.now());
+        let stalls = handle.recent_stalls();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+        let workers = metrics.workers().iter().enumerate();
+        Self {
+            version: VERSION,
+            tourbillon: env!("CARGO_PKG_VERSION"),
+            pid: process::id(),
+            instance: inspection.instance.clone(),
+            period_ms: millis(inspection.period),
+            at_ms,
+            unix_ms: u64::try_from(unix.unwrap_or_default().as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: millis(Duration::from_nanos(clock.real())),
+            workers: workers
+                .map(|(id, worker)| {
+                    let samples = samples.get(id).copied().unwrap_or_default();
+                    Worker::new(id, worker, samples)
+                })
+                .collect(),
+            helpers: Helpers {
+                threads: metrics.num_helpers(),
+                idle: metrics.num_idle_helpers(),
+                started: metrics.helpers_started(),
+                counts: Counted(metrics.helper_counts().clone()),
+                lateness: Lateness {
+                    wake: metrics.helper_wake_lateness().into(),
+                    queue: metrics.helper_queue_lateness().into(),
+                    rescued: metrics.helper_rescued_lateness().into(),
+                },
+                steals_from: metrics.helpers_steals_from().to_vec(),
+                rescued_from: metrics.helpers_rescued_from().to_vec(),
+            },
+            clocks: Clocks {
+                counts: Counted(metrics.clock_counts()),
+                wall: metrics.wall_clock().into(),
+                boot: metrics.boot_clock().into(),
+            },
+            global_queue_depth: metrics.global_queue_depth(),
+            alive_tasks: metrics.num_alive_tasks(),
+            blocking: Blocking {
+                threads: metrics.num_blocking_threads(),
+                idle: metrics.num_idle_blocking_threads(),
+                queued: metrics.blocking_queue_depth(),
+            },
+            stalls: stalls
+                .iter()
+                .map(|recent| {
+                    let age = now.saturating_duration_since(recent.at);
+                    Stall::new(recent, at_ms - millis(age))
+                })
+                .collect(),
+            bounds_ns: LatenessHistogram::default()
+                .buckets()
+                .map(|bucket| u64::try_from(bucket.to.as_nanos()).ok())
+                .collect(),
+            clients,
+        }
+    }
+
+    /// Whether there is anybody to be told of: a runtime that ends has no workers at last.
+    pub(crate) fn has_workers(&self) -> bool {
+        !self.workers.is_empty()
+    }
+
+    /// One line.
+    pub(crate) fn to_json(&self) -> String {
+        // It fails for maps whose keys are no text, of which there are none.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl Worker {
+    fn new(id: usize, worker: &WorkerMetrics, samples: Samples) -> Self {
+        Self {
+            id,
+            cpu: worker.cpu,
+            activity: activity_name(worker.activity),
+            job: worker.job.map(Job::from),
+            counts: Counted(worker.counts.clone()),
+            stored: worker.stored,
+            pending: worker.pending,
+            garbage: worker.garbage,
+            queue_depth: worker.queue_depth,
+            pinned_tasks: worker.pinned_tasks,
+            sweeps: worker.sweeps,
+            lateness: Lateness {
+                wake: (&worker.wake_lateness).into(),
+                queue: (&worker.queue_lateness).into(),
+                rescued: (&worker.rescued_lateness).into(),
+            },
+            steals_from: worker.steals_from.clone(),
+            rescued_from: worker.rescued_from.clone(),
+            samples,
+        }
+    }
+}
+
+impl Stall {
+    fn new(recent: &RecentStall, at_ms: f64) -> Self {
+        let stall = &recent.stall;
+        Self {
+            number: recent.number,
+            at_ms: rounded(at_ms),
+            worker: (!stall.is_helper).then_some(stall.worker),
+            job: stall.job,
+            spawned: stall.spawned.map(Place),
+            elapsed_ms: millis(stall.elapsed),
+            is_running: stall.is_running,
+            jobs: stall.jobs,
+        }
+    }
+}
+
+impl From<JobName> for Job {
+    fn from(job: JobName) -> Self {
+        Self {
+            name: job.name,
+            spawned: job.spawned.map(Place),
+        }
+    }
+}
+
+impl From<&ClockMetrics> for Clock {
+    fn from(clock: &ClockMetrics) -> Self {
+        Self {
+            pending: clock.pending,
+            garbage: clock.garbage,
+        }
+    }
+}
+
+impl From<&LatenessHistogram> for Histogram {
+    fn from(late: &LatenessHistogram) -> Self {
+        let buckets = late.raw().iter().copied().enumerate();
+        Self {
+            count: late.count(),
+            sum_ns: u64::try_from(late.sum().as_nanos()).unwrap_or(u64::MAX),
+            buckets: buckets.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+fn activity_name(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Running => "running",
+        Activity::Firing => "firing",
+        Activity::Polling => "polling",
+        Activity::Stealing => "stealing",
+        Activity::Parked => "parked",
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    rounded(duration.as_secs_f64() * 1e3)
+}
+
+/// To a thousandth: the rest is noise, and many digits.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}

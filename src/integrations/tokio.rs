@@ -1,0 +1,84 @@
+//! The traits of `tokio::io`, for code that is generic over them. They need no runtime of tokio's.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::net::{TcpStream, UnixStream, tcp, unix};
+
+macro_rules! reads {
+    ($($Stream:ty),*) => {$(
+        impl AsyncRead for $Stream {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                // SAFETY: only bytes that were written are said to be, and none is made uninitialized.
+                let room = unsafe { buf.unfilled_mut() };
+                let read = ready!(self.poll_read_uninit(cx, room))?;
+                // SAFETY: so many bytes were written.
+                unsafe { buf.assume_init(read) };
+                buf.advance(read);
+                Poll::Ready(Ok(()))
+            }
+        }
+    )*};
+}
+
+macro_rules! writes {
+    ($($Stream:ty),*) => {$(
+        impl AsyncWrite for $Stream {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                futures_io::AsyncWrite::poll_write(self, cx, buf)
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                futures_io::AsyncWrite::poll_flush(self, cx)
+            }
+
+            /// Sends the end of the stream; reading goes on.
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                let closed = ready!(futures_io::AsyncWrite::poll_close(self, cx));
+                Poll::Ready(match closed {
+                    // Nobody is there to be told, which to tokio's streams is no error.
+                    Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+                    closed => closed,
+                })
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                futures_io::AsyncWrite::poll_write_vectored(self, cx, bufs)
+            }
+        }
+    )*};
+}
+
+reads!(
+    TcpStream,
+    tcp::OwnedReadHalf,
+    UnixStream,
+    unix::OwnedReadHalf
+);
+writes!(
+    TcpStream,
+    tcp::OwnedWriteHalf,
+    UnixStream,
+    unix::OwnedWriteHalf
+);
