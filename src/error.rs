@@ -223,3 +223,18 @@ impl fmt::Display for NoRuntime {
 }
 
 impl Error for NoRuntime {}
+
+/// The clock of the runtime runs, and is not to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotPaused;
+
+impl fmt::Display for NotPaused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the wall clock can be set only while the clock of the runtime is paused: see \
+             `time::pause` and `Builder::start_paused`",
+        )
+    }
+}
+
+impl Error for NotPaused {}

@@ -89,7 +89,10 @@ pub mod runtime {
             handle::Handle,
             runtime::Runtime,
         },
-        engine::{context::EnterGuard, telemetry::look::RecentStall, watchdog::stall::Stall},
+        engine::{
+            context::entered::EnterGuard,
+            watchdog::stall::{RecentStall, Stall},
+        },
     };
 }
 

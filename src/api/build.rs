@@ -11,13 +11,15 @@ use crate::{
         handle::Handle,
         runtime::Runtime,
     },
+    clock,
     engine::{
         clocks,
-        clocks::{CLOCKS, ClockCore},
+        clocks::owner::{CLOCKS, ClockCore},
         config::Config,
+        context::entered,
         core::{Core, Role},
         helpers,
-        local::Job,
+        job::Job,
         shared::{Shared, Workers},
         shutdown,
         watchdog::rescue,
@@ -74,6 +76,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     }
     shared.clocks.store(Arc::new(clocks));
     shared.workers.store(Arc::new(workers.clone()));
+    // Moments are read through the clock of the runtime that the thread is in.
+    clock::current::find_by(entered::with_clock);
     let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
     let stack_size = builder.config.thread_stack_size;
     let (least, _) = builder.config.helpers;

@@ -11,66 +11,27 @@ use std::{
 use crate::{
     clock::{instant::Instant, wall},
     engine::{
-        block_on, context,
-        context::{EnterGuard, HomeError},
+        block_on,
+        context::{
+            entered,
+            entered::EnterGuard,
+            placement::{Choice, HomeError, with_any_home, with_home_of},
+        },
         core::WorkerShard,
-        local::Local,
-        shared::{Shared, Workers},
+        shared::Shared,
+        telemetry::snapshot,
+        watchdog::stall::RecentStall,
     },
-    error::{ArmError, NO_RUNTIME, NoRuntime, SpawnError},
+    error::{ArmError, NO_RUNTIME, NoRuntime, NotPaused, SpawnError},
+    metrics::{Activity, JobName, RuntimeMetrics},
     task,
     task::{blocking::spawn_blocking_at, join::JoinHandle, local::pinned::spawn_pinned_at},
-    time::paused::NotPaused,
     timer::{
         Timer,
         arm::{arm_after, arm_at, arm_every},
         clock::WallTimer,
     },
 };
-
-/// How a thread that is no worker of the runtime chooses one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
-    /// The next in turn. For tasks, which any worker runs: of their home they have no more than a
-    /// place in its books.
-    InTurn,
-    /// The next in turn, unless that is awake and the one after it is not. For what its home alone
-    /// looks at: who sleeps is not stuck in a callback, and who is awake may be.
-    NotAwake,
-    /// The same for timers, of which there may be many: one thread's next stay with one worker for some
-    /// time, and meet those of other threads less often, on fewer lines of the cache. A worker that sleeps is
-    /// woken when it was left many, to put them away while the thread goes on to the next.
-    Stay,
-}
-
-impl Choice {
-    #[inline]
-    pub(crate) fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
-        let of = workers.len();
-        let at = match self {
-            // A runtime that has been shut down has none.
-            Choice::Stay => context::stay(of, |at| workers.get(at).into_iter().for_each(put_away)),
-            Choice::InTurn | Choice::NotAwake => context::spread().checked_rem(of)?,
-        };
-        let first = workers.get(at)?;
-        if self == Choice::InTurn || !first.parker().is_awake() {
-            return Some(first);
-        }
-        // One look further and no more: it is a hint, and each costs a line of another core's cache.
-        let second = workers.get(at + 1).unwrap_or(&workers[0]);
-        let second_is_awake = second.parker().is_awake();
-        Some(if second_is_awake { first } else { second })
-    }
-}
-
-/// Wakes the worker, if it sleeps and something stands in its inbox, to put that away while its nodes are in a cache.
-/// Otherwise it would read all of it when its next timer is due.
-#[cold]
-fn put_away(worker: &Arc<WorkerShard>) {
-    if worker.has_news() {
-        worker.wake();
-    }
-}
 
 /// A reference to a [`Runtime`](crate::runtime::Runtime), by which any thread may spawn tasks and arm timers
 /// there. It does not keep the runtime running.
@@ -103,7 +64,7 @@ impl Handle {
     ///
     /// If it is in none.
     pub fn try_current() -> Result<Self, NoRuntime> {
-        context::handle().ok_or(NoRuntime)
+        entered::current().map(Self::new).ok_or(NoRuntime)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -113,7 +74,7 @@ impl Handle {
     /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes there,
     /// unless it enters another meanwhile: the one entered last counts.
     pub fn enter(&self) -> EnterGuard<'_> {
-        context::enter(self)
+        entered::enter(&self.shared)
     }
 
     /// Runs `f` with the shard for a timer, socket or task of the calling thread: its own, if it is
@@ -123,13 +84,7 @@ impl Handle {
         choice: Choice,
         f: impl FnOnce(&Arc<WorkerShard>) -> R,
     ) -> Result<R, HomeError> {
-        context::with_local(|local| {
-            let own = local.filter(|local| local.is_of(&self.shared));
-            match own.and_then(Local::home) {
-                Some(home) => Ok(f(home)),
-                None => self.shared.with_any_home(choice, f),
-            }
-        })
+        with_home_of(&self.shared, choice, f)
     }
 
     /// As [`with_home`](Handle::with_home), for what arms a timer there.
@@ -164,7 +119,7 @@ impl Handle {
         Fut::Output: Send + 'static,
     {
         let spawned = Location::caller();
-        match self.shared.with_any_home(Choice::NotAwake, Arc::clone) {
+        match with_any_home(&self.shared, Choice::NotAwake, Arc::clone) {
             Ok(home) => spawn_pinned_at(home, create, spawned),
             Err(_) => JoinHandle::cancelled(),
         }
@@ -228,7 +183,13 @@ impl Handle {
     /// If the calling thread is a worker, and with the future's own panics.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        block_on::block_on(self, future)
+        assert!(
+            !entered::is_worker(),
+            "`block_on` was called on a worker of a Tourbillon runtime, where it would stop everything \
+             that the worker has to do: `.await` the future there, or spawn it"
+        );
+        let _entered = self.enter();
+        block_on::drive(&self.shared, future)
     }
 
     /// Runs `f` on a worker, `delay` from now: see [`Timer`].
@@ -362,6 +323,52 @@ impl Handle {
     /// How many timers have this name: those that were built, and can be cancelled still.
     pub fn count_named(&self, name: &str) -> usize {
         self.shared.names.count(name) + self.shared.clock_names.count(name)
+    }
+
+    /// What the runtime has done, and what it has to do. See [`metrics`](crate::metrics).
+    ///
+    /// It takes some microseconds for each worker: to be called a few times a second. Counters are read without a
+    /// lock. Two figures are under one that others may wait for, for the moment in which a number is read: the blocking
+    /// threads' (which [`spawn_blocking`](crate::task::blocking::spawn_blocking) takes), and, one worker after the other, that
+    /// of the tasks that are [pinned](WorkerMetrics::pinned_tasks) to it (taken where one of these begins and ends).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = tourbillon::Runtime::builder().worker_threads(2).build().unwrap();
+    /// let timer = runtime.after(Duration::from_secs(60), || ());
+    /// let metrics = runtime.metrics();
+    /// assert_eq!(metrics.num_workers(), 2);
+    /// assert_eq!(metrics.total().armed(), 1);
+    /// # timer.cancel();
+    /// ```
+    pub fn metrics(&self) -> RuntimeMetrics {
+        snapshot::metrics(&self.shared)
+    }
+
+    /// What each worker is at, by its number, and at which job: see
+    /// [`WorkerMetrics::activity`](crate::metrics::WorkerMetrics::activity). Some loads for each worker, for who looks
+    /// hundreds of times a second. Empty once the runtime has ended.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::builder().worker_threads(2).build().unwrap();
+    /// assert_eq!(runtime.handle().activities().len(), 2);
+    /// ```
+    pub fn activities(&self) -> Vec<(Activity, Option<JobName>)> {
+        snapshot::activities(&self.shared)
+    }
+
+    /// The last 64 [stalls](crate::runtime::Builder::stall_threshold) that were reported, the oldest first, with their numbers:
+    /// 1, 2, 3 and so on.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// for recent in runtime.handle().recent_stalls() {
+    ///     println!("{} at {:?}: {}", recent.number, recent.at, recent.stall);
+    /// }
+    /// ```
+    pub fn recent_stalls(&self) -> Vec<RecentStall> {
+        snapshot::recent_stalls(&self.shared)
     }
 
     /// Stops the runtime's clock, for tests: see [`time::pause`](crate::time::paused::pause). One that is

@@ -11,10 +11,9 @@ use crate::{
     clock::instant::Instant,
     engine::{
         blocking,
-        context::{self, EnterGuard},
-        shutdown,
-        telemetry::look::RecentStall,
-        threads,
+        context::{entered, entered::EnterGuard},
+        local, shutdown, threads,
+        watchdog::stall::RecentStall,
         worker::tidy,
     },
     error::{ArmError, BuildError, SpawnError},
@@ -365,7 +364,7 @@ impl Runtime {
     /// which would wait for itself.
     fn may_not_wait(&self) -> bool {
         let shared = self.handle.shared();
-        context::is_worker() || context::is_thread_of(shared) || blocking::is_of(shared)
+        entered::is_worker() || local::is_thread_of(shared) || blocking::is_of(shared)
     }
 
     /// Shuts the runtime down. Answers whether it has waited, and all threads have ended.

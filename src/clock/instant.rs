@@ -6,8 +6,7 @@ use std::{
 };
 
 use crate::{
-    clock::{runtime_clock as clock, runtime_clock::Clock},
-    engine::context::with_clock,
+    clock::{current::with_clock, runtime_clock as clock, runtime_clock::Clock},
     sys,
     util::nanos::nanos,
 };

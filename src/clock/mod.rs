@@ -1,5 +1,6 @@
 //! The clocks of a runtime, and moments on them.
 
+pub(crate) mod current;
 pub(crate) mod instant;
 pub(crate) mod other;
 pub(crate) mod runtime_clock;

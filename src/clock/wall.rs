@@ -8,8 +8,7 @@ use std::{
 use tourbillon_shards::NEVER;
 
 use crate::{
-    clock::{other::OtherClock, runtime_clock as clock},
-    engine::context::with_clock,
+    clock::{current::with_clock, other::OtherClock, runtime_clock as clock},
     sys,
 };
 

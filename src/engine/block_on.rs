@@ -6,22 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{
-    api::handle::Handle,
-    engine::{context, shared::Shared},
-    util::budget,
-};
-
-#[track_caller]
-pub(crate) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
-    assert!(
-        !context::is_worker(),
-        "`block_on` was called on a worker of a Tourbillon runtime, where it would stop everything \
-         that the worker has to do: `.await` the future there, or spawn it"
-    );
-    let _entered = handle.enter();
-    drive(handle.shared(), future)
-}
+use crate::{engine::shared::Shared, util::budget};
 
 /// Runs a future to its end on the calling thread, which waits for what `shared` does.
 pub(crate) fn drive<F: Future>(shared: &Shared, future: F) -> F::Output {

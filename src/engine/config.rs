@@ -37,3 +37,11 @@ pub(crate) struct Config {
     pub(crate) stall_threshold: u64,
     pub(crate) on_stall: Option<StallHook>,
 }
+
+impl Config {
+    /// Returns whether the peers of each of `workers` workers watch over it. Otherwise they do so
+    /// only while it is in `block_in_place`.
+    pub(crate) fn is_watched(&self, workers: usize) -> bool {
+        self.rescue_grace != Duration::MAX && (workers > 1 || self.helpers.1 > 0)
+    }
+}

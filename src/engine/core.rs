@@ -6,14 +6,13 @@ use crossbeam::{deque::Stealer, utils::CachePadded};
 use tourbillon_shards::{Kind, NEVER, NextSlot, Notice, Outcome, Owner, Shard};
 
 use crate::{
-    api::handle::Handle,
     clock::instant::Instant,
     engine::{
-        context,
-        local::{Job, NextTask, TaskJob},
+        context::{current, spread},
+        job::{Job, NextTask, TaskJob},
         shared::Shared,
         task_core::local_queue::LocalQueue,
-        watchdog::{rescue::Looks, stall::Watch},
+        watchdog::{looks::Looks, watch::Watch},
     },
     metrics::{
         counters::{Counter, Counters},
@@ -46,7 +45,7 @@ pub struct Core {
     /// nothing that others write is beside it.
     pub(crate) next: CachePadded<NextSlot<NextTask>>,
     /// Tasks that the worker alone may run, and is to.
-    pub(crate) pinned: LocalQueue,
+    pub(crate) pinned: LocalQueue<TaskJob>,
     /// Shared with the worker's [stage](crate::engine::worker::rehearsal), which never comes to use it; and so is the eventfd.
     pub(crate) reactor: Arc<Reactor>,
     /// Not a part of this: it outlives the worker.
@@ -198,11 +197,6 @@ impl Core {
         }
     }
 
-    /// A handle to this worker's runtime.
-    pub(crate) fn handle(&self) -> Handle {
-        Handle::new(self.shared.clone())
-    }
-
     /// How many callbacks are still to be told.
     pub(crate) fn owes(&self) -> usize {
         self.owed.load(Ordering::Acquire)
@@ -256,7 +250,7 @@ impl Core {
     /// runtime.
     #[inline]
     pub(crate) fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
-        if context::is_current(self) {
+        if current::is_current(self) {
             return counter(&self.recorder.own).add_alone(1);
         }
         self.count_for_another(counter);
@@ -313,7 +307,7 @@ impl Owner for Core {
 
     #[inline]
     fn is_current(&self) -> bool {
-        context::is_current(self)
+        current::is_current(self)
     }
 
     fn alarm(&self, at: u64) {
@@ -356,7 +350,7 @@ impl Owner for Core {
     }
 
     fn met(&self) {
-        context::make_way();
+        spread::make_way();
     }
 
     #[inline]
@@ -403,7 +397,7 @@ impl Owner for Core {
     }
 
     fn random(&self) -> u64 {
-        context::random()
+        spread::random()
     }
 }
 
@@ -425,7 +419,7 @@ mod tests {
         api::runtime::Runtime,
         task::{
             join::JoinHandle,
-            local::pinned::{end_pinned, spawn_pinned_at},
+            local::{end_pinned, pinned::spawn_pinned_at},
         },
     };
 

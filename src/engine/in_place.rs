@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    engine::{context, local::Local, shared::Shared, shutdown, watchdog::rescue},
+    engine::{local, local::Local, shared::Shared, shutdown},
     sys::sync::atomic::{Ordering, fence},
 };
 
@@ -11,7 +11,7 @@ use crate::{
 /// once, and timers and sockets are seen to as if it was stuck; if nobody is there for that, a helper is
 /// started.
 pub(crate) fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
-    context::with_local(|local| match local {
+    local::with_local(|local| match local {
         Some(local) if !local.in_place.get() => {
             let _away = Away::begin(local);
             f()
@@ -56,7 +56,11 @@ impl Drop for Away<'_> {
         core.in_place.store(false, Ordering::Relaxed);
         self.0.in_place.set(false);
         self.0.shares.set(core.is_helper);
-        if !rescue::is_watched(&core.shared.config, core.shared.workers.load().len()) {
+        if !core
+            .shared
+            .config
+            .is_watched(core.shared.workers.load().len())
+        {
             self.0.shard.dismiss();
         }
     }

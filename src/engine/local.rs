@@ -2,98 +2,63 @@
 
 use std::{
     cell::Cell,
-    ptr::{self, NonNull},
+    ptr::{self},
     sync::Arc,
 };
 
-use crossbeam::deque::{self, Steal};
-use tourbillon_shards::{Due, NextSlot, Notice, RawPointer};
-use tourbillon_tasks::Runnable;
+use crossbeam::deque::{self};
+use tourbillon_shards::NextSlot;
 
 use crate::engine::{
-    clocks::ClockCore,
-    core::{Core, WorkerShard},
+    context::current,
+    core::WorkerShard,
+    job::{Job, NextTask, Order, TaskJob},
     shared::Shared,
-    task_core::{local_queue::LocalQueue, meta::TaskMeta},
-    watchdog::rescue,
+    task_core::local_queue::LocalQueue,
     worker::pace::Pace,
 };
 
-/// A task that is ready to be polled.
-pub(crate) type TaskJob = Runnable<TaskMeta>;
-
-/// A task in a LIFO slot.
-pub(crate) struct NextTask(TaskJob);
-
-impl From<NextTask> for TaskJob {
-    fn from(next: NextTask) -> Self {
-        next.0
-    }
+thread_local! {
+    /// The worker that this thread is, if it is one. Set for as long as its `Local` lives.
+    static LOCAL: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
-// SAFETY: the two are those of a task, which is Send.
-unsafe impl RawPointer for NextTask {
-    #[inline]
-    fn into_raw(self) -> NonNull<()> {
-        self.0.into_raw()
-    }
-
-    #[inline]
-    unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        // SAFETY: the caller has it from `into_raw`, and passes it once.
-        Self(unsafe { TaskJob::from_raw(raw) })
-    }
-}
-
-/// What a deque holds.
-pub(crate) enum Job {
-    /// A task to poll.
-    Task(TaskJob),
-    /// A callback whose deadline has passed.
-    Timer(Due<Core>),
-    /// A callback that is to be told how its timer ended.
-    Notice(Notice<Core>),
-    /// The same two of a clock that is no worker's.
-    ClockTimer(Due<ClockCore>),
-    ClockNotice(Notice<ClockCore>),
-    /// A callback that is not to be run, because its clock was set to after its deadline.
-    Skipped(Due<ClockCore>),
-}
-
-impl Job {
-    /// Ends what is not run any more: drops a task, drops or tells a callback.
-    pub(crate) fn end(self) {
-        match self {
-            // Dropping it cancels it.
-            Job::Task(task) => drop(task),
-            Job::Timer(due) => due.shutdown(),
-            Job::ClockTimer(due) => due.shutdown(),
-            Job::Skipped(due) => due.cancel(),
-            Job::Notice(notice) => drop(notice),
-            Job::ClockNotice(notice) => drop(notice),
+/// Makes the calling thread the worker of `local` while `f` runs, in place of the one that it is, if it is one.
+pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
+    struct Reset(*const Local, *const ());
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            LOCAL.set(self.0);
+            current::replace(self.1);
         }
     }
+    let core = current::replace(local.shard.owner());
+    let _reset = Reset(LOCAL.get(), core);
+    LOCAL.set(ptr::from_ref(local));
+    f()
 }
 
-impl From<Notice<Core>> for Job {
-    fn from(notice: Notice<Core>) -> Self {
-        Job::Notice(notice)
-    }
+/// Runs `f` on this thread's worker, if it is one.
+#[inline]
+pub(crate) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
+    let local = LOCAL.try_with(Cell::get).unwrap_or(ptr::null());
+    // SAFETY: the pointer is set only while the `Local`, on this thread's stack, is borrowed by
+    // `with_worker`.
+    f(unsafe { local.as_ref() })
 }
 
-impl From<Notice<ClockCore>> for Job {
-    fn from(notice: Notice<ClockCore>) -> Self {
-        Job::ClockNotice(notice)
-    }
+/// Whether the calling thread is one of this runtime's workers or helpers.
+pub(crate) fn is_thread_of(shared: &Shared) -> bool {
+    with_local(|local| local.is_some_and(|local| local.is_of(shared)))
 }
 
-/// Where a task that became ready is queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// In the LIFO slot: something woke it, and what that wrote is in the cache.
-    Next,
-    /// At the end of the deque: it is new, or it yielded.
-    Last,
+/// The number of the calling thread, if it is one of this runtime's workers, and no helper.
+#[inline]
+pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
+    with_local(|local| {
+        let core = local.filter(|local| local.is_of(shared))?.shard.owner();
+        (!core.is_helper).then_some(core.index)
+    })
 }
 
 /// How often in a row the LIFO slot is preferred to the deque: two tasks that wake each other must
@@ -224,7 +189,7 @@ impl Local {
     }
 
     /// The tasks that this worker alone may run.
-    fn pinned(&self) -> &LocalQueue {
+    fn pinned(&self) -> &LocalQueue<TaskJob> {
         &self.shard.owner().pinned
     }
 
@@ -259,7 +224,7 @@ impl Local {
         let shared = &core.shared;
         !core.is_helper
             && !shared.clock.was_paused()
-            && rescue::is_watched(&shared.config, shared.workers.load().len())
+            && shared.config.is_watched(shared.workers.load().len())
     }
 
     /// Whether the LIFO slot is taken.
@@ -283,16 +248,5 @@ impl Drop for Local {
         // A hook may have woken a task after the worker gave up its slot. A task refers to the worker of
         // its home, in whose slot it would stay for ever; what is in the deque, the last worker ends.
         self.release();
-    }
-}
-
-/// Steals until the answer is definite.
-pub(crate) fn steal<T>(mut attempt: impl FnMut() -> Steal<T>) -> Option<T> {
-    loop {
-        match attempt() {
-            Steal::Success(job) => return Some(job),
-            Steal::Empty => return None,
-            Steal::Retry => std::hint::spin_loop(),
-        }
     }
 }

@@ -25,6 +25,7 @@ pub(crate) mod context;
 pub(crate) mod core;
 pub(crate) mod helpers;
 pub(crate) mod in_place;
+pub(crate) mod job;
 pub(crate) mod local;
 pub(crate) mod paused;
 pub(crate) mod shared;

@@ -10,22 +10,19 @@ use crossbeam::{deque::Injector, utils::CachePadded};
 use tourbillon_shards::{Names, SearchClaim, Searchers};
 
 use crate::{
-    api::handle::Choice,
     clock::{other::OtherClock, runtime_clock::Clock},
     engine::{
-        blocking::Blocking,
-        clocks::{ClockCore, ClockShard},
+        blocking::pool::Blocking,
+        clocks::owner::{ClockCore, ClockShard},
         config::Config,
-        context,
-        context::HomeError,
+        context::spread,
         core::{Core, WorkerShard},
-        helpers::Helpers,
-        local::{Job, Order, TaskJob, steal},
-        paused::quiescence::Quiescence,
-        shutdown::Ending,
-        task_core::registry::Registry,
-        telemetry::look::Stalls,
-        watchdog::rescuers::Rescuers,
+        helpers::known::Helpers,
+        job::{Ending, Job, Order, TaskJob, steal},
+        local,
+        paused::state::Quiescence,
+        task_core::{meta::TaskMeta, registry::Registry},
+        watchdog::{rescuers::Rescuers, stall::Stalls},
     },
     error::ArmError,
     metrics::{
@@ -50,11 +47,11 @@ const NAME_PARTS: usize = 4;
 pub struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
-    pub(crate) tasks: Registry,
+    pub(crate) tasks: Registry<TaskMeta>,
     /// The threads that may block.
-    pub(crate) blocking: CachePadded<Blocking>,
+    pub(crate) blocking: CachePadded<Blocking<TaskJob>>,
     /// The threads that come when no worker does.
-    pub(crate) helpers: Helpers,
+    pub(crate) helpers: Helpers<WorkerShard>,
     /// How many workers are in `block_in_place`, each of which may have a helper in its place.
     pub(crate) in_place: AtomicUsize,
     /// Who waits, for a clock that is paused.
@@ -98,7 +95,7 @@ pub struct Shared {
 /// Queues a task that became ready, and that any worker of its runtime may run.
 #[inline]
 pub(crate) fn schedule(task: TaskJob, order: Order) {
-    context::with_local(|local| match local {
+    local::with_local(|local| match local {
         // The thread keeps the runtime.
         Some(local) if task.metadata().home().is_of(local.shared()) => local.schedule(task, order),
         _ => schedule_elsewhere(task),
@@ -161,23 +158,13 @@ impl Shared {
 
     /// Queues what is to be run or told: on this worker, if the calling thread is one.
     pub(crate) fn deliver(&self, job: Job) {
-        context::with_local(|local| match local {
+        local::with_local(|local| match local {
             Some(local) if local.is_of(self) => {
                 local.deque.push(job);
                 self.wake_one();
             }
             _ => self.inject(job),
         });
-    }
-
-    /// Runs `f` with the shard of a worker, as `choice` says.
-    pub(crate) fn with_any_home<R>(
-        &self,
-        choice: Choice,
-        f: impl FnOnce(&Arc<WorkerShard>) -> R,
-    ) -> Result<R, HomeError> {
-        let workers = self.workers.load();
-        choice.among(&workers).map(f).ok_or(HomeError::Shutdown)
     }
 
     /// The workers' shards.
@@ -214,7 +201,7 @@ impl Shared {
         counter: impl Fn(&Counters) -> &Counter,
         foreign: impl FnOnce() -> &'a Counters,
     ) {
-        context::with_local(|local| match local {
+        local::with_local(|local| match local {
             Some(local) if local.is_of(self) => {
                 counter(&local.shard.owner().recorder.own).add_alone(1);
             }
@@ -225,7 +212,7 @@ impl Shared {
     /// Queues a task of this runtime that became ready.
     #[inline]
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
-        context::with_local(|local| match local {
+        local::with_local(|local| match local {
             Some(local) if local.is_of(self) => local.schedule(task, order),
             _ => self.inject(Job::Task(task)),
         });
@@ -241,7 +228,7 @@ impl Shared {
     #[cold]
     fn wake_any(&self) -> bool {
         let workers = self.workers.load();
-        let first = context::spread();
+        let first = spread::spread();
         (0..workers.len())
             .map(|i| &workers[(first + i) % workers.len()])
             .any(|worker| {

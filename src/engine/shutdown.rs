@@ -7,19 +7,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tourbillon_shards::{Notice, Orphan, Orphans, Owner};
+use tourbillon_shards::{Notice, Orphans, Owner};
 
 use crate::{
-    api::handle::Handle,
     engine::{
-        context,
+        context::entered,
         core::Core,
-        local::{Job, Local, steal},
+        job::{Ending, Job, steal},
+        local::Local,
         shared::Shared,
-        telemetry::look,
+        telemetry::snapshot,
     },
     sys::sync::atomic::Ordering,
-    task::local::pinned::end_pinned,
+    task::local::end_pinned,
     util::{contained::contained, lock::lock},
 };
 
@@ -28,27 +28,6 @@ const PART: usize = 256;
 
 /// For how long a worker that has nothing left to do waits for those that have.
 const MOMENT: Duration = Duration::from_millis(1);
-
-/// Timers of a closed shard, of whatever clock.
-pub(crate) trait Ending: Send {
-    /// Ends one of them; false if there was none. A callback that has to be told is queued by `told`.
-    /// Panics as a destructor or a waker does.
-    fn end_next(&mut self, told: &dyn Fn(Job)) -> bool;
-}
-
-impl<O: Owner> Ending for Orphans<O>
-where
-    Job: From<Notice<O>>,
-{
-    fn end_next(&mut self, told: &dyn Fn(Job)) -> bool {
-        match Orphans::end_next(self) {
-            None => return false,
-            Some(Orphan::Ended) => {}
-            Some(Orphan::Told(notice)) => told(notice.into()),
-        }
-        true
-    }
-}
 
 /// Ends what the runtime has, together with the other workers. For a worker that has left its loop.
 pub(crate) fn end(local: &Local) {
@@ -133,9 +112,7 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
         }
     };
     if last {
-        let handle = Handle::new(shared.clone());
-        context::with_ending(&handle, || end_all(shared));
-        drop(handle);
+        entered::with_ending(shared, || end_all(shared));
         *lock(&shared.running) = 0;
         #[cfg(feature = "inspect")]
         shared.tell_end();
@@ -156,8 +133,7 @@ pub(crate) fn end_for_those_away(shared: &Arc<Shared>) {
         shared.is_stopping() && *running > 0 && *running == away
     };
     if all_away {
-        let handle = Handle::new(shared.clone());
-        context::with_ending(&handle, || end_rest(shared));
+        entered::with_ending(shared, || end_rest(shared));
     }
 }
 
@@ -187,7 +163,7 @@ fn end_all(shared: &Shared) {
     shared.quiescence.close();
     // The owners of the shards refer to this, and this to them.
     shared.workers.store(Arc::default());
-    look::keep_sweeps(shared);
+    snapshot::keep_sweeps(shared);
     shared.clocks.store(Arc::default());
 }
 

@@ -11,7 +11,10 @@ use super::{
     AsyncFdReadyGuard, Interest, Ready, Source,
     source::sealed::{Sealed, Watched},
 };
-use crate::reactor::{self, Direction, Registration};
+use crate::{
+    reactor,
+    reactor::{Direction, Registration},
+};
 
 /// A descriptor of any kind that epoll watches, on the instance of the worker that it was made on: what
 /// sockets are made of, for pipes, eventfds, devices and sockets of other crates.

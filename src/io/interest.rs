@@ -5,7 +5,10 @@ use std::{
     ops::{BitAnd, BitOr, BitOrAssign, Sub},
 };
 
-use crate::reactor::{self, Direction, Directions};
+use crate::{
+    reactor,
+    reactor::{Direction, Directions},
+};
 
 /// What to wait for: that a descriptor can be read, that it can be written, or whichever comes first.
 ///

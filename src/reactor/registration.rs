@@ -11,8 +11,10 @@ use std::{
 };
 
 use crate::{
-    api::handle::Choice,
-    engine::{context::with_home, core::WorkerShard},
+    engine::{
+        context::placement::{Choice, with_home},
+        core::WorkerShard,
+    },
     error::ArmError,
     reactor::{
         Token,

@@ -4,6 +4,7 @@
 //! the crates `async-channel`, `async-lock`, `futures` and tokio (`tokio::sync`). [`Notify`] is here for
 //! waits that have a limit.
 
+mod notified_timeout;
 pub(crate) mod notify;
 
 pub use self::notify::{Notified, Notify};

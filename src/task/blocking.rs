@@ -11,11 +11,10 @@ use std::{
 use tourbillon_tasks::Woken;
 
 use crate::{
-    api::handle::Choice,
     engine::{
-        context::{HomeError, with_home},
+        context::placement::{Choice, HomeError, with_home},
         core::WorkerShard,
-        local::TaskJob,
+        job::TaskJob,
     },
     error::NO_RUNTIME,
     task::{join::JoinHandle, policy::Schedule, register},

@@ -16,11 +16,10 @@ use tourbillon_shards::TypeName;
 use tourbillon_tasks::spawn_unchecked;
 
 use crate::{
-    api::handle::Choice,
     engine::{
-        context::{HomeError, with_home},
+        context::placement::{Choice, HomeError, with_home},
         core::WorkerShard,
-        local::{Order, TaskJob},
+        job::{Order, TaskJob},
         task_core::{home::Home, meta::TaskMeta, origin::Origin, registry, registry::Place},
     },
     error::NO_RUNTIME,

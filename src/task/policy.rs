@@ -6,10 +6,11 @@ use tourbillon_tasks::{Policy, Task, TaskRef, Woken};
 
 use crate::{
     engine::{
-        local::{Order, TaskJob},
-        task_core::meta::TaskMeta,
+        context::entered,
+        job::{Order, TaskJob},
+        task_core::{home::Home, meta::TaskMeta},
     },
-    task::id,
+    task::{id, local::context::Within},
 };
 
 /// Where a task goes that was woken.
@@ -44,13 +45,13 @@ impl<S: Schedule> Policy for Registered<S> {
 
     #[inline]
     fn polling(meta: &TaskMeta, poll: impl FnOnce()) {
-        meta.home().within(|| id::within(meta.id(), poll));
+        within(&meta.home(), || id::within(meta.id(), poll));
     }
 
     /// The thread may be in no runtime: the one that shuts it down, for example.
     fn dropping(meta: &TaskMeta, drop: impl FnOnce()) {
         let home = meta.home();
-        home.inside(|| home.within(|| id::within(meta.id(), drop)));
+        inside(&home, || within(&home, || id::within(meta.id(), drop)));
     }
 
     fn dropping_output(meta: &TaskMeta, drop: impl FnOnce()) {
@@ -74,5 +75,22 @@ impl<S: Schedule> Policy for Registered<S> {
 
     fn panicked(meta: &TaskMeta) {
         meta.home().count_panic();
+    }
+}
+
+/// Runs `f`, which polls or drops the future of a task of `home`.
+#[inline]
+fn within<R>(home: &Home, f: impl FnOnce() -> R) -> R {
+    // One call of `f`, which is inlined here: a task that any worker runs pays for one comparison.
+    let _within = home.is_local().then(|| Within::begin(home));
+    f()
+}
+
+/// Runs `f`, which drops the future of a task of `home`, in the context of its runtime if the calling
+/// thread is in none.
+fn inside<R>(home: &Home, f: impl FnOnce() -> R) -> R {
+    match home.shared() {
+        Some(shared) => entered::inside(shared, f),
+        None => f(),
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     clock::instant::Instant,
     engine::{
         core::WorkerShard,
-        local::TaskJob,
+        job::TaskJob,
         task_core::{home::Home, meta::TaskMeta, origin::Origin, registry::Place},
     },
     task::{

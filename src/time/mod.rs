@@ -17,10 +17,11 @@ pub use std::time::Duration;
 
 pub use crate::{
     clock::{instant::Instant, wall::BootInstant},
+    error::NotPaused,
     time::{
         delay_queue::DelayQueue,
         interval::{Interval, MissedTickBehavior, interval, interval_at},
-        paused::{NotPaused, advance, pause, resume, set_wall_clock, wall_clock},
+        paused::{advance, pause, resume, set_wall_clock, wall_clock},
         sleep::{Sleep, sleep, sleep_until},
         timeout::{Elapsed, Timeout, timeout, timeout_at},
     },

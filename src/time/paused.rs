@@ -1,15 +1,12 @@
 //! A clock that stands still, for tests.
 
-use std::{
-    error::Error,
-    fmt,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use crate::{
     api::handle::Handle,
-    clock::{other::OtherClock, runtime_clock as clock, wall},
-    engine::{context::with_clock, paused::quiescence::Advance},
+    clock::{current::with_clock, other::OtherClock, runtime_clock as clock, wall},
+    engine::paused::quiescence::Advance,
+    error::NotPaused,
 };
 
 /// Stops the clock of the runtime that the calling thread is in. One that is paused stays so.
@@ -157,18 +154,3 @@ pub fn wall_clock() -> SystemTime {
 pub fn set_wall_clock(time: SystemTime) -> Result<(), NotPaused> {
     Handle::current().set_wall_clock(time)
 }
-
-/// The clock of the runtime runs, and is not to be set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotPaused;
-
-impl fmt::Display for NotPaused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the wall clock can be set only while the clock of the runtime is paused: see \
-             `time::pause` and `Builder::start_paused`",
-        )
-    }
-}
-
-impl Error for NotPaused {}

@@ -12,10 +12,9 @@ use std::{
 use tourbillon_shards::{self as shards, SleepOr};
 
 use crate::{
-    api::handle::Choice,
     clock::{instant::Instant, runtime_clock as clock},
     engine::{
-        context::{HomeError, with_home},
+        context::placement::{Choice, HomeError, with_home},
         core::{Core, WorkerShard},
         telemetry::lateness::note_woken,
     },

@@ -5,10 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tourbillon_shards::{self as shards, Outcome, Shard, Status};
 
 use crate::{
-    api::handle::Choice,
     clock::instant::Instant,
     engine::{
-        context::{HomeError, with_home},
+        context::placement::{Choice, HomeError, with_home},
         core::{TimerOwner, WorkerShard},
     },
     error::ArmError,
@@ -38,6 +37,27 @@ pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
         return Err(ArmError::Shutdown);
     }
     Ok(Timer(Some(timer)))
+}
+
+/// What the ways to start that cannot refuse make of an error. It is no argument of
+/// `unwrap_or_else`, so that a panic names the caller's line.
+#[inline]
+#[track_caller]
+pub(crate) fn or_refused<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
+    match armed {
+        Ok(timer) => timer,
+        Err(error) => refused(error),
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refused<C: TimerClock>(error: ArmError) -> Timer<C> {
+    match error {
+        ArmError::Shutdown => Timer::refused(error),
+        error => panic!("{error}"),
+    }
 }
 
 /// A timer for less is exact to the nanosecond, also of a thread that arms many in a row.
@@ -99,7 +119,7 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
 /// The runtime that the calling thread is in, with the worker that it is where it is one.
 pub mod here {
     use super::*;
-    use crate::timer::builder::or_refused;
+    use crate::timer::arm::or_refused;
 
     /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in: on its own
     /// shard, if it is a worker. See [`Handle::after`](crate::runtime::Handle::after).

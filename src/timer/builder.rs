@@ -324,27 +324,6 @@ where
     }
 }
 
-/// What the ways to start that cannot refuse make of an error. It is no argument of
-/// `unwrap_or_else`, so that a panic names the caller's line.
-#[inline]
-#[track_caller]
-pub(crate) fn or_refused<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
-    match armed {
-        Ok(timer) => timer,
-        Err(error) => refused(error),
-    }
-}
-
-#[cold]
-#[inline(never)]
-#[track_caller]
-fn refused<C: TimerClock>(error: ArmError) -> Timer<C> {
-    match error {
-        ArmError::Shutdown => Timer::refused(error),
-        error => panic!("{error}"),
-    }
-}
-
 impl<S: Schedule + fmt::Debug, W> fmt::Debug for TimerBuilder<S, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TimerBuilder")

@@ -4,7 +4,7 @@ use std::{fmt, time::SystemTime};
 
 use crate::{
     clock::{instant::Instant, wall, wall::BootInstant},
-    engine::{clocks::ClockCore, core::Core, shared::Shared},
+    engine::{clocks::owner::ClockCore, core::Core, shared::Shared},
     timer::Timer,
 };
 

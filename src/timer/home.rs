@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tourbillon_shards::{Names, Shard};
 
 use crate::{
-    api::handle::{Choice, Handle},
+    api::handle::Handle,
     clock::other::OtherClock,
     engine::{
-        clocks::ClockCore,
-        context::{HomeError, with_home},
+        clocks::owner::ClockCore,
+        context::placement::{Choice, HomeError, with_home},
         core::Core,
         shared::Shared,
     },

@@ -6,7 +6,8 @@ use tourbillon_shards::{self as shards, Flow, Outcome};
 
 use super::{
     Every, Monotonic, Once, Timer, TimerBuilder, TimerClock,
-    builder::{Ask, Asks, Mode, or_refused},
+    arm::or_refused,
+    builder::{Ask, Asks, Mode},
     home::Homes,
 };
 use crate::{

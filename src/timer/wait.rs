@@ -3,7 +3,7 @@
 use std::{error::Error, fmt};
 
 use crate::{
-    engine::{block_on::drive, context::is_worker, core::TimerOwner as _},
+    engine::{block_on::drive, context::entered::is_worker, core::TimerOwner as _},
     timer::{Cancel, Timer, clock::TimerClock},
 };
 

@@ -2,3 +2,4 @@
 
 pub(crate) mod passing;
 pub(crate) mod quiescence;
+pub(crate) mod state;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     clock::runtime_clock::Clock,
     engine::{
-        clocks::ClockShard,
+        clocks::owner::ClockShard,
         core::WorkerShard,
         shared::{Shared, Workers},
     },

@@ -50,16 +50,14 @@
 //! alone, to have it on the list should that change.
 
 use std::{
-    collections::VecDeque,
     future::Future,
     mem,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use slab::Slab;
 use tourbillon_shards::NEVER;
 
 use crate::{
@@ -68,47 +66,19 @@ use crate::{
         blocking::Waiting,
         clocks,
         core::Core,
-        paused::passing::{Shards, wake_due},
+        paused::{
+            passing::{Shards, wake_due},
+            state::{Blocked, Jump, Quiescence, RUNS, State, WAITS},
+        },
         shared::Shared,
-        watchdog::rescue,
     },
     sys::sync::{
-        Mutex, MutexGuard,
+        MutexGuard,
         atomic::{AtomicU8, Ordering, fence},
         thread,
-        thread::Thread,
     },
     util::{contained::contained, lock::lock},
 };
-
-/// Who of a runtime waits, and for what.
-#[derive(Default)]
-pub(crate) struct Quiescence(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    /// How many workers sleep until they are woken.
-    idle: usize,
-    /// How many threads that are no workers have judged, and are waking whom that served.
-    serving: usize,
-    /// The threads in `block_on`.
-    blocked: Slab<Arc<Blocked>>,
-    /// Jumps that were asked for.
-    asked: VecDeque<Jump>,
-    /// Jumps that were made, whose callers wait for what came due.
-    made: Vec<Jump>,
-    /// How many jumps were ever asked for: their numbers.
-    jumps: u64,
-    /// Nothing runs any more.
-    closed: bool,
-}
-
-/// Somebody waits in `advance`.
-struct Jump {
-    number: u64,
-    by: Duration,
-    waker: Waker,
-}
 
 impl State {
     /// Judges whether all is quiet, and does what is to be done then. The caller wakes who is
@@ -237,7 +207,7 @@ impl Quiescence {
             shared.clock.resume();
             // The alarms stood still as the clock did.
             let workers = shared.workers.load();
-            let is_watched = rescue::is_watched(&shared.config, workers.len());
+            let is_watched = shared.config.is_watched(workers.len());
             for worker in workers.iter() {
                 if is_watched || worker.owner().in_place.load(Ordering::Relaxed) {
                     worker.call();
@@ -323,38 +293,6 @@ impl Quiescence {
             wake_all(wakers);
             state = lock(&self.0);
             state.serving -= 1;
-        }
-    }
-}
-
-/// The thread polls its future.
-const RUNS: u8 = 0;
-/// It sleeps, or is about to.
-const WAITS: u8 = 1;
-/// It was woken since it last began to poll.
-const WOKEN: u8 = 2;
-
-/// A thread in `block_on`.
-pub(crate) struct Blocked {
-    thread: Thread,
-    /// What it does. RUNS → WAITS and WOKEN → RUNS by itself; → WOKEN by whoever wakes it.
-    word: AtomicU8,
-}
-
-impl Blocked {
-    fn is_waiting(&self) -> bool {
-        self.word.load(Ordering::Acquire) == WAITS
-    }
-}
-
-impl Wake for Blocked {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if self.word.swap(WOKEN, Ordering::AcqRel) == WAITS {
-            self.thread.unpark();
         }
     }
 }

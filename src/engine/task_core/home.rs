@@ -5,18 +5,18 @@ use std::{marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr, ptr::NonNull,
 use tourbillon_shards as shards;
 use tourbillon_tasks::Task;
 
-use crate::{
-    engine::{
-        context::{inside, is_current, worker_number},
-        core::{Core, WorkerShard},
-        local::TaskJob,
-        shared::Shared,
-        task_core::{
-            meta::{Packed, TaskMeta},
-            registry::{By, Place, Registry},
-        },
+use crate::engine::{
+    context::current::is_current,
+    core::{Core, WorkerShard},
+    job::TaskJob,
+    local::worker_number,
+    shared::Shared,
+    task_core::{
+        local_queue::Pushed,
+        meta::{Packed, TaskMeta},
+        registry::{By, Place, Registry},
+        set::Set,
     },
-    task::local::{context::Within, set::Set},
 };
 
 /// Where a task belongs: a counted reference to a worker, or to a set.
@@ -142,7 +142,7 @@ impl Home {
 
     /// The books in which the task is.
     #[inline]
-    pub(crate) fn tasks(&self) -> &Registry {
+    pub(crate) fn tasks(&self) -> &Registry<TaskMeta> {
         match self.get() {
             Behind::Worker(shard) => &shard.owner().shared.tasks,
             Behind::Set(set) => &set.tasks,
@@ -193,20 +193,10 @@ impl Home {
         }
     }
 
-    /// Runs what polls or drops the task's future.
+    /// Whether one thread alone may run the task.
     #[inline]
-    pub(crate) fn within<R>(&self, f: impl FnOnce() -> R) -> R {
-        // One call of `f`, which is inlined here: a task that is no local one pays for a comparison.
-        let _within = (self.tag() != WORKER).then(|| Within::begin(self));
-        f()
-    }
-
-    /// Runs what drops the task's future, in the context of its runtime if the thread is in none.
-    pub(crate) fn inside<R>(&self, f: impl FnOnce() -> R) -> R {
-        match self.core() {
-            Some(core) => inside(core, f),
-            None => f(),
-        }
+    pub(crate) fn is_local(&self) -> bool {
+        self.tag() != WORKER
     }
 
     /// Counts a panic, if there is a runtime that counts.
@@ -219,9 +209,18 @@ impl Home {
     /// Queues a local task that became ready, from any thread.
     pub(crate) fn schedule_local(&self, task: TaskJob) {
         match self.get() {
-            Behind::Worker(shard) => crate::task::local::pinned::schedule_pinned(shard, task),
+            Behind::Worker(shard) => schedule_pinned(shard, task),
             Behind::Set(set) => set.schedule(task),
         }
+    }
+}
+
+/// Queues a task of this worker that became ready, from any thread.
+fn schedule_pinned(shard: &WorkerShard, task: TaskJob) {
+    if shard.owner().pinned.push(task) == Pushed::Elsewhere {
+        // It fences, and wakes the worker if that has announced that it sleeps; if not, the worker
+        // looks at the queue after it has.
+        shard.wake();
     }
 }
 

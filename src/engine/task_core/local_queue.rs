@@ -13,10 +13,7 @@ use std::{
 
 use crossbeam::{queue::SegQueue, utils::CachePadded};
 
-use crate::{
-    engine::local::TaskJob,
-    sys::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-};
+use crate::sys::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// How many tasks are taken between two looks at what came from other threads.
 const LOOK_INTERVAL: u32 = 31;
@@ -41,29 +38,28 @@ fn this_thread() -> u64 {
 }
 
 /// The tasks of one thread that are ready. See the head of this file.
-pub(crate) struct LocalQueue {
+pub(crate) struct LocalQueue<J> {
     /// The thread whose queue this is; zero until it is bound to one.
     owner: AtomicU64,
     /// Whether there ever was a task: all that a runtime without such tasks looks at.
     used: AtomicBool,
     /// Touched by the owner's thread alone.
-    own: UnsafeCell<Own>,
-    elsewhere: CachePadded<SegQueue<TaskJob>>,
+    own: UnsafeCell<Own<J>>,
+    elsewhere: CachePadded<SegQueue<J>>,
 }
 
-#[derive(Default)]
-struct Own {
-    tasks: VecDeque<TaskJob>,
+struct Own<J> {
+    tasks: VecDeque<J>,
     /// How many are taken until the next look at what came from elsewhere.
     look_in: u32,
 }
 
 // SAFETY: `own` is reached through `with_own` alone, by one thread: numbers of threads are not used
 // twice. All else is Sync.
-unsafe impl Sync for LocalQueue {}
+unsafe impl<J: Send> Sync for LocalQueue<J> {}
 // SAFETY: tasks are Send; whose futures are not are polled and dropped by who takes them, which is the
 // owner.
-unsafe impl Send for LocalQueue {}
+unsafe impl<J: Send> Send for LocalQueue<J> {}
 
 /// Where a task was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,14 +71,17 @@ pub(crate) enum Pushed {
     Elsewhere,
 }
 
-impl LocalQueue {
+impl<J> LocalQueue<J> {
     /// A queue of a thread that is yet to be started, and [binds](LocalQueue::bind) it then.
     pub(crate) fn unbound() -> Self {
         Self {
             owner: AtomicU64::new(0),
             used: AtomicBool::new(false),
-            own: UnsafeCell::default(),
-            elsewhere: CachePadded::default(),
+            own: UnsafeCell::new(Own {
+                tasks: VecDeque::new(),
+                look_in: 0,
+            }),
+            elsewhere: CachePadded::new(SegQueue::new()),
         }
     }
 
@@ -109,13 +108,13 @@ impl LocalQueue {
 
     /// Runs `f` on what the owner alone touches; nothing, if the caller is another. `f` runs no foreign
     /// code.
-    fn with_own<R>(&self, f: impl FnOnce(&mut Own) -> R) -> Option<R> {
+    fn with_own<R>(&self, f: impl FnOnce(&mut Own<J>) -> R) -> Option<R> {
         // SAFETY: this thread is the owner, and `f` does not come back here.
         self.is_own().then(|| f(unsafe { &mut *self.own.get() }))
     }
 
     /// Queues a task, last.
-    pub(crate) fn push(&self, task: TaskJob) -> Pushed {
+    pub(crate) fn push(&self, task: J) -> Pushed {
         if !self.used.load(Relaxed) {
             // Who is woken for the task sees this: see `has_work`.
             self.used.store(true, Relaxed);
@@ -132,7 +131,7 @@ impl LocalQueue {
     }
 
     /// The task that has waited for longest, by and large. For the owner; others find nothing.
-    pub(crate) fn take(&self) -> Option<TaskJob> {
+    pub(crate) fn take(&self) -> Option<J> {
         if !self.used.load(Relaxed) {
             return None;
         }
@@ -187,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_bound_once() {
-        let queue = Arc::new(LocalQueue::unbound());
+        let queue = Arc::new(LocalQueue::<()>::unbound());
         assert!(!queue.is_own());
         assert!(queue.bind() && queue.is_own() && queue.bind());
         let other = queue.clone();

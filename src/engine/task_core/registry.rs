@@ -18,7 +18,7 @@ use crossbeam::utils::CachePadded;
 use tourbillon_tasks::{Task, TaskRef};
 
 use crate::{
-    engine::task_core::{list::List, meta::TaskMeta},
+    engine::task_core::list::List,
     sys::{
         clock,
         sync::{
@@ -82,8 +82,8 @@ pub(crate) enum By {
     Other(usize),
 }
 
-pub(crate) struct Registry {
-    lists: Box<[CachePadded<Mutex<List>>]>,
+pub(crate) struct Registry<M: 'static> {
+    lists: Box<[CachePadded<Mutex<List<M>>>]>,
     counts: Box<[Counts]>,
     /// No more tasks are let in.
     closed: AtomicBool,
@@ -94,22 +94,22 @@ pub(crate) struct Registry {
 }
 
 /// A place in the registry, whose list stays locked until it is filled.
-pub(crate) struct Reserved<'a> {
-    list: MutexGuard<'a, List>,
+pub(crate) struct Reserved<'a, M: 'static> {
+    list: MutexGuard<'a, List<M>>,
     place: Place,
 }
 
-impl Reserved<'_> {
+impl<M: 'static> Reserved<'_, M> {
     pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    pub(crate) fn fill(mut self, task: TaskRef<TaskMeta>) {
+    pub(crate) fn fill(mut self, task: TaskRef<M>) {
         self.list.fill(self.place.index as usize, task);
     }
 }
 
-impl Registry {
+impl<M: 'static> Registry<M> {
     /// The books of a runtime: for each worker a list of the tasks that it has polled and any worker runs, and
     /// one of those that are [pinned](Registry::list_of_pinned) to it.
     pub(crate) fn new(workers: usize) -> Self {
@@ -151,7 +151,7 @@ impl Registry {
     }
 
     /// A place for a new task, unless the list is closed.
-    pub(crate) fn reserve(&self, list: usize) -> Option<Reserved<'_>> {
+    pub(crate) fn reserve(&self, list: usize) -> Option<Reserved<'_, M>> {
         let mut guard = lock(&self.lists[list]);
         if guard.closed {
             return None;
@@ -162,7 +162,7 @@ impl Registry {
     }
 
     /// Puts a task on a list that is to wait, unless the list is closed.
-    pub(crate) fn enter(&self, list: usize, task: &Task<TaskMeta>) -> Option<Place> {
+    pub(crate) fn enter(&self, list: usize, task: &Task<M>) -> Option<Place> {
         let reserved = self.reserve(list)?;
         let place = reserved.place;
         reserved.fill(task.reference());
@@ -170,7 +170,7 @@ impl Registry {
     }
 
     /// Strikes a task off. The caller gives its reference up, under no lock.
-    pub(crate) fn leave(&self, place: Place) -> Option<TaskRef<TaskMeta>> {
+    pub(crate) fn leave(&self, place: Place) -> Option<TaskRef<M>> {
         lock(&self.lists[usize::from(place.list)]).remove(place.index as usize)
     }
 
@@ -258,14 +258,14 @@ impl Registry {
     }
 
     /// Lets no more tasks in, and returns those that wait, for the caller to wake them.
-    pub(crate) fn close(&self) -> Vec<TaskRef<TaskMeta>> {
+    pub(crate) fn close(&self) -> Vec<TaskRef<M>> {
         self.closed.store(true, Release);
         let lists = 0..self.lists.len();
         lists.flat_map(|list| self.close_list(list)).collect()
     }
 
     /// Lets no more tasks in on one list, and returns those that are there.
-    pub(crate) fn close_list(&self, list: usize) -> Vec<TaskRef<TaskMeta>> {
+    pub(crate) fn close_list(&self, list: usize) -> Vec<TaskRef<M>> {
         let mut list = lock(&self.lists[list]);
         list.closed = true;
         list.tasks()
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn tasks_count_until_they_have_ended_whoever_counts() {
-        let registry = Registry::new(2);
+        let registry = Registry::<()>::new(2);
         assert!(registry.wait_until_empty(Some(Instant::now())));
         for (begins, ends) in [
             (By::Worker(0), By::Worker(1)),

@@ -10,7 +10,7 @@ use tourbillon_shards::{Due, Owner, Sleep, Taken};
 
 use crate::{
     clock::instant::Instant,
-    engine::{context, core::Core, shared::Shared, worker::Worker},
+    engine::{core::Core, local, shared::Shared, worker::Worker},
     metrics::histogram::Recorded,
 };
 
@@ -111,7 +111,7 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
     if longest > KNOWN {
         return;
     }
-    context::with_local(|local| {
+    local::with_local(|local| {
         let Some(local) = local.filter(|local| local.is_of(shared)) else {
             return;
         };

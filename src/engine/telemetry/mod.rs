@@ -1,6 +1,6 @@
 //! What can be seen of a runtime: lateness of timers, snapshots, spans and events.
 
 pub(crate) mod lateness;
-pub(crate) mod look;
+pub(crate) mod snapshot;
 #[cfg(feature = "tracing")]
 pub(crate) mod trace;

@@ -12,20 +12,19 @@
 //! the alarm again before it runs any of that: should it be the next to be stuck, there is somebody to
 //! be called for the both of them.
 
-use std::{cell::Cell, io, sync::Arc, time::Duration};
+use std::{cell::Cell, io, sync::Arc};
 
 use tourbillon_shards::{Coming, NEVER, Shard};
 
 use crate::{
     engine::{
-        config::Config,
         core::{Core, WorkerShard},
-        local::Job,
-        watchdog::stall,
+        job::Job,
+        watchdog::report,
         worker::{DUE_MOST, Worker},
     },
     reactor::alarm_of,
-    sys::sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sys::sync::atomic::Ordering,
 };
 
 /// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
@@ -41,11 +40,6 @@ pub(crate) const RESCUED: usize = RESCUE_ROUNDS * DUE_MOST;
 /// has few workers, and is to exceed it now and then.
 const ANSWERS: usize = if cfg!(tourbillon_sim) { 2 } else { 8 };
 
-/// Whether others look after each of so many workers, and not only while it is in `block_in_place`.
-pub(crate) fn is_watched(config: &Config, workers: usize) -> bool {
-    config.rescue_grace != Duration::MAX && (workers > 1 || config.helpers.1 > 0)
-}
-
 /// The shard of a worker, one of so many.
 pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
     let config = &core.shared.config;
@@ -55,7 +49,7 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
         .try_into()
         .unwrap_or(u64::MAX);
     let store = config.timer_store;
-    let shard = if is_watched(config, workers) {
+    let shard = if config.is_watched(workers) {
         Shard::watched(core, grace)
     } else {
         Shard::watched_when_called(core, grace)
@@ -137,7 +131,7 @@ impl Worker<'_> {
     pub(crate) fn report_stalls(&mut self) {
         while let Some((index, stall)) = self.stalls.pop() {
             if let Some(peer) = self.shared.workers.load().get(index) {
-                stall::report(peer.owner(), &stall);
+                report::report(peer.owner(), &stall);
             }
         }
     }
@@ -289,7 +283,7 @@ impl Worker<'_> {
     /// may wait awake for what is due in a moment.
     fn look_after(&mut self, peer: &WorkerShard, index: usize, waits: bool) -> bool {
         let (shared, core) = (self.shared, peer.owner());
-        if let Some(stall) = stall::look(core, shared.clock.real()) {
+        if let Some(stall) = report::look(core, shared.clock.real()) {
             self.stalls.push((index, stall));
         }
         let stuck = core.stays();
@@ -371,33 +365,5 @@ impl Core {
         let job = self.watch.begun();
         let last = self.looks.last_seen.swap(job, Ordering::Relaxed);
         last == job || self.in_place.load(Ordering::Relaxed)
-    }
-}
-
-/// What the peers that look at a worker write down for each other.
-#[derive(Debug, Default)]
-pub(crate) struct Looks {
-    patience: Patience,
-    /// The job that it was at when one of them last looked.
-    last_seen: AtomicU64,
-}
-
-/// How long it takes, in ms, until the next look at a worker that is stuck.
-#[derive(Debug, Default)]
-struct Patience(AtomicU32);
-
-impl Patience {
-    /// At most so many.
-    const MOST: u32 = 4;
-
-    /// After a look at which there was something to do, or not. A hint, if there are several at once.
-    fn after(&self, found: bool) -> u32 {
-        let next = if found {
-            1
-        } else {
-            (self.0.load(Ordering::Relaxed) * 2).clamp(1, Self::MOST)
-        };
-        self.0.store(next, Ordering::Relaxed);
-        next
     }
 }

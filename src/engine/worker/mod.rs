@@ -14,16 +14,19 @@ use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
 use crate::engine::telemetry::trace;
 use crate::{
     engine::{
-        clocks, context,
+        clocks,
         core::{Core, TimerOwner, WorkerShard},
-        local::{Job, Local, steal},
+        job::{Job, steal},
+        local,
+        local::Local,
         shared::Shared,
         shutdown,
         telemetry::lateness,
         watchdog::{
+            report,
             rescue::{Awaited, RESCUED, Rest},
-            stall,
-            stall::{InLoop, Stall},
+            stall::Stall,
+            watch::InLoop,
         },
         worker::{
             advance::{Advance, Late},
@@ -141,7 +144,7 @@ pub(crate) fn run_as(
     let local = Local::new(shard.clone(), deque);
     // Dropped after the worker, and before the last reference to its shard.
     let stage = OnceCell::new();
-    context::with_worker(&local, || {
+    local::with_worker(&local, || {
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
         let mut worker = Worker::new(&local, &shared, &stage);
@@ -339,7 +342,7 @@ impl<'a> Worker<'a> {
     /// The worker is back in its loop.
     pub(crate) fn was_away(&mut self) {
         let last = self.in_loop;
-        stall::was_away(self.core, &mut self.in_loop, self.tick);
+        report::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
         if jobs > 0 {
             self.rehearsals.ran(self.in_loop.at);

@@ -4,7 +4,7 @@ use tourbillon_shards::NEVER;
 
 use crate::{
     engine::{
-        watchdog::stall::InLoop,
+        watchdog::watch::InLoop,
         worker::{Worker, advance::Timed},
     },
     sys::epoll::Timeout,

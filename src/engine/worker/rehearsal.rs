@@ -18,12 +18,7 @@ use crossbeam::deque;
 use tourbillon_shards::{Shard, prefetch};
 
 use crate::{
-    engine::{
-        context,
-        core::Core,
-        local::{Job, Local},
-        worker::Worker,
-    },
+    engine::{context::entered, core::Core, job::Job, local, local::Local, worker::Worker},
     task::rehearsed::Rehearsing,
     util::contained::contained,
 };
@@ -107,7 +102,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         let (local, task) = (&self.local, self.task.take());
-        context::with_worker(local, || {
+        local::with_worker(local, || {
             // It is scheduled to be dropped, and drops its sleep then. As part of a batch, or a peer would be woken.
             local.batch(|| drop(task));
             while let Some(job) = local.next() {
@@ -135,7 +130,7 @@ impl<'a> Worker<'a> {
             return;
         }
         self.rehearsals.wants_stage = false;
-        if context::has_entered() {
+        if entered::any_entered() {
             // The task would arm its sleep in the runtime that a hook has entered.
             return;
         }
@@ -190,7 +185,7 @@ impl<'a> Worker<'a> {
         (self.outside_at, self.looked, self.taken) = (u64::MAX, self.tick, 0);
         // No foreign code runs there. Should there be a panic all the same, the worker is to be itself again.
         contained(|| {
-            context::with_worker(self.local, || {
+            local::with_worker(self.local, || {
                 self.fire_due();
                 self.run_queued();
                 self.core.watch.end();
@@ -314,7 +309,7 @@ mod tests {
         for step in 0..3 {
             let stage = Stage::of(worker.owner());
             let shard = Arc::downgrade(&stage.local.shard);
-            context::with_worker(&stage.local, || {
+            local::with_worker(&stage.local, || {
                 if step > 0 {
                     let Some(Job::Task(task)) = stage.local.next() else {
                         panic!("it is queued");

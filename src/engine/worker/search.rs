@@ -8,7 +8,7 @@
 //! else there is it finds at its next look.
 
 use crate::engine::{
-    local::{Job, steal},
+    job::{Job, steal},
     worker::Worker,
 };
 

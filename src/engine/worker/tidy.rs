@@ -19,7 +19,7 @@ use tourbillon_shards::{
 
 use crate::{
     engine::{
-        context,
+        local,
         shared::{Shared, Workers},
         worker::Worker,
     },
@@ -139,7 +139,7 @@ fn runtimes() -> MutexGuard<'static, Vec<Arc<Workers>>> {
 pub(crate) fn wake() {
     // A worker looks before it sleeps. A helper, which may end before that, does not; nor does a
     // thread in `block_in_place`.
-    let looks = context::with_local(|local| {
+    let looks = local::with_local(|local| {
         local.is_some_and(|local| {
             !local.shard.owner().is_helper && !local.in_place.get() && wakes(local.shared())
         })

@@ -133,7 +133,7 @@ impl Drop for Pass {
 
 #[cfg(test)]
 mod tests {
-    use crate::integrations::axum::gate::room;
+    use super::room;
 
     #[test]
     fn most_descriptors_are_for_connections_and_some_for_others() {

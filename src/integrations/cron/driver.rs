@@ -9,7 +9,7 @@ use std::{
 use tourbillon_shards::TypeName;
 
 use crate::{
-    engine::watchdog::stall::this_job_is,
+    engine::watchdog::report::this_job_is,
     error::ArmError,
     integrations::cron::{
         builder::Cron,

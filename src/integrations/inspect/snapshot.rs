@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     api::handle::Handle,
-    engine::telemetry::look::RecentStall,
+    engine::watchdog::stall::RecentStall,
     integrations::inspect::sampler::Samples,
     metrics::{
         ClockMetrics, WorkerMetrics,

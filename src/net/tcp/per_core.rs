@@ -11,8 +11,7 @@ use std::{
 };
 
 use crate::{
-    api::handle::Choice,
-    engine::context::with_home,
+    engine::context::placement::{Choice, with_home},
     error::ArmError,
     net::{
         addr::try_each,

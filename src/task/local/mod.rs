@@ -30,8 +30,9 @@ use tourbillon_tasks::Woken;
 
 use crate::{
     engine::{
-        local::TaskJob,
-        task_core::{home::Home, local_queue::LocalQueue, registry::Registry},
+        core::Core,
+        job::TaskJob,
+        task_core::{home::Home, local_queue::LocalQueue, meta::TaskMeta, registry::Registry},
     },
     task::{join::JoinHandle, policy::Schedule, register_unchecked},
     util::contained::contained,
@@ -149,7 +150,7 @@ impl Schedule for OnItsThread {
 
 /// Ends all tasks of a list, and lets no more in: see the head of this file. For the thread that the
 /// queue is bound to, in none of these tasks.
-fn end(tasks: &Registry, list: usize, queue: &LocalQueue) {
+fn end(tasks: &Registry<TaskMeta>, list: usize, queue: &LocalQueue<TaskJob>) {
     for task in tasks.close_list(list) {
         contained(|| task.wake());
     }
@@ -163,5 +164,15 @@ fn end(tasks: &Registry, list: usize, queue: &LocalQueue) {
         if !queue.has_work() {
             crate::sys::sync::thread::sleep(MOMENT);
         }
+    }
+}
+
+/// Ends the tasks that are pinned to a worker. On its thread, before it leaves; or on any, if its thread
+/// was never started: then none of them was ever polled, and all that they are is Send.
+pub(crate) fn end_pinned(core: &Core) {
+    let queue = &core.pinned;
+    if queue.bind() {
+        let tasks = &core.shared.tasks;
+        end(tasks, tasks.list_of_pinned(core.index), queue);
     }
 }

@@ -6,19 +6,9 @@ use tourbillon_shards::TypeName;
 
 use crate::{
     api::handle::Handle,
-    engine::{
-        core::{Core, WorkerShard},
-        local::TaskJob,
-        task_core::{
-            home::Home,
-            local_queue::{LocalQueue, Pushed},
-        },
-    },
+    engine::{core::WorkerShard, task_core::home::Home},
     error::SpawnError,
-    task::{
-        join::JoinHandle,
-        local::{end, spawn_at},
-    },
+    task::{join::JoinHandle, local::spawn_at},
 };
 
 /// Runs a task on one worker of the runtime that the calling thread is in, and on no other: `create` is
@@ -111,23 +101,4 @@ where
     let future = async move { create().await };
     // SAFETY: before it is polled the future has `create` alone, which is Send.
     unsafe { spawn_at(Home::pinned(&home), TypeName::of::<Fut>(), future, spawned) }
-}
-
-/// Queues a task of this worker that became ready, from any thread.
-pub(crate) fn schedule_pinned(shard: &WorkerShard, task: TaskJob) {
-    if shard.owner().pinned.push(task) == Pushed::Elsewhere {
-        // It fences, and wakes the worker if that has announced that it sleeps; if not, the worker
-        // looks at the queue after it has.
-        shard.wake();
-    }
-}
-
-/// Ends the tasks that are pinned to a worker. On its thread, before it leaves; or on any, if its thread
-/// was never started: then none of them was ever polled, and all that they are is Send.
-pub(crate) fn end_pinned(core: &Core) {
-    let queue: &LocalQueue = &core.pinned;
-    if queue.bind() {
-        let tasks = &core.shared.tasks;
-        end(tasks, tasks.list_of_pinned(core.index), queue);
-    }
 }

@@ -11,9 +11,10 @@
 //! Before it runs anything, as before any worker does, somebody else has to sit: see
 //! `shards/src/standby.rs`. So there are as many helpers as are stuck in turn, and one more.
 
+pub(crate) mod known;
+
 use std::{io, sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
 use crossbeam::deque;
 use tourbillon_shards::Shard;
 
@@ -21,11 +22,11 @@ use crate::{
     engine::{
         clocks,
         core::{Core, Role, WorkerShard},
-        local::Job,
-        shared::{Shared, Workers},
+        helpers::known::{Helpers, Known},
+        job::Job,
+        shared::Shared,
         shutdown, threads,
-        threads::Threads,
-        watchdog::stall::InLoop,
+        watchdog::watch::InLoop,
         worker,
         worker::Worker,
     },
@@ -33,10 +34,7 @@ use crate::{
     sys,
     sys::{
         epoll::Timeout,
-        sync::{
-            Mutex,
-            atomic::{Ordering, fence},
-        },
+        sync::atomic::{Ordering, fence},
     },
     util::lock::lock,
 };
@@ -50,27 +48,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// How long it is between two looks at those that are in `block_in_place`, while the clock is paused.
 const PAUSED_LOOK: Duration = Duration::from_millis(1);
 
-/// The helpers of a runtime.
-#[derive(Default)]
-pub(crate) struct Helpers {
-    /// For who looks, and for thieves.
-    pub(crate) known: ArcSwap<Known>,
-    /// Held by who starts one, and by one that ends: these alone change what is known.
-    threads: Mutex<Threads>,
-}
-
-/// What is known of the helpers. Nothing changes in it: so none that ends is in two places, or in none.
-#[derive(Clone, Default)]
-pub(crate) struct Known {
-    /// Those that there are.
-    pub(crate) list: Workers,
-    /// What those have written down that have ended.
-    done: Arc<Record>,
-    /// How many were ever started.
-    started: u64,
-}
-
-impl Helpers {
+impl Helpers<WorkerShard> {
     pub(crate) fn metrics(&self, shared: &Shared) -> HelperMetrics {
         let known = self.known.load_full();
         let mut record = Record::clone(&known.done);
@@ -91,12 +69,6 @@ impl Helpers {
         for helper in &self.known.load().list {
             helper.owner().wake_again();
         }
-    }
-
-    /// Joins those that have left.
-    pub(crate) fn join(&self) {
-        let left = lock(&self.threads).take();
-        threads::join(left);
     }
 }
 
@@ -158,14 +130,8 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     started
 }
 
-impl Known {
-    fn forget(&mut self, shard: &Arc<WorkerShard>) {
-        self.list.retain(|it| !Arc::ptr_eq(it, shard));
-    }
-}
-
 /// Changes what is known. With the lock of the threads held.
-fn change(shared: &Shared, change: impl FnOnce(&mut Known)) {
+fn change(shared: &Shared, change: impl FnOnce(&mut Known<WorkerShard>)) {
     let mut known = Known::clone(&shared.helpers.known.load());
     change(&mut known);
     shared.helpers.known.store(Arc::new(known));

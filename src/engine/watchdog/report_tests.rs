@@ -1,13 +1,18 @@
 use std::{
+    panic::Location,
     sync::{
         atomic::{AtomicBool, Ordering::SeqCst},
         mpsc,
     },
     thread::{self, ThreadId},
+    time::Duration,
 };
 
+use tourbillon_shards::TypeName;
+
 use super::*;
-use crate::api::runtime::Runtime;
+use crate::sys::sync::atomic::Ordering::Relaxed;
+use crate::{api::runtime::Runtime, engine::watchdog::watch::Watch, metrics::activity::Activity};
 
 const THRESHOLD: u64 = 100;
 

@@ -20,6 +20,12 @@
 //! itself: see `quiescence`. A job that no thread was claimed for waits for one that is busy, or in
 //! `block_on`: it need not be counted, and must not be, since that one may wait for the clock.
 
+use crate::engine::{
+    blocking::pool::{Blocking, State},
+    context::entered,
+};
+pub(crate) mod pool;
+
 use std::{
     cell::Cell,
     collections::BTreeMap,
@@ -31,19 +37,15 @@ use std::{
 };
 
 use crate::{
-    api::handle::Handle,
     engine::{
-        context,
-        local::{Job, TaskJob},
+        job::{Job, TaskJob},
         shared::Shared,
         threads,
-        threads::Threads,
     },
-    metrics::BlockingMetrics,
     sys,
     sys::sync::{
-        Condvar, Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering, fence},
+        MutexGuard,
+        atomic::{Ordering, fence},
         thread,
     },
     util::lock::lock,
@@ -57,38 +59,7 @@ thread_local! {
     static BUSY: Cell<*const Shared> = const { Cell::new(ptr::null()) };
 }
 
-/// The blocking threads of a runtime, and what waits for them.
-#[derive(Default)]
-pub(crate) struct Blocking {
-    state: Mutex<State>,
-    /// Idle threads wait here.
-    work: Condvar,
-    /// The thread that shuts the runtime down waits here.
-    ended: Condvar,
-    /// Threads that have something to do, claimed and starting ones included, and are in no `block_on`.
-    busy: AtomicUsize,
-}
-
-#[derive(Default)]
-struct State {
-    /// By their numbers, so that one can be taken out from the middle.
-    queue: BTreeMap<u64, TaskJob>,
-    /// The number of the next job.
-    next: u64,
-    /// How many threads there are.
-    threads: usize,
-    /// How many of them are idle, and not claimed.
-    idle: usize,
-    /// How many were claimed, and have not taken notice.
-    claimed: usize,
-    handles: Threads,
-    /// The queue is closed: no job is accepted any more.
-    stopping: bool,
-    /// How many accepted jobs were dropped unrun at the deadline of a shutdown.
-    dropped: u64,
-}
-
-impl Blocking {
+impl Blocking<TaskJob> {
     /// Queues a job; answers its number, unless it was refused, and has been ended.
     pub(crate) fn push(&self, shared: &Arc<Shared>, job: TaskJob) -> Option<u64> {
         let mut state = lock(&self.state);
@@ -132,7 +103,7 @@ impl Blocking {
     fn start(
         &self,
         shared: &Arc<Shared>,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, State<TaskJob>>,
     ) -> Result<(), io::Error> {
         let main = {
             let shared = shared.clone();
@@ -158,19 +129,6 @@ impl Blocking {
         if shared.clock.was_paused() {
             shared.quiescence.look(shared);
         }
-    }
-
-    /// Whether a thread has something to do. If none has, all that they have done is seen by what is
-    /// looked at after this.
-    pub(crate) fn is_busy(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.busy.load(Ordering::Acquire) > 0
-    }
-
-    /// Accepts no more jobs, and tells the threads to end when none is queued any more.
-    pub(crate) fn stop(&self) {
-        lock(&self.state).stopping = true;
-        self.work.notify_all();
     }
 
     /// After [`stop`](Self::stop): waits until all threads have ended, and joins them; true if they
@@ -201,22 +159,12 @@ impl Blocking {
         true
     }
 
-    pub(crate) fn metrics(&self) -> BlockingMetrics {
-        let state = lock(&self.state);
-        BlockingMetrics {
-            threads: state.threads,
-            idle: state.idle,
-            queued: state.queue.len(),
-            dropped: state.dropped,
-        }
-    }
-
     /// Waits for a job; false if the thread is to end.
     fn wait<'a>(
         &'a self,
         shared: &Shared,
-        mut state: MutexGuard<'a, State>,
-    ) -> (MutexGuard<'a, State>, bool) {
+        mut state: MutexGuard<'a, State<TaskJob>>,
+    ) -> (MutexGuard<'a, State<TaskJob>>, bool) {
         let until = sys::clock::instant().checked_add(shared.config.thread_keep_alive);
         state.idle += 1;
         // Under no lock: this may wake others. Who claims the thread counts it as busy again.
@@ -302,9 +250,8 @@ fn main(shared: Arc<Shared>, number: u64) {
     sys::cpu::unpin();
     sys::thread::wake_by_default();
     POOL.set(&*shared);
-    let handle = Handle::new(shared.clone());
     let ended = {
-        let _entered = context::enter(&handle);
+        let _entered = entered::enter(&shared);
         shared.blocking.run(&shared, number)
     };
     threads::join(ended);

@@ -1,0 +1,187 @@
+//! The owner of the shard of a clock.
+
+use std::{any::Any, io, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
+
+use crate::{
+    clock::{other::OtherClock, wall},
+    engine::{context::spread, core::TimerOwner, job::Job, shared::Shared},
+    metrics::counters::{Counter, Counters},
+    sys::{
+        sync::{
+            Mutex,
+            atomic::{AtomicBool, AtomicUsize, Ordering},
+        },
+        timerfd,
+        timerfd::TimerFd,
+    },
+    util::contained::contained,
+};
+
+/// The timers of one clock.
+pub(crate) type ClockShard = Shard<ClockCore>;
+
+/// What a timer is tagged with that is not to run if a step of the clock jumps over its deadline.
+pub(crate) const SKIP_ON_STEP: u32 = 1;
+
+/// All clocks, in the order of their tokens.
+pub(crate) const CLOCKS: [OtherClock; 2] = [OtherClock::Wall, OtherClock::Boot];
+
+/// The owner of the shard of a clock.
+#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+pub struct ClockCore {
+    pub(super) shared: Arc<Shared>,
+    pub(super) kind: OtherClock,
+    pub(super) timerfd: TimerFd,
+    /// Timers whose callbacks are to be told how they ended, and have not been.
+    owed: AtomicUsize,
+    /// The clock was set, and who heard of it did not serve.
+    stepped: AtomicBool,
+    /// Held by who serves.
+    pub(super) served: Mutex<Served>,
+}
+
+/// When the clock was last served, by itself and by a clock that nobody sets.
+pub(super) struct Served {
+    pub(super) clock: u64,
+    pub(super) boot: u64,
+}
+
+impl ClockCore {
+    pub(crate) fn shard(shared: Arc<Shared>, kind: OtherClock) -> io::Result<Arc<ClockShard>> {
+        let timerfd = TimerFd::new(match kind {
+            OtherClock::Wall => timerfd::Clock::Realtime,
+            OtherClock::Boot => timerfd::Clock::Boottime,
+        })?;
+        let served = Served {
+            clock: shared.clock.other(kind),
+            boot: shared.clock.other(OtherClock::Boot),
+        };
+        let store = shared.config.timer_store;
+        let core = Self {
+            shared,
+            kind,
+            timerfd,
+            owed: AtomicUsize::new(0),
+            stepped: AtomicBool::new(false),
+            served: Mutex::new(served),
+        };
+        let shard = Shard::new(core).with_store(store);
+        // It sleeps until somebody arms a timer.
+        shard.sleep_until();
+        Ok(Arc::new(shard))
+    }
+
+    pub(crate) fn kind(&self) -> OtherClock {
+        self.kind
+    }
+
+    /// The counters of this clock for the calling thread.
+    pub(super) fn counters(&self) -> &Counters {
+        self.shared.clock_counters[self.kind as usize].own()
+    }
+
+    /// Counts as the calling worker's, or as this clock's.
+    fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
+        self.shared.count_or(counter, || self.counters());
+    }
+
+    /// How many callbacks are still to be told.
+    pub(crate) fn owes(&self) -> usize {
+        self.owed.load(Ordering::Acquire)
+    }
+
+    /// Whether the clock was set since this was last asked.
+    pub(super) fn take_step(&self) -> bool {
+        self.timerfd.take() | self.stepped.swap(false, Ordering::AcqRel)
+    }
+
+    /// Sets the timerfd; true if the clock was set before that.
+    pub(super) fn set_timer(&self, until: u64) -> bool {
+        let clock = &self.shared.clock;
+        let set = match (self.kind, until) {
+            (_, NEVER) => self.timerfd.unset(),
+            _ if clock.is_paused() => self.timerfd.unset(),
+            // By its own clock it would not know by how much that is off.
+            _ if clock.was_paused() => {
+                let left = until.saturating_sub(self.now());
+                self.timerfd.set(Duration::from_nanos(left))
+            }
+            (OtherClock::Wall, until) => self.timerfd.set_at(wall::since_unix(until)),
+            (OtherClock::Boot, until) => self.timerfd.set_at(Duration::from_nanos(until)),
+        };
+        set.is_err_and(|error| timerfd::is_step(&error))
+    }
+}
+
+impl TimerOwner for ClockCore {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    type Read = ();
+
+    fn read() {}
+
+    fn present(&self, (): ()) -> u64 {
+        self.shared.clock.other(self.kind)
+    }
+}
+
+impl Owner for ClockCore {
+    fn wake(&self) {
+        // In the past: readable at once. It tells of a step as the setting before it would have.
+        let set = self.timerfd.set_at(Duration::ZERO);
+        if set.is_err_and(|error| timerfd::is_step(&error)) {
+            self.stepped.store(true, Ordering::Release);
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        false
+    }
+
+    fn armed(&self, _: Kind, _: bool) {
+        self.counters().armed_remote.add(1);
+    }
+
+    fn moved(&self) {
+        self.count(|counters| &counters.refreshed);
+    }
+
+    fn over(&self, kind: Kind, how: Outcome) {
+        if kind != Kind::Sleep {
+            self.shared.release_timer();
+        }
+        self.count(|counters| counters.over(how));
+    }
+
+    fn owed(&self) {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn told(&self) {
+        self.owed.fetch_sub(1, Ordering::Release);
+    }
+
+    fn deliver(&self, notice: Notice<Self>) {
+        self.shared.deliver(Job::ClockNotice(notice));
+    }
+
+    #[cold]
+    fn panicked(&self, panic: Box<dyn Any + Send>) {
+        // The panic hook has reported it.
+        self.count(|counters| &counters.panics);
+        contained(|| drop(panic));
+    }
+
+    fn reread(&self, _: u64) -> RangeInclusive<u64> {
+        let now = self.now();
+        now..=now
+    }
+
+    fn random(&self) -> u64 {
+        spread::random()
+    }
+}

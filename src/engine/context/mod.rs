@@ -1,0 +1,6 @@
+//! The runtime and the worker that the calling thread belongs to.
+
+pub(crate) mod current;
+pub(crate) mod entered;
+pub(crate) mod placement;
+pub(crate) mod spread;

@@ -1,0 +1,142 @@
+//! Looking at a runtime: its metrics, and the stalls that were reported.
+
+use std::time::Duration;
+
+use tourbillon_shards::{Owner, Shard};
+
+use crate::{
+    clock::other::OtherClock,
+    engine::{
+        clocks::owner::ClockShard,
+        core::{Core, WorkerShard},
+        shared::Shared,
+        watchdog::stall::RecentStall,
+    },
+    metrics::{
+        ClockMetrics, RuntimeMetrics, WorkerMetrics,
+        activity::{Activity, JobName},
+        recorder::Record,
+    },
+    sys::sync::atomic::Ordering,
+};
+
+/// A look at a shard: how many timers are stored, pending and garbage.
+fn timers<O: Owner>(shard: &Shard<O>) -> (usize, usize, usize) {
+    let (stored, garbage) = (shard.stored(), shard.garbage());
+    (stored, stored.saturating_sub(garbage), garbage)
+}
+
+fn worker(shard: &WorkerShard, record: &Record) -> WorkerMetrics {
+    let core = shard.owner();
+    let tasks = &core.shared.tasks;
+    let (stored, pending, garbage) = timers(shard);
+    let (activity, job) = core.activity(shard);
+    let record = record.clone();
+    WorkerMetrics {
+        counts: record.counts,
+        stored,
+        pending,
+        garbage,
+        queue_depth: core.stealer.len(),
+        pinned_tasks: tasks.len(tasks.list_of_pinned(core.index)),
+        sweeps: shard.sweeps(),
+        wake_lateness: record.wake_lateness,
+        queue_lateness: record.queue_lateness,
+        rescued_lateness: record.rescued_lateness,
+        timer_advance: Duration::from_nanos(core.recorder.advance.get()),
+        steals_from: record.steals_from,
+        rescued_from: record.rescued_from,
+        cpu: core.pinned_to(),
+        activity,
+        job,
+    }
+}
+
+/// What threads that are no workers have done with the timers of a clock, and what stands there.
+fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
+    let counts = shared.clock_counters[kind as usize].read();
+    let Some(shard) = shared.clock_shard(kind) else {
+        return ClockMetrics {
+            counts,
+            sweeps: shared.clock_sweeps[kind as usize].load(Ordering::Acquire),
+            ..ClockMetrics::default()
+        };
+    };
+    let (stored, pending, garbage) = timers(&shard);
+    ClockMetrics {
+        counts,
+        stored,
+        pending,
+        garbage,
+        sweeps: sweeps(shared, kind, &shard),
+    }
+}
+
+/// How often the inbox of a clock was swept, which is not forgotten.
+fn sweeps(shared: &Shared, kind: OtherClock, shard: &ClockShard) -> u64 {
+    let sweeps = shard.sweeps();
+    let known = shared.clock_sweeps[kind as usize].fetch_max(sweeps, Ordering::AcqRel);
+    known.max(sweeps)
+}
+
+/// Keeps what would go with the shards of the clocks. Before they are let go of.
+pub(crate) fn keep_sweeps(shared: &Shared) {
+    for clock in shared.clocks().iter() {
+        sweeps(shared, clock.owner().kind(), clock);
+    }
+}
+
+impl Core {
+    /// What the worker of `shard`, which is its, is at.
+    fn activity(&self, shard: &WorkerShard) -> (Activity, Option<JobName>) {
+        if shard.parker().is_awake() {
+            self.watch.activity()
+        } else {
+            (Activity::Parked, None)
+        }
+    }
+
+    /// The core of the machine that it is pinned to.
+    fn pinned_to(&self) -> Option<usize> {
+        let pins = self.shared.config.pins.as_ref()?;
+        pins.get(self.index).copied()
+    }
+}
+
+/// Returns what the runtime has done, and what it has to do.
+pub(crate) fn metrics(shared: &Shared) -> RuntimeMetrics {
+    // Before the list of the workers: those that are on it have written all of theirs to these.
+    let records: Vec<_> = shared.recorders.iter().map(|it| it.read()).collect();
+    let mut done = Record::default();
+    records.iter().for_each(|record| done += record);
+    let workers = shared.workers.load();
+    let workers = workers.iter().zip(&records);
+    let (alive_tasks, spawned_tasks) = shared.tasks.counts();
+    RuntimeMetrics {
+        workers: workers
+            .map(|(shard, record)| worker(shard, record))
+            .collect(),
+        done,
+        helpers: shared.helpers.metrics(shared),
+        wall_clock: clock(shared, OtherClock::Wall),
+        boot_clock: clock(shared, OtherClock::Boot),
+        injector_depth: shared.injector.len(),
+        alive_tasks,
+        spawned_tasks,
+        blocking: shared.blocking.metrics(),
+    }
+}
+
+/// Returns the current activity of each worker, by its number.
+pub(crate) fn activities(shared: &Shared) -> Vec<(Activity, Option<JobName>)> {
+    let workers = shared.workers.load();
+    let workers = workers.iter();
+    workers.map(|shard| shard.owner().activity(shard)).collect()
+}
+
+/// Returns the last stalls that were reported, the oldest first.
+pub(crate) fn recent_stalls(shared: &Shared) -> Vec<RecentStall> {
+    let stalls = shared.stalls.load_full();
+    let recent = stalls.recent.iter();
+    recent.map(|stall| RecentStall::clone(stall)).collect()
+}
