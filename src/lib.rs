@@ -121,29 +121,29 @@ pub use crate::{
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
-#[cfg(doctest)]
-#[doc = include_str!("../docs/src/guide.md")]
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../docs/guide/guide.md")]
 struct GuideOfTheBook;
 #[cfg(all(doctest, feature = "axum", feature = "macros"))]
-#[doc = include_str!("../docs/src/server.md")]
+#[doc = include_str!("../docs/guide/server.md")]
 struct ServerOfTheBook;
 #[cfg(doctest)]
-#[doc = include_str!("../docs/src/migrating.md")]
+#[doc = include_str!("../docs/guide/migrating.md")]
 struct MigratingOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/src/stores.md")]
 struct StoresOfTheBook;
-#[cfg(doctest)]
-#[doc = include_str!("../docs/src/metrics.md")]
+#[cfg(all(doctest, feature = "inspect"))]
+#[doc = include_str!("../docs/guide/metrics.md")]
 struct MetricsOfTheBook;
 #[cfg(doctest)]
-#[doc = include_str!("../docs/src/tuning.md")]
+#[doc = include_str!("../docs/guide/tuning.md")]
 struct TuningOfTheBook;
 #[cfg(doctest)]
-#[doc = include_str!("../docs/src/timers.md")]
+#[doc = include_str!("../docs/guide/timers.md")]
 struct TimersOfTheBook;
 #[cfg(all(doctest, feature = "cron"))]
-#[doc = include_str!("../docs/src/cron.md")]
+#[doc = include_str!("../docs/guide/cron.md")]
 struct CronOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/src/rescue.md")]

@@ -10,7 +10,7 @@ use std::{
 use crate::{browser::Browser, clients::tourbillon};
 
 /// Where the book has it.
-const PICTURE: &str = "docs/src/img/inspect.png";
+const PICTURE: &str = "docs/guide/live-page.png";
 
 /// The book's pages are read as a whole: it should not be what takes their time.
 const LARGEST: usize = 300 << 10;
