@@ -111,7 +111,7 @@ struct ServerOfTheBook;
 #[doc = include_str!("../docs/src/migrating.md")]
 struct MigratingOfTheBook;
 #[cfg(doctest)]
-#[doc = include_str!("../docs/src/stores.md")]
+#[doc = include_str!("../docs/internals/stores.md")]
 struct StoresOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/src/metrics.md")]
@@ -126,5 +126,5 @@ struct TimersOfTheBook;
 #[doc = include_str!("../docs/src/cron.md")]
 struct CronOfTheBook;
 #[cfg(doctest)]
-#[doc = include_str!("../docs/src/rescue.md")]
+#[doc = include_str!("../docs/reference/rescue.md")]
 struct RescueOfTheBook;

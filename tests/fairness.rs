@@ -2,7 +2,7 @@
 //! sockets, tasks, and what comes from outside. Counted by the jobs themselves, on one worker: no test
 //! here depends on how long anything takes.
 //!
-//! The bounds are those of `docs/src/limits.md`.
+//! The bounds are those of `docs/reference/limits.md`.
 
 mod common;
 

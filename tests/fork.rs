@@ -2,7 +2,7 @@
 //! descriptor of the runtime gets into another program.
 //!
 //! The child of a fork has one thread, and none of the workers: it may not use the runtime. See
-//! `docs/src/limits.md`.
+//! `docs/reference/limits.md`.
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! A flood of local tasks keeps nothing else of its worker waiting for more than a bounded number of jobs,
-//! nor does a flood of anything else keep a local task waiting: see `docs/src/limits.md`, and
+//! nor does a flood of anything else keep a local task waiting: see `docs/reference/limits.md`, and
 //! `tests/fairness.rs` for all that has no local tasks.
 
 mod common;
