@@ -140,7 +140,7 @@ fn tables_name_tests_that_there_are() {
         "not in the tree:\n{}",
         missing.join("\n")
     );
-    assert!(named > 100, "the tables were not understood: {named} names");
+    assert!(named > 150, "the tables were not understood: {named} names");
 }
 
 #[test]
