@@ -131,7 +131,7 @@ struct ServerOfTheBook;
 #[doc = include_str!("../docs/guide/migrating.md")]
 struct MigratingOfTheBook;
 #[cfg(doctest)]
-#[doc = include_str!("../docs/src/stores.md")]
+#[doc = include_str!("../docs/internals/stores.md")]
 struct StoresOfTheBook;
 #[cfg(all(doctest, feature = "inspect"))]
 #[doc = include_str!("../docs/guide/metrics.md")]
@@ -146,5 +146,5 @@ struct TimersOfTheBook;
 #[doc = include_str!("../docs/guide/cron.md")]
 struct CronOfTheBook;
 #[cfg(doctest)]
-#[doc = include_str!("../docs/src/rescue.md")]
+#[doc = include_str!("../docs/reference/rescue.md")]
 struct RescueOfTheBook;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the runtime in a simulated world, by seeds: see docs/src/simulation.md.
+# Runs the runtime in a simulated world, by seeds: see docs/internals/verification.md.
 #
 #   tests/sim/run.sh                    as many seeds as CI runs
 #   tests/sim/run.sh --seeds N          so many (--first N: from there on)

@@ -14,7 +14,7 @@
 //! lock, each system call. So a run is a function of its seed, and can be had again. What is between two points is not
 //! interrupted: the insides of crossbeam, arc-swap, and of the standard library.
 //!
-//! `docs/src/simulation.md` has the whole of it; `tests/sim/` is the program that runs seeds.
+//! `docs/internals/verification.md` has the whole of it; `tests/sim/` is the program that runs seeds.
 
 pub(super) mod calls;
 mod disturb;

@@ -1,4 +1,4 @@
-//! Runs the runtime in a simulated world, a seed after the other: see `docs/src/simulation.md`.
+//! Runs the runtime in a simulated world, a seed after the other: see `docs/internals/verification.md`.
 
 #![cfg_attr(tourbillon_sim, allow(missing_docs))]
 
