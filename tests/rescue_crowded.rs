@@ -24,7 +24,7 @@ use core_affinity::CoreId;
 use tourbillon::{Runtime, Timer, time::sleep};
 
 /// How many workers may be awake for each core before looks become rarer, as in
-/// `src/runtime/rescuers.rs`.
+/// `src/engine/watchdog/rescuers.rs`.
 const PER_CORE: u64 = 8;
 /// What each runtime is given to do.
 const TIMERS: usize = 10_000;
