@@ -64,16 +64,16 @@ const PUT_MOST: u32 = SHARE * STAY_MOST;
 /// for so many; and it is what a worker reads before it looks at what is due.
 const MANY: u32 = 1024;
 
-/// Makes the calling thread the worker of `local` while `f` runs, in place of the one that it is, if it is one.
+/// Makes the calling thread the worker of `local` while `f` runs.
 pub(super) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
-    struct Reset(*const Local, *const Core);
+    struct Reset;
     impl Drop for Reset {
         fn drop(&mut self) {
-            LOCAL.set(self.0);
-            CORE.set(self.1);
+            LOCAL.set(ptr::null());
+            CORE.set(ptr::null());
         }
     }
-    let _reset = Reset(LOCAL.get(), CORE.get());
+    let _reset = Reset;
     CORE.set(ptr::from_ref(local.shard.owner()));
     LOCAL.set(ptr::from_ref(local));
     f()
@@ -140,11 +140,6 @@ pub(crate) fn inside<R>(core: &Core, f: impl FnOnce() -> R) -> R {
     let handle = core.handle();
     let _entered = enter(&handle);
     f()
-}
-
-/// Whether the calling thread has entered a runtime.
-pub(super) fn has_entered() -> bool {
-    ANY_ENTERED.get()
 }
 
 /// Runs `f` on the handle of the runtime that was entered last, if one was.

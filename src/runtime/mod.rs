@@ -8,7 +8,6 @@
 //! | `local` | the queues of a worker, for its own thread |
 //! | `pace` | how long its jobs take |
 //! | `near` | what its sleeps cost |
-//! | `rehearsal` | what it does while it waits awake, so that it is not late |
 //! | `advance` | how late its sleeps end, and what is made of that |
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
@@ -47,7 +46,6 @@ mod near;
 mod pace;
 mod passing;
 mod quiescence;
-mod rehearsal;
 mod rescue;
 mod rescuers;
 mod searching;

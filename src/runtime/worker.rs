@@ -1,11 +1,6 @@
 //! The loop of a worker: run what is queued, fire what is due, look at the sockets, search, sleep.
 
-use std::{
-    any::Any,
-    cell::{OnceCell, RefCell},
-    sync::Arc,
-    task::Waker,
-};
+use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
 use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
@@ -19,7 +14,6 @@ use super::{
     ending, lateness,
     local::{Job, Local, steal},
     near::SleepCost,
-    rehearsal::{Rehearsals, Stage},
     rescue::{Awaited, RESCUED, Rest},
     searching::Search,
     shared::Shared,
@@ -57,11 +51,11 @@ pub(super) struct Worker<'a> {
     pub(super) tick: u64,
     /// The number of jobs, of those to come, before which it looks at what comes from outside: the next multiple of the interval, or
     /// the present one. (It was computed, which takes a division for each job.)
-    pub(super) outside_at: u64,
+    outside_at: u64,
     /// When the timers and sockets were last looked at.
-    pub(super) looked: u64,
+    looked: u64,
     /// How many timers were taken since then.
-    pub(super) taken: u64,
+    taken: u64,
     /// When this worker was last in its loop.
     pub(super) in_loop: InLoop,
     /// Whether this worker counts as a searcher, and whom it has asked.
@@ -90,7 +84,6 @@ pub(super) struct Worker<'a> {
     pub(super) awaited: Vec<Awaited>,
     /// The deadline before which it was woken last, to wait for it awake.
     awake_for: u64,
-    pub(super) rehearsals: Rehearsals<'a>,
     pub(super) tidy: Tidy,
 }
 
@@ -127,12 +120,10 @@ pub(super) fn run_as(
     // A helper's shard has no timers.
     let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
     let local = Local::new(shard.clone(), deque);
-    // Dropped after the worker, and before the last reference to its shard.
-    let stage = OnceCell::new();
     context::with_worker(&local, || {
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
-        let mut worker = Worker::new(&local, &shared, &stage);
+        let mut worker = Worker::new(&local, &shared);
         main(&mut worker);
         for timer in std::mem::take(&mut worker.due) {
             contain(worker.core, || drop(timer));
@@ -148,7 +139,7 @@ pub(super) fn run_as(
 }
 
 impl<'a> Worker<'a> {
-    fn new(local: &'a Local, shared: &'a Shared, stage: &'a OnceCell<Stage>) -> Self {
+    fn new(local: &'a Local, shared: &'a Shared) -> Self {
         let core = local.shard.owner();
         Self {
             local,
@@ -175,7 +166,6 @@ impl<'a> Worker<'a> {
             called_late: Late::default(),
             awaited: Vec::new(),
             awake_for: 0,
-            rehearsals: Rehearsals::on(stage),
             tidy: Tidy::default(),
         }
     }
@@ -221,7 +211,7 @@ impl<'a> Worker<'a> {
 
     /// Runs what is queued here, until nothing is or it is time to look at timers and sockets; true
     /// if it is.
-    pub(super) fn run_queued(&mut self) -> bool {
+    fn run_queued(&mut self) -> bool {
         let interval = u64::from(self.shared.config.event_interval);
         while self.tick - self.looked < interval {
             let Some(job) = self.next() else { return false };
@@ -329,9 +319,6 @@ impl<'a> Worker<'a> {
         let last = self.in_loop;
         stall::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
-        if jobs > 0 {
-            self.rehearsals.ran(self.in_loop.at);
-        }
         self.local.pace.note(jobs, took);
         self.core.was_busy(last.at, self.in_loop.at);
     }
@@ -345,7 +332,7 @@ impl<'a> Worker<'a> {
 
     /// Queues the callbacks, and wakes the tasks, whose deadlines have passed. True if there may be
     /// something to run now, or more to take.
-    pub(super) fn fire_due(&mut self) -> bool {
+    fn fire_due(&mut self) -> bool {
         let shard = &self.local.shard;
         // On a clock by hand what may be late is late: who looks at the timers between two jumps is
         // not to see them run.

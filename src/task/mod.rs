@@ -13,7 +13,6 @@ mod meta;
 mod origin;
 mod policy;
 pub(crate) mod registry;
-mod rehearsed;
 mod yield_now;
 
 use std::{future::Future, panic::Location, sync::Arc};
@@ -35,7 +34,6 @@ pub use self::{
 pub(crate) use self::{
     blocking::spawn_blocking_at,
     local::{LocalQueue, end_pinned, spawn_pinned_at},
-    rehearsed::{Rehearsing, rehearsed},
 };
 use self::{
     home::Home,

@@ -33,7 +33,6 @@ impl Worker<'_> {
         self.sleep_cost.looks();
         self.was_away();
         self.look_at_sockets();
-        self.rehearse_in_time();
         std::hint::spin_loop();
     }
 
@@ -42,7 +41,6 @@ impl Worker<'_> {
         if self.tick != self.looked {
             self.was_away();
         }
-        self.set_stage();
         (self.looked, self.taken) = (self.tick, 0);
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
