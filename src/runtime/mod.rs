@@ -6,9 +6,8 @@
 //! | `build` | the start of the workers |
 //! | `worker` | the loop of a worker |
 //! | `local` | the queues of a worker, for its own thread |
-//! | `pace` | how long its jobs take |
-//! | `near` | what its sleeps cost |
-//! | `advance` | how late its sleeps end, and what is made of that |
+//! | `pace` | the job-cost estimate: how long its jobs take |
+//! | `wait_policy` | whether it spins or sleeps, and when the kernel is to wake it |
 //! | `core` | the worker as other threads know it: the owner of its shard |
 //! | `clocks` | timers by the time of day, and by a clock that goes on while the machine is suspended |
 //! | `shared` | what all share: injector, searchers |
@@ -26,7 +25,6 @@
 //! | `lateness` | how late timers are, noted as they are taken, and as they run |
 //! | `look` | what can be seen of a runtime from outside |
 
-mod advance;
 mod block_on;
 mod blocking;
 mod build;
@@ -42,7 +40,6 @@ mod in_place;
 mod lateness;
 mod local;
 mod look;
-mod near;
 mod pace;
 mod passing;
 mod quiescence;
@@ -55,6 +52,7 @@ mod threads;
 mod tidy;
 #[cfg(feature = "tracing")]
 mod trace;
+mod wait_policy;
 mod worker;
 
 use std::{

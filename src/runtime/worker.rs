@@ -8,17 +8,16 @@ use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
 #[cfg(feature = "tracing")]
 use super::trace;
 use super::{
-    advance::{Advance, Late},
     clocks, contain, context,
     core::{Core, TimerOwner, WorkerShard},
     ending, lateness,
     local::{Job, Local, steal},
-    near::SleepCost,
     rescue::{Awaited, RESCUED, Rest},
     searching::Search,
     shared::Shared,
     stall::{self, InLoop, Stall},
     tidy::Tidy,
+    wait_policy::{WaitPolicy, WakeLatency},
 };
 use crate::{
     reactor::CLOCK_TOKENS,
@@ -76,14 +75,11 @@ pub(super) struct Worker<'a> {
     /// What was taken from the epoll instance of one of them.
     pub(super) others_events: Events,
     rest: Rest,
-    sleep_cost: SleepCost,
-    advance: Advance,
+    wait_policy: WaitPolicy,
     /// How late it comes when an alarm calls it.
-    pub(super) called_late: Late,
+    pub(super) called_late: WakeLatency,
     /// What it waits for awake that others have who do not come by.
     pub(super) awaited: Vec<Awaited>,
-    /// The deadline before which it was woken last, to wait for it awake.
-    awake_for: u64,
     pub(super) tidy: Tidy,
 }
 
@@ -161,11 +157,9 @@ impl<'a> Worker<'a> {
             found_stuck: false,
             others_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
-            sleep_cost: SleepCost::default(),
-            advance: Advance::new(shared.config.timer_advance),
-            called_late: Late::default(),
+            wait_policy: WaitPolicy::new(&shared.config),
+            called_late: WakeLatency::default(),
             awaited: Vec::new(),
-            awake_for: 0,
             tidy: Tidy::default(),
         }
     }
