@@ -241,8 +241,9 @@ impl<'a> Worker<'a> {
         }
         match job {
             Job::Task(task) => {
-                let (future, spawned) = task.metadata().origin.get();
-                self.core.watch.begin(self.tick, future, Some(spawned));
+                let name = TypeName::from_fn(task.name());
+                let spawned = task.metadata().spawned();
+                self.core.watch.begin(self.tick, name, Some(spawned));
                 self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
                 task.run();

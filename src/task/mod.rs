@@ -10,14 +10,12 @@ mod join_set;
 mod list;
 mod local;
 mod meta;
-mod origin;
 mod policy;
 pub(crate) mod registry;
 mod yield_now;
 
 use std::{future::Future, panic::Location, sync::Arc};
 
-use tourbillon_shards::TypeName;
 use tourbillon_tasks::spawn_unchecked;
 
 pub(crate) use self::meta::TaskMeta;
@@ -37,7 +35,6 @@ pub(crate) use self::{
 };
 use self::{
     home::Home,
-    origin::Origin,
     policy::{AnyWorker, Registered, Schedule},
     registry::Place,
 };
@@ -110,12 +107,11 @@ where
     F::Output: Send + 'static,
 {
     let home = Home::worker(home);
-    let name = TypeName::of::<F>();
     // SAFETY: the future is Send, and so is what it answers.
-    unsafe { register_unchecked::<S, F>(home, name, future, spawned) }
+    unsafe { register_unchecked::<S, F>(home, future, spawned) }
 }
 
-/// Makes a task in the books of `home`, unless that has ended. Its future is called `name`.
+/// Makes a task in the books of `home`, unless that has ended.
 ///
 /// # Safety
 ///
@@ -124,7 +120,6 @@ where
 /// output is Send.
 unsafe fn register_unchecked<S, F>(
     home: Home,
-    name: &'static TypeName,
     future: F,
     spawned: &'static Location<'static>,
 ) -> Option<NewTask<F::Output>>
@@ -149,7 +144,7 @@ where
         .map_or(Place::NOWHERE, registry::Reserved::place);
     home.count_begun();
     let id = Id::fresh();
-    let meta = TaskMeta::new(Origin::of(name, spawned), home, id, place);
+    let meta = TaskMeta::new(spawned, home, id, place);
     // SAFETY: where the task is run and dropped is what the caller has seen to.
     let (runnable, join) = unsafe { spawn_unchecked::<Registered<S>, F>(future, meta) };
     if let Some(reserved) = reserved {
