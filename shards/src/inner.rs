@@ -101,14 +101,6 @@ impl<O: Owner> Inner<O> {
             .map_or(next, |deadline| deadline.min(next))
     }
 
-    /// Has the node that is taken next brought into the cache, if it is the first timer's.
-    pub(crate) fn prefetch_first(&self) {
-        if let Some((_, slot)) = self.store.first() {
-            let node = self.nodes[slot as usize].as_ref();
-            node.expect("a held slot has a node").prefetch();
-        }
-    }
-
     /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
     /// may be more. `taken` says when that was.
     pub(crate) fn expire(

@@ -279,14 +279,6 @@ impl<O: Owner> Shard<O> {
         })
     }
 
-    /// Has the timer that comes due next brought into the cache, with what of the shard leads to it, for an owner that
-    /// waits awake for its deadline. If another thread has the shard, nothing is done.
-    pub fn prefetch_first(&self) {
-        if self.lock.acquire_free() {
-            self.hold(|inner| inner.prefetch_first());
-        }
-    }
-
     /// Takes what is due at `now` (in ns) out of the store, in the order of the deadlines, reading
     /// the inbox first (a part of it, if it is long); appends at most `limit` timers to `due`.
     ///

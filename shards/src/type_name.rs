@@ -1,6 +1,6 @@
 //! The name of a type, behind one thin pointer.
 
-use std::{any::type_name, fmt};
+use std::{any::type_name, fmt, ptr};
 
 /// The name of a type that is known where it is compiled in, and may be asked for anywhere.
 ///
@@ -15,12 +15,20 @@ use std::{any::type_name, fmt};
 /// ```
 // A function, because the name itself is no constant yet (rust-lang/rust#63084).
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub struct TypeName(fn() -> &'static str);
 
 impl TypeName {
     /// The name of `T`.
     pub const fn of<T: ?Sized>() -> &'static Self {
         const { &Self::new::<T>() }
+    }
+
+    /// Returns the name that `name` answers.
+    #[inline]
+    pub const fn from_fn(name: &'static fn() -> &'static str) -> &'static Self {
+        // SAFETY: `repr(transparent)`: this is such a function pointer.
+        unsafe { &*ptr::from_ref(name).cast::<Self>() }
     }
 
     pub(crate) const fn new<T: ?Sized>() -> Self {

@@ -46,13 +46,12 @@ pub struct Core {
     pub(crate) next: CachePadded<NextSlot<NextTask>>,
     /// Tasks that the worker alone may run, and is to.
     pub(crate) pinned: LocalQueue<TaskJob>,
-    /// Shared with the worker's [stage](crate::engine::worker::rehearsal), which never comes to use it; and so is the eventfd.
-    pub(crate) reactor: Arc<Reactor>,
+    pub(crate) reactor: Reactor,
     /// Not a part of this: it outlives the worker.
     pub(crate) recorder: Arc<Recorder>,
     /// What it is at.
     pub(crate) watch: Watch,
-    eventfd: Arc<EventFd>,
+    eventfd: EventFd,
     /// What calls its peers if the worker does not come back: they wait for it, the worker does not.
     alarm: Option<TimerFd>,
     /// Written by those peers, when they look.
@@ -64,9 +63,6 @@ pub struct Core {
     /// Timers of this shard whose callbacks are to be told how they ended, and have not been. Written by whoever
     /// starts such a timer, and so not beside what all read.
     owed: CachePadded<AtomicUsize>,
-    /// How often the worker has [rehearsed](crate::engine::worker::rehearsal).
-    #[cfg(test)]
-    pub(crate) rehearsals: AtomicUsize,
 }
 
 /// What a thread is to the runtime.
@@ -135,27 +131,7 @@ impl Core {
             Role::Worker => shared.recorders[index].clone(),
             Role::Helper => Arc::new(Recorder::new(shared.recorders.len())),
         };
-        let alarm = (role == Role::Worker)
-            .then(|| TimerFd::new(timerfd::Clock::Monotonic))
-            .transpose()?;
-        let (reactor, eventfd) = (Arc::new(reactor), Arc::new(eventfd));
         Ok(Self {
-            alarm,
-            is_helper: role == Role::Helper,
-            ..Self::with(index, shared, stealer, recorder, reactor, eventfd)
-        })
-    }
-
-    /// Without an alarm.
-    fn with(
-        index: usize,
-        shared: Arc<Shared>,
-        stealer: Stealer<Job>,
-        recorder: Arc<Recorder>,
-        reactor: Arc<Reactor>,
-        eventfd: Arc<EventFd>,
-    ) -> Self {
-        Self {
             index,
             shared,
             stealer,
@@ -165,29 +141,14 @@ impl Core {
             recorder,
             watch: Watch::new(),
             eventfd,
-            alarm: None,
+            alarm: (role == Role::Worker)
+                .then(|| TimerFd::new(timerfd::Clock::Monotonic))
+                .transpose()?,
             looks: CachePadded::default(),
             in_place: AtomicBool::new(false),
-            is_helper: false,
+            is_helper: role == Role::Helper,
             owed: CachePadded::default(),
-            #[cfg(test)]
-            rehearsals: AtomicUsize::new(0),
-        }
-    }
-
-    /// What is in the place of this on the worker's [stage](crate::engine::worker::rehearsal): as a worker of this runtime, but nobody has it on
-    /// a list, and what it writes down nobody reads.
-    pub(crate) fn on_stage(&self, stealer: Stealer<Job>) -> Self {
-        let recorder = Arc::new(Recorder::new(self.shared.recorders.len()));
-        let (reactor, eventfd) = (self.reactor.clone(), self.eventfd.clone());
-        Self::with(
-            self.index,
-            self.shared.clone(),
-            stealer,
-            recorder,
-            reactor,
-            eventfd,
-        )
+        })
     }
 
     /// Runs user code on this worker's behalf. A panic is caught and counted.

@@ -76,7 +76,7 @@ pub(crate) struct Local {
     /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
     /// deque, in order, and a peer is woken once at the end, if at all.
     batching: Cell<bool>,
-    /// How long its jobs take.
+    /// The job-cost estimate.
     pub(crate) pace: Pace,
     /// Set while the worker is in `block_in_place`.
     pub(crate) in_place: Cell<bool>,

@@ -1,8 +1,8 @@
 //! The timerfd that ends an epoll instance's long waits.
 //!
-//! It is set again only when the deadline is another; and not even then where one deadline follows another and none of them
-//! comes, as with the timeouts of a server, of which the first is cancelled all the time. It stays at an earlier one then,
-//! goes off once for nothing, and is set anew. What is left of the wait is as precise as any.
+//! Setting a timerfd is a system call, so it is set only to another deadline. Where deadlines change
+//! at each wait and none of them comes, as with the timeouts of a server, it is left at an earlier
+//! one. Then it ends one wait for nothing, and is set exactly again.
 
 use std::{
     io,
@@ -15,29 +15,26 @@ use super::{
     timerfd::{Clock, TimerFd},
 };
 
-/// No deadline: what the timerfd is set to when it is not.
-const UNSET: u64 = u64::MAX;
-/// No deadline either: what it is set to is not known. Later than all that it might be left for.
-const UNKNOWN: u64 = u64::MAX - 1;
+/// The timerfd is not set.
+const UNSET: u64 = u64::MAX - 1;
+/// It is unknown what the timerfd is set to. Later than everything, so it is never left there.
+const UNKNOWN: u64 = u64::MAX;
 
-/// So often in a row it was to be set to something else before it went off, and it is left where it is, if that is
-/// earlier. So of as many waits, and one, one ends for nothing at most.
-const CHANGES: u32 = 16;
-/// No wait that is shorter is ended before its time.
+/// The timerfd is left at an earlier deadline after so many settings without expiry. So of as many
+/// waits and one, at most one ends for nothing.
+const SETTINGS: u32 = 16;
+/// Shorter waits are ended exactly.
 const LONG: Duration = Duration::from_millis(10);
-/// It is set so much before the deadline then, in ns: later ones find it early enough.
-const LEAD: u64 = 2_000_000;
-/// It is left if it goes off so much before the deadline, in ns, or more: whoever it wakes has time to go to sleep again.
-const LEFT: u64 = LEAD / 2;
 
 /// A timerfd that knows what it is set to.
 #[derive(Debug)]
 pub(super) struct Deadline {
     timer: TimerFd,
-    /// The deadline that it is set to.
+    /// What the timerfd is set to, in ns, or [`UNSET`] or [`UNKNOWN`]. Written by the thread that
+    /// waits, and by one that takes its events.
     set: AtomicU64,
-    /// How often it was to be set to something else since it last went off. Written by the one who waits.
-    changes: AtomicU32,
+    /// How often the timerfd was set since it last expired. Written by the thread that waits.
+    settings: AtomicU32,
 }
 
 impl Deadline {
@@ -45,70 +42,50 @@ impl Deadline {
         Ok(Self {
             timer: TimerFd::new(Clock::Monotonic)?,
             set: AtomicU64::new(UNSET),
-            changes: AtomicU32::new(0),
+            settings: AtomicU32::new(0),
         })
     }
 
-    /// Has it go off at `deadline`, which is `left` from now; or before, at times. For the one who waits.
+    /// Sets the timerfd to expire at `deadline`, in ns, which is `left` from now. It may expire
+    /// earlier, once. Called by the thread that waits.
     pub(super) fn set(&self, deadline: u64, left: Duration) -> io::Result<()> {
-        if self.is_at(deadline) {
-            return Ok(());
-        }
-        // What is near is met as well as can be.
-        if self.is_set_in_vain() && left > LONG {
-            if self.is_before(deadline) {
-                return Ok(());
-            }
-            let early = deadline.saturating_sub(LEAD);
-            return self.apply(early, |timer| timer.set(left - Duration::from_nanos(LEAD)));
-        }
-        self.apply(deadline, |timer| timer.set(left))
+        self.apply(deadline, left, |timer| timer.set(left))
     }
 
-    /// Has it not go off; or once, at times. For the one who waits.
+    /// Unsets the timerfd. It may still expire, once. Called by the thread that waits.
     pub(super) fn unset(&self) -> io::Result<()> {
-        if self.is_at(UNSET) || (self.is_set_in_vain() && self.is_before(UNSET)) {
-            return Ok(());
-        }
-        self.apply(UNSET, TimerFd::unset)
+        self.apply(UNSET, Duration::MAX, TimerFd::unset)
     }
 
-    /// It went off, and the one who waits has seen it.
-    pub(super) fn went_off(&self) {
+    /// Records that the timerfd has expired, and that the thread that waits has taken its event.
+    pub(super) fn expired(&self) {
         self.set.store(UNSET, Ordering::Relaxed);
-        self.changes.store(0, Ordering::Relaxed);
+        self.settings.store(0, Ordering::Relaxed);
     }
 
-    /// It went off, and another thread has seen it, which wakes the one who waits after this.
-    pub(super) fn was_taken(&self) {
+    /// Records that another thread has taken the timerfd's event. That thread then wakes the one
+    /// that waits, which sets the timerfd again, whatever the deadline is.
+    pub(super) fn taken(&self) {
         self.set.store(UNKNOWN, Ordering::Relaxed);
     }
 
-    /// Whether it is set to this; otherwise that is another change.
-    fn is_at(&self, deadline: u64) -> bool {
-        let same = self.set.load(Ordering::Relaxed) == deadline;
-        if !same {
-            let changes = self.changes.load(Ordering::Relaxed);
-            self.changes
-                .store(changes.saturating_add(1), Ordering::Relaxed);
+    fn apply(
+        &self,
+        at: u64,
+        left: Duration,
+        set: impl FnOnce(&TimerFd) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let is_set = self.set.load(Ordering::Relaxed);
+        let settings = self.settings.load(Ordering::Relaxed);
+        // If another thread takes the event of an earlier expiry now, it wakes this one: see `taken`.
+        if is_set == at || (is_set < at && settings >= SETTINGS && left > LONG) {
+            return Ok(());
         }
-        same
-    }
-
-    fn is_set_in_vain(&self) -> bool {
-        self.changes.load(Ordering::Relaxed) > CHANGES
-    }
-
-    /// Whether it goes off early enough before that. (If another thread takes that at this moment, see
-    /// [`was_taken`](Deadline::was_taken).)
-    fn is_before(&self, deadline: u64) -> bool {
-        self.set.load(Ordering::Relaxed) <= deadline.saturating_sub(LEFT)
-    }
-
-    fn apply(&self, at: u64, set: impl FnOnce(&TimerFd) -> io::Result<()>) -> io::Result<()> {
+        self.settings
+            .store(settings.saturating_add(1), Ordering::Relaxed);
+        // Stored before the call: `taken` may follow at once, and its value is to stay.
         self.set.store(at, Ordering::Relaxed);
-        // What it is set to is unknown then.
-        set(&self.timer).inspect_err(|_| self.was_taken())
+        set(&self.timer).inspect_err(|_| self.set.store(UNKNOWN, Ordering::Relaxed))
     }
 }
 
@@ -122,71 +99,62 @@ impl AsRawFd for Deadline {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
     const FAR: Duration = Duration::from_secs(3_600);
 
-    fn set(deadline: &Deadline) -> u64 {
+    fn is_set_to(deadline: &Deadline) -> u64 {
         deadline.set.load(Ordering::Relaxed)
     }
 
-    /// One that was set as often as it takes, lastly to 1,000 ms.
-    fn set_in_vain() -> Deadline {
+    /// Returns one that was set [`SETTINGS`] times, lastly to 1,000.
+    fn set_often() -> Deadline {
         let deadline = Deadline::new().unwrap();
-        for at in 1_000 * MS - u64::from(CHANGES) + 1..=1_000 * MS {
+        for at in 1_001 - u64::from(SETTINGS)..=1_000 {
             deadline.set(at, FAR).unwrap();
-            assert_eq!(set(&deadline), at, "exactly");
+            assert_eq!(is_set_to(&deadline), at, "exactly");
         }
         deadline
     }
 
     #[test]
-    fn one_that_is_set_in_vain_all_the_time_is_left_at_what_is_earlier() {
-        let deadline = set_in_vain();
-        let set_to = |at| {
-            deadline.set(at, FAR).unwrap();
-            set(&deadline)
-        };
-        // There is not time enough between the two; and then there is.
-        assert_eq!(set_to(1_000 * MS + LEFT - 1), 1_000 * MS + LEFT - 1 - LEAD);
-        for at in [1_000 * MS, 1_001 * MS, 1_500 * MS, 1_000 * MS] {
-            assert_eq!(set_to(at), 1_000 * MS + LEFT - 1 - LEAD);
+    fn after_many_settings_it_is_left_at_an_earlier_deadline() {
+        let deadline = set_often();
+        for later in [1_001, 5_000, 1_000] {
+            deadline.set(later, FAR).unwrap();
+            assert_eq!(is_set_to(&deadline), 1_000);
         }
         deadline.unset().unwrap();
-        assert_eq!(
-            set(&deadline),
-            1_000 * MS + LEFT - 1 - LEAD,
-            "once for nothing"
-        );
-        assert_eq!(set_to(500 * MS), 500 * MS - LEAD, "that is earlier");
+        assert_eq!(is_set_to(&deadline), 1_000);
+        deadline.set(500, FAR).unwrap();
+        assert_eq!(is_set_to(&deadline), 500, "that is earlier");
     }
 
     #[test]
-    fn what_is_near_is_met_exactly() {
-        let deadline = set_in_vain();
-        deadline.set(2_000 * MS, LONG).unwrap();
-        assert_eq!(set(&deadline), 2_000 * MS);
+    fn a_short_wait_is_ended_exactly() {
+        let deadline = set_often();
+        deadline.set(2_000, LONG).unwrap();
+        assert_eq!(is_set_to(&deadline), 2_000);
     }
 
     #[test]
-    fn once_it_has_gone_off_it_is_set_exactly_and_unset() {
-        let deadline = set_in_vain();
-        deadline.went_off();
-        for at in [3_000 * MS, 4_000 * MS] {
+    fn once_it_has_expired_it_is_set_exactly_and_unset() {
+        let deadline = set_often();
+        deadline.expired();
+        for at in [3_000, 4_000] {
             deadline.set(at, FAR).unwrap();
-            assert_eq!(set(&deadline), at);
+            assert_eq!(is_set_to(&deadline), at);
         }
         deadline.unset().unwrap();
-        assert_eq!(set(&deadline), UNSET);
+        assert_eq!(is_set_to(&deadline), UNSET);
     }
 
     #[test]
-    fn one_that_another_thread_has_taken_is_set_or_unset_in_any_case() {
-        let deadline = set_in_vain();
-        deadline.was_taken();
-        deadline.set(3_000 * MS, FAR).unwrap();
-        assert_eq!(set(&deadline), 3_000 * MS - LEAD);
-        deadline.was_taken();
+    fn after_another_thread_took_the_event_any_deadline_is_set_again() {
+        let deadline = set_often();
+        deadline.taken();
+        deadline.set(1_000, FAR).unwrap();
+        assert_eq!(is_set_to(&deadline), 1_000);
+        deadline.taken();
         deadline.unset().unwrap();
-        assert_eq!(set(&deadline), UNSET);
+        assert_eq!(is_set_to(&deadline), UNSET);
     }
 }

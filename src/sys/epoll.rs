@@ -3,7 +3,7 @@
 //! `epoll_wait` counts in milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`, but the kernel
 //! allows itself to be late by a thousandth of the time (a two-hundredth for a nice thread), whatever
 //! the thread's timer slack: good for short waits. For longer ones, and for all on older kernels, a
-//! timerfd in the same instance does the waking, which is set [as seldom as can be](super::deadline).
+//! timerfd in the same instance does the waking. It is set [only to another deadline](super::deadline).
 //!
 //! A process may give up its rights to either call when the instance is there (seccomp). Then it waits by
 //! the next that it has: `epoll_pwait2`, the timerfd, milliseconds.
@@ -215,7 +215,7 @@ impl Epoll {
         // SAFETY: the kernel has written so many events into the buffer of `events`.
         unsafe { self.waited(events, count) }?;
         if events.has_timer() {
-            self.timer.went_off();
+            self.timer.expired();
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Epoll {
         unsafe { self.waited(events, count) }?;
         let has_timer = events.has_timer();
         if has_timer {
-            self.timer.was_taken();
+            self.timer.taken();
         }
         Ok(has_timer)
     }

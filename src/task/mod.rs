@@ -7,12 +7,10 @@ pub(crate) mod join;
 pub(crate) mod join_set;
 pub(crate) mod local;
 pub(crate) mod policy;
-pub(crate) mod rehearsed;
 pub(crate) mod yield_now;
 
 use std::{future::Future, panic::Location, sync::Arc};
 
-use tourbillon_shards::TypeName;
 use tourbillon_tasks::spawn_unchecked;
 
 use crate::{
@@ -20,7 +18,7 @@ use crate::{
         context::placement::{Choice, HomeError, with_home},
         core::WorkerShard,
         job::{Order, TaskJob},
-        task_core::{home::Home, meta::TaskMeta, origin::Origin, registry, registry::Place},
+        task_core::{home::Home, meta::TaskMeta, registry, registry::Place},
     },
     error::NO_RUNTIME,
     task::policy::{AnyWorker, Registered, Schedule},
@@ -107,12 +105,11 @@ where
     F::Output: Send + 'static,
 {
     let home = Home::worker(home);
-    let name = TypeName::of::<F>();
     // SAFETY: the future is Send, and so is what it answers.
-    unsafe { register_unchecked::<S, F>(home, name, future, spawned) }
+    unsafe { register_unchecked::<S, F>(home, future, spawned) }
 }
 
-/// Makes a task in the books of `home`, unless that has ended. Its future is called `name`.
+/// Makes a task in the books of `home`, unless that has ended.
 ///
 /// # Safety
 ///
@@ -121,7 +118,6 @@ where
 /// output is Send.
 unsafe fn register_unchecked<S, F>(
     home: Home,
-    name: &'static TypeName,
     future: F,
     spawned: &'static Location<'static>,
 ) -> Option<NewTask<F::Output>>
@@ -146,7 +142,7 @@ where
         .map_or(Place::NOWHERE, registry::Reserved::place);
     home.count_begun();
     let id = Id::fresh();
-    let meta = TaskMeta::new(Origin::of(name, spawned), home, id, place);
+    let meta = TaskMeta::new(spawned, home, id, place);
     // SAFETY: where the task is run and dropped is what the caller has seen to.
     let (runnable, join) = unsafe { spawn_unchecked::<Registered<S>, F>(future, meta) };
     if let Some(reserved) = reserved {

@@ -1,6 +1,6 @@
 //! What is called in a task, around its future, and what it does to the books.
 
-use std::marker::PhantomData;
+use std::{any::type_name, marker::PhantomData};
 
 use tourbillon_tasks::{Policy, Task, TaskRef, Woken};
 
@@ -16,6 +16,11 @@ use crate::{
 /// Where a task goes that was woken.
 pub(crate) trait Schedule: 'static {
     fn schedule(task: TaskJob, woken: Woken);
+
+    /// Returns the name of a task whose future is an `F`.
+    fn name<F>() -> &'static str {
+        type_name::<F>()
+    }
 }
 
 /// Any worker of its runtime may run it.
@@ -41,6 +46,10 @@ impl<S: Schedule> Policy for Registered<S> {
     #[inline]
     fn schedule(task: TaskJob, woken: Woken) {
         S::schedule(task, woken);
+    }
+
+    fn name<F>() -> &'static str {
+        S::name::<F>()
     }
 
     #[inline]

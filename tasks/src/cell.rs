@@ -58,6 +58,7 @@ impl<F: Future, P: Policy> Cell<F, P> {
         output: Self::output,
         drop_output: Self::drop_output,
         free: Self::free,
+        name: P::name::<F>,
         waker: waker::vtable::<P>(),
     };
 

@@ -39,6 +39,8 @@ pub(crate) struct VTable<M: 'static> {
     pub(crate) drop_output: unsafe fn(NonNull<Header<M>>),
     /// Drops the metadata, and frees the memory.
     pub(crate) free: unsafe fn(NonNull<Header<M>>),
+    /// Returns the name of the task.
+    pub(crate) name: fn() -> &'static str,
     /// The functions of its wakers. A task has them at one address, by which wakers are compared.
     pub(crate) waker: RawWakerVTable,
 }
@@ -81,6 +83,15 @@ impl<M: 'static> Task<M> {
     #[inline]
     pub fn metadata(&self) -> &M {
         &self.header().metadata
+    }
+
+    /// Returns a function that answers the name of the task: the type of its future, unless its
+    /// [policy](crate::Policy::name) says otherwise. A task carries no name of its own, so this is
+    /// one load.
+    #[inline]
+    #[must_use]
+    pub fn name(&self) -> &'static fn() -> &'static str {
+        &self.header().vtable.name
     }
 
     /// Whether the task has ended: its future was dropped, and its output, if there is one, can be

@@ -1,5 +1,7 @@
 //! What an executor decides about its tasks.
 
+use std::any::type_name;
+
 use crate::{Runnable, Task, TaskRef};
 
 /// When a task was woken.
@@ -30,6 +32,12 @@ pub trait Policy: 'static {
     /// Queues a task that was woken, or cancelled, for [`run`](Runnable::run) to be called on it.
     /// The thread that wakes the task calls this.
     fn schedule(task: Runnable<Self::Metadata>, woken: Woken);
+
+    /// Returns the name of a task whose future is an `F`: see [`Task::name`].
+    #[must_use]
+    fn name<F>() -> &'static str {
+        type_name::<F>()
+    }
 
     /// Calls `poll`, which polls the future; and drops it, if it is ready or panics.
     ///

@@ -250,21 +250,6 @@ fn a_store_that_is_given_up_keeps_the_keys_of_timers_that_may_be_late() {
     drop((some, many, shard.close()));
 }
 
-#[test]
-fn to_fetch_the_first_timer_changes_nothing() {
-    let shard = Arc::new(Shard::new(Loop::default()));
-    shard.prefetch_first();
-    let timers: Vec<_> = (1..4)
-        .map(|at| Timer::once(&shard, at, at, || ()))
-        .collect();
-    shard.prefetch_first();
-    // Not if another has the shard, who would be told that there was somebody.
-    shard.locked(|_| shard.prefetch_first());
-    assert_eq!((shard.stored(), shard.next_deadline()), (3, 1));
-    assert!(!shard.has_news());
-    drop((timers, shard.close()));
-}
-
 /// Who was denied the lock relies on who had it.
 #[test]
 fn a_panic_under_the_lock_wakes_the_owner() {

@@ -3,14 +3,13 @@
 //! Each task has it, so it is kept small: a small task is to take no more than 120 bytes in all, which is the most that
 //! glibc keeps ready, with no lock, for the next of that size, whichever thread frees it.
 
-use std::io;
+use std::{io, panic::Location};
 
 use tourbillon_tasks::{Task, TaskRef};
 
 use crate::{
     engine::task_core::{
         home::{Home, HomeRef},
-        origin::Origin,
         registry::Place,
     },
     sys::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed},
@@ -33,8 +32,9 @@ pub(crate) struct TaskMeta {
     /// worker's alone, where one for the whole runtime would be fought over by all cores.
     home: Packed<Home>,
     id: Packed<Id>,
-    /// The type of its future, and where it was spawned.
-    pub(crate) origin: Origin,
+    /// Where the task was spawned. What its future is, the task knows [by its
+    /// type](tourbillon_tasks::Task::name).
+    spawned: Packed<&'static Location<'static>>,
     /// Its place, with `list`. Written by the thread that runs the task.
     index: AtomicU32,
     list: AtomicU16,
@@ -42,15 +42,20 @@ pub(crate) struct TaskMeta {
     refusal: AtomicU8,
 }
 
-const _: () = assert!(size_of::<TaskMeta>() == 28 && align_of::<TaskMeta>() == 4);
+const _: () = assert!(size_of::<TaskMeta>() == 32 && align_of::<TaskMeta>() == 4);
 
 impl TaskMeta {
     #[inline]
-    pub(crate) fn new(origin: Origin, home: Home, id: Id, place: Place) -> Self {
+    pub(crate) fn new(
+        spawned: &'static Location<'static>,
+        home: Home,
+        id: Id,
+        place: Place,
+    ) -> Self {
         Self {
             home: Packed(home),
             id: Packed(id),
-            origin,
+            spawned: Packed(spawned),
             index: AtomicU32::new(place.index),
             list: AtomicU16::new(place.list),
             refusal: AtomicU8::new(NOT_REFUSED),
@@ -61,6 +66,12 @@ impl TaskMeta {
     #[inline]
     pub(crate) fn home(&self) -> HomeRef<'_> {
         self.home.lend()
+    }
+
+    /// Returns where the task was spawned.
+    #[inline]
+    pub(crate) fn spawned(&self) -> &'static Location<'static> {
+        self.spawned.0
     }
 
     #[inline]

@@ -4,6 +4,5 @@ pub(crate) mod home;
 pub(crate) mod list;
 pub(crate) mod local_queue;
 pub(crate) mod meta;
-pub(crate) mod origin;
 pub(crate) mod registry;
 pub(crate) mod set;

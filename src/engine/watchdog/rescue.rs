@@ -12,9 +12,9 @@
 //! the alarm again before it runs any of that: should it be the next to be stuck, there is somebody to
 //! be called for the both of them.
 
-use std::{cell::Cell, io, sync::Arc};
+use std::{io, sync::Arc};
 
-use tourbillon_shards::{Coming, NEVER, Shard};
+use tourbillon_shards::{Coming, Shard};
 
 use crate::{
     engine::{
@@ -68,45 +68,39 @@ pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     Ok(())
 }
 
-/// A worker that comes by so often, in ns, need not set its alarm each time that it goes to sleep.
+/// A worker that returns to its loop within this time, in ns,
 const OFTEN: u64 = 800_000;
-/// And that for so many times in a row.
+/// and that so many times in a row, leaves its alarm as it is when it goes to sleep.
 const TIMES: u32 = 16;
 
-/// Whether the alarm has to be set when a worker goes to sleep.
+/// Decides whether a worker that goes to sleep sets its alarm.
 ///
-/// If it is not, it may go off while the worker sleeps, and a peer comes for nothing, which costs many
-/// times what a setting does. So it is let be only by a worker that has come by often, and is there again,
-/// most likely, before it goes off.
+/// A worker that returns often does not: it will be back before the alarm goes off. If it is not, a
+/// peer is woken for nothing, once.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// When the worker last came by, in ns.
+    /// When the worker last returned from a sleep, in ns.
     last: u64,
-    /// How many times in a row that was soon after the time before.
+    /// How many times in a row it returned soon after the time before.
     often: u32,
-    /// Whether the alarm was set when the worker went to sleep.
-    rested: Cell<bool>,
 }
 
 impl Rest {
-    /// Sees to the alarm of a worker that goes to sleep until `until`.
+    /// Sets the alarm of a worker that goes to sleep until `until`, in ns, unless it returns often.
     pub(crate) fn begin(&self, shard: &WorkerShard, until: u64) {
-        self.rested.set(self.often < TIMES);
-        if self.rested.get() {
+        if self.often < TIMES {
             shard.rest(until);
         }
     }
 
-    /// The worker is awake again.
-    pub(crate) fn end(&mut self, shard: &WorkerShard, now: u64) {
+    /// Records that the worker returns from a sleep at `now`, in ns.
+    pub(crate) fn end(&mut self, now: u64) {
         let since = now.saturating_sub(std::mem::replace(&mut self.last, now));
-        // Not set, unless by the worker itself: it went off, and somebody came for nothing.
-        let went_off = !self.rested.get() && shard.alarm() == NEVER;
-        if since < OFTEN && !went_off {
-            self.often = self.often.saturating_add(1);
+        self.often = if since < OFTEN {
+            self.often.saturating_add(1)
         } else {
-            self.often = 0;
-        }
+            0
+        };
     }
 }
 

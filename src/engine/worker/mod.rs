@@ -1,11 +1,6 @@
 //! The loop of a worker: run what is queued, fire what is due, look at the sockets, search, sleep.
 
-use std::{
-    any::Any,
-    cell::{OnceCell, RefCell},
-    sync::Arc,
-    task::Waker,
-};
+use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
 use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
@@ -29,11 +24,9 @@ use crate::{
             watch::InLoop,
         },
         worker::{
-            advance::{Advance, Late},
-            near::SleepCost,
-            rehearsal::{Rehearsals, Stage},
             search::Search,
             tidy::Tidy,
+            wait_policy::{WaitPolicy, WakeLatency},
         },
     },
     reactor::CLOCK_TOKENS,
@@ -41,13 +34,11 @@ use crate::{
     util::budget,
 };
 
-pub(crate) mod advance;
-pub(crate) mod near;
 pub(crate) mod pace;
 mod park;
-pub(crate) mod rehearsal;
 pub(crate) mod search;
 pub(crate) mod tidy;
+pub(crate) mod wait_policy;
 
 /// How many timers are taken from the shard at a time, and queued before the jobs get their turn. So many that the misses
 /// of what is fetched for them overlap, and so few that it is still in the cache when it is its turn: of 56, and as many
@@ -72,11 +63,11 @@ pub(crate) struct Worker<'a> {
     pub(crate) tick: u64,
     /// The number of jobs, of those to come, before which it looks at what comes from outside: the next multiple of the interval, or
     /// the present one. (It was computed, which takes a division for each job.)
-    pub(crate) outside_at: u64,
+    outside_at: u64,
     /// When the timers and sockets were last looked at.
-    pub(crate) looked: u64,
+    looked: u64,
     /// How many timers were taken since then.
-    pub(crate) taken: u64,
+    taken: u64,
     /// When this worker was last in its loop.
     pub(crate) in_loop: InLoop,
     /// Whether this worker counts as a searcher, and whom it has asked.
@@ -97,15 +88,11 @@ pub(crate) struct Worker<'a> {
     /// What was taken from the epoll instance of one of them.
     pub(crate) others_events: Events,
     rest: Rest,
-    sleep_cost: SleepCost,
-    advance: Advance,
+    wait_policy: WaitPolicy,
     /// How late it comes when an alarm calls it.
-    pub(crate) called_late: Late,
+    pub(crate) called_late: WakeLatency,
     /// What it waits for awake that others have who do not come by.
     pub(crate) awaited: Vec<Awaited>,
-    /// The deadline before which it was woken last, to wait for it awake.
-    awake_for: u64,
-    pub(crate) rehearsals: Rehearsals<'a>,
     pub(crate) tidy: Tidy,
 }
 
@@ -142,12 +129,10 @@ pub(crate) fn run_as(
     // A helper's shard has no timers.
     let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
     let local = Local::new(shard.clone(), deque);
-    // Dropped after the worker, and before the last reference to its shard.
-    let stage = OnceCell::new();
     local::with_worker(&local, || {
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
-        let mut worker = Worker::new(&local, &shared, &stage);
+        let mut worker = Worker::new(&local, &shared);
         main(&mut worker);
         for timer in std::mem::take(&mut worker.due) {
             worker.core.contain(|| drop(timer));
@@ -163,7 +148,7 @@ pub(crate) fn run_as(
 }
 
 impl<'a> Worker<'a> {
-    fn new(local: &'a Local, shared: &'a Shared, stage: &'a OnceCell<Stage>) -> Self {
+    fn new(local: &'a Local, shared: &'a Shared) -> Self {
         let core = local.shard.owner();
         Self {
             local,
@@ -185,12 +170,9 @@ impl<'a> Worker<'a> {
             found_stuck: false,
             others_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
-            sleep_cost: SleepCost::default(),
-            advance: Advance::new(shared.config.timer_advance),
-            called_late: Late::default(),
+            wait_policy: WaitPolicy::new(&shared.config),
+            called_late: WakeLatency::default(),
             awaited: Vec::new(),
-            awake_for: 0,
-            rehearsals: Rehearsals::on(stage),
             tidy: Tidy::default(),
         }
     }
@@ -236,7 +218,7 @@ impl<'a> Worker<'a> {
 
     /// Runs what is queued here, until nothing is or it is time to look at timers and sockets; true
     /// if it is.
-    pub(crate) fn run_queued(&mut self) -> bool {
+    fn run_queued(&mut self) -> bool {
         let interval = u64::from(self.shared.config.event_interval);
         while self.tick - self.looked < interval {
             let Some(job) = self.next() else { return false };
@@ -272,8 +254,9 @@ impl<'a> Worker<'a> {
         }
         match job {
             Job::Task(task) => {
-                let (future, spawned) = task.metadata().origin.get();
-                self.core.watch.begin(self.tick, future, Some(spawned));
+                let name = TypeName::from_fn(task.name());
+                let spawned = task.metadata().spawned();
+                self.core.watch.begin(self.tick, name, Some(spawned));
                 self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
                 task.run();
@@ -344,9 +327,6 @@ impl<'a> Worker<'a> {
         let last = self.in_loop;
         report::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
-        if jobs > 0 {
-            self.rehearsals.ran(self.in_loop.at);
-        }
         self.local.pace.note(jobs, took);
         self.core.was_busy(last.at, self.in_loop.at);
     }
@@ -360,7 +340,7 @@ impl<'a> Worker<'a> {
 
     /// Queues the callbacks, and wakes the tasks, whose deadlines have passed. True if there may be
     /// something to run now, or more to take.
-    pub(crate) fn fire_due(&mut self) -> bool {
+    fn fire_due(&mut self) -> bool {
         let shard = &self.local.shard;
         // On a clock by hand what may be late is late: who looks at the timers between two jumps is
         // not to see them run.

@@ -1,31 +1,33 @@
-//! How long the jobs of a worker take, lately: whether it is worth it to wake a peer for a few of them.
+//! The job-cost estimate: how long the jobs of a worker take.
 //!
-//! To wake a peer costs the one a system call and an interrupt of another core, and the other two switches and
-//! what it has to fetch from the first one's cache. So for jobs that came together, from sockets and timers, nobody
-//! is woken if they will be over before a peer could help much. Should one of them take longer than those before it,
-//! the worker's alarm calls a peer, and who answers it sees to it that the rest are stolen.
+//! The worker uses it to decide whether a few jobs are worth waking a peer. A wake-up costs the
+//! worker a system call and an interrupt of another core. It costs the peer two context switches and
+//! cache misses for all that it takes. So for jobs that come together, from sockets and timers, the
+//! worker wakes no peer if they will be over before a peer could help much. If one of them takes
+//! longer than expected, the worker's alarm calls a peer, and the rest can be stolen.
 
 use std::cell::Cell;
 
-/// Jobs that take no longer together, in ns, are not worth it. Half of them could be had by a peer, and not before
-/// it is awake, some 50 µs later on virtual machines; what waking costs, in processor time, is about as much.
+/// Jobs that take less than this together, in ns, are not worth a wake-up. A peer could take half of
+/// them, once it is awake: some 50 µs later on a virtual machine. The wake-up costs about as much
+/// processor time.
 const SOON: u64 = 200_000;
-/// By which part of it, each time, it is forgotten that jobs took long.
+/// The part by which the estimate shrinks after each batch of shorter jobs, as a divisor.
 const FORGET: u64 = 4;
 
-/// How long a job takes, lately, in ns. More than that for a while after some took longer.
+/// An estimate of how long a job takes, in ns. It grows at once and shrinks slowly.
 #[derive(Debug)]
 pub(crate) struct Pace(Cell<u64>);
 
 impl Default for Pace {
-    /// As long as nothing is known, it may take any time.
+    /// While nothing is known, each job may take long.
     fn default() -> Self {
         Self(Cell::new(SOON))
     }
 }
 
 impl Pace {
-    /// So many jobs took so long together, in ns.
+    /// Records that `jobs` jobs took `took` ns in total.
     #[inline]
     pub(crate) fn note(&self, jobs: u64, took: u64) {
         if let Some(each) = took.checked_div(jobs) {
@@ -34,7 +36,7 @@ impl Pace {
         }
     }
 
-    /// Whether so many jobs will be over soon.
+    /// Returns whether `jobs` jobs will be over so soon that no peer is to be woken for them.
     pub(crate) fn soon_over(&self, jobs: usize) -> bool {
         self.0.get().saturating_mul(jobs as u64) < SOON
     }

@@ -1,41 +1,39 @@
-//! How a worker waits when it has nothing to do: asleep, or awake if that is not worth it.
+//! How a worker waits when it has nothing to do: it spins or sleeps, as its wait policy says.
 
 use tourbillon_shards::NEVER;
 
 use crate::{
     engine::{
         watchdog::watch::InLoop,
-        worker::{Worker, advance::Timed},
+        worker::{
+            Worker,
+            wait_policy::{Sleep, Wait},
+        },
     },
     sys::epoll::Timeout,
 };
 
 impl Worker<'_> {
-    /// Whether the next deadline is so near that the worker is not to sleep before it: by `spin_before`,
-    /// because the sleep would take more processor time than is left, or because a sleep has just ended for it. Or one of a
-    /// worker that is stuck.
+    /// Returns whether the worker spins: by its wait policy because its next deadline is near, or
+    /// because it waits for a timer of a worker that is stuck.
     pub(crate) fn is_near(&self) -> bool {
         let next = self.local.shard.next_deadline();
         let waits = self.waits_for_others();
         if (next == NEVER && !waits) || self.shared.clock.was_paused() {
             return false;
         }
-        if waits || next <= self.awake_for {
-            return true;
-        }
-        let spin = self.shared.config.spin_before.max(self.sleep_cost.ns());
-        spin > 0 && next <= self.shared.clock.now().saturating_add(spin)
+        waits || self.wait_policy.spins(next, || self.shared.clock.now())
     }
 
-    /// Looks once at all that would wake the worker if it slept; it searches after each such look.
+    /// Polls once all that would wake the worker if it slept. The worker searches after each such
+    /// poll.
     pub(crate) fn spin(&mut self) {
         if self.search.is_on {
             self.found();
         }
-        self.sleep_cost.looks();
+        self.wait_policy.spun();
         self.was_away();
         self.look_at_sockets();
-        self.rehearse_in_time();
         std::hint::spin_loop();
     }
 
@@ -44,12 +42,11 @@ impl Worker<'_> {
         if self.tick != self.looked {
             self.was_away();
         }
-        self.set_stage();
         (self.looked, self.taken) = (self.tick, 0);
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
-        let (cost, awake_since) = (&mut self.sleep_cost, self.in_loop.at);
-        let (advance, tidy, mut timed) = (&self.advance, &mut self.tidy, None);
+        let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
+        let (tidy, mut timed) = (&mut self.tidy, None);
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.searchers,
@@ -70,23 +67,28 @@ impl Worker<'_> {
                         Timeout::Until { deadline, left }
                     } else if until == NEVER {
                         Timeout::None
-                    } else {
-                        let mut early = shared.config.spin_before;
-                        // What a clock shows that was paused is to depend on nothing but the program; and what may be
-                        // late need not be in time.
-                        if !shared.clock.was_paused() && shard.soonest() == until {
-                            let learned = advance.of(until.saturating_sub(real));
-                            core.recorder.advance.set_alone(learned);
-                            early = early.max(learned);
-                            timed = Some((Timed::new(real, until, early), until));
-                        }
-                        let awake = until.saturating_sub(early);
-                        let (deadline, left) = shared.clock.until(awake, real);
+                    } else if shared.clock.was_paused() || shard.soonest() != until {
+                        // Nothing is learned or compensated. On a clock that was paused, all depends
+                        // on the program alone. A timer that has a tolerance need not be in time.
+                        let wake = until.saturating_sub(shared.config.spin_before);
+                        let (deadline, left) = shared.clock.until(wake, real);
                         Timeout::Until { deadline, left }
+                    } else {
+                        let compensation = policy.compensation(until, real);
+                        core.recorder.advance.set_alone(compensation);
+                        match policy.decide(until, real) {
+                            // The deadline became near while the worker announced its sleep.
+                            Wait::Spin => Timeout::Zero,
+                            Wait::Sleep { until: wake } => {
+                                timed = Some(Sleep::new(real, until, wake));
+                                let (deadline, left) = shared.clock.until(wake, real);
+                                Timeout::Until { deadline, left }
+                            }
+                        }
                     };
                 let sleep = || core.wait(&mut events.borrow_mut(), timeout);
                 match timeout {
-                    Timeout::Until { left, .. } => cost.measure(left, sleep),
+                    Timeout::Until { left, .. } => policy.measure(left, sleep),
                     _ => sleep(),
                 }
             },
@@ -98,20 +100,18 @@ impl Worker<'_> {
             self.search.denied.saturating_add(1)
         };
         let now = self.shared.clock.real();
-        if let Some((sleep, until)) = timed {
-            // By its timeout, and not by an event, nor by a signal.
-            if sleep.is_over(now) && events.borrow().iter().next().is_none() {
-                self.advance.woken(sleep, now);
-                self.awake_for = until;
-                if now < until {
-                    core.recorder.own.early_wakes.add_alone(1);
-                }
+        // The policy learns only from sleeps that their timeouts ended: no event, no signal.
+        let by_timeout =
+            |sleep: &Sleep| sleep.is_over(now) && events.borrow().iter().next().is_none();
+        if let Some(sleep) = timed.filter(by_timeout) {
+            if self.wait_policy.timed_out(sleep, now) {
+                core.recorder.own.early_wakes.add_alone(1);
             }
         }
         self.in_loop = InLoop::at(now, self.tick);
         if parked.slept {
             self.search.begin_anew();
-            self.rest.end(shard, self.shared.clock.present(now));
+            self.rest.end(self.shared.clock.present(now));
         } else {
             core.was_busy(awake_since, now);
         }

@@ -25,7 +25,6 @@ pub(crate) mod set;
 
 use std::{future::Future, panic::Location, time::Duration};
 
-use tourbillon_shards::TypeName;
 use tourbillon_tasks::Woken;
 
 use crate::{
@@ -107,29 +106,31 @@ where
     F::Output: 'static,
 {
     // SAFETY: the calling thread is the one that the queue is bound to.
-    unsafe { spawn_at(home, TypeName::of::<F>(), future, spawned) }
+    unsafe { spawn_at::<OnItsThread, F>(home, future, spawned) }
 }
 
-/// Spawns a local task, whose future is called `name`.
+/// Spawns a local task.
 ///
 /// # Safety
 ///
+/// `S` schedules as [`OnItsThread`] does.
+///
 /// The calling thread is the one that the queue of `home` is bound to; or the future is Send before it
 /// is first polled, and its output is Send.
-unsafe fn spawn_at<F>(
+unsafe fn spawn_at<S, F>(
     home: Home,
-    name: &'static TypeName,
     future: F,
     spawned: &'static Location<'static>,
 ) -> JoinHandle<F::Output>
 where
+    S: Schedule,
     F: Future + 'static,
     F::Output: 'static,
 {
     // SAFETY: the task is queued by its `schedule` alone, and taken, to be run or dropped, by the
     // thread that the queue is bound to: see the head of this file. Where that is another thread
     // than this, the future is Send until then, and its output is Send, as the caller says.
-    let new = unsafe { register_unchecked::<OnItsThread, F>(home, name, future, spawned) };
+    let new = unsafe { register_unchecked::<S, F>(home, future, spawned) };
     let Some(new) = new else {
         return JoinHandle::cancelled();
     };

@@ -1,14 +1,18 @@
 //! Tasks that one worker runs, and no other.
 
-use std::{future::Future, panic::Location, sync::Arc};
+use std::{any::type_name, future::Future, marker::PhantomData, panic::Location, sync::Arc};
 
-use tourbillon_shards::TypeName;
+use tourbillon_tasks::Woken;
 
 use crate::{
     api::handle::Handle,
-    engine::{core::WorkerShard, task_core::home::Home},
+    engine::{core::WorkerShard, job::TaskJob, task_core::home::Home},
     error::SpawnError,
-    task::{join::JoinHandle, local::spawn_at},
+    task::{
+        join::JoinHandle,
+        local::{OnItsThread, spawn_at},
+        policy::Schedule,
+    },
 };
 
 /// Runs a task on one worker of the runtime that the calling thread is in, and on no other: `create` is
@@ -100,5 +104,18 @@ where
 {
     let future = async move { create().await };
     // SAFETY: before it is polled the future has `create` alone, which is Send.
-    unsafe { spawn_at(Home::pinned(&home), TypeName::of::<Fut>(), future, spawned) }
+    unsafe { spawn_at::<NamedBy<Fut>, _>(Home::pinned(&home), future, spawned) }
+}
+
+/// The task goes to its thread, and has the name of `Fut`, which its future will make.
+struct NamedBy<Fut>(PhantomData<Fut>);
+
+impl<Fut: 'static> Schedule for NamedBy<Fut> {
+    fn schedule(task: TaskJob, woken: Woken) {
+        OnItsThread::schedule(task, woken);
+    }
+
+    fn name<F>() -> &'static str {
+        type_name::<Fut>()
+    }
 }

@@ -1,60 +1,61 @@
-//! What a sleep costs a worker: whether the next deadline is too near to sleep until it.
+//! The spin threshold: what a sleep costs a worker in processor time.
 //!
-//! A sleep takes processor time, to set the kernel's timer, to switch to another thread or to none, and back. Where
-//! the next deadline is nearer than that is long, to wait for it awake costs less, and is more precise; since the
-//! deadline is known, this is no bet, as it is for who spins on a lock. On virtual machines, where to set a timer leaves
-//! the machine, a sleep may cost 20 µs and more; where none is between, 2 or 3. So it is measured, now and then.
+//! A sleep costs the time to set the kernel's timer, and to switch to another thread or to the idle
+//! loop and back. On a virtual machine, where setting a timer leaves the guest, that may be 20 µs
+//! and more; on bare metal it is 2 or 3. So it is measured now and then.
 
 use std::time::Duration;
 
 use crate::sys::clock;
 
-/// Of so many sleeps one is measured: to read the thread's clock is a system call.
+/// One of so many sleeps is measured: reading the thread's clock is a system call.
 const SAMPLE: u32 = 8;
-/// By which part of it the cost follows a sample.
+/// The part of a sample by which the estimate follows it, as a divisor.
 const FOLLOW: u64 = 8;
-/// After so many looks in place of sleeps, some 10 ms of them, one sleep is taken and measured all the same.
-const LOOKS: u32 = 20_000;
-/// Sleeps that are to be longer than this are not measured. A worker that has no others need not know, and reads no clock to ask
-/// whether a deadline is near.
+/// After so many spins in place of sleeps, which take some 10 ms, the worker sleeps once and
+/// measures that.
+const SPINS: u32 = 20_000;
+/// Longer sleeps are not measured. A worker that has no others needs no estimate, and reads no
+/// clock to compare a deadline with it.
 const SHORT: Duration = Duration::from_millis(10);
-/// No worker waits awake for longer, in ns, whatever its sleeps seem to cost.
+/// The largest estimate, in ns. So no worker spins for longer because of it.
 const MOST: u64 = 50_000;
 
-/// What a sleep costs, lately.
+/// An estimate of what a sleep costs.
 #[derive(Debug, Default)]
 pub(crate) struct SleepCost {
     sleeps: u32,
-    /// Looks in place of sleeps, since the last one that was measured.
-    looks: u32,
+    /// Spins in place of sleeps since the last sleep that was measured.
+    spins: u32,
     /// In ns; zero until a sleep has been measured.
     ns: u64,
 }
 
 impl SleepCost {
-    /// In ns. Zero as long as nothing is known, and when it is time to know it again.
+    /// Returns the estimate in ns: zero while none is known, and when it is time to measure again.
     #[inline]
     pub(crate) fn ns(&self) -> u64 {
-        if self.looks < LOOKS { self.ns } else { 0 }
+        if self.spins < SPINS { self.ns } else { 0 }
     }
 
-    /// The worker looks around in place of a sleep. Should it never sleep, it would not come to know that
-    /// sleeps cost less than it thinks.
-    pub(crate) fn looks(&mut self) {
-        self.looks = self.looks.saturating_add(1);
+    /// Records that the worker spins once in place of a sleep.
+    ///
+    /// A worker that never slept would not learn that sleeps cost less than it thinks.
+    pub(crate) fn spun(&mut self) {
+        self.spins = self.spins.saturating_add(1);
     }
 
-    /// Runs `sleep`, which is to end when so much is over, and measures now and then what processor time it takes.
+    /// Runs `sleep`, which lasts `left` at most, and now and then measures its processor time.
     pub(crate) fn measure(&mut self, left: Duration, sleep: impl FnOnce()) {
         if left > SHORT {
             return sleep();
         }
-        let sampled = self.sleeps % SAMPLE == 0 || self.looks >= LOOKS;
+        let sampled = self.sleeps % SAMPLE == 0 || self.spins >= SPINS;
         self.sleeps = self.sleeps.wrapping_add(1);
         if !sampled {
             return sleep();
         }
-        self.looks = 0;
+        self.spins = 0;
         let before = clock::thread_cpu();
         sleep();
         self.note(clock::thread_cpu().saturating_sub(before));
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_some_is_measured_and_the_first_is() {
+    fn the_first_of_each_eight_is_measured() {
         let mut cost = SleepCost::default();
         assert_eq!(cost.ns(), 0);
         let work = || (0..10_000).for_each(|i| drop(std::hint::black_box(vec![i])));
@@ -89,29 +90,29 @@ mod tests {
     }
 
     #[test]
-    fn who_never_sleeps_measures_again() {
+    fn a_worker_that_never_sleeps_measures_again() {
         let mut cost = SleepCost::default();
         cost.measure(SHORT, || ());
         cost.note(40_000);
         let before = cost.ns();
         assert!(before > 0);
-        (0..LOOKS).for_each(|_| cost.looks());
-        assert_eq!(cost.ns(), 0, "no deadline is near now");
+        (0..SPINS).for_each(|_| cost.spun());
+        assert_eq!(cost.ns(), 0, "the next wait is a sleep");
         cost.measure(SHORT, || ());
         assert!((1..before).contains(&cost.ns()), "{}", cost.ns());
     }
 
     #[test]
-    fn long_ones_are_not_measured() {
+    fn long_sleeps_are_not_measured() {
         let mut cost = SleepCost::default();
         let mut ran = 0;
         (0..100).for_each(|_| cost.measure(Duration::from_secs(1), || ran += 1));
         assert_eq!((ran, cost.ns()), (100, 0));
-        assert_eq!(cost.sleeps, 0, "the first short one is");
+        assert_eq!(cost.sleeps, 0, "the first short one is measured");
     }
 
     #[test]
-    fn all_are_run() {
+    fn each_sleep_is_run() {
         let mut cost = SleepCost::default();
         let mut ran = 0;
         (0..100).for_each(|_| cost.measure(SHORT, || ran += 1));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_follows_and_stays_within_bounds() {
+    fn the_estimate_follows_and_stays_within_bounds() {
         let mut cost = SleepCost::default();
         cost.note(3_000);
         assert_eq!(cost.ns(), 3_000);

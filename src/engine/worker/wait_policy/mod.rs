@@ -1,0 +1,221 @@
+//! How a worker waits for a deadline: it spins, or it sleeps and has the kernel wake it early.
+//!
+//! The policy has two measured parts and one option:
+//!
+//! - The *spin threshold* ([`sleep_cost`]): what a sleep costs in processor time. A worker whose
+//!   next deadline is nearer than that spins, because a sleep would cost more. The deadline is
+//!   known, so this is no bet, unlike spinning for a lock.
+//! - *Wake-up latency compensation* ([`wake_latency`]): how late the kernel ends a sleep. The worker
+//!   asks for an end that is earlier by the least latency it has seen lately. It spins for the rest.
+//! - [`Builder::spin_before`](crate::runtime::Builder::spin_before): the worker spins for at least so long
+//!   before each deadline.
+
+mod sleep_cost;
+mod wake_latency;
+
+use std::time::Duration;
+
+pub(crate) use self::wake_latency::WakeLatency;
+use self::{sleep_cost::SleepCost, wake_latency::WakeLatencies};
+use crate::engine::config::Config;
+
+/// How a worker waits for a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It polls clock, sockets and queues until the deadline has passed.
+    Spin,
+    /// It sleeps, and the kernel is asked to end the sleep at `until`, in ns. That may be before
+    /// the deadline.
+    Sleep { until: u64 },
+}
+
+/// A sleep whose end the worker reports to its policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sleep {
+    deadline: u64,
+    /// When the kernel is to end the sleep, in ns.
+    until: u64,
+    /// The time from the beginning of the sleep to its deadline, in ns.
+    length: u64,
+}
+
+/// Decides how a worker waits, and learns from each sleep.
+#[derive(Debug)]
+pub(crate) struct WaitPolicy {
+    /// How long before a deadline the worker spins in any case, in ns.
+    spin_before: u64,
+    cost: SleepCost,
+    latencies: WakeLatencies,
+    /// The deadline of the last sleep that its timeout ended: the worker does not sleep again
+    /// before it.
+    woken_for: u64,
+}
+
+impl WaitPolicy {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            spin_before: config.spin_before,
+            cost: SleepCost::default(),
+            latencies: WakeLatencies::new(config.timer_advance),
+            woken_for: 0,
+        }
+    }
+
+    /// Returns whether the worker spins until `deadline`, in ns. `now` reads the clock, and is
+    /// called only if the answer depends on it.
+    #[inline]
+    pub(crate) fn spins(&self, deadline: u64, now: impl FnOnce() -> u64) -> bool {
+        if deadline <= self.woken_for {
+            return true;
+        }
+        let threshold = self.spin_before.max(self.cost.ns());
+        threshold > 0 && deadline <= now().saturating_add(threshold)
+    }
+
+    /// Returns how the worker waits at `now` for `deadline`, both in ns.
+    pub(crate) fn decide(&self, deadline: u64, now: u64) -> Wait {
+        if self.spins(deadline, || now) {
+            return Wait::Spin;
+        }
+        let early = self.spin_before.max(self.compensation(deadline, now));
+        Wait::Sleep {
+            until: deadline.saturating_sub(early),
+        }
+    }
+
+    /// Returns by how much earlier than `deadline` a sleep that begins at `now` is to end because
+    /// the kernel is late, in ns.
+    pub(crate) fn compensation(&self, deadline: u64, now: u64) -> u64 {
+        self.latencies.compensation(deadline.saturating_sub(now))
+    }
+
+    /// Records that the worker spins once, in place of a sleep.
+    pub(crate) fn spun(&mut self) {
+        self.cost.spun();
+    }
+
+    /// Runs `sleep`, which lasts `left` at most, and now and then measures what it costs.
+    pub(crate) fn measure(&mut self, left: Duration, sleep: impl FnOnce()) {
+        self.cost.measure(left, sleep);
+    }
+
+    /// Records that the timeout of `sleep` ended it at `now`, and neither an event nor a signal.
+    /// Returns whether the worker woke before the deadline, for which it spins then.
+    pub(crate) fn timed_out(&mut self, sleep: Sleep, now: u64) -> bool {
+        self.latencies
+            .note(sleep.length, now.saturating_sub(sleep.until));
+        self.woken_for = sleep.deadline;
+        now < sleep.deadline
+    }
+}
+
+impl Sleep {
+    /// Returns a sleep that begins at `now` for `deadline`, and that the kernel is to end at
+    /// `until`, all in ns.
+    pub(crate) fn new(now: u64, deadline: u64, until: u64) -> Self {
+        // The latency is learned by this length, and looked up by it. By the length of the
+        // shortened sleep it would be learned in one class and looked up in another.
+        let length = deadline.saturating_sub(now);
+        Self {
+            deadline,
+            until,
+            length,
+        }
+    }
+
+    /// Returns whether the sleep was over at `now`, in ns.
+    pub(crate) fn is_over(self, now: u64) -> bool {
+        self.until <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn policy(spin_before: u64, most: u64) -> WaitPolicy {
+        WaitPolicy {
+            spin_before,
+            cost: SleepCost::default(),
+            latencies: WakeLatencies::new(most),
+            woken_for: 0,
+        }
+    }
+
+    /// Sleeps once from `now` for `length`, and is woken so late; whether that was early.
+    fn sleep(policy: &mut WaitPolicy, now: u64, length: u64, late: u64) -> bool {
+        let deadline = now + length;
+        let Wait::Sleep { until } = policy.decide(deadline, now) else {
+            panic!("{length} ns are enough for a sleep");
+        };
+        let sleep = Sleep::new(now, deadline, until);
+        assert!(!sleep.is_over(until - 1) && sleep.is_over(until));
+        policy.timed_out(sleep, until + late)
+    }
+
+    #[test]
+    fn without_measurements_the_worker_sleeps_until_the_deadline() {
+        let policy = policy(0, 100_000);
+        assert!(!policy.spins(MS, || panic!("the clock is not read")));
+        assert_eq!(policy.decide(MS, MS - 1), Wait::Sleep { until: MS });
+    }
+
+    #[test]
+    fn the_worker_spins_for_spin_before_each_deadline() {
+        let policy = policy(30_000, 100_000);
+        let until = MS - 30_000;
+        assert_eq!(policy.decide(MS, until - 1), Wait::Sleep { until });
+        assert_eq!(policy.decide(MS, until), Wait::Spin);
+        assert_eq!(policy.decide(MS, MS + 1), Wait::Spin);
+    }
+
+    #[test]
+    fn the_worker_spins_for_a_deadline_that_is_nearer_than_a_sleep_costs() {
+        let mut policy = policy(0, 0);
+        let work = || (0..10_000).for_each(|i| drop(std::hint::black_box(vec![i])));
+        policy.measure(Duration::from_millis(1), work);
+        let cost = policy.cost.ns();
+        assert!(cost > 0, "what ran took some time");
+        assert_eq!(policy.decide(MS, MS - cost), Wait::Spin);
+        let sleeps = Wait::Sleep { until: MS };
+        assert_eq!(policy.decide(MS, MS - cost - 1), sleeps);
+    }
+
+    #[test]
+    fn a_worker_that_is_woken_early_spins_for_that_deadline_alone() {
+        let mut policy = policy(0, 100_000);
+        for i in 0..4 {
+            assert!(!sleep(&mut policy, i * MS, MS, 50_000));
+        }
+        assert!(sleep(&mut policy, 4 * MS, MS, 20_000));
+        assert_eq!(policy.decide(5 * MS, 5 * MS - 30_000), Wait::Spin);
+        assert_ne!(policy.decide(5 * MS + 1, 0), Wait::Spin);
+    }
+
+    #[test]
+    fn a_sleep_ends_early_by_the_larger_of_the_two() {
+        for (spin_before, early) in [(10_000, 50_000), (200_000, 200_000)] {
+            let mut policy = policy(spin_before, 100_000);
+            for i in 0..4 {
+                sleep(&mut policy, i * MS, MS, 50_000);
+            }
+            let until = 5 * MS - early;
+            assert_eq!(policy.decide(5 * MS, 4 * MS), Wait::Sleep { until });
+        }
+    }
+
+    /// The class is that of the length without compensation.
+    #[test]
+    fn a_latency_that_shrinks_is_unlearned_where_it_was_learned() {
+        let (mut policy, length) = (policy(0, 100_000), 140_000);
+        let mut now = 0;
+        for late in [50_000; 10].into_iter().chain([3_000; 30]) {
+            sleep(&mut policy, now, length, late);
+            now += MS;
+        }
+        let early = policy.compensation(length, 0);
+        assert!(early < 4_000, "{early}");
+    }
+}
