@@ -19,7 +19,8 @@ use crate::{
 /// How many connections are accepted before other jobs of the worker get their turn.
 const BATCH: u32 = 32;
 
-/// Why no connection could be accepted, with how many open: what [`Serve::on_accept_error`] is told.
+/// Why no connection could be accepted, with how many open: what [`Serve::on_accept_error`] is
+/// told.
 ///
 /// [`Serve::on_accept_error`]: super::Serve::on_accept_error
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl AcceptError {
         &self.error
     }
 
-    /// How many connections the server had open.
+    /// Returns how many connections the server had open.
     pub fn open_connections(&self) -> usize {
         self.open
     }

@@ -9,7 +9,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// How long to be silent after saying so.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
 
-/// Whether the error is that of a client who is gone, and the next one may be served.
+/// Returns whether the error is that of a client who is gone, and the next one may be served.
 pub(super) fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -184,8 +184,8 @@ impl<'a> End<'a> {
         }
     }
 
-    /// Whether the server closes while something is answered: told before it goes on, the connection says in its
-    /// response that it is the last one.
+    /// Returns whether the server closes while something is answered: told before it goes on, the
+    /// connection says in its response that it is the last one.
     fn is_last(&mut self, cx: &Context<'_>) -> bool {
         let is_last = !self.told_closing && self.requests.answers() && self.pass.is_closing(cx);
         if is_last {
@@ -194,14 +194,14 @@ impl<'a> End<'a> {
         is_last
     }
 
-    /// Whether the connection was told to take no more requests.
+    /// Returns whether the connection was told to take no more requests.
     fn is_told(&self) -> bool {
         self.told_closing || self.told_idle
     }
 
-    /// Whether the server closes, and the client asks on nevertheless. A client of HTTP/2 may do so
-    /// for ever if it does not acknowledge the goodbye. Requests that were on their way when it
-    /// came are no sign of that: they come at about one time.
+    /// Returns whether the server closes, and the client asks on nevertheless. A client of HTTP/2
+    /// may do so for ever if it does not acknowledge the goodbye. Requests that were on their way
+    /// when it came are no sign of that: they come at about one time.
     fn is_ignored(&mut self, now: Instant) -> bool {
         if !self.told_closing {
             return false;
@@ -267,7 +267,7 @@ impl<'a> End<'a> {
         is_enough
     }
 
-    /// How often to look, if at all: as often as the shortest limit comes up.
+    /// Returns how often to look, if at all: as often as the shortest limit comes up.
     fn look(&self) -> Option<Duration> {
         let options = &self.server.options;
         match self.is_told() {

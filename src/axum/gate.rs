@@ -37,7 +37,7 @@ impl Inner {
     }
 }
 
-/// How many connections a server has at most by default, in a process that may have so many
+/// Returns how many connections a server has at most by default, in a process that may have so many
 /// descriptors open: all but an eighth, and but 32 at least, which are for files, other sockets and
 /// the runtime; but half of them in any case.
 pub(super) fn room(descriptors: Option<u64>) -> usize {
@@ -64,7 +64,7 @@ impl Gate {
         }
     }
 
-    /// How many connections are open.
+    /// Returns how many connections are open.
     pub(super) fn open(&self) -> usize {
         self.0.lock().tasks.len()
     }
@@ -102,7 +102,7 @@ impl Gate {
 }
 
 impl Pass {
-    /// Whether the server closes. If not, the task of `cx` is woken when it does.
+    /// Returns whether the server closes. If not, the task of `cx` is woken when it does.
     pub(super) fn is_closing(&self, cx: &Context<'_>) -> bool {
         if !self.known.load(Ordering::Relaxed) {
             self.known.store(true, Ordering::Relaxed);

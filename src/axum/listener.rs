@@ -24,34 +24,36 @@ use crate::{
 
 /// What [`serve`](super::serve) accepts connections from.
 ///
-/// [`TcpListener`] and [`UnixListener`] are such, and what [`ListenerExt::handshake`] makes of them: for
-/// TLS nothing has to be implemented.
+/// [`TcpListener`] and [`UnixListener`] are such, and what [`ListenerExt::handshake`] makes of
+/// them: for TLS nothing has to be implemented.
 pub trait Listener: Send + 'static {
-    /// A connection that HTTP is spoken on. For a stream that has the traits of futures-io and not hyper's
-    /// there is [`FuturesIo`](crate::hyper::FuturesIo).
+    /// A connection that HTTP is spoken on. For a stream that has the traits of futures-io and not
+    /// hyper's there is [`FuturesIo`](crate::hyper::FuturesIo).
     type Io: Read + Write + Unpin + Send + 'static;
 
     /// Who is at the other end.
     type Addr: Clone + Send + Sync + 'static;
 
-    /// What a connection does before HTTP can be spoken on it. It runs in the connection's own task, so
-    /// that a client which takes its time holds up no other, and is dropped if it takes longer than
-    /// [`header_read_timeout`](super::Serve::header_read_timeout). An error ends the connection.
+    /// What a connection does before HTTP can be spoken on it. It runs in the connection's own
+    /// task, so that a client which takes its time holds up no other, and is dropped if it takes
+    /// longer than [`header_read_timeout`](super::Serve::header_read_timeout). An error ends the
+    /// connection.
     type Handshake: Future<Output = io::Result<Self::Io>> + Send + 'static;
 
-    /// Waits for a connection. The future may be dropped while it waits, and another one be asked for.
+    /// Waits for a connection. The future may be dropped while it waits, and another one be asked
+    /// for.
     ///
     /// # Errors
     ///
-    /// If there is none to be had, now: this is called again, at once if the error concerns one connection
-    /// alone (such as `ConnectionAborted`), and otherwise after 100 ms.
+    /// If there is none to be had, now: this is called again, at once if the error concerns one
+    /// connection alone (such as `ConnectionAborted`), and otherwise after 100 ms.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Handshake, Self::Addr)>> + Send;
 
     /// The address that this listens at.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     fn local_addr(&self) -> io::Result<Self::Addr>;
 
     /// Accepts as [`accept`](Self::accept) does, and says how the server learns what the client
@@ -207,8 +209,8 @@ impl<L: fmt::Debug, F> fmt::Debug for Handshake<L, F> {
 
 /// A connection that is about to be served, as who makes a service for it sees it.
 ///
-/// For addresses of TCP there is `into_make_service_with_connect_info::<SocketAddr>()`; for anything else
-/// implement axum's [`Connected`] for a type of yours:
+/// For addresses of TCP there is `into_make_service_with_connect_info::<SocketAddr>()`; for
+/// anything else implement axum's [`Connected`] for a type of yours:
 ///
 /// ```
 /// use axum::extract::connect_info::Connected;

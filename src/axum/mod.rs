@@ -20,8 +20,9 @@
 //! # }
 //! ```
 //!
-//! Routers, extractors, responses and the middleware of axum need no runtime, and gRPC by `tonic` is a router,
-//! too. So are most layers of tower's. These ask for tokio's runtime, and **panic** here:
+//! Routers, extractors, responses and the middleware of axum need no runtime, and gRPC by `tonic`
+//! is a router, too. So are most layers of tower's. These ask for tokio's runtime, and **panic**
+//! here:
 //!
 //! | what panics | what does it here |
 //! |---|---|

@@ -184,8 +184,8 @@ impl Wait {
         }
     }
 
-    /// Whether the handler waited, and gave that up: it did something else when the timer came up,
-    /// and long after. Its time begins anew.
+    /// Returns whether the handler waited, and gave that up: it did something else when the timer
+    /// came up, and long after. Its time begins anew.
     fn is_over(&self, now: Instant) -> bool {
         let came_up = self.timer.as_ref().map(Sleep::deadline);
         let late = came_up.and_then(|came_up| came_up.checked_add(LATE));

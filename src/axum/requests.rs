@@ -1,4 +1,5 @@
-//! The requests of one connection: how many are being answered, and when something was last done for one.
+//! The requests of one connection: how many are being answered, and when something was last done
+//! for one.
 
 use std::{
     error::Error,
@@ -83,7 +84,7 @@ impl Requests {
         (stuck > 0).then(|| self.start + Duration::from_nanos(stuck))
     }
 
-    /// Whether any is being answered.
+    /// Returns whether any is being answered.
     pub(super) fn answers(&self) -> bool {
         self.answering.load(Relaxed) > 0
     }
@@ -98,8 +99,8 @@ impl Requests {
         self.active.fetch_max(self.nanos(), Relaxed);
     }
 
-    /// Counts bytes of responses that the client took. hyper may be done with a response long before
-    /// the client is.
+    /// Counts bytes of responses that the client took. hyper may be done with a response long
+    /// before the client is.
     pub(super) fn took(&self, bytes: usize) {
         if has_enough(&self.taken, bytes, self.write) {
             self.note_active();
@@ -133,12 +134,12 @@ impl Requests {
         }
     }
 
-    /// How many requests there were.
+    /// Returns how many requests there were.
     pub(super) fn count(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// Whether requests come by HTTP/2.
+    /// Returns whether requests come by HTTP/2.
     pub(super) fn are_http2(&self) -> bool {
         self.http2.load(Relaxed)
     }

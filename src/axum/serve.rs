@@ -45,12 +45,12 @@ const BUF: usize = 64 * 1024;
 /// The smallest buffer that hyper takes.
 const LEAST_BUF: usize = 8 * 1024;
 
-/// Serves the connections of a listener, on HTTP/1 and HTTP/2: a router, or what makes a service for each
-/// connection, such as `router.into_make_service_with_connect_info::<SocketAddr>()`.
+/// Serves the connections of a listener, on HTTP/1 and HTTP/2: a router, or what makes a service
+/// for each connection, such as `router.into_make_service_with_connect_info::<SocketAddr>()`.
 ///
-/// HTTP/2 goes by prior knowledge, or over TLS by ALPN; connections can be upgraded. hyper's `Upgraded::downcast` does not
-/// give the listener's stream back, as that is wrapped in a type of this library. Nothing happens until the answer is
-/// awaited.
+/// HTTP/2 goes by prior knowledge, or over TLS by ALPN; connections can be upgraded. hyper's
+/// `Upgraded::downcast` does not give the listener's stream back, as that is wrapped in a type of
+/// this library. Nothing happens until the answer is awaited.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -74,8 +74,8 @@ where
     serve_all([listener], make_service)
 }
 
-/// As [`serve`], from several listeners, such as one for each worker: each is accepted from in a task of its
-/// own, and all together are one server.
+/// As [`serve`], from several listeners, such as one for each worker: each is accepted from in a
+/// task of its own, and all together are one server.
 pub fn serve_all<L, M, S>(listeners: impl IntoIterator<Item = L>, make_service: M) -> Serve<L, M, S>
 where
     L: Listener,
@@ -104,13 +104,13 @@ where
 
 /// A server that begins when it is awaited: see [`serve`].
 ///
-/// It ends by itself only with [`with_graceful_shutdown`](Serve::with_graceful_shutdown). Dropping it while
-/// it is awaited closes its listeners; the connections go on.
+/// It ends by itself only with [`with_graceful_shutdown`](Serve::with_graceful_shutdown). Dropping
+/// it while it is awaited closes its listeners; the connections go on.
 ///
 /// # Errors
 ///
-/// Of awaiting it: if there is no listener, or if a task that accepts connections panicked, which only what it
-/// calls of yours can make it, such as a [`Listener`].
+/// Of awaiting it: if there is no listener, or if a task that accepts connections panicked, which
+/// only what it calls of yours can make it, such as a [`Listener`].
 ///
 /// # Panics
 ///
@@ -143,12 +143,12 @@ pub(super) struct Options {
 type OnAcceptError = Box<dyn Fn(&AcceptError) + Send + Sync>;
 
 impl<L: Listener, M, S> Serve<L, M, S> {
-    /// Ends the server when `signal` is ready: its listeners are closed, so that new connections are
-    /// refused; connections without a request are closed; and requests are answered, each as the last of
-    /// its connection. Awaiting the server ends when all connections are closed.
+    /// Ends the server when `signal` is ready: its listeners are closed, so that new connections
+    /// are refused; connections without a request are closed; and requests are answered, each as
+    /// the last of its connection. Awaiting the server ends when all connections are closed.
     ///
-    /// Connections that were upgraded are no longer the server's. Of those to which a handler answers for
-    /// ever, as with server-sent events, make an end yourself, or with
+    /// Connections that were upgraded are no longer the server's. Of those to which a handler
+    /// answers for ever, as with server-sent events, make an end yourself, or with
     /// [`shutdown_timeout`](Serve::shutdown_timeout).
     pub fn with_graceful_shutdown<F>(mut self, signal: F) -> Self
     where
@@ -158,18 +158,20 @@ impl<L: Listener, M, S> Serve<L, M, S> {
         self
     }
 
-    /// How long a [graceful shutdown](Serve::with_graceful_shutdown) waits for the connections: those that are
-    /// open then are cut. By default it waits until all are closed.
+    /// Returns how long a [graceful shutdown](Serve::with_graceful_shutdown) waits for the
+    /// connections: those that are open then are cut. By default it waits until all are closed.
     ///
-    /// The server does not wait for those that it has cut: one whose handler blocks its thread ends after that.
+    /// The server does not wait for those that it has cut: one whose handler blocks its thread ends
+    /// after that.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = Some(timeout);
         self
     }
 
-    /// How long a client may take from when its connection is accepted to the end of its first request's head,
-    /// with all that comes before: a TLS handshake, and finding out which protocol it speaks. 30 s by default;
-    /// `None` is no limit, which lets anybody keep connections open for ever.
+    /// Returns how long a client may take from when its connection is accepted to the end of its
+    /// first request's head, with all that comes before: a TLS handshake, and finding out which
+    /// protocol it speaks. 30 s by default; `None` is no limit, which lets anybody keep connections
+    /// open for ever.
     ///
     /// Bytes that come in do not prolong it. A connection that took too long is closed.
     pub fn header_read_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
@@ -177,9 +179,9 @@ impl<L: Listener, M, S> Serve<L, M, S> {
         self
     }
 
-    /// For how long a connection is kept that had a request and has none that is being answered. That
-    /// includes the time in which the head of the next one is sent: bytes that come in do not prolong it, either.
-    /// 30 s by default; `None` is no limit.
+    /// For how long a connection is kept that had a request and has none that is being answered.
+    /// That includes the time in which the head of the next one is sent: bytes that come in do not
+    /// prolong it, either. 30 s by default; `None` is no limit.
     ///
     /// A request is being answered until hyper has taken all of the response's body. The time
     /// counts from then, or from when the client last took enough of what hyper had taken
@@ -231,7 +233,7 @@ impl<L: Listener, M, S> Serve<L, M, S> {
         self
     }
 
-    /// How many bytes per second a client has to send of a request's body, or to take of a
+    /// Returns how many bytes per second a client has to send of a request's body, or to take of a
     /// response, on average over [`request_body_timeout`](Serve::request_body_timeout) or
     /// [`write_timeout`](Serve::write_timeout). 240 by default. With zero one byte in each such
     /// time is enough.
@@ -240,8 +242,8 @@ impl<L: Listener, M, S> Serve<L, M, S> {
         self
     }
 
-    /// How many connections may be open; further ones wait in the system's queue to be accepted.
-    /// Zero counts as one. `usize::MAX` is no bound.
+    /// Returns how many connections may be open; further ones wait in the system's queue to be
+    /// accepted. Zero counts as one. `usize::MAX` is no bound.
     ///
     /// By default it follows from how many descriptors the process may have open (`RLIMIT_NOFILE`)
     /// when the server begins: all but an eighth, but 32 at least are left for other things. Of
@@ -254,16 +256,16 @@ impl<L: Listener, M, S> Serve<L, M, S> {
         self
     }
 
-    /// How many bytes a connection of HTTP/1 may hold in each direction: a request's head that is
-    /// longer is answered with 431, and of a response no more is taken in advance. 64 KiB by
-    /// default, and 8 KiB at least. Many connections that send heads without an end take as much
+    /// Returns how many bytes a connection of HTTP/1 may hold in each direction: a request's head
+    /// that is longer is answered with 431, and of a response no more is taken in advance. 64 KiB
+    /// by default, and 8 KiB at least. Many connections that send heads without an end take as much
     /// each.
     pub fn max_buf_size(mut self, bytes: usize) -> Self {
         self.options.max_buf_size = bytes.max(LEAST_BUF);
         self
     }
 
-    /// Whether a client of HTTP/1 may close its writing half after a request, and still be
+    /// Returns whether a client of HTTP/1 may close its writing half after a request, and still be
     /// answered. Not by default.
     ///
     /// By default the end of what a client sends ends its connection, and its handler is dropped
@@ -276,16 +278,16 @@ impl<L: Listener, M, S> Serve<L, M, S> {
         self
     }
 
-    /// Speaks HTTP/1 and no HTTP/2, which a client may otherwise begin with. That leaves less to who means ill, and
-    /// nothing out for browsers: they speak HTTP/2 only over TLS.
+    /// Speaks HTTP/1 and no HTTP/2, which a client may otherwise begin with. That leaves less to
+    /// who means ill, and nothing out for browsers: they speak HTTP/2 only over TLS.
     pub fn http1_only(mut self) -> Self {
         self.options.http1_only = true;
         self
     }
 
-    /// Calls `f` when a connection cannot be accepted though one waits, which is when the process has no
-    /// descriptors left: once a second at most, for each listener, while it is tried again each 100 ms. With
-    /// feature `tracing` it is a warning as well.
+    /// Calls `f` when a connection cannot be accepted though one waits, which is when the process
+    /// has no descriptors left: once a second at most, for each listener, while it is tried again
+    /// each 100 ms. With feature `tracing` it is a warning as well.
     pub fn on_accept_error(mut self, f: impl Fn(&AcceptError) + Send + Sync + 'static) -> Self {
         self.options.on_accept_error = Some(Box::new(f));
         self

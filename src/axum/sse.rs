@@ -12,9 +12,9 @@ use futures_core::Stream;
 
 use crate::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// A stream of server-sent events that sends an empty comment whenever no event came for `period`, so
-/// that neither the client nor what stands between takes the connection for dead. A period of zero counts as
-/// one millisecond.
+/// A stream of server-sent events that sends an empty comment whenever no event came for `period`,
+/// so that neither the client nor what stands between takes the connection for dead. A period of
+/// zero counts as one millisecond.
 ///
 /// It does what [`Sse::keep_alive`](axum::response::sse::Sse::keep_alive) does, which panics
 /// outside of tokio's runtime.

@@ -92,7 +92,7 @@ impl Sending {
         }
     }
 
-    /// Whether many bytes are unsent.
+    /// Returns whether many bytes are unsent.
     pub(super) fn has_many(&self) -> bool {
         self.lock().unsent() > FEW
     }

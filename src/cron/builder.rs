@@ -72,8 +72,8 @@ impl Cron {
         Ok(self.tz(tz))
     }
 
-    /// The time zone, as jiff has it: `TimeZone::system()` is the machine's, `TimeZone::fixed` one of
-    /// a fixed offset.
+    /// The time zone, as jiff has it: `TimeZone::system()` is the machine's, `TimeZone::fixed` one
+    /// of a fixed offset.
     pub fn tz(mut self, tz: TimeZone) -> Self {
         self.tz = tz;
         self
@@ -93,8 +93,8 @@ impl Cron {
         self
     }
 
-    /// How late an occurrence may be taken up and still be on time rather than missed: a minute
-    /// unless this says otherwise.
+    /// Returns how late an occurrence may be taken up and still be on time rather than missed: a
+    /// minute unless this says otherwise.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.policy.grace = grace;
         self

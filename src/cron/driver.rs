@@ -25,10 +25,10 @@ pub(super) trait Host: Send + Sync + 'static {
     /// The wall clock.
     fn now(&self) -> SystemTime;
 
-    /// Calls [`Ring::ring`] on a worker once the wall clock says `at`, also if it was put there. Early
-    /// or late does no harm. There is room for it, whatever bound there is on timers: a job that runs is
-    /// not to end for want of it. If the runtime has been shut down, or is before it rings, `ring` is
-    /// dropped, which is how the job hears of it.
+    /// Calls [`Ring::ring`] on a worker once the wall clock says `at`, also if it was put there.
+    /// Early or late does no harm. There is room for it, whatever bound there is on timers: a job
+    /// that runs is not to end for want of it. If the runtime has been shut down, or is before it
+    /// rings, `ring` is dropped, which is how the job hears of it.
     fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm;
 
     /// Calls [`Run::run`] on a worker, which contains its panics, and never on the caller's stack.
@@ -36,8 +36,8 @@ pub(super) trait Host: Send + Sync + 'static {
     fn run(&self, run: Run);
 }
 
-/// Whatever stands for an alarm that was set: dropping it cancels the alarm, and does nothing to one
-/// that rings or has rung.
+/// Whatever stands for an alarm that was set: dropping it cancels the alarm, and does nothing to
+/// one that rings or has rung.
 pub(super) type Alarm = Box<dyn Any + Send>;
 
 /// What jobs run. Runs may overlap: it is shared.
@@ -195,7 +195,8 @@ impl Drop for Ring {
     }
 }
 
-/// A run that waits for a worker. Dropped without having been run, it says that the runtime is over.
+/// A run that waits for a worker. Dropped without having been run, it says that the runtime is
+/// over.
 pub(super) struct Run {
     driver: Arc<Driver>,
     lane: Lane,

@@ -9,8 +9,8 @@ use crate::timer::{Cancel, Outcome};
 
 /// A callback that runs by a [`Schedule`].
 ///
-/// Every method may be called from any thread, and none waits. Dropping a `CronJob` detaches it: the
-/// job goes on until its runtime is shut down. See [`cancel_on_drop`](CronJob::cancel_on_drop).
+/// Every method may be called from any thread, and none waits. Dropping a `CronJob` detaches it:
+/// the job goes on until its runtime is shut down. See [`cancel_on_drop`](CronJob::cancel_on_drop).
 ///
 /// A run that panics is counted as one, and the job goes on.
 pub struct CronJob(Arc<Driver>);
@@ -24,8 +24,8 @@ impl CronJob {
     /// goes on to its end.
     ///
     /// [`Cancel::Cancelled`] if none was in progress: then the callback is dropped before this
-    /// returns. [`Cancel::AfterRun`] if one was, or had been handed to a worker; [`Cancel::Over`] if
-    /// the job had ended.
+    /// returns. [`Cancel::AfterRun`] if one was, or had been handed to a worker; [`Cancel::Over`]
+    /// if the job had ended.
     pub fn cancel(&self) -> Cancel {
         self.0.cancel()
     }
@@ -46,31 +46,31 @@ impl CronJob {
         self.0.look(|job| job.schedule().clone())
     }
 
-    /// Whether a run is in progress, or has been handed to a worker.
+    /// Returns whether a run is in progress, or has been handed to a worker.
     pub fn is_running(&self) -> bool {
         self.running() > 0
     }
 
-    /// How many runs are in progress, or have been handed to a worker: more than one only under
-    /// [`Overlap::Both`](super::Overlap::Both).
+    /// Returns how many runs are in progress, or have been handed to a worker: more than one only
+    /// under [`Overlap::Both`](super::Overlap::Both).
     pub fn running(&self) -> usize {
         self.0.look(|job| job.running())
     }
 
-    /// How many runs have begun.
+    /// Returns how many runs have begun.
     pub fn runs(&self) -> u64 {
         self.0.look(|job| job.started())
     }
 
-    /// How many occurrences were not run, by what the job's [`Overlap`](super::Overlap) and
+    /// Returns how many occurrences were not run, by what the job's [`Overlap`](super::Overlap) and
     /// [`Missed`](super::Missed) say. Of those that passed at once, no more than 1000 are counted.
     pub fn skipped(&self) -> u64 {
         self.0.look(|job| job.skipped())
     }
 
-    /// How the job ended: [`Outcome::Cancelled`]; [`Outcome::Shutdown`], with its runtime; or
-    /// [`Outcome::Fired`], because it has run for the last time before the end of the calendar. `None`
-    /// while it goes on.
+    /// Returns how the job ended: [`Outcome::Cancelled`]; [`Outcome::Shutdown`], with its runtime;
+    /// or [`Outcome::Fired`], because it has run for the last time before the end of the calendar.
+    /// `None` while it goes on.
     pub fn outcome(&self) -> Option<Outcome> {
         self.0.look(|job| {
             job.end().map(|end| match end {

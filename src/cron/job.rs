@@ -1,9 +1,9 @@
 //! What a job does next, as a state machine without clock, thread or timer: it is told what
 //! happened, and answers what there is to do.
 //!
-//! Its place in time is the next occurrence, which only ever moves forward: a clock that is put back
-//! makes the job wait, and nothing is run again. What is due but cannot be run is kept in batches,
-//! from one occurrence to another, so that years that were missed cost no memory.
+//! Its place in time is the next occurrence, which only ever moves forward: a clock that is put
+//! back makes the job wait, and nothing is run again. What is due but cannot be run is kept in
+//! batches, from one occurrence to another, so that years that were missed cost no memory.
 
 use std::{collections::VecDeque, time::SystemTime};
 
@@ -31,9 +31,9 @@ impl Occurrence {
         self.scheduled
     }
 
-    /// How many occurrences before this one were not run, since the one that was: they passed while
-    /// nobody could run them, or were dropped because a run was in progress. Of those that passed
-    /// at once, no more than 1000 are counted.
+    /// Returns how many occurrences before this one were not run, since the one that was: they
+    /// passed while nobody could run them, or were dropped because a run was in progress. Of those
+    /// that passed at once, no more than 1000 are counted.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -248,8 +248,8 @@ impl Job {
         Todo { alarm: None, run }
     }
 
-    /// Ends the job: what waits is not run, what runs is not disturbed. Whether it is this call that
-    /// ended it.
+    /// Ends the job: what waits is not run, what runs is not disturbed. Whether it is this call
+    /// that ended it.
     pub(super) fn stop(&mut self, end: End) -> bool {
         if self.end.is_some() {
             return false;
@@ -266,8 +266,8 @@ impl Job {
         }
     }
 
-    /// The last occurrence that is not after `now`; `first` is one. By halving what is between: after
-    /// a leap of the clock there may be more than can be gone through.
+    /// The last occurrence that is not after `now`; `first` is one. By halving what is between:
+    /// after a leap of the clock there may be more than can be gone through.
     fn last_due(&self, first: SystemTime, now: SystemTime) -> SystemTime {
         let mut last = first;
         let mut until = now;

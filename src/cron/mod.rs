@@ -24,11 +24,11 @@
 //! | month | 1 to 12, `JAN` to `DEC` | |
 //! | day of the week | 0 to 7 (0 and 7 are Sunday), `SUN` to `SAT` | `FRI#2`: the second Friday of the month. `FRIL`: its last. `?`: as `*` |
 //!
-//! If neither the day of the month nor that of the week is `*`, either is enough, as in cron; with a
-//! `+` before the day of the week (`0 0 13 * +FRI`) both have to match.
+//! If neither the day of the month nor that of the week is `*`, either is enough, as in cron; with
+//! a `+` before the day of the week (`0 0 13 * +FRI`) both have to match.
 //!
-//! `@hourly`, `@daily` and `@midnight`, `@weekly` (Sunday), `@monthly`, `@yearly` and `@annually` are
-//! names for the usual ones, at the first minute of each.
+//! `@hourly`, `@daily` and `@midnight`, `@weekly` (Sunday), `@monthly`, `@yearly` and `@annually`
+//! are names for the usual ones, at the first minute of each.
 //!
 //! # Where clocks are put forward or back
 //!

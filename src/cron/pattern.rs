@@ -1,8 +1,8 @@
 //! A pattern: which local times it means, without a zone.
 //!
-//! croner reads it, and says which days match (`L`, `W`, `#`). What it lets pass though it can hardly
-//! have been meant is refused here first; and the walk along the clock is ours, so that it ends soon
-//! where there is nothing to find.
+//! croner reads it, and says which days match (`L`, `W`, `#`). What it lets pass though it can
+//! hardly have been meant is refused here first; and the walk along the clock is ours, so that it
+//! ends soon where there is nothing to find.
 
 use croner::{
     CronComponent, CronPattern, Weekday,
@@ -80,8 +80,9 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it means "every so often" rather than times of the day: there is a `*` in its hour,
-    /// its minute or its second, or a list of all that there are. That is cron's own rule.
+    /// Returns whether it means "every so often" rather than times of the day: there is a `*` in
+    /// its hour, its minute or its second, or a list of all that there are. That is cron's own
+    /// rule.
     pub(super) fn is_interval(&self) -> bool {
         self.is_interval
     }
@@ -170,7 +171,8 @@ fn alone(field: Field, part: &str) -> Result<(), String> {
 }
 
 /// What croner lets pass: items that are empty, names that are glued to something (`JANFEB` is 12
-/// to it) or in the field of another, a step longer than the field, `L` beside `LW` (it forgets `L`).
+/// to it) or in the field of another, a step longer than the field, `L` beside `LW` (it forgets
+/// `L`).
 fn lint(field: Field, part: &str) -> Result<(), String> {
     let upper = part.to_ascii_uppercase();
     let upper = match field {
@@ -207,7 +209,7 @@ fn lint(field: Field, part: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a word is a number, or a name that this field has.
+/// Returns whether a word is a number, or a name that this field has.
 fn name(field: Field, word: &str) -> Result<(), String> {
     let letters = word.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_known = match field {
@@ -245,7 +247,8 @@ fn bit(bits: u64, from: i64) -> Option<i64> {
     (rest != 0).then(|| rest.trailing_zeros().into())
 }
 
-/// By the calendar alone: the first day of time stamps begins before they do, and is in it as any other.
+/// By the calendar alone: the first day of time stamps begins before they do, and is in it as any
+/// other.
 fn date(day: i64) -> Option<Date> {
     let span = Span::new().try_days(day).ok()?;
     EPOCH.checked_add(span).ok()

@@ -1,8 +1,8 @@
 //! Which instants a pattern means in a time zone.
 //!
-//! The zone cuts the time line into stretches of one UTC offset each. Within one, local time is time
-//! and a constant, and the pattern finds the next match by itself; what there is to decide is what
-//! happens where two of them meet, and it is decided here, in [`Schedule::next_in`].
+//! The zone cuts the time line into stretches of one UTC offset each. Within one, local time is
+//! time and a constant, and the pattern finds the next match by itself; what there is to decide is
+//! what happens where two of them meet, and it is decided here, in [`Schedule::next_in`].
 
 use std::{fmt, time::SystemTime};
 
@@ -63,8 +63,8 @@ impl Schedule {
 
     /// The first instant of the schedule after `from`. They are whole seconds.
     ///
-    /// `None` if there is none: no such day in the 400 years after which the calendar repeats itself
-    /// (which takes about a millisecond to find), or none before the end of the year 9999.
+    /// `None` if there is none: no such day in the 400 years after which the calendar repeats
+    /// itself (which takes about a millisecond to find), or none before the end of the year 9999.
     pub fn next_after(&self, from: SystemTime) -> Option<SystemTime> {
         let from = Timestamp::try_from(from).ok()?.as_nanosecond();
         let from = from.div_euclid(1_000_000_000) + 1;
@@ -160,8 +160,8 @@ impl Schedule {
             // What clocks show is what counts: twice if they show it twice, never if they do not.
             local
         } else if is_start {
-            // Each local time runs when clocks come to it first, or pass it: what they leapt over is
-            // due where they land.
+            // Each local time runs when clocks come to it first, or pass it: what they leapt over
+            // is due where they land.
             passed
         } else {
             passed.max(local)

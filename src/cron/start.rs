@@ -39,8 +39,8 @@ impl Cron {
     ///
     /// # Errors
     ///
-    /// [`CronError::Never`] if there is no occurrence; [`CronError::Arm`] if there is no runtime, or
-    /// it has been shut down.
+    /// [`CronError::Never`] if there is no occurrence; [`CronError::Arm`] if there is no runtime,
+    /// or it has been shut down.
     pub fn start<F>(&self, f: F) -> Result<CronJob, CronError>
     where
         F: Fn() + Send + Sync + 'static,

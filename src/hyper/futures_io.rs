@@ -8,14 +8,15 @@ use std::{
 
 use ::hyper::rt::{self, ReadBuf, ReadBufCursor};
 
-/// The most that is read at once: what a record of TLS may have. It is cleared each time, since what reads by
-/// futures-io's trait may look at it.
+/// The most that is read at once: what a record of TLS may have. It is cleared each time, since
+/// what reads by futures-io's trait may look at it.
 const READ: usize = 16 * 1024;
 
-/// A stream with the traits of futures-io, such as one of TLS, with hyper's; and one with hyper's, such as a
-/// connection that was upgraded, with those of futures-io.
+/// A stream with the traits of futures-io, such as one of TLS, with hyper's; and one with hyper's,
+/// such as a connection that was upgraded, with those of futures-io.
 ///
-/// [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) have both already.
+/// [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) have both
+/// already.
 ///
 /// ```
 /// use futures_rustls::server::TlsStream;
@@ -47,9 +48,9 @@ impl<T> FuturesIo<T> {
         }
     }
 
-    /// Tells hyper whether the stream writes several buffers at once, which futures-io's traits do not
-    /// say. It does not by default: hyper joins them then, while a stream that took only the first would
-    /// be written to in small pieces.
+    /// Tells hyper whether the stream writes several buffers at once, which futures-io's traits do
+    /// not say. It does not by default: hyper joins them then, while a stream that took only the
+    /// first would be written to in small pieces.
     pub fn with_write_vectored(mut self, vectored: bool) -> Self {
         self.vectored = vectored;
         self

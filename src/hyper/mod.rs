@@ -1,8 +1,8 @@
 //! hyper's runtime traits, so that hyper 1.x serves and connects on this runtime.
 //!
 //! [`TcpStream`] and [`UnixStream`] are hyper's `Read` and `Write`; [`TourbillonExecutor`] and
-//! [`TourbillonTimer`] are what its builders take. [`FuturesIo`] makes a connection of any stream that has
-//! futures-io's traits, such as one of TLS.
+//! [`TourbillonTimer`] are what its builders take. [`FuturesIo`] makes a connection of any stream
+//! that has futures-io's traits, such as one of TLS.
 
 mod futures_io;
 
@@ -100,7 +100,8 @@ macro_rules! connection {
                 cx: &mut Context<'_>,
                 mut buf: ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
-                // SAFETY: only bytes that were written are said to be, and none is made uninitialized.
+                // SAFETY: only bytes that were written are said to be, and none is made
+                // uninitialized.
                 let room = unsafe { buf.as_mut() };
                 let read = ready!(self.poll_read_uninit(cx, room))?;
                 // SAFETY: so many bytes were written.

@@ -56,7 +56,7 @@ impl Feed {
         }))
     }
 
-    /// How many listen.
+    /// Returns how many listen.
     pub(super) fn listeners(&self) -> usize {
         lock(&self.0.state).listeners.len()
     }
@@ -68,8 +68,8 @@ impl Feed {
         }
     }
 
-    /// Listens, if there is room for one more. A client that does not take what it is sent misses events, and has
-    /// the newest when it goes on.
+    /// Listens, if there is room for one more. A client that does not take what it is sent misses
+    /// events, and has the newest when it goes on.
     pub(super) fn listen(&self, flow: Flow) -> Option<Listener> {
         let mut state = lock(&self.0.state);
         if state.listeners.len() >= self.0.most || state.is_closed {
@@ -104,7 +104,8 @@ impl Feed {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends the streams of all who listen, after the event `last` if there is one, and refuses others.
+    /// Ends the streams of all who listen, after the event `last` if there is one, and refuses
+    /// others.
     pub(super) fn close(&self, last: Option<Bytes>) {
         let mut state = lock(&self.0.state);
         state.is_closed = true;
@@ -142,8 +143,8 @@ impl Body for Listener {
             this.has_last = true;
             return Poll::Ready(last.map(|last| Ok(Frame::data(last))));
         }
-        // What is given to hyper is kept until it is written. Who does not take the last event is given no
-        // other, and asked again at the next.
+        // What is given to hyper is kept until it is written. Who does not take the last event is
+        // given no other, and asked again at the next.
         if state.number > this.seen && !this.flow.is_stuck() {
             if let Some(latest) = &state.latest {
                 this.seen = state.number;

@@ -1,11 +1,12 @@
 //! Which requests are answered: those that come from the page itself, or from nobody's page.
 //!
-//! The page says what a program is at, and is served without a password on an address that only its user should
-//! reach. Any other page that the user has open may send requests there, too. It cannot read the answers, as no
-//! header allows that, unless its own name leads to our address (DNS rebinding), which `Host` betrays. The rest,
-//! `Origin` and `Sec-Fetch-Site`, turns away what browsers say is another page's, before anything is done for it. They
-//! say the latter to addresses of this machine, and by TLS: of what comes to others by plain HTTP, an image or a
-//! script that another page asks for is answered, and kept from that page by the headers of the answer.
+//! The page says what a program is at, and is served without a password on an address that only its
+//! user should reach. Any other page that the user has open may send requests there, too. It cannot
+//! read the answers, as no header allows that, unless its own name leads to our address (DNS
+//! rebinding), which `Host` betrays. The rest, `Origin` and `Sec-Fetch-Site`, turns away what
+//! browsers say is another page's, before anything is done for it. They say the latter to addresses
+//! of this machine, and by TLS: of what comes to others by plain HTTP, an image or a script that
+//! another page asks for is answered, and kept from that page by the headers of the answer.
 
 use ::hyper::{
     HeaderMap, Method, StatusCode, Uri,
@@ -51,7 +52,7 @@ impl Refused {
 }
 
 impl Hosts {
-    /// Whether a request is to be answered.
+    /// Returns whether a request is to be answered.
     pub(super) fn check(
         &self,
         method: &Method,
@@ -83,8 +84,8 @@ impl Hosts {
     }
 }
 
-/// Whether somebody goes from another page to ours, which that one then sees nothing of: in a tab of its own, not in
-/// a frame.
+/// Returns whether somebody goes from another page to ours, which that one then sees nothing of: in
+/// a tab of its own, not in a frame.
 fn follows_link(uri: &Uri, headers: &HeaderMap) -> bool {
     uri.path() == "/"
         && only(headers, SEC_FETCH_MODE) == Some("navigate")
@@ -98,7 +99,7 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     values.next().is_none().then_some(value)
 }
 
-/// Whether all values of a header, if there are any, are so.
+/// Returns whether all values of a header, if there are any, are so.
 fn all(headers: &HeaderMap, name: HeaderName, is: impl Fn(&str) -> bool) -> bool {
     let mut values = headers.get_all(name).iter();
     values.all(|value| value.to_str().is_ok_and(&is))

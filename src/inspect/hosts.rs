@@ -33,12 +33,14 @@ impl From<InvalidHost> for io::Error {
     }
 }
 
-/// The names that were allowed, besides IP addresses and `localhost`: in lower case, and without a dot at the end.
+/// The names that were allowed, besides IP addresses and `localhost`: in lower case, and without a
+/// dot at the end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// Allows a name. Its port and its last dot are nothing that tells names apart, and addresses are allowed anyway.
+    /// Allows a name. Its port and its last dot are nothing that tells names apart, and addresses
+    /// are allowed anyway.
     pub(super) fn allow(&mut self, said: &str) -> Result<(), InvalidHost> {
         let name = match split_port(said) {
             Some((name, port)) if port.is_none_or(is_port) => name,
@@ -63,8 +65,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether what a request is for, with a port or without, is nothing that a rebound name can be: an address,
-    /// `localhost`, or one that was allowed.
+    /// Returns whether what a request is for, with a port or without, is nothing that a rebound
+    /// name can be: an address, `localhost`, or one that was allowed.
     pub(super) fn is_ours(&self, host: &str) -> bool {
         let Some((name, port)) = split_port(host) else {
             return false;
@@ -83,7 +85,8 @@ impl Hosts {
     }
 }
 
-/// A name, or an address, of version 6 in brackets, and its port, if there is one. None if there are more colons.
+/// A name, or an address, of version 6 in brackets, and its port, if there is one. None if there
+/// are more colons.
 fn split_port(host: &str) -> Option<(&str, Option<&str>)> {
     let end = host.rfind(']').map_or(0, |at| at + 1);
     let (name, port) = match host[end..].find(':') {

@@ -29,7 +29,8 @@ use crate::{
 
 /// How long a client may take to say what it wants.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it may have no request afterwards. Short: what is kept for nothing is missing to others.
+/// How long it may have no request afterwards. Short: what is kept for nothing is missing to
+/// others.
 const KEPT: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for clients.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -73,8 +74,8 @@ impl Inspector {
         self.addr
     }
 
-    /// Ends it, and waits until it has ended: streams of events end, and clients that do not take their answers
-    /// within a second are cut.
+    /// Ends it, and waits until it has ended: streams of events end, and clients that do not take
+    /// their answers within a second are cut.
     pub fn shutdown(self) {
         self.stop.notify_one();
         // A panic has been printed.
@@ -82,15 +83,16 @@ impl Inspector {
     }
 }
 
-/// The inspector's thread: serves until it is told to stop, or what it inspects has ended. Says first where it
-/// listens, or why it does not.
+/// The inspector's thread: serves until it is told to stop, or what it inspects has ended. Says
+/// first where it listens, or why it does not.
 fn run(
     builder: Builder,
     addrs: &[SocketAddr],
     stop: Arc<Notify>,
     started: &mpsc::Sender<io::Result<SocketAddr>>,
 ) {
-    // Started by a worker, it would have that one's core and be as punctual. Its own worker inherits what it has.
+    // Started by a worker, it would have that one's core and be as punctual. Its own worker
+    // inherits what it has.
     sys::cpu::unpin();
     sys::thread::be_nice();
     // After that: the slack of threads with real-time priorities is none, and cannot be set.

@@ -20,8 +20,8 @@ use crate::{
     net::{TcpListener, TcpSocket, TcpStream},
 };
 
-/// How much the system keeps for a client that does not read, in bytes (it doubles this). Left to itself it
-/// would go up to megabytes for each.
+/// How much the system keeps for a client that does not read, in bytes (it doubles this). Left to
+/// itself it would go up to megabytes for each.
 const SEND_BUFFER: u32 = 64 * 1024;
 /// How many clients may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -84,7 +84,7 @@ impl Listener for Clients {
 pub(super) struct Flow(Arc<AtomicBool>);
 
 impl Flow {
-    /// Whether something is to be written that the client does not take.
+    /// Returns whether something is to be written that the client does not take.
     pub(super) fn is_stuck(&self) -> bool {
         self.0.load(Relaxed)
     }

@@ -10,7 +10,8 @@ pub(super) enum TextFormat {
     OpenMetrics,
 }
 
-/// The format that is asked for: OpenMetrics, if it is named, and nothing that we have is liked better.
+/// The format that is asked for: OpenMetrics, if it is named, and nothing that we have is liked
+/// better.
 pub(super) fn text_format(headers: &HeaderMap) -> TextFormat {
     let open = weight(headers, "application/openmetrics-text", "1.0.0");
     let plain = weight(headers, "text/plain", "0.0.4");
@@ -21,7 +22,7 @@ pub(super) fn text_format(headers: &HeaderMap) -> TextFormat {
     }
 }
 
-/// How much a type is liked, in this version or in any; 0 is not at all, or not named.
+/// Returns how much a type is liked, in this version or in any; 0 is not at all, or not named.
 fn weight(headers: &HeaderMap, wanted: &str, version: &str) -> f32 {
     let values = headers.get_all(ACCEPT).iter();
     let ranges = values

@@ -1,7 +1,7 @@
 //! Answers that clients have not taken yet: how much memory these may have, together.
 //!
-//! Of a runtime with many workers an answer is hundreds of kilobytes. Who asks and does not read has one kept until
-//! the connection is closed for that; a thousand of them would have as many.
+//! Of a runtime with many workers an answer is hundreds of kilobytes. Who asks and does not read
+//! has one kept until the connection is closed for that; a thousand of them would have as many.
 
 use std::sync::{
     Arc,
@@ -24,7 +24,7 @@ struct Held {
 }
 
 impl Outstanding {
-    /// Whether clients have to take some before there can be more.
+    /// Returns whether clients have to take some before there can be more.
     pub(super) fn is_full(&self) -> bool {
         self.0.load(Relaxed) >= MOST
     }

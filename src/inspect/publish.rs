@@ -7,8 +7,8 @@ use ::hyper::body::Bytes;
 use super::site::Site;
 use crate::time::{Instant, MissedTickBehavior, interval};
 
-/// How often the workers are looked at. No multiple of what programs do each millisecond, lest it be seen at the same
-/// things each time.
+/// How often the workers are looked at. No multiple of what programs do each millisecond, lest it
+/// be seen at the same things each time.
 const LOOK: Duration = Duration::from_micros(2_017);
 
 /// The event that is sent last, if the runtime that is inspected has ended.

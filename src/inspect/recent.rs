@@ -1,4 +1,5 @@
-//! An answer that is made once for all who ask at about the same time: making it takes locks for which workers wait.
+//! An answer that is made once for all who ask at about the same time: making it takes locks for
+//! which workers wait.
 
 use std::{
     sync::Mutex,
@@ -17,8 +18,8 @@ const FRESH: Duration = Duration::from_millis(50);
 pub(super) struct Recent(Mutex<Option<(Instant, Bytes)>>);
 
 impl Recent {
-    /// The last answer, or one that is made now if that is too old and one can be made. Who asks meanwhile waits
-    /// for it.
+    /// The last answer, or one that is made now if that is too old and one can be made. Who asks
+    /// meanwhile waits for it.
     pub(super) fn get(&self, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         let mut recent = lock(&self.0);
         if let Some((made, answer)) = &*recent {

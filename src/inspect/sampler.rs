@@ -1,4 +1,5 @@
-//! What the workers are seen at: where their time goes, without a clock being read for it by any of them.
+//! What the workers are seen at: where their time goes, without a clock being read for it by any of
+//! them.
 
 use std::sync::Mutex;
 

@@ -35,8 +35,8 @@ use crate::Handle;
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");
 
-/// What each answer says to browsers: the page has its own files and nothing else, in no frame, and nobody
-/// else has any of it.
+/// What each answer says to browsers: the page has its own files and nothing else, in no frame, and
+/// nobody else has any of it.
 const HEADERS: [(HeaderName, &str); 5] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -78,7 +78,8 @@ impl Site {
         Snapshot::take(&self.handle, &self.inspection, &samples, clients)
     }
 
-    /// Answers with a text that was made just now, or is made, unless clients have too much of that to take already.
+    /// Answers with a text that was made just now, or is made, unless clients have too much of that
+    /// to take already.
     fn tell(
         &self,
         content_type: &'static str,

@@ -15,7 +15,8 @@ use crate::{
     runtime::RecentStall,
 };
 
-/// The number of the format: it grows when something is renamed or removed, and not when something is added.
+/// The number of the format: it grows when something is renamed or removed, and not when something
+/// is added.
 const VERSION: u32 = 1;
 
 /// What is the same in all snapshots of an inspector.
@@ -38,7 +39,8 @@ impl Inspection {
     }
 }
 
-/// All that the page is told at one time. What is counted is counted from the beginning of the runtime.
+/// All that the page is told at one time. What is counted is counted from the beginning of the
+/// runtime.
 #[derive(Debug, Serialize)]
 pub(super) struct Snapshot {
     version: u32,
@@ -170,8 +172,8 @@ impl Serialize for Place {
 }
 
 impl Snapshot {
-    /// What the runtime says now, to so many clients. `samples` are of the workers, by their numbers; who has none was
-    /// not looked at.
+    /// What the runtime says now, to so many clients. `samples` are of the workers, by their
+    /// numbers; who has none was not looked at.
     pub(super) fn take(
         handle: &Handle,
         inspection: &Inspection,
@@ -240,7 +242,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether there is anybody to be told of: a runtime that ends has no workers at last.
+    /// Returns whether there is anybody to be told of: a runtime that ends has no workers at last.
     pub(super) fn has_workers(&self) -> bool {
         !self.workers.is_empty()
     }

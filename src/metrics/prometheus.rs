@@ -1,19 +1,19 @@
-//! The text that Prometheus reads, in its own format and in that of OpenMetrics.
+//! The metrics as text for Prometheus, in its own format and in OpenMetrics.
 //!
-//! Names end in their units, which are seconds and not parts of them. What is counted by worker has the label
-//! `worker`: a number, `helpers` for all of these, or `clocks` for timers by the wall clock and the boot-time clock,
-//! which no worker has.
+//! Names end in base units, so times are in seconds. Values per worker have the label `worker`: a
+//! worker number, `helpers` for all helpers, or `clocks` for timers of the wall clock and the
+//! boot-time clock, which belong to no worker.
 
 use super::{
     Counts, RuntimeMetrics, WorkerMetrics,
     text::{Float, Format, Text},
 };
 
-/// One of the counts.
+/// Reads one counter.
 type Count = fn(&Counts) -> u64;
 
 impl RuntimeMetrics {
-    /// All of this as text for Prometheus, in version 0.0.4 of its format, whose content type is
+    /// Returns all metrics as text in version 0.0.4 of Prometheus' format. Its content type is
     /// `text/plain; version=0.0.4`.
     ///
     /// ```
@@ -23,10 +23,10 @@ impl RuntimeMetrics {
     /// assert!(text.contains("\ntourbillon_timers_armed_total{worker=\"0\",from=\"local\"} 0\n"));
     /// ```
     pub fn prometheus(&self) -> String {
-        self.exposed(Format::Prometheus)
+        self.render(Format::Prometheus)
     }
 
-    /// The same in OpenMetrics, version 1.0.0, whose content type is
+    /// Returns all metrics as text in OpenMetrics 1.0.0. Its content type is
     /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
     ///
     /// ```
@@ -36,10 +36,10 @@ impl RuntimeMetrics {
     /// assert!(text.ends_with("# EOF\n"));
     /// ```
     pub fn openmetrics(&self) -> String {
-        self.exposed(Format::OpenMetrics)
+        self.render(Format::OpenMetrics)
     }
 
-    fn exposed(&self, format: Format) -> String {
+    fn render(&self, format: Format) -> String {
         let mut text = Text::new(format);
         text.gauge("tourbillon_build_info", "The version of the library.");
         text.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -52,14 +52,15 @@ impl RuntimeMetrics {
         text.end()
     }
 
-    /// What each worker has counted, and the helpers.
+    /// Returns the label and counters of each worker, and of the helpers.
     fn writers(&self) -> impl Iterator<Item = (String, &Counts)> {
         let workers = self.workers().iter().enumerate();
         let workers = workers.map(|(i, worker)| (i.to_string(), &worker.counts));
         workers.chain([("helpers".to_owned(), self.helper_counts())])
     }
 
-    /// The same of timers, which the other clocks have as well: `clocks` is [theirs](Self::clock_counts).
+    /// Returns the label and counters of each worker, of the helpers, and of the other clocks.
+    /// `clocks` is [`clock_counts`](Self::clock_counts).
     fn writers_and_clocks<'a>(
         &'a self,
         clocks: &'a Counts,
@@ -67,7 +68,7 @@ impl RuntimeMetrics {
         self.writers().chain([("clocks".to_owned(), clocks)])
     }
 
-    /// A counter of jobs, or of what a thread does.
+    /// Writes a counter that workers and helpers have.
     fn expose_count(&self, text: &mut Text, name: &'static str, help: &str, count: Count) {
         text.counter(name, help);
         for (worker, counts) in self.writers() {
@@ -75,7 +76,7 @@ impl RuntimeMetrics {
         }
     }
 
-    /// A counter of timers, in parts that a label tells apart.
+    /// Writes a counter of timers, split by a label.
     fn expose_timers_in_parts(
         &self,
         text: &mut Text,
@@ -93,7 +94,7 @@ impl RuntimeMetrics {
         }
     }
 
-    /// A gauge that each worker has.
+    /// Writes a gauge that each worker has.
     fn expose_depth(
         &self,
         text: &mut Text,
@@ -306,7 +307,7 @@ impl RuntimeMetrics {
         let workers = workers.map(|(i, worker)| (i.to_string(), &*worker.rescued_from));
         let helpers = ("helpers".to_owned(), self.helpers_rescued_from());
         for (worker, rescued) in workers.chain([helpers]) {
-            // All pairs would be as many as workers squared.
+            // Omit pairs with no rescue: all pairs would be the square of the workers.
             for (from, &count) in rescued.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let from = from.to_string();
                 text.sample("", &[("worker", &worker), ("from", &from)], count);

@@ -73,8 +73,8 @@ fn find_zero() -> Instant {
     instant - Duration::from_nanos(exact.unwrap_or(after))
 }
 
-/// The ns of the kernel's clock at an instant, which has no way to ask for them. It can be brought back
-/// to the first second that there is for it, −2^63 where it counts as the kernel does.
+/// The ns of the kernel's clock at an instant, which has no way to ask for them. It can be brought
+/// back to the first second that there is for it, −2^63 where it counts as the kernel does.
 fn since_zero(instant: Instant) -> Option<u64> {
     let secs = greatest(u64::MAX, |secs| {
         instant.checked_sub(Duration::from_secs(secs)).is_some()

@@ -14,8 +14,8 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Mask and quota, as they were when this was first asked: before any worker was pinned, since a
-    /// pinned thread's mask is one core, and its children inherit that.
+    /// Mask and quota, as they were when this was first asked: before any worker was pinned, since
+    /// a pinned thread's mask is one core, and its children inherit that.
     pub(crate) fn get() -> &'static Self {
         static CORES: OnceLock<Cores> = OnceLock::new();
         CORES.get_or_init(Self::read)
@@ -46,14 +46,14 @@ impl Cores {
         }
     }
 
-    /// Whether a CPU quota gives fewer cores than the mask does.
+    /// Returns whether a CPU quota gives fewer cores than the mask does.
     pub(crate) fn has_quota(&self) -> bool {
         self.parallelism < self.allowed.len()
     }
 }
 
-/// Lets the calling thread run wherever the process may: a thread that a worker starts has inherited
-/// its core. Refused by some sandboxes, which costs speed alone.
+/// Lets the calling thread run wherever the process may: a thread that a worker starts has
+/// inherited its core. Refused by some sandboxes, which costs speed alone.
 pub(crate) fn unpin() {
     let cores = &Cores::get().allowed;
     if cores.is_empty() {

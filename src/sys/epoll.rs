@@ -1,12 +1,13 @@
 //! An epoll instance that waits to the nanosecond.
 //!
-//! `epoll_wait` counts in milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`, but the kernel
-//! allows itself to be late by a thousandth of the time (a two-hundredth for a nice thread), whatever
-//! the thread's timer slack: good for short waits. For longer ones, and for all on older kernels, a
-//! timerfd in the same instance does the waking, which is set [as seldom as can be](super::deadline).
+//! `epoll_wait` counts in milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`, but the
+//! kernel allows itself to be late by a thousandth of the time (a two-hundredth for a nice thread),
+//! whatever the thread's timer slack: good for short waits. For longer ones, and for all on older
+//! kernels, a timerfd in the same instance does the waking, which is set [as seldom as can
+//! be](super::deadline).
 //!
-//! A process may give up its rights to either call when the instance is there (seccomp). Then it waits by
-//! the next that it has: `epoll_pwait2`, the timerfd, milliseconds.
+//! A process may give up its rights to either call when the instance is there (seccomp). Then it
+//! waits by the next that it has: `epoll_pwait2`, the timerfd, milliseconds.
 
 use std::{
     io,
@@ -108,15 +109,15 @@ fn millis(duration: Duration) -> libc::c_int {
     millis.try_into().unwrap_or(libc::c_int::MAX)
 }
 
-/// Whether the call that has just failed did so because a filter of system calls does not let it through,
-/// and not by what it was asked.
+/// Returns whether the call that has just failed did so because a filter of system calls does not
+/// let it through, and not by what it was asked.
 #[cold]
 fn was_refused() -> bool {
     let error = io::Error::last_os_error().raw_os_error();
     matches!(error, Some(libc::ENOSYS | libc::EPERM | libc::EACCES))
 }
 
-/// Whether this kernel has `epoll_pwait2`; asked once.
+/// Returns whether this kernel has `epoll_pwait2`; asked once.
 pub(crate) fn has_pwait2() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -152,8 +153,8 @@ impl Epoll {
         self.watch(fd, token, conditions | EDGE)
     }
 
-    /// As [`add`](Epoll::add), for a descriptor that several instances watch: of those that wait, not
-    /// all are woken.
+    /// As [`add`](Epoll::add), for a descriptor that several instances watch: of those that wait,
+    /// not all are woken.
     pub(crate) fn add_shared(&self, fd: RawFd, token: u64) -> io::Result<()> {
         const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
         self.watch(fd, token, READABLE | EDGE | EXCLUSIVE)
@@ -241,8 +242,8 @@ impl Epoll {
         Some(count)
     }
 
-    /// Takes events in the place of the one who waits here, without waiting. True if that one has to be
-    /// woken, because what would have woken it in time is among them.
+    /// Takes events in the place of the one who waits here, without waiting. True if that one has
+    /// to be woken, because what would have woken it in time is among them.
     pub(crate) fn take(&self, events: &mut Events) -> io::Result<bool> {
         events.0.clear();
         let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
@@ -273,14 +274,15 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits for as long as it takes until there are events to be had, and leaves them there. A signal
-    /// ends the wait early.
+    /// Waits for as long as it takes until there are events to be had, and leaves them there. A
+    /// signal ends the wait early.
     pub(crate) fn wait_ready(&self) -> io::Result<()> {
         self.poll(-1).map(drop)
     }
 
-    /// Whether there are events to be had, for the one who waits here; they are left to it. From any
-    /// thread. (An instance that cannot be looked at will not tell who waits of any, either.)
+    /// Returns whether there are events to be had, for the one who waits here; they are left to it.
+    /// From any thread. (An instance that cannot be looked at will not tell who waits of any,
+    /// either.)
     pub(crate) fn has_events(&self) -> bool {
         self.poll(0).unwrap_or(false)
     }

@@ -4,10 +4,12 @@ use std::sync::OnceLock;
 
 use crate::sys::sync::atomic::{AtomicBool, Ordering};
 
-/// Has the system find memory for all whole pages of these: that takes three quarters of the time of a page fault for
-/// each. Of memory that was written before nothing changes. Where the system does not know how, or has no memory, it does nothing.
+/// Has the system find memory for all whole pages of these: that takes three quarters of the time
+/// of a page fault for each. Of memory that was written before nothing changes. Where the system
+/// does not know how, or has no memory, it does nothing.
 ///
-/// `at` is in memory of the process that is not unmapped meanwhile, and so is all that is up to `bytes` behind it.
+/// `at` is in memory of the process that is not unmapped meanwhile, and so is all that is up to
+/// `bytes` behind it.
 pub(crate) fn populate(at: *mut u8, bytes: usize) {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     if REFUSED.load(Ordering::Relaxed) {
@@ -17,7 +19,8 @@ pub(crate) fn populate(at: *mut u8, bytes: usize) {
     let down = at.addr() % page;
     let bytes = (bytes + down) / page * page;
     let start = at.wrapping_sub(down).cast();
-    // SAFETY: by contract all of it is mapped, and stays so. What is written there is as it was: zeros where nobody wrote before.
+    // SAFETY: by contract all of it is mapped, and stays so. What is written there is as it was:
+    // zeros where nobody wrote before.
     let refused = unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } != 0;
     if refused {
         // As a rule by a kernel before 5.14, or by a sandbox.
@@ -32,8 +35,8 @@ pub(crate) fn populate(at: *mut u8, bytes: usize) {
 ///
 /// # Safety
 ///
-/// `at` is in memory of the process that stays mapped, and so is all that is up to `bytes` behind it; nobody uses it
-/// meanwhile, nor needs what is there.
+/// `at` is in memory of the process that stays mapped, and so is all that is up to `bytes` behind
+/// it; nobody uses it meanwhile, nor needs what is there.
 pub(crate) unsafe fn give_back(at: *mut u8, bytes: usize) {
     let page = page();
     let up = at.addr().wrapping_neg() % page;
@@ -46,7 +49,7 @@ pub(crate) unsafe fn give_back(at: *mut u8, bytes: usize) {
     }
 }
 
-/// How many bytes a page of the system has.
+/// Returns how many bytes a page of the system has.
 fn page() -> usize {
     static PAGE: OnceLock<usize> = OnceLock::new();
     // SAFETY: it has no conditions.

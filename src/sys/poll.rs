@@ -20,8 +20,8 @@ impl Asked {
         revents: 0,
     });
 
-    /// Asks for conditions, by the values that they have for epoll, which are those of poll. An error and
-    /// the end are always answered.
+    /// Asks for conditions, by the values that they have for epoll, which are those of poll. An
+    /// error and the end are always answered.
     pub(crate) fn of(fd: BorrowedFd<'_>, conditions: u32) -> Self {
         Self(libc::pollfd {
             fd: fd.as_raw_fd(),

@@ -1,7 +1,7 @@
 //! What the system grants this process.
 
-/// How many descriptors the process may have open, now: the soft limit, which the process may raise up to the hard
-/// one. `None` if there is no limit, or nobody says.
+/// Returns how many descriptors the process may have open, now: the soft limit, which the process
+/// may raise up to the hard one. `None` if there is no limit, or nobody says.
 pub(crate) fn descriptor_limit() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,

@@ -73,7 +73,7 @@ pub(crate) fn listen(signal: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// How often `signal` came.
+/// Returns how often `signal` came.
 pub(crate) fn count(signal: libc::c_int) -> u32 {
     COUNTS[signal as usize].load(Ordering::Acquire)
 }

@@ -39,9 +39,9 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Gives the connections whose first packet a core has handled to the socket whose place in the group
-/// of those that share the port (`SO_REUSEPORT`) is the core's place in `cores`. Those of other cores
-/// are spread as they are without this.
+/// Gives the connections whose first packet a core has handled to the socket whose place in the
+/// group of those that share the port (`SO_REUSEPORT`) is the core's place in `cores`. Those of
+/// other cores are spread as they are without this.
 pub(crate) fn steer_by_core(listener: &impl AsFd, cores: &[usize]) -> io::Result<()> {
     let program = steering(cores);
     let program = libc::sock_fprog {
@@ -51,8 +51,8 @@ pub(crate) fn steer_by_core(listener: &impl AsFd, cores: &[usize]) -> io::Result
             .map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: the program, which the kernel copies, and the instructions that it points to live through
-    // the call; they are only read.
+    // SAFETY: the program, which the kernel copies, and the instructions that it points to live
+    // through the call; they are only read.
     check(unsafe {
         libc::setsockopt(
             listener.as_fd().as_raw_fd(),
@@ -65,8 +65,8 @@ pub(crate) fn steer_by_core(listener: &impl AsFd, cores: &[usize]) -> io::Result
     Ok(())
 }
 
-/// What the kernel runs for the first packet of each connection: it answers a place in the group, or one
-/// that there is not, and then the kernel chooses by itself.
+/// What the kernel runs for the first packet of each connection: it answers a place in the group,
+/// or one that there is not, and then the kernel chooses by itself.
 fn steering(cores: &[usize]) -> Vec<libc::sock_filter> {
     let step = |code: u32, jump_if_not: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -141,7 +141,7 @@ pub(crate) fn peek_sender(socket: &std::net::UdpSocket) -> io::Result<SocketAddr
     Ok(sender.as_socket().ok_or(io::ErrorKind::InvalidData)?)
 }
 
-/// How long a close waits for what was not sent yet.
+/// Returns how long a close waits for what was not sent yet.
 pub(crate) fn linger(socket: &impl AsFd) -> io::Result<Option<Duration>> {
     SockRef::from(socket).linger()
 }
@@ -199,7 +199,8 @@ pub(crate) fn unix_accept(listener: &UnixListener) -> io::Result<(UnixStream, Un
     let addr = match addr.as_abstract_namespace() {
         Some(name) => UnixAddr::from_abstract_name(name)?,
         // Mostly it has no name, which is what an empty path is.
-        // And the kernel knows paths that are longer by a byte than what the standard library takes.
+        // And the kernel knows paths that are longer by a byte than what the standard library
+        // takes.
         None => UnixAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))
             .or_else(|_| UnixAddr::from_pathname(""))?,
     };
@@ -214,7 +215,8 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<libc::ucred> {
         gid: 0,
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `cred` has room for the `len` bytes that the option is of; both live through the call.
+    // SAFETY: `cred` has room for the `len` bytes that the option is of; both live through the
+    // call.
     check(unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

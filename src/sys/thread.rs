@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 /// The timer slack that threads of the process have, in ns.
 static DEFAULT_SLACK: OnceLock<libc::c_ulong> = OnceLock::new();
 
-/// Reads the timer slack that threads have, the first time that this is called: before any worker was
-/// started, since its children inherit what it sets.
+/// Reads the timer slack that threads have, the first time that this is called: before any worker
+/// was started, since its children inherit what it sets.
 pub(crate) fn note_slack() {
     DEFAULT_SLACK.get_or_init(|| {
         // SAFETY: no pointers.
@@ -29,15 +29,15 @@ pub(crate) fn wake_by_default() {
     }
 }
 
-/// Lets all others go first: makes the calling thread, and those that it starts from now on, nicer by 10, and takes
-/// from it the real-time priority that it may have inherited, with which niceness means nothing. Needs no
-/// privilege; refused by some sandboxes, which costs the others.
+/// Lets all others go first: makes the calling thread, and those that it starts from now on, nicer
+/// by 10, and takes from it the real-time priority that it may have inherited, with which niceness
+/// means nothing. Needs no privilege; refused by some sandboxes, which costs the others.
 #[cfg(feature = "inspect")]
 pub(crate) fn be_nice() {
-    // By number, since musl refuses to (its functions of these names cannot do it for one thread alone), and glibc's
-    // for threads answer what they remember. `SCHED_RESET_ON_FORK` may be in the answer, but not of a thread that
-    // has just been started: it is not inherited.
-    // SAFETY: no pointers. 0 is the calling thread.
+    // By number, since musl refuses to (its functions of these names cannot do it for one thread
+    // alone), and glibc's for threads answer what they remember. `SCHED_RESET_ON_FORK` may be in
+    // the answer, but not of a thread that has just been started: it is not inherited. SAFETY: no
+    // pointers. 0 is the calling thread.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
     let is_real_time = |policy| {
         let policies = [libc::SCHED_FIFO, libc::SCHED_RR];

@@ -1,5 +1,5 @@
-//! timerfds: what wakes a worker in time where `epoll_pwait2` is not precise, or not there, and what
-//! tells of the clocks that it cannot wait for.
+//! timerfds: what wakes a worker in time where `epoll_pwait2` is not precise, or not there, and
+//! what tells of the clocks that it cannot wait for.
 
 use std::{
     io,
@@ -48,8 +48,8 @@ impl TimerFd {
         self.set_time(after.max(Duration::from_nanos(1)), 0)
     }
 
-    /// Makes the descriptor readable once, when its clock says `at` (since its zero), and whenever a
-    /// clock that can be set is set.
+    /// Makes the descriptor readable once, when its clock says `at` (since its zero), and whenever
+    /// a clock that can be set is set.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl TimerFd {
     }
 }
 
-/// Whether this is how a timerfd tells that its clock was set.
+/// Returns whether this is how a timerfd tells that its clock was set.
 pub(crate) fn is_step(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ECANCELED)
 }

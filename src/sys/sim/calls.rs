@@ -175,8 +175,8 @@ pub(crate) unsafe fn epoll_ctl(
     0
 }
 
-/// Waits at an instance until it has something to tell, for `left` ns at most. An error is the number of one: a signal
-/// has come.
+/// Waits at an instance until it has something to tell, for `left` ns at most. An error is the
+/// number of one: a signal has come.
 fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
     let world = world();
     world.point();

@@ -3,7 +3,7 @@
 use super::world::{Run, State};
 
 impl State {
-    /// Whether what has this chance, in millionths, happens.
+    /// Returns whether what has this chance, in millionths, happens.
     pub(super) fn happens(&mut self, chance: u32) -> bool {
         chance > 0 && !self.settled && self.rng.u32(0..1_000_000) < chance
     }

@@ -12,12 +12,14 @@ pub enum Style {
         /// How long a burst is, and the pause after it.
         length: u32,
     },
-    /// The one of the highest priority runs, as long as it can. In so many of 65,536 cases its priority becomes the
-    /// lowest. (After Burckhardt and others, *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*.)
+    /// The one of the highest priority runs, as long as it can. In so many of 65,536 cases its
+    /// priority becomes the lowest. (After Burckhardt and others, *A Randomized Scheduler with
+    /// Probabilistic Guarantees of Finding Bugs*.)
     Priorities(u16),
 }
 
-/// What a seed has drawn: each number is a chance, in millionths at each point where that may happen.
+/// What a seed has drawn: each number is a chance, in millionths at each point where that may
+/// happen.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// How the next thread is chosen.
@@ -100,7 +102,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whether a write that was dropped may be why what was due at `due` was not had before `at`.
+    /// Returns whether a write that was dropped may be why what was due at `due` was not had before
+    /// `at`.
     pub fn drop_excuses(&self, due: u64, at: u64) -> bool {
         self.drop_first.is_some_and(|first| first <= at)
             && self.drop_over.is_none_or(|over| due <= over)

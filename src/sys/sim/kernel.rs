@@ -1,10 +1,12 @@
-//! The descriptors of a world: eventfds, timerfds, and the epoll instances that watch them, edge-triggered.
+//! The descriptors of a world: eventfds, timerfds, and the epoll instances that watch them,
+//! edge-triggered.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::world::NEVER;
 
-/// What the kernel of the world knows. A descriptor that was closed is not heard of: its number is given again.
+/// What the kernel of the world knows. A descriptor that was closed is not heard of: its number is
+/// given again.
 #[derive(Default)]
 pub(super) struct Kernel {
     objects: BTreeMap<i32, Object>,
@@ -24,7 +26,8 @@ pub(super) enum Object {
 
 /// A timerfd.
 pub(super) struct Timer {
-    /// 0: the monotonic clock; 1: the one that goes on while the machine is suspended; 2: the wall clock.
+    /// 0: the monotonic clock; 1: the one that goes on while the machine is suspended; 2: the wall
+    /// clock.
     pub(super) clock: usize,
     /// By its own clock; [`NEVER`] if it is not set.
     pub(super) at: u64,
@@ -36,7 +39,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Whether its clock was set since this was last asked.
+    /// Returns whether its clock was set since this was last asked.
     pub(super) fn take_step(&mut self) -> bool {
         self.tells && std::mem::take(&mut self.stepped)
     }
@@ -136,7 +139,7 @@ impl Kernel {
         }
     }
 
-    /// Whether an instance has something to tell.
+    /// Returns whether an instance has something to tell.
     pub(super) fn has_events(&self, instance: i32) -> bool {
         match self.objects.get(&instance) {
             Some(Object::Epoll(ready)) => ready.iter().any(|&fd| self.is_readable(fd)),
@@ -165,7 +168,8 @@ impl Kernel {
         tokens
     }
 
-    /// The timerfds that are due, which have ticked. `offsets` is what their clocks show more than `now`.
+    /// The timerfds that are due, which have ticked. `offsets` is what their clocks show more than
+    /// `now`.
     pub(super) fn take_due(&mut self, now: u64, offsets: [u64; 3]) -> Vec<i32> {
         let mut due = Vec::new();
         for (fd, object) in &mut self.objects {

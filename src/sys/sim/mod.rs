@@ -1,4 +1,5 @@
-//! A simulated world for the runtime (`--cfg tourbillon_sim`): its clock, its poller and its scheduler, by a seed.
+//! A simulated world for the runtime (`--cfg tourbillon_sim`): its clock, its poller and its
+//! scheduler, by a seed.
 //!
 //! | file | what is there |
 //! |---|---|
@@ -10,9 +11,10 @@
 //! | `calls` | the system calls on these, and the clocks |
 //! | `sync` | condition variables and threads, as the standard library has them |
 //!
-//! Threads are the system's, but each waits for its baton. It is handed on at *points*: each access to an atomic, each
-//! lock, each system call. So a run is a function of its seed, and can be had again. What is between two points is not
-//! interrupted: the insides of crossbeam, arc-swap, and of the standard library.
+//! Threads are the system's, but each waits for its baton. It is handed on at *points*: each access
+//! to an atomic, each lock, each system call. So a run is a function of its seed, and can be had
+//! again. What is between two points is not interrupted: the insides of crossbeam, arc-swap, and of
+//! the standard library.
 //!
 //! `docs/src/simulation.md` has the whole of it; `tests/sim/` is the program that runs seeds.
 
@@ -58,7 +60,7 @@ pub fn wall() -> u64 {
     with(|world| world.lock().wall()).unwrap_or(0)
 }
 
-/// How many points there were: what has the lower number came first.
+/// Returns how many points there were: what has the lower number came first.
 pub fn moment() -> u64 {
     with(|world| world.lock().tick()).unwrap_or(0)
 }
@@ -78,13 +80,14 @@ pub fn fail(why: &str) -> ! {
     world::die(why)
 }
 
-/// Takes the processor from the calling thread for `nanos`, as a callback that blocks does. Who asks is excused for
-/// what is late meanwhile, as far as it says so itself.
+/// Takes the processor from the calling thread for `nanos`, as a callback that blocks does. Who
+/// asks is excused for what is late meanwhile, as far as it says so itself.
 pub fn block(nanos: u64) {
     thread::sleep(std::time::Duration::from_nanos(nanos));
 }
 
-/// From now on nothing is dropped, and who was not woken is: for who is about to wait for others to end.
+/// From now on nothing is dropped, and who was not woken is: for who is about to wait for others to
+/// end.
 pub fn drop_no_more() {
     with(|world| world.lock().drop_no_more());
 }
@@ -104,7 +107,7 @@ pub fn disturbed(from: u64, to: u64) -> u64 {
     with(|world| world.lock().disturbed(from, to)).unwrap_or(0)
 }
 
-/// How many threads have not ended, the calling one included.
+/// Returns how many threads have not ended, the calling one included.
 pub fn alive() -> usize {
     with(|world| world.lock().alive()).unwrap_or(0)
 }

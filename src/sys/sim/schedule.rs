@@ -70,8 +70,8 @@ impl State {
         while self.ready().next().is_none() {
             self.recount();
             if self.next_due == NEVER {
-                // Who was to be woken by what was dropped: the next that wakes them is this. Not once writes are
-                // dropped no more: everybody was woken then.
+                // Who was to be woken by what was dropped: the next that wakes them is this. Not
+                // once writes are dropped no more: everybody was woken then.
                 if !told && self.faults.dropped > 0 && self.drops() {
                     told = true;
                     self.wake_all();

@@ -133,7 +133,8 @@ pub struct Report {
     pub faults: Faults,
 }
 
-/// Runs `f` as the first thread of a world of this seed, in which all goes on as `plan` says. Once in a process.
+/// Runs `f` as the first thread of a world of this seed, in which all goes on as `plan` says. Once
+/// in a process.
 pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
     // What is found out once for the process, under a lock of the standard library's.
     crate::sys::clock::zero();
@@ -375,7 +376,8 @@ impl State {
         self.signal(fd);
     }
 
-    /// Tells the instances that watch a descriptor. Of those that share it only one that is waited at is woken.
+    /// Tells the instances that watch a descriptor. Of those that share it only one that is waited
+    /// at is woken.
     pub(super) fn signal(&mut self, fd: i32) {
         for (instance, exclusive) in self.kernel.watchers(fd) {
             self.kernel.push_ready(instance, fd);
