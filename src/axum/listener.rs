@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    sys::socket::Taken,
+    sys::socket::AckCounter,
 };
 
 /// What [`serve`](super::serve) accepts connections from.
@@ -71,12 +71,12 @@ pub trait Listener: Send + 'static {
 
 /// What is known of how much a client takes. None if its socket cannot be asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Client(Option<Taken>);
+pub struct Client(Option<AckCounter>);
 
 impl Client {
     /// That of a connection of TCP.
     pub(crate) fn of(stream: &TcpStream) -> Self {
-        Self(Taken::of(stream))
+        Self(AckCounter::of(stream))
     }
 
     /// Returns how many bytes the client's system has acknowledged, from the beginning.

@@ -12,7 +12,7 @@ use std::{
 use super::{Interest, Ready, Source};
 use crate::{
     reactor::{self, Waiter},
-    sys::poll::{Asked, ask},
+    sys::poll::{PollEntry, poll_now},
     task::budget,
     time::{Sleep, sleep},
 };
@@ -106,7 +106,7 @@ impl Select<'_> {
     /// Asks the system which sources are ready, and clears the recorded readiness of the others.
     fn check_sources(&self) -> io::Result<Vec<(usize, Ready)>> {
         let mut found = Vec::new();
-        let mut asked = [Asked::NOTHING; BATCH];
+        let mut entries = [PollEntry::NOTHING; BATCH];
         let mut seen = [reactor::Ready::NOTHING; BATCH];
         for (batch, sources) in self.sources.chunks(BATCH).enumerate() {
             for (at, (source, interest)) in sources.iter().enumerate() {
@@ -114,11 +114,11 @@ impl Select<'_> {
                 // Read the recorded readiness before asking the system. An event after this read
                 // changes the tick, so `clear_blocked` keeps it.
                 seen[at] = watched.readiness.now()?;
-                asked[at] = Asked::of(watched.fd, interest.0.conditions());
+                entries[at] = PollEntry::of(watched.fd, interest.0.conditions());
             }
-            ask(&mut asked[..sources.len()])?;
+            poll_now(&mut entries[..sources.len()])?;
             for (at, (source, interest)) in sources.iter().enumerate() {
-                let ready = reactor::Ready::by(asked[at].answer());
+                let ready = reactor::Ready::by(entries[at].answer());
                 let ready = Ready::of(ready, *interest);
                 if ready.is_empty() {
                     // Not ready: clear the record, or `wait` would return at once.
