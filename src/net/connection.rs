@@ -100,7 +100,7 @@ macro_rules! connection {
             /// stream.set_read_timeout(Some(Duration::from_secs(30)))?;
             /// let mut buf = [0; 1024];
             /// match stream.read(&mut buf).await {
-            ///     Err(error) if error.kind() == ErrorKind::TimedOut => println!("idle for too long"),
+            ///     Err(error) if error.kind() == ErrorKind::TimedOut => println!("idle too long"),
             ///     read => println!("{} bytes", read?),
             /// }
             /// # Ok(())
