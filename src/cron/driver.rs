@@ -100,6 +100,7 @@ impl Cron {
                 stored: 0,
             }),
         });
+        // If the runtime has been shut down, this drops the alarm's `Ring`, which ends the job.
         driver.set_alarm(first, 1);
         match driver.with_job(Job::end) {
             Some(End::Shutdown) => Err(ArmError::Shutdown.into()),

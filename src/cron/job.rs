@@ -158,6 +158,7 @@ impl Job {
     fn batch(&mut self, first: SystemTime, last: SystemTime, now: SystemTime) -> Option<Batch> {
         let late = now.duration_since(last).unwrap_or_default();
         match self.policy.missed {
+            // Even the last one is too late, so none of them runs.
             Missed::Skip if late > self.policy.grace => {
                 self.skip_range(first, last);
                 self.skip(1);
@@ -166,6 +167,7 @@ impl Job {
             Missed::Skip | Missed::Once => self.skip_range(first, last),
             Missed::All => {}
         }
+        // Without `All`, only the last occurrence of the batch runs.
         let first = match self.policy.missed {
             Missed::All => first,
             Missed::Skip | Missed::Once => last,

@@ -180,6 +180,7 @@ fn lint(field: Field, part: &str) -> Result<(), String> {
         Field::DayOfWeek => upper.strip_prefix('+').unwrap_or(&upper),
         _ => &upper,
     };
+    // The number of values of the field. A longer step would match only the first of them.
     let values = match field {
         Field::Second | Field::Minute => 60,
         Field::Hour => 24,
@@ -201,6 +202,7 @@ fn lint(field: Field, part: &str) -> Result<(), String> {
                  first one would match"
             ));
         }
+        // croner would read a name in the wrong field as a number, or ignore text behind it.
         for word in item.split(['-', '/', '#']) {
             check_name(field, word)?;
         }

@@ -61,7 +61,7 @@ impl Builder {
         }
     }
 
-    /// Also answers requests for this host name, the one that a browser opens.
+    /// Allows a host name in requests: the one under which a browser opens the page.
     ///
     /// By default a request may be for an IP address or `localhost`. Any other name gets 421:
     /// another page could make its own name resolve to this address and so read the answers (DNS

@@ -29,6 +29,7 @@ fn weight(headers: &HeaderMap, wanted: &str, version: &str) -> f32 {
     let ranges = values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','));
+    // A range without a version accepts any. A quality out of range counts as 0, not as acceptable.
     let weights = ranges.filter_map(|range| {
         let mut parts = range.split(';').map(str::trim);
         let is_type = parts.next()?.eq_ignore_ascii_case(wanted);

@@ -181,6 +181,7 @@ impl Snapshot {
         clients: usize,
     ) -> Self {
         let metrics = handle.metrics();
+        // Read both clocks together: stalls are converted from the runtime's clock to `at_ms`.
         let clock = &handle.shared().clock;
         let at_ms = millis(inspection.begun.elapsed());
         let now = clock.instant(clock.now());

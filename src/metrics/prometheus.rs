@@ -137,6 +137,7 @@ impl RuntimeMetrics {
         for (worker, counts) in self.writers_and_clocks(&self.clock_counts()) {
             text.sample("", &[("worker", &worker)], counts.refreshed);
         }
+        // The other clocks have no worker: their gauges go under one label value.
         let (wall, boot) = (self.wall_clock(), self.boot_clock());
         let clocks = [("worker", "clocks")];
         self.expose_depth(
@@ -185,6 +186,7 @@ impl RuntimeMetrics {
             ];
             (i.to_string(), all)
         });
+        // Helpers end and start, so they share one histogram per stage.
         let helpers = [
             self.helper_wake_lateness(),
             self.helper_queue_lateness(),

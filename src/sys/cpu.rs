@@ -22,7 +22,7 @@ impl Cores {
         CORES.get_or_init(Self::read)
     }
 
-    /// The simulation has one processor on every machine.
+    /// Returns one processor, which the simulation has on every machine.
     #[cfg(tourbillon_sim)]
     fn read() -> Self {
         Self {

@@ -62,7 +62,7 @@ pub(super) const ASSETS: &[Asset] = &[
 mod tests {
     use super::*;
 
-    /// Otherwise a missing module would only be noticed in a browser.
+    /// Checks in a test what would otherwise fail only in a browser: a missing module.
     #[test]
     fn all_imported_modules_are_served() {
         let mut imports = 0;

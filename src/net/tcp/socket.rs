@@ -106,7 +106,7 @@ impl TcpSocket {
         Ok(self.0.into())
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     ///
     /// # Errors
     ///

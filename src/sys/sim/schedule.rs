@@ -123,6 +123,7 @@ impl State {
             self.note(|| format!("timerfd {fd} goes off"));
             self.signal(fd);
         }
+        // Delayed writes take effect here, in the order in which they were made.
         while let Some(fd) = self.kernel.take_late(self.now) {
             self.written(fd);
         }

@@ -258,6 +258,7 @@ pub mod thread {
             let world = world();
             world.point();
             let mut state = world.lock();
+            // The runtime must cope without these threads, while it cannot run without workers.
             let is_optional = name.contains("-helper-") || name.contains("-blocking-");
             let chance = state.plan.refuse;
             if is_optional && state.happens(chance) {
