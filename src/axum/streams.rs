@@ -206,7 +206,7 @@ where
 struct Task<F> {
     stream: F,
     sending: Arc<Sending>,
-    /// Set while bytes are unsent.
+    /// Set when bytes are unsent, until its timer fires.
     wait: Option<Wait>,
 }
 
