@@ -327,8 +327,8 @@ impl<'a> End<'a> {
                 return Poll::Pending;
             };
             ready!(Pin::new(&mut *timer).poll(cx));
-            // Before the first request, the limit is final. If the timer is complete but not elapsed,
-            // the runtime has shut down.
+            // Before the first request, the limit is final. If the timer is complete but not
+            // elapsed, the runtime has shut down.
             if !self.kept || !timer.is_elapsed() {
                 return Poll::Ready(Last::Nothing);
             }

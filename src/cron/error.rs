@@ -75,8 +75,8 @@ impl Field {
             Self::Minute => "minute: 0 to 59",
             Self::Hour => "hour: 0 to 23",
             Self::DayOfMonth => {
-                "day of the month: 1 to 31, `L` (the last), `15W` (the weekday nearest to the 15th), \
-                 `LW` (the last weekday)"
+                "day of the month: 1 to 31, `L` (the last), `15W` (the weekday nearest to the \
+                 15th), `LW` (the last weekday)"
             }
             Self::Month => "month: 1 to 12, or JAN to DEC",
             Self::DayOfWeek => {

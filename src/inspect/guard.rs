@@ -46,7 +46,8 @@ impl Refused {
         match self {
             Self::Method => "only GET and HEAD are answered\n",
             Self::Host => {
-                "this name is not one of the inspector's: use an IP address or localhost, or allow the name\n"
+                "this name is not one of the inspector's: use an IP address or localhost, or \
+                 allow the name\n"
             }
             Self::Origin => "another page may not ask here\n",
         }

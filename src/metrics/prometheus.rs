@@ -174,9 +174,9 @@ impl RuntimeMetrics {
     fn expose_lateness(&self, text: &mut Text) {
         text.histogram(
             "tourbillon_timer_lateness_seconds",
-            "How late timers were: wake, from the deadline until taken from the store; queue, from there until \
-             the callback or the sleeper ran (one in 16); rescued, those of wake that others took from a busy \
-             worker.",
+            "How late timers were: wake, from the deadline until taken from the store; queue, \
+             from there until the callback or the sleeper ran (one in 16); rescued, those of \
+             wake that others took from a busy worker.",
         );
         let workers = self.workers().iter().enumerate().map(|(i, worker)| {
             let all = [

@@ -39,8 +39,8 @@ export class Bounds {
 }
 
 /**
- * Returns the bucket of quantile `q` of `counts[at..at + BUCKETS]`, or -1 if they are empty. Its upper
- * bound is what `LatenessHistogram::quantile` returns.
+ * Returns the bucket of quantile `q` of `counts[at..at + BUCKETS]`, or -1 if they are empty. Its
+ * upper bound is what `LatenessHistogram::quantile` returns.
  */
 export function quantile(counts, at, q) {
   let total = 0;

@@ -1,5 +1,5 @@
-// Shared parts of all drawings: visibility, size in device pixels, colours of the style sheet, and the
-// time axis.
+// Shared parts of all drawings: visibility, size in device pixels, colours of the style sheet, and
+// the time axis.
 
 import { clock } from './format.js';
 

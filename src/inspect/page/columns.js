@@ -1,13 +1,13 @@
-// The visible range as columns of equal time, from which everything is drawn. The columns form a ring:
-// new ones overwrite the oldest.
+// The visible range as columns of equal time, from which everything is drawn. The columns form a
+// ring: new ones overwrite the oldest.
 
 import { BUCKETS, quantile } from './buckets.js';
 import { ACTIVITIES, GAUGES } from './frame.js';
 
 export class Columns {
   /**
-   * `width` is in ms, `count` is the number of columns, and `origin` is the start of column 0 in ms.
-   * `stage` is the stage of lateness; `entities`, `workers` and `counters` are numbers.
+   * `width` is in ms, `count` is the number of columns, and `origin` is the start of column 0 in
+   * ms. `stage` is the stage of lateness; `entities`, `workers` and `counters` are numbers.
    */
   constructor({ width, count, origin, stage, entities, workers, counters }) {
     Object.assign(this, { width, count, origin, stage, entities, workers, counters });

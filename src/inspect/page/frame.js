@@ -8,8 +8,8 @@ export const ACTIVITIES = ['firing', 'running', 'polling', 'stealing', 'parked']
 export const GAUGES = ['pending', 'garbage'];
 
 /**
- * The shortest gap: after this time without a snapshot, and at least `MISSING` missing snapshots, no line
- * is drawn over it.
+ * The shortest gap: after this time without a snapshot, and at least `MISSING` missing snapshots,
+ * no line is drawn over it.
  */
 const GAP_MS = 3000;
 const MISSING = 3;
@@ -38,7 +38,8 @@ export function totals(snapshot) {
 }
 
 /**
- * Returns whether both snapshots are of one inspector. The pid does not tell: in containers it is always 1.
+ * Returns whether both snapshots are of one inspector. The pid does not tell: in containers it is
+ * always 1.
  */
 export function isFrom(one, other) {
   return one.instance === other.instance && one.pid === other.pid;
@@ -92,7 +93,8 @@ export class Frame {
     const before = entities(previous);
     const after = entities(next);
     const grown = [];
-    // The start of each histogram in `grown`: first all entities of the first stage, then the next stage.
+    // The start of each histogram in `grown`: first all entities of the first stage, then the next
+    // stage.
     this.begins = new Uint32Array(STAGES.length * after.length + 1);
     STAGES.forEach((stage, s) => after.forEach((entity, i) => {
       growth(before[i].lateness[stage], entity.lateness[stage], grown);
@@ -113,7 +115,8 @@ export class Frame {
   }
 
   /**
-   * Adds `sign` times a histogram to `counts[at..at + BUCKETS]`. Returns whether there was anything to add.
+   * Adds `sign` times a histogram to `counts[at..at + BUCKETS]`. Returns whether there was anything
+   * to add.
    */
   addHistogram(stage, entity, counts, at, sign) {
     const index = stage * ((this.begins.length - 1) / STAGES.length) + entity;

@@ -11,7 +11,10 @@ const DECADES = [100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11];
 /** The minimum range that is shown, in buckets. */
 const LEAST_SPAN = 6 * OCTAVE;
 
-/** A strip: a picture with one pixel per cell, painted by column, and the canvas that shows it stretched. */
+/**
+ * A strip: a picture with one pixel per cell, painted by column, and the canvas that shows it
+ * stretched.
+ */
 class Strip {
   constructor(name, tip) {
     this.name = name;

@@ -19,7 +19,9 @@ export class History {
     this.counters = [];
   }
 
-  /** Adds a snapshot. Returns whether it continues the last one; otherwise the history starts anew. */
+  /**
+   * Adds a snapshot. Returns whether it continues the last one; otherwise the history starts anew.
+   */
   push(snapshot) {
     const previous = this.latest;
     if (previous && isFrom(previous, snapshot) && snapshot.at_ms === previous.at_ms) return true;
@@ -36,8 +38,8 @@ export class History {
   }
 
   /**
-   * Drops frames older than ten minutes. Frames from number `looked` on are still shown, so they stay, up to
-   * twice the usual number.
+   * Drops frames older than ten minutes. Frames from number `looked` on are still shown, so they
+   * stay, up to twice the usual number.
    */
   trim(looked) {
     const { length } = this.frames;

@@ -6,7 +6,9 @@ import { ACTIVITIES } from './frame.js';
 
 const TILE = 6;
 
-/** The possible scales of a lane: a small one makes the activity of a mostly parked worker visible. */
+/**
+ * The possible scales of a lane: a small one makes the activity of a mostly parked worker visible.
+ */
 const SCALES = [0.04, 0.1, 0.2, 0.5, 1];
 
 /** Draws the pattern of an activity on a tile. */

@@ -47,9 +47,9 @@ export class Matrix {
   }
 
   /**
-   * `perSecond(row, column)` and `total(row, column)` return the numbers; `shown(row)` tells whether a row
-   * has any. The table is drawn at once if its source `of` changes or if it `isHeld` (paused), because no
-   * later drawing may follow. Otherwise updates are rare.
+   * `perSecond(row, column)` and `total(row, column)` return the numbers; `shown(row)` tells
+   * whether a row has any. The table is drawn at once if its source `of` changes or if it `isHeld`
+   * (paused), because no later drawing may follow. Otherwise updates are rare.
    */
   draw({ of, perSecond, total, shown, isHeld }) {
     const rests = this.of === of && !isHeld && performance.now() - this.drawn < REST_MS;

@@ -1,5 +1,5 @@
-// The colours of counts: viridis, whose brightness alone tells the order. Lighter is more in the dark
-// theme, darker is more in the light theme.
+// The colours of counts: viridis, whose brightness alone tells the order. Lighter is more in the
+// dark theme, darker is more in the light theme.
 
 // Eleven samples of matplotlib's viridis. Linear interpolation between them is close enough.
 const VIRIDIS = [

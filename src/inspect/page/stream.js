@@ -8,8 +8,8 @@ const MISSING = 3;
 
 export class Stream {
   /**
-   * Calls `snapshot(data)` for each snapshot, and `state('connecting' | 'live' | 'lost' | 'ended')` for each
-   * change.
+   * Calls `snapshot(data)` for each snapshot, and `state('connecting' | 'live' | 'lost' | 'ended')`
+   * for each change.
    */
   constructor({ snapshot, state }) {
     Object.assign(this, { snapshot, state });

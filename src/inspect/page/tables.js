@@ -1,4 +1,5 @@
-// The tables: workers, stalls, counters, threads. Data of the runtime is inserted as text, never as HTML.
+// The tables: workers, stalls, counters, threads. Data of the runtime is inserted as text, never as
+// HTML.
 
 import { clock, duration, exact, percent, short } from './format.js';
 

@@ -14,8 +14,8 @@ export class Tip {
   }
 
   /**
-   * Shows the lines of text that `pick(x, y)` returns for a point of the canvas, if any. `step(dx, dy)`
-   * returns the distance of an arrow key.
+   * Shows the lines of text that `pick(x, y)` returns for a point of the canvas, if any. `step(dx,
+   * dy)` returns the distance of an arrow key.
    */
   attach(canvas, pick, step) {
     const show = (x, y) => {

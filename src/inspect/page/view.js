@@ -1,5 +1,5 @@
-// The view: a time range, a stage of lateness, and the end of the range, which is the present or the time
-// of the pause.
+// The view: a time range, a stage of lateness, and the end of the range, which is the present or
+// the time of the pause.
 
 import { Bounds } from './buckets.js';
 import { Columns } from './columns.js';

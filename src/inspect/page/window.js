@@ -1,5 +1,5 @@
-// Sums over the visible range. New frames are added and old ones subtracted, so a snapshot costs the same
-// in each range. Gaps count, too: what happened in them is known, only the time is not.
+// Sums over the visible range. New frames are added and old ones subtracted, so a snapshot costs
+// the same in each range. Gaps count, too: what happened in them is known, only the time is not.
 
 import { BUCKETS, quantile } from './buckets.js';
 
@@ -14,7 +14,9 @@ export class Window {
     this.rescues = new Float64Array(entities * entities);
   }
 
-  /** Adds the frames of `history` before number `end`, and subtracts those that ended by `since`. */
+  /**
+   * Adds the frames of `history` before number `end`, and subtracts those that ended by `since`.
+   */
   move(history, end, since) {
     while (this.end < end) this.count(history.frame(this.end++), 1);
     while (this.first < this.end && history.frame(this.first).end <= since) {
