@@ -64,7 +64,7 @@ impl fmt::Display for BuildError {
             Self::Helpers { least, most, max } => {
                 write!(
                     f,
-                    "`helpers({least}..={most})`: from fewer to more, and at most {max}"
+                    "`helpers({least}..={most})`: the range must ascend, and end at {max} at most"
                 )
             }
             Self::ZeroBlockingThreads => {
@@ -85,7 +85,7 @@ impl fmt::Display for BuildError {
             Self::ZeroStallThreshold => {
                 write!(
                     f,
-                    "`stall_threshold(0)`: each job takes longer (`Duration::MAX` reports none)"
+                    "`stall_threshold(0)` would report every job (`Duration::MAX` reports none)"
                 )
             }
             Self::ThreadName { name } => {
@@ -94,7 +94,7 @@ impl fmt::Display for BuildError {
             Self::CoreNotAllowed { core, allowed } => {
                 write!(
                     f,
-                    "core {core} is not among those that this process may use: {allowed:?}"
+                    "this process may not use core {core}, only cores {allowed:?}"
                 )
             }
             Self::Os { what, source } => {
@@ -162,7 +162,7 @@ impl fmt::Display for ArmError {
             Self::Full { max_timers } => {
                 write!(
                     f,
-                    "{max_timers} timers are pending, which is the bound (`max_timers`)"
+                    "{max_timers} timers are pending, which is the limit (`max_timers`)"
                 )
             }
             Self::ZeroPeriod => write!(f, "a period of zero: it must be at least 1 ns"),

@@ -153,7 +153,7 @@ impl Select<'_> {
         if self.sources.is_empty() && matches!(self.limit, Limit::None) {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "nothing to wait for: no descriptors, and no timeout",
+                "nothing to wait for: pass at least one descriptor, or a timeout",
             )));
         }
         // An event may arrive between the check and the registration: check again then.

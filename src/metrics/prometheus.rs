@@ -122,7 +122,7 @@ impl RuntimeMetrics {
         self.expose_timers_in_parts(
             text,
             "tourbillon_timers_over_total",
-            "Timers over, sleeps included, by how they ended.",
+            "Timers that ended, sleeps included, by outcome.",
             "outcome",
             &[
                 ("fired", |counts| counts.fired),
@@ -132,7 +132,7 @@ impl RuntimeMetrics {
         );
         text.counter(
             "tourbillon_timers_refreshed_total",
-            "Moves of timers that wait, or recur: refreshed, or reset.",
+            "Resets and refreshes of pending or recurring timers.",
         );
         for (worker, counts) in self.writers_and_clocks(&self.clock_counts()) {
             text.sample("", &[("worker", &worker)], counts.refreshed);
@@ -143,27 +143,27 @@ impl RuntimeMetrics {
         self.expose_depth(
             text,
             "tourbillon_timers_pending",
-            "Timers that wait, sleeps included.",
+            "Pending timers, sleeps included.",
             |worker| worker.pending,
         );
         text.sample("", &clocks, wall.pending + boot.pending);
         self.expose_depth(
             text,
             "tourbillon_timers_stored",
-            "Timers that stand in a store.",
+            "Timers in the store.",
             |worker| worker.stored,
         );
         text.sample("", &clocks, wall.stored + boot.stored);
         self.expose_depth(
             text,
             "tourbillon_timers_garbage",
-            "Cancelled timers of which their store has not heard.",
+            "Cancelled timers that are still in the store.",
             |worker| worker.garbage,
         );
         text.sample("", &clocks, wall.garbage + boot.garbage);
         text.counter(
             "tourbillon_sweeps_total",
-            "Times that what other threads left in an inbox was taken.",
+            "Times that an inbox was emptied when it was not empty.",
         );
         for (i, worker) in self.workers().iter().enumerate() {
             text.sample("", &[("worker", &i.to_string())], worker.sweeps);
@@ -174,9 +174,8 @@ impl RuntimeMetrics {
     fn expose_lateness(&self, text: &mut Text) {
         text.histogram(
             "tourbillon_timer_lateness_seconds",
-            "How late timers were: wake, from the deadline until taken from the store; queue, \
-             from there until the callback or the sleeper ran (one in 16); rescued, those of \
-             wake that others took from a busy worker.",
+            "Timer lateness. wake: from the deadline until taken from the store; queue: from there \
+             until run (one in 16); rescued: the part of wake taken from busy workers.",
         );
         let workers = self.workers().iter().enumerate().map(|(i, worker)| {
             let all = [
@@ -203,10 +202,10 @@ impl RuntimeMetrics {
         let all: [(&str, &str, Count); 10] = [
             (
                 "tourbillon_callbacks_total",
-                "Runs of callbacks; a recurring timer counts for each run.",
+                "Callback runs; a recurring timer counts each run.",
                 |counts| counts.callbacks,
             ),
-            ("tourbillon_polls_total", "Polls of tasks.", |counts| {
+            ("tourbillon_polls_total", "Task polls.", |counts| {
                 counts.polls
             }),
             (
@@ -216,17 +215,17 @@ impl RuntimeMetrics {
             ),
             (
                 "tourbillon_stalls_total",
-                "Jobs that kept the worker for longer than the stall threshold.",
+                "Jobs that held the worker longer than the stall threshold.",
                 |counts| counts.stalls,
             ),
             (
                 "tourbillon_steals_total",
-                "Times that jobs were taken from the queue of another.",
+                "Times that jobs were taken from another queue.",
                 |counts| counts.steal_operations,
             ),
             (
                 "tourbillon_jobs_stolen_total",
-                "Jobs taken from the queues of others.",
+                "Jobs taken from other queues.",
                 |counts| counts.jobs_stolen,
             ),
             (
@@ -255,7 +254,7 @@ impl RuntimeMetrics {
         }
         text.counter(
             "tourbillon_tickles_total",
-            "News that other threads brought to the worker: by a write that wakes it, or without.",
+            "Updates from other threads, by whether a write had to wake the worker.",
         );
         for (worker, counts) in self.writers() {
             let results = [
@@ -268,7 +267,7 @@ impl RuntimeMetrics {
         }
         text.counter(
             "tourbillon_worker_busy_seconds_total",
-            "How long the worker was awake, as of when it last was in its loop.",
+            "Time that the worker was awake, as of its last turn of the loop.",
         );
         for (worker, counts) in self.writers() {
             let seconds = counts.busy().as_secs_f64();
@@ -280,30 +279,30 @@ impl RuntimeMetrics {
         self.expose_count(
             text,
             "tourbillon_alarms_total",
-            "Times that the worker was called because another had not come back in time.",
+            "Times that a watchdog woke the worker because another was overdue.",
             |counts| counts.alarms,
         );
         self.expose_count(
             text,
             "tourbillon_false_alarms_total",
-            "Those that were for nothing.",
+            "Alarms whose overdue worker was asleep by then, with nothing due.",
             |counts| counts.false_alarms,
         );
         self.expose_count(
             text,
             "tourbillon_rescued_timers_total",
-            "Timers of another worker, which was busy, that this one took.",
+            "Timers that the worker took from a busy worker.",
             |counts| counts.rescued_timers,
         );
         self.expose_count(
             text,
             "tourbillon_rescued_tasks_total",
-            "Tasks of another worker, which was busy, that this one woke or took.",
+            "Tasks of a busy worker that the worker woke or took.",
             |counts| counts.rescued_tasks,
         );
         text.counter(
             "tourbillon_rescued_total",
-            "Timers and tasks taken from a busy worker, by whose they were; pairs that have met.",
+            "Timers and tasks taken, by busy worker; only pairs with a rescue.",
         );
         let workers = self.workers().iter().enumerate();
         let workers = workers.map(|(i, worker)| (i.to_string(), &*worker.rescued_from));
@@ -327,24 +326,21 @@ impl RuntimeMetrics {
         self.expose_depth(
             text,
             "tourbillon_pinned_tasks",
-            "Tasks that are pinned to the worker and have not ended.",
+            "Tasks pinned to the worker that have not ended.",
             |worker| worker.pinned_tasks,
         );
-        text.gauge(
-            "tourbillon_global_queue_depth",
-            "Jobs that came from outside and wait for a worker.",
-        );
+        text.gauge("tourbillon_global_queue_depth", "Jobs in the global queue.");
         text.sample("", &[], self.global_queue_depth());
         text.gauge("tourbillon_alive_tasks", "Tasks that have not ended.");
         text.sample("", &[], self.num_alive_tasks());
         text.counter(
             "tourbillon_spawned_tasks_total",
-            "Tasks spawned, and what was given to spawn_blocking.",
+            "Tasks spawned, jobs of spawn_blocking included.",
         );
         text.sample("", &[], self.spawned_tasks_count());
         text.gauge(
             "tourbillon_blocking_queue_depth",
-            "What was given to spawn_blocking and waits for a thread.",
+            "Jobs of spawn_blocking that wait for a thread.",
         );
         text.sample("", &[], self.blocking_queue_depth());
     }
@@ -353,17 +349,17 @@ impl RuntimeMetrics {
         let all = [
             (
                 "tourbillon_workers",
-                "Workers; zero when the runtime has ended.",
+                "Workers; zero once the runtime has ended.",
                 self.num_workers(),
             ),
             (
                 "tourbillon_helper_threads",
-                "Helpers, those that wait to be called included.",
+                "Helpers, idle ones included.",
                 self.num_helpers(),
             ),
             (
                 "tourbillon_idle_helper_threads",
-                "Helpers that wait to be called.",
+                "Idle helpers.",
                 self.num_idle_helpers(),
             ),
             (
@@ -373,7 +369,7 @@ impl RuntimeMetrics {
             ),
             (
                 "tourbillon_idle_blocking_threads",
-                "Threads for spawn_blocking that have nothing to do.",
+                "Idle threads for spawn_blocking.",
                 self.num_idle_blocking_threads(),
             ),
         ];
@@ -381,7 +377,10 @@ impl RuntimeMetrics {
             text.gauge(name, help);
             text.sample("", &[], count);
         }
-        text.counter("tourbillon_helpers_started_total", "Helpers ever started.");
+        text.counter(
+            "tourbillon_helpers_started_total",
+            "Helpers started so far.",
+        );
         text.sample("", &[], self.helpers_started());
     }
 }

@@ -276,7 +276,7 @@ impl<T: AsFd> Registration<T> {
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "a timeout of zero: `None` is without one, and the `try_` methods do not wait",
+                "a timeout of zero: use `None` for no limit, or a `try_` method to not wait",
             ));
         }
         self.timeouts.set(direction, limit);

@@ -259,8 +259,8 @@ impl fmt::Display for PerCoreError {
                 write!(f, "no listener for worker {worker}: {source}")
             }
             Self::NotPinned => f.write_str(
-                "connections cannot be steered by cores: the workers are not pinned to any \
-                 (by `Builder::pin`, a CPU quota, or since they are more than the cores)",
+                "connections cannot be assigned by core: the workers are not pinned to cores \
+                 (because of `Builder::pin`, a CPU quota, or too few cores)",
             ),
         }
     }
