@@ -81,7 +81,7 @@ fn occurrences_on_time_run_with_any_policy() {
 }
 
 #[test]
-fn occurrences_during_a_run_follow_the_overlap_policy() {
+fn what_comes_due_during_a_run_is_dropped_queued_or_run_beside_it() {
     for missed in ALL_MISSED {
         let mut play = Play::new(Overlap::Skip, missed, 1);
         assert_eq!(play.wake(1, 0), Some((1, 0)));
@@ -113,7 +113,7 @@ fn occurrences_during_a_run_follow_the_overlap_policy() {
 }
 
 #[test]
-fn missed_occurrences_follow_the_missed_policy() {
+fn what_was_missed_is_skipped_run_once_or_all_of_it() {
     for overlap in OVERLAPS {
         // Five minutes come due at once. The last is on time if ten seconds are.
         for missed in [Missed::Skip, Missed::Once] {
@@ -291,7 +291,7 @@ impl Model {
 }
 
 #[test]
-fn random_events_agree_with_the_model() {
+fn any_course_of_events_goes_as_in_the_model() {
     // A generator with the same numbers in each run: xorshift.
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |bound: u64| {

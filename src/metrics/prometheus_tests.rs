@@ -71,7 +71,7 @@ fn buckets_are_cumulative_and_the_last_is_the_count() {
 }
 
 #[test]
-fn each_family_appears_once_before_its_samples() {
+fn each_family_is_told_once_and_before_its_samples() {
     let metrics = metrics();
     for (format, text) in [
         (Format::Prometheus, metrics.prometheus()),
@@ -111,7 +111,7 @@ fn each_family_appears_once_before_its_samples() {
 }
 
 #[test]
-fn both_formats_have_the_same_samples() {
+fn both_formats_tell_the_same() {
     let metrics = metrics();
     let (prometheus, openmetrics) = (metrics.prometheus(), metrics.openmetrics());
     let samples = |text: &str| -> Vec<String> {
