@@ -1,55 +1,56 @@
-//! What can go wrong, said in types.
+//! The errors of building a runtime, arming timers and spawning tasks.
 
 use std::{error::Error, fmt, io};
 
-/// Why a runtime could not be built.
+/// The reason why a runtime could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// `worker_threads(0)`: a runtime needs at least one.
+    /// `worker_threads(0)`: a runtime needs at least one worker.
     ZeroWorkers,
-    /// `helpers` from more to fewer, or of more than a runtime can count.
+    /// `helpers` with a lower bound above its upper bound, or with an upper bound above the
+    /// maximum.
     Helpers {
         /// The lower bound.
         least: usize,
         /// The upper bound.
         most: usize,
-        /// The most that there may be.
+        /// The maximum of the upper bound.
         max: usize,
     },
-    /// `max_blocking_threads(0)`: what is given to `spawn_blocking` would never run.
+    /// `max_blocking_threads(0)`: functions given to `spawn_blocking` would never run.
     ZeroBlockingThreads,
-    /// More workers than a runtime can count.
+    /// `worker_threads` above the maximum.
     TooManyWorkers {
-        /// How many were asked for.
+        /// The number of workers asked for.
         asked: usize,
-        /// The most that there may be.
+        /// The maximum number of workers.
         max: usize,
     },
-    /// An interval of the scheduler was given as zero.
+    /// A scheduler interval of zero.
     ZeroInterval {
-        /// The builder's method.
+        /// The builder method.
         option: &'static str,
     },
-    /// `stall_threshold(Duration::ZERO)`: each job would be reported.
+    /// `stall_threshold(Duration::ZERO)`: every job would be reported.
     ZeroStallThreshold,
-    /// A thread's name has a NUL byte in it.
+    /// A thread name that contains a NUL byte.
     ThreadName {
         /// The name.
         name: String,
     },
-    /// A core was asked for that the process may not use.
+    /// A core that the process may not use.
     CoreNotAllowed {
         /// The core asked for.
         core: usize,
         /// The cores of the process's affinity mask.
         allowed: Vec<usize>,
     },
-    /// The system refused a descriptor or a thread.
+    /// The system refused to create a descriptor or a thread.
     Os {
-        /// What was wanted.
+        /// The kind of object that was to be created.
         what: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -63,7 +64,7 @@ impl fmt::Display for BuildError {
             Self::Helpers { least, most, max } => {
                 write!(
                     f,
-                    "`helpers({least}..={most})`: from fewer to more, and at most {max}"
+                    "`helpers({least}..={most})`: the range must ascend, and end at {max} at most"
                 )
             }
             Self::ZeroBlockingThreads => {
@@ -84,7 +85,7 @@ impl fmt::Display for BuildError {
             Self::ZeroStallThreshold => {
                 write!(
                     f,
-                    "`stall_threshold(0)`: each job takes longer (`Duration::MAX` reports none)"
+                    "`stall_threshold(0)` would report every job (`Duration::MAX` reports none)"
                 )
             }
             Self::ThreadName { name } => {
@@ -93,7 +94,7 @@ impl fmt::Display for BuildError {
             Self::CoreNotAllowed { core, allowed } => {
                 write!(
                     f,
-                    "core {core} is not among those that this process may use: {allowed:?}"
+                    "this process may not use core {core}, only cores {allowed:?}"
                 )
             }
             Self::Os { what, source } => {
@@ -128,25 +129,25 @@ impl From<BuildError> for io::Error {
     }
 }
 
-/// Why a timer was not armed.
+/// The reason why a timer was not armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArmError {
-    /// As many timers are pending as [`Builder::max_timers`](crate::runtime::Builder::max_timers)
-    /// allows.
+    /// The number of pending timers has reached
+    /// [`Builder::max_timers`](crate::runtime::Builder::max_timers).
     Full {
-        /// The bound.
+        /// The limit.
         max_timers: usize,
     },
-    /// A recurring timer was given a period of zero.
+    /// A recurring timer with a period of zero.
     ZeroPeriod,
-    /// A recurring timer was told to run not even once.
+    /// A recurring timer with `times(0)`.
     ZeroTimes,
-    /// A timer was to wait on a worker that the runtime does not have.
+    /// A worker number that the runtime does not have.
     NoSuchWorker {
-        /// The number asked for.
+        /// The worker number asked for.
         worker: usize,
-        /// How many workers there are; they are numbered from 0.
+        /// The number of workers. Their numbers start at 0.
         workers: usize,
     },
     /// The runtime has been shut down.
@@ -161,7 +162,7 @@ impl fmt::Display for ArmError {
             Self::Full { max_timers } => {
                 write!(
                     f,
-                    "{max_timers} timers are pending, which is the bound (`max_timers`)"
+                    "{max_timers} timers are pending, which is the limit (`max_timers`)"
                 )
             }
             Self::ZeroPeriod => write!(f, "a period of zero: it must be at least 1 ns"),
@@ -178,18 +179,18 @@ impl fmt::Display for ArmError {
 
 impl Error for ArmError {}
 
-/// Why a task was not spawned on the worker that was asked for.
+/// The reason why a task was not spawned on the worker that the caller asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// The runtime does not have that worker.
+    /// A worker number that the runtime does not have.
     NoSuchWorker {
-        /// The number asked for.
+        /// The worker number asked for.
         worker: usize,
-        /// How many workers there are; they are numbered from 0.
+        /// The number of workers. Their numbers start at 0.
         workers: usize,
     },
-    /// The runtime has been shut down, or is being shut down.
+    /// The runtime has been shut down, or a shutdown has begun.
     Shutdown,
     /// The calling thread is not in the context of a runtime.
     NoRuntime,
@@ -209,7 +210,7 @@ impl fmt::Display for SpawnError {
 
 impl Error for SpawnError {}
 
-/// The calling thread is not in the context of a runtime.
+/// The error of an operation that needs a runtime: the calling thread is not in the context of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRuntime;
 

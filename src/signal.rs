@@ -7,7 +7,7 @@ use crate::{
     sys,
 };
 
-/// A series of one signal: see [`signal`].
+/// A stream of notifications of one signal. See [`signal`].
 #[derive(Debug)]
 pub struct Signal {
     number: i32,
@@ -15,7 +15,7 @@ pub struct Signal {
     events: Registration<OwnedFd>,
 }
 
-/// A kind of signals, under tokio's names; or any, by its number.
+/// The kind of a signal: a constructor with tokio's name, or any signal number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SignalKind(i32);
 
@@ -28,37 +28,37 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// `SIGALRM`: a timer of the system's has expired.
+    /// `SIGALRM`: a timer of the operating system expired.
     alarm = SIGALRM,
-    /// `SIGCHLD`: a child has ended, or was stopped or continued.
+    /// `SIGCHLD`: a child process ended, stopped or continued.
     child = SIGCHLD,
-    /// `SIGHUP`: the terminal is gone; daemons read their configuration again.
+    /// `SIGHUP`: the terminal was closed. Daemons usually reload their configuration.
     hangup = SIGHUP,
     /// `SIGINT`: Ctrl-C.
     interrupt = SIGINT,
-    /// `SIGIO`: a descriptor is ready, where that was asked for.
+    /// `SIGIO`: a descriptor became ready, if the process asked for this signal.
     io = SIGIO,
-    /// `SIGPIPE`: nobody reads what was written. Programs in Rust ignore it.
+    /// `SIGPIPE`: the process wrote to a pipe without readers. Rust programs ignore it by default.
     pipe = SIGPIPE,
-    /// `SIGQUIT`: Ctrl and the backslash.
+    /// `SIGQUIT`: Ctrl-\\.
     quit = SIGQUIT,
-    /// `SIGTERM`: what service managers send to end a process.
+    /// `SIGTERM`: service managers send it to end a process.
     terminate = SIGTERM,
-    /// `SIGUSR1`.
+    /// `SIGUSR1`: the application defines its meaning.
     user_defined1 = SIGUSR1,
-    /// `SIGUSR2`.
+    /// `SIGUSR2`: the application defines its meaning.
     user_defined2 = SIGUSR2,
-    /// `SIGWINCH`: the terminal has another size.
+    /// `SIGWINCH`: the size of the terminal changed.
     window_change = SIGWINCH,
 }
 
 impl SignalKind {
-    /// The kind of this number.
+    /// Returns the kind with this signal number.
     pub const fn from_raw(number: i32) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns the signal number.
     pub const fn as_raw_value(&self) -> i32 {
         self.0
     }
@@ -76,8 +76,10 @@ impl From<SignalKind> for i32 {
     }
 }
 
-/// Listens for a signal, by its kind or number, from now on: it does no more what it does by default, not
-/// even when the [`Signal`] is dropped.
+/// Starts to listen for a signal, given by its kind or number.
+///
+/// From the first call on, the signal no longer has its default effect, even after the [`Signal`]
+/// is dropped.
 ///
 /// ```
 /// use tourbillon::signal::{SignalKind, signal};
@@ -95,9 +97,11 @@ impl From<SignalKind> for i32 {
 ///
 /// # Errors
 ///
-/// If there is no runtime, no such signal, or it cannot be handled (`SIGKILL`, `SIGSTOP`).
+/// Fails if there is no runtime, if the signal does not exist, or if it cannot be handled
+/// (`SIGKILL`, `SIGSTOP`).
 pub fn signal(kind: impl Into<SignalKind>) -> io::Result<Signal> {
     let SignalKind(number) = kind.into();
+    // Register first: a failure here must leave the signal's default effect in place.
     let events = Registration::new(sys::signal::events()?)?;
     sys::signal::listen(number)?;
     Ok(Signal {
@@ -108,12 +112,14 @@ pub fn signal(kind: impl Into<SignalKind>) -> io::Result<Signal> {
 }
 
 impl Signal {
-    /// Waits until the signal has come since this last answered, once or more often.
+    /// Waits until the signal arrives. Several signals since the last call count as one.
     ///
     /// # Errors
     ///
-    /// If the runtime is shut down.
+    /// Fails if the runtime is shut down.
     pub async fn recv(&mut self) -> io::Result<()> {
+        // The handler counts signals and writes to the descriptor. Comparing counts tells whether
+        // this signal arrived, since all signals share the descriptor's event.
         poll_fn(|cx| {
             let (number, seen) = (self.number, &mut self.seen);
             self.events.poll_io(
@@ -133,11 +139,11 @@ impl Signal {
     }
 }
 
-/// Waits for Ctrl-C (`SIGINT`), which from the first call on does not end the process any more.
+/// Waits for Ctrl-C (`SIGINT`). From the first call on, `SIGINT` does not end the process.
 ///
 /// # Errors
 ///
-/// As for [`signal`].
+/// See [`signal`].
 pub async fn ctrl_c() -> io::Result<()> {
     signal(SignalKind::interrupt())?.recv().await
 }

@@ -1,6 +1,7 @@
 //! Cron patterns in time zones: what comes next, beside [the fields](crate::fields) written anew.
 //!
-//! The bytes are text: a line with the name of a zone, one with the second (since 1970) from which on, and the pattern.
+//! The bytes are text: a line with the name of a zone, one with the second (since 1970) from which
+//! on, and the pattern.
 
 use std::{fmt::Write, time::SystemTime};
 

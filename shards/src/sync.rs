@@ -1,5 +1,6 @@
 //! The primitives that this crate is built on: the standard library's, or loom's when the crate is
-//! built with `--cfg loom`, or those of a simulated world (`--cfg tourbillon_sim`). Nothing else here names any.
+//! built with `--cfg loom`, or those of a simulated world (`--cfg tourbillon_sim`). Nothing else
+//! here names any.
 
 use std::sync::PoisonError;
 
@@ -41,10 +42,12 @@ pub(crate) use std::{
     thread_local,
 };
 
-/// `fence(SeqCst)`, for who has done a read-modify-write before, and between the two has read at most.
+/// `fence(SeqCst)`, for who has done a read-modify-write before, and between the two has read at
+/// most.
 ///
-/// On x86_64 each read-modify-write is such a fence, and loads keep their order: there this is for the compiler alone. Not where
-/// something else than the processor runs it: a model, or a simulation.
+/// On x86_64 each read-modify-write is such a fence, and loads keep their order: there this is for
+/// the compiler alone. Not where something else than the processor runs it: a model, or a
+/// simulation.
 #[inline(always)]
 pub(crate) fn fence_behind_change() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim))))]

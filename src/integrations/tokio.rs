@@ -1,4 +1,4 @@
-//! The traits of `tokio::io`, for code that is generic over them. They need no runtime of tokio's.
+//! Implementations of tokio's I/O traits for our streams. They need no tokio runtime.
 
 use std::{
     io::{self, IoSlice},
@@ -18,10 +18,11 @@ macro_rules! reads {
                 cx: &mut Context<'_>,
                 buf: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                // SAFETY: only bytes that were written are said to be, and none is made uninitialized.
+                // SAFETY: `poll_read_uninit` only writes initialized bytes into `room`, so no byte
+                // of the buffer that was initialized becomes uninitialized.
                 let room = unsafe { buf.unfilled_mut() };
                 let read = ready!(self.poll_read_uninit(cx, room))?;
-                // SAFETY: so many bytes were written.
+                // SAFETY: `poll_read_uninit` returned that it initialized the first `read` bytes.
                 unsafe { buf.assume_init(read) };
                 buf.advance(read);
                 Poll::Ready(Ok(()))
@@ -45,11 +46,11 @@ macro_rules! writes {
                 futures_io::AsyncWrite::poll_flush(self, cx)
             }
 
-            /// Sends the end of the stream; reading goes on.
+            /// Shuts down the write direction. Reading continues to work.
             fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 let closed = ready!(futures_io::AsyncWrite::poll_close(self, cx));
                 Poll::Ready(match closed {
-                    // Nobody is there to be told, which to tokio's streams is no error.
+                    // The peer is gone already. tokio's streams do not report this as an error.
                     Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
                     closed => closed,
                 })

@@ -1,4 +1,4 @@
-//! Any descriptor that epoll watches.
+//! An adapter for any descriptor that epoll supports.
 
 use std::{
     error::Error,
@@ -16,16 +16,18 @@ use crate::{
     reactor::{Direction, Registration},
 };
 
-/// A descriptor of any kind that epoll watches, on the instance of the worker that it was made on: what
-/// sockets are made of, for pipes, eventfds, devices and sockets of other crates.
+/// A descriptor of any kind that epoll supports, such as a pipe, an eventfd, a device or a socket
+/// of another crate.
 ///
-/// The descriptor has to be non-blocking, which is left to who makes it: a blocking one would block its
-/// worker. It is watched edge-triggered: once it is found ready it stays so, until an operation finds
-/// that it is not and that is told, by [`AsyncFdReadyGuard::try_io`] or
-/// [`clear_ready`](AsyncFdReadyGuard::clear_ready). The name and the methods are tokio's, but for
-/// those that lend what is wrapped mutably; the type that is wrapped has to be [`AsFd`].
+/// The worker that creates it watches it. The caller must make the descriptor non-blocking: a
+/// blocking one would block its worker.
 ///
-/// Dropping it drops what it wraps.
+/// The watch is edge-triggered. Once ready, the descriptor counts as ready until the caller reports
+/// that an operation would block, with [`AsyncFdReadyGuard::try_io`] or
+/// [`clear_ready`](AsyncFdReadyGuard::clear_ready). The names are tokio's. There are no methods
+/// that pass the wrapped value mutably, and the wrapped type must be [`AsFd`].
+///
+/// Dropping it drops the wrapped value.
 ///
 /// ```
 /// use std::{fs::File, io::{self, Read, Write}};
@@ -33,7 +35,7 @@ use crate::{
 ///
 /// # fn eventfd() -> io::Result<File> {
 /// #     use std::os::fd::FromRawFd;
-/// #     // SAFETY: no pointers; a fresh descriptor that nobody else owns.
+/// #     // SAFETY: the call takes no pointers, and nothing else owns the new descriptor.
 /// #     Ok(unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)) })
 /// # }
 /// # tourbillon::Runtime::new()?.block_on(async {
@@ -52,7 +54,7 @@ use crate::{
 /// }
 /// assert_eq!(u64::from_ne_bytes(bytes), 7);
 ///
-/// // The loop is what this does, too:
+/// // `async_io` runs this loop:
 /// counter.get_ref().write_all(&1_u64.to_ne_bytes())?;
 /// counter.async_io(Interest::READABLE, |mut counter| counter.read(&mut bytes)).await?;
 /// assert_eq!(u64::from_ne_bytes(bytes), 1);
@@ -66,13 +68,13 @@ pub struct AsyncFd<T: AsFd> {
 }
 
 impl<T: AsFd> AsyncFd<T> {
-    /// Watches a descriptor, for both directions.
+    /// Watches a descriptor for both directions.
     ///
     /// # Errors
     ///
-    /// If there is no runtime, it has been shut down, or the system will not watch the descriptor:
-    /// [`NotPollable`], inside of an error of kind `PermissionDenied`, for regular files and
-    /// directories, and `AlreadyExists` for one that is watched already by this worker.
+    /// Fails if there is no runtime, or if it has been shut down. Returns [`NotPollable`], inside
+    /// of an error of kind `PermissionDenied`, for regular files and directories. Returns
+    /// `AlreadyExists` if this worker watches the descriptor already.
     ///
     /// ```
     /// use tourbillon::io::{AsyncFd, NotPollable};
@@ -87,11 +89,11 @@ impl<T: AsFd> AsyncFd<T> {
         Self::with_interest(inner, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Watches a descriptor for what is of interest alone; it is an error to wait for anything else.
+    /// Watches a descriptor for `interest` alone. Waiting for anything else is an error.
     ///
     /// # Errors
     ///
-    /// As for [`new`](AsyncFd::new).
+    /// See [`new`](AsyncFd::new).
     ///
     /// ```
     /// use std::{io::{ErrorKind, Read}, os::unix::net::UnixStream};
@@ -114,20 +116,20 @@ impl<T: AsFd> AsyncFd<T> {
         Self::try_with_interest(inner, interest).map_err(|error| error.cause)
     }
 
-    /// As [`new`](AsyncFd::new); the error gives back the descriptor.
+    /// Watches a descriptor for both directions. On failure, the error returns the wrapped value.
     ///
     /// # Errors
     ///
-    /// As for [`new`](AsyncFd::new).
+    /// See [`new`](AsyncFd::new).
     pub fn try_new(inner: T) -> Result<Self, AsyncFdTryNewError<T>> {
         Self::try_with_interest(inner, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// As [`with_interest`](AsyncFd::with_interest); the error gives back the descriptor.
+    /// Watches a descriptor for `interest` alone. On failure, the error returns the wrapped value.
     ///
     /// # Errors
     ///
-    /// As for [`new`](AsyncFd::new).
+    /// See [`new`](AsyncFd::new).
     pub fn try_with_interest(inner: T, interest: Interest) -> Result<Self, AsyncFdTryNewError<T>> {
         match Registration::with_directions(inner, interest.0) {
             Ok(registration) => Ok(Self {
@@ -136,6 +138,7 @@ impl<T: AsFd> AsyncFd<T> {
             }),
             Err((inner, cause)) => {
                 let cause = match cause.raw_os_error() {
+                    // epoll_ctl(2) returns `EPERM` for kinds that it does not support.
                     Some(libc::EPERM) => io::Error::new(cause.kind(), NotPollable(())),
                     _ => cause,
                 };
@@ -144,57 +147,58 @@ impl<T: AsFd> AsyncFd<T> {
         }
     }
 
-    /// What is wrapped.
+    /// Returns the wrapped value.
     pub fn get_ref(&self) -> &T {
         self.registration.get()
     }
 
-    /// What is wrapped. It has to keep its descriptor.
+    /// Returns the wrapped value mutably. The caller must not replace its descriptor.
     pub fn get_mut(&mut self) -> &mut T {
         self.registration.get_mut()
     }
 
-    /// Ends the watch, and gives back what was wrapped.
+    /// Stops the watch, and returns the wrapped value.
     pub fn into_inner(self) -> T {
         self.registration.into_inner()
     }
 
-    /// Waits until the descriptor is ready for some of what is of interest. Any number of tasks may
-    /// wait; dropping the future takes nothing from the others.
+    /// Waits until the descriptor is ready in at least one direction of `interest`.
+    ///
+    /// Any number of tasks may wait, and dropping one future does not affect the others.
     ///
     /// # Errors
     ///
-    /// If the runtime is shut down, or the descriptor is not watched for that.
+    /// Fails if the runtime is shut down, or if the descriptor is not watched for `interest`.
     pub async fn ready(&self, interest: Interest) -> io::Result<AsyncFdReadyGuard<'_, T>> {
         self.allow(interest)?;
         let ready = self.registration.ready(interest.0).await?;
         Ok(self.guard(ready, interest))
     }
 
-    /// Waits until there is something to read, or the end.
+    /// Waits until there is data to read, or the end of the stream.
     ///
     /// # Errors
     ///
-    /// As for [`ready`](AsyncFd::ready).
+    /// See [`ready`](AsyncFd::ready).
     pub async fn readable(&self) -> io::Result<AsyncFdReadyGuard<'_, T>> {
         self.ready(Interest::READABLE).await
     }
 
-    /// Waits until there is room to write, or nobody who reads.
+    /// Waits until there is room to write, or the reader is gone.
     ///
     /// # Errors
     ///
-    /// As for [`ready`](AsyncFd::ready).
+    /// See [`ready`](AsyncFd::ready).
     pub async fn writable(&self) -> io::Result<AsyncFdReadyGuard<'_, T>> {
         self.ready(Interest::WRITABLE).await
     }
 
-    /// As [`readable`](AsyncFd::readable), for those who write futures by hand. One task at a time: the
-    /// last to ask is woken.
+    /// Attempts [`readable`](AsyncFd::readable) from a `poll` function.
+    /// Only the last task to poll is woken.
     ///
     /// # Errors
     ///
-    /// As for [`ready`](AsyncFd::ready).
+    /// See [`ready`](AsyncFd::ready).
     pub fn poll_read_ready<'a>(
         &'a self,
         cx: &mut Context<'_>,
@@ -202,12 +206,12 @@ impl<T: AsFd> AsyncFd<T> {
         self.poll_ready(cx, Direction::Read, Interest::READABLE)
     }
 
-    /// As [`writable`](AsyncFd::writable), for those who write futures by hand. One task at a time: the
-    /// last to ask is woken.
+    /// Attempts [`writable`](AsyncFd::writable) from a `poll` function.
+    /// Only the last task to poll is woken.
     ///
     /// # Errors
     ///
-    /// As for [`ready`](AsyncFd::ready).
+    /// See [`ready`](AsyncFd::ready).
     pub fn poll_write_ready<'a>(
         &'a self,
         cx: &mut Context<'_>,
@@ -226,14 +230,15 @@ impl<T: AsFd> AsyncFd<T> {
         Poll::Ready(Ok(self.guard(ready, interest)))
     }
 
-    /// Tries `operation` when the descriptor seems ready, and waits when it answers `WouldBlock`: what
-    /// a loop around [`ready`](AsyncFd::ready) and [`AsyncFdReadyGuard::try_io`] does.
+    /// Runs `operation` when the descriptor seems ready, and waits again each time it returns
+    /// `WouldBlock`. This is the loop of [`ready`](AsyncFd::ready) and
+    /// [`AsyncFdReadyGuard::try_io`].
     ///
-    /// `operation` must not answer `WouldBlock` for any other reason.
+    /// `operation` must return `WouldBlock` only if the descriptor is not ready.
     ///
     /// # Errors
     ///
-    /// As for [`ready`](AsyncFd::ready), and those of the operation.
+    /// Returns the error of `operation`. See also [`ready`](AsyncFd::ready).
     pub async fn async_io<R>(
         &self,
         interest: Interest,
@@ -243,12 +248,12 @@ impl<T: AsFd> AsyncFd<T> {
         self.registration.io(interest.0, operation).await
     }
 
-    /// Tries `operation` once, without waiting. If it answers `WouldBlock`, who waits next waits for
-    /// an event. It is tried also if nothing is known of the descriptor yet.
+    /// Runs `operation` once without waiting, even if no event has been seen yet. If it returns
+    /// `WouldBlock`, the next task that waits for readiness waits for a new event.
     ///
     /// # Errors
     ///
-    /// As for [`ready`](AsyncFd::ready), and those of the operation.
+    /// Returns the error of `operation`. See also [`ready`](AsyncFd::ready).
     pub fn try_io<R>(
         &self,
         interest: Interest,
@@ -258,7 +263,7 @@ impl<T: AsFd> AsyncFd<T> {
         self.registration.try_once(interest.0, operation)
     }
 
-    /// Who waited for what is not watched would wait for ever.
+    /// Fails if `interest` is not watched: such a wait would never end.
     fn allow(&self, interest: Interest) -> io::Result<()> {
         match interest.remove(self.interest) {
             None => Ok(()),
@@ -276,14 +281,14 @@ impl<T: AsFd> AsyncFd<T> {
         AsyncFdReadyGuard::new(self, ready, Ready::of(ready, interest))
     }
 
-    /// An operation would have blocked, for which the descriptor had been `ready`.
+    /// Clears the directions of `ready` after an operation returned `WouldBlock`.
     pub(super) fn clear_blocked(&self, seen: reactor::Ready, ready: Ready) {
         if let Some(directions) = ready.directions() {
             self.registration.clear_blocked(seen, directions);
         }
     }
 
-    /// Takes back a part of what was seen; the ends of streams are no such part.
+    /// Clears the directions of `ready`, except for the end of the stream.
     pub(super) fn clear(&self, seen: reactor::Ready, ready: Ready) {
         let open = ready - Ready::READ_CLOSED - Ready::WRITE_CLOSED;
         if let Some(directions) = open.directions() {
@@ -322,8 +327,8 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
     }
 }
 
-/// The descriptor is of a kind that epoll does not watch: a regular file or a directory, whose
-/// operations do not wait for anything that could be told. Give them to
+/// The descriptor is of a kind that epoll does not support, such as a regular file or a directory.
+/// Its operations never wait for readiness. Run them in
 /// [`spawn_blocking`](crate::task::spawn_blocking).
 #[derive(Debug)]
 pub struct NotPollable(());
@@ -339,14 +344,14 @@ impl fmt::Display for NotPollable {
 
 impl Error for NotPollable {}
 
-/// A descriptor that is not watched, and why: see [`AsyncFd::try_new`].
+/// A descriptor that could not be watched, with the error. See [`AsyncFd::try_new`].
 pub struct AsyncFdTryNewError<T> {
     inner: T,
     cause: io::Error,
 }
 
 impl<T> AsyncFdTryNewError<T> {
-    /// What was to be wrapped, and why it was not.
+    /// Returns the wrapped value and the error.
     pub fn into_parts(self) -> (T, io::Error) {
         (self.inner, self.cause)
     }

@@ -1,18 +1,18 @@
-//! What a wait for a descriptor answers.
+//! The guard that an `AsyncFd` returns when it is ready.
 
 use std::{error::Error, fmt, io, os::fd::AsFd};
 
 use super::{AsyncFd, Ready};
 use crate::reactor;
 
-/// Evidence that an [`AsyncFd`] was ready. An operation goes through [`try_io`](Self::try_io), which
-/// takes the readiness back when it turns out to be used up.
+/// Proof that an [`AsyncFd`] was ready. Run the operation through [`try_io`](Self::try_io), which
+/// clears the readiness if the operation would block.
 ///
-/// Dropped without that, the descriptor stays ready.
-#[must_use = "readiness that is used up has to be taken back, or the next wait ends at once"]
+/// Dropping the guard leaves the readiness set.
+#[must_use = "readiness stays set until it is cleared; otherwise the next wait ends at once"]
 pub struct AsyncFdReadyGuard<'a, T: AsFd> {
     async_fd: &'a AsyncFd<T>,
-    /// What was seen; nothing, once it is taken back.
+    /// The readiness as of the wait; `None` once it is cleared.
     seen: Option<reactor::Ready>,
     ready: Ready,
 }
@@ -26,38 +26,42 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
         }
     }
 
-    /// Takes back the readiness, unless an event came since. Only for who has seen an operation answer
-    /// `WouldBlock`: there is no other event until something changes.
+    /// Clears the readiness, unless a new event has arrived.
+    ///
+    /// Call it only after an operation returned `WouldBlock`: otherwise there may be no further
+    /// event, and the next wait may never end.
     pub fn clear_ready(&mut self) {
         if let Some(seen) = self.seen.take() {
             self.async_fd.clear_blocked(seen, self.ready);
         }
     }
 
-    /// As [`clear_ready`](Self::clear_ready), for a part of what it was waited for.
+    /// Clears a part of the readiness. See [`clear_ready`](Self::clear_ready).
     pub fn clear_ready_matching(&mut self, ready: Ready) {
         if let Some(seen) = self.seen {
             self.async_fd.clear(seen, self.ready & ready);
+            // The end of a stream is final and cannot be cleared.
             let open = Ready::READABLE | Ready::WRITABLE;
             self.ready = self.ready - (ready & open);
         }
     }
 
-    /// Leaves the readiness as it is, as dropping the guard does: does nothing.
+    /// Leaves the readiness set, like dropping the guard. This method does nothing.
     pub fn retain_ready(&mut self) {}
 
-    /// What the descriptor was ready for, of what it was waited for.
+    /// Returns the readiness found, limited to what was waited for.
     pub fn ready(&self) -> Ready {
         self.ready
     }
 
-    /// Does an operation, and takes back the readiness if that answers `WouldBlock`.
+    /// Runs an operation, and clears the readiness if it returns `WouldBlock`.
     ///
-    /// `operation` must not answer `WouldBlock` for any other reason.
+    /// `operation` must return `WouldBlock` only if the descriptor is not ready.
     ///
     /// # Errors
     ///
-    /// [`TryIoError`] if it would block: wait again. The errors of the operation are in the result.
+    /// Returns [`TryIoError`] if the operation would block: wait again. Other errors of the
+    /// operation are in the inner result.
     pub fn try_io<R>(
         &mut self,
         operation: impl FnOnce(&'a AsyncFd<T>) -> io::Result<R>,
@@ -71,12 +75,12 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
         }
     }
 
-    /// What is ready.
+    /// Returns the `AsyncFd` of this guard.
     pub fn get_ref(&self) -> &'a AsyncFd<T> {
         self.async_fd
     }
 
-    /// What is wrapped.
+    /// Returns the wrapped value.
     pub fn get_inner(&self) -> &'a T {
         self.async_fd.get_ref()
     }

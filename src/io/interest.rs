@@ -1,4 +1,4 @@
-//! What is waited for, and what came.
+//! Readiness to wait for, and readiness found.
 
 use std::{
     fmt,
@@ -10,9 +10,9 @@ use crate::{
     reactor::{Direction, Directions},
 };
 
-/// What to wait for: that a descriptor can be read, that it can be written, or whichever comes first.
+/// The readiness to wait for: readable, writable, or whichever comes first.
 ///
-/// Priority data (`EPOLLPRI`) counts as something to read, and an error as both.
+/// Priority data (`EPOLLPRI`) counts as readable. An error counts as both.
 ///
 /// ```
 /// use tourbillon::io::Interest;
@@ -25,29 +25,29 @@ use crate::{
 pub struct Interest(pub(crate) Directions);
 
 impl Interest {
-    /// That there is something to read, or the end.
+    /// There is data to read, or the end of the stream.
     pub const READABLE: Self = Self(Directions::READ);
-    /// That there is room to write, or nobody who reads any more.
+    /// There is room to write, or the reader is gone.
     pub const WRITABLE: Self = Self(Directions::WRITE);
 
-    /// Whether it is waited for something to read.
+    /// Returns whether this includes readable.
     pub fn is_readable(self) -> bool {
         self.0.has(Direction::Read)
     }
 
-    /// Whether it is waited for room to write.
+    /// Returns whether this includes writable.
     pub fn is_writable(self) -> bool {
         self.0.has(Direction::Write)
     }
 
-    /// Both; the same as `|`.
+    /// Returns the union of both, as `|` does.
     #[must_use = "answers another interest"]
     #[expect(clippy::should_implement_trait, reason = "the name that tokio has")]
     pub fn add(self, other: Self) -> Self {
         Self(self.0.and(other.0))
     }
 
-    /// What is left without `other`; `None` if that is nothing.
+    /// Returns this interest without `other`, or `None` if nothing is left.
     #[must_use = "answers another interest"]
     pub fn remove(self, other: Self) -> Option<Self> {
         self.0.without(other.0).map(Self)
@@ -78,9 +78,9 @@ impl fmt::Debug for Interest {
     }
 }
 
-/// What a descriptor is ready for, as far as it was waited for.
+/// The readiness that was found, limited to what was waited for.
 ///
-/// It is what was seen last: an operation may still find that it has to wait.
+/// It is the last known state: an operation may still return `WouldBlock`.
 ///
 /// ```
 /// use tourbillon::io::Ready;
@@ -94,20 +94,20 @@ impl fmt::Debug for Interest {
 pub struct Ready(u8);
 
 impl Ready {
-    /// Nothing.
+    /// No readiness.
     pub const EMPTY: Self = Self(0);
-    /// There is something to read.
+    /// There is data to read.
     pub const READABLE: Self = Self(1);
     /// There is room to write.
     pub const WRITABLE: Self = Self(2);
-    /// Reads find the end, or an error, once what there is has been read.
+    /// Reads find the end of the stream or an error after the remaining data.
     pub const READ_CLOSED: Self = Self(4);
     /// Writes find an error.
     pub const WRITE_CLOSED: Self = Self(8);
-    /// All of it.
+    /// All flags.
     pub const ALL: Self = Self(15);
 
-    /// What `interest` has to do with.
+    /// Converts the part of `ready` that `interest` includes.
     pub(crate) fn of(ready: reactor::Ready, interest: Interest) -> Self {
         let mut found = Self::EMPTY;
         let kinds = [
@@ -125,7 +125,7 @@ impl Ready {
         found
     }
 
-    /// The directions that it is about.
+    /// Returns the directions of the flags.
     pub(super) fn directions(self) -> Option<Directions> {
         match (self.is_readable(), self.is_writable()) {
             (true, true) => Some(Directions::BOTH),
@@ -135,27 +135,27 @@ impl Ready {
         }
     }
 
-    /// Whether it is nothing.
+    /// Returns whether no flag is set.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
-    /// Whether a read may succeed, or find the end.
+    /// Returns whether a read may succeed or find the end of the stream.
     pub fn is_readable(self) -> bool {
         !(self & (Self::READABLE | Self::READ_CLOSED)).is_empty()
     }
 
-    /// Whether a write may succeed, or find an error.
+    /// Returns whether a write may succeed, or find an error.
     pub fn is_writable(self) -> bool {
         !(self & (Self::WRITABLE | Self::WRITE_CLOSED)).is_empty()
     }
 
-    /// Whether reads find the end, or an error, once what there is has been read.
+    /// Returns whether reads find the end of the stream or an error after the remaining data.
     pub fn is_read_closed(self) -> bool {
         !(self & Self::READ_CLOSED).is_empty()
     }
 
-    /// Whether writes find an error.
+    /// Returns whether writes find an error.
     pub fn is_write_closed(self) -> bool {
         !(self & Self::WRITE_CLOSED).is_empty()
     }

@@ -1,7 +1,7 @@
-//! Readiness of descriptors: what sockets are made of, for descriptors of other kinds.
+//! Readiness of file descriptors other than our own sockets.
 //!
-//! [`AsyncFd`] watches whatever epoll does: pipes, eventfds, timerfds, devices, sockets of other crates.
-//! [`select`] waits for any of several descriptors, with one timeout.
+//! [`AsyncFd`] wraps any descriptor that epoll supports: pipes, eventfds, timerfds, devices,
+//! sockets of other crates. [`select`] waits for any of several descriptors with one timeout.
 
 pub(crate) mod async_fd;
 pub(crate) mod guard;

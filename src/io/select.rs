@@ -10,44 +10,41 @@ use std::{
 };
 
 use crate::{
-    io::{
-        interest::{Interest, Ready},
-        source::Source,
-    },
-    reactor,
-    reactor::readiness::Waiter,
-    sys::poll::{Asked, ask},
-    time::{sleep, sleep::Sleep},
-    util::budget,
+    reactor::{self, Waiter},
+    sys::poll::{PollEntry, poll_now},
+    task::budget,
+    time::{Sleep, sleep},
 };
 
-/// A descriptor that may be waited for, and for what.
+/// A source, and the readiness to wait for.
 type Sourced<'a> = (&'a dyn Source, Interest);
 
-/// How many descriptors are asked by one system call.
+/// The maximum number of descriptors per system call.
 const BATCH: usize = 64;
 
-/// Waits until some of the descriptors are ready, for `timeout` at most: `poll(2)`, as a future, with one
-/// timer for all.
+/// Waits until any of several descriptors is ready, for at most `timeout`. This is `poll(2)` as a
+/// future, with one timer for all.
 ///
-/// Answers which are, by their places in the list and in its order, and what for: all that are at that
-/// moment, by what the system says then. So what has been read to the end of what there was is not ready, whatever
-/// was known of it. Nothing is read or taken: who gives up the future, or is beaten by another task to what
-/// there is, has lost nothing. An empty answer says that the time is over; it counts from this call. With a
-/// timeout of zero it looks, and does not wait.
+/// Returns the index and the readiness of each ready source, in the order of the list. The
+/// readiness is what the system reports at that moment. So a descriptor whose data has all been
+/// read is not ready, whatever was known before. `select` reads and takes nothing: dropping the
+/// future loses no data.
 ///
-/// It is for a handful of descriptors, of which it looks at each whenever it is woken. One that appears
-/// twice is two. For thousands, spawn tasks.
+/// An empty result means that `timeout` has passed. It counts from the call of this function. With
+/// a timeout of zero, the future checks once and does not wait.
+///
+/// `select` checks every source each time it is woken, so use it for a handful of descriptors. For
+/// thousands, spawn tasks. A source may appear twice.
 ///
 /// # Errors
 ///
-/// If the runtime of one of them is shut down, or that of the calling thread, which has the timer; if an
-/// [`AsyncFd`](crate::io::async_fd::AsyncFd) is not watched for what is waited for; and `InvalidInput` for an empty list
-/// without a timeout, which would wait for ever.
+/// Fails if the runtime of a source or of the calling thread, which has the timer, is shut down.
+/// Fails if an [`AsyncFd`](super::AsyncFd) is not watched for the given interest. Returns
+/// `InvalidInput` for an empty list without a timeout, which would wait forever.
 ///
 /// # Panics
 ///
-/// If it has to wait outside of a runtime, for a `timeout`.
+/// Panics if it has to wait for a `timeout` outside of a runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,12 +88,12 @@ pub fn select<'a>(
 #[must_use = "futures do nothing unless polled"]
 pub struct Select<'a> {
     sources: &'a [Sourced<'a>],
-    /// One for each source, once it has to wait.
+    /// One per source; empty until the future has to wait.
     waiters: Vec<Waiter<'a>>,
     limit: Limit,
 }
 
-/// How long it waits.
+/// The limit on the wait.
 #[derive(Debug)]
 enum Limit {
     None,
@@ -105,23 +102,25 @@ enum Limit {
 }
 
 impl Select<'_> {
-    /// Those that are ready. Of the others, what was known is taken back.
-    fn look(&self) -> io::Result<Vec<(usize, Ready)>> {
+    /// Asks the system which sources are ready, and clears the recorded readiness of the others.
+    fn check_sources(&self) -> io::Result<Vec<(usize, Ready)>> {
         let mut found = Vec::new();
-        let mut asked = [Asked::NOTHING; BATCH];
+        let mut entries = [PollEntry::NOTHING; BATCH];
         let mut seen = [reactor::Ready::NOTHING; BATCH];
         for (batch, sources) in self.sources.chunks(BATCH).enumerate() {
             for (at, (source, interest)) in sources.iter().enumerate() {
                 let watched = source.watched(*interest)?;
-                // Before the system is asked: what comes after that is not taken back.
+                // Read the recorded readiness before asking the system. An event after this read
+                // changes the tick, so `clear_blocked` keeps it.
                 seen[at] = watched.readiness.now()?;
-                asked[at] = Asked::of(watched.fd, interest.0.conditions());
+                entries[at] = PollEntry::of(watched.fd, interest.0.conditions());
             }
-            ask(&mut asked[..sources.len()])?;
+            poll_now(&mut entries[..sources.len()])?;
             for (at, (source, interest)) in sources.iter().enumerate() {
-                let ready = reactor::Ready::by(asked[at].answer());
+                let ready = reactor::Ready::by(entries[at].answer());
                 let ready = Ready::of(ready, *interest);
                 if ready.is_empty() {
+                    // Not ready: clear the record, or `wait` would return at once.
                     let readiness = source.watched(*interest)?.readiness;
                     readiness.clear_blocked(seen[at], interest.0);
                 } else {
@@ -132,7 +131,7 @@ impl Select<'_> {
         Ok(found)
     }
 
-    /// Waits for all of them; whether an event has come meanwhile.
+    /// Registers a waiter with each source. Returns whether an event has arrived meanwhile.
     fn wait(&mut self, cx: &Context<'_>) -> io::Result<bool> {
         if self.waiters.is_empty() {
             self.waiters.reserve_exact(self.sources.len());
@@ -142,6 +141,7 @@ impl Select<'_> {
             }
         }
         let mut came = false;
+        // Poll every waiter, even after the first event, so that each has the current waker.
         for (waiter, (_, interest)) in self.waiters.iter_mut().zip(self.sources) {
             came |= waiter.poll(cx, interest.0).is_ready();
         }
@@ -152,17 +152,19 @@ impl Select<'_> {
         if self.sources.is_empty() && matches!(self.limit, Limit::None) {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "nothing to wait for: no descriptors, and no timeout",
+                "nothing to wait for: pass at least one descriptor, or a timeout",
             )));
         }
+        // An event may arrive between the check and the registration: check again then.
         loop {
-            let found = self.look()?;
+            let found = self.check_sources()?;
             if !found.is_empty() || matches!(self.limit, Limit::Zero) {
                 return Poll::Ready(Ok(found));
             }
             if !self.wait(cx)? {
                 break;
             }
+            // Only now poll the timer, which arms it: many calls never wait.
         }
         let Limit::Until(sleep) = &mut self.limit else {
             return Poll::Pending;

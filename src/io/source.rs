@@ -1,9 +1,11 @@
-//! What has a descriptor that a worker watches.
+//! Types that `select` can wait for.
 
 use super::Interest;
 
-/// Something that [`select`](super::select) can wait for: the sockets of [`net`](crate::net), listeners and
-/// halves of streams among them, and [`AsyncFd`](super::AsyncFd). There are no others.
+/// A type that [`select`](super::select) can wait for.
+///
+/// These are the sockets of [`net`](crate::net), including listeners and stream halves, and
+/// [`AsyncFd`](super::AsyncFd). Other crates cannot implement this trait.
 pub trait Source: sealed::Sealed {}
 
 pub(crate) mod sealed {
@@ -15,7 +17,7 @@ pub(crate) mod sealed {
     use super::Interest;
     use crate::reactor::{Readiness, Registration};
 
-    /// A descriptor, and what is known of it.
+    /// A descriptor and its readiness.
     #[expect(missing_debug_implementations, reason = "nobody outside can name it")]
     pub struct Watched<'a> {
         pub(crate) fd: BorrowedFd<'a>,
@@ -31,9 +33,10 @@ pub(crate) mod sealed {
         }
     }
 
-    /// `Sync`, so that a task that waits for references may move from worker to worker.
+    /// The private part of [`Source`](super::Source). `Sync` lets a task that waits for references
+    /// move between workers.
     pub trait Sealed: Sync {
-        /// The descriptor, or an error if it is not watched for that.
+        /// Returns the descriptor and its readiness, or an error if `interest` is not watched.
         fn watched(&self, interest: Interest) -> io::Result<Watched<'_>>;
     }
 }

@@ -1,33 +1,36 @@
-//! What a worker is at.
+//! The current activity of a worker.
 
 use std::{fmt, panic::Location};
 
-/// What a worker was at when somebody looked: a hint, which may be over by the time that it is read. Who wants to
-/// know how much of its time goes where looks often, at moments that have nothing to do with it.
+/// The activity of a worker when the snapshot was taken.
+///
+/// It is a hint and may be outdated when it is read. To see where a worker spends its time, take
+/// many snapshots at moments that are independent of its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activity {
-    /// It polls a task.
+    /// The worker polls a task.
     Running,
-    /// It runs a timer's callback.
+    /// The worker runs a timer's callback.
     Firing,
-    /// It looks at its timers and sockets.
+    /// The worker checks its timers and sockets.
     Polling,
-    /// It searches the queues of others for work.
+    /// The worker searches other queues for work.
     Stealing,
-    /// It sleeps, or is waking up.
+    /// The worker sleeps, or wakes up.
     #[default]
     Parked,
 }
 
-/// The job that a worker is at. It displays as in a [`Stall`](crate::runtime::Stall).
+/// The name of the job that a worker runs. Its `Display` is the one in a
+/// [`Stall`](crate::runtime::Stall).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobName {
-    /// The type of the job: of a task its future's, of a timer its callback's, as
-    /// [`std::any::type_name`] has it. A closure goes by the function that it stands in.
+    /// The type name of the task's future or of the timer's callback, as in
+    /// [`std::any::type_name`]. A closure has the name of the function that contains it.
     pub name: &'static str,
-    /// Where the task was spawned. Timers have none.
+    /// The place where the task was spawned. `None` for timers.
     pub spawned: Option<&'static Location<'static>>,
 }
 

@@ -1,4 +1,4 @@
-//! Counters, and what they said when somebody looked.
+//! Counters, and their snapshots.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -7,12 +7,12 @@ use std::{
 
 use tourbillon_shards::Outcome;
 
-/// One counter. (With `--cfg tourbillon_no_metrics` it stays zero: for the measurement of what counting costs.)
+/// A counter. With `--cfg tourbillon_no_metrics` it stays zero, to measure the cost of counting.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// For the counter's one writer.
+    /// Adds `n`. For a counter with a single writer.
     #[inline(always)]
     pub(crate) fn add_alone(&self, n: u64) {
         if !cfg!(tourbillon_no_metrics) {
@@ -20,7 +20,7 @@ impl Counter {
         }
     }
 
-    /// For the one writer of a sum: it stays at the most that there is room for.
+    /// Adds `n` and saturates at the maximum. For a sum with a single writer.
     #[inline(always)]
     pub(crate) fn add_up_alone(&self, n: u64) {
         if !cfg!(tourbillon_no_metrics) {
@@ -29,7 +29,7 @@ impl Counter {
         }
     }
 
-    /// Not a count, but what there is now. For the one writer.
+    /// Sets a current value. For a single writer.
     #[inline(always)]
     pub(crate) fn set_alone(&self, n: u64) {
         if !cfg!(tourbillon_no_metrics) {
@@ -37,7 +37,7 @@ impl Counter {
         }
     }
 
-    /// For any thread.
+    /// Adds `n`. For any thread.
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         if !cfg!(tourbillon_no_metrics) {
@@ -52,19 +52,21 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters of one writer. As they stand here: those that are written together are beside each other.
+        /// The counters of one writer. `repr(C)` keeps counters that are written together next to
+        /// each other.
         #[derive(Debug, Default)]
         #[repr(C)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
         }
 
-        /// What a worker, or the helpers, or all of them, have done so far. Counts only grow; each is exact by
-        /// itself, but they are not read at one moment.
+        /// A snapshot of the counters of a worker, of the helpers, or of all of them.
         ///
-        /// Once all timers of a runtime are over, as many were [armed](Counts::armed) as are
-        /// [over](Counts::over), in its [total](crate::metrics::RuntimeMetrics::total): whoever armed them and
-        /// whatever ended them, on all clocks.
+        /// Counters only grow. Each is exact by itself, but they are not read at one moment.
+        ///
+        /// When no timer of a runtime is left, [armed](Counts::armed) equals [over](Counts::over)
+        /// in the runtime's [total](crate::metrics::RuntimeMetrics::total). This holds across all
+        /// threads, clocks and outcomes.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counts {
@@ -78,7 +80,7 @@ macro_rules! counters {
         }
 
         impl Counts {
-            /// All of them, by their names, in the order in which they are declared.
+            /// Returns all counters with their names, in the order of declaration.
             ///
             /// ```
             /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -98,67 +100,70 @@ macro_rules! counters {
     };
 }
 
-// What a timer counts on its way comes first, within one line of the cache.
+// The counters of a timer's life come first, so that they share one cache line.
 counters! {
-    /// Timers armed in this worker's shard by the worker itself: callbacks, those that were built and not
-    /// started included, and sleeps, each time that one begins to wait.
+    /// Timers that this worker armed in its own shard. Includes callbacks that were built and not
+    /// started, and sleeps, each time one begins to wait.
     armed_local,
-    /// Timers armed in this worker's shard by other threads, likewise.
+    /// Timers that other threads armed in this worker's shard. See `armed_local`.
     armed_remote,
-    /// Moves of timers that wait, or recur: [`refresh`](crate::timer::Timer::refresh),
-    /// [`reset`](crate::timer::Timer::reset) and its kind, and those of sleeps.
+    /// Resets of pending or recurring timers and sleeps: [`refresh`](crate::Timer::refresh),
+    /// [`reset`](crate::Timer::reset) and similar methods.
     refreshed,
-    /// Timers over because they ran: callbacks, counted where they ran, and sleeps.
+    /// Timers that ended because they fired: callbacks, counted where they ran, and sleeps.
     fired,
-    /// Timers cancelled, dropped sleeps included.
+    /// Timers that were cancelled, including sleeps that were dropped.
     cancelled,
-    /// Timers ended by the shutdown of the runtime.
+    /// Timers that ended because the runtime shut down.
     shut_down,
-    /// Runs of callbacks. A recurring timer counts for each run.
+    /// Callback runs. A recurring timer counts each run.
     callbacks,
-    /// Polls of tasks.
+    /// Task polls.
     polls,
     /// Callbacks and tasks that panicked.
     panics,
-    /// Jobs that kept this worker for too long: see
+    /// Jobs that ran on this worker for longer than the stall threshold. See
     /// [`Builder::stall_threshold`](crate::runtime::Builder::stall_threshold).
     stalls,
-    /// Times that this worker took jobs from another's queue.
+    /// Times that this worker took jobs from another queue.
     steal_operations,
-    /// Jobs that it took at that; where a third took some of them away from it at the same moment, perhaps
-    /// fewer.
+    /// Jobs taken by these steals. May be a little too high if a third thread stole from this
+    /// worker at the same moment.
     jobs_stolen,
     /// Times that this worker slept.
     parks,
     /// Times that this worker asked the kernel for events, with or without waiting.
     epoll_waits,
-    /// How long this worker was awake, in ns, by the real clock, as of when it last was in its loop.
+    /// Time that this worker was awake, in ns of the real clock, as of its last turn of the loop.
     busy_ns,
-    /// Times that this worker was called because another had not come back in time.
+    /// Times that this worker was woken by a watchdog because another worker was overdue.
     alarms,
-    /// Those that were for nothing: the other was asleep by then, with nothing due.
+    /// The part of `alarms` that was unnecessary: the other worker was asleep by then, with nothing
+    /// due.
     false_alarms,
-    /// Timers that came due on another worker, which was busy, and were taken by this one.
+    /// Timers that this worker took from another worker that was busy when they came due.
     rescued_timers,
-    /// Tasks of another worker, which was busy, that were woken by this one because their sockets were ready,
-    /// or taken because they were next.
+    /// Tasks of a busy worker that this worker woke because their sockets were ready, or took
+    /// because they were next.
     rescued_tasks,
-    /// Times that this worker was woken for a deadline or news, by a write to its eventfd.
+    /// Times that another thread woke this worker by a write to its eventfd, for a deadline or an
+    /// update.
     tickles_written,
-    /// News that other threads brought to this worker without having to wake it. (A timer that was to be armed while the
-    /// worker was awake, and had to wake it since it went to sleep that moment, is among them, too.)
+    /// Updates that other threads brought to this worker without waking it. Includes a timer whose
+    /// insertion found the worker awake and then had to wake it, because the worker went to sleep
+    /// at that moment.
     tickles_skipped,
     /// Times that this worker was woken to search for work.
     search_wakes,
-    /// Times that the kernel woke this worker before the deadline that it slept for, or that of a stuck worker which it was
-    /// called for, so that it waited for it awake: see
+    /// Times that the kernel woke this worker early, so that it spun until the deadline. The
+    /// deadline may belong to a stuck worker. See
     /// [`Builder::timer_advance`](crate::runtime::Builder::timer_advance) and
     /// [`spin_before`](crate::runtime::Builder::spin_before).
     early_wakes,
 }
 
 impl Counters {
-    /// The counter of timers that ended so.
+    /// Returns the counter of timers that ended with `how`.
     #[inline]
     pub(crate) fn over(&self, how: Outcome) -> &Counter {
         match how {
@@ -170,17 +175,17 @@ impl Counters {
 }
 
 impl Counts {
-    /// Timers armed, by whichever thread.
+    /// Returns the number of timers armed, by any thread.
     pub fn armed(&self) -> u64 {
         self.armed_local + self.armed_remote
     }
 
-    /// Timers that are over, however they ended.
+    /// Returns the number of timers that ended, with any outcome.
     pub fn over(&self) -> u64 {
         self.fired + self.cancelled + self.shut_down
     }
 
-    /// [`busy_ns`](Counts::busy_ns) as a duration.
+    /// Returns [`busy_ns`](Counts::busy_ns) as a duration.
     pub fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_ns)
     }

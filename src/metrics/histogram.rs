@@ -1,44 +1,43 @@
-//! How late timers were: histograms with buckets that grow with what they hold.
+//! Histograms of timer lateness, with exponential buckets.
 //!
-//! Four buckets to the octave: what one says of a time is off by less than a quarter. From 64 ns, below which
-//! no timer is late in a way that anybody could tell, to 206 s.
+//! An octave has four buckets, so a bucket's bounds differ by at most a quarter. They cover 64 ns
+//! to 206 s; no timer is noticeably late below 64 ns.
 
 use std::{array, fmt, ops::AddAssign, time::Duration};
 
 use super::counters::Counter;
 
-/// How many buckets there are: one for what is shorter than 64 ns, 31.5 octaves, and one for what is longer than
-/// those.
+/// The number of buckets: one below 64 ns, 31.5 octaves of four, and one for the rest.
 pub(crate) const BUCKETS: usize = 128;
 
-/// What a longer time counts for in the sum, in ns: where the last bucket begins. A deadline may have passed years ago
-/// when its timer is armed, and some 85 such would be all that there is room for.
+/// The most that one time adds to the sum, in ns: the start of the last bucket. A timer may be
+/// armed with a deadline years ago, and some 85 of these would fill the sum.
 const LONGEST: u64 = from(BUCKETS - 1);
 
-/// The shortest times share a bucket with this one, in ns.
+/// Shorter times count as this, in ns. It lies in the first bucket.
 const SHORT: u64 = 56;
 
-/// The bucket of a time, in ns.
+/// Returns the bucket of a time in ns.
 #[inline]
 fn index(ns: u64) -> usize {
     let ns = ns.max(SHORT);
     let octave = ns.ilog2();
-    // The three highest bits: a one, and which quarter of the octave it is.
+    // The three highest bits: a one, and the quarter of the octave.
     let quarter = ns >> (octave - 2);
-    // The bucket before that of 64 is 0.
+    // The offset maps the bucket below 64 ns to index 0.
     (4 * octave as usize + quarter as usize - 27).min(BUCKETS - 1)
 }
 
-/// From where a bucket is, in ns.
+/// Returns the start of a bucket in ns.
 const fn from(index: usize) -> u64 {
-    // Four quarters to the octave, of which the first begins at 64: 4 << 4.
+    // Four quarters per octave. The first quarter starts at 64 = 4 << 4.
     match index.checked_sub(1) {
         None => 0,
         Some(i) => (i as u64 % 4 + 4) << (i / 4 + 4),
     }
 }
 
-/// How late timers were: how many by how much, in 128 buckets, four to the octave, and by how much all together.
+/// A histogram of timer lateness: 128 buckets, four per octave, and the sum.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -59,11 +58,11 @@ pub struct LatenessHistogram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bucket {
-    /// The shortest time that it holds.
+    /// The start of the bucket, inclusive.
     pub from: Duration,
-    /// What all that it holds is shorter than; [`Duration::MAX`] for the last one.
+    /// The end of the bucket, exclusive; [`Duration::MAX`] for the last one.
     pub to: Duration,
-    /// How many it holds.
+    /// The number of times in the bucket.
     pub count: u64,
 }
 
@@ -77,25 +76,26 @@ impl Default for LatenessHistogram {
 }
 
 impl LatenessHistogram {
-    /// How many there are.
+    /// Returns the number of recorded times.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// How late all of them were, together. Exact, but that none counts for more than 206 s, where the last bucket
-    /// begins.
+    /// Returns the sum of the recorded times. It is exact, except that each time adds at most 206
+    /// s, the start of the last bucket.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
     }
 
-    /// How late they were on the average; `None` if there are none.
+    /// Returns the mean lateness, or `None` if the histogram is empty.
     pub fn mean(&self) -> Option<Duration> {
         let mean = self.sum.checked_div(self.count())?;
         Some(Duration::from_nanos(mean))
     }
 
-    /// The lateness that this part of them did not exceed (0.5: the median; what is no part counts as the next that
-    /// is): the upper end of its bucket. `None` if there are none.
+    /// Returns the lateness that the fraction `q` of the recorded times does not exceed, as the
+    /// upper end of its bucket. For the median, `q` is 0.5. Values outside of 0 to 1 are clamped.
+    /// Returns `None` if the histogram is empty.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut below = 0;
@@ -105,7 +105,8 @@ impl LatenessHistogram {
         })
     }
 
-    /// The buckets, from the shortest on, empty ones included. Each begins where the one before it ends.
+    /// Returns the buckets from the shortest on, including empty ones. Each begins where the
+    /// previous one ends.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
         self.raw().iter().enumerate().map(|(i, &count)| Bucket {
             from: Duration::from_nanos(from(i)),
@@ -118,12 +119,12 @@ impl LatenessHistogram {
         })
     }
 
-    /// How many are in each bucket.
+    /// Returns the count of each bucket.
     pub(crate) fn raw(&self) -> &[u64; BUCKETS] {
         &self.buckets
     }
 
-    /// What has come since `earlier`, which is this histogram as it was.
+    /// Returns the difference to `earlier`, a previous state of this histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let since = |i: usize| self.buckets[i].saturating_sub(earlier.buckets[i]);
@@ -154,7 +155,7 @@ impl fmt::Debug for LatenessHistogram {
     }
 }
 
-/// A histogram that one thread writes, and any reads.
+/// A histogram that one thread writes and any thread reads.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     buckets: [Counter; BUCKETS],
@@ -171,8 +172,8 @@ impl Default for Recorded {
 }
 
 impl Recorded {
-    /// Counts one that was late by so much, in ns, and answers what it counts for in the [sum](Recorded::add), which
-    /// is for the caller to add. For its one writer.
+    /// Counts a lateness in ns in its bucket. Returns its share of the sum, which the caller passes
+    /// to [`add`](Recorded::add). For a single writer.
     #[inline]
     #[must_use]
     pub(crate) fn count(&self, ns: u64) -> u64 {
@@ -180,7 +181,7 @@ impl Recorded {
         ns.min(LONGEST)
     }
 
-    /// Adds to the sum what those that were counted were late together. For its one writer.
+    /// Adds to the sum. For a single writer.
     #[inline]
     pub(crate) fn add(&self, ns: u64) {
         self.sum.add_up_alone(ns);
@@ -198,7 +199,7 @@ impl Recorded {
 mod tests {
     use super::*;
 
-    fn of(times: &[u64]) -> LatenessHistogram {
+    fn histogram_of(times: &[u64]) -> LatenessHistogram {
         let recorded = Recorded::default();
         for &ns in times {
             recorded.add(recorded.count(ns));
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_quantile_is_the_upper_end_of_its_bucket() {
-        let late = of(&[10, 70, 1_000, 1_000_000]);
+        let late = histogram_of(&[10, 70, 1_000, 1_000_000]);
         let ns = |q| late.quantile(q).unwrap().as_nanos();
         assert_eq!(ns(0.0), 64);
         assert_eq!(ns(0.25), 64);
@@ -250,13 +251,13 @@ mod tests {
         assert_eq!(late.count(), 4);
         assert_eq!(late.sum(), Duration::from_nanos(1_001_080));
         assert_eq!(late.mean(), Some(Duration::from_nanos(250_270)));
-        let longest = of(&[u64::MAX]);
+        let longest = histogram_of(&[u64::MAX]);
         assert_eq!(longest.quantile(0.5), Some(Duration::MAX));
     }
 
     #[test]
     fn the_sum_does_not_wrap() {
-        let many = of(&[u64::MAX; 1_000]);
+        let many = histogram_of(&[u64::MAX; 1_000]);
         assert_eq!(many.sum(), Duration::from_nanos(1_000 * (3 << 36)));
         assert_eq!(many.mean(), Some(Duration::from_nanos(3 << 36)));
         let recorded = Recorded::default();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_has_no_quantiles() {
+    fn an_empty_histogram_has_no_quantiles() {
         let empty = LatenessHistogram::default();
         assert_eq!(empty.quantile(0.5), None);
         assert_eq!(empty.mean(), None);
@@ -274,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_is_what_was_added() {
-        let (before, more) = (of(&[70, 5_000]), of(&[70, 9, 1 << 40]));
+    fn since_returns_the_times_added_later() {
+        let (before, more) = (histogram_of(&[70, 5_000]), histogram_of(&[70, 9, 1 << 40]));
         let mut after = before.clone();
         after += &more;
         assert_eq!(after.since(&before), more);

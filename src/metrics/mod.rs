@@ -1,16 +1,16 @@
-//! What a runtime has done, and what it is at: counters, how late timers were, and what waits.
+//! Metrics of a runtime: counters, timer lateness, queue lengths, and the workers' activity.
 //!
-//! | file | what is there |
+//! | file | contents |
 //! |---|---|
-//! | `counters` | counters, and what they said when somebody looked |
-//! | `histogram` | how late timers were |
-//! | `activity` | what a worker is at |
-//! | `prometheus` | what Prometheus is told |
-//! | `text` | how that is written |
-//! | `recorder` | where the threads of a runtime write down what they do |
+//! | `counters` | counters, and their snapshots |
+//! | `histogram` | histograms of timer lateness |
+//! | `activity` | the current activity of a worker |
+//! | `prometheus` | the metrics as families of Prometheus |
+//! | `text` | the writer of Prometheus' text format |
+//! | `recorder` | the counters and histograms of each thread |
 //!
-//! Each worker has a set of counters, and of histograms, that it writes alone, with plain loads and stores;
-//! what happens on other threads they count in sets that few of them share.
+//! Each worker has its own counters and histograms. It alone writes them, with plain loads and
+//! stores. Other threads count in a few shared sets.
 
 pub(crate) mod activity;
 pub(crate) mod counters;
@@ -28,14 +28,16 @@ pub use crate::metrics::{
     histogram::{Bucket, LatenessHistogram},
 };
 
-/// A look at a runtime: see [`Handle::metrics`](crate::runtime::Handle::metrics). Each figure is exact by itself,
-/// or says how far it is not; they are not read at one moment.
+/// A snapshot of a runtime's metrics. See [`Handle::metrics`](crate::runtime::Handle::metrics).
 ///
-/// The methods that tokio has, too, have its names and its answers.
+/// Each value is exact by itself, unless its description says otherwise. The values are not read at
+/// one moment.
+///
+/// Methods that tokio also has return the same values under the same names.
 #[derive(Clone, Debug)]
 pub struct RuntimeMetrics {
     pub(crate) workers: Vec<WorkerMetrics>,
-    /// What the workers have done, those of a runtime that has ended included.
+    /// Counts of all workers, including those of a runtime that has ended.
     pub(crate) done: Record,
     pub(crate) helpers: HelperMetrics,
     pub(crate) wall_clock: ClockMetrics,
@@ -46,7 +48,7 @@ pub struct RuntimeMetrics {
     pub(crate) blocking: BlockingMetrics,
 }
 
-/// A look at the blocking threads.
+/// A snapshot of the blocking threads.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockingMetrics {
     pub(crate) threads: usize,
@@ -55,96 +57,104 @@ pub(crate) struct BlockingMetrics {
     pub(crate) dropped: u64,
 }
 
-/// A look at the helpers.
+/// A snapshot of the helpers.
 #[derive(Clone, Debug)]
 pub(crate) struct HelperMetrics {
     pub(crate) threads: usize,
     pub(crate) idle: usize,
     pub(crate) started: u64,
-    /// What they have done, those that have ended included.
+    /// Records of all helpers, including those that have ended.
     pub(crate) record: Record,
 }
 
-/// A look at one worker.
+/// A snapshot of one worker.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// What it has done.
+    /// The worker's counters.
     pub counts: Counts,
-    /// Timers that stand in its store.
+    /// The number of timers in the worker's store.
     pub stored: usize,
-    /// Timers and sleeps that wait, but for those that came from other threads and have not been read: see
-    /// [`TimerCounts::pending`](crate::timer::look::TimerCounts::pending).
+    /// The number of timers and sleeps that wait, except those that other threads have inserted and
+    /// the worker has not read yet. See
+    /// [`TimerCounts::pending`](crate::timer::TimerCounts::pending).
     pub pending: usize,
-    /// Timers cancelled from other threads of which its store has not heard: at most 64 or a quarter of
-    /// the pending ones, whichever is more, even while the worker is blocked, and what was cancelled
-    /// while somebody was at the shard. Those that are being swept, 256 at a time, count until all are:
-    /// that may be a hundredth more.
+    /// The number of timers that other threads have cancelled and that are still in the store.
+    ///
+    /// This is at most 64 or a quarter of the pending timers, whichever is more, even while the
+    /// worker is blocked, plus those cancelled while another thread used the shard. A sweep removes
+    /// 256 timers at a time, and they count until the sweep ends, which adds up to one percent.
     pub garbage: usize,
-    /// Jobs in its deque.
+    /// The number of jobs in the worker's deque.
     pub queue_depth: usize,
-    /// Tasks that are [pinned](crate::task::local::pinned::spawn_pinned) to it and have not ended, those that
-    /// [`spawn_local`](crate::task::local::spawn_local) made included.
+    /// The number of tasks [pinned](crate::task::spawn_pinned) to the worker that have not ended,
+    /// including those of [`spawn_local`](crate::task::spawn_local).
     pub pinned_tasks: usize,
-    /// Times that somebody took what other threads had left in its inbox, where there was something.
+    /// The number of times that the worker's inbox was emptied when it was not empty.
     pub sweeps: u64,
-    /// How late timers were, sleeps included, when this worker took them from the store, from their deadlines
-    /// on: each of them, also what it took from others that were busy. A timer with a
-    /// [tolerance](crate::timer::builder::TimerBuilder::tolerance) may be late by intent; one whose deadline had passed when it
-    /// was armed is late from that deadline on, though nobody could have been in time. On a clock that was ever paused nothing
-    /// is late.
+    /// The lateness of timers and sleeps, measured from their deadlines until this worker took them
+    /// from a store. Includes those that it took from busy workers.
+    ///
+    /// A timer with a [tolerance](crate::timer::TimerBuilder::tolerance) may be late intentionally.
+    /// A timer armed with a past deadline is late from that deadline on. On a clock that was ever
+    /// paused, no timer is late.
     pub wake_lateness: LatenessHistogram,
-    /// How much later, after it was taken from a store, a callback began to run on this worker, or a task that
-    /// had slept was polled here and found that its time had come. Of one in about 16, to 1 µs. What takes longer than
-    /// 9 minutes is not noted, such as a sleep that fired in a branch of a `select!` that nobody polled any more: when
-    /// it was taken is known for some time only. Nor is a sleep that was polled so long after its deadline.
+    /// The further delay from being taken from a store until a callback ran on this worker, or
+    /// until a woken task was polled here.
+    ///
+    /// About one in 16 timers is sampled, to 1 µs. Delays over 9 minutes are not recorded, for
+    /// example of a sleep in a branch of a `select!` that is no longer polled: the time at which a
+    /// timer was taken is known for a limited time.
     pub queue_lateness: LatenessHistogram,
-    /// Of what is in `wake_lateness`: those that this worker took from another that was busy.
+    /// The part of `wake_lateness` that belongs to timers taken from busy workers.
     pub rescued_lateness: LatenessHistogram,
-    /// By how much earlier than the deadline its last sleep until one was to end, by what it has learned of the kernel:
-    /// see [`Builder::timer_advance`](crate::runtime::Builder::timer_advance).
+    /// The current wake-up latency compensation: how long before its deadline the worker's last
+    /// sleep was set to end. See
+    /// [`Builder::timer_advance`](crate::runtime::Builder::timer_advance).
     pub timer_advance: Duration,
-    /// Jobs that it took from the queue of each worker, by their numbers.
+    /// The number of jobs stolen from each worker's queue, by worker number.
     pub steals_from: Vec<u64>,
-    /// Timers and tasks that it took from each worker that was busy, by their numbers.
+    /// The number of timers and tasks taken from each busy worker, by worker number.
     pub rescued_from: Vec<u64>,
-    /// The core that it is pinned to, if it is.
+    /// The core that the worker is pinned to, if any.
     pub cpu: Option<usize>,
-    /// What it is at.
+    /// The current activity.
     pub activity: Activity,
-    /// The job that it is at, if it is at one.
+    /// The current job, if any.
     pub job: Option<JobName>,
 }
 
-/// A look at the timers of a clock that no worker goes by: see [`RuntimeMetrics::wall_clock`].
+/// A snapshot of the timers of a clock that belongs to no worker. See
+/// [`RuntimeMetrics::wall_clock`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ClockMetrics {
-    /// What was done with its timers, where no worker did it; and all that were armed.
+    /// All timers armed on this clock, and the operations on them by threads other than workers.
     pub counts: Counts,
-    /// Timers that stand in its store.
+    /// The number of timers in the store.
     pub stored: usize,
-    /// Timers that wait: see [`TimerCounts::pending`](crate::timer::look::TimerCounts::pending).
+    /// The number of timers that wait. See
+    /// [`TimerCounts::pending`](crate::timer::TimerCounts::pending).
     pub pending: usize,
-    /// Cancelled timers of which its store has not heard.
+    /// The number of cancelled timers that are still in the store.
     pub garbage: usize,
-    /// See [`WorkerMetrics::sweeps`].
+    /// The number of times that the inbox was emptied. See [`WorkerMetrics::sweeps`].
     pub sweeps: u64,
 }
 
 impl RuntimeMetrics {
-    /// How many workers the runtime has; zero once it has been shut down.
+    /// Returns the number of workers, or zero once the runtime has been shut down.
     pub fn num_workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// The workers, by their numbers.
+    /// Returns the workers, by worker number.
     pub fn workers(&self) -> &[WorkerMetrics] {
         &self.workers
     }
 
-    /// What all workers together have done, and the helpers, and what was done for the other clocks. It stays when
-    /// the runtime has ended.
+    /// Returns the sum of the counters of all workers, helpers and other clocks. It remains
+    /// available after the runtime has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -163,18 +173,20 @@ impl RuntimeMetrics {
         sum
     }
 
-    /// How late timers were when they were taken from their stores: see [`WorkerMetrics::wake_lateness`]. By
-    /// whichever worker or helper; so in the following.
+    /// Returns the lateness of timers when they were taken from their stores, over all workers and
+    /// helpers. See [`WorkerMetrics::wake_lateness`].
     pub fn wake_lateness(&self) -> LatenessHistogram {
         self.lateness(|record| &record.wake_lateness)
     }
 
-    /// How much later they ran: see [`WorkerMetrics::queue_lateness`].
+    /// Returns the further delay until timers ran, over all workers and helpers. See
+    /// [`WorkerMetrics::queue_lateness`].
     pub fn queue_lateness(&self) -> LatenessHistogram {
         self.lateness(|record| &record.queue_lateness)
     }
 
-    /// How late those were that were taken from workers that were busy: see [`WorkerMetrics::rescued_lateness`].
+    /// Returns the lateness of timers taken from busy workers, over all workers and helpers. See
+    /// [`WorkerMetrics::rescued_lateness`].
     pub fn rescued_lateness(&self) -> LatenessHistogram {
         self.lateness(|record| &record.rescued_lateness)
     }
@@ -185,71 +197,74 @@ impl RuntimeMetrics {
         sum
     }
 
-    /// How many [helpers](crate::runtime::Builder::helpers) there are, those that wait to be called
-    /// included.
+    /// Returns the number of [helpers](crate::runtime::Builder::helpers), including idle ones.
     pub fn num_helpers(&self) -> usize {
         self.helpers.threads
     }
 
-    /// How many of them wait to be called.
+    /// Returns the number of idle helpers.
     pub fn num_idle_helpers(&self) -> usize {
         self.helpers.idle
     }
 
-    /// How many helpers were ever started.
+    /// Returns the number of helpers started so far.
     pub fn helpers_started(&self) -> u64 {
         self.helpers.started
     }
 
-    /// What helpers have done, those that have ended included; so in the following. No timer is armed with a
-    /// helper: it has no shard.
+    /// Returns the sum of the counters of all helpers, including those that have ended. A helper
+    /// has no shard, so no timers are armed on it.
     pub fn helper_counts(&self) -> &Counts {
         &self.helpers.record.counts
     }
 
-    /// See [`WorkerMetrics::wake_lateness`].
+    /// Returns the wake lateness over all helpers. See [`WorkerMetrics::wake_lateness`].
     pub fn helper_wake_lateness(&self) -> &LatenessHistogram {
         &self.helpers.record.wake_lateness
     }
 
-    /// See [`WorkerMetrics::queue_lateness`].
+    /// Returns the queue lateness over all helpers. See [`WorkerMetrics::queue_lateness`].
     pub fn helper_queue_lateness(&self) -> &LatenessHistogram {
         &self.helpers.record.queue_lateness
     }
 
-    /// See [`WorkerMetrics::rescued_lateness`].
+    /// Returns the rescued lateness over all helpers. See [`WorkerMetrics::rescued_lateness`].
     pub fn helper_rescued_lateness(&self) -> &LatenessHistogram {
         &self.helpers.record.rescued_lateness
     }
 
-    /// See [`WorkerMetrics::steals_from`]. Empty until there has been a helper.
+    /// Returns the number of jobs that helpers stole from each worker. Empty until the first helper
+    /// starts. See [`WorkerMetrics::steals_from`].
     pub fn helpers_steals_from(&self) -> &[u64] {
         &self.helpers.record.steals_from
     }
 
-    /// See [`WorkerMetrics::rescued_from`]. Empty until there has been a helper.
+    /// Returns the number of timers and tasks that helpers took from each busy worker. Empty until
+    /// the first helper starts. See [`WorkerMetrics::rescued_from`].
     pub fn helpers_rescued_from(&self) -> &[u64] {
         &self.helpers.record.rescued_from
     }
 
-    /// The timers that go by the time of day.
+    /// Returns the metrics of timers that follow the time of day.
     pub fn wall_clock(&self) -> &ClockMetrics {
         &self.wall_clock
     }
 
-    /// The timers that go on while the machine is suspended.
+    /// Returns the metrics of timers whose clock continues while the machine is suspended.
     pub fn boot_clock(&self) -> &ClockMetrics {
         &self.boot_clock
     }
 
-    /// What was done with the timers of these two clocks where no worker did it, and all that were armed.
+    /// Returns the sum of the counters of these two clocks. They count all timers armed on them,
+    /// and the operations on them by threads other than workers.
     pub fn clock_counts(&self) -> Counts {
         let mut sum = self.wall_clock.counts.clone();
         sum += &self.boot_clock.counts;
         sum
     }
 
-    /// Jobs that came from outside and wait for a worker.
+    /// Returns the number of jobs in the global queue, which holds jobs from outside of the
+    /// workers.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -259,8 +274,8 @@ impl RuntimeMetrics {
         self.injector_depth
     }
 
-    /// How many tasks there are that have not ended, jobs of [`spawn_blocking`](crate::task::blocking::spawn_blocking) that wait
-    /// or run included. (tokio's counts no such jobs.)
+    /// Returns the number of tasks that have not ended. Unlike tokio's, this includes waiting and
+    /// running jobs of [`spawn_blocking`](crate::task::spawn_blocking).
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -272,8 +287,8 @@ impl RuntimeMetrics {
         self.alive_tasks
     }
 
-    /// How many tasks were ever spawned, jobs given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) included. (tokio's
-    /// counts no such jobs.)
+    /// Returns the number of tasks spawned so far. Unlike tokio's, this includes jobs of
+    /// [`spawn_blocking`](crate::task::spawn_blocking).
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -284,7 +299,8 @@ impl RuntimeMetrics {
         self.spawned_tasks
     }
 
-    /// For how long a worker was awake, as of when it last was in its loop: a job that runs counts when it is over.
+    /// Returns the total time a worker was awake, as of its last turn of the loop. A running job
+    /// counts once it ends.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -293,13 +309,17 @@ impl RuntimeMetrics {
     ///
     /// # Panics
     ///
-    /// If there is no such worker, as tokio's does. So in the following.
+    /// Panics if the worker does not exist, like tokio's method.
     #[track_caller]
     pub fn worker_total_busy_duration(&self, worker: usize) -> Duration {
         self.workers[worker].counts.busy()
     }
 
-    /// How many times a worker slept.
+    /// Returns the number of times a worker slept.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the worker does not exist.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -310,7 +330,12 @@ impl RuntimeMetrics {
         self.workers[worker].counts.parks
     }
 
-    /// How many jobs a worker took from the queues of others: see [`Counts::jobs_stolen`].
+    /// Returns the number of jobs that a worker stole from other queues. See
+    /// [`Counts::jobs_stolen`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if the worker does not exist.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -321,7 +346,11 @@ impl RuntimeMetrics {
         self.workers[worker].counts.jobs_stolen
     }
 
-    /// How many times a worker took jobs from the queue of another.
+    /// Returns the number of times a worker stole from another queue.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the worker does not exist.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -332,7 +361,11 @@ impl RuntimeMetrics {
         self.workers[worker].counts.steal_operations
     }
 
-    /// How many times a worker polled a task.
+    /// Returns the number of times a worker polled a task.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the worker does not exist.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -346,7 +379,11 @@ impl RuntimeMetrics {
         self.workers[worker].counts.polls
     }
 
-    /// How many jobs stand in the queue of a worker.
+    /// Returns the number of jobs in a worker's queue.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the worker does not exist.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -357,8 +394,8 @@ impl RuntimeMetrics {
         self.workers[worker].queue_depth
     }
 
-    /// How many threads there are for [`spawn_blocking`](crate::task::blocking::spawn_blocking), idle ones
-    /// included.
+    /// Returns the number of threads for [`spawn_blocking`](crate::task::spawn_blocking), including
+    /// idle ones.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -371,7 +408,7 @@ impl RuntimeMetrics {
         self.blocking.threads
     }
 
-    /// How many of them have nothing to do.
+    /// Returns the number of idle threads for [`spawn_blocking`](crate::task::spawn_blocking).
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -381,7 +418,7 @@ impl RuntimeMetrics {
         self.blocking.idle
     }
 
-    /// How many jobs wait for one of them.
+    /// Returns the number of jobs that wait for a blocking thread.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -391,10 +428,12 @@ impl RuntimeMetrics {
         self.blocking.queued
     }
 
-    /// How many jobs of [`spawn_blocking`](crate::task::blocking::spawn_blocking) were dropped unrun, because
-    /// the time of [`shutdown_timeout`](crate::runtime::Runtime::shutdown_timeout) or
-    /// [`shutdown_graceful`](crate::runtime::Runtime::shutdown_graceful) was over. Jobs that were aborted,
-    /// or refused when they were spawned, do not count.
+    /// Returns the number of jobs of [`spawn_blocking`](crate::task::spawn_blocking) that were
+    /// dropped before they ran, because the time limit of
+    /// [`shutdown_timeout`](crate::Runtime::shutdown_timeout) or
+    /// [`shutdown_graceful`](crate::Runtime::shutdown_graceful) had passed.
+    ///
+    /// Jobs that were aborted, or refused when they were spawned, do not count.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,19 +1,19 @@
-//! The text that Prometheus reads, in its own format and in that of OpenMetrics.
+//! The metrics as text for Prometheus, in its own format and in OpenMetrics.
 //!
-//! Names end in their units, which are seconds and not parts of them. What is counted by worker has the label
-//! `worker`: a number, `helpers` for all of these, or `clocks` for timers by the wall clock and the boot-time clock,
-//! which no worker has.
+//! Names end in base units, so times are in seconds. Values per worker have the label `worker`: a
+//! worker number, `helpers` for all helpers, or `clocks` for timers of the wall clock and the
+//! boot-time clock, which belong to no worker.
 
 use super::{
     Counts, RuntimeMetrics, WorkerMetrics,
     text::{Float, Format, Text},
 };
 
-/// One of the counts.
+/// Reads one counter.
 type Count = fn(&Counts) -> u64;
 
 impl RuntimeMetrics {
-    /// All of this as text for Prometheus, in version 0.0.4 of its format, whose content type is
+    /// Returns all metrics as text in version 0.0.4 of Prometheus' format. Its content type is
     /// `text/plain; version=0.0.4`.
     ///
     /// ```
@@ -23,10 +23,10 @@ impl RuntimeMetrics {
     /// assert!(text.contains("\ntourbillon_timers_armed_total{worker=\"0\",from=\"local\"} 0\n"));
     /// ```
     pub fn prometheus(&self) -> String {
-        self.exposed(Format::Prometheus)
+        self.render(Format::Prometheus)
     }
 
-    /// The same in OpenMetrics, version 1.0.0, whose content type is
+    /// Returns all metrics as text in OpenMetrics 1.0.0. Its content type is
     /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
     ///
     /// ```
@@ -36,10 +36,10 @@ impl RuntimeMetrics {
     /// assert!(text.ends_with("# EOF\n"));
     /// ```
     pub fn openmetrics(&self) -> String {
-        self.exposed(Format::OpenMetrics)
+        self.render(Format::OpenMetrics)
     }
 
-    fn exposed(&self, format: Format) -> String {
+    fn render(&self, format: Format) -> String {
         let mut text = Text::new(format);
         text.gauge("tourbillon_build_info", "The version of the library.");
         text.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -52,14 +52,15 @@ impl RuntimeMetrics {
         text.end()
     }
 
-    /// What each worker has counted, and the helpers.
+    /// Returns the label and counters of each worker, and of the helpers.
     fn writers(&self) -> impl Iterator<Item = (String, &Counts)> {
         let workers = self.workers().iter().enumerate();
         let workers = workers.map(|(i, worker)| (i.to_string(), &worker.counts));
         workers.chain([("helpers".to_owned(), self.helper_counts())])
     }
 
-    /// The same of timers, which the other clocks have as well: `clocks` is [theirs](Self::clock_counts).
+    /// Returns the label and counters of each worker, of the helpers, and of the other clocks.
+    /// `clocks` is [`clock_counts`](Self::clock_counts).
     fn writers_and_clocks<'a>(
         &'a self,
         clocks: &'a Counts,
@@ -67,7 +68,7 @@ impl RuntimeMetrics {
         self.writers().chain([("clocks".to_owned(), clocks)])
     }
 
-    /// A counter of jobs, or of what a thread does.
+    /// Writes a counter that workers and helpers have.
     fn expose_count(&self, text: &mut Text, name: &'static str, help: &str, count: Count) {
         text.counter(name, help);
         for (worker, counts) in self.writers() {
@@ -75,7 +76,7 @@ impl RuntimeMetrics {
         }
     }
 
-    /// A counter of timers, in parts that a label tells apart.
+    /// Writes a counter of timers, split by a label.
     fn expose_timers_in_parts(
         &self,
         text: &mut Text,
@@ -93,7 +94,7 @@ impl RuntimeMetrics {
         }
     }
 
-    /// A gauge that each worker has.
+    /// Writes a gauge that each worker has.
     fn expose_depth(
         &self,
         text: &mut Text,
@@ -121,7 +122,7 @@ impl RuntimeMetrics {
         self.expose_timers_in_parts(
             text,
             "tourbillon_timers_over_total",
-            "Timers over, sleeps included, by how they ended.",
+            "Timers that ended, sleeps included, by outcome.",
             "outcome",
             &[
                 ("fired", |counts| counts.fired),
@@ -131,37 +132,38 @@ impl RuntimeMetrics {
         );
         text.counter(
             "tourbillon_timers_refreshed_total",
-            "Moves of timers that wait, or recur: refreshed, or reset.",
+            "Resets and refreshes of pending or recurring timers.",
         );
         for (worker, counts) in self.writers_and_clocks(&self.clock_counts()) {
             text.sample("", &[("worker", &worker)], counts.refreshed);
         }
+        // The other clocks have no worker: their gauges go under one label value.
         let (wall, boot) = (self.wall_clock(), self.boot_clock());
         let clocks = [("worker", "clocks")];
         self.expose_depth(
             text,
             "tourbillon_timers_pending",
-            "Timers that wait, sleeps included.",
+            "Pending timers, sleeps included.",
             |worker| worker.pending,
         );
         text.sample("", &clocks, wall.pending + boot.pending);
         self.expose_depth(
             text,
             "tourbillon_timers_stored",
-            "Timers that stand in a store.",
+            "Timers in the store.",
             |worker| worker.stored,
         );
         text.sample("", &clocks, wall.stored + boot.stored);
         self.expose_depth(
             text,
             "tourbillon_timers_garbage",
-            "Cancelled timers of which their store has not heard.",
+            "Cancelled timers that are still in the store.",
             |worker| worker.garbage,
         );
         text.sample("", &clocks, wall.garbage + boot.garbage);
         text.counter(
             "tourbillon_sweeps_total",
-            "Times that what other threads left in an inbox was taken.",
+            "Times that an inbox was emptied when it was not empty.",
         );
         for (i, worker) in self.workers().iter().enumerate() {
             text.sample("", &[("worker", &i.to_string())], worker.sweeps);
@@ -172,9 +174,8 @@ impl RuntimeMetrics {
     fn expose_lateness(&self, text: &mut Text) {
         text.histogram(
             "tourbillon_timer_lateness_seconds",
-            "How late timers were: wake, from the deadline until taken from the store; queue, from there until \
-             the callback or the sleeper ran (one in 16); rescued, those of wake that others took from a busy \
-             worker.",
+            "Timer lateness. wake: from the deadline until taken from the store; queue: from there \
+             until run (one in 16); rescued: the part of wake taken from busy workers.",
         );
         let workers = self.workers().iter().enumerate().map(|(i, worker)| {
             let all = [
@@ -184,6 +185,7 @@ impl RuntimeMetrics {
             ];
             (i.to_string(), all)
         });
+        // Helpers end and start, so they share one histogram per stage.
         let helpers = [
             self.helper_wake_lateness(),
             self.helper_queue_lateness(),
@@ -200,10 +202,10 @@ impl RuntimeMetrics {
         let all: [(&str, &str, Count); 10] = [
             (
                 "tourbillon_callbacks_total",
-                "Runs of callbacks; a recurring timer counts for each run.",
+                "Callback runs; a recurring timer counts each run.",
                 |counts| counts.callbacks,
             ),
-            ("tourbillon_polls_total", "Polls of tasks.", |counts| {
+            ("tourbillon_polls_total", "Task polls.", |counts| {
                 counts.polls
             }),
             (
@@ -213,17 +215,17 @@ impl RuntimeMetrics {
             ),
             (
                 "tourbillon_stalls_total",
-                "Jobs that kept the worker for longer than the stall threshold.",
+                "Jobs that held the worker longer than the stall threshold.",
                 |counts| counts.stalls,
             ),
             (
                 "tourbillon_steals_total",
-                "Times that jobs were taken from the queue of another.",
+                "Times that jobs were taken from another queue.",
                 |counts| counts.steal_operations,
             ),
             (
                 "tourbillon_jobs_stolen_total",
-                "Jobs taken from the queues of others.",
+                "Jobs taken from other queues.",
                 |counts| counts.jobs_stolen,
             ),
             (
@@ -252,7 +254,7 @@ impl RuntimeMetrics {
         }
         text.counter(
             "tourbillon_tickles_total",
-            "News that other threads brought to the worker: by a write that wakes it, or without.",
+            "Updates from other threads, by whether a write had to wake the worker.",
         );
         for (worker, counts) in self.writers() {
             let results = [
@@ -265,7 +267,7 @@ impl RuntimeMetrics {
         }
         text.counter(
             "tourbillon_worker_busy_seconds_total",
-            "How long the worker was awake, as of when it last was in its loop.",
+            "Time that the worker was awake, as of its last turn of the loop.",
         );
         for (worker, counts) in self.writers() {
             let seconds = counts.busy().as_secs_f64();
@@ -277,36 +279,36 @@ impl RuntimeMetrics {
         self.expose_count(
             text,
             "tourbillon_alarms_total",
-            "Times that the worker was called because another had not come back in time.",
+            "Times that a watchdog woke the worker because another was overdue.",
             |counts| counts.alarms,
         );
         self.expose_count(
             text,
             "tourbillon_false_alarms_total",
-            "Those that were for nothing.",
+            "Alarms whose overdue worker was asleep by then, with nothing due.",
             |counts| counts.false_alarms,
         );
         self.expose_count(
             text,
             "tourbillon_rescued_timers_total",
-            "Timers of another worker, which was busy, that this one took.",
+            "Timers that the worker took from a busy worker.",
             |counts| counts.rescued_timers,
         );
         self.expose_count(
             text,
             "tourbillon_rescued_tasks_total",
-            "Tasks of another worker, which was busy, that this one woke or took.",
+            "Tasks of a busy worker that the worker woke or took.",
             |counts| counts.rescued_tasks,
         );
         text.counter(
             "tourbillon_rescued_total",
-            "Timers and tasks taken from a busy worker, by whose they were; pairs that have met.",
+            "Timers and tasks taken, by busy worker; only pairs with a rescue.",
         );
         let workers = self.workers().iter().enumerate();
         let workers = workers.map(|(i, worker)| (i.to_string(), &*worker.rescued_from));
         let helpers = ("helpers".to_owned(), self.helpers_rescued_from());
         for (worker, rescued) in workers.chain([helpers]) {
-            // All pairs would be as many as workers squared.
+            // Omit pairs with no rescue: all pairs would be the square of the workers.
             for (from, &count) in rescued.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let from = from.to_string();
                 text.sample("", &[("worker", &worker), ("from", &from)], count);
@@ -324,24 +326,21 @@ impl RuntimeMetrics {
         self.expose_depth(
             text,
             "tourbillon_pinned_tasks",
-            "Tasks that are pinned to the worker and have not ended.",
+            "Tasks pinned to the worker that have not ended.",
             |worker| worker.pinned_tasks,
         );
-        text.gauge(
-            "tourbillon_global_queue_depth",
-            "Jobs that came from outside and wait for a worker.",
-        );
+        text.gauge("tourbillon_global_queue_depth", "Jobs in the global queue.");
         text.sample("", &[], self.global_queue_depth());
         text.gauge("tourbillon_alive_tasks", "Tasks that have not ended.");
         text.sample("", &[], self.num_alive_tasks());
         text.counter(
             "tourbillon_spawned_tasks_total",
-            "Tasks spawned, and what was given to spawn_blocking.",
+            "Tasks spawned, jobs of spawn_blocking included.",
         );
         text.sample("", &[], self.spawned_tasks_count());
         text.gauge(
             "tourbillon_blocking_queue_depth",
-            "What was given to spawn_blocking and waits for a thread.",
+            "Jobs of spawn_blocking that wait for a thread.",
         );
         text.sample("", &[], self.blocking_queue_depth());
     }
@@ -350,17 +349,17 @@ impl RuntimeMetrics {
         let all = [
             (
                 "tourbillon_workers",
-                "Workers; zero when the runtime has ended.",
+                "Workers; zero once the runtime has ended.",
                 self.num_workers(),
             ),
             (
                 "tourbillon_helper_threads",
-                "Helpers, those that wait to be called included.",
+                "Helpers, idle ones included.",
                 self.num_helpers(),
             ),
             (
                 "tourbillon_idle_helper_threads",
-                "Helpers that wait to be called.",
+                "Idle helpers.",
                 self.num_idle_helpers(),
             ),
             (
@@ -370,7 +369,7 @@ impl RuntimeMetrics {
             ),
             (
                 "tourbillon_idle_blocking_threads",
-                "Threads for spawn_blocking that have nothing to do.",
+                "Idle threads for spawn_blocking.",
                 self.num_idle_blocking_threads(),
             ),
         ];
@@ -378,7 +377,10 @@ impl RuntimeMetrics {
             text.gauge(name, help);
             text.sample("", &[], count);
         }
-        text.counter("tourbillon_helpers_started_total", "Helpers ever started.");
+        text.counter(
+            "tourbillon_helpers_started_total",
+            "Helpers started so far.",
+        );
         text.sample("", &[], self.helpers_started());
     }
 }

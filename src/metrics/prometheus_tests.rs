@@ -14,7 +14,7 @@ fn metrics() -> RuntimeMetrics {
     metrics
 }
 
-/// The lines of one family, without its comments.
+/// Returns the samples of one family.
 fn lines<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     let is_of = |line: &&str| line.starts_with(name) && line[name.len()..].starts_with(['{', ' ']);
     text.lines().filter(is_of).collect()
@@ -62,9 +62,9 @@ fn buckets_are_cumulative_and_the_last_is_the_count() {
     assert!(starts(buckets[0], "1.024e-6"), "{out}");
     assert!(starts(buckets[26], "68.719476736"), "{out}");
     assert!(starts(buckets[27], "+Inf"), "{out}");
-    // 10 and 1,023 ns are less than 1.024 us; the next boundaries are 2.048, 4.096 and 8.192.
+    // 10 and 1,023 ns are below 1.024 us. The next bounds are 2.048, 4.096 and 8.192 us.
     assert_eq!(values[..4], [2, 3, 3, 5]);
-    // And two are more than 68.7 s.
+    // Two times are above 68.7 s.
     assert_eq!(values[25..], [5, 5, 7]);
     assert_eq!(lines(&out, "h_count"), ["h_count{a=\"1\",b=\"2\"} 7"]);
     assert_eq!(lines(&out, "h_sum"), ["h_sum{a=\"1\",b=\"2\"} 2.5"]);
@@ -125,10 +125,10 @@ fn both_formats_tell_the_same() {
 }
 
 #[test]
-fn what_was_armed_is_there_by_worker() {
+fn armed_timers_are_counted_per_worker() {
     let text = metrics().prometheus();
     let armed = lines(&text, "tourbillon_timers_armed_total");
-    // Two workers, helpers and clocks, each with two places that it may come from.
+    // Two workers, helpers and clocks, each with the origins `local` and `remote`.
     assert_eq!(armed.len(), 8, "{armed:?}");
     let sum: u64 = armed
         .iter()

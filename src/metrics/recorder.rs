@@ -1,4 +1,4 @@
-//! Where the threads of a runtime write down what they do, each in a place of its own.
+//! The counters and histograms that each thread of a runtime writes.
 
 use std::{
     cell::Cell,
@@ -13,36 +13,36 @@ use super::{
     histogram::{LatenessHistogram, Recorded},
 };
 
-/// What a worker, or a helper, writes down.
+/// The counters and histograms of a worker or helper.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// Written by the worker.
+    /// Written by the worker alone.
     pub(crate) own: CachePadded<Counters>,
     /// Written by other threads.
     foreign: Stripes,
-    /// Written by the worker, as all that follows.
+    /// Written by the worker alone, like all fields below.
     pub(crate) late: Late,
-    /// By how much earlier than its deadline the last sleep was to end, in ns.
+    /// The current wake-up latency compensation, in ns.
     pub(crate) advance: Counter,
-    /// Jobs that it took from the queue of each worker.
+    /// Jobs stolen from each worker's queue.
     steals_from: PerWorker,
-    /// Timers and tasks that it took from each worker that was busy.
+    /// Timers and tasks taken from each busy worker.
     rescued_from: PerWorker,
 }
 
-/// How late timers were, by where they waited for so long.
+/// Timer lateness, by stage.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
-    /// From the deadline to when they were taken from the store.
+    /// From the deadline until taken from the store.
     pub(crate) wake: Recorded,
-    /// From there to when they ran, of some.
+    /// From there until run. A sample.
     pub(crate) queue: Recorded,
-    /// Of those that came from a worker that was busy: as `wake`, where they are, too.
+    /// The part of `wake` that was taken from busy workers.
     pub(crate) rescued: Recorded,
 }
 
 impl Recorder {
-    /// Of a thread in a runtime with so many workers.
+    /// Creates the recorder of a thread in a runtime with `workers` workers.
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             own: CachePadded::default(),
@@ -54,30 +54,29 @@ impl Recorder {
         }
     }
 
-    /// The counters for the calling thread, which is another than the worker.
+    /// Returns the counters for the calling thread, which is not the worker.
     #[inline]
     pub(crate) fn foreign(&self) -> &Counters {
         &self.foreign.stripe().counters
     }
 
-    /// Counts a timer that was armed by the calling thread, which is another than the worker, and a tickle that was
-    /// skipped.
+    /// Counts a timer that a remote thread armed, and the wake-up that was not necessary.
     #[inline]
     pub(crate) fn armed_quietly(&self) {
         self.foreign.stripe().armed_quietly.add(1);
     }
 
-    /// Counts jobs taken from the queue of another. For the worker.
+    /// Counts jobs stolen from another queue. For the worker.
     pub(crate) fn stole(&self, jobs: u64, from: usize) {
         self.own.steal_operations.add_alone(1);
         self.own.jobs_stolen.add_alone(jobs);
-        // A helper is no worker, and has no number among them.
+        // `from` may be a helper, which has no counter here.
         if let Some(count) = self.steals_from.get(from) {
             count.add_alone(jobs);
         }
     }
 
-    /// Counts what was taken from another that is busy. For the worker.
+    /// Counts timers and tasks taken from a busy worker. For the worker.
     pub(crate) fn rescued(&self, timers: u64, tasks: u64, from: usize) {
         self.own.rescued_timers.add_alone(timers);
         self.own.rescued_tasks.add_alone(tasks);
@@ -104,20 +103,20 @@ impl Recorder {
     }
 }
 
-/// A counter for each worker, on lines of the cache where nothing else is: what another thread writes down may have
-/// been given the memory beside these.
+/// A counter per worker, on cache lines of their own: adjacent memory may belong to data that other
+/// threads write.
 #[derive(Debug)]
 struct PerWorker {
-    lines: Box<[CachePadded<[Counter; LINE]>]>,
+    lines: Box<[CachePadded<[Counter; COUNTERS_PER_LINE]>]>,
     workers: usize,
 }
 
-/// How many counters share what [`CachePadded`] pads to.
-const LINE: usize = 16;
+/// The number of counters that fit into what [`CachePadded`] pads to.
+const COUNTERS_PER_LINE: usize = 16;
 
 impl PerWorker {
     fn new(workers: usize) -> Self {
-        let lines = workers.div_ceil(LINE);
+        let lines = workers.div_ceil(COUNTERS_PER_LINE);
         Self {
             lines: (0..lines).map(|_| CachePadded::default()).collect(),
             workers,
@@ -129,9 +128,12 @@ impl PerWorker {
         counters.take(self.workers)
     }
 
-    /// The counter of a worker, if there is one of this number.
+    /// Returns the counter of a worker, or `None` if the number is out of range.
     fn get(&self, worker: usize) -> Option<&Counter> {
-        let counter = self.lines.get(worker / LINE)?.get(worker % LINE);
+        let counter = self
+            .lines
+            .get(worker / COUNTERS_PER_LINE)?
+            .get(worker % COUNTERS_PER_LINE);
         counter.filter(|_| worker < self.workers)
     }
 
@@ -140,7 +142,7 @@ impl PerWorker {
     }
 }
 
-/// What a thread has written down, or several together.
+/// A snapshot of one or several recorders.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) counts: Counts,
@@ -169,8 +171,9 @@ fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
     sums.iter_mut().zip(more).for_each(|(sum, n)| *sum += n);
 }
 
-/// Counters that many threads write at once: several sets, so that few threads write the same one. The line
-/// of a counter that two threads write goes to and fro between them with each timer that they arm.
+/// Counters that many threads write, split into several sets so that few threads share one.
+///
+/// If two threads write a counter, its cache line moves between their cores with each write.
 #[derive(Debug, Default)]
 pub(crate) struct Stripes([CachePadded<Stripe>; STRIPES]);
 
@@ -179,14 +182,14 @@ const STRIPES: usize = 4;
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Stripe {
-    /// Timers that were armed by other threads without a tickle, which are not among `counters`: one write in place of
-    /// two, for nearly all.
+    /// Timers armed by remote threads without a wake-up. They are not in `counters`: this makes one
+    /// write of two in the usual case.
     armed_quietly: Counter,
     counters: Counters,
 }
 
 impl Stripes {
-    /// The set of the calling thread.
+    /// Returns the set of the calling thread.
     pub(crate) fn own(&self) -> &Counters {
         &self.stripe().counters
     }
@@ -195,6 +198,7 @@ impl Stripes {
     fn stripe(&self) -> &Stripe {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) });
+        // Assign the sets to threads in turn.
         let stripe = STRIPE.with(|stripe| {
             if stripe.get() == usize::MAX {
                 stripe.set(THREADS.fetch_add(1, Relaxed) % STRIPES);
@@ -223,8 +227,8 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of a line of the cache.
-    const BYTES: usize = 64;
+    /// The size of a cache line in bytes.
+    const LINE_BYTES: usize = 64;
 
     #[test]
     fn each_worker_has_a_counter() {
@@ -241,11 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_often_is_beside_nothing_that_others_write() {
+    fn hot_counters_share_no_cache_line_with_other_writers() {
         let recorder = Recorder::new(3);
-        assert!(align_of_val(&recorder) >= BYTES);
-        assert!(align_of_val(&recorder.steals_from.lines[0]) >= BYTES);
-        // A timer's whole way is within one line.
+        assert!(align_of_val(&recorder) >= LINE_BYTES);
+        assert!(align_of_val(&recorder.steals_from.lines[0]) >= LINE_BYTES);
+        // The counters of a timer's life are on one line.
         assert_eq!(offset_of!(Counters, armed_local), 0);
         for end in [
             offset_of!(Counters, armed_remote),
@@ -255,7 +259,7 @@ mod tests {
             offset_of!(Counters, shut_down),
             offset_of!(Counters, callbacks),
         ] {
-            assert!(end + size_of::<Counter>() <= BYTES);
+            assert!(end + size_of::<Counter>() <= LINE_BYTES);
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Writing the text that Prometheus reads: families, samples and histograms, in either format.
+//! A writer of Prometheus' text format and of OpenMetrics: families, samples and histograms.
 
 use std::fmt::{Display, Write};
 
 use super::LatenessHistogram;
 
-/// The shortest and the longest boundary of the histogram, as powers of two, in ns: 1.024 µs and 68.7 s.
+/// The first and last bound of a histogram, as powers of two in ns: 1.024 µs and 68.7 s.
 pub(super) const OCTAVES: std::ops::RangeInclusive<u32> = 10..=36;
 
-/// A label's name, and its value.
+/// A label's name and value.
 type Label<'a> = (&'a str, &'a str);
 
-/// Which of the two formats.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Prometheus,
     OpenMetrics,
 }
 
-/// What is written, family by family.
+/// The text under construction.
 pub(super) struct Text {
     format: Format,
     pub(super) out: String,
-    /// The name of the family whose samples come next.
+    /// The name of the current family.
     name: &'static str,
 }
 
@@ -56,7 +56,7 @@ impl Text {
 
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
-        // In OpenMetrics a counter's family is not named as its samples are.
+        // OpenMetrics names the family of a counter without the suffix of its samples.
         let family = match self.format {
             Format::Prometheus => name,
             Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
@@ -66,7 +66,7 @@ impl Text {
         self.write(format_args!("\n# TYPE {family} {kind}\n"));
     }
 
-    /// One line of the family: its name, what that one's ends in, and its value.
+    /// Writes a sample of the current family. `suffix` follows the family's name.
     pub(super) fn sample(&mut self, suffix: &str, labels: &[Label<'_>], value: impl Display) {
         self.out.push_str(self.name);
         self.out.push_str(suffix);
@@ -82,13 +82,16 @@ impl Text {
         self.write(format_args!(" {value}\n"));
     }
 
-    /// The lines of a histogram. (Its buckets begin where the one before ends, and Prometheus' end there: what
-    /// lies on a boundary to the nanosecond is counted one up.)
+    /// Writes the samples of a histogram.
+    ///
+    /// Our buckets exclude their upper bound, while those of Prometheus include it. So a time
+    /// exactly on a bound counts in the next bucket.
     pub(super) fn buckets(&mut self, labels: &[Label<'_>; 2], late: &LatenessHistogram) {
         let [a, b] = *labels;
         let mut buckets = late.buckets().peekable();
         let mut below = 0;
         for octave in OCTAVES {
+            // Prometheus' buckets are cumulative. Each of its bounds is also a bound of ours.
             let bound = std::time::Duration::from_nanos(1 << octave);
             while let Some(bucket) = buckets.next_if(|bucket| bucket.to <= bound) {
                 below += bucket.count;
@@ -96,7 +99,7 @@ impl Text {
             let le = Float(bound.as_secs_f64()).to_string();
             self.sample("_bucket", &[a, b, ("le", &le)], below);
         }
-        // Counted here, and not asked for: the two have to be the same.
+        // Sum the buckets: Prometheus requires that `_count` equals the last bucket.
         let count = below + buckets.map(|bucket| bucket.count).sum::<u64>();
         self.sample("_bucket", &[a, b, ("le", "+Inf")], count);
         self.sample("_sum", labels, Float(late.sum().as_secs_f64()));
@@ -115,12 +118,12 @@ impl Text {
     }
 
     fn write(&mut self, text: std::fmt::Arguments<'_>) {
-        // A string takes all that there is memory for.
+        // Writing to a string cannot fail.
         let _ = self.out.write_fmt(text);
     }
 }
 
-/// A number that is not whole, or only by chance: so that both formats take it.
+/// A float, always written with a decimal point or exponent, as both formats require.
 pub(super) struct Float(pub(super) f64);
 
 impl Display for Float {

@@ -1,11 +1,12 @@
-//! Addresses that have to be looked up.
+//! Resolution of socket addresses.
 
 use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},
 };
 
-/// Tries each address that `addr` stands for, until one succeeds. The last error is the one told.
+/// Calls `attempt` with each address that `addr` resolves to, until one succeeds. If all fail,
+/// returns the last error.
 pub(super) async fn try_each<T>(
     addr: impl ToSocketAddrs,
     attempt: impl AsyncFn(SocketAddr) -> io::Result<T>,
@@ -20,7 +21,7 @@ pub(super) async fn try_each<T>(
     Err(last.unwrap_or_else(no_address))
 }
 
-/// The first address that `addr` stands for.
+/// Returns the first address that `addr` resolves to.
 pub(super) fn first(addr: impl ToSocketAddrs) -> io::Result<SocketAddr> {
     addr.to_socket_addrs()?.next().ok_or_else(no_address)
 }
@@ -28,6 +29,6 @@ pub(super) fn first(addr: impl ToSocketAddrs) -> io::Result<SocketAddr> {
 fn no_address() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        "the name stands for no address",
+        "the name resolves to no address; give a host and a port that can be reached",
     )
 }

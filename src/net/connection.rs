@@ -1,17 +1,19 @@
-//! What all connections have: they are read and written, whole or in halves.
+//! Methods and traits that every stream socket has: reading, writing, splitting, timeouts.
 
-/// Whether an operation that moved `n` of `room` bytes used up what there was: epoll(7) says so of
-/// streams, and the next operation then waits without asking in vain. (None at all is the end.)
+/// Returns whether an operation that moved `n` of `room` bytes exhausted the socket.
+///
+/// According to epoll(7), a partial read or write of a stream means that the next one would block.
+/// The next operation then waits without a system call. Zero bytes are the end of the stream.
 pub(super) fn took_all(n: usize, room: usize) -> bool {
     n > 0 && n < room
 }
 
-/// For a connection that is a registration of the standard library's; the last says whether a read used
-/// up what there was.
+/// Implements the methods of a stream that is a [`Registration`](crate::reactor::Registration) of a
+/// standard library stream. `$read_all` decides whether a read exhausted the socket.
 macro_rules! connection {
     ($Stream:ident, $Std:ty, $read_all:expr) => {
         impl $Stream {
-            /// Splits the connection into two halves that different tasks may own.
+            /// Splits the connection into two owned halves, which different tasks may use.
             ///
             /// ```
             /// use futures_lite::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +22,7 @@ macro_rules! connection {
             /// let (mut read, mut write) = stream.into_split();
             /// tourbillon::spawn(async move {
             ///     write.write_all(b"request").await
-            ///     // Dropping the half sends the end.
+            ///     // Dropping the half closes this direction.
             /// });
             /// let mut reply = Vec::new();
             /// read.read_to_end(&mut reply).await?;
@@ -35,53 +37,60 @@ macro_rules! connection {
                 )
             }
 
-            /// Ends one direction, or both, at once: who waits to read finds the end.
+            /// Shuts down one or both directions at once. A task that waits to read then finds the
+            /// end.
             ///
             /// # Errors
             ///
-            /// What the system says, such as that there is no connection any more.
+            /// Returns the operating system's error, for example if the socket is no longer
+            /// connected.
             pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
                 self.0.get().shutdown(how)
             }
 
-            /// How long a read may wait: see [`set_read_timeout`](Self::set_read_timeout).
+            /// Returns the limit on how long a read may wait. See
+            /// [`set_read_timeout`](Self::set_read_timeout).
             ///
             /// # Errors
             ///
-            /// None; as the standard library has it.
+            /// None. The signature follows the standard library.
             pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
                 Ok(self.0.timeout(Direction::Read))
             }
 
-            /// How long a write may wait: see [`set_write_timeout`](Self::set_write_timeout).
+            /// Returns the limit on how long a write may wait. See
+            /// [`set_write_timeout`](Self::set_write_timeout).
             ///
             /// # Errors
             ///
-            /// None; as the standard library has it.
+            /// None. The signature follows the standard library.
             pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
                 Ok(self.0.timeout(Direction::Write))
             }
 
-            /// Sets how long a read may wait, in whichever way it is done: through the traits of futures-io or
-            /// hyper, a half, or [`async_io`](Self::async_io). One that has found nothing for so long fails
-            /// with `TimedOut`, and the stream can be used as before. By default, and with `None`, there is no
-            /// limit, and one that is longer than time lasts is none. `try_` methods do not wait, and to wait
-            /// for readiness alone takes as long as it takes.
+            /// Sets a limit on how long a read may wait, or removes it with `None`, which is the
+            /// default.
             ///
-            /// The time counts from when a read begins to wait. Reads by `poll_read`, which are all that go
-            /// through traits, do not tell when they are given up (as by [`timeout`](crate::time::timeout) or a
-            /// `select`): the next one goes on with that wait, and what is limited is how long nothing comes while
-            /// somebody asks, in however many attempts. The wait ends with anything that is read, and if its time was
-            /// over a second ago or longer and nobody asked since. To set a limit, the same or another, makes who waits,
-            /// and who comes next, begin anew.
+            /// The limit applies to every kind of read: the traits of futures-io and hyper, the
+            /// read half, and [`async_io`](Self::async_io). A read that has waited this long fails
+            /// with `TimedOut`; the stream stays usable. The limit does not apply to `try_`
+            /// methods, which never wait, nor to waiting for readiness alone.
             ///
-            /// There is one timer for the socket in each direction, armed by the first read that has to wait;
-            /// each that follows moves it, if it has to wait itself: one atomic operation and no
-            /// allocation, where `timeout` around each read arms and cancels a timer each time.
+            /// The time counts from the moment a read begins to wait. The traits read by
+            /// `poll_read`, which cannot tell that the caller gave up the read, for example in a
+            /// [`timeout`](crate::time::timeout) or a `select`. The next such read continues that
+            /// wait, so the limit is on the time without data, over all attempts. The wait ends
+            /// when data is read. It also ends if its time ran out at least one second ago and no
+            /// read was attempted since. Setting a limit restarts the wait of all readers.
+            ///
+            /// Each direction of a socket has one timer. The first read that has to wait arms it,
+            /// and each later one that has to wait moves it. Moving takes one atomic operation and
+            /// no allocation, while a `timeout` around each read arms and cancels a timer every
+            /// time.
             ///
             /// # Errors
             ///
-            /// `InvalidInput` if it is zero.
+            /// Returns `InvalidInput` if `timeout` is zero.
             ///
             /// ```
             /// use std::{io::ErrorKind, time::Duration};
@@ -91,7 +100,7 @@ macro_rules! connection {
             /// stream.set_read_timeout(Some(Duration::from_secs(30)))?;
             /// let mut buf = [0; 1024];
             /// match stream.read(&mut buf).await {
-            ///     Err(error) if error.kind() == ErrorKind::TimedOut => println!("idle for too long"),
+            ///     Err(error) if error.kind() == ErrorKind::TimedOut => println!("idle too long"),
             ///     read => println!("{} bytes", read?),
             /// }
             /// # Ok(())
@@ -101,56 +110,59 @@ macro_rules! connection {
                 self.0.set_timeout(Direction::Read, timeout)
             }
 
-            /// As [`set_read_timeout`](Self::set_read_timeout), for writes: how long one may wait for room.
+            /// Sets a limit on how long a write may wait for room. See
+            /// [`set_read_timeout`](Self::set_read_timeout).
             ///
             /// # Errors
             ///
-            /// `InvalidInput` if it is zero.
+            /// Returns `InvalidInput` if `timeout` is zero.
             pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
                 self.0.set_timeout(Direction::Write, timeout)
             }
 
-            /// Reads what is there, without waiting. No bytes are the end.
+            /// Reads available data without waiting. Returns 0 at the end of the stream.
             ///
             /// # Errors
             ///
-            /// `WouldBlock` if nothing is there, and else what the system says.
+            /// Returns `WouldBlock` if there is no data, otherwise the operating system's error.
             pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.0
                     .try_once(Direction::Read, |mut stream| stream.read(buf))
             }
 
-            /// As [`try_read`](Self::try_read), into several buffers.
+            /// Reads available data into several buffers without waiting. See
+            /// [`try_read`](Self::try_read).
             ///
             /// # Errors
             ///
-            /// As for [`try_read`](Self::try_read).
+            /// See [`try_read`](Self::try_read).
             pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
                 self.0
                     .try_once(Direction::Read, |mut stream| stream.read_vectored(bufs))
             }
 
-            /// Writes as much as there is room for, without waiting.
+            /// Writes as much as the socket accepts without waiting.
             ///
             /// # Errors
             ///
-            /// `WouldBlock` if there is no room, and else what the system says.
+            /// `WouldBlock` if there is no room, otherwise the operating system's error.
             pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
                 self.0
                     .try_once(Direction::Write, |mut stream| stream.write(buf))
             }
 
-            /// As [`try_write`](Self::try_write), from several buffers.
+            /// Writes from several buffers without waiting. See [`try_write`](Self::try_write).
             ///
             /// # Errors
             ///
-            /// As for [`try_write`](Self::try_write).
+            /// See [`try_write`](Self::try_write).
             pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
                 self.0
                     .try_once(Direction::Write, |mut stream| stream.write_vectored(bufs))
             }
 
-            /// Reads into memory that need not be initialized, and answers how much of it is now.
+            /// Reads into memory that may be uninitialized. Returns the number of bytes it
+            /// initialized.
             #[cfg(any(feature = "hyper", feature = "tokio-io"))]
             pub(crate) fn poll_read_uninit(
                 &self,
@@ -210,7 +222,7 @@ macro_rules! connection {
                 Poll::Ready(Ok(()))
             }
 
-            /// Sends the end of the stream; reading goes on.
+            /// Shuts down the write direction. Reading continues to work.
             fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
                 Poll::Ready(self.shutdown(Shutdown::Write))
             }

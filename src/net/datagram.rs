@@ -1,63 +1,69 @@
-//! What all sockets for datagrams have.
+//! Methods that every datagram socket has.
 
-/// For a socket that is a registration of the standard library's.
+/// Implements the methods of a datagram socket that is a
+/// [`Registration`](crate::reactor::Registration) of a standard library socket.
 macro_rules! datagrams {
     ($Socket:ident, $Std:ty, $Addr:ty) => {
         impl $Socket {
-            /// Sends a datagram to the address that the socket is connected to, and answers how long it
-            /// was. Any number of tasks may wait.
+            /// Sends a datagram to the connected address, and returns the number of bytes sent. Any
+            /// number of tasks may wait.
             ///
             /// # Errors
             ///
-            /// What the system says, such as that the socket is not connected, or that an earlier
-            /// datagram was refused.
+            /// Returns the operating system's error, for example if the socket is not connected, or
+            /// if the peer refused an earlier datagram.
             pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
                 self.0.io(Direction::Write, |socket| socket.send(buf)).await
             }
 
-            /// As [`send`](Self::send), without waiting.
+            /// Attempts [`send`](Self::send) once, without waiting.
             ///
             /// # Errors
             ///
-            /// `WouldBlock` if there is no room, and else as for [`send`](Self::send).
+            /// `WouldBlock` if there is no room, otherwise see [`send`](Self::send).
             pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
                 self.0.try_once(Direction::Write, |socket| socket.send(buf))
             }
 
-            /// As [`send`](Self::send), for those who write futures by hand. One task at a time.
+            /// Attempts [`send`](Self::send) from a `poll` function. Only the last task to poll is
+            /// woken.
             ///
             /// # Errors
             ///
-            /// As for [`send`](Self::send).
+            /// See [`send`](Self::send).
             pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
                 let send = |socket: &$Std| socket.send(buf);
                 self.0.poll_io(cx, Direction::Write, send, |_| false)
             }
 
-            /// Receives a datagram, and answers how long it was; what does not fit is lost. Any number
-            /// of tasks may wait: each datagram goes to one. Dropped while it waits, it has taken none.
+            /// Receives a datagram, and returns the number of bytes received.
+            ///
+            /// Bytes that do not fit into `buf` are lost. Any number of tasks may wait; each
+            /// datagram goes to one of them. Dropping the future while it waits loses no datagram.
             ///
             /// # Errors
             ///
-            /// What the system says, such as that what was sent was refused.
+            /// Returns the operating system's error, for example if the peer refused an earlier
+            /// datagram.
             pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.0.io(Direction::Read, |socket| socket.recv(buf)).await
             }
 
-            /// As [`recv`](Self::recv), without waiting.
+            /// Attempts [`recv`](Self::recv) once, without waiting.
             ///
             /// # Errors
             ///
-            /// `WouldBlock` if nothing is there, and else as for [`recv`](Self::recv).
+            /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
             pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.0.try_once(Direction::Read, |socket| socket.recv(buf))
             }
 
-            /// As [`recv`](Self::recv), for those who write futures by hand. One task at a time.
+            /// Attempts [`recv`](Self::recv) from a `poll` function. Only the last task to poll is
+            /// woken.
             ///
             /// # Errors
             ///
-            /// As for [`recv`](Self::recv).
+            /// See [`recv`](Self::recv).
             pub fn poll_recv(
                 &self,
                 cx: &mut Context<'_>,
@@ -67,32 +73,34 @@ macro_rules! datagrams {
                 self.0.poll_io(cx, Direction::Read, recv, |_| false)
             }
 
-            /// As [`recv`](Self::recv), from anybody, and answers who sent it.
+            /// Receives a datagram from any sender, and returns its length and the sender's
+            /// address. See [`recv`](Self::recv).
             ///
             /// # Errors
             ///
-            /// As for [`recv`](Self::recv).
+            /// See [`recv`](Self::recv).
             pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, $Addr)> {
                 self.0
                     .io(Direction::Read, |socket| socket.recv_from(buf))
                     .await
             }
 
-            /// As [`recv_from`](Self::recv_from), without waiting.
+            /// Attempts [`recv_from`](Self::recv_from) once, without waiting.
             ///
             /// # Errors
             ///
-            /// `WouldBlock` if nothing is there, and else as for [`recv`](Self::recv).
+            /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
             pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, $Addr)> {
                 self.0
                     .try_once(Direction::Read, |socket| socket.recv_from(buf))
             }
 
-            /// As [`recv_from`](Self::recv_from), for those who write futures by hand. One task at a time.
+            /// Attempts [`recv_from`](Self::recv_from) from a `poll` function. Only the last task
+            /// to poll is woken.
             ///
             /// # Errors
             ///
-            /// As for [`recv`](Self::recv).
+            /// See [`recv`](Self::recv).
             pub fn poll_recv_from(
                 &self,
                 cx: &mut Context<'_>,
@@ -102,20 +110,21 @@ macro_rules! datagrams {
                 self.0.poll_io(cx, Direction::Read, recv, |_| false)
             }
 
-            /// The address of this end.
+            /// Returns the local address.
             ///
             /// # Errors
             ///
-            /// What the system says.
+            /// Returns the operating system's error.
             pub fn local_addr(&self) -> io::Result<$Addr> {
                 self.0.get().local_addr()
             }
 
-            /// The address that the socket is connected to.
+            /// Returns the address that the socket is connected to.
             ///
             /// # Errors
             ///
-            /// `NotConnected` if it is not, and else what the system says.
+            /// Returns `NotConnected` if the socket is not connected, otherwise the operating
+            /// system's error.
             pub fn peer_addr(&self) -> io::Result<$Addr> {
                 self.0.get().peer_addr()
             }

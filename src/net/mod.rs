@@ -1,16 +1,17 @@
-//! Sockets, on the epoll instance of the worker that they were made on.
+//! Non-blocking sockets, driven by the epoll instance of the worker that creates them.
 //!
-//! The names are tokio's, with the addresses of the standard library. The traits are futures-io's; a
-//! stream is also read and written through a shared reference, by one task in each direction at a
-//! time. Methods that are futures may be waited for by any number of tasks, and can be dropped while they
-//! wait: nothing is lost, and the next one works.
+//! The types and methods have tokio's names and use the address types of the standard library.
+//! Streams implement the traits of futures-io, also for shared references: one task may read while
+//! another writes. Any number of tasks may await a method that is a future. Dropping such a future
+//! while it waits loses no data.
 //!
-//! With feature `tokio-io`, streams and their owned halves also have tokio's `AsyncRead` and `AsyncWrite`, for
-//! code that is generic over those; no runtime of tokio's is needed. Where both
-//! traits are imported say which is meant, as in `AsyncReadExt::read(&mut stream, …)`; and, of a whole stream,
-//! `AsyncWriteExt::shutdown(&mut stream)`, since it has a [`shutdown`](TcpStream::shutdown) of its own.
+//! With the feature `tokio-io`, streams and their owned halves also implement tokio's `AsyncRead`
+//! and `AsyncWrite`. This needs no tokio runtime. If both sets of traits are in scope, name the
+//! trait in the call: `AsyncReadExt::read(&mut stream, …)`. The same holds for
+//! `AsyncWriteExt::shutdown(&mut stream)`, because a whole stream has its own
+//! [`shutdown`](TcpStream::shutdown).
 //!
-//! A `try_` method asks the system at once, whatever is known of the socket.
+//! A `try_` method always makes its system call, even if the socket is not known to be ready.
 
 pub(crate) mod addr;
 pub(crate) mod connection;

@@ -1,6 +1,7 @@
-//! What all sockets have: readiness, operations of others, and the descriptor.
+//! Methods and traits that every socket has: conversion, readiness, raw operations.
 
-/// For a socket that is a registration of the standard library's.
+/// Implements the methods of a socket that is a [`Registration`](crate::reactor::Registration) of a
+/// standard library socket.
 macro_rules! socket {
     ($Socket:ident, $Std:ty) => {
         impl $Socket {
@@ -8,31 +9,30 @@ macro_rules! socket {
                 Registration::new(socket).map(Self)
             }
 
-            /// Takes over a socket of the standard library. It is made non-blocking.
+            /// Converts a socket of the standard library, and makes it non-blocking.
             ///
             /// # Errors
             ///
-            /// If there is no runtime, or the system will not watch it.
+            /// Fails if there is no runtime, or if epoll refuses to watch the socket.
             pub fn from_std(socket: $Std) -> io::Result<Self> {
                 socket.set_nonblocking(true)?;
                 Self::new(socket)
             }
 
-            /// Gives the socket back, still non-blocking.
+            /// Converts back to a socket of the standard library, which stays non-blocking.
             ///
             /// # Errors
             ///
-            /// None; as tokio has it.
+            /// None. The signature follows tokio.
             pub fn into_std(self) -> io::Result<$Std> {
                 Ok(self.0.into_inner())
             }
 
-            /// The error that the socket has met and that nobody was told, if there is one; it is told
-            /// once.
+            /// Returns the pending error of the socket (`SO_ERROR`) and clears it.
             ///
             /// # Errors
             ///
-            /// What the system says.
+            /// Returns the operating system's error.
             pub fn take_error(&self) -> io::Result<Option<io::Error>> {
                 self.0.get().take_error()
             }
@@ -72,16 +72,19 @@ macro_rules! socket {
 }
 pub(super) use socket;
 
-/// For a socket that data passes through, of which two methods poll for the directions.
+/// Implements waiting for readiness. `$poll_read` and `$poll_write` are the names of the two poll
+/// methods.
 macro_rules! readiness {
     ($Socket:ident, $poll_read:ident, $poll_write:ident, $try_read:ident, $try_write:ident) => {
         impl $Socket {
-            /// Waits until the socket seems ready for some of what is of interest. It stays so until an
-            /// operation finds that it is not. Any number of tasks may wait.
+            /// Waits until the socket seems ready in at least one direction of `interest`.
+            ///
+            /// The socket counts as ready until an operation returns `WouldBlock`. Any number of
+            /// tasks may wait.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             ///
             /// ```
             /// use tourbillon::io::Interest;
@@ -99,11 +102,11 @@ macro_rules! readiness {
                 Ok(Ready::of(ready, interest))
             }
 
-            /// Waits until there is something to read, or the end, or an error.
+            /// Waits until the socket has data, reaches its end, or has an error.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             ///
             /// ```
             /// use std::io::ErrorKind;
@@ -124,11 +127,11 @@ macro_rules! readiness {
                 self.0.ready(Direction::Read).await.map(drop)
             }
 
-            /// Waits until there is room to write, or an error.
+            /// Waits until the socket has room to write, or has an error.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             ///
             /// ```
             /// use std::io::ErrorKind;
@@ -148,33 +151,35 @@ macro_rules! readiness {
                 self.0.ready(Direction::Write).await.map(drop)
             }
 
-            /// As [`readable`](Self::readable), for those who write futures by hand. One task at a time:
-            /// the last to ask is woken.
+            /// Attempts [`readable`](Self::readable) from a `poll` function.
+            /// Only the last task to poll is woken.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             pub fn $poll_read(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 self.0.poll_ready(cx, Direction::Read).map_ok(drop)
             }
 
-            /// As [`writable`](Self::writable), for those who write futures by hand. One task at a time:
-            /// the last to ask is woken.
+            /// Attempts [`writable`](Self::writable) from a `poll` function.
+            /// Only the last task to poll is woken.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             pub fn $poll_write(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 self.0.poll_ready(cx, Direction::Write).map_ok(drop)
             }
 
-            /// Tries an operation on the socket once, such as one that only another crate has, without
-            /// waiting. If it answers `WouldBlock`, who waits next waits for an event.
+            /// Tries an operation on the socket once, without waiting.
+            ///
+            /// This allows operations that this type does not offer. If `operation` returns
+            /// `WouldBlock`, the next task that waits for readiness waits for a new event.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down, and those of the operation, which must not answer
-            /// `WouldBlock` for any other reason than that the socket is not ready.
+            /// Returns the error of `operation`, or an error if the runtime is shut down.
+            /// `operation` must return `WouldBlock` only if the socket is not ready.
             pub fn try_io<R>(
                 &self,
                 interest: Interest,
@@ -183,12 +188,12 @@ macro_rules! readiness {
                 self.0.try_once(interest.0, |_| operation())
             }
 
-            /// Tries an operation on the socket when it seems ready, and waits when it answers
+            /// Runs `operation` when the socket seems ready, and waits again each time it returns
             /// `WouldBlock`.
             ///
             /// # Errors
             ///
-            /// As for [`try_io`](Self::try_io).
+            /// See [`try_io`](Self::try_io).
             pub async fn async_io<R>(
                 &self,
                 interest: Interest,

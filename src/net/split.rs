@@ -1,13 +1,13 @@
-//! The two halves of a connection.
+//! The owned halves of a stream.
 
-/// For a connection that [`connection`](super::connection) was said of.
+/// Defines the owned halves of a stream that has the methods of [`connection`](super::connection).
 macro_rules! halves {
     ($Stream:ident, $Addr:ty) => {
-        #[doc = concat!("The half of a [`", stringify!($Stream), "`](crate::net::", stringify!($Stream), ") that reads.")]
+        #[doc = concat!("The read half of a [`", stringify!($Stream), "`](crate::net::", stringify!($Stream), ").")]
         #[derive(Debug)]
         pub struct OwnedReadHalf(Arc<$Stream>);
 
-        #[doc = concat!("The half of a [`", stringify!($Stream), "`](crate::net::", stringify!($Stream), ") that writes. Dropping it sends the end of the stream.")]
+        #[doc = concat!("The write half of a [`", stringify!($Stream), "`](crate::net::", stringify!($Stream), "). Dropping it shuts down the write direction.")]
         #[derive(Debug)]
         pub struct OwnedWriteHalf {
             stream: Arc<$Stream>,
@@ -19,92 +19,94 @@ macro_rules! halves {
                 Self(stream)
             }
 
-            /// Puts the halves together again, as does [`OwnedWriteHalf::reunite`].
+            /// Reunites the halves into the stream. See also [`OwnedWriteHalf::reunite`].
             ///
             /// # Errors
             ///
-            /// If they are not of one connection.
+            /// Fails if the halves belong to different connections.
             pub fn reunite(self, write: OwnedWriteHalf) -> Result<$Stream, ReuniteError> {
                 if !Arc::ptr_eq(&self.0, &write.stream) {
                     return Err(ReuniteError(self, write));
                 }
                 write.forget();
-                Ok(Arc::into_inner(self.0).expect("there are two halves, and one was given up"))
+                Ok(Arc::into_inner(self.0).expect("`forget` dropped the only other reference"))
             }
 
-            /// The other end's address.
+            /// Returns the peer's address.
             ///
             /// # Errors
             ///
-            /// What the system says.
+            /// Returns the operating system's error.
             pub fn peer_addr(&self) -> io::Result<$Addr> {
                 self.0.peer_addr()
             }
 
-            /// This end's address.
+            /// Returns the local address.
             ///
             /// # Errors
             ///
-            /// What the system says.
+            /// Returns the operating system's error.
             pub fn local_addr(&self) -> io::Result<$Addr> {
                 self.0.local_addr()
             }
 
-            /// Waits until there is something to read, or the end, or an error.
+            /// Waits until the stream has data, reaches its end, or has an error.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             pub async fn readable(&self) -> io::Result<()> {
                 self.0.readable().await
             }
 
-            /// Waits until the connection seems ready for some of what is of interest.
+            /// Waits until the stream seems ready in at least one direction of `interest`.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
                 self.0.ready(interest).await
             }
 
-            /// How long a read may wait.
+            /// Returns the limit on how long a read may wait.
             ///
             /// # Errors
             ///
-            /// None; as the standard library has it.
+            /// None. The signature follows the standard library.
             pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
                 self.0.read_timeout()
             }
 
-            #[doc = concat!("Sets how long a read may wait: see [`", stringify!($Stream), "::set_read_timeout`](crate::net::", stringify!($Stream), "::set_read_timeout).")]
+            #[doc = concat!("Sets a limit on how long a read may wait. See [`", stringify!($Stream), "::set_read_timeout`](crate::net::", stringify!($Stream), "::set_read_timeout).")]
             ///
             /// # Errors
             ///
-            /// `InvalidInput` if it is zero.
+            /// Returns `InvalidInput` if `timeout` is zero.
             pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
                 self.0.set_read_timeout(timeout)
             }
 
-            /// Reads what is there, without waiting. No bytes are the end.
+            /// Reads available data without waiting. Returns 0 at the end of the stream.
             ///
             /// # Errors
             ///
-            /// `WouldBlock` if nothing is there, and else what the system says.
+            /// Returns `WouldBlock` if there is no data, otherwise the operating system's error.
             pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.0.try_read(buf)
             }
 
-            /// As [`try_read`](Self::try_read), into several buffers.
+            /// Reads available data into several buffers without waiting. See
+            /// [`try_read`](Self::try_read).
             ///
             /// # Errors
             ///
-            /// As for [`try_read`](Self::try_read).
+            /// See [`try_read`](Self::try_read).
             pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
                 self.0.try_read_vectored(bufs)
             }
 
-            /// As the stream's, of the same name.
+            /// Reads into memory that may be uninitialized. Returns the number of bytes it
+            /// initialized.
             #[cfg(feature = "tokio-io")]
             pub(crate) fn poll_read_uninit(
                 &self,
@@ -123,88 +125,88 @@ macro_rules! halves {
                 }
             }
 
-            /// Puts the halves together again, as does [`OwnedReadHalf::reunite`].
+            /// Reunites the halves into the stream. See also [`OwnedReadHalf::reunite`].
             ///
             /// # Errors
             ///
-            /// If they are not of one connection.
+            /// Fails if the halves belong to different connections.
             pub fn reunite(self, read: OwnedReadHalf) -> Result<$Stream, ReuniteError> {
                 read.reunite(self)
             }
 
-            /// Drops the half without sending the end of the stream.
+            /// Drops the half without shutting down the write direction.
             pub fn forget(mut self) {
                 self.shutdown_on_drop = false;
             }
 
-            /// The other end's address.
+            /// Returns the peer's address.
             ///
             /// # Errors
             ///
-            /// What the system says.
+            /// Returns the operating system's error.
             pub fn peer_addr(&self) -> io::Result<$Addr> {
                 self.stream.peer_addr()
             }
 
-            /// This end's address.
+            /// Returns the local address.
             ///
             /// # Errors
             ///
-            /// What the system says.
+            /// Returns the operating system's error.
             pub fn local_addr(&self) -> io::Result<$Addr> {
                 self.stream.local_addr()
             }
 
-            /// Waits until there is room to write, or an error.
+            /// Waits until the stream has room to write, or has an error.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             pub async fn writable(&self) -> io::Result<()> {
                 self.stream.writable().await
             }
 
-            /// Waits until the connection seems ready for some of what is of interest.
+            /// Waits until the stream seems ready in at least one direction of `interest`.
             ///
             /// # Errors
             ///
-            /// If the runtime is shut down.
+            /// Fails if the runtime is shut down.
             pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
                 self.stream.ready(interest).await
             }
 
-            /// How long a write may wait.
+            /// Returns the limit on how long a write may wait.
             ///
             /// # Errors
             ///
-            /// None; as the standard library has it.
+            /// None. The signature follows the standard library.
             pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
                 self.stream.write_timeout()
             }
 
-            #[doc = concat!("Sets how long a write may wait: see [`", stringify!($Stream), "::set_write_timeout`](crate::net::", stringify!($Stream), "::set_write_timeout).")]
+            #[doc = concat!("Sets a limit on how long a write may wait. See [`", stringify!($Stream), "::set_write_timeout`](crate::net::", stringify!($Stream), "::set_write_timeout).")]
             ///
             /// # Errors
             ///
-            /// `InvalidInput` if it is zero.
+            /// Returns `InvalidInput` if `timeout` is zero.
             pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
                 self.stream.set_write_timeout(timeout)
             }
 
-            /// Writes as much as there is room for, without waiting.
+            /// Writes as much as the socket accepts without waiting.
             ///
             /// # Errors
             ///
-            /// `WouldBlock` if there is no room, and else what the system says.
+            /// `WouldBlock` if there is no room, otherwise the operating system's error.
             pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
                 self.stream.try_write(buf)
             }
 
-            /// As [`try_write`](Self::try_write), from several buffers.
+            /// Writes from several buffers without waiting. See [`try_write`](Self::try_write).
             ///
             /// # Errors
             ///
-            /// As for [`try_write`](Self::try_write).
+            /// See [`try_write`](Self::try_write).
             pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
                 self.stream.try_write_vectored(bufs)
             }
@@ -213,7 +215,8 @@ macro_rules! halves {
         impl Drop for OwnedWriteHalf {
             fn drop(&mut self) {
                 if self.shutdown_on_drop {
-                    // The peer may be gone already.
+                    // Fails if the peer has closed the connection already. There is nothing left to
+                    // do then.
                     let _ = self.stream.shutdown(Shutdown::Write);
                 }
             }
@@ -286,12 +289,13 @@ macro_rules! halves {
             }
         }
 
-        /// Two halves that are not of one connection; they are given back.
+        /// The error of `reunite`: the halves belong to different connections. It returns both
+        /// halves.
         #[derive(Debug)]
         pub struct ReuniteError(
-            /// The half that reads.
+            /// The read half.
             pub OwnedReadHalf,
-            /// The half that writes.
+            /// The write half.
             pub OwnedWriteHalf,
         );
 

@@ -1,4 +1,4 @@
-//! Datagrams over UDP.
+//! UDP sockets.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use crate::{
 
 /// A UDP socket.
 ///
-/// All methods take a shared reference: to send and to receive in different tasks, share it in an
+/// All methods take `&self`. To send and receive in different tasks, share the socket in an
 /// [`Arc`](std::sync::Arc).
 ///
 /// ```
@@ -53,38 +53,40 @@ use crate::{
 pub struct UdpSocket(Registration<Std>);
 
 impl UdpSocket {
-    /// Binds a socket to an address; port 0 is one that the system chooses. Of several addresses it is
-    /// the first that can be bound.
+    /// Binds a socket to an address. With port 0 the system chooses the port. If there are several
+    /// addresses, the first one that can be bound is used.
     ///
-    /// A name is looked up on the calling thread, which that may block; an address is not.
+    /// A host name is resolved on the calling thread, which may block. A socket address is not.
     ///
     /// # Errors
     ///
-    /// What the system says, the last if there were several addresses, and if there is no runtime.
+    /// Returns the operating system's error, or an error if there is no runtime. If every address
+    /// fails, this is the last error.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
         try_each(addr, async |addr| Self::from_std(Std::bind(addr)?)).await
     }
 
-    /// Connects the socket to an address: [`send`](UdpSocket::send) goes there, and datagrams of others
-    /// are not received any more. Of several addresses it is the first that there is a way to.
+    /// Connects the socket to a peer. [`send`](UdpSocket::send) then sends to this peer, and
+    /// datagrams of other senders are dropped. If there are several addresses, the first one that
+    /// has a route is used.
     ///
-    /// A name is looked up on the calling thread, which that may block; an address is not.
+    /// A host name is resolved on the calling thread, which may block. A socket address is not.
     ///
     /// # Errors
     ///
-    /// What the system says, the last if there were several addresses.
+    /// Returns the operating system's error. If every address fails, this is the last error.
     pub async fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
         try_each(addr, async |addr| self.0.get().connect(addr)).await
     }
 
-    /// Sends a datagram to an address (of several, the first), and answers how long it was. Any number
-    /// of tasks may wait.
+    /// Sends a datagram to `addr`, and returns the number of bytes sent. If there are several
+    /// addresses, the first one is used. Any number of tasks may wait.
     ///
-    /// A name is looked up on the calling thread, which that may block; an address is not.
+    /// A host name is resolved on the calling thread, which may block. A socket address is not.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub async fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
         let addr = first(addr)?;
         self.0
@@ -92,21 +94,22 @@ impl UdpSocket {
             .await
     }
 
-    /// As [`send_to`](UdpSocket::send_to), without waiting.
+    /// Attempts [`send_to`](UdpSocket::send_to) once, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room, and else what the system says.
+    /// `WouldBlock` if there is no room, otherwise the operating system's error.
     pub fn try_send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
         self.0
             .try_once(Direction::Write, |socket| socket.send_to(buf, addr))
     }
 
-    /// As [`send_to`](UdpSocket::send_to), for those who write futures by hand. One task at a time.
+    /// Attempts [`send_to`](UdpSocket::send_to) from a `poll` function. Only the last task to poll
+    /// is woken.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn poll_send_to(
         &self,
         cx: &mut Context<'_>,
@@ -117,60 +120,63 @@ impl UdpSocket {
         self.0.poll_io(cx, Direction::Write, send, |_| false)
     }
 
-    /// As [`recv`](UdpSocket::recv), and leaves the datagram there for the next.
+    /// Receives a datagram without removing it from the queue. See [`recv`](UdpSocket::recv).
     ///
     /// # Errors
     ///
-    /// As for [`recv`](UdpSocket::recv).
+    /// See [`recv`](UdpSocket::recv).
     pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.io(Direction::Read, |socket| socket.peek(buf)).await
     }
 
-    /// As [`peek`](UdpSocket::peek), without waiting.
+    /// Attempts [`peek`](UdpSocket::peek) once, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if nothing is there, and else as for [`recv`](UdpSocket::recv).
+    /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](UdpSocket::recv).
     pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.try_once(Direction::Read, |socket| socket.peek(buf))
     }
 
-    /// As [`peek`](UdpSocket::peek), for those who write futures by hand. One task at a time.
+    /// Attempts [`peek`](UdpSocket::peek) from a `poll` function. Only the last task to poll is
+    /// woken.
     ///
     /// # Errors
     ///
-    /// As for [`recv`](UdpSocket::recv).
+    /// See [`recv`](UdpSocket::recv).
     pub fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         self.0
             .poll_io(cx, Direction::Read, |socket| socket.peek(buf), |_| false)
     }
 
-    /// As [`recv_from`](UdpSocket::recv_from), and leaves the datagram there for the next.
+    /// Receives a datagram and its sender's address without removing it from the queue. See
+    /// [`recv_from`](UdpSocket::recv_from).
     ///
     /// # Errors
     ///
-    /// As for [`recv`](UdpSocket::recv).
+    /// See [`recv`](UdpSocket::recv).
     pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0
             .io(Direction::Read, |socket| socket.peek_from(buf))
             .await
     }
 
-    /// As [`peek_from`](UdpSocket::peek_from), without waiting.
+    /// Attempts [`peek_from`](UdpSocket::peek_from) once, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if nothing is there, and else as for [`recv`](UdpSocket::recv).
+    /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](UdpSocket::recv).
     pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0
             .try_once(Direction::Read, |socket| socket.peek_from(buf))
     }
 
-    /// As [`peek_from`](UdpSocket::peek_from), for those who write futures by hand. One task at a time.
+    /// Attempts [`peek_from`](UdpSocket::peek_from) from a `poll` function. Only the last task to
+    /// poll is woken.
     ///
     /// # Errors
     ///
-    /// As for [`recv`](UdpSocket::recv).
+    /// See [`recv`](UdpSocket::recv).
     pub fn poll_peek_from(
         &self,
         cx: &mut Context<'_>,
@@ -184,60 +190,61 @@ impl UdpSocket {
         )
     }
 
-    /// Who sent the datagram that is next; it is left there.
+    /// Returns the sender of the next datagram without removing it from the queue.
     ///
     /// # Errors
     ///
-    /// As for [`recv`](UdpSocket::recv).
+    /// See [`recv`](UdpSocket::recv).
     pub async fn peek_sender(&self) -> io::Result<SocketAddr> {
         self.0.io(Direction::Read, socket::peek_sender).await
     }
 
-    /// As [`peek_sender`](UdpSocket::peek_sender), without waiting.
+    /// Attempts [`peek_sender`](UdpSocket::peek_sender) once, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if nothing is there, and else as for [`recv`](UdpSocket::recv).
+    /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](UdpSocket::recv).
     pub fn try_peek_sender(&self) -> io::Result<SocketAddr> {
         self.0.try_once(Direction::Read, socket::peek_sender)
     }
 
-    /// As [`peek_sender`](UdpSocket::peek_sender), for those who write futures by hand. One task at a time.
+    /// Attempts [`peek_sender`](UdpSocket::peek_sender) from a `poll` function. Only the last task
+    /// to poll is woken.
     ///
     /// # Errors
     ///
-    /// As for [`recv`](UdpSocket::recv).
+    /// See [`recv`](UdpSocket::recv).
     pub fn poll_peek_sender(&self, cx: &mut Context<'_>) -> Poll<io::Result<SocketAddr>> {
         self.0
             .poll_io(cx, Direction::Read, socket::peek_sender, |_| false)
     }
 }
 
-/// Options. Each method's errors are what the system says.
+/// Socket options. Each method returns the operating system's error.
 impl UdpSocket {
-    /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`).
+    /// Returns whether the socket may send to broadcast addresses (`SO_BROADCAST`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn broadcast(&self) -> io::Result<bool> {
         self.0.get().broadcast()
     }
 
-    /// Sets [`broadcast`](UdpSocket::broadcast).
+    /// Sets whether the socket may send to [`broadcast`](UdpSocket::broadcast) addresses.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_broadcast(&self, on: bool) -> io::Result<()> {
         self.0.get().set_broadcast(on)
     }
 
-    /// How many routers a datagram may pass (`IP_TTL`).
+    /// Returns the number of routers a datagram may pass (`IP_TTL`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.get().ttl()
     }
@@ -246,16 +253,17 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.0.get().set_ttl(ttl)
     }
 
-    /// Whether what is sent to a multicast group is received on this machine, too (`IP_MULTICAST_LOOP`).
+    /// Returns whether multicast datagrams are also delivered on this machine
+    /// (`IP_MULTICAST_LOOP`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
         self.0.get().multicast_loop_v4()
     }
@@ -264,16 +272,16 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
         self.0.get().set_multicast_loop_v4(on)
     }
 
-    /// How many routers a datagram to a multicast group may pass (`IP_MULTICAST_TTL`).
+    /// Returns the number of routers a multicast datagram may pass (`IP_MULTICAST_TTL`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         self.0.get().multicast_ttl_v4()
     }
@@ -282,16 +290,17 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.0.get().set_multicast_ttl_v4(ttl)
     }
 
-    /// Whether what is sent to a multicast group is received on this machine, too (`IPV6_MULTICAST_LOOP`).
+    /// Returns whether multicast datagrams are also delivered on this machine
+    /// (`IPV6_MULTICAST_LOOP`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
         self.0.get().multicast_loop_v6()
     }
@@ -300,16 +309,17 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
         self.0.get().set_multicast_loop_v6(on)
     }
 
-    /// Receives what is sent to a multicast group, on an interface (by its address; the unspecified one lets the system choose).
+    /// Joins a multicast group on the interface with the given address. With the unspecified
+    /// address the system chooses the interface.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -326,29 +336,30 @@ impl UdpSocket {
         self.0.get().join_multicast_v4(&group, &interface)
     }
 
-    /// Undoes [`join_multicast_v4`](UdpSocket::join_multicast_v4).
+    /// Leaves a multicast group. See [`join_multicast_v4`](UdpSocket::join_multicast_v4).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn leave_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.0.get().leave_multicast_v4(&group, &interface)
     }
 
-    /// Receives what is sent to a multicast group, on an interface (by its index; 0 lets the system choose).
+    /// Joins a multicast group on the interface with the given index. With index 0 the system
+    /// chooses the interface.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.get().join_multicast_v6(group, interface)
     }
 
-    /// Undoes [`join_multicast_v6`](UdpSocket::join_multicast_v6).
+    /// Leaves a multicast group. See [`join_multicast_v6`](UdpSocket::join_multicast_v6).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.get().leave_multicast_v6(group, interface)
     }

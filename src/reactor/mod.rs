@@ -1,7 +1,8 @@
-//! The reactor of one worker: its epoll instance, and what is registered there.
+//! The reactor of a worker: an epoll instance and its registered descriptors.
 //!
-//! Descriptors are watched edge-triggered from registration to the end, sockets for both directions;
-//! what was seen is kept in each [`Readiness`] until an operation finds that it is used up.
+//! Each descriptor is watched edge-triggered from registration to deregistration, sockets for both
+//! directions. Its [`Readiness`] records each event until an operation finds that the readiness is
+//! used up.
 
 pub(crate) mod readiness;
 pub(crate) mod registration;
@@ -25,16 +26,16 @@ use crate::sys::{
     sync::Mutex,
 };
 
-/// The token of the worker's eventfd.
+/// The epoll token of the worker's eventfd.
 pub(crate) const WAKE_TOKEN: u64 = u64::MAX - 1;
 
-/// The tokens of the timerfds of the other clocks.
+/// The epoll tokens of the timerfds of the other clocks.
 pub(crate) const CLOCK_TOKENS: [u64; 2] = [u64::MAX - 2, u64::MAX - 3];
 
-/// In the place of the generation, in the tokens of the workers' alarms.
+/// Marks the token of a watchdog timer, in place of a generation.
 const ALARM: u32 = u32::MAX - 1;
 
-/// The token of the alarm of a worker.
+/// Returns the epoll token of the watchdog timer of `worker`.
 pub(crate) fn alarm_token(worker: usize) -> u64 {
     Token {
         index: worker as u32,
@@ -43,7 +44,7 @@ pub(crate) fn alarm_token(worker: usize) -> u64 {
     .pack()
 }
 
-/// Which worker's alarm it is that has this token, if it is one.
+/// Returns the worker whose watchdog timer has this token, if it is such a token.
 pub(crate) fn alarm_of(token: u64) -> Option<usize> {
     let token = Token::unpack(token);
     (token.generation == ALARM).then_some(token.index as usize)
@@ -62,13 +63,13 @@ struct Sources {
 }
 
 struct Source {
-    /// Tells this registration from others that had or will have its place: an event that was
-    /// harvested before a descriptor was deregistered must not reach its successor.
+    /// Distinguishes this registration from earlier and later ones in the same slot: an event that
+    /// was fetched before a descriptor was deregistered must not reach the slot's next user.
     generation: u32,
     readiness: Arc<Readiness>,
 }
 
-/// Where a source stands in a reactor: slab index and generation.
+/// The address of a source in a reactor: slab index and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Token {
     index: u32,
@@ -109,7 +110,7 @@ impl Reactor {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches `fd` from now on.
+    /// Starts to watch `fd`.
     fn register(&self, fd: RawFd, directions: Directions) -> io::Result<(Token, Arc<Readiness>)> {
         let readiness = Arc::new(Readiness::new());
         let token = {
@@ -117,8 +118,8 @@ impl Reactor {
             if sources.closed {
                 return Err(shut_down());
             }
-            // The largest stands in the tokens of the eventfd and of the timerfds, the one below in those
-            // of the alarms.
+            // The two highest generations are reserved: the highest for the eventfd and the
+            // timerfds, the next for the watchdog timers.
             sources.generation = (sources.generation + 1) % ALARM;
             let generation = sources.generation;
             let index = sources.slab.insert(Source {
@@ -130,6 +131,7 @@ impl Reactor {
                 generation,
             }
         };
+        // Insert first, then watch: an event may arrive as soon as epoll knows the token.
         if let Err(error) = self.epoll.add(fd, token.pack(), directions.conditions()) {
             self.forget(token);
             return Err(error);
@@ -137,15 +139,16 @@ impl Reactor {
         Ok((token, readiness))
     }
 
-    /// Watches `fd`, which is still open, no more.
+    /// Stops watching `fd`, which is still open.
     fn deregister(&self, token: Token, fd: RawFd) {
         self.forget(token);
-        // Fails only if the descriptor is not there, which is as well.
+        // Fails only if epoll does not know the descriptor, and then there is nothing to remove.
         let _ = self.epoll.remove(fd);
     }
 
     fn forget(&self, token: Token) {
         let mut sources = self.sources();
+        // After `close` and reuse of the slot, another source may be here.
         let index = token.index as usize;
         if sources
             .slab
@@ -156,16 +159,17 @@ impl Reactor {
         }
     }
 
-    /// Waits for events, for `timeout` at most.
+    /// Waits for events for at most `timeout`.
     pub(crate) fn wait(&self, events: &mut Events, timeout: Timeout) {
-        // Whatever is wrong with the instance, the worker has to go on; there is nobody to tell.
+        // The worker must continue even if epoll fails, and no caller could handle the error.
         if self.epoll.wait(events, timeout).is_err() {
             events.clear();
         }
     }
 
-    /// Takes events in the place of the worker, without waiting; true if it has to be woken, because
-    /// what would have woken it is among them.
+    /// Takes pending events on behalf of the worker, without waiting.
+    ///
+    /// Returns whether the caller must wake the worker: a taken event would have woken it.
     pub(crate) fn take(&self, events: &mut Events) -> bool {
         match self.epoll.take(events) {
             Ok(has_timer) => has_timer || events.iter().any(|it| it.token() == WAKE_TOKEN),
@@ -176,7 +180,8 @@ impl Reactor {
         }
     }
 
-    /// Notes what happened, and collects who waited for it. The caller wakes them, under no lock.
+    /// Records events, and collects the wakers of the tasks that wait for them. The caller wakes
+    /// them after unlocking.
     pub(crate) fn dispatch(&self, events: &Events, wakers: &mut Vec<Waker>) {
         let mut harvest = events
             .iter()
@@ -185,11 +190,12 @@ impl Reactor {
         if harvest.peek().is_none() {
             return;
         }
-        // One lock for all of them.
+        // Lock once for the whole batch.
         let sources = self.sources();
         for event in harvest {
             let token = Token::unpack(event.token());
             match sources.slab.get(token.index as usize) {
+                // Ignore events of sources that were deregistered meanwhile.
                 Some(source) if source.generation == token.generation => {
                     source.readiness.set(event, wakers);
                 }
@@ -198,7 +204,8 @@ impl Reactor {
         }
     }
 
-    /// Fails all that wait here, and all that will. The caller wakes those that wait, under no lock.
+    /// Fails all current and future waits. Returns the wakers of the waiting tasks; the caller
+    /// wakes them after unlocking.
     #[must_use]
     pub(crate) fn close(&self) -> Vec<Waker> {
         let mut wakers = Vec::new();
@@ -211,7 +218,7 @@ impl Reactor {
     }
 }
 
-/// What operations find whose runtime has ended.
+/// Returns the error of operations after their runtime has shut down.
 pub(crate) fn shut_down() -> io::Error {
     io::Error::other("the runtime that watched this descriptor has been shut down")
 }

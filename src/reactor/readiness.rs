@@ -1,14 +1,15 @@
-//! What is known of one descriptor, and who waits to know more.
+//! The recorded readiness of one descriptor, and the tasks that wait for it.
 //!
 //! ```text
 //!  63                                8 7      0
 //! ┌───────────────────────────────────┬────────┐
-//! │ tick: how many events were seen   │ bits   │
+//! │ tick: number of events seen       │ bits   │
 //! └───────────────────────────────────┴────────┘
 //! ```
 //!
-//! An operation that found the descriptor not ready takes back the readiness that it acted on, and
-//! only that: if an event came meanwhile, the tick has moved on, and it tries again.
+//! An operation that returns `WouldBlock` clears exactly the readiness that it acted on. If an
+//! event arrived during the operation, the tick has changed: nothing is cleared, and the operation
+//! runs again.
 
 use std::{
     io,
@@ -30,18 +31,18 @@ use crate::{
 
 const READ: u64 = 1;
 const WRITE: u64 = 2;
-/// Reads will find the end, or an error; final for streams.
+/// Reads find the end of the stream or an error. Final for streams.
 const READ_CLOSED: u64 = 4;
-/// Writes will find an error; final for streams.
+/// Writes find an error. Final for streams.
 const WRITE_CLOSED: u64 = 8;
-/// Final: the runtime is gone.
+/// The runtime has shut down. Final.
 const SHUTDOWN: u64 = 16;
-/// Final: the peer has sent urgent data, where a read stops short of what there is.
+/// The peer has sent urgent data, at which a read stops early. Final.
 const URGENT: u64 = 32;
 const BITS: u64 = 0xff;
 const TICK: u64 = BITS + 1;
 
-/// Which way data goes.
+/// The direction of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -49,7 +50,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// The bits that let an operation try.
+    /// Returns the bits that allow an operation to try.
     fn mask(self) -> u64 {
         match self {
             Direction::Read => READ | READ_CLOSED,
@@ -57,7 +58,7 @@ impl Direction {
         }
     }
 
-    /// The bit that an operation can use up.
+    /// Returns the bit that an operation can use up.
     fn usable(self) -> u64 {
         match self {
             Direction::Read => READ,
@@ -66,7 +67,7 @@ impl Direction {
     }
 }
 
-/// The directions that are waited for: one, or whichever comes first.
+/// One or both directions to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Directions {
     read: bool,
@@ -89,12 +90,12 @@ impl Directions {
         }
     }
 
-    /// Those of both.
+    /// Returns the union of both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self::of(self.read || other.read, self.write || other.write)
     }
 
-    /// Those that `other` has not; nothing, if none is left.
+    /// Returns the directions without those of `other`, or `None` if nothing is left.
     pub(crate) fn without(self, other: Self) -> Option<Self> {
         let left = Self::of(self.read && !other.read, self.write && !other.write);
         (left.read || left.write).then_some(left)
@@ -114,7 +115,7 @@ impl Directions {
         self.bits(Direction::usable)
     }
 
-    /// What epoll is to look for.
+    /// Returns the epoll conditions to watch for.
     pub(crate) fn conditions(self) -> u32 {
         let read = epoll::READABLE | epoll::PRIORITY | epoll::READ_CLOSED;
         let write = epoll::WRITABLE;
@@ -131,36 +132,35 @@ impl From<Direction> for Directions {
     }
 }
 
-/// What was known of a descriptor as of some event; evidence that it was ready, where it was waited
-/// for.
+/// A snapshot of the readiness, which proves to `clear` which events an operation has seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready(u64);
 
 impl Ready {
     pub(crate) const NOTHING: Self = Self(0);
 
-    /// As of such conditions.
+    /// Converts epoll conditions.
     pub(crate) fn by(conditions: u32) -> Self {
         Self(bits(|which| conditions & which != 0))
     }
 
-    /// Whether an operation may try.
+    /// Returns whether an operation may try.
     pub(crate) fn lets(self, direction: Direction) -> bool {
         self.0 & direction.mask() != 0
     }
 
-    /// Whether it is final: operations find the end, or an error.
+    /// Returns whether the direction is closed: operations find the end of the stream, or an error.
     pub(crate) fn is_closed(self, direction: Direction) -> bool {
         self.0 & (direction.mask() & !direction.usable()) != 0
     }
 
-    /// Whether a read that does not fill its buffer may have left something.
+    /// Returns whether a read that does not fill its buffer may have left data.
     pub(super) fn reads_stop_short(self) -> bool {
         self.0 & URGENT != 0
     }
 }
 
-/// What the conditions that hold of a descriptor make of it.
+/// Converts epoll conditions to readiness bits. `holds` tells whether a condition is set.
 fn bits(holds: impl Fn(u32) -> bool) -> u64 {
     let mut bits = 0;
     if holds(epoll::READABLE) {
@@ -176,7 +176,7 @@ fn bits(holds: impl Fn(u32) -> bool) -> u64 {
         bits |= READ | READ_CLOSED;
     }
     if holds(epoll::ERROR) {
-        // Not the end: the error queue of a socket that lives is announced by it, too.
+        // An error is not the end: a socket that works also reports entries in its error queue so.
         bits |= READ | WRITE;
     }
     if holds(epoll::CLOSED) {
@@ -192,14 +192,14 @@ pub(crate) struct Readiness {
     waiting: Mutex<Waiting>,
 }
 
-/// Who is woken when something happens.
+/// The tasks to wake on an event.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Those that poll: one task in each direction, the last to ask.
+    /// The tasks that poll: at most one per direction, the last one that polled.
     polled: [Option<Waker>; 2],
-    /// Those that wait by a [`Waiter`]: as many as like to.
+    /// The tasks that wait through a [`Waiter`], any number.
     waiters: Vec<(u64, Directions, Waker)>,
-    /// The last waiter's number.
+    /// The number of the last waiter.
     last: u64,
 }
 
@@ -211,19 +211,22 @@ impl Readiness {
         }
     }
 
+    /// Sets `bits`, advances the tick, and collects the wakers that wait for any of `bits`.
     fn add(&self, bits: u64, wakers: &mut Vec<Waker>) {
         let update = |word: u64| Some((word | bits).wrapping_add(TICK));
-        // Cannot fail: the update always has an answer.
+        // Cannot fail: the closure always returns a value.
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        // The bits are set before the wakers are collected. A task stores its waker and then checks
+        // the bits again, so one of the two sides sees the other.
         self.collect(
             |directions| bits & (directions.mask() | SHUTDOWN) != 0,
             wakers,
         );
     }
 
-    /// Takes the wakers of those who wait for what is `woken`.
+    /// Takes the wakers of the tasks whose directions satisfy `woken`.
     fn collect(&self, woken: impl Fn(Directions) -> bool, wakers: &mut Vec<Waker>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         for direction in [Direction::Read, Direction::Write] {
@@ -241,28 +244,28 @@ impl Readiness {
         }
     }
 
-    /// Notes an event, and collects who waited for it.
+    /// Records an event, and collects the wakers of the tasks that wait for it.
     pub(super) fn set(&self, event: &Event, wakers: &mut Vec<Waker>) {
         self.add(bits(|conditions| event.is(conditions)), wakers);
     }
 
-    /// Fails what waits and what comes.
+    /// Fails all current and future waits.
     pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
         self.add(SHUTDOWN, wakers);
     }
 
-    /// Wakes who waits for a direction, to ask again.
-    pub(super) fn rouse(&self, direction: Direction) {
+    /// Wakes the tasks that wait for a direction, so that they poll again.
+    pub(super) fn wake_all(&self, direction: Direction) {
         let mut wakers = Vec::new();
         self.collect(|directions| directions.has(direction), &mut wakers);
         for waker in wakers {
-            // Foreign code. One that panics keeps no other from being woken.
+            // Wakers are user code. A panic of one must not keep the others from being woken.
             contained(|| waker.wake());
         }
     }
 
-    /// Whether an operation may try; if not, `cx` is woken when it may, unless another task polls for
-    /// the same direction meanwhile.
+    /// Returns the readiness if an operation may try. Otherwise stores the waker of `cx`, replacing
+    /// that of another task that polls for this direction.
     pub(crate) fn poll(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
         self.poll_with(direction.into(), |waiting| {
             match &mut waiting.polled[direction as usize] {
@@ -272,27 +275,29 @@ impl Readiness {
         })
     }
 
+    /// Returns the readiness if it allows `directions`. Otherwise calls `wait` to store a waker.
     fn poll_with(
         &self,
         directions: Directions,
         wait: impl FnOnce(&mut Waiting),
     ) -> Poll<io::Result<Ready>> {
-        if let Some(answer) = self.look(directions) {
+        if let Some(answer) = self.check(directions) {
             return Poll::Ready(answer);
         }
         wait(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        // Who set it before the waker was there woke nobody.
-        self.look(directions).map_or(Poll::Pending, Poll::Ready)
+        // Check again: an event before the waker was stored has woken no task.
+        self.check(directions).map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn look(&self, directions: Directions) -> Option<io::Result<Ready>> {
+    /// Returns the readiness if it allows `directions`, or the shutdown error.
+    fn check(&self, directions: Directions) -> Option<io::Result<Ready>> {
         match self.now() {
             Ok(ready) => (ready.0 & directions.mask() != 0).then_some(Ok(ready)),
             Err(error) => Some(Err(error)),
         }
     }
 
-    /// What is known, which may be nothing; for who tries without waiting.
+    /// Returns the current readiness, which may be none, or the shutdown error.
     pub(crate) fn now(&self) -> io::Result<Ready> {
         let word = self.word.load(Ordering::Acquire);
         if word & SHUTDOWN != 0 {
@@ -301,33 +306,36 @@ impl Readiness {
         Ok(Ready(word))
     }
 
-    /// Takes back the readiness that an operation found used up, unless an event came since. The end of a
-    /// stream stays.
+    /// Clears the readiness that an operation used up, unless an event has arrived since. The end
+    /// of a stream stays.
     pub(crate) fn clear(&self, ready: Ready, directions: impl Into<Directions>) {
-        self.take_back(ready, directions.into().usable());
+        self.clear_bits(ready, directions.into().usable());
     }
 
-    /// The same after an operation that would block, of what seemed to be the end, too: there are
-    /// descriptors for which it is none, as a FIFO that the next writer opens.
+    /// Clears the readiness after an operation returned `WouldBlock`, including the end of the
+    /// stream, unless an event has arrived since.
+    ///
+    /// Not every end is final: a FIFO reopens with its next writer.
     pub(crate) fn clear_blocked(&self, ready: Ready, directions: impl Into<Directions>) {
-        self.take_back(ready, directions.into().mask());
+        self.clear_bits(ready, directions.into().mask());
     }
 
-    fn take_back(&self, ready: Ready, bits: u64) {
-        // The other direction may have used up its own meanwhile; the tick says if it was an event.
+    /// Clears `bits` if the tick is still that of `ready`.
+    fn clear_bits(&self, ready: Ready, bits: u64) {
+        // Compare the tick alone: the other direction may have cleared its own bits meanwhile.
         let update = |word: u64| (word & !BITS == ready.0 & !BITS).then_some(word & !bits);
-        // An error means that an event came: there is something to find.
+        // An error means that an event arrived, so there is readiness to keep.
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 }
 
-/// One of many that wait for a descriptor, each to be woken. Waits no more when dropped.
+/// One of any number of tasks that wait for a descriptor. Dropping it stops the wait.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     readiness: &'a Readiness,
-    /// Zero before it has waited.
+    /// Zero until it has waited.
     number: u64,
 }
 
@@ -339,13 +347,14 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// As [`Readiness::poll`], for any number of tasks.
+    /// Returns the readiness if it allows `directions`; otherwise stores the waker of `cx`.
     pub(crate) fn poll(
         &mut self,
         cx: &Context<'_>,
         directions: Directions,
     ) -> Poll<io::Result<Ready>> {
         self.readiness.poll_with(directions, |waiting| {
+            // Take a number on the first wait, to find the entry again.
             if self.number == 0 {
                 waiting.last += 1;
                 self.number = waiting.last;
@@ -375,7 +384,7 @@ impl Drop for Waiter<'_> {
                 .iter()
                 .position(|(number, ..)| *number == self.number);
             let left = at.map(|at| waiting.waiters.swap_remove(at));
-            // Foreign code is dropped under no lock.
+            // Wakers are user code: drop after unlocking.
             drop(waiting);
             drop(left);
         }
@@ -399,7 +408,7 @@ mod tests {
         let mut wakers = Vec::new();
         assert!(poll(&readiness, Direction::Read).is_none());
         readiness.add(READ, &mut wakers);
-        assert_eq!(wakers.len(), 1, "who asked is woken");
+        assert_eq!(wakers.len(), 1, "the task that polled is woken");
         let ready = poll(&readiness, Direction::Read).unwrap();
         readiness.add(READ, &mut wakers);
         readiness.clear(ready, Direction::Read);
@@ -409,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directions_are_used_up_one_by_one() {
+    fn each_direction_is_cleared_alone() {
         let readiness = Readiness::new();
         readiness.add(READ | WRITE, &mut Vec::new());
         let read = poll(&readiness, Direction::Read).unwrap();
@@ -422,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_either_direction_is_woken_by_the_first() {
+    fn a_waiter_for_both_directions_is_woken_by_the_first_event() {
         let readiness = Readiness::new();
         let cx = Context::from_waker(Waker::noop());
         for (bits, direction) in [(READ, Direction::Read), (WRITE, Direction::Write)] {
@@ -450,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_blocks_is_not_the_end() {
+    fn would_block_clears_the_end_of_the_stream() {
         let readiness = Readiness::new();
         readiness.add(READ | READ_CLOSED | WRITE | WRITE_CLOSED, &mut Vec::new());
         let ready = poll(&readiness, Direction::Read).unwrap();

@@ -1,4 +1,4 @@
-//! A descriptor's place in a reactor.
+//! The registration of a descriptor with a reactor.
 
 use std::{
     future::poll_fn,
@@ -24,11 +24,11 @@ use crate::{
     util::budget,
 };
 
-/// Something with a descriptor, watched by the reactor of the worker that it was made on.
+/// A value with a descriptor, watched by the reactor of the worker that creates it.
 ///
-/// It stays with that worker, while its task may go elsewhere.
+/// It stays with this worker even if its task moves to another one.
 pub(crate) struct Registration<T: AsFd> {
-    /// Taken only by [`Registration::into_inner`] and when dropped.
+    /// `None` only after [`Registration::into_inner`], and during drop.
     source: Option<T>,
     token: Token,
     home: Arc<WorkerShard>,
@@ -36,18 +36,19 @@ pub(crate) struct Registration<T: AsFd> {
     timeouts: Timeouts,
 }
 
-// As for `Handle`: what it shares changes under locks, in which no user code runs, or is atomic.
+// Panic safety: like `Handle`, all shared state is atomic or changes under locks, and no user code
+// runs under a lock.
 impl<T: AsFd + UnwindSafe> UnwindSafe for Registration<T> {}
 impl<T: AsFd + RefUnwindSafe> RefUnwindSafe for Registration<T> {}
 
 impl<T: AsFd> Registration<T> {
-    /// Registers a non-blocking descriptor with the calling worker, or one of the runtime that the
-    /// thread is in.
+    /// Registers a non-blocking descriptor with the calling worker, or with a worker of the runtime
+    /// that the thread is in.
     pub(crate) fn new(source: T) -> io::Result<Self> {
         Self::with_directions(source, Directions::BOTH).map_err(|(_, error)| error)
     }
 
-    /// As [`Registration::new`], for some directions alone. What fails gives back the source.
+    /// Registers a descriptor for some directions alone. An error returns the source.
     pub(crate) fn with_directions(
         source: T,
         directions: Directions,
@@ -58,7 +59,7 @@ impl<T: AsFd> Registration<T> {
         }
     }
 
-    /// As [`Registration::with_directions`], with a certain worker.
+    /// Registers a descriptor with a given worker. An error returns the source.
     pub(crate) fn on(
         home: Arc<WorkerShard>,
         source: T,
@@ -83,7 +84,7 @@ impl<T: AsFd> Registration<T> {
             .expect("only a consuming method takes the source")
     }
 
-    /// What is known of it.
+    /// Returns the recorded readiness.
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.readiness
     }
@@ -109,11 +110,11 @@ impl<T: AsFd> Registration<T> {
             .expect("only a consuming method takes the source")
     }
 
-    /// Tries `operation` when the descriptor seems ready, and waits when it turns out not to be. One
-    /// task at a time in each direction.
+    /// Runs `operation` when the descriptor seems ready, and waits each time it returns
+    /// `WouldBlock`. One task at a time per direction.
     ///
-    /// `used_up` is asked of a success whether it has taken all that there was, so that the next
-    /// try can wait at once.
+    /// `used_up` tells of a success whether it exhausted the descriptor. If so, the next operation
+    /// waits without a system call.
     pub(crate) fn poll_io<R>(
         &self,
         cx: &Context<'_>,
@@ -128,7 +129,7 @@ impl<T: AsFd> Registration<T> {
         self.try_io(cx, direction.into(), operation, used_up, wait)
     }
 
-    /// Waits until the descriptor seems ready. One task at a time in each direction.
+    /// Waits until the descriptor seems ready. One task at a time per direction.
     pub(crate) fn poll_ready(
         &self,
         cx: &Context<'_>,
@@ -140,8 +141,8 @@ impl<T: AsFd> Registration<T> {
         Poll::Ready(ready)
     }
 
-    /// As [`Registration::poll_ready`], as a future, of which there may be any number, for the first
-    /// of so many directions.
+    /// Waits until the descriptor seems ready in at least one of `directions`. Any number of tasks
+    /// may wait.
     pub(crate) async fn ready(&self, directions: impl Into<Directions>) -> io::Result<Ready> {
         let directions = directions.into();
         let mut waiter = Waiter::new(&self.readiness);
@@ -154,7 +155,7 @@ impl<T: AsFd> Registration<T> {
         .await
     }
 
-    /// As [`Registration::poll_io`], as a future, of which there may be any number.
+    /// Runs `operation` like [`Registration::poll_io`]. Any number of tasks may wait.
     pub(crate) async fn io<R>(
         &self,
         directions: impl Into<Directions>,
@@ -176,35 +177,36 @@ impl<T: AsFd> Registration<T> {
         .await
     }
 
-    /// Tries `operation` once, whether or not the descriptor seems ready, and does not wait. Where it
-    /// turns out not to be, who waits next waits for an event.
+    /// Runs `operation` once without waiting, whatever the recorded readiness. If it would block,
+    /// the next wait is for a new event.
     pub(crate) fn try_once<R>(
         &self,
         directions: impl Into<Directions>,
         operation: impl FnOnce(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        // Before the operation: an event that comes during it is not taken back.
+        // Read before the operation: an event that arrives during it must not be cleared.
         let ready = self.readiness.now()?;
         let result = operation(self.get());
         let directions = directions.into();
         let blocked = |error| self.clear_if_blocked(error, ready, directions);
+        // Any result but `WouldBlock` ends a wait in progress, so the time limit starts anew.
         if !result.as_ref().is_err_and(blocked) {
-            self.timeouts.over(directions);
+            self.timeouts.end_wait(directions);
         }
         result
     }
 
-    /// Takes back what an operation acted on, but for the end.
+    /// Clears the readiness that an operation acted on, except for the end of the stream.
     pub(crate) fn clear(&self, ready: Ready, directions: Directions) {
         self.readiness.clear(ready, directions);
     }
 
-    /// Takes back what an operation acted on that would have blocked.
+    /// Clears the readiness that an operation acted on, after it returned `WouldBlock`.
     pub(crate) fn clear_blocked(&self, ready: Ready, directions: Directions) {
         self.readiness.clear_blocked(ready, directions);
     }
 
-    /// Whether `error` says that the descriptor was not ready, which is then taken back.
+    /// On `WouldBlock`, clears the readiness and returns `true`.
     fn clear_if_blocked(&self, error: &io::Error, ready: Ready, directions: Directions) -> bool {
         let not_ready = error.kind() == io::ErrorKind::WouldBlock;
         if not_ready {
@@ -213,6 +215,7 @@ impl<T: AsFd> Registration<T> {
         not_ready
     }
 
+    /// Charges the operation to the task's budget. See [`Registration::try_until`].
     fn try_io<R>(
         &self,
         cx: &Context<'_>,
@@ -227,6 +230,8 @@ impl<T: AsFd> Registration<T> {
         Poll::Ready(answer)
     }
 
+    /// Alternates between `wait` and `operation` until the operation returns anything but
+    /// `WouldBlock`.
     fn try_until<R>(
         &self,
         directions: Directions,
@@ -238,32 +243,34 @@ impl<T: AsFd> Registration<T> {
             let ready = ready!(wait())?;
             match operation(self.get()) {
                 Ok(result) => {
-                    self.timeouts.over(directions);
+                    self.timeouts.end_wait(directions);
+                    // With urgent data in the queue, a partial read does not mean that it is empty.
                     if used_up(&result) && !ready.reads_stop_short() {
                         self.readiness.clear(ready, directions);
                     }
                     return Poll::Ready(Ok(result));
                 }
+                // The readiness is cleared. Wait again: an event may have arrived meanwhile.
                 Err(error) if self.clear_if_blocked(&error, ready, directions) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    self.timeouts.over(directions);
+                    self.timeouts.end_wait(directions);
                     return Poll::Ready(Err(error));
                 }
             }
         }
     }
 
-    /// How long operations in a direction may wait, if that has a limit.
+    /// Returns the time limit of operations in a direction, if there is one.
     pub(crate) fn timeout(&self, direction: Direction) -> Option<Duration> {
         self.timeouts.get(direction)
     }
 
-    /// Sets how long operations in a direction may wait. Who waits begins to wait anew.
+    /// Sets the time limit of operations in a direction. Tasks that wait start their wait anew.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for zero, as the standard library has it.
+    /// Returns `InvalidInput` for zero, like the standard library.
     pub(crate) fn set_timeout(
         &self,
         direction: Direction,
@@ -272,11 +279,11 @@ impl<T: AsFd> Registration<T> {
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "a timeout of zero: `None` is without one, and the `try_` methods do not wait",
+                "a timeout of zero: use `None` for no limit, or a `try_` method to not wait",
             ));
         }
         self.timeouts.set(direction, limit);
-        self.readiness.rouse(direction);
+        self.readiness.wake_all(direction);
         Ok(())
     }
 }

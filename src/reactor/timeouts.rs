@@ -1,13 +1,16 @@
-//! How long operations on a descriptor may wait, where that has a limit.
+//! Time limits on how long operations on a descriptor may wait.
 //!
-//! Those that poll, one task in each direction, share a timer for each direction. It is armed by the first
-//! that has to wait, and from then on only moved, by the next that has to: an operation that ends leaves it
-//! alone. When it fires, who waited for it is woken, and finds at its next poll that its time is over. A poll does
-//! not tell that it was the last of an operation; so if none comes soon after it has fired, nobody waits any more,
-//! and the next that has to arms it again.
+//! Poll functions, one task per direction, share one timer per direction. The first operation that
+//! has to wait arms it; each later one that has to wait moves it. An operation that completes does
+//! not touch it. When the timer fires, it wakes the waiting task, whose next poll finds that its
+//! time is over.
 //!
-//! Operations that are futures of ours know when they begin and are given up. Of them any number may wait,
-//! and each has a timer of its own, for as long as it waits.
+//! A poll function cannot tell that the caller gave up the operation. So if no poll follows soon
+//! after the timer fires, nothing waits any more, and the next operation that has to wait arms the
+//! timer anew.
+//!
+//! Operations that are futures know when they begin and when they are dropped. Any number of them
+//! may wait, and each has its own timer while it waits.
 
 use std::{
     io,
@@ -28,18 +31,19 @@ use crate::{
     util::{lock::lock, nanos::nanos},
 };
 
-/// How long after the timer has fired, in ns, who waited is to have come. Longer than it takes a task that was
-/// woken to run; should it take longer, it waits once more.
-const SOON: u64 = 1_000_000_000;
+/// The time, in ns, within which a woken task is expected to poll after the timer fires. It is
+/// longer than a woken task takes to run. A task that takes even longer waits for the limit once
+/// more.
+const POLL_GRACE: u64 = 1_000_000_000;
 
-/// The limits of a descriptor: nothing, until one is set.
+/// The time limits of a descriptor. Allocated when the first limit is set.
 #[derive(Default)]
 pub(super) struct Timeouts(OnceLock<Box<[Limit; 2]>>);
 
-/// What is known of one direction.
+/// The time limit of one direction.
 #[derive(Default)]
 struct Limit {
-    /// Whether the timer counts for an operation that polls, which may have been given up since.
+    /// Set while the timer runs for a poll function, which the caller may have given up since.
     counts: AtomicBool,
     state: Mutex<State>,
 }
@@ -47,28 +51,28 @@ struct Limit {
 #[derive(Default)]
 struct State {
     limit: Option<Duration>,
-    /// How often it was set.
+    /// Incremented each time the limit is set.
     version: u64,
-    /// When the timer is due.
+    /// The deadline of the timer.
     deadline: u64,
     timer: Option<Timer>,
 }
 
-/// The timer of those that poll.
+/// The timer of the poll functions.
 struct Timer {
     sleep: Sleep<Core>,
     bell: Arc<Bell>,
-    /// What the sleep wakes: the bell.
+    /// Wakes the bell. The sleep stores this waker, whatever task waits.
     waker: Waker,
 }
 
-/// A clone of the waker is needed.
+/// The caller must clone its waker and call again.
 struct NotCloned;
 
-/// Wakes who waits, and remembers when that was.
+/// Wakes the waiting task when the timer fires, and records the time.
 struct Bell {
     home: Arc<WorkerShard>,
-    rang: AtomicU64,
+    fired_at: AtomicU64,
     waiting: Mutex<Option<Waker>>,
 }
 
@@ -76,7 +80,7 @@ impl Timer {
     fn new(home: &Arc<WorkerShard>, deadline: u64) -> Self {
         let bell = Arc::new(Bell {
             home: home.clone(),
-            rang: AtomicU64::new(0),
+            fired_at: AtomicU64::new(0),
             waiting: Mutex::default(),
         });
         Self {
@@ -90,7 +94,8 @@ impl Timer {
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         let now = self.home.owner().shared.clock.now();
-        self.rang.store(now, Ordering::Relaxed);
+        // Record the time first: the woken task reads it.
+        self.fired_at.store(now, Ordering::Relaxed);
         let waiting = lock(&self.waiting).take();
         if let Some(waker) = waiting {
             waker.wake();
@@ -98,10 +103,11 @@ impl Wake for Bell {
     }
 }
 
-/// The timer of an operation that is a future, and for which limits it was armed.
+/// The timer of an operation that is a future, with the version of the limits that it was armed
+/// for.
 pub(super) type OwnTimer = Option<(u64, Option<(Sleep<Core>, Duration)>)>;
 
-/// Until when who begins to wait now may wait.
+/// Returns the deadline of a wait that begins at this moment.
 fn deadline(home: &WorkerShard, limit: Duration) -> u64 {
     let now = home.owner().shared.clock.now();
     now.saturating_add(nanos(limit)).min(NEVER)
@@ -112,8 +118,10 @@ impl Timeouts {
         lock(&self.0.get()?[direction as usize].state).limit
     }
 
-    /// Sets a limit, or takes it away. Who waits is to be woken then, and begins to wait anew.
+    /// Sets or removes a limit. The caller then wakes the tasks that wait, which start their wait
+    /// anew.
     pub(super) fn set(&self, direction: Direction, limit: Option<Duration>) {
+        // Without a limit so far, do not allocate for its removal.
         if limit.is_none() && self.0.get().is_none() {
             return;
         }
@@ -123,14 +131,14 @@ impl Timeouts {
         state.version += 1;
         this.counts.store(false, Ordering::Relaxed);
         let unused = state.timer.take_if(|_| limit.is_none());
-        // It has a waker, which is foreign code: dropped under no lock.
+        // The timer holds a waker, which is user code: drop after unlocking.
         drop(state);
         drop(unused);
     }
 
-    /// An operation has ended: what waits next waits from then on.
+    /// Ends the current waits: the next operation that waits gets the full time.
     #[inline]
-    pub(super) fn over(&self, directions: Directions) {
+    pub(super) fn end_wait(&self, directions: Directions) {
         let Some(limits) = self.0.get() else { return };
         for direction in [Direction::Read, Direction::Write] {
             if directions.has(direction) {
@@ -141,7 +149,7 @@ impl Timeouts {
         }
     }
 
-    /// Whether an operation that polls, and has to wait, has waited for too long.
+    /// Returns an error if the waiting operation of a poll function has exceeded its limit.
     pub(super) fn poll<R>(
         &self,
         cx: &Context<'_>,
@@ -154,7 +162,7 @@ impl Timeouts {
         limits[direction as usize].poll(cx, home).map(Err)
     }
 
-    /// The same for an operation that has a timer of its own.
+    /// Returns an error if an operation with its own timer has exceeded its limit.
     pub(super) fn poll_own<R>(
         &self,
         own: &mut OwnTimer,
@@ -165,6 +173,7 @@ impl Timeouts {
         let Some(limits) = self.0.get() else {
             return Poll::Pending;
         };
+        // The shortest limit counts. The sum of the versions changes whenever a limit is set.
         let (mut version, mut least) = (0, None::<Duration>);
         for direction in [Direction::Read, Direction::Write] {
             if directions.has(direction) {
@@ -174,6 +183,7 @@ impl Timeouts {
                 least = limit.chain(least).min();
             }
         }
+        // First wait, or a limit was set since: arm a timer anew.
         if own
             .as_ref()
             .is_none_or(|(armed_for, _)| *armed_for != version)
@@ -184,7 +194,7 @@ impl Timeouts {
         match own {
             Some((_, Some((timer, limit)))) => match ready!(timer.poll(cx.waker())) {
                 Outcome::Fired => Poll::Ready(Err(timed_out(*limit))),
-                // The runtime is shut down: the reactor, which ends as well, tells.
+                // The runtime is shut down. The reactor reports this.
                 _ => Poll::Pending,
             },
             _ => Poll::Pending,
@@ -194,22 +204,25 @@ impl Timeouts {
 
 impl Limit {
     fn poll(&self, cx: &Context<'_>, home: &Arc<WorkerShard>) -> Poll<io::Error> {
-        // Wakers are foreign code: cloned under no lock, and dropped after it.
-        let mut let_go = Vec::new();
+        // Wakers are user code: clone before locking, drop after unlocking.
+        let mut replaced = Vec::new();
         let mut cloned = None;
         let mut state = lock(&self.state);
         loop {
             let Some(limit) = state.limit else {
                 return Poll::Pending;
             };
+            // A new operation waits: start its time.
             if !self.counts.swap(true, Ordering::Relaxed) {
-                state.begin(home, limit);
+                state.start_wait(home, limit);
             }
             let Some(timer) = &state.timer else {
                 return Poll::Pending;
             };
+            // Store the waker before polling the timer, so that a timer that fires meanwhile wakes
+            // this task.
             match timer.bell.wakes(cx.waker(), &mut cloned) {
-                Ok(before) => let_go.extend(before),
+                Ok(before) => replaced.extend(before),
                 Err(NotCloned) => {
                     drop(state);
                     cloned = Some(cx.waker().clone());
@@ -219,10 +232,11 @@ impl Limit {
             }
             match ready!(timer.sleep.poll(&timer.waker)) {
                 Outcome::Fired => {}
-                // The runtime is shut down: the reactor, which ends as well, tells.
+                // The runtime is shut down. The reactor reports this.
                 _ => return Poll::Pending,
             }
             self.counts.store(false, Ordering::Relaxed);
+            // If the timer fired long ago, the operation that it ran for was given up: start anew.
             if !timer.bell.rang_long_ago(state.deadline) {
                 return Poll::Ready(timed_out(limit));
             }
@@ -231,8 +245,8 @@ impl Limit {
 }
 
 impl State {
-    /// An operation begins to wait.
-    fn begin(&mut self, home: &Arc<WorkerShard>, limit: Duration) {
+    /// Starts the time of an operation: arms the timer, or moves it.
+    fn start_wait(&mut self, home: &Arc<WorkerShard>, limit: Duration) {
         self.deadline = deadline(home, limit);
         match &mut self.timer {
             Some(timer) => timer.sleep.reset(self.deadline),
@@ -242,8 +256,8 @@ impl State {
 }
 
 impl Bell {
-    /// From now on it wakes this one, of which it may need a clone. Whom it would have woken is foreign code, and
-    /// the caller's to drop.
+    /// Replaces the waker of the waiting task by `cloned`. Returns the old waker, for the caller to
+    /// drop after unlocking.
     fn wakes(&self, waker: &Waker, cloned: &mut Option<Waker>) -> Result<Option<Waker>, NotCloned> {
         let mut waiting = lock(&self.waiting);
         match &*waiting {
@@ -255,11 +269,19 @@ impl Bell {
         }
     }
 
-    /// Whether it has rung for this deadline, and nobody came soon after.
+    /// Returns whether it rang for `deadline`, and no poll followed soon after.
     fn rang_long_ago(&self, deadline: u64) -> bool {
-        let rang = self.rang.load(Ordering::Relaxed);
-        // Earlier: it has not come to note it yet.
-        rang >= deadline && self.home.owner().shared.clock.now().saturating_sub(rang) >= SOON
+        let fired_at = self.fired_at.load(Ordering::Relaxed);
+        // If `fired_at` is before the deadline, the bell has not recorded its time yet.
+        fired_at >= deadline
+            && self
+                .home
+                .owner()
+                .shared
+                .clock
+                .now()
+                .saturating_sub(fired_at)
+                >= POLL_GRACE
     }
 }
 

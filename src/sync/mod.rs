@@ -1,8 +1,8 @@
-//! What tasks wait for each other with.
+//! Synchronization between tasks.
 //!
-//! Most of what a program needs of this kind works on any executor, and so here: the channels and locks of
-//! the crates `async-channel`, `async-lock`, `futures` and tokio (`tokio::sync`). [`Notify`] is here for
-//! waits that have a limit.
+//! Channels and locks that work on any executor also work here: those of the crates
+//! `async-channel`, `async-lock`, `futures` and tokio (`tokio::sync`). This module adds [`Notify`],
+//! which can wait with a time limit.
 
 mod notified_timeout;
 pub(crate) mod notify;

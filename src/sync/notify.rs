@@ -1,4 +1,4 @@
-//! A notice that something may have changed.
+//! A notification without a value, for one or all waiting tasks.
 
 use std::{
     collections::BTreeMap,
@@ -14,20 +14,21 @@ use crate::{
     util::{budget, lock::lock},
 };
 
-/// Tells one task, or all that wait, that something may have changed: a condition variable for tasks, under
-/// tokio's names.
+/// Notifies one or all waiting tasks that something may have changed. This is a condition variable
+/// for tasks, with tokio's names.
 ///
-/// It carries no value. It has room for one permit: who [notifies](Notify::notify_one) when nobody waits
-/// leaves it there, and the next who waits takes it at once. So a task that looks, finds nothing, and waits
-/// then misses nothing that was changed before it waits.
+/// A `Notify` carries no value and stores at most one permit. [`notify_one`](Notify::notify_one)
+/// without a waiting task stores the permit, and the next task that waits takes it at once. So a
+/// task that checks a condition and then waits does not miss a change made between the two.
 ///
-/// Tasks on any thread, and of any runtime, wait and notify. Nothing is called while its lock is held.
+/// Tasks on any thread and of any runtime may wait and notify. No user code runs while its lock is
+/// held.
 ///
 /// ```
 /// use std::{collections::VecDeque, sync::{Arc, Mutex}};
 /// use tourbillon::sync::Notify;
 ///
-/// /// A channel without a bound, for one receiver.
+/// /// An unbounded channel with one receiver.
 /// #[derive(Default)]
 /// struct Channel<T> {
 ///     values: Mutex<VecDeque<T>>,
@@ -58,24 +59,24 @@ use crate::{
 /// # });
 /// ```
 ///
-/// With several receivers a permit may be used up by one that then finds two values: they have to
-/// [`enable`](Notified::enable) their wait before they look.
+/// With several receivers, one permit can stand for several values. Each receiver must then
+/// [`enable`](Notified::enable) its wait before it checks for a value.
 pub struct Notify(Mutex<State>);
 
 struct State {
-    /// Whether somebody notified when nobody waited.
+    /// Set if a notification found no waiting task.
     permit: bool,
-    /// Those that wait, by their numbers, and so in the order in which they began to.
+    /// The waiting tasks by their numbers. Numbers grow, so the map is in the order of arrival.
     waiting: BTreeMap<u64, Option<Waker>>,
-    /// Those that were told, one by one, and have not looked since.
-    told: BTreeMap<u64, Pick>,
-    /// The last number.
+    /// The tasks that were notified one by one and have not polled since.
+    notified: BTreeMap<u64, Pick>,
+    /// The last number given to a waiting task.
     last: u64,
-    /// How often all were told.
+    /// The number of `notify_waiters` calls.
     rounds: u64,
 }
 
-/// Who of those that wait is told.
+/// Selects the waiting task to notify.
 #[derive(Clone, Copy, Debug)]
 enum Pick {
     First,
@@ -83,15 +84,15 @@ enum Pick {
 }
 
 impl State {
-    /// Tells one, or leaves a permit. Who is told is to be woken.
-    fn tell(&mut self, pick: Pick) -> Option<Waker> {
+    /// Notifies one waiting task, or stores a permit. Returns the waker that the caller must wake.
+    fn notify_one(&mut self, pick: Pick) -> Option<Waker> {
         let picked = match pick {
             Pick::First => self.waiting.pop_first(),
             Pick::Last => self.waiting.pop_last(),
         };
         match picked {
             Some((number, waker)) => {
-                self.told.insert(number, pick);
+                self.notified.insert(number, pick);
                 waker
             }
             None => {
@@ -103,18 +104,19 @@ impl State {
 }
 
 impl Notify {
-    /// Nobody waits, and there is no permit.
+    /// Creates a `Notify` without waiting tasks and without a permit.
     pub const fn new() -> Self {
         Self(Mutex::new(State {
             permit: false,
             waiting: BTreeMap::new(),
-            told: BTreeMap::new(),
+            notified: BTreeMap::new(),
             last: 0,
             rounds: 0,
         }))
     }
 
-    /// The same, as tokio has it for statics; [`new`](Notify::new) does for them, too.
+    /// Creates a `Notify` in a constant context, under tokio's name. [`new`](Notify::new) is
+    /// `const`, too.
     ///
     /// ```
     /// use tourbillon::sync::Notify;
@@ -126,35 +128,40 @@ impl Notify {
         Self::new()
     }
 
-    /// Tells the task that has waited longest. If none waits, the next that does goes on at once: one,
-    /// however often this is called.
+    /// Notifies the task that has waited longest, or stores a permit if none waits.
+    ///
+    /// The next task that waits takes the permit and continues at once. Several calls store a
+    /// single permit.
     ///
     /// # Panics
     ///
-    /// As the task's waker does; those of runtimes do not. The task counts as told.
+    /// Panics if the task's waker panics, which wakers of runtimes do not. The task counts as
+    /// notified.
     pub fn notify_one(&self) {
         self.notify(Pick::First);
     }
 
-    /// As [`notify_one`](Notify::notify_one), but tells the task that began to wait last.
+    /// Notifies the task that began to wait last. See [`notify_one`](Notify::notify_one).
     ///
     /// # Panics
     ///
-    /// As for [`notify_one`](Notify::notify_one).
+    /// See [`notify_one`](Notify::notify_one).
     pub fn notify_last(&self) {
         self.notify(Pick::Last);
     }
 
     fn notify(&self, pick: Pick) {
-        let waker = lock(&self.0).tell(pick);
+        // Wakers are user code: wake after unlocking.
+        let waker = lock(&self.0).notify_one(pick);
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Wakes all that wait, and completes each [`notified`](Notify::notified) that was made before
-    /// and not yet polled. It neither leaves a permit nor takes one: such a wait leaves the permit
-    /// of a [`notify_one`](Notify::notify_one) to the next.
+    /// Wakes all waiting tasks.
+    ///
+    /// This also completes each [`notified`](Notify::notified) future that exists but has not been
+    /// polled. It neither stores a permit nor takes one.
     ///
     /// ```
     /// use tourbillon::sync::Notify;
@@ -170,7 +177,7 @@ impl Notify {
     ///
     /// # Panics
     ///
-    /// As the first waker that does, when all have been woken.
+    /// Panics with the first panic of a waker, after all tasks have been woken.
     pub fn notify_waiters(&self) {
         let woken = {
             let mut state = lock(&self.0);
@@ -179,7 +186,7 @@ impl Notify {
         };
         let mut panic = None;
         for waker in woken.into_values().flatten() {
-            // Who comes after it waits as rightly.
+            // A waker that panics must not keep the tasks after it from being woken.
             if let Err(caught) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
                 panic.get_or_insert(caught);
             }
@@ -189,11 +196,11 @@ impl Notify {
         }
     }
 
-    /// Waits to be told, or takes the permit if there is one.
+    /// Waits for a notification, or takes the permit if there is one.
     ///
-    /// Those that wait are told in the order in which they were first polled, or
-    /// [enabled](Notified::enable). It can be given up: dropped while it waits it loses its place in
-    /// that order and nothing else, and if it had been told already, it tells the next instead.
+    /// Tasks are notified in the order in which they first polled or [enabled](Notified::enable)
+    /// their futures. Dropping a waiting future gives up its place in this order. If it was
+    /// notified already, it passes the notification on to the next task.
     pub fn notified(&self) -> Notified<'_> {
         Notified {
             notify: self,
@@ -201,6 +208,35 @@ impl Notify {
                 rounds: lock(&self.0).rounds,
             },
         }
+    }
+
+    /// Waits for a notification for at most `duration`. Like [`timeout`], it arms its timer only if
+    /// it has to wait.
+    ///
+    /// A notification that arrives at the last moment counts: the call succeeds, and no permit is
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Elapsed`] if no notification arrived within `duration`, or if the runtime is shut
+    /// down.
+    ///
+    /// Panics if it has to wait outside of a runtime.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::sync::Notify;
+    ///
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let notify = Notify::new();
+    /// let brief = Duration::from_millis(1);
+    /// assert!(notify.notified_timeout(brief).await.is_err());
+    /// notify.notify_one();
+    /// assert!(notify.notified_timeout(brief).await.is_ok());
+    /// # });
+    /// ```
+    pub async fn notified_timeout(&self, duration: Duration) -> Result<(), Elapsed> {
+        timeout(duration, self.notified()).await
     }
 }
 
@@ -229,22 +265,19 @@ pub struct Notified<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Made when all had been told so often.
-    New {
-        rounds: u64,
-    },
-    /// Waits, or was told and does not know yet.
-    Waiting {
-        number: u64,
-    },
+    /// Not polled yet. `rounds` is the count of `notify_waiters` calls when it was created.
+    New { rounds: u64 },
+    /// Waiting, or notified and not polled since.
+    Waiting { number: u64 },
+    /// Complete.
     Over,
 }
 
 impl Notified<'_> {
-    /// Begins to wait, without a poll; true if it has been told already (or took the permit), and so is
-    /// ready.
+    /// Begins to wait without polling. Returns `true` if the future is ready: it was notified, or
+    /// it took the permit.
     ///
-    /// For who looks whether there is anything to wait for: what is told from here on is not missed.
+    /// Call this before checking a condition: no notification from then on is missed.
     ///
     /// ```
     /// use std::{pin::pin, sync::Mutex};
@@ -252,12 +285,12 @@ impl Notified<'_> {
     ///
     /// async fn take(values: &Mutex<Vec<u32>>, changed: &Notify) -> u32 {
     ///     loop {
-    ///         let mut told = pin!(changed.notified());
-    ///         told.as_mut().enable();
+    ///         let mut notified = pin!(changed.notified());
+    ///         notified.as_mut().enable();
     ///         if let Some(value) = values.lock().unwrap().pop() {
     ///             return value;
     ///         }
-    ///         told.await;
+    ///         notified.await;
     ///     }
     /// }
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -265,18 +298,19 @@ impl Notified<'_> {
     /// # });
     /// ```
     pub fn enable(mut self: Pin<&mut Self>) -> bool {
-        self.look(None).is_ready()
+        self.poll_notified(None).is_ready()
     }
 
-    /// Whether it was told; if not, `waker` is woken when it is.
-    fn look(&mut self, waker: Option<&Waker>) -> Poll<()> {
-        // Wakers are foreign code: cloned before the lock is taken, and dropped after it.
+    /// Returns whether it was notified. If not, stores `waker` to be woken by the notification.
+    fn poll_notified(&mut self, waker: Option<&Waker>) -> Poll<()> {
+        // Wakers are user code: clone before locking, drop after unlocking.
         let mut cloned = None;
         loop {
             let mut state = lock(&self.notify.0);
             let number = match self.stage {
                 Stage::Over => return Poll::Ready(()),
-                // Before the permit: a wait that ends with all others leaves it to the next.
+                // This comes before the permit: a future that `notify_waiters` completes leaves the
+                // permit to the next task.
                 Stage::New { rounds } if rounds != state.rounds => {
                     self.stage = Stage::Over;
                     return Poll::Ready(());
@@ -295,17 +329,19 @@ impl Notified<'_> {
                 Stage::Waiting { number } => number,
             };
             let Some(place) = state.waiting.get_mut(&number) else {
-                // Told by itself, or with all.
-                state.told.remove(&number);
+                // The entry is gone: `notify_one` or `notify_waiters` removed it.
+                state.notified.remove(&number);
                 self.stage = Stage::Over;
                 return Poll::Ready(());
             };
+            // `enable` has no waker to store.
             let Some(waker) = waker else {
                 return Poll::Pending;
             };
             if place.as_ref().is_some_and(|there| there.will_wake(waker)) {
                 return Poll::Pending;
             }
+            // First pass: clone the waker without the lock. Second pass: store the clone.
             if let Some(cloned) = cloned.take() {
                 let before = place.replace(cloned);
                 drop(state);
@@ -323,7 +359,7 @@ impl Future for Notified<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         ready!(budget::check(cx));
-        ready!(self.look(Some(cx.waker())));
+        ready!(self.poll_notified(Some(cx.waker())));
         budget::spend();
         Poll::Ready(())
     }
@@ -336,9 +372,12 @@ impl Drop for Notified<'_> {
         };
         let mut state = lock(&self.notify.0);
         let left = state.waiting.remove(&number);
-        // Told by itself, which it passes on, in the way that it was told.
-        let next = state.told.remove(&number).and_then(|pick| state.tell(pick));
-        // Foreign code runs under no lock.
+        // A notification for this task alone goes to the next one, picked by the same rule.
+        let next = state
+            .notified
+            .remove(&number)
+            .and_then(|pick| state.notify_one(pick));
+        // Wakers are user code: drop and wake after unlocking.
         drop(state);
         drop(left);
         if let Some(waker) = next {

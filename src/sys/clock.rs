@@ -1,4 +1,4 @@
-//! Reading clocks: those that the standard library does not, and its own without its arithmetic.
+//! Clocks of the operating system.
 
 use std::{
     mem::MaybeUninit,
@@ -8,23 +8,24 @@ use std::{
 
 use super::kernel;
 
-/// `CLOCK_BOOTTIME`, in ns.
+/// Returns `CLOCK_BOOTTIME` in ns.
 pub(crate) fn boot() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// `CLOCK_MONOTONIC`, in ns: the clock of `std::time::Instant`, as the kernel counts it.
+/// Returns `CLOCK_MONOTONIC` in ns. This is the clock of `std::time::Instant`.
 #[inline]
 pub(crate) fn monotonic() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// The processor time that the calling thread has had, in ns. A system call, unlike the others.
+/// Returns the processor time of the calling thread in ns. Unlike the others, this needs a system
+/// call.
 pub(crate) fn thread_cpu() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The present, as the standard library's moment.
+/// Returns the current time as an `Instant`.
 pub(crate) fn instant() -> Instant {
     #[cfg(tourbillon_sim)]
     return zero() + Duration::from_nanos(monotonic());
@@ -32,7 +33,7 @@ pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
-/// The time of day.
+/// Returns the time of day.
 pub(crate) fn wall() -> SystemTime {
     #[cfg(tourbillon_sim)]
     return SystemTime::UNIX_EPOCH + Duration::from_nanos(read(libc::CLOCK_REALTIME));
@@ -43,19 +44,19 @@ pub(crate) fn wall() -> SystemTime {
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: `time` is a valid place for the answer. The call fails for unknown clocks alone, and
+    // SAFETY: `time` is a valid place for the result. The call only fails for unknown clocks, and
     // Linux has had these since 2.6.39.
     let time = unsafe {
         kernel::clock_gettime(clock, time.as_mut_ptr());
         time.assume_init()
     };
-    // Neither is negative: both clocks begin when the machine does.
+    // Neither part is negative: all these clocks start at or after zero.
     (time.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(time.tv_nsec as u64)
 }
 
-/// The moment of the standard library at which [`monotonic`] said zero. The same for all calls.
+/// Returns the `Instant` at which [`monotonic`] was zero. All calls return the same value.
 #[inline]
 pub(crate) fn zero() -> Instant {
     static ZERO: OnceLock<Instant> = OnceLock::new();
@@ -67,20 +68,22 @@ fn find_zero() -> Instant {
     let before = monotonic();
     let instant = Instant::now();
     let after = monotonic();
-    // Late by what it takes to read the clock, where the exact moment is not to be had: so no
-    // deadline becomes earlier when it is converted.
+    // If the exact value is unknown, use a value that is late by at most the time of one clock
+    // reading. So a converted deadline is never too early.
     let exact = since_zero(instant).filter(|at| (before..=after).contains(at));
     instant - Duration::from_nanos(exact.unwrap_or(after))
 }
 
-/// The ns of the kernel's clock at an instant, which has no way to ask for them. It can be brought back
-/// to the first second that there is for it, −2^63 where it counts as the kernel does.
+/// Returns the kernel's time of an instant in ns, which the standard library does not reveal.
+///
+/// The earliest `Instant` is at −2^63 seconds if it counts like the kernel. So the distance to the
+/// earliest one gives the absolute time.
 fn since_zero(instant: Instant) -> Option<u64> {
-    let secs = greatest(u64::MAX, |secs| {
+    let secs = largest(u64::MAX, |secs| {
         instant.checked_sub(Duration::from_secs(secs)).is_some()
     });
     let rest = instant.checked_sub(Duration::from_secs(secs))?;
-    let nanos = greatest(999_999_999, |nanos| {
+    let nanos = largest(999_999_999, |nanos| {
         rest.checked_sub(Duration::from_nanos(nanos)).is_some()
     });
     secs.checked_sub(1 << 63)?
@@ -88,8 +91,9 @@ fn since_zero(instant: Instant) -> Option<u64> {
         .checked_add(nanos)
 }
 
-/// The greatest number up to `most` of which `holds` is true, as it is of all that are smaller.
-fn greatest(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
+/// Returns the largest number up to `most` for which `holds` is true. `holds` must be true for all
+/// smaller numbers.
+fn largest(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut least, mut most) = (0, most);
     while least < most {
         let middle = most - (most - least) / 2;
@@ -119,10 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_is_found() {
+    fn the_largest_number_is_found() {
         for least in [0, 1, 2, 999, 1_000] {
-            assert_eq!(greatest(1_000, |n| n <= least), least);
+            assert_eq!(largest(1_000, |n| n <= least), least);
         }
-        assert_eq!(greatest(u64::MAX, |_| true), u64::MAX);
+        assert_eq!(largest(u64::MAX, |_| true), u64::MAX);
     }
 }

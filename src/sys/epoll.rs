@@ -1,12 +1,13 @@
-//! An epoll instance that waits to the nanosecond.
+//! An epoll instance whose waits have nanosecond resolution.
 //!
-//! `epoll_wait` counts in milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`, but the kernel
-//! allows itself to be late by a thousandth of the time (a two-hundredth for a nice thread), whatever
-//! the thread's timer slack: good for short waits. For longer ones, and for all on older kernels, a
-//! timerfd in the same instance does the waking. It is set [only to another deadline](super::deadline).
+//! `epoll_wait` takes milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`, but the kernel
+//! may be late by a thousandth of the time, or a two-hundredth for a nice thread, regardless of the
+//! timer slack. That is good enough for short waits. For longer waits, and for all waits on older
+//! kernels, a timerfd in the instance wakes the thread. It is set [as rarely as
+//! possible](super::deadline).
 //!
-//! A process may give up its rights to either call when the instance is there (seccomp). Then it waits by
-//! the next that it has: `epoll_pwait2`, the timerfd, milliseconds.
+//! A process may lose the right to make a call after the instance exists (seccomp). The wait then
+//! falls back to the next method: `epoll_pwait2`, the timerfd, milliseconds.
 
 use std::{
     io,
@@ -22,34 +23,35 @@ use super::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Readable, as a condition on a descriptor.
+/// The condition that a descriptor is readable.
 pub(crate) const READABLE: u32 = libc::EPOLLIN as u32;
-/// Urgent data.
+/// Urgent data is present.
 pub(crate) const PRIORITY: u32 = libc::EPOLLPRI as u32;
-/// Writable.
+/// The condition that a descriptor is writable.
 pub(crate) const WRITABLE: u32 = libc::EPOLLOUT as u32;
-/// The peer will send no more.
+/// The peer has shut down its write direction.
 pub(crate) const READ_CLOSED: u32 = libc::EPOLLRDHUP as u32;
-/// Both directions are gone.
+/// Both directions are closed.
 pub(crate) const CLOSED: u32 = libc::EPOLLHUP as u32;
 /// An error is pending.
 pub(crate) const ERROR: u32 = libc::EPOLLERR as u32;
 
 const EDGE: u32 = libc::EPOLLET as u32;
-/// The token of the timerfd, which callers do not see.
+/// The token of the timerfd. Callers never see it.
 const TIMER: u64 = u64::MAX;
 
-/// Up to here `epoll_pwait2` is late by 10 µs at the most, which is no more than a wake-up takes.
-const SHORT: Duration = Duration::from_millis(10);
+/// Up to this time `epoll_pwait2` is late by at most 10 µs, which is no more than a wake-up takes.
+const PWAIT2_MAX: Duration = Duration::from_millis(10);
 
-/// For how long to wait.
+/// The maximum duration of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timeout {
-    /// Not at all.
+    /// Do not wait.
     Zero,
-    /// Until an event comes.
+    /// Wait until an event arrives.
     None,
-    /// Until a moment that is so long from now: in ns, on a clock that runs as the kernel's does.
+    /// Wait until `deadline`, in ns on a clock that runs like the kernel's. `left` is the time
+    /// until then.
     Until { deadline: u64, left: Duration },
 }
 
@@ -58,11 +60,11 @@ pub(crate) enum Timeout {
 pub(crate) struct Epoll {
     fd: OwnedFd,
     timer: Deadline,
-    /// Whether short waits are by `epoll_pwait2`.
+    /// Whether short waits use `epoll_pwait2`.
     pwait2: AtomicBool,
 }
 
-/// What happened to one descriptor.
+/// An event on one descriptor.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Event(libc::epoll_event);
@@ -77,7 +79,7 @@ impl Event {
     }
 }
 
-/// Room for the events of one wait.
+/// A buffer for the events of one wait.
 pub(crate) struct Events(Vec<Event>);
 
 impl Events {
@@ -85,7 +87,7 @@ impl Events {
         Self(Vec::with_capacity(capacity.max(1)))
     }
 
-    /// The events of the last wait.
+    /// Returns the events of the last wait.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Event> {
         self.0.iter().filter(|event| event.token() != TIMER)
     }
@@ -106,28 +108,28 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
-/// In ms, and not less.
+/// Converts to milliseconds, rounded up.
 fn millis(duration: Duration) -> libc::c_int {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     millis.try_into().unwrap_or(libc::c_int::MAX)
 }
 
-/// Whether the call that has just failed did so because a filter of system calls does not let it through,
-/// and not by what it was asked.
+/// Returns whether the last call failed because a system call filter blocks it, and not because of
+/// its arguments.
 #[cold]
-fn was_refused() -> bool {
+fn is_filtered() -> bool {
     let error = io::Error::last_os_error().raw_os_error();
     matches!(error, Some(libc::ENOSYS | libc::EPERM | libc::EACCES))
 }
 
-/// Whether this kernel has `epoll_pwait2`; asked once.
+/// Returns whether this kernel has `epoll_pwait2`. The result is cached.
 pub(crate) fn has_pwait2() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
-        // A bad descriptor: EBADF from a kernel that knows the call, ENOSYS from one that does not
-        // (and EPERM from a sandbox that does not let it through).
+        // Pass a bad descriptor. A kernel with this call returns EBADF, one without it ENOSYS, and
+        // a sandbox that blocks it EPERM.
         let timeout = timespec(Duration::ZERO);
-        // SAFETY: nothing is written, since the descriptor is refused.
+        // SAFETY: the kernel refuses the descriptor, so it writes nothing.
         let answer =
             unsafe { kernel::epoll_pwait2(-1, std::ptr::null_mut(), 1, &raw const timeout) };
         let error = io::Error::last_os_error().raw_os_error();
@@ -136,12 +138,12 @@ pub(crate) fn has_pwait2() -> bool {
 }
 
 impl Epoll {
-    /// A new instance, which waits for short times by `epoll_pwait2` if `pwait2` says so.
+    /// Creates an instance. `pwait2` tells whether short waits use `epoll_pwait2`.
     pub(crate) fn new(pwait2: bool) -> io::Result<Self> {
-        // SAFETY: no pointers; the descriptor is checked before it is owned.
+        // SAFETY: the call takes no pointers. The result is checked before it becomes an `OwnedFd`.
         let fd = check(unsafe { kernel::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let epoll = Self {
-            // SAFETY: a fresh descriptor that nobody else owns.
+            // SAFETY: nothing else owns this new descriptor.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
             timer: Deadline::new()?,
             pwait2: AtomicBool::new(pwait2),
@@ -150,14 +152,14 @@ impl Epoll {
         Ok(epoll)
     }
 
-    /// Watches `fd` for `conditions`, edge-triggered. Closing `fd` ends the watch, unless it was
-    /// duplicated.
+    /// Watches `fd` for `conditions`, edge-triggered. Closing `fd` ends the watch, unless it has
+    /// been duplicated.
     pub(crate) fn add(&self, fd: RawFd, token: u64, conditions: u32) -> io::Result<()> {
         self.watch(fd, token, conditions | EDGE)
     }
 
-    /// As [`add`](Epoll::add), for a descriptor that several instances watch: of those that wait, not
-    /// all are woken.
+    /// Watches a descriptor that several instances watch, for reading. An event does not wake all
+    /// threads that wait.
     pub(crate) fn add_shared(&self, fd: RawFd, token: u64) -> io::Result<()> {
         const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
         self.watch(fd, token, READABLE | EDGE | EXCLUSIVE)
@@ -165,16 +167,16 @@ impl Epoll {
 
     fn watch(&self, fd: RawFd, token: u64, events: u32) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: token };
-        // SAFETY: `event` lives through the call.
+        // SAFETY: `event` is valid during the call.
         check(unsafe {
             kernel::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event)
         })?;
         Ok(())
     }
 
-    /// Watches `fd` no more.
+    /// Stops watching `fd`.
     pub(crate) fn remove(&self, fd: RawFd) -> io::Result<()> {
-        // SAFETY: no event is needed for a removal (since Linux 2.6.9).
+        // SAFETY: a removal takes no event (since Linux 2.6.9).
         check(unsafe {
             kernel::epoll_ctl(
                 self.fd.as_raw_fd(),
@@ -186,8 +188,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits for events, at most for `timeout`, but not less. A signal ends the wait early, without
-    /// events.
+    /// Waits for events for `timeout`, never less. A signal ends the wait early, without events.
     pub(crate) fn wait(&self, events: &mut Events, timeout: Timeout) -> io::Result<()> {
         events.0.clear();
         let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
@@ -203,24 +204,26 @@ impl Epoll {
                 let count = unsafe { self.wait_short(buffer, room, left) };
                 count.unwrap_or_else(|| match self.timer.set(deadline, left) {
                     Ok(()) => wait(-1),
+                    // The last resort is late by up to 1 ms, but never early.
                     Err(_) => wait(millis(left)),
                 })
             }
             Timeout::None => {
-                // A timerfd that cannot be unset ends the wait for nothing, once.
+                // If disarming the timerfd fails, the wait ends early once, which callers tolerate.
                 let _ = self.timer.unset();
                 wait(-1)
             }
         };
-        // SAFETY: the kernel has written so many events into the buffer of `events`.
-        unsafe { self.waited(events, count) }?;
+        // SAFETY: `count` is the kernel's result for the buffer of `events`.
+        unsafe { self.set_events(events, count) }?;
         if events.has_timer() {
             self.timer.expired();
         }
         Ok(())
     }
 
-    /// Waits by `epoll_pwait2`, as that answers; `None` if it is not for such a wait, or not there.
+    /// Waits by `epoll_pwait2` and returns its result. Returns `None` if the wait is too long for
+    /// it, or if it is not available.
     ///
     /// # Safety
     ///
@@ -231,30 +234,31 @@ impl Epoll {
         room: libc::c_int,
         left: Duration,
     ) -> Option<libc::c_int> {
-        if left > SHORT || !self.pwait2.load(Ordering::Relaxed) {
+        if left > PWAIT2_MAX || !self.pwait2.load(Ordering::Relaxed) {
             return None;
         }
         let timeout = timespec(left);
-        // SAFETY: the caller says that there is room, and `timeout` lives through the call.
+        // SAFETY: `buffer` has room for `room` events by the contract, and `timeout` is valid
+        // during the call.
         let count =
             unsafe { kernel::epoll_pwait2(self.fd.as_raw_fd(), buffer, room, &raw const timeout) };
-        if count < 0 && was_refused() {
+        if count < 0 && is_filtered() {
             self.pwait2.store(false, Ordering::Relaxed);
             return None;
         }
         Some(count)
     }
 
-    /// Takes events in the place of the one who waits here, without waiting. True if that one has to be
-    /// woken, because what would have woken it in time is among them.
+    /// Takes events on behalf of the worker that waits here, without waiting. Returns whether the
+    /// worker must be woken: its timer is among them, which will not fire again.
     pub(crate) fn take(&self, events: &mut Events) -> io::Result<bool> {
         events.0.clear();
         let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
         let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
         // SAFETY: `buffer` has room for `room` events.
         let count = unsafe { kernel::epoll_wait(self.fd.as_raw_fd(), buffer, room, 0) };
-        // SAFETY: the kernel has written so many events into the buffer of `events`.
-        unsafe { self.waited(events, count) }?;
+        // SAFETY: `count` is the kernel's result for the buffer of `events`.
+        unsafe { self.set_events(events, count) }?;
         let has_timer = events.has_timer();
         if has_timer {
             self.timer.taken();
@@ -262,14 +266,16 @@ impl Epoll {
         Ok(has_timer)
     }
 
-    /// Takes note of how many events there are.
+    /// Sets the length of `events` to the result of a wait.
     ///
     /// # Safety
     ///
-    /// If `count` is not negative, so many have been written into the buffer of `events`.
-    unsafe fn waited(&self, events: &mut Events, count: libc::c_int) -> io::Result<()> {
+    /// If `count` is not negative, the kernel has written this many events into the buffer of
+    /// `events`.
+    unsafe fn set_events(&self, events: &mut Events, count: libc::c_int) -> io::Result<()> {
         match check(count) {
-            // SAFETY: the caller says so, and `Event` is transparent.
+            // SAFETY: by the contract, `count` events are initialized. `Event` is a transparent
+            // wrapper.
             Ok(count) => unsafe { events.0.set_len(count as usize) },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -277,29 +283,31 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits for as long as it takes until there are events to be had, and leaves them there. A signal
-    /// ends the wait early.
+    /// Waits without a limit until events are pending, and does not take them. A signal ends the
+    /// wait early.
     pub(crate) fn wait_ready(&self) -> io::Result<()> {
         self.poll(-1).map(drop)
     }
 
-    /// Whether there are events to be had, for the one who waits here; they are left to it. From any
-    /// thread. (An instance that cannot be looked at will not tell who waits of any, either.)
+    /// Returns whether events are pending for the thread that waits here, and does not take them.
+    /// Any thread may call this. An error counts as no events: a wait on such an instance would not
+    /// see any, either.
     pub(crate) fn has_events(&self) -> bool {
         self.poll(0).unwrap_or(false)
     }
 
-    /// Waits for `millis` (−1: without end) until there are events; whether there are.
+    /// Waits for at most `millis` (−1: without a limit) until events are pending. Returns whether
+    /// there are any.
     fn poll(&self, millis: libc::c_int) -> io::Result<bool> {
         let mut fd = libc::pollfd {
             fd: self.fd.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: `fd` is one valid pollfd, and lives through the call.
+        // SAFETY: `fd` is one valid pollfd.
         match check(unsafe { kernel::poll(&mut fd, 1, millis) }) {
             Ok(ready) => Ok(ready > 0),
-            // A signal came, and had there been events, it would have said so.
+            // A signal interrupts only a call that found no events.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
             Err(error) => Err(error),
         }

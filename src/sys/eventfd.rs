@@ -1,4 +1,4 @@
-//! The eventfd by which a worker is woken from its epoll instance.
+//! The eventfd that wakes a worker from its epoll instance.
 
 use std::{
     io,
@@ -7,23 +7,23 @@ use std::{
 
 use super::{check, kernel};
 
-/// A non-blocking eventfd. Watched edge-triggered, it need not be read: each write is an edge.
+/// A non-blocking eventfd. It is watched edge-triggered and never read: each write is an event.
 #[derive(Debug)]
 pub(crate) struct EventFd(OwnedFd);
 
 impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: no pointers; the descriptor is checked before it is owned.
+        // SAFETY: the call takes no pointers. The result is checked before it becomes an `OwnedFd`.
         let fd = check(unsafe { kernel::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: nothing else owns this new descriptor.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes the descriptor readable: an edge for whoever watches it.
+    /// Makes the descriptor readable, which is an event for all instances that watch it.
     pub(crate) fn write(&self) {
         let one = 1_u64;
         loop {
-            // SAFETY: eight readable bytes, as an eventfd wants them.
+            // SAFETY: the buffer has the eight bytes that an eventfd reads.
             let written = unsafe {
                 kernel::write(
                     self.0.as_raw_fd(),
@@ -36,17 +36,17 @@ impl EventFd {
             }
             match io::Error::last_os_error().kind() {
                 io::ErrorKind::Interrupted => {}
-                // The counter is full, which takes 2^64 − 2 writes unread: start again from zero.
+                // The counter is full after 2^64 − 2 writes. Reset it and try again.
                 io::ErrorKind::WouldBlock => self.drain(),
                 _ => return,
             }
         }
     }
 
-    /// Takes the counter back to zero.
+    /// Resets the counter to zero.
     fn drain(&self) {
         let mut count = 0_u64;
-        // SAFETY: eight writable bytes, as an eventfd wants them.
+        // SAFETY: the buffer has room for the eight bytes that an eventfd writes.
         unsafe {
             kernel::read(
                 self.0.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! The system calls by which the runtime waits, is woken, and reads clocks: libc's, or, built with
-//! `--cfg tourbillon_sim`, those of a simulated kernel.
+//! The system calls for waiting, waking and reading clocks. They are those of libc, or those of a
+//! simulated kernel with `--cfg tourbillon_sim`.
 
 #[cfg(not(tourbillon_sim))]
 pub(super) use libc::{
@@ -13,11 +13,12 @@ pub(super) use super::sim::calls::{
     timerfd_create, timerfd_settime, write,
 };
 
-/// `epoll_pwait2` without a mask of signals. glibc's wrapper is younger than the system call.
+/// Calls `epoll_pwait2` without a signal mask. glibc added its wrapper later than Linux added the
+/// call.
 ///
 /// # Safety
 ///
-/// `timeout` is valid, and so is `events`, for as many events as `room` says.
+/// `timeout` is valid, and `events` has room for `room` events.
 #[cfg(not(tourbillon_sim))]
 pub(super) unsafe fn epoll_pwait2(
     fd: libc::c_int,
@@ -25,7 +26,7 @@ pub(super) unsafe fn epoll_pwait2(
     room: libc::c_int,
     timeout: *const libc::timespec,
 ) -> libc::c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: by the contract of this function.
     let count = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

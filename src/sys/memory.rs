@@ -1,13 +1,16 @@
-//! Memory that is about to be written for the first time, and memory that is needed no more.
+//! Advice to the system about memory that is about to be used, or that is no longer needed.
 
 use std::sync::OnceLock;
 
 use crate::sys::sync::atomic::{AtomicBool, Ordering};
 
-/// Has the system find memory for all whole pages of these: that takes three quarters of the time of a page fault for
-/// each. Of memory that was written before nothing changes. Where the system does not know how, or has no memory, it does nothing.
+/// Populates whole pages of memory before their first use. This takes three quarters of the time of
+/// page faults.
 ///
-/// `at` is in memory of the process that is not unmapped meanwhile, and so is all that is up to `bytes` behind it.
+/// Pages that were written before keep their content. If the system lacks the call or has no
+/// memory, nothing happens.
+///
+/// `at` and the `bytes` after it must be mapped memory that stays mapped during the call.
 pub(crate) fn populate(at: *mut u8, bytes: usize) {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     if REFUSED.load(Ordering::Relaxed) {
@@ -17,39 +20,39 @@ pub(crate) fn populate(at: *mut u8, bytes: usize) {
     let down = at.addr() % page;
     let bytes = (bytes + down) / page * page;
     let start = at.wrapping_sub(down).cast();
-    // SAFETY: by contract all of it is mapped, and stays so. What is written there is as it was: zeros where nobody wrote before.
+    // SAFETY: by the contract, all of it stays mapped. The call changes no content: pages that were
+    // never written are zero.
     let refused = unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } != 0;
     if refused {
-        // As a rule by a kernel before 5.14, or by a sandbox.
+        // Usually the kernel is older than 5.14, or a sandbox refuses. Do not try again.
         REFUSED.store(true, Ordering::Relaxed);
     }
 }
 
-/// Gives all whole pages of these back to the system. Whoever reads them next finds zeros, or what
-/// was there before.
+/// Returns whole pages of memory to the system. A later read finds zeros or the old content.
 ///
-/// Where the system refuses, as it does for locked memory (`mlockall`), all stays as it is.
+/// If the system refuses, as for locked memory (`mlockall`), nothing changes.
 ///
 /// # Safety
 ///
-/// `at` is in memory of the process that stays mapped, and so is all that is up to `bytes` behind it; nobody uses it
-/// meanwhile, nor needs what is there.
+/// `at` and the `bytes` after it are mapped memory that stays mapped. Nothing uses this memory
+/// during the call, and its content is not needed.
 pub(crate) unsafe fn give_back(at: *mut u8, bytes: usize) {
     let page = page();
     let up = at.addr().wrapping_neg() % page;
     let bytes = bytes.saturating_sub(up) / page * page;
     if bytes > 0 {
         let start = at.wrapping_add(up).cast();
-        // SAFETY: by contract all of it is mapped, and its content is nobody's. There is nothing to
-        // be done about an error.
+        // SAFETY: by the contract, all of it stays mapped and its content is not needed. An error
+        // can be ignored, because the call only saves memory.
         let _refused = unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) };
     }
 }
 
-/// How many bytes a page of the system has.
+/// Returns the size of a page in bytes.
 fn page() -> usize {
     static PAGE: OnceLock<usize> = OnceLock::new();
-    // SAFETY: it has no conditions.
+    // SAFETY: `sysconf` has no preconditions.
     *PAGE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize)
 }
 
@@ -63,7 +66,7 @@ mod tests {
         let mut memory = vec![1_u8; 4 * page];
         let at = memory.as_mut_ptr();
         let first = at.addr().wrapping_neg() % page;
-        // SAFETY: it is all in the vector, which nobody uses meanwhile.
+        // SAFETY: the range is within the vector, which nothing else uses.
         unsafe { give_back(at.wrapping_add(first + 1), 2 * page) };
         let zeros = |range: std::ops::Range<usize>| memory[range].iter().all(|&byte| byte == 0);
         assert!(memory[..first + page].iter().all(|&byte| byte == 1));

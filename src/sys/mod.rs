@@ -1,4 +1,4 @@
-//! Everything that talks to the operating system. Nothing outside this module does.
+//! The interface to the operating system. No other module makes system calls.
 
 pub(crate) mod clock;
 pub(crate) mod cpu;
@@ -21,7 +21,7 @@ pub(crate) mod timerfd;
 
 use std::io;
 
-/// Any number, not for secrets.
+/// Returns a random number. Not suitable for secrets.
 pub(crate) fn random() -> u64 {
     #[cfg(tourbillon_sim)]
     return sim::random();
@@ -29,7 +29,7 @@ pub(crate) fn random() -> u64 {
     fastrand::u64(..)
 }
 
-/// The result of a libc call that answers −1 on failure.
+/// Converts the result of a libc call that returns −1 on failure.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
         Err(io::Error::last_os_error())

@@ -1,4 +1,4 @@
-//! Asking whether descriptors are ready, without waiting.
+//! A check whether descriptors are ready, without waiting.
 
 use std::{
     io,
@@ -7,21 +7,21 @@ use std::{
 
 use super::check;
 
-/// A descriptor, what is asked of it, and the answer.
+/// A descriptor, the conditions to check, and the result.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Asked(libc::pollfd);
+pub(crate) struct PollEntry(libc::pollfd);
 
-impl Asked {
-    /// Nothing is asked, and the answer is that.
+impl PollEntry {
+    /// An entry without a descriptor. It has no result.
     pub(crate) const NOTHING: Self = Self(libc::pollfd {
         fd: -1,
         events: 0,
         revents: 0,
     });
 
-    /// Asks for conditions, by the values that they have for epoll, which are those of poll. An error and
-    /// the end are always answered.
+    /// Creates an entry for `conditions`. epoll and poll have the same values for them. Errors and
+    /// the end of a stream are always reported.
     pub(crate) fn of(fd: BorrowedFd<'_>, conditions: u32) -> Self {
         Self(libc::pollfd {
             fd: fd.as_raw_fd(),
@@ -30,18 +30,23 @@ impl Asked {
         })
     }
 
-    /// Those that hold.
+    /// Returns the conditions that hold.
     pub(crate) fn answer(self) -> u32 {
         u32::from(self.0.revents as libc::c_ushort)
     }
 }
 
-/// Answers all that is asked, as of now.
-pub(crate) fn ask(asked: &mut [Asked]) -> io::Result<()> {
+/// Fills in the result of each entry.
+pub(crate) fn poll_now(entries: &mut [PollEntry]) -> io::Result<()> {
     loop {
-        // SAFETY: an `Asked` is a pollfd, and there are so many of them to read and write.
-        let result =
-            check(unsafe { libc::poll(asked.as_mut_ptr().cast(), asked.len() as libc::nfds_t, 0) });
+        // SAFETY: `PollEntry` is a transparent `pollfd`, and the length is that of the slice.
+        let result = check(unsafe {
+            libc::poll(
+                entries.as_mut_ptr().cast(),
+                entries.len() as libc::nfds_t,
+                0,
+            )
+        });
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result.map(drop),

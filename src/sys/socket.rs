@@ -1,4 +1,4 @@
-//! Sockets, made ready for the reactor: non-blocking and close-on-exec.
+//! Sockets for the reactor: non-blocking and close-on-exec.
 
 use std::{
     ffi::OsStr,
@@ -20,17 +20,18 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::check;
 
-/// How many connections may wait to be accepted: as many as the system allows, which is
-/// `net.core.somaxconn`. Where there is no room, clients wait a second or more to try again.
+/// The number of connections that may wait to be accepted: as many as the system allows
+/// (`net.core.somaxconn`). If the queue is full, clients wait for a second or more before they try
+/// again.
 const BACKLOG: i32 = i32::MAX;
 
-/// A TCP socket that is not bound and not connected.
+/// Creates a TCP socket that is neither bound nor connected.
 pub(crate) fn tcp(domain: Domain) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     Socket::new(domain, kind, Some(Protocol::TCP))
 }
 
-/// A TCP socket that listens at `addr`, which may be one that was in use a moment ago.
+/// Creates a TCP socket that listens at `addr`. The address may have been in use a moment ago.
 pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = tcp(Domain::for_address(addr))?;
     socket.set_reuse_address(true)?;
@@ -39,11 +40,12 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Gives the connections whose first packet a core has handled to the socket whose place in the group
-/// of those that share the port (`SO_REUSEPORT`) is the core's place in `cores`. Those of other cores
-/// are spread as they are without this.
+/// Assigns connections to sockets of a `SO_REUSEPORT` group by core.
+///
+/// A connection whose first packet was handled by core `cores[n]` goes to socket `n` of the group.
+/// Connections of other cores are spread as without this program.
 pub(crate) fn steer_by_core(listener: &impl AsFd, cores: &[usize]) -> io::Result<()> {
-    let program = steering(cores);
+    let program = steering_program(cores);
     let program = libc::sock_fprog {
         len: program
             .len()
@@ -51,8 +53,8 @@ pub(crate) fn steer_by_core(listener: &impl AsFd, cores: &[usize]) -> io::Result
             .map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: the program, which the kernel copies, and the instructions that it points to live through
-    // the call; they are only read.
+    // SAFETY: the program and its instructions are valid during the call, in which the kernel
+    // copies them without a write.
     check(unsafe {
         libc::setsockopt(
             listener.as_fd().as_raw_fd(),
@@ -65,9 +67,9 @@ pub(crate) fn steer_by_core(listener: &impl AsFd, cores: &[usize]) -> io::Result
     Ok(())
 }
 
-/// What the kernel runs for the first packet of each connection: it answers a place in the group, or one
-/// that there is not, and then the kernel chooses by itself.
-fn steering(cores: &[usize]) -> Vec<libc::sock_filter> {
+/// Returns the BPF program that chooses the socket for a new connection. It returns a position in
+/// the group. If no socket has this position, the kernel chooses.
+fn steering_program(cores: &[usize]) -> Vec<libc::sock_filter> {
     let step = |code: u32, jump_if_not: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt: 0,
@@ -77,10 +79,12 @@ fn steering(cores: &[usize]) -> Vec<libc::sock_filter> {
     let ret = |k| step(libc::BPF_RET | libc::BPF_K, 0, k);
     let core = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, core)];
+    // Worker `n` on core `n`: the core's number is the position, without a table.
     if cores.iter().copied().eq(0..cores.len()) {
         program.push(step(libc::BPF_RET | libc::BPF_A, 0, 0));
         return program;
     }
+    // Otherwise compare the core with each entry of the table.
     for (place, &core) in cores.iter().enumerate() {
         let is_core = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
         program.push(step(is_core, 1, core as u32));
@@ -90,12 +94,12 @@ fn steering(cores: &[usize]) -> Vec<libc::sock_filter> {
     program
 }
 
-/// A TCP socket on its way to `addr`: connected, or refused, once it is writable.
+/// Starts to connect a new TCP socket. The result is known once the socket is writable.
 pub(crate) fn connect(addr: SocketAddr) -> io::Result<std::net::TcpStream> {
     start_connect(tcp(Domain::for_address(addr))?, addr)
 }
 
-/// As [`connect`], with a socket that there is.
+/// Starts to connect an existing socket. See [`connect`].
 pub(crate) fn start_connect(socket: Socket, addr: SocketAddr) -> io::Result<std::net::TcpStream> {
     match socket.connect(&addr.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
@@ -103,7 +107,7 @@ pub(crate) fn start_connect(socket: Socket, addr: SocketAddr) -> io::Result<std:
     }
 }
 
-/// The next connection of a non-blocking listener.
+/// Accepts the next connection of a non-blocking listener.
 pub(crate) fn accept(
     listener: &std::net::TcpListener,
 ) -> io::Result<(std::net::TcpStream, SocketAddr)> {
@@ -112,12 +116,12 @@ pub(crate) fn accept(
     Ok((socket.into(), addr))
 }
 
-/// One system call: `accept4` sets both flags.
+/// Accepts a connection with a single system call: `accept4` sets both flags.
 fn accept_from(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
     let fd = listener.as_fd().as_raw_fd();
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: `try_init` gives room for any address, and its length; the descriptor is fresh, so
-    // that nobody else owns it.
+    // SAFETY: `try_init` passes room for any address, and its length. Nothing else owns the new
+    // descriptor.
     unsafe {
         SockAddr::try_init(|storage, len| {
             let fd = check(libc::accept4(fd, storage.cast(), len, flags))?;
@@ -126,7 +130,7 @@ fn accept_from(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
     }
 }
 
-/// Receives into memory that need not be initialized; so many bytes of it are, afterwards.
+/// Receives into memory that may be uninitialized. Returns the number of bytes it initialized.
 #[cfg(any(feature = "hyper", feature = "tokio-io"))]
 pub(crate) fn receive(
     stream: &impl AsFd,
@@ -135,23 +139,23 @@ pub(crate) fn receive(
     SockRef::from(stream).recv(buf)
 }
 
-/// Who sent the datagram that is next.
+/// Returns the sender of the next datagram.
 pub(crate) fn peek_sender(socket: &std::net::UdpSocket) -> io::Result<SocketAddr> {
     let sender = SockRef::from(socket).peek_sender()?;
     Ok(sender.as_socket().ok_or(io::ErrorKind::InvalidData)?)
 }
 
-/// How long a close waits for what was not sent yet.
+/// Returns how long a close waits for unsent data.
 pub(crate) fn linger(socket: &impl AsFd) -> io::Result<Option<Duration>> {
     SockRef::from(socket).linger()
 }
 
-/// See [`linger`].
+/// Sets how long a close waits for unsent data.
 pub(crate) fn set_linger(socket: &impl AsFd, linger: Option<Duration>) -> io::Result<()> {
     SockRef::from(socket).set_linger(linger)
 }
 
-/// The address of a path, or, if it begins with a NUL byte, of an abstract name.
+/// Returns the address of a path, or of an abstract name if it begins with a NUL byte.
 pub(crate) fn unix_addr(path: &Path) -> io::Result<UnixAddr> {
     match path.as_os_str().as_bytes() {
         [0, name @ ..] => UnixAddr::from_abstract_name(name),
@@ -159,7 +163,7 @@ pub(crate) fn unix_addr(path: &Path) -> io::Result<UnixAddr> {
     }
 }
 
-/// As socket2 has it.
+/// Converts an address to the type of socket2.
 fn unix_sock_addr(addr: &UnixAddr) -> io::Result<SockAddr> {
     match (addr.as_pathname(), addr.as_abstract_name()) {
         (Some(path), _) => SockAddr::unix(path),
@@ -169,7 +173,7 @@ fn unix_sock_addr(addr: &UnixAddr) -> io::Result<SockAddr> {
         }
         (None, None) => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "the address has no name",
+            "the socket address has no name: use a path or an abstract name",
         )),
     }
 }
@@ -178,7 +182,7 @@ fn unix_stream() -> io::Result<Socket> {
     Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
 }
 
-/// A Unix socket that listens at `addr`.
+/// Creates a Unix socket that listens at `addr`.
 pub(crate) fn unix_listen(addr: &UnixAddr) -> io::Result<UnixListener> {
     let socket = unix_stream()?;
     socket.bind(&unix_sock_addr(addr)?)?;
@@ -186,27 +190,27 @@ pub(crate) fn unix_listen(addr: &UnixAddr) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// A Unix socket that is connected: unlike with TCP there is nothing to wait for.
+/// Creates a connected Unix socket. Unlike a TCP connect, this does not wait.
 pub(crate) fn unix_connect(addr: &UnixAddr) -> io::Result<UnixStream> {
     let socket = unix_stream()?;
     socket.connect(&unix_sock_addr(addr)?)?;
     Ok(socket.into())
 }
 
-/// The next connection of a non-blocking listener.
+/// Accepts the next connection of a non-blocking listener.
 pub(crate) fn unix_accept(listener: &UnixListener) -> io::Result<(UnixStream, UnixAddr)> {
     let (socket, addr) = accept_from(listener)?;
     let addr = match addr.as_abstract_namespace() {
         Some(name) => UnixAddr::from_abstract_name(name)?,
-        // Mostly it has no name, which is what an empty path is.
-        // And the kernel knows paths that are longer by a byte than what the standard library takes.
+        // The peer usually has no name, which is represented as an empty path. The kernel also
+        // allows paths one byte longer than the standard library does: treat them as unnamed.
         None => UnixAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))
             .or_else(|_| UnixAddr::from_pathname(""))?,
     };
     Ok((socket.into(), addr))
 }
 
-/// Who was at the other end of a Unix socket when it was connected.
+/// Returns the credentials of the process that connected the other end of a Unix socket.
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<libc::ucred> {
     let mut cred = libc::ucred {
         pid: 0,
@@ -214,7 +218,7 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<libc::ucred> {
         gid: 0,
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `cred` has room for the `len` bytes that the option is of; both live through the call.
+    // SAFETY: `cred` has room for the `len` bytes of the option. Both are valid during the call.
     check(unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -227,31 +231,31 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<libc::ucred> {
     Ok(cred)
 }
 
-/// A socket of TCP that somebody else owns, and that is asked what its peer has taken.
+/// Reads how much data the peer of a TCP socket has acknowledged. Another object owns the socket.
 ///
-/// It names the socket by descriptor and cookie: once the owner has closed the descriptor, another
-/// file may have its number, but no other socket has the cookie.
+/// This identifies the socket by its descriptor and its cookie. If the owner closes the descriptor,
+/// another file may get its number, but no other socket has the cookie.
 #[cfg(feature = "axum")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct AckCounter {
     fd: std::os::fd::RawFd,
     cookie: u64,
 }
 
 #[cfg(feature = "axum")]
-impl Taken {
-    /// Returns none if the system gives sockets no cookies (before Linux 4.12).
+impl AckCounter {
+    /// Returns `None` if the system has no socket cookies (before Linux 4.12).
     pub(crate) fn of(socket: &impl AsFd) -> Option<Self> {
         let fd = socket.as_fd().as_raw_fd();
         let cookie = cookie(fd)?;
         Some(Self { fd, cookie })
     }
 
-    /// Returns how many bytes the peer's system has acknowledged since the connection was made,
-    /// and none if the socket is closed.
+    /// Returns the number of bytes acknowledged since the connection was made, or `None` if the
+    /// socket is closed.
     pub(crate) fn bytes(&self) -> Option<u64> {
-        /// Where `tcpi_bytes_acked` is in the kernel's `struct tcp_info` (since Linux 4.1). The
-        /// kernel only ever appends to that, and libc has the field for some targets alone.
+        /// The offset of `tcpi_bytes_acked` in the kernel's `struct tcp_info` (since Linux 4.1).
+        /// The kernel only appends to this struct. libc has the field for some targets only.
         const ACKED: usize = 120;
         if cookie(self.fd) != Some(self.cookie) {
             return None;
@@ -263,7 +267,7 @@ impl Taken {
     }
 }
 
-/// Returns the number that no other socket has until the system is started anew.
+/// Returns a number that no other socket has until the system restarts.
 #[cfg(feature = "axum")]
 fn cookie(fd: std::os::fd::RawFd) -> Option<u64> {
     let mut cookie = [0; 8];
@@ -271,13 +275,13 @@ fn cookie(fd: std::os::fd::RawFd) -> Option<u64> {
     Some(u64::from_ne_bytes(cookie))
 }
 
-/// Reads an option of a socket, and returns its length. The descriptor may be closed or no socket,
-/// which is an error of the system's, and none here.
+/// Reads a socket option and returns its length. Returns `None` if the descriptor is closed or is
+/// not a socket.
 #[cfg(feature = "axum")]
 fn option(fd: std::os::fd::RawFd, level: i32, name: i32, value: &mut [u8]) -> Option<usize> {
     let mut len = libc::socklen_t::try_from(value.len()).ok()?;
-    // SAFETY: `value` has room for the `len` bytes that the kernel may write, and both live through
-    // the call. It changes no state of the file that `fd` names, whichever that is.
+    // SAFETY: `value` has room for the `len` bytes that the kernel may write. Both are valid during
+    // the call, which changes no state of the file.
     check(unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &mut len) })
         .ok()?;
     Some(len as usize)
@@ -293,22 +297,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_peer_has_acknowledged_is_counted_until_the_socket_is_closed() {
+    fn acknowledged_bytes_are_counted_until_the_socket_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
-        let taken = Taken::of(&sender).unwrap();
+        let taken = AckCounter::of(&sender).unwrap();
         let before = taken.bytes().unwrap();
         sender.write_all(&[7; 1000]).unwrap();
         receiver.read_exact(&mut [0; 1000]).unwrap();
-        // An acknowledgement may be delayed.
+        // The acknowledgement may be delayed.
         let acknowledged = || taken.bytes().unwrap() - before == 1000;
         while !acknowledged() {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(sender);
         assert_eq!(taken.bytes(), None);
-        // Other files may have the number now.
+        // Other files may get the number of the closed descriptor.
         let others: Vec<_> = (0..8).map(|_| listener.try_clone().unwrap()).collect();
         assert_eq!(taken.bytes(), None);
         drop(others);

@@ -1,5 +1,6 @@
-//! What threads share and wait for: the standard library's, or, built with `--cfg tourbillon_sim`, that of a
-//! simulated world, which decides at each of these who runs next. The runtime names neither.
+//! Synchronization primitives: those of the standard library, or those of the simulation with
+//! `--cfg tourbillon_sim`, whose scheduler chooses the next thread at each of them. The runtime
+//! names neither directly.
 
 #[cfg(not(tourbillon_sim))]
 pub(crate) use std::{

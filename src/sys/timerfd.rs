@@ -1,5 +1,5 @@
-//! timerfds: what wakes a worker in time where `epoll_pwait2` is not precise, or not there, and what
-//! tells of the clocks that it cannot wait for.
+//! Timerfds. They wake a worker on time if `epoll_pwait2` is imprecise or missing, and they watch
+//! the clocks that it cannot wait for.
 
 use std::{
     io,
@@ -12,11 +12,11 @@ use super::{check, kernel};
 /// A clock of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// `CLOCK_MONOTONIC`.
+    /// `CLOCK_MONOTONIC`, which nothing can set.
     Monotonic,
-    /// `CLOCK_REALTIME`, which may be set.
+    /// `CLOCK_REALTIME`, which can be set.
     Realtime,
-    /// `CLOCK_BOOTTIME`, which goes on while the machine is suspended.
+    /// `CLOCK_BOOTTIME`, which continues while the machine is suspended.
     Boottime,
 }
 
@@ -35,26 +35,26 @@ impl TimerFd {
             Clock::Boottime => libc::CLOCK_BOOTTIME,
         };
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        // SAFETY: no pointers; the descriptor is checked before it is owned.
+        // SAFETY: the call takes no pointers. The result is checked before it becomes an `OwnedFd`.
         let fd = check(unsafe { kernel::timerfd_create(id, flags) })?;
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: nothing else owns this new descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, clock })
     }
 
-    /// Makes the descriptor readable once, `after` from now (at least 1 ns), and not before.
+    /// Makes the descriptor readable once, after `after`, which counts as at least 1 ns.
     pub(crate) fn set(&self, after: Duration) -> io::Result<()> {
-        // Zero would disarm it.
+        // Zero would disarm the timerfd.
         self.set_time(after.max(Duration::from_nanos(1)), 0)
     }
 
-    /// Makes the descriptor readable once, when its clock says `at` (since its zero), and whenever a
-    /// clock that can be set is set.
+    /// Makes the descriptor readable once its clock shows `at`. If the clock can be set, also makes
+    /// it readable each time that happens.
     ///
     /// # Errors
     ///
-    /// `ECANCELED` if the clock was set since the last [`take`](TimerFd::take). The descriptor is
-    /// set all the same.
+    /// Returns `ECANCELED` if the clock was set since the last [`take`](TimerFd::take). The timerfd
+    /// is armed nevertheless.
     pub(crate) fn set_at(&self, at: Duration) -> io::Result<()> {
         let flags = match self.clock {
             Clock::Realtime => libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET,
@@ -63,15 +63,15 @@ impl TimerFd {
         self.set_time(at.max(Duration::from_nanos(1)), flags)
     }
 
-    /// Does not make the descriptor readable any more.
+    /// Disarms the timerfd.
     pub(crate) fn unset(&self) -> io::Result<()> {
         self.set_time(Duration::ZERO, 0)
     }
 
-    /// Takes note that the descriptor is readable; true if that is because its clock was set.
+    /// Reads the timerfd. Returns whether it was readable because its clock was set.
     pub(crate) fn take(&self) -> bool {
         let mut count = 0_u64;
-        // SAFETY: eight writable bytes, as a timerfd wants them.
+        // SAFETY: the buffer has room for the eight bytes that a timerfd writes.
         let read = unsafe {
             kernel::read(
                 self.fd.as_raw_fd(),
@@ -87,7 +87,7 @@ impl TimerFd {
             it_interval: super::epoll::timespec(Duration::ZERO),
             it_value: super::epoll::timespec(time),
         };
-        // SAFETY: `spec` is a valid itimerspec, and the old value is not asked for.
+        // SAFETY: `spec` is a valid itimerspec, and the old value is not requested.
         check(unsafe {
             kernel::timerfd_settime(self.fd.as_raw_fd(), flags, &spec, std::ptr::null_mut())
         })?;
@@ -95,7 +95,7 @@ impl TimerFd {
     }
 }
 
-/// Whether this is how a timerfd tells that its clock was set.
+/// Returns whether this error means that the clock of a timerfd was set.
 pub(crate) fn is_step(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ECANCELED)
 }

@@ -1,4 +1,4 @@
-//! The allocation of a task: its header, and behind it the future, and later its output.
+//! The allocation of a task: its header, then its future, later its output.
 
 use std::{
     alloc::{Layout, handle_alloc_error},
@@ -18,20 +18,20 @@ use crate::{
     waker,
 };
 
-/// A task. `repr(C)`: the header stands at its address, whatever the future is.
+/// A task. `repr(C)`: the header is at the task's address, whatever the type of the future.
 #[repr(C)]
 pub(crate) struct Cell<F: Future, P: Policy> {
     header: Header<P::Metadata>,
     stage: UnsafeCell<Stage<F>>,
 }
 
-/// The future until it is dropped; then the output, if there is one.
+/// The future until it is dropped, then the output, if there is one.
 union Stage<F: Future> {
     future: ManuallyDrop<F>,
     output: ManuallyDrop<Result<F::Output, Panic>>,
 }
 
-/// What is in the stage.
+/// The content of the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Future,
@@ -39,7 +39,7 @@ enum Content {
     Output,
 }
 
-/// A task whose type is known, for the thread that runs it, or that has a reference.
+/// The address of a task with its full type, for a thread that runs it or has a reference.
 struct Full<F: Future, P: Policy>(NonNull<Cell<F, P>>);
 
 impl<F: Future, P: Policy> Clone for Full<F, P> {
@@ -62,10 +62,10 @@ impl<F: Future, P: Policy> Cell<F, P> {
         waker: waker::vtable::<P>(),
     };
 
-    /// Makes a task, with a `Runnable` and a `Join`.
+    /// Allocates a task with a `Runnable` and a `Join`, and returns its address.
     pub(crate) fn allocate(future: F, metadata: P::Metadata) -> NonNull<Header<P::Metadata>> {
         let layout = Layout::new::<Self>();
-        // SAFETY: it has a size, that of the header at least.
+        // SAFETY: the layout has a nonzero size, because it contains the header.
         let memory = unsafe { alloc(layout) };
         let Some(cell) = NonNull::new(memory.cast::<Self>()) else {
             handle_alloc_error(layout)
@@ -80,33 +80,35 @@ impl<F: Future, P: Policy> Cell<F, P> {
             future: ManuallyDrop::new(future),
         });
         let cell = cell.as_ptr();
-        // SAFETY: the memory is of this layout, and nobody else's. One part after the other, so
-        // that a large future is moved there once.
+        // SAFETY: the memory has this layout, and only this thread knows it. Each part is written
+        // alone, so that a large future moves only once.
         unsafe {
             (&raw mut (*cell).header).write(header);
             (&raw mut (*cell).stage).write(stage);
         }
-        // SAFETY: it was not null before.
+        // SAFETY: `NonNull::new` above checked the pointer.
         unsafe { NonNull::new_unchecked(cell.cast()) }
     }
 
+    /// Converts the address of a task to its full type.
+    ///
     /// # Safety
     ///
-    /// It is the address of such a task, from [`allocate`](Cell::allocate), which is there for as
-    /// long as what is answered is used.
+    /// `header` comes from [`allocate`](Cell::allocate) of this type. The task stays allocated
+    /// while the result is used.
     #[inline]
     unsafe fn at(header: NonNull<Header<P::Metadata>>) -> Full<F, P> {
         Full(header.cast())
     }
 
-    /// See [`VTable::run`].
+    /// Runs the task. See [`VTable::run`].
     ///
     /// # Safety
     ///
-    /// It is the address of such a task. The caller has its `Runnable`, and forgets it.
+    /// `header` is a task of this type. The caller passes on the reference of its `Runnable`.
     unsafe fn run(header: NonNull<Header<P::Metadata>>) {
-        // SAFETY: the reference of the `Runnable` keeps the task until it is given up, in the last
-        // step here.
+        // SAFETY: the reference of the `Runnable` keeps the task allocated. Only the last step on
+        // each path here releases it.
         unsafe {
             let task = Self::at(header);
             if !task.header().state.begin() {
@@ -115,6 +117,8 @@ impl<F: Future, P: Policy> Cell<F, P> {
             if let Some(has_output) = task.poll() {
                 return task.end(has_output);
             }
+            // Tell the policy while this thread still runs the task: after `end_poll` another
+            // thread may run it.
             let view = Task::at(header);
             P::pending(&view);
             match task.header().state.end_poll() {
@@ -125,60 +129,59 @@ impl<F: Future, P: Policy> Cell<F, P> {
         }
     }
 
-    /// See [`VTable::cancel`].
+    /// Drops the future and ends the task. See [`VTable::cancel`].
     ///
     /// # Safety
     ///
-    /// As for [`run`](Cell::run).
+    /// See [`run`](Cell::run).
     unsafe fn cancel(header: NonNull<Header<P::Metadata>>) {
         // SAFETY: as in `run`.
         unsafe {
             let task = Self::at(header);
-            // Whether it was cancelled before makes no difference.
+            // Cancelled or not, the future must be dropped, so ignore the answer.
             task.header().state.begin();
             task.drop_and_end();
         }
     }
 
-    /// See [`VTable::output`].
+    /// Returns the address of the output. See [`VTable::output`].
     ///
     /// # Safety
     ///
-    /// It is the address of such a task, which has ended with an output that is the caller's.
+    /// `header` is a task of this type that has ended. The caller owns the output.
     unsafe fn output(header: NonNull<Header<P::Metadata>>) -> *mut () {
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         unsafe { Self::at(header) }
             .stage()
             .with_mut(<*mut Stage<F>>::cast)
     }
 
-    /// See [`VTable::drop_output`].
+    /// Drops the output in place. See [`VTable::drop_output`].
     ///
     /// # Safety
     ///
-    /// As for [`output`](Cell::output); it is not used after this.
+    /// See [`output`](Cell::output). The output is not used afterwards.
     unsafe fn drop_output(header: NonNull<Header<P::Metadata>>) {
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         unsafe { Self::at(header).drop_output() };
     }
 
-    /// See [`VTable::free`].
+    /// Frees the task. See [`VTable::free`].
     ///
     /// # Safety
     ///
-    /// It is the address of such a task, which has ended, of which nobody has anything any more.
+    /// `header` is a task of this type that has ended. No reference and no `Join` is left.
     unsafe fn free(header: NonNull<Header<P::Metadata>>) {
         struct Free(*mut u8, Layout);
         impl Drop for Free {
             fn drop(&mut self) {
-                // SAFETY: it was allocated with this layout, and is not used any more.
+                // SAFETY: the memory was allocated with this layout, and is not used afterwards.
                 unsafe { dealloc(self.0, self.1) };
             }
         }
-        // The memory is freed even if the destructor of the metadata panics.
+        // Frees the memory even if the destructor of the metadata panics.
         let _free = Free(header.as_ptr().cast(), Layout::new::<Self>());
-        // SAFETY: nobody has it any more, as the caller says. Neither a future nor an output is
-        // there.
+        // SAFETY: this thread has the only access to the task, and the stage is empty.
         unsafe { header.drop_in_place() };
     }
 }
@@ -186,8 +189,8 @@ impl<F: Future, P: Policy> Cell<F, P> {
 impl<F: Future, P: Policy> Full<F, P> {
     #[inline]
     fn header(&self) -> &Header<P::Metadata> {
-        // SAFETY: the task is there, as whoever has made this said, and its header is never lent
-        // mutably.
+        // SAFETY: by the contract of `Cell::at`, the task is allocated. Its header is never
+        // borrowed mutably.
         unsafe { &(*self.0.as_ptr()).header }
     }
 
@@ -198,27 +201,27 @@ impl<F: Future, P: Policy> Full<F, P> {
 
     #[inline]
     fn stage(&self) -> &UnsafeCell<Stage<F>> {
-        // SAFETY: see above; what is in it is reached by its owner, who says so there.
+        // SAFETY: see `header`. The owner of the content justifies each access to it there.
         unsafe { &(*self.0.as_ptr()).stage }
     }
 
-    /// Calls user code. A panic of it goes no further, and is reported to the policy. A panic of the
-    /// policy ends here as well: this may run while another panic unwinds.
+    /// Calls user code. Catches its panic and reports it to the policy. Catches a panic of the
+    /// policy, too, because another panic may be unwinding.
     fn contain(&self, f: impl FnOnce()) {
         if !contained(f) {
             _ = contained(|| P::panicked(self.metadata()));
         }
     }
 
-    /// Polls the future. `None` if it is pending; else the future was dropped, and the answer is
-    /// whether there is an output in its place.
+    /// Polls the future. Returns `None` if it is pending. Otherwise the future has been dropped,
+    /// and the value tells whether there is an output in its place.
     ///
     /// # Safety
     ///
-    /// The caller runs the task.
+    /// The caller runs the task, and the future is in the stage.
     #[inline]
     unsafe fn poll(&self) -> Option<bool> {
-        // SAFETY: the caller's reference is there for as long as this runs.
+        // SAFETY: the caller's reference keeps the task allocated during this function.
         let view = unsafe { Task::<P::Metadata>::at(self.0.cast()) };
         let waker = view.lent_waker();
         let mut content = Content::Future;
@@ -229,41 +232,43 @@ impl<F: Future, P: Policy> Full<F, P> {
             };
             let cx = &mut Context::from_waker(&waker);
             let poll = self.stage().with_mut(|stage| {
-                // SAFETY: the caller runs the task, so the future is there, and its alone. It is
-                // pinned: it is dropped in its place.
+                // SAFETY: the caller runs the task, so it has exclusive access to the future. The
+                // future is pinned: it never moves, and is dropped in place.
                 unsafe { Pin::new_unchecked(&mut *(*stage).future) }.poll(cx)
             });
             match poll {
+                // Keep the future for the next poll.
                 Poll::Pending => mem::forget(guard),
-                // SAFETY: the caller runs the task, and this is what the future has returned.
+                // SAFETY: the caller runs the task, and the future has just returned this output.
                 Poll::Ready(output) => unsafe { guard.ready(output) },
             }
         };
         let poll = || P::polling(self.metadata(), poll);
         let caught = catch_unwind(AssertUnwindSafe(poll));
+        // `content` tells how far the poll got before it returned or panicked.
         match (caught, content) {
             (Ok(()), Content::Future) => None,
             (Ok(()), content) => Some(content == Content::Output),
             (Err(panic), content) => {
-                // SAFETY: as the caller says.
+                // SAFETY: by the contract of this function; `content` is what `poll` has left.
                 unsafe { self.panicked(panic, content) };
                 Some(true)
             }
         }
     }
 
-    /// Makes a panic the output.
+    /// Stores a panic as the output.
     ///
     /// # Safety
     ///
-    /// The caller runs the task, and `content` is what is in its stage.
+    /// The caller runs the task, and `content` is the content of its stage.
     #[cold]
     unsafe fn panicked(&self, panic: Panic, content: Content) {
         P::panicked(self.metadata());
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         unsafe {
             match content {
-                // The policy itself has panicked.
+                // The policy itself panicked, without a call of `poll` or after a pending one.
                 Content::Future => self.contain(|| self.drop_future()),
                 Content::Output => self.drop_output(),
                 Content::Nothing => {}
@@ -276,18 +281,20 @@ impl<F: Future, P: Policy> Full<F, P> {
     ///
     /// # Safety
     ///
-    /// The caller runs the task, and has not dropped the future. The reference of the `Runnable` is
-    /// given up.
+    /// The caller runs the task, and the future is in the stage. This consumes the reference of the
+    /// `Runnable`.
     #[inline(never)]
     unsafe fn drop_and_end(self) {
+        // The policy may panic, or return without calling `drop`. Then the future is still there.
         let mut is_there = true;
         let drop = || {
             is_there = false;
-            // SAFETY: as the caller says.
+            // SAFETY: by the contract of this function.
             unsafe { self.drop_future() };
         };
         let caught = catch_unwind(AssertUnwindSafe(|| P::dropping(self.metadata(), drop)));
-        // SAFETY: as the caller says, and the marks.
+        // SAFETY: by the contract of this function. `is_there` ensures that the future is dropped
+        // once.
         unsafe {
             if is_there {
                 self.contain(|| self.drop_future());
@@ -305,15 +312,17 @@ impl<F: Future, P: Policy> Full<F, P> {
     ///
     /// # Safety
     ///
-    /// The caller runs the task. The future was dropped, and `has_output` says whether there is an
-    /// output in its place. The reference of the `Runnable` is given up.
+    /// The caller runs the task. The future has been dropped, and `has_output` tells whether there
+    /// is an output in its place. This consumes the reference of the `Runnable`.
     #[inline]
     unsafe fn end(self, has_output: bool) {
         let header: NonNull<Header<P::Metadata>> = self.0.cast();
+        // Release the executor's reference in the same step as our own: one atomic operation
+        // instead of two.
         let others = match P::ended(self.metadata()) {
             None => 0,
             Some(kept) => {
-                // One of another task would be taken from this one's count.
+                // A reference to another task would be subtracted from the count of this one.
                 assert_eq!(kept.address(), header, "the reference is to this task");
                 kept.into_address();
                 1
@@ -321,75 +330,82 @@ impl<F: Future, P: Policy> Full<F, P> {
         };
         let end = match self.header().state.end(has_output, others) {
             End::DropOutput => {
-                // SAFETY: it is there, as the caller says, and nobody else's.
+                // SAFETY: `has_output` told that there is an output. No `Join` is left, so it
+                // belongs to this thread.
                 unsafe { self.drop_output() };
                 self.header().state.end(false, others)
             }
             end => end,
         };
         match end {
-            // SAFETY: the state has just said so.
+            // SAFETY: the state has just returned `released` to this thread.
             End::Done(released) => unsafe { Task::released(header, released) },
             _ => self.wake_awaiter(),
         }
     }
 
-    /// Wakes whoever polls the `Join`, and gives the reference of the `Runnable` up.
+    /// Wakes the task that polls the `Join`, and releases the reference of the `Runnable`.
     fn wake_awaiter(self) {
         let header: NonNull<Header<P::Metadata>> = self.0.cast();
-        // SAFETY: the state has left the slot to this thread, with a waker in it. The `Join`
-        // compares its bytes at most.
+        // SAFETY: the state gave the slot, with a waker in it, to this thread. The `Join` may at
+        // most compare the bytes of the waker meanwhile.
         let take = |slot: *const MaybeUninit<Waker>| unsafe { slot.read().assume_init() };
         let waker = self.header().awaiter.with(take);
         let released = self.header().state.release();
-        // Before the waker: then it is mostly the thread that joins the task that frees it.
-        // SAFETY: the state has just said so.
+        // Release before waking: then it is usually the joining thread that frees the task.
+        // SAFETY: the state has just returned `released` to this thread.
         unsafe { Task::released(header, released) };
-        // User code. A panic of it goes no further: it is none of this task's.
+        // Wakers are user code. A panic here does not belong to this task, so catch it.
         contained(|| waker.wake());
     }
 
+    /// Drops the future in place.
+    ///
     /// # Safety
     ///
-    /// The caller runs the task, and has not dropped the future, which is not used after this.
+    /// The caller runs the task. The future is in the stage, and is not used afterwards.
     #[inline]
     unsafe fn drop_future(&self) {
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         self.stage()
             .with_mut(|stage| unsafe { ManuallyDrop::drop(&mut (*stage).future) });
     }
 
+    /// Writes the output into the stage.
+    ///
     /// # Safety
     ///
     /// The caller runs the task, and the stage is empty.
     #[inline]
     unsafe fn write_output(&self, output: Result<F::Output, Panic>) {
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         self.stage()
             .with_mut(|stage| unsafe { (*stage).output = ManuallyDrop::new(output) });
     }
 
-    /// Drops the output in its place.
+    /// Drops the output in place.
     ///
     /// # Safety
     ///
-    /// It is there, and the caller's, who does not use it after this.
+    /// The caller owns the output, which is in the stage and is not used afterwards.
     #[inline]
     unsafe fn drop_output(&self) {
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         let has_destructor = needs_drop::<F::Output>()
             || self
                 .stage()
                 .with(|stage| unsafe { (*(*stage).output).is_err() });
         if has_destructor {
-            // SAFETY: as the caller says.
+            // SAFETY: by the contract of this function.
             unsafe { self.run_destructor_of_output() };
         }
     }
 
+    /// Drops an output that may run user code, inside of the policy's frame.
+    ///
     /// # Safety
     ///
-    /// As for [`drop_output`](Full::drop_output).
+    /// See [`drop_output`](Full::drop_output).
     #[inline(never)]
     unsafe fn run_destructor_of_output(&self) {
         let mut is_there = true;
@@ -397,35 +413,37 @@ impl<F: Future, P: Policy> Full<F, P> {
             if !mem::take(&mut is_there) {
                 return;
             }
-            // SAFETY: as the caller says; once, by the mark.
+            // SAFETY: by the contract of this function. `is_there` ensures that it happens once.
             self.stage()
                 .with_mut(|stage| unsafe { ManuallyDrop::drop(&mut (*stage).output) });
         };
         self.contain(|| P::dropping_output(self.metadata(), &mut drop));
-        // Where the policy has not.
+        // If the policy did not call `drop`, or panicked before it did.
         self.contain(drop);
     }
 }
 
-/// Drops the future if its poll panics: while that panic unwinds, so that destructors see
-/// [`thread::panicking`](std::thread::panicking).
+/// Drops the future if its poll panics. This happens while the panic unwinds, so that destructors
+/// see [`thread::panicking`](std::thread::panicking).
 struct DropFuture<'a, F: Future, P: Policy> {
     task: Full<F, P>,
     content: &'a mut Content,
 }
 
 impl<F: Future, P: Policy> DropFuture<'_, F, P> {
-    /// Puts the output into the place of the future.
+    /// Replaces the future by the output.
     ///
     /// # Safety
     ///
-    /// The caller runs the task. The future is there, and has returned the output.
+    /// The caller runs the task. The future is in the stage and has returned `output`.
     #[inline]
     unsafe fn ready(self, output: F::Output) {
-        // If the destructor of the future panics, that is what the task has come to, as in tokio.
+        // If the destructor of the future panics, this panic becomes the output, as in tokio.
+        // `output` is then dropped by this guard.
         let output = Contained(ManuallyDrop::new(output));
         *self.content = Content::Nothing;
-        // SAFETY: as the caller says, and the mark.
+        // SAFETY: by the contract of this function. `content` is set first, so a panic drops
+        // nothing twice.
         unsafe {
             self.task.drop_future();
             self.task.write_output(Ok(output.into_inner()));
@@ -440,28 +458,29 @@ impl<F: Future, P: Policy> Drop for DropFuture<'_, F, P> {
         if *self.content == Content::Future {
             *self.content = Content::Nothing;
             let task = self.task;
-            // A second panic would end the process, if it left this destructor.
-            // SAFETY: this thread has polled the future, and the mark says that it is there.
+            // Catch a second panic: it would abort the process if it left this destructor.
+            // SAFETY: this thread runs the task, and `content` told that the future is in the
+            // stage.
             task.contain(|| unsafe { task.drop_future() });
         }
     }
 }
 
-/// An output, whose destructor may panic while another panic unwinds.
+/// An output whose destructor may panic while another panic unwinds. Its drop catches the panic.
 struct Contained<T>(ManuallyDrop<T>);
 
 impl<T> Contained<T> {
     #[inline]
     fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: it is taken once, since this is not dropped.
+        // SAFETY: `self` is in a `ManuallyDrop`, so the value is taken once and not dropped.
         unsafe { ManuallyDrop::take(&mut this.0) }
     }
 }
 
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        // SAFETY: it is dropped once, here.
+        // SAFETY: a destructor runs once, and nothing uses the value afterwards.
         contained(|| unsafe { ManuallyDrop::drop(&mut self.0) });
     }
 }

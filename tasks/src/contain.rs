@@ -1,4 +1,4 @@
-//! Panics of user code that go no further.
+//! Catching panics of user code.
 
 use std::{
     mem,
@@ -7,8 +7,8 @@ use std::{
 
 use crate::Panic;
 
-/// Calls user code; returns whether it returned. If it panics, that goes no further, even while
-/// this thread unwinds from another panic.
+/// Calls user code and catches its panic. Returns whether it returned without one. Works also while
+/// another panic unwinds.
 pub(crate) fn contained(f: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(()) => true,
@@ -19,9 +19,10 @@ pub(crate) fn contained(f: impl FnOnce()) -> bool {
     }
 }
 
-/// Drops what a panic carries.
+/// Drops the payload of a panic.
 pub(crate) fn drop_panic(panic: Panic) {
-    // It may panic when dropped, and what that carries, too: there it ends.
+    // The payload may panic when it is dropped, and the payload of that panic, too. Leak the second
+    // one.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         mem::forget(again);
     }

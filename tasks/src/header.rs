@@ -1,4 +1,4 @@
-//! The beginning of a task's allocation: what does not depend on the type of its future.
+//! The header of a task's allocation: the part that does not depend on the type of its future.
 
 use std::{
     fmt,
@@ -13,55 +13,55 @@ use crate::{
     sync::UnsafeCell,
 };
 
-/// What all threads share of a task.
+/// The part of a task that all threads share.
 ///
-/// `repr(C)`, since the future, whose alignment is its own, stands behind this.
+/// `repr(C)` puts it at the start of the allocation. The future, with its own alignment, follows.
 #[repr(C)]
 pub(crate) struct Header<M: 'static> {
     pub(crate) state: State,
     pub(crate) vtable: &'static VTable<M>,
-    /// The waker of whoever polls the `Join`. The flag `AWAITER` says whose it is.
+    /// The waker of the task that polls the `Join`. The flag `AWAITER` tells which thread owns the
+    /// slot.
     pub(crate) awaiter: UnsafeCell<MaybeUninit<Waker>>,
     pub(crate) metadata: M,
 }
 
-/// What is done to a task whose future's type is not known, by its address.
+/// The operations that depend on the type of the future. They take the address of the task.
 pub(crate) struct VTable<M: 'static> {
-    /// Runs the task, for the holder of its `Runnable`, whose reference this takes.
+    /// Runs the task. Called by the owner of the `Runnable`, whose reference it consumes.
     pub(crate) run: unsafe fn(NonNull<Header<M>>),
-    /// Drops the future, likewise.
+    /// Drops the future. Called by the owner of the `Runnable`, whose reference it consumes.
     pub(crate) cancel: unsafe fn(NonNull<Header<M>>),
     /// Queues the task.
     pub(crate) schedule: fn(Runnable<M>, Woken),
-    /// The place of the output.
+    /// Returns the address of the output.
     pub(crate) output: unsafe fn(NonNull<Header<M>>) -> *mut (),
-    /// Drops the output in its place.
+    /// Drops the output in place.
     pub(crate) drop_output: unsafe fn(NonNull<Header<M>>),
     /// Drops the metadata, and frees the memory.
     pub(crate) free: unsafe fn(NonNull<Header<M>>),
-    /// Returns the name of the task.
-    pub(crate) name: fn() -> &'static str,
-    /// The functions of its wakers. A task has them at one address, by which wakers are compared.
+    /// The functions of the task's wakers. Wakers compare equal if these are at one address.
     pub(crate) waker: RawWakerVTable,
 }
 
-/// A task, by a reference to it that is kept elsewhere.
+/// The methods that all references to a task have in common.
 ///
-/// [`Runnable`], [`TaskRef`] and [`Join`](crate::Join) all lead here.
+/// [`Runnable`], [`TaskRef`] and [`Join`](crate::Join) dereference to it.
 #[repr(transparent)]
 pub struct Task<M: 'static>(NonNull<Header<M>>);
 
-// SAFETY: what is reached from any thread is the state, which is atomic, and the metadata, which is
-// Send and Sync. The future and its output are reached by who owns them alone, which `Runnable` and
-// `Join` see to.
+// SAFETY: any thread can reach the state, which is atomic, and the metadata, which is `Send` and
+// `Sync`. Only their owner reaches the future and the output; `Runnable` and `Join` ensure this.
 unsafe impl<M: Send + Sync + 'static> Send for Task<M> {}
 // SAFETY: see above.
 unsafe impl<M: Send + Sync + 'static> Sync for Task<M> {}
 
 impl<M: 'static> Task<M> {
+    /// Creates a view of the task at an address.
+    ///
     /// # Safety
     ///
-    /// It is the address of a task, which is there for as long as this is.
+    /// `header` is the address of a task that stays allocated while the view is used.
     #[inline]
     pub(crate) unsafe fn at(header: NonNull<Header<M>>) -> Self {
         Self(header)
@@ -74,34 +74,25 @@ impl<M: 'static> Task<M> {
 
     #[inline]
     pub(crate) fn header(&self) -> &Header<M> {
-        // SAFETY: the task is there for as long as this is; nobody has its header mutably until it
-        // is freed.
+        // SAFETY: the task stays allocated while this view is used, and nothing borrows its header
+        // mutably until it is freed.
         unsafe { self.0.as_ref() }
     }
 
-    /// What the executor keeps with the task.
+    /// Returns the metadata that the executor keeps with the task.
     #[inline]
     pub fn metadata(&self) -> &M {
         &self.header().metadata
     }
 
-    /// Returns a function that answers the name of the task: the type of its future, unless its
-    /// [policy](crate::Policy::name) says otherwise. A task carries no name of its own, so this is
-    /// one load.
-    #[inline]
-    #[must_use]
-    pub fn name(&self) -> &'static fn() -> &'static str {
-        &self.header().vtable.name
-    }
-
-    /// Whether the task has ended: its future was dropped, and its output, if there is one, can be
-    /// taken.
+    /// Returns whether the task has ended: its future has been dropped, and its output, if there is
+    /// one, can be taken.
     #[inline]
     pub fn has_ended(&self) -> bool {
         self.header().state.has_ended()
     }
 
-    /// Wakes the task, as its wakers do.
+    /// Wakes the task, like its wakers.
     #[inline]
     pub fn wake(&self) {
         if self.header().state.wake_by_ref() {
@@ -109,42 +100,44 @@ impl<M: 'static> Task<M> {
         }
     }
 
-    /// Cancels the task: its future is not polled again, but dropped, where the task is run the
-    /// next time, or as soon as the poll is over that is under way.
+    /// Cancels the task. Its future is not polled again. It is dropped where the task runs next, or
+    /// right after a poll in progress.
     ///
-    /// A task that waits is scheduled for that. One that has ended, or becomes ready in the poll
-    /// that is under way, keeps its output.
+    /// A waiting task is scheduled for this. A task that has ended, or whose poll in progress
+    /// returns ready, keeps its output.
     pub fn cancel(&self) {
         if self.header().state.cancel() {
             self.schedule(Woken::Waiting);
         }
     }
 
-    /// Queues the task, by a reference that was counted for that.
+    /// Queues the task. The caller has added the reference of the `Runnable`.
     fn schedule(&self, woken: Woken) {
-        // SAFETY: the state says that this thread makes the `Runnable`, and has counted it.
+        // SAFETY: the state told this thread to create the `Runnable`, and has counted its
+        // reference.
         let runnable = unsafe { Runnable::of(self.0) };
         (self.header().vtable.schedule)(runnable, woken);
     }
 
-    /// Counts another reference.
+    /// Returns a new counted reference.
     #[inline]
     pub fn reference(&self) -> TaskRef<M> {
         self.header().state.add_reference();
-        // SAFETY: it was just counted.
+        // SAFETY: the line above counted this reference.
         unsafe { TaskRef::of(self.0) }
     }
 
-    /// Makes a waker of the task, which counts as another reference.
+    /// Returns a new waker of the task. It is a counted reference.
     #[inline]
     pub fn waker(&self) -> Waker {
         self.reference().into_waker()
     }
 
-    /// A waker that borrows the reference by which this is reached.
+    /// Returns a waker that borrows the caller's reference.
     #[inline]
     pub(crate) fn lent_waker(&self) -> ManuallyDrop<Waker> {
-        // SAFETY: never dropped, it gives no reference up; and what it is cloned to is counted.
+        // SAFETY: `ManuallyDrop` never drops the waker, so it releases no reference. Its clones
+        // count their own.
         ManuallyDrop::new(unsafe { Waker::from_raw(self.raw_waker()) })
     }
 
@@ -164,30 +157,32 @@ impl<M: 'static> Task<M> {
             .finish()
     }
 
-    /// Goes on with a task of which something was given up.
+    /// Takes the next step after a release, as told by the state.
     ///
     /// # Safety
     ///
-    /// `released` is what the state has just said to this thread.
+    /// `released` is what the state has just returned to this thread.
     #[inline]
     pub(crate) unsafe fn released(header: NonNull<Header<M>>, released: Released) {
         if released != Released::Shared {
-            // SAFETY: as the caller says.
+            // SAFETY: by the contract of this function.
             unsafe { Self::released_last(header, released) };
         }
     }
 
+    /// Slow path of [`released`](Task::released): frees or schedules the task.
+    ///
     /// # Safety
     ///
-    /// As for [`released`](Task::released).
+    /// See [`released`](Task::released).
     #[inline(never)]
     unsafe fn released_last(header: NonNull<Header<M>>, released: Released) {
-        // SAFETY: it is there until it is freed, which this thread is to do, or to leave to others
-        // by scheduling it.
+        // SAFETY: the task stays allocated until this thread frees it, or schedules it and thereby
+        // passes it on.
         let task = unsafe { Self::at(header) };
         if released == Released::Last {
             let free = task.header().vtable.free;
-            // SAFETY: this was the last of it, and it has ended.
+            // SAFETY: the task has ended, and this thread released the last reference to it.
             unsafe { free(header) };
         } else {
             task.schedule(Woken::Waiting);

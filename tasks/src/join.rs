@@ -1,4 +1,4 @@
-//! Waiting for the output of a task.
+//! The handle that waits for the output of a task.
 
 use std::{
     fmt,
@@ -16,39 +16,41 @@ use crate::{
     state::{Detached, Joined},
 };
 
-/// The right to the output of a task. There is one for each task.
+/// The right to the output of a task. Each task has one.
 ///
-/// Dropping it detaches the task, which goes on. The output is dropped by the thread that ends the
-/// task then, or, if the task has ended, by the thread that drops this.
+/// Dropping it detaches the task, which continues to run. The output is then dropped by the thread
+/// that ends the task. If the task has ended already, dropping the `Join` drops the output.
 #[must_use = "dropping it detaches the task"]
 pub struct Join<T, M: 'static> {
     task: Task<M>,
-    /// The output may be dropped with this.
+    /// Dropping the `Join` may drop a `T`.
     _output: PhantomData<T>,
 }
 
-// SAFETY: who has it may take the output, or drop it, which is Send. Of the rest see `Task`.
+// SAFETY: the owner can take or drop the output, which is `Send`. For the rest see `Task`.
 unsafe impl<T: Send, M: Send + Sync + 'static> Send for Join<T, M> {}
-// SAFETY: the output cannot be reached by a shared reference.
+// SAFETY: a shared reference gives no access to the output.
 unsafe impl<T, M: Send + Sync + 'static> Sync for Join<T, M> {}
 
-/// Nothing in it is pinned: the future is on the heap.
+/// Nothing in a `Join` is pinned: the future is on the heap.
 impl<T, M: 'static> Unpin for Join<T, M> {}
 
 impl<T, M: 'static> Join<T, M> {
+    /// Creates the `Join` of a task.
+    ///
     /// # Safety
     ///
-    /// It is the address of a task with outputs of this type, and there is no other `Join` of it.
+    /// `header` is the address of a task with outputs of type `T` that has no other `Join`.
     #[inline]
     pub(crate) unsafe fn of(header: NonNull<Header<M>>) -> Self {
-        // SAFETY: the flag `HANDLE` keeps the task.
+        // SAFETY: the flag `HANDLE` keeps the task allocated.
         let task = unsafe { Task::at(header) };
         let _output = PhantomData;
         Self { task, _output }
     }
 
-    /// Is ready when the task has ended. Until then the waker of `cx` is the one to be woken, in
-    /// place of the one of an earlier call.
+    /// Returns ready when the task has ended. Until then, stores the waker of `cx` in place of an
+    /// earlier one.
     pub fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let header = self.task.header();
         let has_awaiter = match header.state.joined() {
@@ -56,9 +58,9 @@ impl<T, M: 'static> Join<T, M> {
             Joined::Alive { has_awaiter } => has_awaiter,
         };
         if has_awaiter {
-            // SAFETY: only this writes to the slot, and has written to it, as the flag says. The
-            // thread that ends the task may take the waker out meanwhile, which leaves the bytes
-            // that are compared as they are.
+            // SAFETY: only this `Join` writes the slot, and the flag tells that it has. The thread
+            // that ends the task may take the waker out meanwhile, which only reads the bytes
+            // compared here.
             let is_there = header
                 .awaiter
                 .with(|slot| unsafe { (*slot).assume_init_ref() }.will_wake(cx.waker()));
@@ -66,31 +68,37 @@ impl<T, M: 'static> Join<T, M> {
                 return Poll::Pending;
             }
         }
-        // User code, which may panic: before anything is changed.
+        // Wakers are user code: clone before any change, since it may panic.
         let waker = cx.waker().clone();
+        // Take the slot back before writing to it. On failure the ending thread owns it, and the
+        // task has ended.
         if has_awaiter && !header.state.take_awaiter() {
             return Poll::Ready(());
         }
-        // SAFETY: the flag is not set, so the slot is this one's.
+        // SAFETY: `AWAITER` is not set, so the slot belongs to this `Join`; the old waker is still
+        // in it.
         let old = has_awaiter.then(|| unsafe { self.take() });
         header.awaiter.with_mut(|slot| {
             // SAFETY: see above.
             unsafe { (*slot).write(waker) };
         });
+        // Publish the waker. From here on, the thread that ends the task wakes it.
         if header.state.give_awaiter() {
             drop(old);
             return Poll::Pending;
         }
-        // SAFETY: the flag was not set when the task ended, so the waker stays this one's.
+        // The task ended before the waker was published, so nothing will take it.
+        // SAFETY: `AWAITER` was not set when the task ended, so the slot still belongs to this
+        // `Join`.
         let waker = unsafe { self.take() };
         drop((old, waker));
         Poll::Ready(())
     }
 
-    /// Takes the output of a task that has [ended](Task::has_ended), or what it panicked with.
+    /// Takes the output of a task that has [ended](Task::has_ended), or its panic.
     ///
-    /// `None` if there is none, because the task was cancelled; and if it has not ended, in which
-    /// case it is detached.
+    /// Returns `None` if the task was cancelled and so has no output. Also returns `None` if the
+    /// task has not ended, and detaches it.
     #[inline]
     pub fn into_output(self) -> Option<Result<T, Panic>> {
         let Joined::Ended { has_output } = self.task.header().state.joined() else {
@@ -99,38 +107,39 @@ impl<T, M: 'static> Join<T, M> {
         let address = self.task.address();
         let output = has_output.then(|| {
             let output = self.task.header().vtable.output;
-            // SAFETY: the task has ended, and the output is of this type. It is this one's, which
-            // takes it once, since this is forgotten.
+            // SAFETY: the task has ended, its output has this type, and it belongs to this `Join`.
+            // It is read once, because `self` is forgotten below.
             unsafe { output(address).cast::<Result<T, Panic>>().read() }
         });
+        // Without the destructor of the `Join`, which would drop the output again.
         mem::forget(self);
-        // SAFETY: the task is there until this is given up.
+        // SAFETY: `HANDLE` keeps the task allocated until this call. The output has been taken.
         unsafe { Self::release(address, has_output) };
         output
     }
 
-    /// Gives up the `Join` of a task that has ended.
+    /// Releases the `Join` of a task that has ended.
     ///
     /// # Safety
     ///
-    /// It is the address of the task of a `Join` which is not used, nor dropped, after this. If
-    /// there was an output it was taken, or dropped.
+    /// `address` is that of the task of a `Join` that is neither used nor dropped afterwards. The
+    /// output, if there was one, has been taken or dropped.
     #[inline]
     unsafe fn release(address: NonNull<Header<M>>, had_output: bool) {
-        // SAFETY: the flag `HANDLE` keeps the task.
+        // SAFETY: the flag `HANDLE` keeps the task allocated.
         let released = unsafe { address.as_ref() }.state.release_join(had_output);
-        // SAFETY: the state has just said so.
+        // SAFETY: the state has just returned `released` to this thread.
         unsafe { Task::released(address, released) };
     }
 
-    /// The waker in the slot.
+    /// Takes the waker out of the slot.
     ///
     /// # Safety
     ///
-    /// There is one, and the slot is this one's. It is taken once.
+    /// The slot belongs to this `Join` and holds a waker, which is taken only once.
     unsafe fn take(&self) -> Waker {
         let slot = &self.task.header().awaiter;
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         slot.with_mut(|slot| unsafe { (*slot).assume_init_read() })
     }
 }
@@ -151,22 +160,22 @@ impl<T, M: 'static> Drop for Join<T, M> {
         loop {
             match self.task.header().state.detach() {
                 Detached::Done(released) => {
-                    // SAFETY: the state has just said so.
+                    // SAFETY: the state has just returned `released` to this thread.
                     return unsafe { Task::released(address, released) };
                 }
                 Detached::TakeAwaiter => {
-                    // SAFETY: the state has just said so, and that there was one.
+                    // SAFETY: the state gave the slot, with a waker in it, to this `Join`.
                     let waker = unsafe { self.take() };
-                    // User code. A panic of it goes no further.
+                    // Wakers are user code. Catch a panic: this is a destructor.
                     crate::contain::contained(|| drop(waker));
                 }
                 Detached::Ended { has_output } => {
                     if has_output {
                         let drop_output = self.task.header().vtable.drop_output;
-                        // SAFETY: the task has ended, and the output is this one's.
+                        // SAFETY: the task has ended, and the output belongs to this `Join`.
                         unsafe { drop_output(address) };
                     }
-                    // SAFETY: this is being dropped.
+                    // SAFETY: this `Join` is being dropped, and the output has been dropped.
                     return unsafe { Self::release(address, has_output) };
                 }
             }
@@ -174,7 +183,7 @@ impl<T, M: 'static> Drop for Join<T, M> {
     }
 }
 
-/// A panic of the future is caught where it is polled, and stays there.
+/// Panic safety: the task catches panics of its future, so no reference sees a broken state.
 impl<T, M: 'static> UnwindSafe for Join<T, M> {}
 impl<T, M: 'static> RefUnwindSafe for Join<T, M> {}
 

@@ -1,9 +1,9 @@
-//! The task of an executor: a future in one allocation, with a state word, counted references of
-//! one pointer each, wakers, and a handle to its output.
+//! Tasks for executors: a future in one allocation, with an atomic state word, counted references
+//! of one pointer each, wakers, and a handle to the output.
 //!
 //! These are the tasks of the [Tourbillon](https://docs.rs/tourbillon) runtime, without its queues
-//! and threads. An executor says by a [`Policy`] where a task goes that was woken, and calls
-//! [`Runnable::run`] on it there.
+//! and threads. An executor implements a [`Policy`], which queues a task that was woken, and then
+//! calls [`Runnable::run`].
 //!
 //! ```
 //! use std::{cell::RefCell, collections::VecDeque};
@@ -13,7 +13,7 @@
 //!     static QUEUE: RefCell<VecDeque<Runnable<&'static str>>> = RefCell::default();
 //! }
 //!
-//! /// All tasks run on one thread, first come first served.
+//! /// All tasks run on one thread, in the order in which they were woken.
 //! struct Fifo;
 //!
 //! impl Policy for Fifo {
@@ -36,29 +36,32 @@
 //!
 //! # Guide
 //!
-//! **Who has what.** A [`Runnable`] is the right to run the task, and there is one for each time
-//! that it is scheduled. A [`Join`] is the right to its output. A [`TaskRef`] is a reference that
-//! wakes or cancels the task, and reads its metadata; a [`Waker`](std::task::Waker) of the task is
-//! one, too. Each is one pointer. All of them lead to a [`Task`], which has what they can do in
-//! common.
+//! **Ownership.** A [`Runnable`] is the right to run the task; one exists each time the task is
+//! scheduled. A [`Join`] is the right to the output. A [`TaskRef`] is a reference that can wake or
+//! cancel the task and read its metadata; a [`Waker`](std::task::Waker) of the task is such a
+//! reference, too. Each is one pointer. All of them dereference to [`Task`], which has their common
+//! methods.
 //!
-//! **Waking.** A task that waits is scheduled once, however many wake it. One that is woken while
-//! it is polled is scheduled after the poll, as [`Woken::WhileRunning`].
+//! **Waking.** A waiting task is scheduled once, no matter how often it is woken. A task that is
+//! woken while it is polled is scheduled after the poll, as [`Woken::WhileRunning`].
 //!
-//! **Cancelling.** [`Task::cancel`] has the future dropped where the task is run, never by the
-//! thread that cancels. Dropping the [`Runnable`] drops the future there and then. A task that
-//! waits, and of which neither a waker nor the `Join` is left, is cancelled: nobody could wake it.
+//! **Cancelling.** [`Task::cancel`] never drops the future on the cancelling thread. The future is
+//! dropped where the task would run next. Dropping the [`Runnable`] drops the future at once. A
+//! waiting task is cancelled if it has neither a waker nor a `Join` left, because nothing could
+//! wake it.
 //!
-//! **Panics.** A panic of the future is the output of its task. The future is dropped while that
-//! panic unwinds. A panic of the future's destructor is the output as well: of a task that was
-//! cancelled, and of one that was ready, whose result is lost. A second panic, the destructor's of
-//! a future that has panicked, goes no further, nor does a panic of a result that nobody takes: the
-//! [policy](Policy::panicked) is told.
+//! **Panics.** If the future panics, the panic is the output of the task, and the future is dropped
+//! while the panic unwinds. If the destructor of the future panics, this panic is the output, too,
+//! whether the task was cancelled or its future was ready; the result of a ready future is then
+//! lost.
 //!
-//! **Futures that stay on a thread** need not be `Send`: see [`spawn_unchecked`].
+//! Other panics are caught and reported to [`Policy::panicked`]: that of the destructor of a future
+//! that has panicked already, and that of the destructor of an output that no `Join` takes.
 //!
-//! The states, with what each thread may do and why nothing is lost, are in `PROTOCOLS.md` of this
-//! crate; each is checked by loom on this source, and by Miri.
+//! **Thread-local futures** need not be `Send`: see [`spawn_unchecked`].
+//!
+//! `PROTOCOLS.md` of this crate describes the states, what each thread may do in them, and why no
+//! wake-up is lost. Loom and Miri check each protocol on this source.
 
 mod cell;
 mod contain;
@@ -82,17 +85,16 @@ pub use self::{
     runnable::Runnable,
 };
 
-/// What a panic carries.
+/// The payload of a panic.
 pub type Panic = Box<dyn Any + Send + 'static>;
 
-/// A new task: the right to run it, and the right to its output.
+/// A new task: the right to run it and the right to its output.
 pub type Spawned<T, M> = (Runnable<M>, Join<T, M>);
 
-/// Makes a task of a future. It is not scheduled yet: the caller runs the [`Runnable`], or
-/// [schedules](Runnable::schedule) it.
+/// Creates a task from a future. The caller must run the [`Runnable`], or
+/// [schedule](Runnable::schedule) it.
 ///
-/// The task is one allocation, of 32 bytes, the metadata, and the larger one of the future and its
-/// output.
+/// The task is one allocation: 32 bytes, the metadata, and the larger of the future and its output.
 #[inline]
 pub fn spawn<P, F>(future: F, metadata: P::Metadata) -> Spawned<F::Output, P::Metadata>
 where
@@ -104,15 +106,16 @@ where
     unsafe { spawn_unchecked::<P, F>(future, metadata) }
 }
 
-/// Makes a task of a future that need not be `Send`: see [`spawn`].
+/// Creates a task from a future that need not be `Send`. See [`spawn`].
 ///
 /// # Safety
 ///
-/// If the future or its output is not `Send`, each [`Runnable`] of the task, this one and those
-/// that [`Policy::schedule`] is given, is run or dropped on one and the same thread. That is the
-/// calling thread, or, if the future is `Send` until it is polled first and its output is `Send`, any
-/// other: the [`Join`] stays with the caller. It is so as well for what a `Runnable` is sent to as an
-/// address.
+/// If the future or its output is not `Send`, then every [`Runnable`] of the task must be run or
+/// dropped on one thread. This includes the returned one and those passed to [`Policy::schedule`],
+/// and holds also for a `Runnable` that travels as a raw address.
+///
+/// This thread must be the calling thread. It may be another one if the future is `Send` until its
+/// first poll, and its output is `Send`; the [`Join`] may then stay on the calling thread.
 #[inline]
 pub unsafe fn spawn_unchecked<P, F>(
     future: F,
@@ -124,7 +127,8 @@ where
     F::Output: 'static,
 {
     let address = Cell::<F, P>::allocate(future, metadata);
-    // SAFETY: it has just been made, with one of each.
+    // SAFETY: `allocate` returns the address of a new task, whose state counts one `Runnable` and
+    // one `Join`.
     unsafe { (Runnable::of(address), Join::of(address)) }
 }
 

@@ -1,4 +1,4 @@
-//! What an executor decides about its tasks.
+//! The executor's side of a task.
 
 use std::any::type_name;
 
@@ -7,85 +7,79 @@ use crate::{Runnable, Task, TaskRef};
 /// When a task was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// While it waited.
+    /// While it was waiting.
     Waiting,
-    /// While it was polled: it yielded, or another thread was quick.
+    /// While it was being polled: it yielded, or another thread woke it.
     WhileRunning,
 }
 
-/// What an executor decides about its tasks, all of which carry a value of
-/// [`Metadata`](Policy::Metadata).
+/// The decisions of an executor about its tasks. Each task carries [`Metadata`](Policy::Metadata).
 ///
-/// A policy is a type, and has no value: what [`schedule`](Policy::schedule) has to know stands in
-/// the metadata. Only that one has to be written; the others let an executor put a frame around
-/// what is called in a task, and keep a list of its tasks.
+/// A policy is a type without values: everything that [`schedule`](Policy::schedule) needs is in
+/// the metadata. Only `schedule` is required. The other methods let an executor wrap the calls of
+/// user code, and keep a list of its tasks.
 ///
-/// Tasks of different policies have one type of [`Runnable`] if they have one type of metadata.
+/// Tasks of different policies have the same type of [`Runnable`] if they have the same type of
+/// metadata.
 ///
-/// A method other than `schedule` that panics is taken for a panic of the future where it calls the
-/// future or its destructor ([`polling`](Policy::polling), [`dropping`](Policy::dropping)), and
-/// leaks the task otherwise.
+/// A panic in [`polling`](Policy::polling) or [`dropping`](Policy::dropping) counts as a panic of
+/// the future. A panic in any other method but `schedule` leaks the task.
 pub trait Policy: 'static {
-    /// What the executor keeps with each task.
+    /// The value that the executor keeps with each task.
     type Metadata: Send + Sync + 'static;
 
-    /// Queues a task that was woken, or cancelled, for [`run`](Runnable::run) to be called on it.
-    /// The thread that wakes the task calls this.
+    /// Queues a task that was woken or cancelled. The executor must then call
+    /// [`run`](Runnable::run) on it. Called on the thread that wakes the task.
     fn schedule(task: Runnable<Self::Metadata>, woken: Woken);
 
-    /// Returns the name of a task whose future is an `F`: see [`Task::name`].
-    #[must_use]
-    fn name<F>() -> &'static str {
-        type_name::<F>()
-    }
-
-    /// Calls `poll`, which polls the future; and drops it, if it is ready or panics.
+    /// Calls `poll`, which polls the future and drops it if it is ready or panics.
     ///
-    /// Without a call the task stays as it is, and waits to be woken.
+    /// If this does not call `poll`, the task stays as it is and waits to be woken.
     #[inline]
     fn polling(metadata: &Self::Metadata, poll: impl FnOnce()) {
         _ = metadata;
         poll();
     }
 
-    /// Calls `drop`, which drops the future of a task that was cancelled.
+    /// Calls `drop`, which drops the future of a cancelled task.
     ///
-    /// Without a call the future is dropped after this.
+    /// If this does not call `drop`, the future is dropped after it returns.
     #[inline]
     fn dropping(metadata: &Self::Metadata, drop: impl FnOnce()) {
         _ = metadata;
         drop();
     }
 
-    /// Calls `drop`, which drops an output that nobody takes, on the thread that ends the task, or
-    /// drops its [`Join`](crate::Join).
+    /// Calls `drop`, which drops an output that no [`Join`](crate::Join) takes. Called on the
+    /// thread that ends the task, or that drops the `Join`.
     ///
-    /// Without a call the output is dropped after this.
+    /// If this does not call `drop`, the output is dropped after it returns.
     #[inline]
     fn dropping_output(metadata: &Self::Metadata, drop: impl FnOnce()) {
         _ = metadata;
         drop();
     }
 
-    /// The future was polled, and is pending. The thread that has polled calls this before the task
-    /// can be run again.
+    /// Called after a poll that returned pending, on the polling thread, before the task can run
+    /// again.
     #[inline]
     fn pending(task: &Task<Self::Metadata>) {
         _ = task;
     }
 
-    /// The future is gone, and the task is about to end: after this its `Join` is told. The thread
-    /// that has dropped the future calls this, once for each task.
+    /// Called once per task, after its future is gone and before its `Join` is woken, on the thread
+    /// that dropped the future.
     ///
-    /// Returns the reference that the executor has kept, if it has one, to be given up along with
-    /// that of the caller.
+    /// Returns the reference that the executor keeps to the task, if it has one. It is released
+    /// together with the caller's.
     #[inline]
     fn ended(metadata: &Self::Metadata) -> Option<TaskRef<Self::Metadata>> {
         _ = metadata;
         None
     }
 
-    /// The future, its destructor, or that of an output that nobody took, has panicked.
+    /// Called when the future, its destructor, or the destructor of an output without a `Join`
+    /// panicked.
     #[inline]
     fn panicked(metadata: &Self::Metadata) {
         _ = metadata;

@@ -1,4 +1,4 @@
-//! Counted references to a task, each one pointer.
+//! Counted references to a task. Each is one pointer.
 
 use std::{
     fmt, mem,
@@ -13,14 +13,16 @@ use crate::{Task, header::Header};
 /// A counted reference to a task. It keeps the memory, the metadata, and, while the task waits, the
 /// future.
 ///
-/// Dropping the last one of a task that waits, which no [`Join`](crate::Join) waits for either,
-/// cancels the task: no thread could wake it any more.
+/// Dropping the last reference to a waiting task without a [`Join`](crate::Join) cancels the task,
+/// because nothing could wake it.
 pub struct TaskRef<M: 'static>(Task<M>);
 
 impl<M: 'static> TaskRef<M> {
+    /// Creates a reference from an address.
+    ///
     /// # Safety
     ///
-    /// It is the address of a task, and of a reference that was counted for this.
+    /// `header` is the address of a task, and the caller passes on one counted reference to it.
     #[inline]
     pub(crate) unsafe fn of(header: NonNull<Header<M>>) -> Self {
         // SAFETY: the reference keeps the task.
@@ -34,31 +36,31 @@ impl<M: 'static> TaskRef<M> {
         address
     }
 
-    /// Returns the reference as an address, for [`from_raw`](TaskRef::from_raw). It is aligned to
-    /// eight bytes where pointers have as many.
+    /// Converts the reference to an address for [`from_raw`](TaskRef::from_raw). On 64-bit targets
+    /// the address is aligned to eight bytes.
     #[inline]
     pub fn into_raw(self) -> NonNull<()> {
         self.into_address().cast()
     }
 
-    /// Takes the reference back.
+    /// Converts an address back to the reference.
     ///
     /// # Safety
     ///
-    /// `raw` is from [`into_raw`](TaskRef::into_raw) of a reference to a task with this type of
-    /// metadata, and is passed once.
+    /// `raw` comes from [`into_raw`](TaskRef::into_raw) of a reference to a task with this type of
+    /// metadata, and is used only once.
     #[inline]
     pub unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         unsafe { Self::of(raw.cast()) }
     }
 
-    /// Makes the reference a waker.
+    /// Converts the reference to a waker.
     #[inline]
     pub fn into_waker(self) -> Waker {
         let waker = self.0.raw_waker();
         mem::forget(self);
-        // SAFETY: the functions are those of this task, and take the reference for the waker's.
+        // SAFETY: the vtable is that of this task, and the waker takes over the reference.
         unsafe { Waker::from_raw(waker) }
     }
 }
@@ -83,12 +85,12 @@ impl<M: 'static> Drop for TaskRef<M> {
     #[inline]
     fn drop(&mut self) {
         let released = self.0.header().state.release();
-        // SAFETY: the state has just said so.
+        // SAFETY: the state has just returned `released` to this thread.
         unsafe { Task::released(self.0.address(), released) };
     }
 }
 
-/// A panic of the future is caught where it is polled, and stays there.
+/// Panic safety: the task catches panics of its future, so no reference sees a broken state.
 impl<M: 'static> UnwindSafe for TaskRef<M> {}
 impl<M: 'static> RefUnwindSafe for TaskRef<M> {}
 

@@ -1,4 +1,4 @@
-//! A task that is to be run.
+//! A task that is ready to run.
 
 use std::{
     fmt, mem,
@@ -9,42 +9,44 @@ use std::{
 
 use crate::{Task, Woken, header::Header};
 
-/// A task that was woken and is to be run: there is one for each time that a task is scheduled.
+/// A task that is ready to run. One exists each time the task is scheduled.
 ///
-/// Dropping it cancels the task, and drops the future there and then.
+/// Dropping it cancels the task and drops the future at once.
 #[must_use = "dropping it cancels the task"]
 pub struct Runnable<M: 'static>(Task<M>);
 
 impl<M: 'static> Runnable<M> {
+    /// Creates the `Runnable` of a task.
+    ///
     /// # Safety
     ///
-    /// It is the address of a task that is scheduled, of which there is no other `Runnable`, and of
-    /// a reference that was counted for this.
+    /// `header` is the address of a scheduled task that has no other `Runnable`. The caller passes
+    /// on one counted reference to it.
     #[inline]
     pub(crate) unsafe fn of(header: NonNull<Header<M>>) -> Self {
-        // SAFETY: the reference keeps the task.
+        // SAFETY: the reference keeps the task allocated.
         Self(unsafe { Task::at(header) })
     }
 
     /// Polls the future, or drops it if the task was cancelled.
     ///
-    /// A panic of the future is caught, and is the output of the task.
+    /// A panic of the future is caught and becomes the output of the task.
     #[inline]
     pub fn run(self) {
         let address = self.0.address();
         let run = self.0.header().vtable.run;
         mem::forget(self);
-        // SAFETY: this was the `Runnable`, and its reference is passed on.
+        // SAFETY: this is the only `Runnable`. `forget` passes its reference on.
         unsafe { run(address) };
     }
 
-    /// Queues the task by its own [policy](crate::Policy::schedule), as when it is woken.
+    /// Queues the task by its [policy](crate::Policy::schedule), as if it had been woken.
     pub fn schedule(self) {
         let schedule = self.0.header().vtable.schedule;
         schedule(self, Woken::Waiting);
     }
 
-    /// Returns the task as an address, for [`from_raw`](Runnable::from_raw).
+    /// Converts the `Runnable` to an address for [`from_raw`](Runnable::from_raw).
     #[inline]
     pub fn into_raw(self) -> NonNull<()> {
         let address = self.0.address();
@@ -52,15 +54,15 @@ impl<M: 'static> Runnable<M> {
         address.cast()
     }
 
-    /// Takes the task back.
+    /// Converts an address back to the `Runnable`.
     ///
     /// # Safety
     ///
-    /// `raw` is from [`into_raw`](Runnable::into_raw) of a task with this type of metadata, and is
-    /// passed once.
+    /// `raw` comes from [`into_raw`](Runnable::into_raw) of a task with this type of metadata, and
+    /// is used only once.
     #[inline]
     pub unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        // SAFETY: as the caller says.
+        // SAFETY: by the contract of this function.
         unsafe { Self::of(raw.cast()) }
     }
 }
@@ -77,12 +79,12 @@ impl<M: 'static> Deref for Runnable<M> {
 impl<M: 'static> Drop for Runnable<M> {
     fn drop(&mut self) {
         let cancel = self.0.header().vtable.cancel;
-        // SAFETY: this is the `Runnable`, and its reference is passed on.
+        // SAFETY: this is the only `Runnable`. Being dropped, it passes its reference on.
         unsafe { cancel(self.0.address()) };
     }
 }
 
-/// A panic of the future is caught where it is polled, and stays there.
+/// Panic safety: the task catches panics of its future, so no reference sees a broken state.
 impl<M: 'static> UnwindSafe for Runnable<M> {}
 impl<M: 'static> RefUnwindSafe for Runnable<M> {}
 

@@ -1,102 +1,101 @@
-//! The state word of a task: flags, and above them the count of references.
+//! The state word of a task: flags in the low bits, and above them the reference count.
 //!
-//! Each change of the word is a method here, and none is anywhere else. `PROTOCOLS.md` says which
-//! thread may make which change, and what it may touch after that. A method that takes part in
-//! handing over memory names its order; the table of orders in `PROTOCOLS.md` has the reasons.
+//! Every change of the word is a method in this file. `PROTOCOLS.md` says which thread may make
+//! which change, and what it may access afterwards. Each memory order here has its reason in the
+//! table of orders in `PROTOCOLS.md`.
 
 use crate::sync::{
     AtomicUsize, Ordering,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// A [`Runnable`](crate::Runnable) exists, or, with [`RUNNING`], one is to be made after the poll.
+/// A [`Runnable`](crate::Runnable) exists. With [`RUNNING`]: one must be created after the poll.
 const SCHEDULED: usize = 1 << 0;
-/// A thread has the future to itself: it polls it, or drops it.
+/// One thread has exclusive access to the future: it polls or drops it.
 const RUNNING: usize = 1 << 1;
-/// The future is to be dropped in place of the next poll.
+/// The next poll must drop the future instead.
 const CANCELLED: usize = 1 << 2;
-/// The future is gone, for good. No other flag but `OUTPUT` and `HANDLE` stands beside this one.
+/// The future is gone. Final. Only `OUTPUT` and `HANDLE` may be set besides this flag.
 const ENDED: usize = 1 << 3;
-/// There is an output, which belongs to the [`Join`](crate::Join). Only with [`ENDED`].
+/// An output exists and belongs to the [`Join`](crate::Join). Only with [`ENDED`].
 const OUTPUT: usize = 1 << 4;
 /// The [`Join`](crate::Join) exists.
 const HANDLE: usize = 1 << 5;
-/// The slot has the waker of whoever polls the [`Join`](crate::Join), for the thread that ends the
-/// task. Without this flag the slot belongs to the `Join`.
+/// The slot holds the waker of the [`Join`](crate::Join)'s task, and belongs to the thread that
+/// ends the task. Without this flag the slot belongs to the `Join`.
 const AWAITER: usize = 1 << 6;
-/// One reference: a `Runnable` (or the thread that runs it), a `TaskRef`, a waker.
+/// One reference: a `Runnable` (or the thread that runs it), a `TaskRef`, or a waker.
 const REFERENCE: usize = 1 << 7;
-/// All references.
+/// The mask of the reference count.
 const REFERENCES: usize = !(REFERENCE - 1);
 
 pub(crate) struct State(AtomicUsize);
 
-/// What [`State::end_poll`] leaves to the thread that has polled.
+/// The next step of the thread that polled, after [`State::end_poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterPoll {
-    /// Nothing: its reference is given up.
+    /// Nothing. The thread's reference is released.
     Waiting,
-    /// To schedule the task again, which was woken meanwhile.
+    /// Schedule the task again: it was woken during the poll.
     Again,
-    /// To drop the future: the task was cancelled, or nobody is left to wake or to join it.
+    /// Drop the future: the task was cancelled, or nothing is left that could wake or join it.
     Cancelled,
 }
 
-/// What is left to a thread that has given a reference up.
+/// The next step of a thread that has released a reference or the `Join`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Released {
-    /// Nothing: others have the task.
+    /// Nothing. Others still use the task.
     Shared,
-    /// To free the task: this was the last that anybody had of it, and it has ended.
+    /// Free the task: it has ended, and nothing refers to it.
     Last,
-    /// To schedule the task, for its future to be dropped: nobody is left to wake or to join it.
+    /// Schedule the task so that its future is dropped: nothing is left that could wake or join it.
     Abandoned,
 }
 
-/// What [`State::wake`] leaves to the caller.
+/// The next step of the caller, after [`State::wake`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Woken {
-    /// To schedule the task. The caller's reference is the `Runnable`'s.
+    /// Schedule the task. The caller's reference becomes that of the `Runnable`.
     Schedule,
-    /// The caller's reference is given up.
+    /// The caller's reference is released.
     Released(Released),
 }
 
-/// What [`State::detach`] leaves to the `Join`.
+/// The next step of the `Join`, after [`State::detach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Detached {
-    /// The `Join` is given up.
+    /// The `Join` is released.
     Done(Released),
-    /// The slot belongs to the `Join` now, and its waker is to be taken out. Then to detach again.
+    /// The slot belongs to the `Join`: take the waker out, then detach again.
     TakeAwaiter,
-    /// The task has ended: the output, if there is one, is to be dropped. Then to
-    /// [release](State::release_join).
+    /// The task has ended: drop the output, if there is one, then call
+    /// [`release_join`](State::release_join).
     Ended { has_output: bool },
 }
 
-/// What [`State::end`] leaves to the thread that has ended the task.
+/// The next step of the thread that ends the task, after [`State::end`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum End {
-    /// Its reference is given up.
+    /// The thread's reference is released.
     Done(Released),
-    /// It is to take the waker from the slot, to [release](State::release) its reference, and to
-    /// wake.
+    /// Take the waker from the slot, [release](State::release) the reference, then wake.
     WakeAwaiter,
-    /// Nothing was changed. Nobody is left to take the output, which is to be dropped. Then to end
+    /// Nothing has changed, because no `Join` is left to take the output: drop the output, then end
     /// the task without one.
     DropOutput,
 }
 
-/// How the task stands for the `Join`.
+/// The state of the task from the view of the `Join`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
-    /// It goes on. Whether the slot has a waker.
+    /// The task has not ended. `has_awaiter` tells whether the slot holds a waker.
     Alive { has_awaiter: bool },
-    /// It has ended. Whether there is an output.
+    /// The task has ended. `has_output` tells whether there is an output.
     Ended { has_output: bool },
 }
 
@@ -115,7 +114,7 @@ impl Joined {
 }
 
 impl Released {
-    /// What is left to a thread that has made `now` of the word by giving something up.
+    /// Returns the next step of a thread whose release changed the word to `now`.
     #[inline]
     fn by(now: usize) -> Self {
         if now & (REFERENCES | HANDLE) != 0 {
@@ -129,33 +128,37 @@ impl Released {
 }
 
 impl State {
-    /// A task with a `Runnable` and a `Join`.
+    /// Creates the state of a task with a `Runnable` and a `Join`.
     pub(crate) fn new() -> Self {
         Self(AtomicUsize::new(SCHEDULED | HANDLE | REFERENCE))
     }
 
-    /// Begins to run the task, for the thread that has the `Runnable`; true if it is to be polled,
-    /// false if it was cancelled. Either way the future is the caller's alone from here on.
+    /// Starts to run the task, for the owner of the `Runnable`. Returns `true` if the future must
+    /// be polled, and `false` if the task was cancelled. In both cases the caller has exclusive
+    /// access to the future from here on.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
-        // One flag for the other, which stands beside it. Acquires what all wakers have released.
+        // The difference sets RUNNING and clears SCHEDULED in one addition. Acquires the writes of
+        // all wakers.
         let before = self.0.fetch_add(RUNNING - SCHEDULED, Acquire);
         debug_assert_eq!(before & (SCHEDULED | RUNNING | ENDED), SCHEDULED);
         before & CANCELLED == 0
     }
 
-    /// The future was polled and is pending. Releases it to the thread that runs the task next.
+    /// Ends a poll that returned pending. Releases the future to the thread that runs the task
+    /// next.
     #[inline]
     pub(crate) fn end_poll(&self) -> AfterPoll {
         let mut state = self.0.load(Acquire);
         loop {
             let is_woken = state & SCHEDULED != 0;
-            // The caller's reference is the only one, and no thread can make another.
+            // Only the caller's reference is left, so no other thread can wake the task or add a
+            // reference.
             let is_abandoned = state & (REFERENCES | HANDLE) == REFERENCE && !is_woken;
             if state & CANCELLED != 0 || is_abandoned {
                 return AfterPoll::Cancelled;
             }
-            // The reference goes on to the next `Runnable`, or is given up in the same step.
+            // In one step, either pass the reference to the next `Runnable`, or release it.
             let (next, after) = if is_woken {
                 (state - RUNNING, AfterPoll::Again)
             } else {
@@ -168,9 +171,9 @@ impl State {
         }
     }
 
-    /// Ends the task, for the thread that runs it: its future is gone. `has_output` says whether
-    /// the output is in its place; `others` is how many references the caller gives up besides its
-    /// own.
+    /// Ends the task, for the thread that runs it. The future must be gone. `has_output` tells
+    /// whether the output is in its place. `others` is the number of references that the caller
+    /// releases besides its own.
     #[inline]
     pub(crate) fn end(&self, has_output: bool, others: usize) -> End {
         let mut state = self.0.load(Acquire);
@@ -179,8 +182,8 @@ impl State {
             if has_output && state & HANDLE == 0 {
                 return End::DropOutput;
             }
-            // The slot can be taken out only when no thread can write it any more; and as long as
-            // that takes, the caller's reference keeps the task.
+            // The waker may be taken out only after ENDED is set, because then no thread writes the
+            // slot. Until that is done, the caller's reference must keep the task allocated.
             let has_awaiter = state & AWAITER != 0;
             let given_up = others + usize::from(!has_awaiter);
             let flags = ENDED | if has_output { OUTPUT } else { 0 };
@@ -195,7 +198,7 @@ impl State {
         }
     }
 
-    /// Wakes the task by a reference that the caller gives up.
+    /// Wakes the task and releases the caller's reference.
     #[inline]
     pub(crate) fn wake(&self) -> Woken {
         let mut state = self.0.load(Relaxed);
@@ -203,10 +206,11 @@ impl State {
             if state & ENDED != 0 {
                 return Woken::Released(self.release());
             }
-            // Released to the thread that polls next, whether this changes the flags or not.
+            // The exchange happens even if no flag changes: it releases the waker's writes to the
+            // next poll.
             let is_awake = state & (SCHEDULED | RUNNING) != 0;
             let next = if is_awake {
-                // Another reference is the `Runnable`'s: this one is not the last.
+                // This reference is not the last: the `Runnable` has another one.
                 (state | SCHEDULED) - REFERENCE
             } else {
                 state | SCHEDULED
@@ -219,22 +223,22 @@ impl State {
         }
     }
 
-    /// Wakes the task; true if the caller is to schedule it, by a reference that was counted for
-    /// that.
+    /// Wakes the task. Returns `true` if the caller must schedule it, with a reference added for
+    /// this purpose.
     #[inline]
     #[must_use]
     pub(crate) fn wake_by_ref(&self) -> bool {
         self.wake_with(0, ENDED)
     }
 
-    /// Cancels the task; true if the caller is to schedule it, by a reference that was counted for
-    /// that.
+    /// Cancels the task. Returns `true` if the caller must schedule it, with a reference added for
+    /// this purpose.
     #[must_use]
     pub(crate) fn cancel(&self) -> bool {
         self.wake_with(CANCELLED, ENDED | CANCELLED)
     }
 
-    /// Sets a flag, unless one of `unless` is set; wakes the task if it waits.
+    /// Sets `flag` unless one of `unless` is set, and makes a waiting task scheduled.
     #[inline]
     fn wake_with(&self, flag: usize, unless: usize) -> bool {
         let mut state = self.0.load(Relaxed);
@@ -249,7 +253,8 @@ impl State {
             } else if flag == 0 {
                 state | SCHEDULED
             } else {
-                // What is scheduled is looked at; what runs is looked at when it was polled.
+                // No need to schedule: `begin` checks the flag of a scheduled task, `end_poll` that
+                // of a running one.
                 state | flag
             };
             match self.exchange(state, next, Release) {
@@ -259,21 +264,21 @@ impl State {
         }
     }
 
-    /// Counts another reference, for a thread that has one, or has the `Join`.
+    /// Adds a reference, for a thread that has one or has the `Join`.
     #[inline]
     pub(crate) fn add_reference(&self) {
         check_count(self.0.fetch_add(REFERENCE, Relaxed));
     }
 
-    /// Gives a reference up. Where that abandons the task there is a reference again, for the
-    /// `Runnable` that the caller is to schedule.
+    /// Releases a reference. If this abandons the task, the word has a new reference, for the
+    /// `Runnable` that the caller must schedule.
     #[inline]
     pub(crate) fn release(&self) -> Released {
         self.release_all(REFERENCE)
     }
 
-    /// Gives the `Join` up, of a task that has ended, and with it the output if there was one,
-    /// which the caller has taken or dropped.
+    /// Releases the `Join` of a task that has ended. The caller has taken or dropped the output, if
+    /// there was one.
     #[inline]
     pub(crate) fn release_join(&self, had_output: bool) -> Released {
         self.release_all(HANDLE + if had_output { OUTPUT } else { 0 })
@@ -281,40 +286,41 @@ impl State {
 
     #[inline]
     fn release_all(&self, what: usize) -> Released {
-        // Releases what this thread did to the task, and acquires what all others did, to the one
-        // that frees it.
+        // Releases this thread's accesses, and acquires those of all other threads if this one
+        // frees the task.
         self.released(self.0.fetch_sub(what, AcqRel) - what)
     }
 
-    /// What is left to the caller, which has made `now` of the word by giving something up.
+    /// Returns the next step of the caller, whose release changed the word to `now`.
     #[inline]
     fn released(&self, now: usize) -> Released {
         let released = Released::by(now);
         if released == Released::Abandoned {
-            // No other thread has anything by which it could see this word.
+            // No other thread has a way to reach this word, so a plain store suffices.
             self.0.store(SCHEDULED | CANCELLED | REFERENCE, Release);
         }
         released
     }
 
-    /// Gives the `Join` up.
+    /// Releases the `Join`.
     #[inline]
     pub(crate) fn detach(&self) -> Detached {
-        // As it is at the spawn, which most are detached at.
+        // Fast path: most tasks are detached right after the spawn.
         let spawned = SCHEDULED | HANDLE | REFERENCE;
         match self.exchange(spawned, spawned - HANDLE, Release) {
             Ok(_) => Detached::Done(Released::Shared),
-            Err(_) => self.detach_later(),
+            Err(_) => self.detach_slow(),
         }
     }
 
-    fn detach_later(&self) -> Detached {
+    /// Slow path: the task was polled, woken or referenced since the spawn.
+    fn detach_slow(&self) -> Detached {
         let mut state = self.0.load(Acquire);
         loop {
             if let Joined::Ended { has_output } = Joined::of(state) {
                 return Detached::Ended { has_output };
             }
-            // As long as the slot is to be emptied, the `Join` keeps the task.
+            // While the slot must be emptied, HANDLE stays set and keeps the task allocated.
             let has_awaiter = state & AWAITER != 0;
             let next = state - if has_awaiter { AWAITER } else { HANDLE };
             match self.exchange(state, next, AcqRel) {
@@ -325,26 +331,26 @@ impl State {
         }
     }
 
-    /// How the task stands, for the `Join`. One that has ended has released its output.
+    /// Returns the state from the view of the `Join`. If the task has ended, acquires its output.
     #[inline]
     pub(crate) fn joined(&self) -> Joined {
         Joined::of(self.0.load(Acquire))
     }
 
-    /// Whether the task has ended. What it did before is seen by the caller then.
+    /// Returns whether the task has ended. If so, acquires what the task did.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.0.load(Acquire) & ENDED != 0
     }
 
-    /// Releases the waker that the `Join` has put into the slot; false if the task has ended, and
-    /// the slot stays the caller's.
+    /// Hands the waker in the slot over to the thread that ends the task. Returns `false` if the
+    /// task has ended: the slot then still belongs to the caller.
     pub(crate) fn give_awaiter(&self) -> bool {
         self.change_unless_ended(|state| state | AWAITER)
     }
 
-    /// Makes the slot the `Join`'s again; false if the task has ended, and the slot is not the
-    /// caller's.
+    /// Takes the slot back for the `Join`. Returns `false` if the task has ended: the slot then
+    /// belongs to the thread that ended it.
     pub(crate) fn take_awaiter(&self) -> bool {
         self.change_unless_ended(|state| state & !AWAITER)
     }
@@ -369,7 +375,7 @@ impl State {
     }
 }
 
-/// Ends the process before the count of references can reach the top of the word.
+/// Aborts the process before the reference count can overflow.
 #[inline]
 fn check_count(state: usize) {
     if state > isize::MAX as usize {

@@ -1,6 +1,5 @@
-//! The primitives that this crate is built on: the standard library's, or loom's when the crate is
-//! built with `--cfg loom`, or those of a simulated world (`--cfg tourbillon_sim`). No other file
-//! names any of them.
+//! The synchronization primitives of this crate: those of the standard library, of loom with `--cfg
+//! loom`, or of the simulation with `--cfg tourbillon_sim`. No other file names them directly.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -20,7 +19,7 @@ pub(crate) use tourbillon_shards::sim::atomic::{AtomicUsize, Ordering};
 
 #[cfg(not(loom))]
 mod plain {
-    /// `std::cell::UnsafeCell` with the closures by which loom sees when an access begins and ends.
+    /// `std::cell::UnsafeCell` behind closures, which tell loom when an access begins and ends.
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

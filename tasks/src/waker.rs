@@ -1,5 +1,5 @@
-//! What the wakers of a task do. They depend on its policy, and not on its future, so that tasks share
-//! this code.
+//! The waker functions of a task. They depend on its policy but not on its future, so all tasks of
+//! a policy share this code.
 
 use std::{
     ptr::NonNull,
@@ -8,26 +8,32 @@ use std::{
 
 use crate::{Policy, Runnable, Task, TaskRef, Woken, state::Woken as Wake};
 
-/// The functions of the wakers of tasks of a policy.
+/// Returns the waker functions of a policy.
 pub(crate) const fn vtable<P: Policy>() -> RawWakerVTable {
     RawWakerVTable::new(clone::<P>, wake::<P>, wake_by_ref::<P>, release::<P>)
 }
 
+/// Clones a waker: counts another reference.
+///
 /// # Safety
 ///
-/// These four are called by wakers of a task of this policy, each of which is a reference.
+/// `address` is that of a waker, which is a counted reference to a task with policy `P`. The same
+/// holds for all functions of this file.
 unsafe fn clone<P: Policy>(address: *const ()) -> RawWaker {
-    // SAFETY: as the caller says.
+    // SAFETY: by the contract of this function.
     let task = unsafe { task_of::<P>(address) };
     task.header().state.add_reference();
     task.raw_waker()
 }
 
+/// Wakes the task and releases the reference.
+///
 /// # Safety
 ///
-/// See [`clone`]. The reference is given up.
+/// See [`clone`]. The reference is consumed.
 unsafe fn wake<P: Policy>(address: *const ()) {
-    // SAFETY: as the caller says; and what the state has just said.
+    // SAFETY: by the contract of this function. Each branch does what the state has just told this
+    // thread.
     unsafe {
         let task = task_of::<P>(address);
         match task.header().state.wake() {
@@ -37,11 +43,14 @@ unsafe fn wake<P: Policy>(address: *const ()) {
     }
 }
 
+/// Wakes the task and keeps the reference.
+///
 /// # Safety
 ///
 /// See [`clone`].
 unsafe fn wake_by_ref<P: Policy>(address: *const ()) {
-    // SAFETY: as the caller says; and what the state has just said.
+    // SAFETY: by the contract of this function. The state has counted the reference of the
+    // `Runnable`.
     unsafe {
         let task = task_of::<P>(address);
         if task.header().state.wake_by_ref() {
@@ -50,22 +59,26 @@ unsafe fn wake_by_ref<P: Policy>(address: *const ()) {
     }
 }
 
+/// Drops a waker: releases the reference.
+///
 /// # Safety
 ///
-/// See [`clone`]. The reference is given up.
+/// See [`clone`]. The reference is consumed.
 unsafe fn release<P: Policy>(address: *const ()) {
-    // SAFETY: as the caller says.
+    // SAFETY: by the contract of this function.
     unsafe {
         let address = task_of::<P>(address).address();
         drop(TaskRef::of(address));
     }
 }
 
+/// Returns a view of the task at the address of a waker.
+///
 /// # Safety
 ///
-/// It is the address of a task of this policy, which is there for as long as what is answered.
+/// `address` is that of a task with policy `P`, which stays allocated while the result is used.
 #[inline]
 unsafe fn task_of<P: Policy>(address: *const ()) -> Task<P::Metadata> {
-    // SAFETY: as the caller says; it came from a `NonNull`.
+    // SAFETY: by the contract of this function. The address was made from a `NonNull`.
     unsafe { Task::at(NonNull::new_unchecked(address.cast_mut().cast())) }
 }

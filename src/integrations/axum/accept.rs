@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! The accepting task of a listener.
 
 use std::{convert::Infallible, error::Error, fmt, io, sync::Arc};
 
@@ -17,10 +17,10 @@ use crate::{
     time::sleep,
 };
 
-/// How many connections are accepted before other jobs of the worker get their turn.
+/// The number of connections that are accepted before the task yields to other jobs.
 const BATCH: u32 = 32;
 
-/// Why no connection could be accepted, with how many open: what [`Serve::on_accept_error`] is told.
+/// The reason why a connection could not be accepted. Passed to [`Serve::on_accept_error`].
 ///
 /// [`Serve::on_accept_error`]: crate::axum::serve::Serve::on_accept_error
 #[derive(Debug)]
@@ -30,12 +30,12 @@ pub struct AcceptError {
 }
 
 impl AcceptError {
-    /// What the listener said; the [`source`](Error::source), too.
+    /// Returns the listener's error, which is also the [`source`](Error::source).
     pub fn io_error(&self) -> &io::Error {
         &self.error
     }
 
-    /// How many connections the server had open.
+    /// Returns the number of connections that the server had open.
     pub fn open_connections(&self) -> usize {
         self.open
     }
@@ -57,8 +57,8 @@ impl Error for AcceptError {
     }
 }
 
-/// Accepts connections, each of which becomes a task that any worker may steal, until it is
-/// aborted.
+/// Accepts connections until it is aborted. Each connection becomes a task that any worker may
+/// steal.
 pub(crate) async fn accept<L, M, S>(mut listener: L, make_service: M, server: Arc<Server>)
 where
     L: Listener,
@@ -70,10 +70,10 @@ where
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     S::Future: Send,
 {
-    let mut complained: Option<Instant> = None;
+    let mut reported_at: Option<Instant> = None;
     let mut accepted = 0_u32;
     loop {
-        // One that there is no room for waits in the listener's queue.
+        // Without room, connections wait in the listener's queue.
         server.gate.at_most(server.max_connections - 1).await;
         match listener.accept_watched().await {
             Ok((handshake, peer, client)) => {
@@ -94,9 +94,9 @@ where
             }
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
-                if complained.is_none_or(|when| when.elapsed() >= SILENCE) {
-                    complained = Some(Instant::now());
-                    server.complain(&AcceptError {
+                if reported_at.is_none_or(|when| when.elapsed() >= SILENCE) {
+                    reported_at = Some(Instant::now());
+                    server.report_accept_error(&AcceptError {
                         error,
                         open: server.gate.open(),
                     });

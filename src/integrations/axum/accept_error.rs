@@ -1,15 +1,16 @@
-//! What acceptors do about errors.
+//! Handling of accept errors.
 //!
-//! The program `tourbillon` has this module, too: it needs nothing of the library's.
+//! The program `tourbillon` also includes this file, so it uses nothing of the library.
 
 use std::{io, time::Duration};
 
-/// How long to wait when the system gives no more descriptors.
+/// The pause before the next attempt, if there are no descriptors.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
-/// How long to be silent after saying so.
+/// The minimum time between two reports.
 pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 
-/// Whether the error is that of a client who is gone, and the next one may be served.
+/// Returns whether the error concerns one client only, so that the next one can be accepted at
+/// once.
 pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

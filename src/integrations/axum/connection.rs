@@ -1,11 +1,13 @@
-//! One connection.
+//! A connection and its time limits.
 //!
-//! One timer serves it for as long as it lives, and no request touches it. When it comes up, and
-//! requests were answered meanwhile, it is set to when the connection will have been idle for long
-//! enough. Bytes that come in do not count: a client that sends half a request, or sends one very
-//! slowly, is idle, too. Bytes of responses count, if there are enough of them: see `pace`. Bodies
-//! of requests and streams of HTTP/2 have timers of their own while they wait for the client: see
-//! `request_body` and `streams`.
+//! One timer serves a connection for its whole life, and requests do not touch it. When it fires
+//! and requests were answered meanwhile, it is set to the time at which the connection would be
+//! idle for too long.
+//!
+//! Incoming bytes do not count as activity: a client that sends half a request, or sends it very
+//! slowly, is idle. Response bytes count if there are enough of them: see `pace`. Request bodies
+//! and HTTP/2 streams have their own timers while they wait for the client: see `request_body` and
+//! `streams`.
 
 use std::{
     error::Error,
@@ -32,15 +34,15 @@ use crate::{
     time::{sleep, sleep::Sleep},
 };
 
-/// How soon a connection is looked at again that was busy when its timer came up, at the soonest.
-const LOOK: Duration = Duration::from_millis(1);
-/// How long one that was told to take no more requests may take to say goodbye.
+/// The minimum time between two checks of a busy connection.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// The time a connection gets to finish after it was told to take no more requests.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// For how long a client of HTTP/2 may ask on after that, from its first further request: until it
-/// has the goodbye, over a slow network, too.
-const ASKING_ON: Duration = Duration::from_secs(5);
+/// The time an HTTP/2 client may continue to send requests after that, counted from its first
+/// further request. It covers the delivery of the goodbye over a slow network.
+const GOODBYE_IGNORED_MAX: Duration = Duration::from_secs(5);
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub(crate) async fn serve<L, M, S>(
     handshake: L::Handshake,
     remote_addr: L::Addr,
@@ -62,6 +64,7 @@ pub(crate) async fn serve<L, M, S>(
 {
     let requests = Arc::new(Requests::new(&server.options));
     let mut end = End::new(&pass, &server, client, requests.clone());
+    // First the handshake and the service, within the time limit of `end`.
     let prepared = async {
         let io = handshake.await?;
         let service = {
@@ -88,6 +91,7 @@ pub(crate) async fn serve<L, M, S>(
         return;
     };
 
+    // Then the requests, counted so that `end` knows when the connection is idle.
     let service = Counted {
         service,
         requests: requests.clone(),
@@ -105,7 +109,7 @@ pub(crate) async fn serve<L, M, S>(
     }
 }
 
-/// Runs a connection to its end; `goodbye` tells it to take no more requests.
+/// Runs a connection until it ends. `goodbye` tells it to take no more requests.
 async fn run<C: Future>(connection: C, goodbye: impl Fn(Pin<&mut C>), end: &mut End<'_>) {
     let mut connection = pin!(connection);
     poll_fn(|cx| {
@@ -113,7 +117,7 @@ async fn run<C: Future>(connection: C, goodbye: impl Fn(Pin<&mut C>), end: &mut 
             goodbye(connection.as_mut());
         }
         loop {
-            // How it ended is nobody's business: the client went away, or spoke no HTTP.
+            // Ignore the result: the client went away, or did not speak HTTP.
             if connection.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
@@ -126,36 +130,37 @@ async fn run<C: Future>(connection: C, goodbye: impl Fn(Pin<&mut C>), end: &mut 
     .await;
 }
 
-/// What a connection may yet do.
+/// The remaining work of a connection that has to end.
 enum Last {
-    /// Answer the requests that it has.
+    /// Answer the requests in progress.
     Answers,
     Nothing,
 }
 
-/// When a connection has to end.
+/// Decides when a connection has to end.
 struct End<'a> {
     pass: &'a Pass,
     server: &'a Server,
     client: Client,
     requests: Arc<Requests>,
-    /// None where there is no limit.
+    /// `None` without a limit.
     timer: Option<Sleep>,
-    /// Whether that is for what follows the first request.
+    /// Whether the timer applies to the time after the first request.
     kept: bool,
-    /// Whether the connection was told to take no more requests, for one reason and for the other.
-    told_closing: bool,
-    told_idle: bool,
-    /// How many requests there were at the last look at a client of HTTP/2 that should have
-    /// stopped, as the server closes.
+    /// Whether the connection was told to take no more requests, because the server closes or
+    /// because it is idle.
+    closing_announced: bool,
+    idle_announced: bool,
+    /// For an HTTP/2 client that ignores the goodbye: the number of requests at the last check.
     last: Option<usize>,
-    /// When a look first found more.
-    asked_on: Option<Instant>,
-    /// Since when the socket took too little, as last seen.
+    /// The time of the first check that found a further request.
+    first_ignored_at: Option<Instant>,
+    /// The last seen start of a period in which the socket accepted too little.
     stuck: Option<Instant>,
-    /// When the client was last found to have taken enough although the socket did not.
+    /// The last time at which the client had acknowledged enough while the socket accepted too
+    /// little.
     took: Option<Instant>,
-    /// How many bytes the client had taken at the later of the two, from the beginning.
+    /// The total number of acknowledged bytes at the later of these two times.
     taken: u64,
 }
 
@@ -168,61 +173,64 @@ impl<'a> End<'a> {
             requests,
             timer: server.options.header_read_timeout.map(sleep),
             kept: false,
-            told_closing: false,
-            told_idle: false,
+            closing_announced: false,
+            idle_announced: false,
             last: None,
-            asked_on: None,
+            first_ignored_at: None,
             stuck: None,
             took: None,
             taken: 0,
         }
     }
 
-    /// The connection is told that the server closes.
-    fn tell_closing(&mut self) {
-        self.told_closing = true;
+    /// Records that the connection was told that the server closes.
+    fn announce_closing(&mut self) {
+        self.closing_announced = true;
         if self.kept {
-            // From here on, the client has no time to be idle.
+            // The idle time ends here. The client only gets the time of a goodbye.
             self.timer = Some(sleep(GOODBYE));
         }
     }
 
-    /// Whether the server closes while something is answered: told before it goes on, the connection says in its
-    /// response that it is the last one.
+    /// Returns whether the server closes while a request is being answered. The connection must
+    /// learn this before it continues, so that its response announces that it is the last one.
     fn is_last(&mut self, cx: &Context<'_>) -> bool {
-        let is_last = !self.told_closing && self.requests.answers() && self.pass.is_closing(cx);
+        let is_last =
+            !self.closing_announced && self.requests.answers() && self.pass.is_closing(cx);
         if is_last {
-            self.tell_closing();
+            self.announce_closing();
         }
         is_last
     }
 
-    /// Whether the connection was told to take no more requests.
-    fn is_told(&self) -> bool {
-        self.told_closing || self.told_idle
+    /// Returns whether the connection was told to take no more requests.
+    fn is_announced(&self) -> bool {
+        self.closing_announced || self.idle_announced
     }
 
-    /// Whether the server closes, and the client asks on nevertheless. A client of HTTP/2 may do so
-    /// for ever if it does not acknowledge the goodbye. Requests that were on their way when it
-    /// came are no sign of that: they come at about one time.
+    /// Returns whether the client continues to send requests although the server closes. An HTTP/2
+    /// client that ignores the goodbye could do so forever. Requests that crossed the goodbye are
+    /// no sign of this, because they arrive at about the same time.
     fn is_ignored(&mut self, now: Instant) -> bool {
-        if !self.told_closing {
+        if !self.closing_announced {
             return false;
         }
         let count = self.requests.count();
-        let asks_on = self.last.replace(count).is_some_and(|last| last != count);
-        asks_on && now.duration_since(*self.asked_on.get_or_insert(now)) >= ASKING_ON
+        let sends_more = self.last.replace(count).is_some_and(|last| last != count);
+        sends_more
+            && now.duration_since(*self.first_ignored_at.get_or_insert(now)) >= GOODBYE_IGNORED_MAX
     }
 
-    /// When nothing will have been done for a request for too long, as it is now.
+    /// Returns the time at which the connection will have been idle for too long, from the current
+    /// state.
     fn idle_deadline(&self, is_stuck: bool) -> Option<Instant> {
         let options = &self.server.options;
-        let kept = match self.is_told() {
-            // Requests that crossed the goodbye are answered as others are.
+        let kept = match self.is_announced() {
+            // Requests that crossed the goodbye are answered like others.
             true => GOODBYE,
             false => options.keep_alive_timeout?,
         };
-        // hyper may be done with a response of which the client takes the rest.
+        // hyper may have finished a response that the client is still taking.
         let limit = match is_stuck {
             true => kept.max(options.write_timeout?),
             false => kept,
@@ -233,15 +241,15 @@ impl<'a> End<'a> {
             .checked_add(limit)
     }
 
-    /// When the socket will have taken too little for too long, and the client, too, as far as was
-    /// seen. None if all was written.
+    /// Returns the time at which both socket and client will have taken too little for too long.
+    /// `None` if everything was written.
     fn stuck_deadline(&self) -> Option<Instant> {
         let since = self.requests.stuck_since()?;
         let since = self.took.map_or(since, |took| took.max(since));
         since.checked_add(self.server.options.write_timeout?)
     }
 
-    /// Notes how much the client has taken if the socket takes too little from now on.
+    /// Records the acknowledged bytes when the socket begins to accept too little.
     fn note_taken(&mut self) {
         let stuck = self.requests.stuck_since();
         if stuck.is_some() && stuck != self.stuck {
@@ -250,12 +258,11 @@ impl<'a> End<'a> {
         self.stuck = stuck;
     }
 
-    /// Returns whether the client takes enough of what the socket has, although the socket takes
-    /// too little of what there is: the system lets it take more only when a large part of its
-    /// buffer is free.
+    /// Returns whether the client acknowledges enough although the socket accepts too little. The
+    /// system makes room in the socket only when a large part of its buffer is free.
     ///
-    /// While the socket takes enough, this is false: what counts then is what it is given, so that
-    /// answers to pings keep no connection.
+    /// Returns `false` while the socket accepts enough. Then only the bytes given to the socket
+    /// count, so that answers to pings do not keep a connection open.
     fn has_taken(&mut self, now: Instant) -> bool {
         if self.stuck_deadline().is_none_or(|deadline| now < deadline) {
             return false;
@@ -270,10 +277,10 @@ impl<'a> End<'a> {
         is_enough
     }
 
-    /// How often to look, if at all: as often as the shortest limit comes up.
-    fn look(&self) -> Option<Duration> {
+    /// Returns the interval of checks: the shortest limit, or `None` without one.
+    fn check_interval(&self) -> Option<Duration> {
         let options = &self.server.options;
-        match self.is_told() {
+        match self.is_announced() {
             true => Some(GOODBYE),
             false => [options.keep_alive_timeout, options.write_timeout]
                 .into_iter()
@@ -282,11 +289,13 @@ impl<'a> End<'a> {
         }
     }
 
-    /// When nothing will have been done, or taken, for too long, or when to look again, whichever
-    /// is first: what it waits for may have another limit by then.
+    /// Returns the time of the next limit, but at the latest that of the next check: the connection
+    /// may be in another state by then.
     fn deadline(&self, now: Instant) -> Instant {
-        let again = self.look().and_then(|look| now.checked_add(look.max(LOOK)));
-        // Past what the clock knows it has never been armed.
+        let again = self
+            .check_interval()
+            .and_then(|check_interval| now.checked_add(check_interval.max(MIN_CHECK_INTERVAL)));
+        // A time beyond the range of the clock means that the timer was never armed.
         let again = again.unwrap_or(now);
         let idle = self.idle_deadline(self.requests.stuck_since().is_some());
         [idle, self.stuck_deadline()]
@@ -295,32 +304,34 @@ impl<'a> End<'a> {
             .fold(again, Instant::min)
     }
 
-    /// Ready when the connection has to end, and says how. After `Answers` it may be asked on.
+    /// Returns ready when the connection has to end. After `Answers` it may be polled again.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Last> {
-        // In this order: the first makes us known to who closes.
+        // This must come first: it registers the waker, so that a close after it wakes this task.
         let closing = self.pass.is_closing(cx);
         if self.server.is_cut() {
             return Poll::Ready(Last::Nothing);
         }
         self.note_taken();
-        if closing && !self.told_closing {
-            self.tell_closing();
+        if closing && !self.closing_announced {
+            self.announce_closing();
             return Poll::Ready(if self.requests.count() > 0 {
                 Last::Answers
             } else {
                 Last::Nothing
             });
         }
+        // After the first request, the limit of the head no longer applies.
         if !self.kept && self.requests.count() > 0 {
             self.kept = true;
-            self.timer = self.look().map(sleep);
+            self.timer = self.check_interval().map(sleep);
         }
         loop {
             let Some(timer) = &mut self.timer else {
                 return Poll::Pending;
             };
             ready!(Pin::new(&mut *timer).poll(cx));
-            // Not elapsed and over: the runtime is.
+            // Before the first request, the limit is final. If the timer is complete but not
+            // elapsed, the runtime has shut down.
             if !self.kept || !timer.is_elapsed() {
                 return Poll::Ready(Last::Nothing);
             }
@@ -329,16 +340,17 @@ impl<'a> End<'a> {
                 return Poll::Ready(Last::Nothing);
             }
             let mut deadline = self.deadline(now);
+            // Ask the system for acknowledged bytes only if the connection would end otherwise.
             if deadline <= now && self.has_taken(now) {
                 deadline = self.deadline(now);
             }
             if deadline > now {
-                // It is there, as it has come up.
+                // Always present here: the timer has just fired.
                 if let Some(timer) = &mut self.timer {
                     timer.set_deadline(deadline);
                 }
-            } else if self.requests.are_http2() && !self.is_told() {
-                self.told_idle = true;
+            } else if self.requests.are_http2() && !self.is_announced() {
+                self.idle_announced = true;
                 self.timer = Some(sleep(GOODBYE));
                 return Poll::Ready(Last::Answers);
             } else {

@@ -1,6 +1,6 @@
-//! Which connections are open, and how they hear that the server closes.
+//! A registry of the open connections, which tells them that the server closes.
 //!
-//! The program `tourbillon` has this module, too: it needs nothing of the library's.
+//! The program `tourbillon` also includes this file, so it uses nothing of the library.
 
 use std::{
     future::poll_fn,
@@ -13,7 +13,7 @@ use std::{
 
 use slab::Slab;
 
-/// Counts connections in and out. A reference: clones are the same gate.
+/// Counts open connections. Clones refer to one gate.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<Inner>);
 
@@ -25,9 +25,9 @@ struct Inner {
 
 #[derive(Default)]
 struct Open {
-    /// The connections, each with its task once that has asked.
+    /// The connections, each with its waker once its task has checked the gate.
     tasks: Slab<Option<Waker>>,
-    /// Who waits until no more than so many are left.
+    /// The tasks that wait until at most this many connections are open.
     waiting: Vec<(usize, Waker)>,
 }
 
@@ -37,25 +37,25 @@ impl Inner {
     }
 }
 
-/// How many connections a server has at most by default, in a process that may have so many
-/// descriptors open: all but an eighth, and but 32 at least, which are for files, other sockets and
-/// the runtime; but half of them in any case.
+/// Returns the default limit of connections for a process with this limit of descriptors. An eighth
+/// of the descriptors, and at least 32, but never more than half, stay free for files, other
+/// sockets and the runtime.
 pub(crate) fn room(descriptors: Option<u64>) -> usize {
     let limit = descriptors.unwrap_or(u64::MAX);
     let others = (limit / 8).max(32).min(limit / 2);
     usize::try_from(limit - others).unwrap_or(usize::MAX).max(1)
 }
 
-/// A connection's place in the gate; it is out when this is dropped.
+/// The place of a connection in the gate. Dropping it removes the connection.
 pub(crate) struct Pass {
     gate: Gate,
     key: usize,
-    /// Whether the gate has the connection's waker. A task keeps its waker for life.
+    /// Whether the gate has the connection's waker. A task keeps one waker for life.
     known: AtomicBool,
 }
 
 impl Gate {
-    /// Counts a connection in.
+    /// Adds a connection.
     pub(crate) fn enter(&self) -> Pass {
         Pass {
             gate: self.clone(),
@@ -64,12 +64,12 @@ impl Gate {
         }
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.0.lock().tasks.len()
     }
 
-    /// Wakes all connections, which find that the server closes; answers how many there are.
+    /// Tells all connections that the server closes, and returns their number.
     pub(crate) fn close(&self) -> usize {
         let open = self.0.lock();
         self.0.closing.store(true, Ordering::Release);
@@ -80,11 +80,12 @@ impl Gate {
             .collect();
         let count = open.tasks.len();
         drop(open);
+        // Wakers are user code: wake after unlocking.
         wakers.into_iter().for_each(Waker::wake);
         count
     }
 
-    /// Waits until no more than so many connections are open.
+    /// Waits until at most `count` connections are open.
     pub(crate) async fn at_most(&self, count: usize) {
         poll_fn(|cx| {
             let mut open = self.0.lock();
@@ -102,11 +103,12 @@ impl Gate {
 }
 
 impl Pass {
-    /// Whether the server closes. If not, the task of `cx` is woken when it does.
+    /// Returns whether the server closes. If not, its close wakes the task of `cx`.
     pub(crate) fn is_closing(&self, cx: &Context<'_>) -> bool {
         if !self.known.load(Ordering::Relaxed) {
             self.known.store(true, Ordering::Relaxed);
-            // Under the lock, so that who closes either finds the waker or was seen by us below.
+            // `close` sets the flag under this lock. So either it finds the waker, or the load
+            // below sees the flag.
             self.gate.0.lock().tasks[self.key] = Some(cx.waker().clone());
         }
         self.gate.0.closing.load(Ordering::Acquire)
@@ -136,7 +138,7 @@ mod tests {
     use super::room;
 
     #[test]
-    fn most_descriptors_are_for_connections_and_some_for_others() {
+    fn the_default_limit_leaves_descriptors_for_other_uses() {
         let rooms = [0, 1, 24, 64, 256, 1024, 1 << 20].map(|limit| room(Some(limit)));
         assert_eq!(rooms, [1, 1, 12, 32, 224, 896, 7 << 17]);
         assert!(room(None) > 1 << 30);

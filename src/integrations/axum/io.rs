@@ -1,4 +1,4 @@
-//! A connection that counts what the client takes.
+//! A stream that counts the bytes which its socket accepts.
 
 use std::{
     io::{self, IoSlice},
@@ -11,11 +11,13 @@ use ::hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::integrations::axum::requests::Requests;
 
-/// hyper takes a body and drops it, and may go on writing for long: a connection is not idle while
-/// its client takes what is written. And if the client takes nothing, the connection has to end.
+/// A stream that counts the bytes which its socket accepts.
 ///
-/// Here is seen what the socket takes. That comes in large parts with long pauses, in which the
-/// connection asks the system what the client takes: see `End::has_taken`.
+/// hyper drops a body once it has taken all of it, and may continue to write for long. A connection
+/// is not idle while its client takes these bytes, and has to end if the client takes none.
+///
+/// A socket accepts large parts with long pauses between them. In a pause the connection asks the
+/// system for acknowledged bytes: see `End::has_taken`.
 pub(crate) struct Watched<Io> {
     pub(crate) io: Io,
     pub(crate) requests: Arc<Requests>,
@@ -26,7 +28,7 @@ impl<Io: Unpin> Watched<Io> {
         Pin::new(&mut self.io)
     }
 
-    fn seen(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn record(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
             Poll::Ready(Ok(bytes)) => self.requests.wrote(*bytes),
             Poll::Ready(Err(_)) => {}
@@ -53,11 +55,11 @@ impl<Io: Write + Unpin> Write for Watched<Io> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = self.io().poll_write(cx, buf);
-        self.seen(written)
+        self.record(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper asks when it has written all. A stream of TLS may have it still.
+        // hyper flushes after its last write. A TLS stream may still hold data then.
         let flushed = self.io().poll_flush(cx);
         match &flushed {
             Poll::Ready(Ok(())) => self.requests.note_flushed(),
@@ -81,6 +83,6 @@ impl<Io: Write + Unpin> Write for Watched<Io> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = self.io().poll_write_vectored(cx, bufs);
-        self.seen(written)
+        self.record(written)
     }
 }

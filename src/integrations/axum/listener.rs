@@ -1,4 +1,4 @@
-//! Where connections come from.
+//! Sources of connections.
 
 use std::{
     fmt,
@@ -19,43 +19,45 @@ use tower_service::Service;
 
 use crate::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    sys::socket::Taken,
+    sys::socket::AckCounter,
 };
 
-/// What [`serve`](crate::axum::serve) accepts connections from.
+/// A source of connections for [`serve`](super::serve).
 ///
-/// [`TcpListener`] and [`UnixListener`] are such, and what [`ListenerExt::handshake`] makes of them: for
-/// TLS nothing has to be implemented.
+/// [`TcpListener`] and [`UnixListener`] implement it, and so does the result of
+/// [`ListenerExt::handshake`]. TLS needs no further implementation.
 pub trait Listener: Send + 'static {
-    /// A connection that HTTP is spoken on. For a stream that has the traits of futures-io and not hyper's
-    /// there is [`FuturesIo`](crate::hyper::futures_io::FuturesIo).
+    /// The stream that carries HTTP. If a stream implements the traits of futures-io and not those
+    /// of hyper, wrap it in [`FuturesIo`](crate::hyper::FuturesIo).
     type Io: Read + Write + Unpin + Send + 'static;
 
-    /// Who is at the other end.
+    /// The address of the peer.
     type Addr: Clone + Send + Sync + 'static;
 
-    /// What a connection does before HTTP can be spoken on it. It runs in the connection's own task, so
-    /// that a client which takes its time holds up no other, and is dropped if it takes longer than
-    /// [`header_read_timeout`](crate::axum::serve::Serve::header_read_timeout). An error ends the connection.
+    /// The work before HTTP can be spoken on a connection.
+    ///
+    /// It runs in the connection's own task, so that a slow client does not delay others. It is
+    /// dropped if it exceeds [`header_read_timeout`](super::Serve::header_read_timeout). An error
+    /// ends the connection.
     type Handshake: Future<Output = io::Result<Self::Io>> + Send + 'static;
 
-    /// Waits for a connection. The future may be dropped while it waits, and another one be asked for.
+    /// Waits for a connection. Dropping the future while it waits loses no connection.
     ///
     /// # Errors
     ///
-    /// If there is none to be had, now: this is called again, at once if the error concerns one connection
-    /// alone (such as `ConnectionAborted`), and otherwise after 100 ms.
+    /// Fails if no connection can be accepted. The server then calls this again: at once if the
+    /// error concerns one connection (such as `ConnectionAborted`), otherwise after 100 ms.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Handshake, Self::Addr)>> + Send;
 
-    /// The address that this listens at.
+    /// Returns the address that this listens at.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     fn local_addr(&self) -> io::Result<Self::Addr>;
 
-    /// Accepts as [`accept`](Self::accept) does, and says how the server learns what the client
-    /// takes, whatever speaks between the socket and HTTP.
+    /// Accepts a connection like [`accept`](Self::accept), and also returns the source of its
+    /// acknowledged bytes. This works whatever protocol is between the socket and HTTP.
     #[doc(hidden)]
     fn accept_watched(
         &mut self,
@@ -67,23 +69,23 @@ pub trait Listener: Send + 'static {
     }
 }
 
-/// What is known of how much a client takes. None if its socket cannot be asked.
+/// The source of a client's acknowledged bytes. `None` if its socket cannot be asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Client(Option<Taken>);
+pub struct Client(Option<AckCounter>);
 
 impl Client {
-    /// That of a connection of TCP.
+    /// Creates the source of a TCP connection.
     pub(crate) fn of(stream: &TcpStream) -> Self {
-        Self(Taken::of(stream))
+        Self(AckCounter::of(stream))
     }
 
-    /// Returns how many bytes the client's system has acknowledged, from the beginning.
+    /// Returns the total number of bytes that the client's system has acknowledged.
     pub(crate) fn taken(&self) -> Option<u64> {
         self.0?.bytes()
     }
 }
 
-/// Each connection sends small writes at once (`TCP_NODELAY`).
+/// Accepted connections send small writes at once (`TCP_NODELAY`).
 impl Listener for TcpListener {
     type Io = TcpStream;
     type Addr = SocketAddr;
@@ -96,7 +98,8 @@ impl Listener for TcpListener {
 
     async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, SocketAddr, Client)> {
         let (stream, peer) = Self::accept(self).await?;
-        // A reply is written in one go, and nothing is gained by waiting for more.
+        // Replies are written in one piece, so waiting for more data gains nothing. A failure only
+        // costs speed.
         let _ = stream.set_nodelay(true);
         let client = Client::of(&stream);
         Ok((ready(Ok(stream)), peer, client))
@@ -122,10 +125,10 @@ impl Listener for UnixListener {
     }
 }
 
-/// What can be made of any [`Listener`].
+/// Extensions for every [`Listener`].
 pub trait ListenerExt: Listener + Sized {
-    /// A listener whose connections do something before HTTP is spoken on them, such as a TLS
-    /// handshake: each in a task of its own.
+    /// Returns a listener whose connections perform a handshake before HTTP, such as that of TLS.
+    /// Each handshake runs in its connection's own task.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -205,16 +208,16 @@ impl<L: fmt::Debug, F> fmt::Debug for Handshake<L, F> {
     }
 }
 
-/// A connection that is about to be served, as who makes a service for it sees it.
+/// A connection that is about to be served, as passed to the maker of its service.
 ///
-/// For addresses of TCP there is `into_make_service_with_connect_info::<SocketAddr>()`; for anything else
-/// implement axum's [`Connected`] for a type of yours:
+/// For TCP addresses use `into_make_service_with_connect_info::<SocketAddr>()`. For anything else,
+/// implement axum's [`Connected`] for your own type:
 ///
 /// ```
 /// use axum::extract::connect_info::Connected;
 /// use tourbillon::{axum::IncomingStream, net::UnixListener};
 ///
-/// /// The user at the other end.
+/// /// The user ID of the peer.
 /// #[derive(Clone)]
 /// struct User(Option<u32>);
 ///
@@ -230,12 +233,12 @@ pub struct IncomingStream<'a, L: Listener> {
 }
 
 impl<L: Listener> IncomingStream<'_, L> {
-    /// The connection, after its handshake.
+    /// Returns the connection, after its handshake.
     pub fn io(&self) -> &L::Io {
         self.io
     }
 
-    /// Who is at the other end.
+    /// Returns the address of the peer.
     pub fn remote_addr(&self) -> &L::Addr {
         &self.remote_addr
     }
@@ -252,15 +255,15 @@ where
     }
 }
 
-/// Of whatever listens at TCP addresses, with a handshake or without.
+/// For every listener with TCP addresses, with or without a handshake.
 impl<L: Listener<Addr = SocketAddr>> Connected<IncomingStream<'_, L>> for SocketAddr {
     fn connect_info(stream: IncomingStream<'_, L>) -> Self {
         stream.remote_addr
     }
 }
 
-/// For what serves all connections alike: its service is a clone of it.
-macro_rules! serves_all_alike {
+/// Implements the maker of services for types that serve all connections alike: it returns a clone.
+macro_rules! clone_for_each_connection {
     ($Service:ty, $to_service:expr, $($of:ident),*) => {
         impl<L: Listener, $($of),*> Service<IncomingStream<'_, L>> for $Service
         where
@@ -284,7 +287,7 @@ macro_rules! serves_all_alike {
     };
 }
 
-// Once for the connection, and not for each of its requests, the router's fallback is put in.
-serves_all_alike!(Router, |router: &Router| router.clone().with_state(()),);
-serves_all_alike!(MethodRouter, MethodRouter::clone,);
-serves_all_alike!(HandlerService<H, T, ()>, HandlerService::clone, H, T);
+// `with_state` adds the fallback once per connection. Otherwise this would happen for each request.
+clone_for_each_connection!(Router, |router: &Router| router.clone().with_state(()),);
+clone_for_each_connection!(MethodRouter, MethodRouter::clone,);
+clone_for_each_connection!(HandlerService<H, T, ()>, HandlerService::clone, H, T);

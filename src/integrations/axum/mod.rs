@@ -1,4 +1,4 @@
-//! axum's routers on this runtime: [`serve`] in place of `axum::serve`, which needs tokio's.
+//! A server for axum's routers. [`serve`] replaces `axum::serve`, which needs tokio's runtime.
 //!
 //! ```
 //! use std::{net::SocketAddr, time::Duration};
@@ -20,16 +20,17 @@
 //! # }
 //! ```
 //!
-//! Routers, extractors, responses and the middleware of axum need no runtime, and gRPC by `tonic` is a router,
-//! too. So are most layers of tower's. These ask for tokio's runtime, and **panic** here:
+//! Routers, extractors, responses and axum's own middleware need no runtime. gRPC by `tonic` is a
+//! router, too. Most layers of tower work as well. The following need tokio's runtime and **panic**
+//! here:
 //!
-//! | what panics | what does it here |
+//! | panics here | replacement |
 //! |---|---|
 //! | `axum::serve` | [`serve`] |
 //! | `Sse::keep_alive` | [`keep_alive`] |
 //! | the timeout layers of `tower` and `tower-http` | a function as below |
-//! | `rate_limit`, `buffer` of `tower` | nothing of ours |
-//! | `on_upgrade` of `extract::ws` | `hyper::upgrade::on`, in a task of [`spawn`](crate::task::spawn) |
+//! | `rate_limit`, `buffer` of `tower` | none |
+//! | `on_upgrade` of `extract::ws` | `hyper::upgrade::on`, in a task of [`spawn`](crate::spawn) |
 //!
 //! A timeout, as middleware:
 //!
@@ -50,22 +51,28 @@
 //!     .layer(middleware::from_fn(in_time));
 //! ```
 //!
-//! # What goes wrong
+//! # Faults
 //!
-//! | what | what happens |
-//! |---|---|
-//! | a client sends no request, or sends it slowly | its connection is closed: [`Serve::header_read_timeout`], [`Serve::keep_alive_timeout`] |
-//! | a head that is too large | 431, and the connection is closed: 100 headers, or 64 KiB ([`Serve::max_buf_size`]) |
-//! | no HTTP at all | 400 or nothing, and the connection is closed |
-//! | a client goes away | its handlers are dropped where they wait |
-//! | a client closes its writing half | likewise, unless it may: [`Serve::half_close`] |
-//! | a client does not take its response, or takes it very slowly | its connection is closed, or, by HTTP/2, its stream is reset: [`Serve::write_timeout`] |
-//! | a client sends a request's body very slowly, or stops in its midst | the body ends with an error: [`Serve::request_body_timeout`] |
-//! | a client is gone without a word | as one that sends no request, stops in the midst of a body, or does not take its response |
-//! | clients are too many | further ones wait until there is room: [`Serve::max_connections`] |
-//! | a handler panics | ends its connection, or, by HTTP/2, its request alone; [`Counts::panics`](crate::metrics::counters::Counts::panics) |
-//! | a service answers an error | likewise |
-//! | the process has no descriptors left | connections wait until there are some again: [`Serve::on_accept_error`] |
+//! - **A client sends no request, or sends it slowly**: its connection is closed:
+//!   [`Serve::header_read_timeout`], [`Serve::keep_alive_timeout`].
+//! - **A request head is too large**: 431, and the connection is closed: the limits are 100 headers
+//!   and 64 KiB ([`Serve::max_buf_size`]).
+//! - **A client does not speak HTTP**: 400 or nothing, and the connection is closed.
+//! - **A client closes its connection**: its handlers are dropped at their next await point.
+//! - **A client closes its writing half**: likewise, unless [`Serve::half_close`] allows it.
+//! - **A client does not take its response, or takes it very slowly**: its connection is closed;
+//!   with HTTP/2 its stream is reset: [`Serve::write_timeout`].
+//! - **A client sends a request body very slowly, or stops sending it**: the body ends with an
+//!   error: [`Serve::request_body_timeout`].
+//! - **A client disappears without closing its connection**: like one that sends no request, stops
+//!   sending a body, or does not take its response.
+//! - **Too many clients connect**: further ones wait until there is room:
+//!   [`Serve::max_connections`].
+//! - **A handler panics**: its connection is closed; with HTTP/2 only its request fails;
+//!   [`Counts::panics`](crate::metrics::Counts::panics) counts it.
+//! - **A service returns an error**: likewise, without the count.
+//! - **The process has no descriptors left**: connections wait until there are some:
+//!   [`Serve::on_accept_error`].
 
 pub(crate) mod accept;
 pub(crate) mod accept_error;

@@ -1,22 +1,22 @@
-//! How fast a client has to send, or to take what is sent.
+//! The minimum speed of clients.
 
 use std::time::Duration;
 
-/// A limit on the time that the server waits for a client, and how many bytes start it anew.
+/// A time limit, and the number of bytes that restarts it.
 ///
-/// A limit on the silence alone would be evaded by one byte now and then. A limit on the whole
-/// transfer would cut large ones. So a client has to move `least` bytes, or all there is, in each
-/// `limit`.
+/// A client could evade a limit on silence by sending a byte now and then. A limit on the whole
+/// transfer would cut off large ones. So a client must transfer `least` bytes, or everything that
+/// is pending, in each period of `limit`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// None where nothing is limited.
+    /// `None`: no limit.
     pub(crate) limit: Option<Duration>,
     /// At least one.
     pub(crate) least: u64,
 }
 
 impl Pace {
-    /// The pace of so many bytes per second, over each `limit`.
+    /// Creates the pace for `rate` bytes per second over each period of `limit`.
     pub(crate) fn new(limit: Option<Duration>, rate: u32) -> Self {
         let nanos = limit.unwrap_or(Duration::ZERO).as_nanos();
         let least = nanos.saturating_mul(u128::from(rate)) / 1_000_000_000;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_number_of_bytes_is_the_rate_over_the_limit_and_at_least_one() {
+    fn least_is_the_rate_over_the_limit_and_at_least_one() {
         let least = |limit, rate| Pace::new(limit, rate).least;
         assert_eq!(least(Some(Duration::from_secs(30)), 240), 7_200);
         assert_eq!(least(Some(Duration::from_millis(150)), 240), 36);

@@ -1,10 +1,10 @@
-//! Bodies of requests: each fails if its client sends it too slowly.
+//! Request bodies with a time limit: a body fails if its client sends too slowly.
 //!
-//! The time counts in which the handler waits for the body, and no other: a handler may read as
-//! slowly as it likes. A body is not told that a handler has given up a read: see
-//! [`Wait::is_over`]. One timer serves a body. It is armed when the handler first has to wait.
-//! Bytes that come in do not touch it: when it comes up, it is set to when the body will be too
-//! slow.
+//! Time counts only while the handler waits for the body, so a handler may read as slowly as it
+//! likes. A body does not learn that the handler gave up a read: see [`Wait::is_over`].
+//!
+//! Each body has one timer, armed when the handler first has to wait. Incoming bytes do not touch
+//! it. When it fires, it is set to the time at which the body would be too slow.
 
 use std::{
     error::Error,
@@ -30,15 +30,15 @@ use crate::{
     time::{sleep, sleep::Sleep},
 };
 
-/// How much later than its timer a handler comes that has not waited. One that waits comes as soon
-/// as its worker has time.
-const LATE: Duration = Duration::from_secs(1);
+/// A handler that polls this long after its timer has fired was not waiting. One that waits polls
+/// as soon as its worker has time.
+const POLL_GRACE: Duration = Duration::from_secs(1);
 
-/// Lets the client of this request send the body as slowly as it likes, whatever
-/// [`request_body_timeout`](crate::axum::serve::Serve::request_body_timeout) says.
+/// Removes the limit of [`request_body_timeout`](super::Serve::request_body_timeout) from a
+/// request.
 ///
-/// It is for routes whose clients may have nothing to send for long, such as gRPC calls that stream
-/// requests and have their response at the end:
+/// Use it for routes whose clients may be silent for long, such as gRPC calls that stream requests
+/// and get their response at the end:
 ///
 /// ```
 /// use axum::{Router, body::Body, middleware::map_request, routing::post};
@@ -50,22 +50,23 @@ const LATE: Duration = Duration::from_secs(1);
 ///     .layer(map_request(tourbillon::axum::without_body_timeout));
 /// ```
 pub async fn without_body_timeout(request: Request) -> Request {
-    if let Some(Terms(flags)) = request.extensions().get() {
+    if let Some(BodyLimit(flags)) = request.extensions().get() {
         flags.is_exempt.store(true, Relaxed);
     }
     request
 }
 
-/// Whether a body is limited now. In the request's extensions, and clones are the same body's.
+/// Tells whether the limit of a body applies. It is stored in the request's extensions; clones
+/// refer to one body.
 #[derive(Clone)]
-struct Terms(Arc<Flags>);
+struct BodyLimit(Arc<Flags>);
 
 #[derive(Default)]
 struct Flags {
-    /// Whether the program has said that it is not.
+    /// Set if the program removed the limit.
     is_exempt: AtomicBool,
-    /// Whether the response has begun, and has not ended: what is sent in both directions at once,
-    /// such as a conversation, may be silent.
+    /// Set while the response is in progress. A request and a response that stream at the same
+    /// time, like a conversation, may be silent.
     is_answered: AtomicBool,
 }
 
@@ -75,11 +76,11 @@ impl Flags {
     }
 }
 
-/// The response to a request with a body: it has ended when this is dropped.
+/// The response to a request with a body. Dropping it marks the end of the response.
 pub(crate) struct Answered(Arc<Flags>);
 
 impl Answered {
-    /// Says that the response begins.
+    /// Records that the response begins.
     pub(crate) fn begin(&self) {
         self.0.is_answered.store(true, Relaxed);
     }
@@ -91,8 +92,8 @@ impl Drop for Answered {
     }
 }
 
-/// Makes axum's request of hyper's. If it has a body, the second answer is to be told when the
-/// response begins.
+/// Converts a request of hyper to one of axum, with a limited body. If there is a body, also
+/// returns the object that must be told when the response begins.
 pub(crate) fn limited(
     request: ::hyper::Request<Incoming>,
     pace: Pace,
@@ -110,7 +111,7 @@ pub(crate) fn limited(
             has_failed: false,
         })
     });
-    request.extensions_mut().insert(Terms(flags.clone()));
+    request.extensions_mut().insert(BodyLimit(flags.clone()));
     (request, Some(Answered(flags)))
 }
 
@@ -135,7 +136,7 @@ impl HttpBody for Limited {
         if this.has_failed {
             return Poll::Ready(None);
         }
-        // What is there is taken, however late it is.
+        // Accept data that is there, however late.
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             if let Some(Ok(frame)) = &frame {
                 let data = frame.data_ref();
@@ -158,19 +159,19 @@ impl HttpBody for Limited {
     }
 }
 
-/// How long the handler has waited for the body.
+/// The time that the handler has waited for the body.
 #[derive(Default)]
 struct Wait {
-    /// Since when it waits, if it does.
+    /// The start of the current wait, if there is one.
     since: Option<Instant>,
-    /// How long it waited before, for the bytes that `came` counts.
+    /// The sum of earlier waits since `came` was last zero.
     before: Duration,
     came: u64,
     timer: Option<Sleep>,
 }
 
 impl Wait {
-    /// So many bytes came.
+    /// Ends a wait: `bytes` bytes came.
     fn end(&mut self, bytes: usize, pace: Pace) {
         if let Some(since) = self.since {
             let now = Instant::now();
@@ -187,20 +188,20 @@ impl Wait {
         }
     }
 
-    /// Whether the handler waited, and gave that up: it did something else when the timer came up,
-    /// and long after. Its time begins anew.
+    /// Returns whether the handler gave up its wait: it did not poll when the timer fired, nor soon
+    /// after. The time then starts anew.
     fn is_over(&self, now: Instant) -> bool {
         let came_up = self.timer.as_ref().map(Sleep::deadline);
-        let late = came_up.and_then(|came_up| came_up.checked_add(LATE));
+        let late = came_up.and_then(|came_up| came_up.checked_add(POLL_GRACE));
         self.since.is_some() && late.is_some_and(|late| now > late)
     }
 
-    /// Ready when the handler has waited for too long.
+    /// Returns ready when the handler has waited for too long.
     fn poll(&mut self, pace: Pace, flags: &Flags, cx: &mut Context<'_>) -> Poll<()> {
         let Some(limit) = pace.limit else {
             return Poll::Pending;
         };
-        // Before the timer is asked, which may be over since the handler gave up a wait.
+        // Check this before the timer, which may have fired after the handler gave up a wait.
         if self.since.is_some() {
             let now = Instant::now();
             if self.is_over(now) {
@@ -212,15 +213,16 @@ impl Wait {
             .timer
             .get_or_insert_with(|| sleep(limit.saturating_sub(self.before)));
         loop {
-            // It may come too early, and never too late: bytes that came only put the end off.
+            // The timer may fire too early, but never too late, because incoming bytes only extend
+            // the time.
             ready!(Pin::new(&mut *timer).poll(cx));
-            // Not elapsed and over: the runtime is.
+            // If it is complete but not elapsed, the runtime has shut down.
             if !timer.is_elapsed() {
                 return Poll::Ready(());
             }
             let now = Instant::now();
             if !flags.is_limited() {
-                // Should the body be limited again, the time begins about then.
+                // If the limit applies again later, the time starts at about this moment.
                 (*since, self.before) = (now, Duration::ZERO);
             }
             let waited = self.before + now.duration_since(*since);
@@ -233,7 +235,7 @@ impl Wait {
     }
 }
 
-/// Why a body failed.
+/// The error of a body that was too slow.
 #[derive(Debug)]
 struct TooSlow;
 

@@ -1,4 +1,4 @@
-//! The requests of one connection: how many are being answered, and when something was last done for one.
+//! The requests of a connection: the number in progress, and the time of the last activity.
 
 use std::{
     error::Error,
@@ -31,31 +31,33 @@ use crate::{
     },
 };
 
-/// What a connection's timer asks. HTTP/2 answers requests in tasks of their own.
+/// The state that a connection's timer reads. With HTTP/2, each request is answered in its own
+/// task, so the fields are atomic.
 pub(crate) struct Requests {
     start: Instant,
-    /// How fast bodies have to come, and responses be taken.
+    /// The minimum speed of request bodies, and of responses.
     body: Pace,
     pub(crate) write: Pace,
-    /// Those that are being answered.
+    /// The number of requests in progress.
     answering: AtomicUsize,
-    /// When one was over last, or enough of a response was taken, in nanoseconds from the start.
+    /// The time of the last activity, in ns since `start`: a request ended, or the client took
+    /// enough of a response.
     active: AtomicU64,
-    /// How many bytes of responses the client took since then.
+    /// The number of response bytes that the client has taken since then.
     taken: AtomicU64,
-    /// How many there were.
+    /// The total number of requests.
     count: AtomicUsize,
-    /// Whether it came by HTTP/2, which has a way to say that no more are taken.
+    /// Whether the connection uses HTTP/2, which can announce that no more requests are taken.
     http2: AtomicBool,
-    /// Since when something is to be written that the socket does not take, or not enough of it: in
-    /// nanoseconds from the start; zero if all was written.
+    /// The start of the period in which the socket accepts too little, in ns since `start`. Zero if
+    /// everything was written.
     stuck: AtomicU64,
-    /// How many bytes the socket took since then.
+    /// The number of bytes that the socket has accepted since then.
     written: AtomicU64,
 }
 
 impl Requests {
-    /// Those of a connection that is there from now on.
+    /// Creates the state of a connection that starts at this moment.
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             start: Instant::now(),
@@ -71,21 +73,22 @@ impl Requests {
         }
     }
 
-    /// Since when nothing was done for a request; none while one is being answered.
+    /// Returns the time of the last activity, or `None` while a request is in progress.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
-        // Acquire: with the last that was over comes when that was.
+        // Acquire: pairs with the release in `Answering::drop`, which publishes the time of the
+        // last end.
         let idle = self.answering.load(Acquire) == 0;
         idle.then(|| self.start + Duration::from_nanos(self.active.load(Relaxed)))
     }
 
-    /// Since when the socket takes nothing, or too little, of what is to be written; none if all
-    /// was written.
+    /// Returns the time since when the socket accepts nothing or too little, or `None` if
+    /// everything was written.
     pub(crate) fn stuck_since(&self) -> Option<Instant> {
         let stuck = self.stuck.load(Relaxed);
         (stuck > 0).then(|| self.start + Duration::from_nanos(stuck))
     }
 
-    /// Whether any is being answered.
+    /// Returns whether a request is in progress.
     pub(crate) fn answers(&self) -> bool {
         self.answering.load(Relaxed) > 0
     }
@@ -94,24 +97,24 @@ impl Requests {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Notes that something was done for a request.
+    /// Records activity.
     fn note_active(&self) {
-        // Several tasks may say so at once.
+        // Several tasks may do so at once: the latest time wins.
         self.active.fetch_max(self.nanos(), Relaxed);
     }
 
-    /// Counts bytes of responses that the client took. hyper may be done with a response long before
-    /// the client is.
+    /// Counts response bytes that the client took. This continues after hyper has finished a
+    /// response.
     pub(crate) fn took(&self, bytes: usize) {
         if has_enough(&self.taken, bytes, self.write) {
             self.note_active();
         }
     }
 
-    /// Counts bytes that the socket took.
+    /// Counts bytes that the socket accepted.
     pub(crate) fn wrote(&self, bytes: usize) {
-        // By HTTP/2 they may be answers to pings, which a client could have for ever: pieces of
-        // bodies are counted.
+        // With HTTP/2 these may be answers to pings, which a client could cause forever. There, the
+        // pieces of bodies are counted instead.
         if !self.are_http2() {
             self.took(bytes);
         }
@@ -120,7 +123,7 @@ impl Requests {
         }
     }
 
-    /// Notes that there is something to be written, and the socket takes nothing.
+    /// Records that the socket does not accept pending data.
     pub(crate) fn note_stuck(&self) {
         if self.stuck.load(Relaxed) == 0 {
             self.written.store(0, Relaxed);
@@ -128,25 +131,25 @@ impl Requests {
         }
     }
 
-    /// Notes that all was written.
+    /// Records that everything was written.
     pub(crate) fn note_flushed(&self) {
         if self.stuck.load(Relaxed) > 0 {
             self.stuck.store(0, Relaxed);
         }
     }
 
-    /// How many requests there were.
+    /// Returns the total number of requests.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// Whether requests come by HTTP/2.
+    /// Returns whether the connection uses HTTP/2.
     pub(crate) fn are_http2(&self) -> bool {
         self.http2.load(Relaxed)
     }
 
     fn begin<B>(self: &Arc<Self>, request: &::hyper::Request<B>) -> Answering {
-        // The connection's task counts, and nobody else.
+        // Only the connection's task counts, so a load and a store suffice.
         self.count.store(self.count() + 1, Relaxed);
         if request.version() == Version::HTTP_2 {
             self.http2.store(true, Relaxed);
@@ -155,10 +158,10 @@ impl Requests {
     }
 }
 
-/// Adds to the bytes of a client; answers whether they are enough, and begins anew if so.
+/// Adds to the bytes of a client. Returns whether they are enough, and restarts the count if so.
 ///
-/// One task counts, but for bytes that are dropped with a stream: a sum that such a moment spoils
-/// is of no concern, and so no atomic addition is needed.
+/// A single task counts, except for bytes that are dropped with a stream. An error in this rare
+/// case does no harm, so a load and a store suffice.
 fn has_enough(count: &AtomicU64, bytes: usize, pace: Pace) -> bool {
     let sum = count.load(Relaxed).saturating_add(bytes as u64);
     let has_enough = sum >= pace.least;
@@ -166,8 +169,8 @@ fn has_enough(count: &AtomicU64, bytes: usize, pace: Pace) -> bool {
     has_enough
 }
 
-/// A request that is being answered, until its response was taken or given up, or the stream that
-/// it was upgraded to has ended: when this is dropped.
+/// A request in progress. It ends when this is dropped: the response was taken or given up, or the
+/// stream that it was upgraded to has ended.
 pub(crate) struct Answering(Arc<Requests>);
 
 impl Answering {
@@ -184,7 +187,7 @@ impl Drop for Answering {
     }
 }
 
-/// A service of tower's as hyper calls it, and counted.
+/// A tower service with the interface of hyper, which counts requests.
 pub(crate) struct Counted<S> {
     pub(crate) service: S,
     pub(crate) requests: Arc<Requests>,
@@ -206,11 +209,12 @@ where
         let upgrade = is_http2 && request.method() == Method::CONNECT;
         let (request, answered) = limited(request, self.requests.body);
         let mut service = self.service.clone();
-        // By HTTP/1 the socket tells what the client takes.
+        // With HTTP/1, the socket tells how much the client takes.
         let sending = is_http2.then(|| Sending::begin(&self.requests));
         Box::pin(async move {
             poll_fn(|cx| service.poll_ready(cx)).await?;
             let response = service.call(request).await?;
+            // From here on, the request body has no time limit: see `request_body`.
             if let Some(answered) = &answered {
                 answered.begin();
             }
@@ -227,13 +231,13 @@ where
     }
 }
 
-/// A response's body: it is over when this is dropped.
+/// A response body. Dropping it ends the request.
 pub(crate) struct CountedBody {
     body: Body,
-    /// By HTTP/2.
+    /// Only with HTTP/2.
     sending: Option<Arc<Sending>>,
     _answering: Answering,
-    /// If the request has a body.
+    /// Only if the request has a body.
     _answered: Option<Answered>,
 }
 
@@ -246,6 +250,7 @@ impl HttpBody for CountedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, ::axum::Error>>> {
         let this = &mut *self;
+        // Give no more data while much is unsent, so that the stream's task lives and can reset it.
         if let Some(sending) = &this.sending {
             ready!(sending.poll_few(cx));
         }

@@ -1,4 +1,4 @@
-//! The server as a whole: its options, and how it begins and ends.
+//! The server: its options, its start and its end.
 
 use std::{
     convert::Infallible,
@@ -36,23 +36,25 @@ use crate::{
     time::timeout,
 };
 
-/// How long the server waits for a client by default, whatever for. It is what hyper waits for a
-/// head.
-const LIMIT: Duration = Duration::from_secs(30);
-/// How many bytes per second are enough by default. It is what Kestrel asks for; Apache asks for
+/// The default of all time limits. hyper has the same default for request heads.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The default minimum transfer rate in bytes per second. Kestrel has the same; Apache asks for
 /// 500.
-const RATE: u32 = 240;
-/// How large the buffers of HTTP/1 may become by default.
-const BUF: usize = 64 * 1024;
-/// The smallest buffer that hyper takes.
-const LEAST_BUF: usize = 8 * 1024;
+const DEFAULT_RATE: u32 = 240;
+/// The default maximum size of HTTP/1 buffers.
+const DEFAULT_BUF: usize = 64 * 1024;
+/// The smallest buffer size that hyper accepts.
+const MIN_BUF: usize = 8 * 1024;
 
-/// Serves the connections of a listener, on HTTP/1 and HTTP/2: a router, or what makes a service for each
-/// connection, such as `router.into_make_service_with_connect_info::<SocketAddr>()`.
+/// Serves the connections of a listener over HTTP/1 and HTTP/2.
 ///
-/// HTTP/2 goes by prior knowledge, or over TLS by ALPN; connections can be upgraded. hyper's `Upgraded::downcast` does not
-/// give the listener's stream back, as that is wrapped in a type of this library. Nothing happens until the answer is
-/// awaited.
+/// `make_service` is a router, or something that creates a service for each connection, such as
+/// `router.into_make_service_with_connect_info::<SocketAddr>()`. Nothing happens until the result
+/// is awaited.
+///
+/// HTTP/2 works by prior knowledge, or over TLS by ALPN. Connections can be upgraded. hyper's
+/// `Upgraded::downcast` does not return the listener's stream, because a type of this library wraps
+/// it.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -76,8 +78,8 @@ where
     serve_all([listener], make_service)
 }
 
-/// As [`serve`], from several listeners, such as one for each worker: each is accepted from in a task of its
-/// own, and all together are one server.
+/// Serves the connections of several listeners, for example one per worker. Each listener has its
+/// own accepting task, and all belong to one server. See [`serve`].
 pub fn serve_all<L, M, S>(listeners: impl IntoIterator<Item = L>, make_service: M) -> Serve<L, M, S>
 where
     L: Listener,
@@ -88,14 +90,14 @@ where
         make_service,
         shutdown: None,
         options: Options {
-            header_read_timeout: Some(LIMIT),
-            keep_alive_timeout: Some(LIMIT),
-            write_timeout: Some(LIMIT),
-            request_body_timeout: Some(LIMIT),
-            min_transfer_rate: RATE,
+            header_read_timeout: Some(DEFAULT_TIMEOUT),
+            keep_alive_timeout: Some(DEFAULT_TIMEOUT),
+            write_timeout: Some(DEFAULT_TIMEOUT),
+            request_body_timeout: Some(DEFAULT_TIMEOUT),
+            min_transfer_rate: DEFAULT_RATE,
             shutdown_timeout: None,
             max_connections: None,
-            max_buf_size: BUF,
+            max_buf_size: DEFAULT_BUF,
             http1_only: false,
             half_close: false,
             on_accept_error: None,
@@ -104,19 +106,19 @@ where
     }
 }
 
-/// A server that begins when it is awaited: see [`serve`].
+/// A server that starts when it is awaited. See [`serve`].
 ///
-/// It ends by itself only with [`with_graceful_shutdown`](Serve::with_graceful_shutdown). Dropping it while
-/// it is awaited closes its listeners; the connections go on.
+/// It ends only with [`with_graceful_shutdown`](Serve::with_graceful_shutdown). Dropping the future
+/// closes the listeners, while the connections continue.
 ///
 /// # Errors
 ///
-/// Of awaiting it: if there is no listener, or if a task that accepts connections panicked, which only what it
-/// calls of yours can make it, such as a [`Listener`].
+/// Awaiting it fails if there is no listener. It also fails if an accepting task panics, which
+/// happens only if user code such as a [`Listener`] panics.
 ///
 /// # Panics
 ///
-/// When it is awaited outside of a runtime.
+/// Panics if it is awaited outside of a runtime.
 #[must_use = "a server does nothing unless awaited"]
 pub struct Serve<L, M, S> {
     listeners: Vec<L>,
@@ -134,7 +136,7 @@ pub(crate) struct Options {
     /// In bytes per second.
     pub(crate) min_transfer_rate: u32,
     shutdown_timeout: Option<Duration>,
-    /// As many as there is room for if none.
+    /// `None`: derived from the limit of descriptors.
     max_connections: Option<usize>,
     max_buf_size: usize,
     http1_only: bool,
@@ -145,12 +147,14 @@ pub(crate) struct Options {
 type OnAcceptError = Box<dyn Fn(&AcceptError) + Send + Sync>;
 
 impl<L: Listener, M, S> Serve<L, M, S> {
-    /// Ends the server when `signal` is ready: its listeners are closed, so that new connections are
-    /// refused; connections without a request are closed; and requests are answered, each as the last of
-    /// its connection. Awaiting the server ends when all connections are closed.
+    /// Ends the server when `signal` is ready.
     ///
-    /// Connections that were upgraded are no longer the server's. Of those to which a handler answers for
-    /// ever, as with server-sent events, make an end yourself, or with
+    /// The server then closes its listeners and the connections without a request. It answers the
+    /// requests in progress, each as the last one of its connection. The server's future completes
+    /// when all connections are closed.
+    ///
+    /// Upgraded connections do not belong to the server. If a handler answers without an end, as
+    /// with server-sent events, end it yourself, or set a
     /// [`shutdown_timeout`](Serve::shutdown_timeout).
     pub fn with_graceful_shutdown<F>(mut self, signal: F) -> Self
     where
@@ -160,151 +164,159 @@ impl<L: Listener, M, S> Serve<L, M, S> {
         self
     }
 
-    /// How long a [graceful shutdown](Serve::with_graceful_shutdown) waits for the connections: those that are
-    /// open then are cut. By default it waits until all are closed.
+    /// Limits how long a [graceful shutdown](Serve::with_graceful_shutdown) waits for connections.
+    /// It then cuts those that are still open. By default there is no limit.
     ///
-    /// The server does not wait for those that it has cut: one whose handler blocks its thread ends after that.
+    /// The server does not wait for connections that it has cut: if a handler blocks its thread,
+    /// its connection ends after that.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = Some(timeout);
         self
     }
 
-    /// How long a client may take from when its connection is accepted to the end of its first request's head,
-    /// with all that comes before: a TLS handshake, and finding out which protocol it speaks. 30 s by default;
-    /// `None` is no limit, which lets anybody keep connections open for ever.
+    /// Limits the time from accepting a connection to the end of its first request head. This
+    /// includes a TLS handshake and the detection of the protocol. The default is 30 s. `None` is
+    /// no limit, which lets any client keep connections open forever.
     ///
-    /// Bytes that come in do not prolong it. A connection that took too long is closed.
+    /// Incoming bytes do not extend the time. A connection that exceeds it is closed.
     pub fn header_read_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.header_read_timeout = timeout.into();
         self
     }
 
-    /// For how long a connection is kept that had a request and has none that is being answered. That
-    /// includes the time in which the head of the next one is sent: bytes that come in do not prolong it, either.
-    /// 30 s by default; `None` is no limit.
+    /// Limits how long a connection stays open between requests: after a request, and without one
+    /// in progress. The default is 30 s; `None` is no limit.
     ///
-    /// A request is being answered until hyper has taken all of the response's body. The time
-    /// counts from then, or from when the client last took enough of what hyper had taken
-    /// ([`write_timeout`](Serve::write_timeout)), so that it may take a long response slowly. A
-    /// connection of HTTP/2 with a stream that was upgraded is kept until the program has dropped
-    /// the upgraded stream, or the client has reset it.
+    /// The time includes reading the head of the next request, and incoming bytes do not extend it.
+    ///
+    /// A request is in progress until hyper has taken the whole response body. The time counts from
+    /// then. If the client takes a long response slowly, it counts from when the client last took
+    /// enough of it (see [`write_timeout`](Serve::write_timeout)). An HTTP/2 connection with an
+    /// upgraded stream stays open until the program drops this stream, or the client resets it.
     pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.keep_alive_timeout = timeout.into();
         self
     }
 
-    /// For how long a response may wait for its client. 30 s by default; `None` is no limit.
+    /// Limits how long a response may wait for its client. The default is 30 s; `None` is no limit.
     ///
-    /// In each such time the client has to take a part of what is there to be taken: as many bytes
-    /// as [`min_transfer_rate`](Serve::min_transfer_rate) asks for, or all. Otherwise its
-    /// connection is closed; by HTTP/2 the stream is reset, and others of the connection go on.
-    /// This comes between once and twice the time after the client has stopped taking. Either way
-    /// the response's body is dropped.
+    /// In each such period the client must take all pending data, or as many bytes as
+    /// [`min_transfer_rate`](Serve::min_transfer_rate) asks for. Otherwise its connection is
+    /// closed; with HTTP/2 only the stream is reset. This happens between one and two periods after
+    /// the client stops taking data. In both cases the response body is dropped.
     ///
-    /// Over TCP the client has taken what its system has acknowledged, with TLS or without. Over
-    /// Unix sockets, and with a [`Listener`] of another kind, it has taken what was accepted to be
-    /// sent: the system accepts more only when a large part of its buffer is free.
+    /// Over TCP, with or without TLS, the client has taken the bytes that its system has
+    /// acknowledged. Over Unix sockets, and with other kinds of [`Listener`], it has taken the
+    /// bytes that the socket accepted. The system accepts more only after a large part of its
+    /// buffer is free.
     ///
-    /// A response that has nothing to send does not wait for its client, however long that takes:
-    /// server-sent events, long polls and slow bodies are not limited. Connections and streams that
-    /// were upgraded are not, either.
+    /// A response without pending data does not wait for its client: server-sent events, long polls
+    /// and slow bodies have no limit. Upgraded connections and streams have none, either.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.write_timeout = timeout.into();
         self
     }
 
-    /// For how long a handler may wait for the body of its request. 30 s by default; `None` is no
+    /// Limits how long a handler may wait for the request body. The default is 30 s; `None` is no
     /// limit.
     ///
-    /// In each such time the client has to send as many bytes as
+    /// In each such period the client must send as many bytes as
     /// [`min_transfer_rate`](Serve::min_transfer_rate) asks for. Otherwise the body ends with an
     /// error, whose [source](std::error::Error::source) is an [`io::Error`] of kind
-    /// [`TimedOut`](io::ErrorKind::TimedOut). axum's extractors answer it with 400. The connection
-    /// is closed after the answer; by HTTP/2 the stream is reset.
+    /// [`TimedOut`](io::ErrorKind::TimedOut). axum's extractors answer this with 400. The
+    /// connection is closed after the answer; with HTTP/2 the stream is reset.
     ///
-    /// The time counts only while the handler waits for the body. A read that is given up, as by a
-    /// `select!`, counts on until the time is up; if the handler comes back a second later than
-    /// that, or more, the time begins anew. It does not count once the handler has answered: a
-    /// request and a response that are streamed at once may both be silent. For routes whose
-    /// clients send nothing for long, there is
-    /// [`without_body_timeout`](crate::axum::request_body::without_body_timeout).
+    /// Time counts only while the handler waits for the body. A read that the handler gave up, for
+    /// example in a `select!`, counts until the limit. If the handler reads again a second or more
+    /// after the limit, the time starts anew.
+    ///
+    /// Time does not count once the response has begun: a request and a response that stream at the
+    /// same time may both be silent. For routes whose clients may be silent for long, use
+    /// [`without_body_timeout`](super::without_body_timeout).
     pub fn request_body_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.request_body_timeout = timeout.into();
         self
     }
 
-    /// How many bytes per second a client has to send of a request's body, or to take of a
-    /// response, on average over [`request_body_timeout`](Serve::request_body_timeout) or
-    /// [`write_timeout`](Serve::write_timeout). 240 by default. With zero one byte in each such
-    /// time is enough.
+    /// Sets the minimum transfer rate of request and response bodies, in bytes per second. The
+    /// default is 240.
+    ///
+    /// It is an average over [`request_body_timeout`](Serve::request_body_timeout) or
+    /// [`write_timeout`](Serve::write_timeout). With zero, one byte per period is enough.
     pub fn min_transfer_rate(mut self, bytes: u32) -> Self {
         self.options.min_transfer_rate = bytes;
         self
     }
 
-    /// How many connections may be open; further ones wait in the system's queue to be accepted.
-    /// Zero counts as one. `usize::MAX` is no bound.
+    /// Limits the number of open connections. Further ones wait in the system's queue. Zero counts
+    /// as one; `usize::MAX` is no limit.
     ///
-    /// By default it follows from how many descriptors the process may have open (`RLIMIT_NOFILE`)
-    /// when the server begins: all but an eighth, but 32 at least are left for other things. Of
-    /// 1024 that is 896.
+    /// The default depends on how many descriptors the process may have open (`RLIMIT_NOFILE`) when
+    /// the server starts: all but an eighth, and all but at least 32. With 1024 descriptors that is
+    /// 896.
     ///
-    /// Listeners do not wait for each other when there is room for one more: with several of them
-    /// there may be more by so many less one.
+    /// Listeners do not wait for each other when there is room for one more. So with `n` listeners
+    /// there may be `n - 1` connections more.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.options.max_connections = Some(count.max(1));
         self
     }
 
-    /// How many bytes a connection of HTTP/1 may hold in each direction: a request's head that is
-    /// longer is answered with 431, and of a response no more is taken in advance. 64 KiB by
-    /// default, and 8 KiB at least. Many connections that send heads without an end take as much
-    /// each.
+    /// Limits how many bytes an HTTP/1 connection may buffer in each direction. The default is 64
+    /// KiB, the minimum 8 KiB.
+    ///
+    /// A longer request head is answered with 431. Of a response, no more than this is taken in
+    /// advance. Each of many connections that send endless heads can use this much memory.
     pub fn max_buf_size(mut self, bytes: usize) -> Self {
-        self.options.max_buf_size = bytes.max(LEAST_BUF);
+        self.options.max_buf_size = bytes.max(MIN_BUF);
         self
     }
 
-    /// Whether a client of HTTP/1 may close its writing half after a request, and still be
-    /// answered. Not by default.
+    /// Sets whether an HTTP/1 client may close its writing half after a request and still be
+    /// answered. By default it may not.
     ///
-    /// By default the end of what a client sends ends its connection, and its handler is dropped
-    /// where it waits. A client that has gone away and one that has only closed its writing half
-    /// look alike to the server. So with `true` the server learns that a client has gone only when
-    /// it writes: a handler goes on until it has answered, and with it the connection. Bound
-    /// handlers by a timeout then.
+    /// By default, the end of the client's data ends the connection and drops the handler. The
+    /// server cannot distinguish a client that has gone away from one that has closed its writing
+    /// half. With `true` the server only notices a client's absence when it writes. The handler
+    /// then continues until it has answered, and so does the connection. Limit handlers by a
+    /// timeout in this case.
     pub fn half_close(mut self, may: bool) -> Self {
         self.options.half_close = may;
         self
     }
 
-    /// Speaks HTTP/1 and no HTTP/2, which a client may otherwise begin with. That leaves less to who means ill, and
-    /// nothing out for browsers: they speak HTTP/2 only over TLS.
+    /// Speaks HTTP/1 only, even if a client begins with HTTP/2. This reduces the attack surface and
+    /// affects no browser, because they use HTTP/2 only over TLS.
     pub fn http1_only(mut self) -> Self {
         self.options.http1_only = true;
         self
     }
 
-    /// Calls `f` when a connection cannot be accepted though one waits, which is when the process has no
-    /// descriptors left: once a second at most, for each listener, while it is tried again each 100 ms. With
-    /// feature `tracing` it is a warning as well.
+    /// Calls `f` when a waiting connection cannot be accepted because the process has no
+    /// descriptors left.
+    ///
+    /// The server tries again every 100 ms. It calls `f` at most once per second and listener. With
+    /// the feature `tracing` it also logs a warning.
     pub fn on_accept_error(mut self, f: impl Fn(&AcceptError) + Send + Sync + 'static) -> Self {
         self.options.on_accept_error = Some(Box::new(f));
         self
     }
 
-    /// The address that the first listener listens at.
+    /// Returns the address of the first listener.
     ///
     /// # Errors
     ///
-    /// What the system says; `InvalidInput` if there is no listener.
+    /// Returns the operating system's error, or `InvalidInput` if there is no listener.
     pub fn local_addr(&self) -> io::Result<L::Addr> {
         self.listeners.first().ok_or_else(no_listener)?.local_addr()
     }
 }
 
 fn no_listener() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "there is no listener")
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "there is no listener: pass at least one",
+    )
 }
 
 impl<L, M, S> Serve<L, M, S>
@@ -330,7 +342,7 @@ where
         }
         let mut shutdown = self.shutdown;
         poll_fn(|cx| {
-            // They end only by a panic.
+            // Accepting tasks only end by a panic.
             if let Poll::Ready(Some(ended)) = acceptors.poll_join_next(cx) {
                 return Poll::Ready(ended.map_err(accepting_failed));
             }
@@ -340,8 +352,9 @@ where
             }
         })
         .await?;
-        // The listeners are closed when it answers.
+        // When this returns, the listeners are closed.
         acceptors.shutdown().await;
+        // Close the gate after the listeners, so that no connection enters behind it.
         server.gate.close();
         let closed = server.gate.at_most(0);
         match server.options.shutdown_timeout {
@@ -414,17 +427,17 @@ impl fmt::Debug for ServeFuture {
     }
 }
 
-/// What speaks with clients.
+/// The protocol implementation.
 pub(crate) enum Http {
-    /// The version that the client begins with.
+    /// Any version: the client chooses.
     Any(auto::Builder<Streams>),
-    /// HTTP/1. (`auto::Builder::http1_only` is of no effect where connections may be upgraded.)
+    /// HTTP/1 only. (`auto::Builder::http1_only` has no effect if connections may be upgraded.)
     One(http1::Builder),
 }
 
 impl Http {
     fn new(options: &Options) -> Self {
-        // The connection's own timer covers heads, and what comes before.
+        // The connection's own timer limits the heads and everything before them.
         if options.http1_only {
             let mut http = http1::Builder::new();
             http.timer(TourbillonTimer::new())
@@ -441,13 +454,13 @@ impl Http {
             .half_close(options.half_close);
         http.http2()
             .timer(TourbillonTimer::new())
-            // What a websocket over HTTP/2 begins with.
+            // Needed for websockets over HTTP/2.
             .enable_connect_protocol();
         Self::Any(http)
     }
 }
 
-/// What the connections of a server share.
+/// The state that the connections of a server share.
 pub(crate) struct Server {
     pub(crate) gate: Gate,
     pub(crate) http: Http,
@@ -472,7 +485,7 @@ impl Server {
     /// Ends all connections, whatever they do.
     fn cut(&self) {
         self.cut.store(true, Ordering::Release);
-        // Again: who is woken looks at the above.
+        // Wake the connections again: they check the flag set above.
         self.gate.close();
     }
 
@@ -480,7 +493,7 @@ impl Server {
         self.cut.load(Ordering::Acquire)
     }
 
-    pub(crate) fn complain(&self, error: &AcceptError) {
+    pub(crate) fn report_accept_error(&self, error: &AcceptError) {
         #[cfg(feature = "tracing")]
         tracing::warn!(
             target: "tourbillon::axum",

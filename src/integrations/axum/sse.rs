@@ -1,4 +1,4 @@
-//! Server-sent events of a quiet source.
+//! Keep-alive for server-sent events.
 
 use std::{
     fmt,
@@ -15,12 +15,12 @@ use crate::{
     time::interval::{Interval, MissedTickBehavior, interval_at},
 };
 
-/// A stream of server-sent events that sends an empty comment whenever no event came for `period`, so
-/// that neither the client nor what stands between takes the connection for dead. A period of zero counts as
-/// one millisecond.
+/// Returns a stream of server-sent events that sends an empty comment after each `period` without
+/// an event. So neither the client nor a proxy considers the connection dead. A period of zero
+/// counts as one millisecond.
 ///
-/// It does what [`Sse::keep_alive`](axum::response::sse::Sse::keep_alive) does, which panics
-/// outside of tokio's runtime.
+/// This replaces [`Sse::keep_alive`](axum::response::sse::Sse::keep_alive), which panics outside of
+/// tokio's runtime.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};
@@ -52,11 +52,11 @@ where
 ///
 /// # Panics
 ///
-/// When polled outside of a runtime.
+/// Panics if it is polled outside of a runtime.
 #[must_use = "streams do nothing unless polled"]
 pub struct KeepAlive<S> {
     events: Pin<Box<S>>,
-    /// From the first poll on.
+    /// Created by the first poll.
     interval: Option<Interval>,
     period: Duration,
 }
@@ -74,7 +74,7 @@ where
             let now = Instant::now();
             let first = now.checked_add(period).unwrap_or(now);
             let mut interval = interval_at(first, period);
-            // One comment says it, however many were missed.
+            // However many periods were missed, one comment is enough.
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
             interval
         });

@@ -1,18 +1,18 @@
-//! Streams of HTTP/2: each is reset if its client does not take the response that is there.
+//! HTTP/2 streams with a time limit: a stream is reset if its client does not take its response.
 //!
-//! hyper answers each request in a task of its own, and waits there for the client's window. It
-//! takes a piece of the body before there is room for it, and hands a piece of any size to the
-//! connection as soon as there is room for one byte. So three sides know a part:
+//! hyper answers each request in its own task, which waits for the client's flow control window. It
+//! takes a piece of the body before there is room for it. It passes a piece of any size to the
+//! connection as soon as there is room for one byte. So three parties each know a part:
 //!
-//! | who | what it does |
+//! | party | task |
 //! |---|---|
-//! | the body ([`Sending::give`]) | counts the bytes that hyper has taken of it, and gives no more while many are unsent |
-//! | a [`Piece`] of it | counts those that the connection has written, or dropped |
-//! | the task ([`Task`]) | drops the stream if too few were written in the time, which resets it and frees what it held |
+//! | the body ([`Sending::give`]) | counts bytes given to hyper; pauses while many are unsent |
+//! | a [`Piece`] of it | counts bytes that the connection has written or dropped |
+//! | the stream's task ([`Task`]) | drops, and so resets, a stream that is too slow |
 //!
-//! A body does not say that it ends while much of it is unsent: its task would end, and nobody
-//! could reset the stream any more. What is left then, [`FEW`] bytes at most, goes with the
-//! connection.
+//! A body does not report its end while many bytes are unsent: its task would end, and then nothing
+//! could reset the stream. The remaining bytes, at most [`FEW`], are covered by the connection's
+//! limit.
 
 use std::{
     cell::Cell,
@@ -31,26 +31,26 @@ use crate::{
     time::{sleep, sleep::Sleep},
 };
 
-/// How many bytes may be left unsent when a body goes on, or ends.
+/// The number of bytes that may be unsent when a body continues or ends.
 const FEW: u64 = 32 * 1024;
 
 thread_local! {
-    /// The response whose stream is spawned next on this thread. hyper spawns it as soon as the
-    /// service was called, and nothing comes between.
+    /// The response whose stream is spawned next on this thread. hyper spawns a stream right after
+    /// it calls the service, with nothing in between.
     static NEXT: Cell<Option<Arc<Sending>>> = const { Cell::new(None) };
 
-    /// What the next upgraded stream that is spawned on this thread has to keep. hyper spawns what
-    /// sends it in the poll in which the stream's task was answered.
+    /// The request of the next upgraded stream that is spawned on this thread. hyper spawns the
+    /// sender of an upgraded stream in the poll that answers the request.
     static UPGRADED: Cell<Option<Answering>> = const { Cell::new(None) };
 }
 
-/// Says that the stream whose task is being polled is upgraded: its connection is not idle until
-/// what sends it has ended, which is when the program drops it, or the client resets it.
+/// Marks the stream whose task is being polled as upgraded. Its request stays in progress until its
+/// sender has ended: when the program drops it, or the client resets it.
 pub(crate) fn upgrades(answering: Answering) {
     UPGRADED.set(Some(answering));
 }
 
-/// How much of a response was given to hyper, and how much of that the client took.
+/// Counts how much of a response hyper has taken, and how much of that the client has taken.
 pub(crate) struct Sending {
     requests: Arc<Requests>,
     counts: Mutex<Counts>,
@@ -60,7 +60,7 @@ pub(crate) struct Sending {
 struct Counts {
     given: u64,
     taken: u64,
-    /// The task, while its body waits until few bytes are unsent.
+    /// The waker of the body's task, while it waits until few bytes are unsent.
     waker: Option<Waker>,
 }
 
@@ -71,8 +71,8 @@ impl Counts {
 }
 
 impl Sending {
-    /// The response to a request that the service is called with: its stream is the next that is
-    /// spawned on this thread.
+    /// Creates the counter of a response when its service is called. The next stream spawned on
+    /// this thread belongs to it.
     pub(crate) fn begin(requests: &Arc<Requests>) -> Arc<Self> {
         let sending = Arc::new(Self {
             requests: requests.clone(),
@@ -86,7 +86,7 @@ impl Sending {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a piece as given.
+    /// Counts a piece as given to hyper.
     pub(crate) fn give(self: &Arc<Self>, bytes: Bytes) -> Piece {
         self.lock().given += bytes.len() as u64;
         Piece {
@@ -95,12 +95,12 @@ impl Sending {
         }
     }
 
-    /// Whether many bytes are unsent.
+    /// Returns whether many bytes are unsent.
     pub(crate) fn has_many(&self) -> bool {
         self.lock().unsent() > FEW
     }
 
-    /// Ready when few bytes are unsent.
+    /// Returns ready when few bytes are unsent.
     pub(crate) fn poll_few(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut counts = self.lock();
         if counts.unsent() <= FEW {
@@ -117,6 +117,7 @@ impl Sending {
             true => counts.waker.take(),
             false => None,
         };
+        // Wakers are user code: wake after unlocking.
         drop(counts);
         if let Some(waker) = waker {
             waker.wake();
@@ -125,14 +126,14 @@ impl Sending {
     }
 }
 
-/// A piece of a body. By HTTP/2 it tells what becomes of it.
+/// A piece of a body. With HTTP/2 it counts the bytes that leave it.
 pub(crate) struct Piece {
     bytes: Bytes,
     sending: Option<Arc<Sending>>,
 }
 
 impl Piece {
-    /// A piece that nobody has to hear of.
+    /// Creates a piece that counts nothing, for HTTP/1.
     pub(crate) fn plain(bytes: Bytes) -> Self {
         Self {
             bytes,
@@ -176,7 +177,7 @@ impl Drop for Piece {
     }
 }
 
-/// Spawns what hyper wants to have spawned, and the streams of HTTP/2 as [`Task`]s.
+/// hyper's executor: spawns each HTTP/2 stream as a [`Task`], and other futures as they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streams;
 
@@ -192,7 +193,7 @@ where
                 sending,
                 wait: None,
             })),
-            // What an upgraded stream sends.
+            // This future is the sender of an upgraded stream.
             None => {
                 let answering = UPGRADED.take();
                 drop(crate::task::spawn(async move {
@@ -208,16 +209,16 @@ where
 struct Task<F> {
     stream: F,
     sending: Arc<Sending>,
-    /// While bytes are unsent, or since they were.
+    /// Set when bytes are unsent, until its timer fires.
     wait: Option<Wait>,
 }
 
 /// A wait for the client.
 struct Wait {
     timer: Sleep,
-    /// When it was armed.
+    /// The time at which it was armed.
     since: Instant,
-    /// How many bytes have to be taken before the timer comes up.
+    /// The number of taken bytes that is enough when the timer fires.
     enough: u64,
 }
 
@@ -225,25 +226,25 @@ impl<F: Future> Future for Task<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // SAFETY: `stream` is not moved out of `self`, here or in a `Drop`, and nothing else is
-        // pinned.
+        // SAFETY: `stream` is never moved out of `self`, neither here nor in a `Drop`. No other
+        // field is pinned.
         let this = unsafe { self.get_unchecked_mut() };
-        // SAFETY: `stream` is pinned whenever `self` is, see above.
+        // SAFETY: `stream` is pinned because `self` is. See above.
         let stream = unsafe { Pin::new_unchecked(&mut this.stream) };
         let polled = stream.poll(cx);
-        // If the client has reset the stream meanwhile, hyper does not upgrade it.
+        // If the client has reset the stream meanwhile, hyper spawns no sender: drop its request.
         drop(UPGRADED.take());
         if polled.is_ready() {
             return Poll::Ready(());
         }
-        // Done with the stream, the task drops it: a stream that nobody holds is reset.
+        // When this is ready, the task drops the stream. hyper resets a stream that has no owner.
         this.sending.poll_stuck(&mut this.wait, cx)
     }
 }
 
 impl Sending {
-    /// Ready when the client has taken too little for too long. A response that has nothing to send
-    /// waits for no client.
+    /// Returns ready when the client has taken too little for too long. A response without unsent
+    /// bytes does not wait for its client.
     fn poll_stuck(&self, wait: &mut Option<Wait>, cx: &mut Context<'_>) -> Poll<()> {
         let pace = self.requests.write;
         let Some(limit) = pace.limit else {
@@ -256,7 +257,8 @@ impl Sending {
                     if counts.unsent() == 0 {
                         return Poll::Pending;
                     }
-                    // All that is there is enough, too: what comes next may come much later.
+                    // Taking everything that is there is enough, too: the next bytes may come much
+                    // later.
                     let enough = counts.taken + counts.unsent().min(pace.least);
                     drop(counts);
                     let timer = sleep(limit);
@@ -273,10 +275,10 @@ impl Sending {
                     enough,
                 }) => {
                     ready!(Pin::new(&mut *timer).poll(cx));
-                    // The socket took too little for any stream in all that time: whether the
-                    // client takes it then is for the connection to see.
+                    // If the socket accepted too little for the whole time, the stream is not at
+                    // fault. The connection has its own limit for this.
                     let is_held_up = || self.requests.stuck_since().is_some_and(|it| it <= *since);
-                    // Not elapsed and over: the runtime is.
+                    // If it is complete but not elapsed, the runtime has shut down.
                     if !timer.is_elapsed() || self.lock().taken < *enough && !is_held_up() {
                         return Poll::Ready(());
                     }

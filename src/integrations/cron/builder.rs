@@ -1,4 +1,4 @@
-//! What a job is made from.
+//! The options of a job.
 
 use std::{str::FromStr, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::integrations::cron::{
     schedule::Schedule,
 };
 
-/// A pattern, with a time zone and what is to happen when things do not go by the clock.
+/// A pattern with a time zone, and the policies for late and overlapping runs.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -35,13 +35,13 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Reads a pattern: five fields, or six with a second before them, or a name such as `@daily`;
-    /// see the [module](super). Its time zone is UTC until another is given.
+    /// Parses a pattern: five fields, six with a second in front, or a name such as `@daily`. See
+    /// the [module](super). The time zone is UTC unless another one is set.
     ///
     /// ```
     /// use tourbillon::cron::Cron;
     ///
-    /// for pattern in ["*/15 * * * *", "30 0 9 * * MON-FRI", "0 0 L * *", "0 8 * * MON#1", "@daily"] {
+    /// for pattern in ["*/15 * * * *", "30 0 9 * * MON-FRI", "0 0 L * *", "@daily"] {
     ///     Cron::parse(pattern)?;
     /// }
     /// assert!(Cron::parse("0 9 * * FRY").is_err());
@@ -50,7 +50,7 @@ impl Cron {
     ///
     /// # Errors
     ///
-    /// [`CronError::Pattern`], which says which field is wrong and what would be right.
+    /// Returns [`CronError::Pattern`], which names the wrong field and what it may contain.
     pub fn parse(pattern: &str) -> Result<Self, CronError> {
         Ok(Self {
             pattern: Pattern::parse(pattern)?,
@@ -59,12 +59,12 @@ impl Cron {
         })
     }
 
-    /// The time zone by its IANA name, in any case: from the system's database or, where there is
-    /// none, from the one that is compiled in.
+    /// Sets the time zone by its IANA name, ignoring case. It comes from the system's database, or
+    /// from the compiled-in one if the system has none.
     ///
     /// # Errors
     ///
-    /// [`CronError::TimeZone`], if neither has it.
+    /// Returns [`CronError::TimeZone`] if the name is unknown.
     pub fn time_zone(self, name: &str) -> Result<Self, CronError> {
         let tz = TimeZone::get(name).map_err(|_| CronError::TimeZone {
             name: name.to_owned(),
@@ -72,41 +72,41 @@ impl Cron {
         Ok(self.tz(tz))
     }
 
-    /// The time zone, as jiff has it: `TimeZone::system()` is the machine's, `TimeZone::fixed` one of
-    /// a fixed offset.
+    /// Sets the time zone by a value of jiff: `TimeZone::system()` is that of the machine,
+    /// `TimeZone::fixed` has a fixed offset.
     pub fn tz(mut self, tz: TimeZone) -> Self {
         self.tz = tz;
         self
     }
 
-    /// What becomes of occurrences that come due while a run is in progress:
-    /// [`Overlap::Skip`] unless this says otherwise.
+    /// Sets what happens to occurrences that come due during a run. The default is
+    /// [`Overlap::Skip`].
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.policy.overlap = overlap;
         self
     }
 
-    /// What becomes of occurrences that passed while nobody could run them: [`Missed::Skip`] unless
-    /// this says otherwise.
+    /// Sets what happens to occurrences that passed while the job could not run. The default is
+    /// [`Missed::Skip`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.policy.missed = missed;
         self
     }
 
-    /// How late an occurrence may be taken up and still be on time rather than missed: a minute
-    /// unless this says otherwise.
+    /// Sets how late an occurrence may run and still count as on time. The default is a minute. A
+    /// later occurrence is missed.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.policy.grace = grace;
         self
     }
 
-    /// When it would run: the pattern in its time zone.
+    /// Returns the schedule: the pattern in its time zone.
     pub fn schedule(&self) -> Schedule {
         Schedule::new(self.pattern.clone(), self.tz.clone())
     }
 }
 
-/// As [`Cron::parse`].
+/// Parses a pattern. See [`Cron::parse`].
 impl FromStr for Cron {
     type Err = CronError;
 

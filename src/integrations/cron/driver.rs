@@ -1,4 +1,4 @@
-//! What carries out what a [`Job`] says: alarms and runs, on whatever has them.
+//! The driver of a job: performs the decisions of [`Job`] by alarms and runs on a [`Host`].
 
 use std::{
     any::Any,
@@ -21,49 +21,50 @@ use crate::{
     util::lock::lock,
 };
 
-/// What a job needs of a runtime.
+/// The services of a runtime that a job needs.
 pub(crate) trait Host: Send + Sync + 'static {
-    /// The wall clock.
+    /// Returns the time of the wall clock.
     fn now(&self) -> SystemTime;
 
-    /// Calls [`Ring::ring`] on a worker once the wall clock says `at`, also if it was put there. Early
-    /// or late does no harm. There is room for it, whatever bound there is on timers: a job that runs is
-    /// not to end for want of it. If the runtime has been shut down, or is before it rings, `ring` is
-    /// dropped, which is how the job hears of it.
+    /// Arms an alarm that calls [`Ring::ring`] on a worker once the wall clock shows `at`, also if
+    /// the clock is set there. Ringing early or late does no harm.
+    ///
+    /// No limit on timers applies, so that a running job does not end because of one. If the
+    /// runtime has been shut down, or is shut down before the alarm rings, it drops `ring`, which
+    /// ends the job.
     fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm;
 
-    /// Calls [`Run::run`] on a worker, which contains its panics, and never on the caller's stack.
-    /// If the runtime is shut down before, `run` is dropped.
+    /// Calls [`Run::run`] on a worker, which catches its panics, and never on the caller's stack.
+    /// If the runtime is shut down before, it drops `run`.
     fn run(&self, run: Run);
 }
 
-/// Whatever stands for an alarm that was set: dropping it cancels the alarm, and does nothing to one
-/// that rings or has rung.
+/// An armed alarm. Dropping it cancels the alarm, unless it is ringing or has rung.
 pub(crate) type Alarm = Box<dyn Any + Send>;
 
-/// What jobs run. Runs may overlap: it is shared.
+/// The callback of a job. It is shared, because runs may overlap.
 pub(crate) type Callback = Arc<dyn Fn(&Occurrence) + Send + Sync>;
 
 pub(crate) struct Driver {
     host: Box<dyn Host>,
-    /// The type of the callback, as its user knows it.
+    /// The type name of the user's callback.
     name: &'static TypeName,
     state: Mutex<State>,
 }
 
 struct State {
     job: Job,
-    /// Gone when the job has ended, so that what it holds is dropped then.
+    /// `None` once the job has ended, so that the callback's captures are dropped then.
     f: Option<Callback>,
     alarm: Option<Alarm>,
-    /// How many alarms were decided on, and which of them `alarm` is: one may ring, and be followed
-    /// by the next, before who set it has put it here.
+    /// The number of alarms decided on so far, and the number of the alarm in `alarm`. An alarm may
+    /// ring and be followed by the next one before the thread that armed it stores it here.
     decided: u64,
     stored: u64,
 }
 
-/// What an ended job has no more use for. Dropped without the lock: destructors are foreign code,
-/// and that of an alarm ends in [`Ring`]'s.
+/// The parts that an ended job no longer needs. They are dropped after unlocking: destructors are
+/// user code, and that of an alarm calls [`Ring`]'s, which locks again.
 type Leftover = (Option<Callback>, Option<Alarm>);
 
 impl State {
@@ -76,7 +77,7 @@ impl State {
 }
 
 impl Cron {
-    /// Starts a job on `host`, of a callback that goes by `name`.
+    /// Starts a job on `host`. `name` is the type name of the callback.
     pub(crate) fn launch(
         &self,
         host: Box<dyn Host>,
@@ -100,8 +101,9 @@ impl Cron {
                 stored: 0,
             }),
         });
+        // If the runtime has been shut down, this drops the alarm's `Ring`, which ends the job.
         driver.set_alarm(first, 1);
-        match driver.look(Job::end) {
+        match driver.with_job(Job::end) {
             Some(End::Shutdown) => Err(ArmError::Shutdown.into()),
             _ => Ok(CronJob::new(driver)),
         }
@@ -109,7 +111,8 @@ impl Cron {
 }
 
 impl Driver {
-    /// Runs `f` on the state, and drops what the job then has no more use for.
+    /// Calls `f` on the state under the lock. If the job has ended, drops what it no longer needs
+    /// after unlocking.
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let (answer, leftover) = {
             let mut state = lock(&self.state);
@@ -119,8 +122,8 @@ impl Driver {
         answer
     }
 
-    /// Runs `f` on the job, to look at it.
-    pub(crate) fn look<R>(&self, f: impl FnOnce(&Job) -> R) -> R {
+    /// Calls `f` on the job, for reading.
+    pub(crate) fn with_job<R>(&self, f: impl FnOnce(&Job) -> R) -> R {
         f(&lock(&self.state).job)
     }
 
@@ -141,12 +144,14 @@ impl Driver {
         self.carry_out(|job| job.wake(now));
     }
 
+    /// Performs what the job decides: arms the next alarm, and starts a run.
     fn carry_out(self: &Arc<Self>, decide: impl FnOnce(&mut Job) -> Todo) {
         let (todo, number) = self.with(|state| {
             let todo = decide(&mut state.job);
             state.decided += u64::from(todo.alarm.is_some());
             (todo, state.decided)
         });
+        // Unlocked: the alarm may ring at once, and then locks again.
         if let Some(at) = todo.alarm {
             self.set_alarm(at, number);
         }
@@ -155,12 +160,12 @@ impl Driver {
                 driver: self.clone(),
                 lane,
                 occurrence,
-                is_taken_up: false,
+                has_started: false,
             });
         }
     }
 
-    /// Sets the alarm that was decided on as the `number`th.
+    /// Arms the alarm that was decided on as the `number`th.
     fn set_alarm(self: &Arc<Self>, at: SystemTime, number: u64) {
         let mut alarm = Some(self.host.set_alarm(at, Ring(Some(self.clone()))));
         self.with(|state| {
@@ -169,14 +174,16 @@ impl Driver {
                 std::mem::swap(&mut state.alarm, &mut alarm);
             }
         });
-        // The one before has rung; or this one has, or is to be cancelled, since the job has ended.
+        // Drop outside of the lock. This is the previous alarm, which has rung, or the new one, if
+        // a later one is stored already or the job has ended.
         drop(alarm);
     }
 }
 
-/// An alarm's end of a job. Dropped without having rung, it says that the runtime is over.
+/// The part of an alarm that belongs to the job. If it is dropped without ringing, the runtime has
+/// shut down.
 pub(crate) struct Ring(
-    /// Taken by `ring` alone.
+    /// `None` once it has rung.
     Option<Arc<Driver>>,
 );
 
@@ -196,17 +203,17 @@ impl Drop for Ring {
     }
 }
 
-/// A run that waits for a worker. Dropped without having been run, it says that the runtime is over.
+/// A run that waits for a worker. If it is dropped without running, the runtime has shut down.
 pub(crate) struct Run {
     driver: Arc<Driver>,
     lane: Lane,
     occurrence: Occurrence,
-    is_taken_up: bool,
+    has_started: bool,
 }
 
 impl Run {
     pub(crate) fn run(mut self) {
-        self.is_taken_up = true;
+        self.has_started = true;
         let f = self.driver.with(|state| match state.job.begin() {
             true => state.f.clone(),
             false => None,
@@ -219,9 +226,9 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// The end of the run, after a panic as well.
+    /// Ends the run, also after a panic.
     fn drop(&mut self) {
-        if !self.is_taken_up {
+        if !self.has_started {
             self.driver.shut_down();
         }
         let lane = self.lane;

@@ -30,7 +30,7 @@ fn at(minute: u32) -> SystemTime {
     UNIX_EPOCH + minute * MINUTE
 }
 
-/// A runtime whose clock and workers do as the test says.
+/// A host whose clock and workers the test controls.
 #[derive(Clone)]
 struct Fake(Arc<Mutex<World>>);
 
@@ -40,7 +40,7 @@ struct World {
     count: u64,
     runs: VecDeque<Run>,
     is_down: bool,
-    /// The next alarm rings before who sets it hears that it is set, at this time.
+    /// If set, the next alarm rings at this time before `set_alarm` returns.
     hasty: Option<SystemTime>,
 }
 
@@ -60,7 +60,7 @@ impl Fake {
         f(&mut self.0.lock().unwrap())
     }
 
-    /// Sets the clock, forward or back, and rings what is due.
+    /// Sets the clock forward or back, and rings the alarms that are due.
     fn set_clock(&self, now: SystemTime) {
         self.with(|world| world.now = now);
         loop {
@@ -75,7 +75,7 @@ impl Fake {
         }
     }
 
-    /// Does one run as a worker would; false if there is none.
+    /// Performs one run like a worker. Returns `false` if there is none.
     fn work(&self) -> bool {
         let run = self.with(|world| world.runs.pop_front());
         run.map(|run| {
@@ -103,7 +103,7 @@ impl Fake {
     }
 }
 
-/// Cancels an alarm when it is dropped.
+/// Cancels the alarm when it is dropped.
 struct Set(Fake, u64);
 
 impl Drop for Set {
@@ -149,7 +149,7 @@ impl Host for Fake {
     }
 }
 
-/// Notes each run, and how often it was dropped.
+/// Records each run, and the number of drops of the callback.
 #[derive(Clone, Default)]
 struct Notes {
     runs: Arc<Mutex<Vec<(SystemTime, u64)>>>,
@@ -199,7 +199,7 @@ fn it_runs_by_the_clock() {
     assert_eq!(fake.alarms(), [at(2)], "the next is armed before the run");
     assert!(fake.work());
     assert_eq!((job.is_running(), job.runs()), (false, 1));
-    // Forward, back, and on.
+    // Forward, back, and forward again.
     fake.set_clock(at(10));
     fake.work();
     fake.set_clock(at(5));
@@ -216,7 +216,7 @@ fn it_runs_by_the_clock() {
 }
 
 #[test]
-fn a_panic_ends_neither_the_job_nor_what_waits_for_it() {
+fn a_panic_ends_neither_the_job_nor_its_queue() {
     for overlap in [Overlap::Skip, Overlap::Queue, Overlap::Both] {
         let fake = Fake::new();
         let cron = minutely().overlap(overlap).missed(Missed::All);
@@ -241,7 +241,7 @@ fn cancelling_drops_the_callback_and_the_alarm() {
     assert_eq!((job.cancel(), job.next()), (Cancel::Over, None));
     assert_eq!(job.outcome(), Some(Outcome::Cancelled));
 
-    // After a run was handed over, and before it has begun.
+    // After a run was handed over, before it begins.
     let notes = Notes::default();
     let job = fake.start(&minutely(), notes.taker());
     fake.set_clock(at(1));
@@ -298,7 +298,7 @@ fn a_shutdown_ends_the_job_wherever_it_is() {
 }
 
 #[test]
-fn what_cannot_be_started_is_refused() {
+fn jobs_that_cannot_start_are_refused() {
     let (fake, notes) = (Fake::new(), Notes::default());
     let start = |cron: &str| {
         let cron = Cron::parse(cron).unwrap();
@@ -326,7 +326,7 @@ fn an_alarm_may_ring_before_it_is_known() {
         [at(2)],
         "and is not taken for the one that follows it"
     );
-    // Too early, since the clock was put back just then: the same is set again.
+    // The alarm is too early, because the clock was put back: it is armed again.
     fake.with(|world| world.hasty = Some(at(0)));
     fake.set_clock(at(2));
     fake.set_clock(at(3));
@@ -341,7 +341,7 @@ fn an_alarm_may_ring_before_it_is_known() {
 fn cancelling_races_with_alarms_and_runs() {
     let begun = Instant::now();
     for round in 0..200 {
-        // Under heavy load each turn of the threads waits for a core.
+        // On a loaded machine the threads may have to wait for a core in each round.
         if begun.elapsed() > 5 * MINUTE {
             break;
         }

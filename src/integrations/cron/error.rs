@@ -1,10 +1,10 @@
-//! What can be wrong with a job, said in types.
+//! Errors of cron jobs.
 
 use std::{error::Error, fmt};
 
 use crate::error::ArmError;
 
-/// Why there is no such schedule, or no such job.
+/// The reason why a pattern, a time zone or a job is not valid.
 ///
 /// ```
 /// use tourbillon::cron::{Cron, CronError, Field};
@@ -18,33 +18,32 @@ use crate::error::ArmError;
 pub enum CronError {
     /// The pattern cannot be read.
     Pattern {
-        /// The pattern, as it was given.
+        /// The pattern as given.
         pattern: String,
-        /// Which of its fields is wrong, if it is one of them.
+        /// The wrong field, if a single field is wrong.
         field: Option<Field>,
-        /// What is wrong there.
+        /// The reason.
         reason: String,
     },
-    /// There is no time zone of that name, neither in the system's database nor in the one that is
-    /// compiled in.
+    /// The time zone is unknown: neither the system's database nor the compiled-in one has it.
     TimeZone {
-        /// The name, as it was given.
+        /// The name as given.
         name: String,
     },
-    /// No instant matches the pattern, ever: the 30th of February, for one.
+    /// The pattern never matches, such as the 30th of February.
     Never {
-        /// The pattern, as it was given.
+        /// The pattern as given.
         pattern: String,
     },
-    /// The runtime took no timer for the job: it has been shut down, or the calling thread is in
-    /// none.
+    /// The job's timer was not armed: the runtime has been shut down, or the calling thread is not
+    /// in the context of one.
     Arm(ArmError),
 }
 
 /// A field of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// Seconds: 0 to 59. The first of six fields; of five none, and then it is 0.
+    /// Seconds: 0 to 59. The first of six fields. A pattern of five fields has second 0.
     Second,
     /// Minutes: 0 to 59.
     Minute,
@@ -59,7 +58,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// In the order of a pattern of six.
+    /// All fields, in the order of a pattern of six.
     pub(crate) const ALL: [Self; 6] = [
         Self::Second,
         Self::Minute,
@@ -69,15 +68,15 @@ impl Field {
         Self::DayOfWeek,
     ];
 
-    /// What may stand there.
+    /// Returns the name of the field and its allowed values.
     fn allowed(self) -> &'static str {
         match self {
             Self::Second => "second: 0 to 59",
             Self::Minute => "minute: 0 to 59",
             Self::Hour => "hour: 0 to 23",
             Self::DayOfMonth => {
-                "day of the month: 1 to 31, `L` (the last), `15W` (the weekday nearest to the 15th), \
-                 `LW` (the last weekday)"
+                "day of the month: 1 to 31, `L` (the last), `15W` (the weekday nearest to the \
+                 15th), `LW` (the last weekday)"
             }
             Self::Month => "month: 1 to 12, or JAN to DEC",
             Self::DayOfWeek => {

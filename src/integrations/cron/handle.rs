@@ -1,4 +1,4 @@
-//! A job as its user has it.
+//! The handle of a job.
 
 use std::{fmt, ops::Deref, sync::Arc, time::SystemTime};
 
@@ -9,12 +9,12 @@ use crate::{
     timer::{Cancel, Outcome},
 };
 
-/// A callback that runs by a [`Schedule`].
+/// A handle to a callback that runs on a [`Schedule`].
 ///
-/// Every method may be called from any thread, and none waits. Dropping a `CronJob` detaches it: the
-/// job goes on until its runtime is shut down. See [`cancel_on_drop`](CronJob::cancel_on_drop).
+/// Any thread may call any method, and none of them waits. Dropping a `CronJob` detaches it: the
+/// job continues until its runtime is shut down. See [`cancel_on_drop`](CronJob::cancel_on_drop).
 ///
-/// A run that panics is counted as one, and the job goes on.
+/// A run that panics counts as a run, and the job continues.
 pub struct CronJob(Arc<Driver>);
 
 impl CronJob {
@@ -22,59 +22,61 @@ impl CronJob {
         Self(driver)
     }
 
-    /// Cancels the job: no run begins any more, and those that wait are dropped. A run in progress
-    /// goes on to its end.
+    /// Cancels the job. No further run begins, and waiting runs are dropped. A run in progress
+    /// continues to its end.
     ///
-    /// [`Cancel::Cancelled`] if none was in progress: then the callback is dropped before this
-    /// returns. [`Cancel::AfterRun`] if one was, or had been handed to a worker; [`Cancel::Over`] if
-    /// the job had ended.
+    /// Returns [`Cancel::Cancelled`] if no run was in progress; the callback has then been dropped.
+    /// Returns [`Cancel::AfterRun`] if a run was in progress or had been handed to a worker.
+    /// Returns [`Cancel::Over`] if the job had ended already.
     pub fn cancel(&self) -> Cancel {
         self.0.cancel()
     }
 
-    /// When the next occurrence is due; those that wait for a run to end have been. `None` if the
-    /// job is over.
+    /// Returns the time of the next occurrence. Occurrences that wait for a run to end do not
+    /// count. Returns `None` if the job has ended.
     pub fn next(&self) -> Option<SystemTime> {
-        self.0.look(|job| job.next())
+        self.0.with_job(|job| job.next())
     }
 
-    /// As [`next`](CronJob::next), as clocks show it in the job's time zone.
+    /// Returns the time of the next occurrence in the job's time zone. See [`next`](CronJob::next).
     pub fn next_zoned(&self) -> Option<Zoned> {
-        self.0.look(|job| job.schedule().zoned(job.next()?))
+        self.0.with_job(|job| job.schedule().zoned(job.next()?))
     }
 
-    /// When the job runs.
+    /// Returns the schedule of the job.
     pub fn schedule(&self) -> Schedule {
-        self.0.look(|job| job.schedule().clone())
+        self.0.with_job(|job| job.schedule().clone())
     }
 
-    /// Whether a run is in progress, or has been handed to a worker.
+    /// Returns whether a run is in progress, or has been handed to a worker.
     pub fn is_running(&self) -> bool {
         self.running() > 0
     }
 
-    /// How many runs are in progress, or have been handed to a worker: more than one only under
-    /// [`Overlap::Both`](crate::cron::policy::Overlap::Both).
+    /// Returns the number of runs that are in progress or have been handed to a worker. More than
+    /// one is possible only with [`Overlap::Both`](super::Overlap::Both).
     pub fn running(&self) -> usize {
-        self.0.look(|job| job.running())
+        self.0.with_job(|job| job.running())
     }
 
-    /// How many runs have begun.
+    /// Returns the number of runs that have begun.
     pub fn runs(&self) -> u64 {
-        self.0.look(|job| job.started())
+        self.0.with_job(|job| job.started())
     }
 
-    /// How many occurrences were not run, by what the job's [`Overlap`](crate::cron::policy::Overlap) and
-    /// [`Missed`](crate::cron::policy::Missed) say. Of those that passed at once, no more than 1000 are counted.
+    /// Returns the number of occurrences that did not run because of the job's
+    /// [`Overlap`](super::Overlap) or [`Missed`](super::Missed) policy. If many pass at once, at
+    /// most 1000 of them are counted.
     pub fn skipped(&self) -> u64 {
-        self.0.look(|job| job.skipped())
+        self.0.with_job(|job| job.skipped())
     }
 
-    /// How the job ended: [`Outcome::Cancelled`]; [`Outcome::Shutdown`], with its runtime; or
-    /// [`Outcome::Fired`], because it has run for the last time before the end of the calendar. `None`
-    /// while it goes on.
+    /// Returns how the job ended, or `None` if it has not.
+    ///
+    /// [`Outcome::Cancelled`] means that it was cancelled, [`Outcome::Shutdown`] that its runtime
+    /// was shut down, and [`Outcome::Fired`] that its schedule has no more occurrences.
     pub fn outcome(&self) -> Option<Outcome> {
-        self.0.look(|job| {
+        self.0.with_job(|job| {
             job.end().map(|end| match end {
                 End::Cancelled => Outcome::Cancelled,
                 End::Shutdown => Outcome::Shutdown,
@@ -83,7 +85,7 @@ impl CronJob {
         })
     }
 
-    /// Cancels the job when the guard is dropped.
+    /// Converts the handle to a guard that cancels the job when it is dropped.
     pub fn cancel_on_drop(self) -> CancelOnDrop {
         CancelOnDrop(Some(self))
     }
@@ -101,16 +103,16 @@ impl fmt::Debug for CronJob {
     }
 }
 
-/// A [`CronJob`] that is cancelled when this is dropped.
+/// A guard that cancels its [`CronJob`] when it is dropped.
 #[derive(Debug)]
 #[must_use = "dropping the guard cancels the job"]
 pub struct CancelOnDrop(
-    /// Taken by `detach` alone.
+    /// `None` only after `detach`.
     Option<CronJob>,
 );
 
 impl CancelOnDrop {
-    /// Gives the job back: it is not cancelled.
+    /// Returns the job without cancelling it.
     pub fn detach(mut self) -> CronJob {
         self.0
             .take()

@@ -1,9 +1,9 @@
-//! What a job does next, as a state machine without clock, thread or timer: it is told what
-//! happened, and answers what there is to do.
+//! The state machine of a job. It has no clock, thread or timer: it takes events and returns what
+//! to do.
 //!
-//! Its place in time is the next occurrence, which only ever moves forward: a clock that is put back
-//! makes the job wait, and nothing is run again. What is due but cannot be run is kept in batches,
-//! from one occurrence to another, so that years that were missed cost no memory.
+//! Its position in time is the next occurrence, which only moves forward. If the clock is put back,
+//! the job waits, and nothing runs again. Occurrences that are due but cannot run are kept in
+//! batches, each from a first to a last one. So years of missed occurrences need no memory.
 
 use std::{collections::VecDeque, time::SystemTime};
 
@@ -12,13 +12,11 @@ use crate::integrations::cron::{
     schedule::Schedule,
 };
 
-/// Occurrences that were missed are counted up to this many at a time, or a leap of the clock by
+/// The maximum number of missed occurrences counted at a time. Without it, a leap of the clock by
 /// years would keep a worker busy with counting.
-pub(crate) const COUNTED: u64 = 1000;
+pub(crate) const COUNTED_MAX: u64 = 1000;
 
-/// What a run is told of itself.
-///
-/// Given to the callback of `start_with`.
+/// The occurrence that a run belongs to. The callback of `start_with` gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occurrence {
     scheduled: SystemTime,
@@ -26,14 +24,14 @@ pub struct Occurrence {
 }
 
 impl Occurrence {
-    /// When it was due, by the wall clock.
+    /// Returns the time at which it was due, by the wall clock.
     pub fn scheduled(&self) -> SystemTime {
         self.scheduled
     }
 
-    /// How many occurrences before this one were not run, since the one that was: they passed while
-    /// nobody could run them, or were dropped because a run was in progress. Of those that passed
-    /// at once, no more than 1000 are counted.
+    /// Returns the number of occurrences that did not run since the last one that did. They passed
+    /// while the job could not run, or were dropped because of a run in progress. If many pass at
+    /// once, at most 1000 of them are counted.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -44,35 +42,35 @@ impl Occurrence {
 pub(crate) enum End {
     Cancelled,
     Shutdown,
-    /// The schedule has no more occurrences, and all have run.
+    /// The schedule has no more occurrences, and all runs have ended.
     Finished,
 }
 
-/// Which runs exclude each other.
+/// The exclusion of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// One at a time.
+    /// One run at a time.
     Single,
-    /// Beside any others.
+    /// Runs at the same time as others.
     Free,
 }
 
-/// What there is to do.
+/// The actions that follow from an event.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Todo {
-    /// Set the alarm, of which there is one.
+    /// Arm the job's only alarm for this time.
     pub(crate) alarm: Option<SystemTime>,
-    /// Run this.
+    /// Start this run.
     pub(crate) run: Option<(Lane, Occurrence)>,
 }
 
-/// Occurrences from one to another, both among them.
+/// A sequence of occurrences, from the first to the last inclusive.
 #[derive(Debug)]
 struct Batch {
     first: SystemTime,
     last: SystemTime,
-    /// Passed over before the first.
+    /// The number of occurrences that were dropped before the first.
     missed: u64,
 }
 
@@ -80,13 +78,13 @@ struct Batch {
 pub(crate) struct Job {
     schedule: Schedule,
     policy: Policy,
-    /// The first occurrence that has not come due.
+    /// The first occurrence that is not due yet.
     next: Option<SystemTime>,
-    /// What is due, and waits for the lane.
+    /// The occurrences that are due and wait for the lane.
     queue: VecDeque<Batch>,
     is_single_busy: bool,
     free_runs: usize,
-    /// Passed over since what was run, or queued, last.
+    /// The number of occurrences dropped since the last one that ran or was queued.
     missed: u64,
     started: u64,
     skipped: u64,
@@ -94,7 +92,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// A job as of `now`; its alarm is for [`next`](Job::next), or there is none.
+    /// Creates a job as of `now`. The caller arms the alarm for [`next`](Job::next), if there is
+    /// one.
     pub(crate) fn new(schedule: Schedule, policy: Policy, now: SystemTime) -> Self {
         Self {
             next: schedule.next_after(now),
@@ -114,7 +113,7 @@ impl Job {
         &self.schedule
     }
 
-    /// The next occurrence to come due. `None` when the job is over.
+    /// Returns the next occurrence that will come due, or `None` if the job has ended.
     pub(crate) fn next(&self) -> Option<SystemTime> {
         self.next
     }
@@ -135,7 +134,7 @@ impl Job {
         self.skipped
     }
 
-    /// The alarm rang, or the clock was set: it is `now`.
+    /// Handles an alarm, or a change of the clock, at `now`.
     pub(crate) fn wake(&mut self, now: SystemTime) -> Todo {
         let Some(first) = self.next else {
             return Todo::default();
@@ -155,18 +154,20 @@ impl Job {
         }
     }
 
-    /// What is to be run of occurrences that have come due.
+    /// Selects the due occurrences that must run, by the policy for missed ones.
     fn batch(&mut self, first: SystemTime, last: SystemTime, now: SystemTime) -> Option<Batch> {
         let late = now.duration_since(last).unwrap_or_default();
         match self.policy.missed {
+            // Even the last one is too late, so none of them runs.
             Missed::Skip if late > self.policy.grace => {
-                self.pass_over(first, last);
-                self.pass(1);
+                self.skip_range(first, last);
+                self.skip(1);
                 return None;
             }
-            Missed::Skip | Missed::Once => self.pass_over(first, last),
+            Missed::Skip | Missed::Once => self.skip_range(first, last),
             Missed::All => {}
         }
+        // Without `All`, only the last occurrence of the batch runs.
         let first = match self.policy.missed {
             Missed::All => first,
             Missed::Skip | Missed::Once => last,
@@ -178,14 +179,16 @@ impl Job {
         })
     }
 
-    /// Runs, queues or drops what has come due, by what is going on.
+    /// Runs, queues or drops due occurrences, by the policy for overlaps.
     fn admit(&mut self, mut batch: Batch) -> Option<(Lane, Occurrence)> {
         match self.policy.overlap {
             Overlap::Skip if self.is_single_busy => {
-                self.pass_over(batch.first, batch.last);
-                self.pass(1);
+                self.skip_range(batch.first, batch.last);
+                self.skip(1);
                 return None;
             }
+            // A single occurrence may run beside others. Several missed ones run one after the
+            // other.
             Overlap::Both if batch.first == batch.last => {
                 self.free_runs += 1;
                 return Some((Lane::Free, self.occurrence(batch.first, None)));
@@ -194,7 +197,7 @@ impl Job {
         }
         batch.missed = std::mem::take(&mut self.missed);
         match self.queue.back_mut() {
-            // One after the other, as they mostly are: one batch goes on.
+            // Usually the batch continues the last one: extend that instead of adding another.
             Some(back)
                 if batch.missed == 0
                     && self.schedule.next_after(back.last) == Some(batch.first) =>
@@ -206,7 +209,7 @@ impl Job {
         self.take()
     }
 
-    /// The next run of the lane, if that is free and something waits.
+    /// Takes the next run from the queue if the lane is free.
     fn take(&mut self) -> Option<(Lane, Occurrence)> {
         if self.is_single_busy {
             return None;
@@ -227,14 +230,14 @@ impl Job {
         Occurrence { scheduled, missed }
     }
 
-    /// A worker has come to a run: whether it is to begin, or the job was ended meanwhile.
+    /// Called when a worker reaches a run. Returns whether it must begin: the job may have ended.
     pub(crate) fn begin(&mut self) -> bool {
         let begins = self.end.is_none();
         self.started += u64::from(begins);
         begins
     }
 
-    /// A run ended, by whatever way, or was not begun.
+    /// Called when a run ended, panicked, or did not begin.
     pub(crate) fn ended(&mut self, lane: Lane) -> Todo {
         match lane {
             Lane::Free => self.free_runs -= 1,
@@ -248,8 +251,8 @@ impl Job {
         Todo { alarm: None, run }
     }
 
-    /// Ends the job: what waits is not run, what runs is not disturbed. Whether it is this call that
-    /// ended it.
+    /// Ends the job: waiting runs are dropped, and runs in progress continue. Returns whether this
+    /// call ended it.
     pub(crate) fn stop(&mut self, end: End) -> bool {
         if self.end.is_some() {
             return false;
@@ -260,14 +263,15 @@ impl Job {
         true
     }
 
+    /// Ends the job if there is nothing left to do.
     fn finish(&mut self) {
         if self.next.is_none() && self.queue.is_empty() && self.running() == 0 {
             self.stop(End::Finished);
         }
     }
 
-    /// The last occurrence that is not after `now`; `first` is one. By halving what is between: after
-    /// a leap of the clock there may be more than can be gone through.
+    /// Returns the last occurrence that is not after `now`, where `first` is one. It bisects the
+    /// time between, because after a leap of the clock there may be too many to visit each.
     fn last_due(&self, first: SystemTime, now: SystemTime) -> SystemTime {
         let mut last = first;
         let mut until = now;
@@ -276,7 +280,7 @@ impl Job {
                 Some(next) if next <= now => last = next,
                 _ => return last,
             }
-            // `last` is due; after `until` nothing is.
+            // Invariant: `last` is due, and nothing after `until` is.
             while let Ok(between) = until.duration_since(last) {
                 if between.as_secs() < 2 {
                     break;
@@ -290,16 +294,16 @@ impl Job {
         }
     }
 
-    /// Occurrences from `first` to the one before `last` are not run.
-    fn pass_over(&mut self, first: SystemTime, last: SystemTime) {
+    /// Counts the occurrences from `first` up to but excluding `last` as missed.
+    fn skip_range(&mut self, first: SystemTime, last: SystemTime) {
         if first < last {
-            let between = self.schedule.upcoming(first).take(COUNTED as usize - 1);
+            let between = self.schedule.upcoming(first).take(COUNTED_MAX as usize - 1);
             let count = 1 + between.take_while(|&next| next < last).count();
-            self.pass(count as u64);
+            self.skip(count as u64);
         }
     }
 
-    fn pass(&mut self, count: u64) {
+    fn skip(&mut self, count: u64) {
         self.missed += count;
         self.skipped += count;
     }

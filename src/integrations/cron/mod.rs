@@ -1,4 +1,4 @@
-//! Callbacks by cron patterns, in time zones.
+//! Callbacks that run on a cron schedule in a time zone.
 //!
 //! ```
 //! use std::time::SystemTime;
@@ -13,37 +13,43 @@
 //!
 //! # Patterns
 //!
-//! `minute hour day-of-month month day-of-week`, or the same with a second before it; in each field
-//! `*`, a value, a list `1,2`, a range `1-5`, a step `*/2` or `1-9/2`.
+//! A pattern is `minute hour day-of-month month day-of-week`, optionally with a second in front.
+//! Each field is `*`, a value, a list `1,2`, a range `1-5`, or a step `*/2` or `1-9/2`.
 //!
-//! | field | values | besides |
+//! | field | values | also |
 //! |---|---|---|
 //! | second, minute | 0 to 59 | |
 //! | hour | 0 to 23 | |
-//! | day of the month | 1 to 31 | `L`: the last. `15W`: the weekday nearest to the 15th, in the same month. `LW`: the last weekday. `?`: as `*` |
+//! | day of the month | 1 to 31 | `L`, `15W`, `LW`, `?` |
 //! | month | 1 to 12, `JAN` to `DEC` | |
-//! | day of the week | 0 to 7 (0 and 7 are Sunday), `SUN` to `SAT` | `FRI#2`: the second Friday of the month. `FRIL`: its last. `?`: as `*` |
+//! | day of the week | 0 to 7 (0 and 7 are Sunday), `SUN` to `SAT` | `FRI#2`, `FRIL`, `?` |
 //!
-//! If neither the day of the month nor that of the week is `*`, either is enough, as in cron; with a
-//! `+` before the day of the week (`0 0 13 * +FRI`) both have to match.
+//! `L` is the last day of the month, `15W` the weekday nearest to the 15th in the same month, and
+//! `LW` the last weekday. `FRI#2` is the second Friday of the month, and `FRIL` the last one. `?`
+//! is the same as `*`.
 //!
-//! `@hourly`, `@daily` and `@midnight`, `@weekly` (Sunday), `@monthly`, `@yearly` and `@annually` are
-//! names for the usual ones, at the first minute of each.
+//! If neither the day of the month nor the day of the week is `*`, a day that matches either of
+//! them is enough, as in cron. With a `+` before the day of the week (`0 0 13 * +FRI`), both must
+//! match.
 //!
-//! # Where clocks are put forward or back
+//! `@hourly`, `@daily`, `@midnight`, `@weekly` (on Sunday), `@monthly`, `@yearly` and `@annually`
+//! are names of usual patterns. They mean the first minute of each period.
 //!
-//! As in cron, it depends on whether the pattern has a `*` in its second, minute or hour (`*/15`
-//! counts, and a list of all there are): such a pattern means *every so often*, any other means
-//! *times of the day*.
+//! # Changes of the clock
 //!
-//! | | times of the day: `30 2 * * *` | every so often: `*/15 * * * *`, `0 * * * *` |
-//! |---|---|---|
-//! | a local time that does not exist | runs when clocks have been put forward, at the first instant after the gap; once, however many times fell in | does not run: the next one is what clocks show next |
-//! | a local time that there is twice | runs the first time | runs both times |
+//! When clocks go forward or back, the rule depends on the pattern, as in cron. A pattern with a
+//! `*` in its second, minute or hour is an *interval*; `*/15` and a list of all values count as a
+//! `*`. Any other pattern means *times of the day*.
 //!
-//! So a job at half past two runs on each day, once; and one of each hour runs in each hour that
-//! passes. `*/20 2 * * *`, which has a `*`, does not run on the day without two o'clock: write
-//! `0,20,40 2 * * *`.
+//! - **A local time is skipped.** Times of the day (`30 2 * * *`) run at the first instant after
+//!   the gap, and only once if several of them are in the gap. An interval (`*/15 * * * *`, `0 * *
+//!   * *`) does not run; its next run is at the next matching time that clocks show.
+//! - **A local time occurs twice.** Times of the day run the first time. An interval runs both
+//!   times.
+//!
+//! So a job at half past two runs once on every day, and an hourly job runs once in every hour that
+//! passes. `*/20 2 * * *` contains a `*`, so it does not run on the day without two o'clock. Write
+//! `0,20,40 2 * * *` instead.
 
 pub(crate) mod builder;
 pub(crate) mod driver;

@@ -1,8 +1,8 @@
-//! A pattern: which local times it means, without a zone.
+//! A parsed pattern: the local times that match, without a time zone.
 //!
-//! croner reads it, and says which days match (`L`, `W`, `#`). What it lets pass though it can hardly
-//! have been meant is refused here first; and the walk along the clock is ours, so that it ends soon
-//! where there is nothing to find.
+//! croner parses the pattern, and decides which days match (`L`, `W`, `#`). Before that, this
+//! module rejects patterns that croner accepts but that are most likely mistakes. The search
+//! through time is also here, so that it ends soon if nothing matches.
 
 use croner::{
     CronComponent, CronPattern, Weekday,
@@ -12,15 +12,15 @@ use jiff::{Span, civil::Date};
 
 use crate::integrations::cron::error::{CronError, Field};
 
-/// Seconds of local time since 1970 began on the same clock.
+/// Local time in seconds since 1970 began on the same clock.
 pub(crate) type Local = i64;
 
 const DAY: i64 = 86_400;
 
-/// The day from which days are counted.
+/// The day with number 0.
 const EPOCH: Date = Date::constant(1970, 1, 1);
 
-/// Days after which the calendar repeats itself, weekdays and all: 400 years.
+/// The number of days after which the calendar repeats, including weekdays: 400 years.
 const CYCLE: i64 = 146_097;
 
 const MONTHS: [&str; 12] = [
@@ -30,10 +30,10 @@ const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
-    /// As it was given.
+    /// The pattern as given.
     text: String,
     days: CronPattern,
-    /// A bit for each value.
+    /// One bit per value.
     seconds: u64,
     minutes: u64,
     hours: u64,
@@ -48,20 +48,21 @@ impl Pattern {
             field,
             reason,
         };
-        // croner does not know this one, cron does.
+        // cron knows this name, but croner does not.
         let normal = if text.trim().eq_ignore_ascii_case("@midnight") {
             "@daily"
         } else {
             text.trim()
         };
+        // Check each field alone, to name the wrong one.
         if !normal.starts_with('@') {
             for (field, part) in fields(normal).map_err(|reason| wrong(None, reason))? {
                 lint(field, part)
-                    .and_then(|()| alone(field, part))
+                    .and_then(|()| check_alone(field, part))
                     .map_err(|reason| wrong(Some(field), reason))?;
             }
         } else if croner(normal).is_err() {
-            return Err(wrong(None, "there is no such name".to_owned()));
+            return Err(wrong(None, "there is no such check_name".to_owned()));
         }
         let days = croner(normal).map_err(|reason| wrong(None, reason))?;
         Ok(Self {
@@ -71,7 +72,7 @@ impl Pattern {
             hours: bits(&days.hours),
             is_interval: [&days.seconds, &days.minutes, &days.hours]
                 .iter()
-                .any(|field| takes_all(field)),
+                .any(|field| matches_all(field)),
             days,
         })
     }
@@ -80,22 +81,23 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it means "every so often" rather than times of the day: there is a `*` in its hour,
-    /// its minute or its second, or a list of all that there are. That is cron's own rule.
+    /// Returns whether the pattern is an interval instead of times of the day: its hour, minute or
+    /// second has a `*`, or a list of all values. This is cron's own rule.
     pub(crate) fn is_interval(&self) -> bool {
         self.is_interval
     }
 
-    /// The first local time that matches, not before `from`. `None` if there is none in the 400
-    /// years after which the calendar repeats itself, and so none at all; or none before the end of
-    /// the calendar, the year 9999.
+    /// Returns the first matching local time from `from` on.
+    ///
+    /// Returns `None` if there is none in the next 400 years, after which the calendar repeats, or
+    /// none before the end of the year 9999.
     pub(crate) fn next(&self, from: Local) -> Option<Local> {
         let first = from.div_euclid(DAY);
         let mut day = first;
         while day <= first + CYCLE {
             let date = date(day)?;
             if !self.days.month_match(date.month() as u32).ok()? {
-                // To the first of the next month.
+                // Skip to the first day of the next month.
                 day += i64::from(date.days_in_month() - date.day()) + 1;
                 continue;
             }
@@ -112,12 +114,12 @@ impl Pattern {
         let weekday = date.weekday().to_sunday_zero_offset();
         let weekday = Weekday::from_days_from_sunday(weekday as u32);
         let (month, day) = (date.month() as u32, date.day() as u32);
-        // Refuses what is no date, and this is one.
+        // Only fails for invalid dates, and this one is valid.
         let day = self.days.day_match(date.year().into(), month, day, weekday);
         day.ok()
     }
 
-    /// The first time of the day that matches, not before `from`, in seconds.
+    /// Returns the first matching time of the day from `from` on, in seconds.
     fn time(&self, from: i64) -> Option<i64> {
         let (hour, minute, second) = (from / 3600, from / 60 % 60, from % 60);
         let in_hour = |hour: i64, minute: i64, second: i64| {
@@ -149,7 +151,7 @@ fn croner(pattern: &str) -> Result<CronPattern, String> {
         })
 }
 
-/// The fields of a pattern, by name.
+/// Returns the fields of a pattern with their names.
 fn fields(pattern: &str) -> Result<impl Iterator<Item = (Field, &str)>, String> {
     let count = pattern.split_whitespace().count();
     let first = match count {
@@ -163,20 +165,22 @@ fn fields(pattern: &str) -> Result<impl Iterator<Item = (Field, &str)>, String> 
         .zip(pattern.split_whitespace()))
 }
 
-/// Asks croner about one field, the others being `*`: that is how it can say which is wrong.
-fn alone(field: Field, part: &str) -> Result<(), String> {
+/// Parses one field with croner, with `*` as the others. So an error belongs to this field.
+fn check_alone(field: Field, part: &str) -> Result<(), String> {
     let others = Field::ALL.map(|other| if other == field { part } else { "*" });
     croner(&others.join(" ")).map(|_| ())
 }
 
-/// What croner lets pass: items that are empty, names that are glued to something (`JANFEB` is 12
-/// to it) or in the field of another, a step longer than the field, `L` beside `LW` (it forgets `L`).
+/// Rejects mistakes that croner accepts: empty items, names with other text attached (`JANFEB`
+/// means 12) or in the wrong field, steps longer than the field, and `L` together with `LW` (it
+/// ignores `L`).
 fn lint(field: Field, part: &str) -> Result<(), String> {
     let upper = part.to_ascii_uppercase();
     let upper = match field {
         Field::DayOfWeek => upper.strip_prefix('+').unwrap_or(&upper),
         _ => &upper,
     };
+    // The number of values of the field. A longer step would match only the first of them.
     let values = match field {
         Field::Second | Field::Minute => 60,
         Field::Hour => 24,
@@ -187,28 +191,31 @@ fn lint(field: Field, part: &str) -> Result<(), String> {
     let mut items = Vec::new();
     for item in upper.split(',') {
         if item.is_empty() {
-            return Err("there is nothing between two commas, or beside one".to_owned());
+            return Err(
+                "an item of the list is empty: write a value between two commas".to_owned(),
+            );
         }
         let step = item.split_once('/').and_then(|(_, step)| step.parse().ok());
         if step.is_some_and(|step: u32| step >= values) {
             return Err(format!(
-                "the step of `{item}` is beyond the field, which has {values} values: it would mean \
-                 the first alone"
+                "the step of `{item}` is too large for this field of {values} values: only the \
+                 first one would match"
             ));
         }
+        // croner would read a name in the wrong field as a number, or ignore text behind it.
         for word in item.split(['-', '/', '#']) {
-            name(field, word)?;
+            check_name(field, word)?;
         }
         items.push(item);
     }
     if items.contains(&"L") && items.contains(&"LW") {
-        return Err("`L` and `LW` do not go together: make it two jobs".to_owned());
+        return Err("`L` and `LW` cannot be combined: use two jobs".to_owned());
     }
     Ok(())
 }
 
-/// Whether a word is a number, or a name that this field has.
-fn name(field: Field, word: &str) -> Result<(), String> {
+/// Checks that a word is a number, or a name that this field knows.
+fn check_name(field: Field, word: &str) -> Result<(), String> {
     let letters = word.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_known = match field {
         _ if !letters.contains(|c: char| c.is_ascii_alphabetic()) => true,
@@ -231,7 +238,7 @@ fn names_weekday(word: &str) -> bool {
             .is_some_and(|day| WEEKDAYS.contains(&day))
 }
 
-fn takes_all(field: &CronComponent) -> bool {
+fn matches_all(field: &CronComponent) -> bool {
     field.from_wildcard || field.values().len() == usize::from(field.max) + 1
 }
 
@@ -239,13 +246,14 @@ fn bits(field: &CronComponent) -> u64 {
     field.values().iter().fold(0, |bits, bit| bits | 1 << bit)
 }
 
-/// The first bit that is set, from `from` on, which is at most 60.
+/// Returns the lowest set bit at or above `from`, which is at most 60.
 fn bit(bits: u64, from: i64) -> Option<i64> {
     let rest = bits & (u64::MAX << from);
     (rest != 0).then(|| rest.trailing_zeros().into())
 }
 
-/// By the calendar alone: the first day of time stamps begins before they do, and is in it as any other.
+/// Returns the date of a day. This uses the calendar alone: the first day within the range of
+/// timestamps begins before that range.
 fn date(day: i64) -> Option<Date> {
     let span = Span::new().try_days(day).ok()?;
     EPOCH.checked_add(span).ok()
@@ -297,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused_as_a_whole() {
+    fn a_text_that_is_no_pattern_names_no_field() {
         for pattern in [
             "",
             "  ",
@@ -313,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn cron_s_own_rule_tells_intervals_from_times_of_the_day() {
+    fn intervals_are_told_from_times_of_the_day_by_the_rule_of_cron() {
         for pattern in [
             "* * * * *",
             "*/15 * * * *",
@@ -339,7 +347,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_cron() {
-        for (name, same) in [
+        for (check_name, same) in [
             ("@yearly", "0 0 1 1 *"),
             ("@annually", "0 0 1 jan *"),
             ("@monthly", "0 0 1 * ?"),
@@ -348,8 +356,11 @@ mod tests {
             (" @Midnight ", "0 0 0 * * *"),
             ("@hourly", " 0  * * *  * "),
         ] {
-            let (name, same) = (Pattern::parse(name).unwrap(), Pattern::parse(same).unwrap());
-            assert_eq!(name.days, same.days);
+            let (check_name, same) = (
+                Pattern::parse(check_name).unwrap(),
+                Pattern::parse(same).unwrap(),
+            );
+            assert_eq!(check_name.days, same.days);
         }
     }
 }

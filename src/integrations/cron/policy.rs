@@ -1,33 +1,33 @@
-//! What becomes of occurrences that cannot simply be run when they are due.
+//! Policies for occurrences that cannot run when they are due.
 
 use std::time::Duration;
 
-/// What becomes of an occurrence that comes due while a run is in progress, or waits for a worker.
+/// What happens to an occurrence that comes due while a run is in progress, or waits for a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overlap {
-    /// It is dropped. A job is never run twice at once.
+    /// It is dropped. Runs of a job never overlap.
     #[default]
     Skip,
-    /// It is run after that, in the order in which they came due. A job is never run twice at once;
-    /// one that takes longer than its schedule has between occurrences falls behind without bound.
+    /// It runs after the others, in the order in which they came due. Runs of a job never overlap.
+    /// If runs take longer than the schedule's period, the queue grows without bound.
     Queue,
-    /// It is run at once, beside the other.
+    /// It runs at once, at the same time as the other.
     Both,
 }
 
-/// What becomes of occurrences that passed while nobody could run them: the machine was suspended,
-/// its clock was put forward, or the runtime had no worker to spare.
+/// What happens to occurrences that passed while the job could not run: the machine was suspended,
+/// its clock was put forward, or the runtime had no free worker.
 ///
-/// Missed are all that have come due at once but the last, and the last if it is late by more than
-/// the job's [grace](crate::cron::builder::Cron::grace).
+/// If several occurrences come due at once, all but the last are missed. The last is missed if it
+/// is late by more than the job's [grace](super::Cron::grace).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Missed {
-    /// They are not run: the job goes on with the next that is on time.
+    /// They do not run. The job continues with the next occurrence that is on time.
     #[default]
     Skip,
-    /// One run stands for all of them, at the time of the last.
+    /// A single run replaces all of them, at the time of the last.
     Once,
-    /// Each is run, one after the other. After years that is a great many.
+    /// All of them run, one after the other. After years these may be very many.
     All,
 }
 

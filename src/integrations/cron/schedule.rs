@@ -1,8 +1,8 @@
-//! Which instants a pattern means in a time zone.
+//! The instants that match a pattern in a time zone.
 //!
-//! The zone cuts the time line into stretches of one UTC offset each. Within one, local time is time
-//! and a constant, and the pattern finds the next match by itself; what there is to decide is what
-//! happens where two of them meet, and it is decided here, in [`Schedule::next_in`].
+//! The zone divides time into stretches with one UTC offset each. Within a stretch, local time is
+//! UTC plus a constant, and the pattern alone finds the next match. [`Schedule::next_in`] decides
+//! what happens at the borders between stretches.
 
 use std::{fmt, time::SystemTime};
 
@@ -10,18 +10,19 @@ use jiff::{Timestamp, Zoned, tz::TimeZone};
 
 use crate::integrations::cron::pattern::{Local, Pattern};
 
-/// No zone repeats more than a day; so that what lies further back than this was passed for good.
+/// A bound for repeated local time, in seconds. No zone repeats more than a day, so local time
+/// further back than this never repeats.
 const LONGEST_FOLD: i64 = 2 * 86_400;
 
-/// A pattern in a time zone: instants, without anything to run at them.
+/// A pattern in a time zone: a sequence of instants, without a callback.
 ///
-/// Which they are where clocks are put forward or back is told in the [module](super)'s table.
+/// The table in the [module](super) describes what happens when clocks go forward or back.
 ///
 /// ```
 /// use std::time::SystemTime;
 /// use tourbillon::cron::{Cron, jiff::Zoned};
 ///
-/// // The day on which there is no half past two in Paris.
+/// // On this day there is no half past two in Paris.
 /// let from: Zoned = "2025-03-29T12:00[Europe/Paris]".parse()?;
 /// let schedule = Cron::parse("30 2 * * *")?.time_zone("Europe/Paris")?.schedule();
 /// let runs: Vec<_> = schedule
@@ -41,7 +42,7 @@ pub struct Schedule {
     tz: TimeZone,
 }
 
-/// A stretch of time with one offset from UTC: seconds since 1970, without its end.
+/// A stretch of time with one UTC offset, in seconds since 1970. The end is exclusive.
 #[derive(Clone, Copy)]
 struct Stretch {
     start: i64,
@@ -50,7 +51,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Local time at its end, which belongs to the next one.
+    /// Returns the local time at its end.
     fn local_end(&self) -> Local {
         self.end.saturating_add(self.offset)
     }
@@ -61,10 +62,10 @@ impl Schedule {
         Self { pattern, tz }
     }
 
-    /// The first instant of the schedule after `from`. They are whole seconds.
+    /// Returns the first instant of the schedule after `from`. Instants are whole seconds.
     ///
-    /// `None` if there is none: no such day in the 400 years after which the calendar repeats itself
-    /// (which takes about a millisecond to find), or none before the end of the year 9999.
+    /// Returns `None` if no day in the next 400 years matches, which takes about a millisecond to
+    /// find out, or if there is no instant before the end of the year 9999.
     pub fn next_after(&self, from: SystemTime) -> Option<SystemTime> {
         let from = Timestamp::try_from(from).ok()?.as_nanosecond();
         let from = from.div_euclid(1_000_000_000) + 1;
@@ -72,8 +73,7 @@ impl Schedule {
         Some(Timestamp::from_second(next).ok()?.into())
     }
 
-    /// The instants of the schedule after `from`, one after the other: each is later than the one
-    /// before.
+    /// Returns the instants of the schedule after `from`, in ascending order.
     pub fn upcoming(&self, from: SystemTime) -> Upcoming<'_> {
         Upcoming {
             schedule: self,
@@ -81,24 +81,24 @@ impl Schedule {
         }
     }
 
-    /// The pattern, as it was given.
+    /// Returns the pattern as given.
     pub fn pattern(&self) -> &str {
         self.pattern.text()
     }
 
-    /// The time zone.
+    /// Returns the time zone.
     pub fn tz(&self) -> &TimeZone {
         &self.tz
     }
 
-    /// An instant as clocks show it in the zone of the schedule. `None` before the year -9999 and
-    /// after 9999.
+    /// Converts an instant to the time zone of the schedule. Returns `None` before the year -9999
+    /// and after the year 9999.
     pub fn zoned(&self, at: SystemTime) -> Option<Zoned> {
         let at = Timestamp::try_from(at).ok()?;
         Some(at.to_zoned(self.tz.clone()))
     }
 
-    /// The first second that matches, not before `from`.
+    /// Returns the first matching second from `from` on.
     fn next(&self, from: i64) -> Option<i64> {
         let mut ends = self.tz.following(Timestamp::from_second(from).ok()?);
         let offset = self.tz.to_offset(Timestamp::from_second(from).ok()?);
@@ -108,6 +108,7 @@ impl Schedule {
             end: i64::MAX,
             offset: offset.seconds().into(),
         };
+        // Visit one stretch after the other until a match is found.
         let mut known = Known::default();
         loop {
             let end = ends.next();
@@ -124,15 +125,16 @@ impl Schedule {
         }
     }
 
-    /// Where the stretch of `from` begins, and how far local time had come until then.
+    /// Returns the start of the stretch that contains `from`, and the latest local time before it.
     fn before(&self, from: i64) -> Option<(i64, Local)> {
         let mut start = None;
         let mut passed = Local::MIN;
-        // Those before the second after, which may be the first second of a stretch.
+        // `preceding` excludes its argument, but `from` itself may be the first second of a
+        // stretch.
         for change in self.tz.preceding(Timestamp::from_second(from + 1).ok()?) {
             let at = change.timestamp().as_second();
             start.get_or_insert(at);
-            // The offset that ends there is the one of the second before.
+            // The offset before the change is that of the second before it.
             let Ok(last) = Timestamp::from_second(at - 1) else {
                 break;
             };
@@ -145,8 +147,8 @@ impl Schedule {
         Some((start.unwrap_or(i64::MIN), passed))
     }
 
-    /// The first second that matches in a stretch, not before `from`; `None` outside if there will
-    /// never be one. `passed` is how far local time had come when the stretch began.
+    /// Returns the first matching second from `from` on within a stretch. The outer `None` means
+    /// that there never is one. `passed` is the latest local time before the stretch.
     fn next_in(
         &self,
         stretch: Stretch,
@@ -157,11 +159,11 @@ impl Schedule {
         let is_start = from <= stretch.start;
         let local = from.max(stretch.start) + stretch.offset;
         let earliest = if self.pattern.is_interval() {
-            // What clocks show is what counts: twice if they show it twice, never if they do not.
+            // An interval follows the clocks: a repeated time matches twice, a skipped one never.
             local
         } else if is_start {
-            // Each local time runs when clocks come to it first, or pass it: what they leapt over is
-            // due where they land.
+            // A time of the day matches when clocks first reach or skip it. Skipped times are due
+            // at the start of the stretch, where the clocks land.
             passed
         } else {
             passed.max(local)
@@ -183,8 +185,8 @@ impl fmt::Debug for Schedule {
     }
 }
 
-/// What the last search found, which answers for the stretches that it passed over: a schedule that
-/// is due once in many years crosses many.
+/// The result of the last search, which is valid for the stretches up to it. A schedule that is due
+/// once in many years crosses many stretches.
 #[derive(Default)]
 struct Known(Option<(Local, Local)>);
 
@@ -201,7 +203,7 @@ impl Known {
     }
 }
 
-/// The instants of a [`Schedule`]: see [`Schedule::upcoming`].
+/// An iterator over the instants of a [`Schedule`]. See [`Schedule::upcoming`].
 #[derive(Clone, Debug)]
 pub struct Upcoming<'a> {
     schedule: &'a Schedule,

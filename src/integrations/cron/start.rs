@@ -1,4 +1,4 @@
-//! How jobs are started: on the wall-clock timers of a runtime.
+//! Starting jobs on the wall-clock timers of a runtime.
 
 use std::{
     sync::Arc,
@@ -34,13 +34,12 @@ impl Host for Handle {
 }
 
 impl Cron {
-    /// Starts a job on the runtime that the calling thread is in: `f` runs on a worker at each
-    /// occurrence after now.
+    /// Starts a job on the current runtime: `f` runs on a worker at each later occurrence.
     ///
     /// # Errors
     ///
-    /// [`CronError::Never`] if there is no occurrence; [`CronError::Arm`] if there is no runtime, or
-    /// it has been shut down.
+    /// Returns [`CronError::Never`] if the schedule has no occurrence. Returns [`CronError::Arm`]
+    /// if there is no runtime, or if it has been shut down.
     pub fn start<F>(&self, f: F) -> Result<CronJob, CronError>
     where
         F: Fn() + Send + Sync + 'static,
@@ -48,7 +47,7 @@ impl Cron {
         self.start_on(&current()?, f)
     }
 
-    /// As [`start`](Cron::start), on the runtime of `handle`.
+    /// Starts a job on the runtime of `handle`. See [`start`](Cron::start).
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -66,7 +65,7 @@ impl Cron {
     ///
     /// # Errors
     ///
-    /// As [`start`](Cron::start).
+    /// See [`start`](Cron::start).
     pub fn start_on<F>(&self, handle: &Handle, f: F) -> Result<CronJob, CronError>
     where
         F: Fn() + Send + Sync + 'static,
@@ -75,11 +74,12 @@ impl Cron {
         self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
     }
 
-    /// As [`start`](Cron::start), with a callback that is told what it runs for.
+    /// Starts a job whose callback gets the [`Occurrence`] that it runs for. See
+    /// [`start`](Cron::start).
     ///
     /// # Errors
     ///
-    /// As [`start`](Cron::start).
+    /// See [`start`](Cron::start).
     pub fn start_with<F>(&self, f: F) -> Result<CronJob, CronError>
     where
         F: Fn(&Occurrence) + Send + Sync + 'static,
@@ -87,11 +87,12 @@ impl Cron {
         self.start_with_on(&current()?, f)
     }
 
-    /// As [`start_with`](Cron::start_with), on the runtime of `handle`.
+    /// Starts a job on the runtime of `handle`, whose callback gets its [`Occurrence`]. See
+    /// [`start`](Cron::start).
     ///
     /// # Errors
     ///
-    /// As [`start`](Cron::start).
+    /// See [`start`](Cron::start).
     pub fn start_with_on<F>(&self, handle: &Handle, f: F) -> Result<CronJob, CronError>
     where
         F: Fn(&Occurrence) + Send + Sync + 'static,
@@ -105,8 +106,8 @@ fn current() -> Result<Handle, ArmError> {
     Handle::try_current().map_err(|_| ArmError::NoRuntime)
 }
 
-/// Runs `f` by a cron pattern in a time zone (its IANA name, or `UTC`), on the runtime that the
-/// calling thread is in. See [`Cron`] for the options.
+/// Runs `f` on a cron schedule on the current runtime. `time_zone` is an IANA name, or `UTC`. See
+/// [`Cron`] for the options.
 ///
 /// # Errors
 ///
@@ -119,14 +120,15 @@ where
 }
 
 impl Handle {
-    /// Runs `f` by a cron pattern in a time zone (its IANA name, or `UTC`). See
-    /// [`Cron`] for the options.
+    /// Runs `f` on a cron schedule. `time_zone` is an IANA name, or `UTC`. See [`Cron`] for the
+    /// options.
     ///
     /// ```
     /// use tourbillon::Runtime;
     ///
     /// let runtime = Runtime::new().unwrap();
-    /// let report = runtime.handle().cron("0 9 * * MON-FRI", "Europe/Paris", || println!("report"))?;
+    /// let report = || println!("report");
+    /// let report = runtime.handle().cron("0 9 * * MON-FRI", "Europe/Paris", report)?;
     /// println!("the next is due at {}", report.next_zoned().unwrap());
     /// # report.cancel();
     /// # Ok::<(), tourbillon::cron::CronError>(())
@@ -146,7 +148,7 @@ impl Handle {
 }
 
 impl Runtime {
-    /// Runs `f` by a cron pattern in a time zone: see [`Handle::cron`].
+    /// Runs `f` on a cron schedule. See [`Handle::cron`].
     ///
     /// # Errors
     ///

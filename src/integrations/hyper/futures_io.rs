@@ -1,4 +1,4 @@
-//! From futures-io's traits to hyper's, and back.
+//! An adapter between the traits of futures-io and hyper.
 
 use std::{
     io::{self, IoSlice},
@@ -8,14 +8,16 @@ use std::{
 
 use ::hyper::rt::{self, ReadBuf, ReadBufCursor};
 
-/// The most that is read at once: what a record of TLS may have. It is cleared each time, since what reads by
-/// futures-io's trait may look at it.
-const READ: usize = 16 * 1024;
+/// The maximum size of a read: that of a TLS record. The buffer is zeroed before each read, because
+/// safe implementations of futures-io may look at it.
+const READ_MAX: usize = 16 * 1024;
 
-/// A stream with the traits of futures-io, such as one of TLS, with hyper's; and one with hyper's, such as a
-/// connection that was upgraded, with those of futures-io.
+/// An adapter between the traits of futures-io and hyper, in both directions.
 ///
-/// [`TcpStream`](crate::net::tcp::stream::TcpStream) and [`UnixStream`](crate::net::unix::stream::UnixStream) have both already.
+/// It gives hyper's traits to a stream with those of futures-io, such as one of TLS. It gives those
+/// of futures-io to a stream with hyper's, such as an upgraded connection.
+/// [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) have both
+/// already.
 ///
 /// ```
 /// use futures_rustls::server::TlsStream;
@@ -23,7 +25,8 @@ const READ: usize = 16 * 1024;
 /// use tourbillon::{hyper::FuturesIo, net::TcpStream};
 ///
 /// # async fn example<S, B>(stream: TlsStream<TcpStream>, service: S) -> hyper::Result<()>
-/// # where S: HttpService<Incoming, ResBody = B>, S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+/// # where S: HttpService<Incoming, ResBody = B>,
+/// #     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 /// #     B: hyper::body::Body + 'static, B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 /// # {
 /// http1::Builder::new()
@@ -47,25 +50,27 @@ impl<T> FuturesIo<T> {
         }
     }
 
-    /// Tells hyper whether the stream writes several buffers at once, which futures-io's traits do not
-    /// say. It does not by default: hyper joins them then, while a stream that took only the first would
-    /// be written to in small pieces.
+    /// Sets whether the stream can write several buffers at once. The traits of futures-io do not
+    /// tell.
+    ///
+    /// By default it cannot, and hyper joins the buffers. If hyper passed several buffers to a
+    /// stream that writes only the first one, it would write in small pieces.
     pub fn with_write_vectored(mut self, vectored: bool) -> Self {
         self.vectored = vectored;
         self
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn get_ref(&self) -> &T {
         &self.stream
     }
 
-    /// The stream.
+    /// Returns the stream mutably.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.stream
     }
 
-    /// The stream, which is not wrapped any more. Nothing is buffered here.
+    /// Returns the stream. The adapter has no buffer, so no data is lost.
     pub fn into_inner(self) -> T {
         self.stream
     }
@@ -77,17 +82,18 @@ impl<T: futures_io::AsyncRead + Unpin> rt::Read for FuturesIo<T> {
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // SAFETY: only bytes that were written are said to be, and none is made uninitialized.
+        // SAFETY: this function only writes initialized bytes into `room`, so no initialized byte
+        // becomes uninitialized.
         let room = unsafe { buf.as_mut() };
-        let len = room.len().min(READ);
+        let len = room.len().min(READ_MAX);
         let room = &mut room[..len];
         room.fill(std::mem::MaybeUninit::new(0));
-        // SAFETY: all of it was written just now.
+        // SAFETY: the line above initialized all of it.
         let room = unsafe { &mut *(std::ptr::from_mut(room) as *mut [u8]) };
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, room))?;
-        // What is safe to implement may answer nonsense.
+        // A safe implementation may return a wrong number.
         assert!(read <= len, "read {read} bytes into {len}");
-        // SAFETY: so many bytes were written, if only with zeros.
+        // SAFETY: all `len` bytes are initialized, and `read` is at most `len`.
         unsafe { buf.advance(read) };
         Poll::Ready(Ok(()))
     }

@@ -1,8 +1,8 @@
-//! hyper's runtime traits, so that hyper 1.x serves and connects on this runtime.
+//! Implementations of hyper's runtime traits, to use hyper 1.x on this runtime.
 //!
-//! [`TcpStream`] and [`UnixStream`] are hyper's `Read` and `Write`; [`TourbillonExecutor`] and
-//! [`TourbillonTimer`] are what its builders take. [`FuturesIo`] makes a connection of any stream that has
-//! futures-io's traits, such as one of TLS.
+//! [`TcpStream`] and [`UnixStream`] implement hyper's `Read` and `Write`. hyper's builders take
+//! [`TourbillonExecutor`] and [`TourbillonTimer`]. [`FuturesIo`] adapts any other stream with the
+//! traits of futures-io, such as one of TLS.
 
 pub(crate) mod futures_io;
 
@@ -24,13 +24,13 @@ use crate::{
     time,
 };
 
-/// Spawns hyper's tasks on the runtime that they are spawned from.
+/// An executor for hyper that spawns tasks on the current runtime.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct TourbillonExecutor;
 
 impl TourbillonExecutor {
-    /// An executor.
+    /// Creates an executor.
     pub fn new() -> Self {
         Self
     }
@@ -46,19 +46,19 @@ where
     }
 }
 
-/// Times hyper's connections by the timers of the worker that serves them.
+/// A timer for hyper that uses the timers of the current worker.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct TourbillonTimer;
 
 impl TourbillonTimer {
-    /// A timer.
+    /// Creates a timer.
     pub fn new() -> Self {
         Self
     }
 }
 
-/// A [`Sleep`](time::Sleep) under hyper's trait.
+/// A [`Sleep`](time::Sleep) with hyper's trait.
 struct Sleep(time::Sleep);
 
 impl Future for Sleep {
@@ -100,10 +100,11 @@ macro_rules! connection {
                 cx: &mut Context<'_>,
                 mut buf: ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
-                // SAFETY: only bytes that were written are said to be, and none is made uninitialized.
+                // SAFETY: `poll_read_uninit` only writes initialized bytes into `room`, so no
+                // initialized byte becomes uninitialized.
                 let room = unsafe { buf.as_mut() };
                 let read = ready!(self.poll_read_uninit(cx, room))?;
-                // SAFETY: so many bytes were written.
+                // SAFETY: `poll_read_uninit` returned that it initialized the first `read` bytes.
                 unsafe { buf.advance(read) };
                 Poll::Ready(Ok(()))
             }

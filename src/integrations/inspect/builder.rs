@@ -1,4 +1,4 @@
-//! How an inspector is made.
+//! The options of an inspector.
 
 use std::{
     fmt, io,
@@ -15,18 +15,18 @@ use crate::{
     sys::process::descriptor_limit,
 };
 
-/// How many connections there are by default, where the process may have so many descriptors.
-const CONNECTIONS: usize = 1024;
-/// The part of the process's descriptors that they have at most.
-const PART: u64 = 4;
-/// How many there are at least: browsers keep six each.
-const LEAST: usize = 16;
-/// How many of all connections are kept for what is no stream of events: one in so many, but so many at least, unless
-/// that is more than half of them.
+/// The default limit of connections, if the process may have enough descriptors.
+const MAX_CONNECTIONS: usize = 1024;
+/// The divisor of the process's descriptors that limits the default further.
+const DESCRIPTOR_SHARE: u64 = 4;
+/// The minimum of the default: a browser keeps six connections open.
+const MIN_CONNECTIONS: usize = 16;
+/// The connections reserved for other requests than event streams: one in `SPARE`, at least
+/// `MIN_SPARE`, but at most half of all.
 const SPARE: usize = 32;
-const LEAST_SPARE: usize = 16;
+const MIN_SPARE: usize = 16;
 
-/// Makes an [`Inspector`] to measure: see [`Inspector::builder`].
+/// A builder for an [`Inspector`]. See [`Inspector::builder`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,67 +53,72 @@ pub struct Builder {
 
 impl Builder {
     pub(crate) fn new(handle: &Handle) -> Self {
-        let part = descriptor_limit().map_or(u64::MAX, |limit| limit / PART);
+        let part = descriptor_limit().map_or(u64::MAX, |limit| limit / DESCRIPTOR_SHARE);
         let part = usize::try_from(part).unwrap_or(usize::MAX);
         Self {
             handle: handle.clone(),
             hosts: Hosts::default(),
-            max_connections: part.clamp(LEAST, CONNECTIONS),
+            max_connections: part.clamp(MIN_CONNECTIONS, MAX_CONNECTIONS),
             write_timeout: Duration::from_secs(10),
             period: Duration::from_millis(250),
         }
     }
 
-    /// Answers requests for this name as well: what a browser is told to open. By default that may be an IP address
-    /// or `localhost`; any other name is answered with 421, since it may be another page's, which leads here to read
-    /// what it should not (DNS rebinding). A port, capitals, and a dot at the end do not matter.
+    /// Allows a host name in requests: the one under which a browser opens the page.
+    ///
+    /// By default a request may be for an IP address or `localhost`. Any other name gets 421:
+    /// another page could make its own name resolve to this address and so read the answers (DNS
+    /// rebinding). The port, upper case, and a dot at the end are ignored.
     ///
     /// # Errors
     ///
-    /// If browsers know no such name: it is empty, a URL or a pattern, or has letters that they would write in another
-    /// way (`xn--…`). The error can be made an [`io::Error`], as [`serve`](Builder::serve) answers.
+    /// Fails if the name is not valid in a browser: it is empty, a URL or a pattern, or has letters
+    /// that browsers encode (`xn--…`). The error converts to an [`io::Error`], which
+    /// [`serve`](Builder::serve) returns.
     pub fn allow_host(mut self, name: impl AsRef<str>) -> Result<Self, InvalidHost> {
         self.hosts.allow(name.as_ref())?;
         Ok(self)
     }
 
-    /// How many clients may be connected; further ones wait in the system's queue. By default 1,024, or a quarter
-    /// of the descriptors that the process may have, if that is less. One in 32, but 16 at least, or half
-    /// of less than 32, are kept for requests that are answered at once: who asks for events when all others listen is
-    /// answered with 503. 2 at least.
+    /// Limits the number of connected clients. Further ones wait in the system's queue. The default
+    /// is 1,024, or a quarter of the process's descriptors if that is less. The minimum is 2.
+    ///
+    /// One connection in 32, but at least 16 or half of all, is reserved for requests that are
+    /// answered at once. If all others carry event streams, a further request for events gets 503.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count.max(2);
         self
     }
 
-    /// For how long a client may take nothing of what it is sent before its connection is closed. 10 s by default;
-    /// zero counts as one millisecond.
+    /// Limits how long a client may read nothing before its connection is closed. The default is 10
+    /// s; zero counts as one millisecond.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.write_timeout = timeout.max(Duration::from_millis(1));
         self
     }
 
-    /// How often those who listen to events are sent one. 250 ms by default; less than 10 ms counts as that.
+    /// Sets the period of events. The default is 250 ms; less than 10 ms counts as 10 ms.
     pub fn period(mut self, period: Duration) -> Self {
         self.period = period.max(Duration::from_millis(10));
         self
     }
 
-    /// Starts the inspector, which listens at the first of the addresses that can be had; port 0 is one that the
-    /// system chooses.
+    /// Starts the inspector. It listens at the first of the addresses that can be bound. With port
+    /// 0 the system chooses the port.
     ///
     /// # Errors
     ///
-    /// If the address cannot be had, the system gives no thread or descriptor, or the runtime has been shut down.
+    /// Fails if no address can be bound, if the system provides no thread or descriptor, or if the
+    /// runtime has been shut down.
     pub fn serve(self, addr: impl ToSocketAddrs) -> io::Result<Inspector> {
         let addrs: Vec<SocketAddr> = addr.to_socket_addrs()?.collect();
         Inspector::start(self, addrs)
     }
 
-    /// How many may listen to events.
+    /// Returns the maximum number of event streams.
     pub(crate) fn max_listeners(&self) -> usize {
         let all = self.max_connections;
-        all - all.div_ceil(SPARE).max(LEAST_SPARE).min(all / 2)
+        all - all.div_ceil(SPARE).max(MIN_SPARE).min(all / 2)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The stream of events: each snapshot is written once, and all who listen are sent the same bytes.
+//! The event stream. Each snapshot is serialized once, and all listeners get the same bytes.
 
 use std::{
     convert::Infallible,
@@ -12,29 +12,29 @@ use slab::Slab;
 
 use crate::{integrations::inspect::listener::Flow, sync::notify::Notify, util::lock::lock};
 
-/// What those who listen are sent. A reference: clones are the same feed.
+/// The events and their listeners. Clones refer to one feed.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// How many may listen.
+    /// The maximum number of listeners.
     most: usize,
-    /// Told when the first listens.
+    /// Notified when the first listener arrives.
     first: Notify,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many events there were.
+    /// The number of events so far.
     number: u64,
-    /// The newest, while somebody listens.
+    /// The newest event, while there are listeners.
     latest: Option<Bytes>,
-    /// Who listens, each with its task if it waits.
+    /// The listeners, each with its waker if it waits.
     listeners: Slab<Option<Waker>>,
     is_closed: bool,
-    /// What those who listen are told before their streams end, if anything.
+    /// The event that listeners get before their streams end, if any.
     last: Option<Bytes>,
 }
 
@@ -46,7 +46,7 @@ impl State {
 }
 
 impl Feed {
-    /// One for so many listeners at most.
+    /// Creates a feed for at most `most` listeners.
     pub(crate) fn new(most: usize) -> Self {
         Self(Arc::new(Inner {
             most,
@@ -55,20 +55,20 @@ impl Feed {
         }))
     }
 
-    /// How many listen.
+    /// Returns the number of listeners.
     pub(crate) fn listeners(&self) -> usize {
         lock(&self.0.state).listeners.len()
     }
 
-    /// Waits until somebody listens. For one task.
+    /// Waits until there is a listener. For a single task.
     pub(crate) async fn wait_for_listeners(&self) {
         while self.listeners() == 0 {
             self.0.first.notified().await;
         }
     }
 
-    /// Listens, if there is room for one more. A client that does not take what it is sent misses events, and has
-    /// the newest when it goes on.
+    /// Adds a listener, or returns `None` if there is no room. A client that does not read misses
+    /// events, and then gets the newest one.
     pub(crate) fn listen(&self, flow: Flow) -> Option<Listener> {
         let mut state = lock(&self.0.state);
         if state.listeners.len() >= self.0.most || state.is_closed {
@@ -89,10 +89,10 @@ impl Feed {
         })
     }
 
-    /// Sends an event to all who listen.
+    /// Sends an event to all listeners.
     pub(crate) fn send(&self, event: Bytes) {
         let mut state = lock(&self.0.state);
-        // Who listens next is not to be told what was long ago.
+        // Without listeners, drop the event: it would be outdated for the next one.
         if state.listeners.is_empty() {
             return;
         }
@@ -100,10 +100,12 @@ impl Feed {
         state.latest = Some(event);
         let wakers = state.wakers();
         drop(state);
+        // Wakers are user code: wake after unlocking.
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends the streams of all who listen, after the event `last` if there is one, and refuses others.
+    /// Ends the streams of all listeners, after the event `last` if there is one, and refuses
+    /// further listeners.
     pub(crate) fn close(&self, last: Option<Bytes>) {
         let mut state = lock(&self.0.state);
         state.is_closed = true;
@@ -114,14 +116,14 @@ impl Feed {
     }
 }
 
-/// One who listens: the body of a response.
+/// A listener, which is the body of a response.
 #[derive(Debug)]
 pub(crate) struct Listener {
     feed: Feed,
     key: usize,
-    /// The number of the event that it was sent last.
+    /// The number of the last event it got.
     seen: u64,
-    /// Whether it was sent what is sent last.
+    /// Whether it got the event `last`.
     has_last: bool,
     flow: Flow,
 }
@@ -141,8 +143,8 @@ impl Body for Listener {
             this.has_last = true;
             return Poll::Ready(last.map(|last| Ok(Frame::data(last))));
         }
-        // What is given to hyper is kept until it is written. Who does not take the last event is given no
-        // other, and asked again at the next.
+        // hyper keeps a frame until it is written. So give a client that does not read no further
+        // frame until the next event.
         if state.number > this.seen && !this.flow.is_stuck() {
             if let Some(latest) = &state.latest {
                 this.seen = state.number;
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn all_have_each_event_once_and_the_newest_first() {
+    fn each_listener_gets_the_newest_event_once() {
         let feed = Feed::new(2);
         let mut first = feed.listen(Flow::default()).unwrap();
         assert_eq!(next(&mut first), Poll::Pending);
@@ -197,21 +199,21 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_again_when_one_is_gone() {
+    fn a_full_feed_has_room_after_a_listener_leaves() {
         let feed = Feed::new(1);
         let first = feed.listen(Flow::default()).unwrap();
         assert!(feed.listen(Flow::default()).is_none());
         feed.send(Bytes::from_static(b"old"));
         drop(first);
         assert_eq!(feed.listeners(), 0);
-        // Of what was sent to others it hears nothing.
+        // A new listener gets no earlier event.
         feed.send(Bytes::from_static(b"unheard"));
         let mut second = feed.listen(Flow::default()).unwrap();
         assert_eq!(next(&mut second), Poll::Pending);
     }
 
     #[test]
-    fn who_takes_nothing_is_given_nothing_and_then_the_newest() {
+    fn a_stuck_listener_gets_the_newest_event_later() {
         let feed = Feed::new(1);
         let flow = Flow::default();
         let mut slow = feed.listen(flow.clone()).unwrap();
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_last_is_said_once_to_each() {
+    fn the_last_event_reaches_each_listener_once() {
         let feed = Feed::new(2);
         let mut listeners = [(); 2].map(|()| feed.listen(Flow::default()).unwrap());
         feed.send(Bytes::from_static(b"unheard"));

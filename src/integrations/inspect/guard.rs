@@ -1,11 +1,14 @@
-//! Which requests are answered: those that come from the page itself, or from nobody's page.
+//! Checks which requests may be answered: those from the page itself, or from no page at all.
 //!
-//! The page says what a program is at, and is served without a password on an address that only its user should
-//! reach. Any other page that the user has open may send requests there, too. It cannot read the answers, as no
-//! header allows that, unless its own name leads to our address (DNS rebinding), which `Host` betrays. The rest,
-//! `Origin` and `Sec-Fetch-Site`, turns away what browsers say is another page's, before anything is done for it. They
-//! say the latter to addresses of this machine, and by TLS: of what comes to others by plain HTTP, an image or a
-//! script that another page asks for is answered, and kept from that page by the headers of the answer.
+//! The page shows what a program does. It needs no password, on an address that only its user
+//! should reach. But any other page that the user has open may send requests there, too. That page
+//! cannot read the answers, because no header allows it. The exception is a page whose own name
+//! resolves to our address (DNS rebinding); the check of `Host` refuses it.
+//!
+//! The checks of `Origin` and `Sec-Fetch-Site` refuse requests of other pages before they cause any
+//! work. Browsers send the latter only to addresses of this machine, and over TLS. So on other
+//! addresses over plain HTTP, a request of another page for an image or a script is answered. The
+//! headers of the answer keep its content from that page.
 
 use ::hyper::{
     HeaderMap, Method, StatusCode, Uri,
@@ -18,14 +21,14 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Why a request is not answered.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It is neither `GET` nor `HEAD`.
+    /// The method is neither `GET` nor `HEAD`.
     Method,
-    /// It is for a name that is not ours, or for none.
+    /// The host name is missing or not allowed.
     Host,
-    /// It comes from another page.
+    /// The request comes from another page.
     Origin,
 }
 
@@ -38,12 +41,13 @@ impl Refused {
         }
     }
 
-    /// What whoever sees the answer should know.
+    /// Returns the text of the answer.
     pub(crate) fn why(self) -> &'static str {
         match self {
             Self::Method => "only GET and HEAD are answered\n",
             Self::Host => {
-                "this name is not one of the inspector's: use an IP address or localhost, or allow the name\n"
+                "this name is not one of the inspector's: use an IP address or localhost, or \
+                 allow the name\n"
             }
             Self::Origin => "another page may not ask here\n",
         }
@@ -51,7 +55,7 @@ impl Refused {
 }
 
 impl Hosts {
-    /// Whether a request is to be answered.
+    /// Checks a request.
     pub(crate) fn check(
         &self,
         method: &Method,
@@ -62,7 +66,7 @@ impl Hosts {
             return Err(Refused::Method);
         }
         let host = only(headers, HOST).ok_or(Refused::Host)?;
-        // A proxy's request names the host twice.
+        // A request to a proxy has the host in the URI, too.
         let named = uri
             .authority()
             .is_none_or(|named| named.as_str().eq_ignore_ascii_case(host));
@@ -73,6 +77,7 @@ impl Hosts {
             let origin = origin.strip_prefix("http://");
             origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
         };
+        // A browser without `Sec-Fetch-Site` is accepted: the check of `Host` protects the answers.
         let is_here = |site: &str| matches!(site, "same-origin" | "none");
         let is_here = all(headers, SEC_FETCH_SITE, is_here) || follows_link(uri, headers);
         if all(headers, ORIGIN, is_own) && is_here {
@@ -83,22 +88,22 @@ impl Hosts {
     }
 }
 
-/// Whether somebody goes from another page to ours, which that one then sees nothing of: in a tab of its own, not in
-/// a frame.
+/// Returns whether the request follows a link on another page to ours, in a tab and not in a frame.
+/// The other page then sees nothing of the answer.
 fn follows_link(uri: &Uri, headers: &HeaderMap) -> bool {
     uri.path() == "/"
         && only(headers, SEC_FETCH_MODE) == Some("navigate")
         && only(headers, SEC_FETCH_DEST) == Some("document")
 }
 
-/// The value of a header that is there once.
+/// Returns the value of a header that occurs exactly once.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
 }
 
-/// Whether all values of a header, if there are any, are so.
+/// Returns whether every value of a header, if there are any, satisfies `is`.
 fn all(headers: &HeaderMap, name: HeaderName, is: impl Fn(&str) -> bool) -> bool {
     let mut values = headers.get_all(name).iter();
     values.all(|value| value.to_str().is_ok_and(&is))
@@ -127,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_known_names_are_ours_and_no_others() {
+    fn only_addresses_and_allowed_names_are_accepted() {
         for ours in [
             "127.0.0.1",
             "127.0.0.1:8080",
@@ -176,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxys_request_names_the_same_host_twice() {
+    fn a_request_to_a_proxy_must_name_one_host() {
         let host = [("host", "127.0.0.1:80")];
         assert_eq!(check("http://127.0.0.1:80/", &host), Ok(()));
         assert_eq!(check("http://evil.example/", &host), Err(Refused::Host));
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_origin_may_ask() {
+    fn only_the_own_origin_is_accepted() {
         let with = |name, value| check("/", &[("host", "127.0.0.1:80"), (name, value)]);
         assert_eq!(with("origin", "http://127.0.0.1:80"), Ok(()));
         for other in [
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_reading_is_done() {
+    fn only_get_and_head_are_accepted() {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, "localhost".parse().unwrap());
         let check = |method| hosts().check(&method, &Uri::from_static("/"), &headers);

@@ -1,4 +1,4 @@
-//! The names that the page may be asked for by.
+//! The host names that requests may use.
 
 use std::{
     error::Error,
@@ -6,11 +6,12 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// How long a name may be, and how long what stands between its dots.
-const NAME: usize = 253;
-const LABEL: usize = 63;
+/// The maximum length of a name, and of a label between its dots.
+const MAX_NAME: usize = 253;
+const MAX_LABEL: usize = 63;
 
-/// What a browser cannot be told to open: see [`Builder::allow_host`](crate::inspect::builder::Builder::allow_host).
+/// The error of a host name that is not valid in a browser. See
+/// [`Builder::allow_host`](super::Builder::allow_host).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidHost(String);
 
@@ -19,8 +20,9 @@ impl fmt::Display for InvalidHost {
         let Self(name) = self;
         write!(
             f,
-            "{name:?} is no name of a host: one is wanted as browsers send it, such as box or box.example, \
-             without a scheme, a path or a wildcard, and with letters of ASCII alone (xn--bcher-kva.example)"
+            "{name:?} is not a valid host name: write it as browsers send it, such as box or \
+             box.example, without a scheme, a path or a wildcard, and in ASCII letters \
+             (xn--bcher-kva.example)"
         )
     }
 }
@@ -33,16 +35,17 @@ impl From<InvalidHost> for io::Error {
     }
 }
 
-/// The names that were allowed, besides IP addresses and `localhost`: in lower case, and without a dot at the end.
+/// The allowed names besides IP addresses and `localhost`, in lower case and without a dot at the
+/// end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// Allows a name. Its port and its last dot are nothing that tells names apart, and addresses are allowed anyway.
+    /// Allows a name. Ignores its port and a dot at its end. Addresses are always allowed.
     pub(crate) fn allow(&mut self, said: &str) -> Result<(), InvalidHost> {
         let name = match split_port(said) {
             Some((name, port)) if port.is_none_or(is_port) => name,
-            // An address of version 6 without its brackets has colons of its own.
+            // An IPv6 address without brackets contains colons.
             _ => said,
         };
         let bare = name
@@ -63,8 +66,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether what a request is for, with a port or without, is nothing that a rebound name can be: an address,
-    /// `localhost`, or one that was allowed.
+    /// Returns whether a host, with or without a port, cannot be a rebound name: it is an address,
+    /// `localhost`, or an allowed name.
     pub(crate) fn is_ours(&self, host: &str) -> bool {
         let Some((name, port)) = split_port(host) else {
             return false;
@@ -83,7 +86,8 @@ impl Hosts {
     }
 }
 
-/// A name, or an address, of version 6 in brackets, and its port, if there is one. None if there are more colons.
+/// Splits a host into the name or address and the port, if there is one. An IPv6 address must be in
+/// brackets. Returns `None` if there are further colons.
 fn split_port(host: &str) -> Option<(&str, Option<&str>)> {
     let end = host.rfind(']').map_or(0, |at| at + 1);
     let (name, port) = match host[end..].find(':') {
@@ -94,7 +98,7 @@ fn split_port(host: &str) -> Option<(&str, Option<&str>)> {
         .then_some((name, port))
 }
 
-/// In the system of names, the dot at the end says that there is nothing to be added to a name.
+/// Removes the dot at the end of an absolute DNS name.
 fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
@@ -102,9 +106,9 @@ fn without_dot(name: &str) -> &str {
 fn is_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        matches!(label.len(), 1..=LABEL) && label.bytes().all(is_part)
+        matches!(label.len(), 1..=MAX_LABEL) && label.bytes().all(is_part)
     };
-    name.len() <= NAME && name.split('.').all(is_label)
+    name.len() <= MAX_NAME && name.split('.').all(is_label)
 }
 
 fn is_port(text: &str) -> bool {
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_allowed_however_it_is_said() {
+    fn a_name_is_allowed_in_every_spelling() {
         for said in ["box.example", "Box.Example.", "box.example:9000"] {
             let hosts = allowed(said);
             for host in [
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused_with_what_would_be() {
+    fn invalid_names_are_refused_with_a_hint() {
         for wrong in [
             "",
             ".",
@@ -180,7 +184,7 @@ mod tests {
         }
         let said = InvalidHost("http://box/".to_owned()).to_string();
         assert!(
-            said.starts_with("\"http://box/\" is no name of a host"),
+            said.starts_with("\"http://box/\" is not a valid host name"),
             "{said}"
         );
         assert!(said.contains("such as box or box.example"), "{said}");

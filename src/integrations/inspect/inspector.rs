@@ -1,4 +1,4 @@
-//! A server that runs, on threads of its own.
+//! A running inspector, on its own threads.
 
 use std::{
     future::poll_fn,
@@ -33,18 +33,19 @@ use crate::{
     sys,
 };
 
-/// How long a client may take to say what it wants.
+/// The time limit for a request head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it may have no request afterwards. Short: what is kept for nothing is missing to others.
-const KEPT: Duration = Duration::from_secs(2);
-/// How long a shutdown waits for clients.
+/// The time that a connection stays open without a request. It is short because other clients may
+/// need the connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// The time that a shutdown waits for clients.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// How long a request's head may be, in bytes.
-const HEAD: usize = 16 * 1024;
+/// The maximum size of a request head in bytes.
+const MAX_HEAD: usize = 16 * 1024;
 
-/// A server of the live page, which runs: see [`serve`](crate::inspect::serve).
+/// A running server of the live page. See [`serve`](super::serve).
 ///
-/// Dropping this leaves it on; it ends with the runtime that it inspects.
+/// Dropping it does not stop the server, which ends with the inspected runtime.
 #[derive(Debug)]
 pub struct Inspector {
     addr: SocketAddr,
@@ -53,7 +54,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// The options of an inspector of this runtime.
+    /// Returns a builder for an inspector of this runtime.
     pub fn builder(handle: &Handle) -> Builder {
         Builder::new(handle)
     }
@@ -74,32 +75,34 @@ impl Inspector {
         Ok(Self { addr, stop, thread })
     }
 
-    /// The address that it listens at.
+    /// Returns the address that it listens at.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Ends it, and waits until it has ended: streams of events end, and clients that do not take their answers
-    /// within a second are cut.
+    /// Stops the server and waits for its end. Event streams end, and clients that do not read
+    /// their answers within a second are cut.
     pub fn shutdown(self) {
         self.stop.notify_one();
-        // A panic has been printed.
+        // Ignore a panic of the thread: it has been printed.
         let _ = self.thread.join();
     }
 }
 
-/// The inspector's thread: serves until it is told to stop, or what it inspects has ended. Says first where it
-/// listens, or why it does not.
+/// The main function of the inspector's thread. First it sends the bound address, or an error, to
+/// `started`. Then it serves until it is stopped, or until the inspected runtime has ended.
 fn run(
     builder: Builder,
     addrs: &[SocketAddr],
     stop: Arc<Notify>,
     started: &mpsc::Sender<io::Result<SocketAddr>>,
 ) {
-    // Started by a worker, it would have that one's core and be as punctual. Its own worker inherits what it has.
+    // A worker that starts this thread passes on its core and its timer slack. The inspector's own
+    // worker inherits the settings from here.
     sys::cpu::unpin();
     sys::thread::be_nice();
-    // After that: the slack of threads with real-time priorities is none, and cannot be set.
+    // This must come after `be_nice`: threads with real-time priority have no slack, and it cannot
+    // be set.
     sys::thread::wake_by_default();
     let prepared = || {
         let runtime = runtime()?;
@@ -131,33 +134,34 @@ fn run(
     let service = site::router(site).into_make_service_with_connect_info::<Flow>();
     let server = crate::integrations::axum::serve(clients, service)
         .http1_only()
-        .max_buf_size(HEAD)
+        .max_buf_size(MAX_HEAD)
         .max_connections(builder.max_connections)
         .header_read_timeout(HEADER_TIMEOUT)
-        .keep_alive_timeout(KEPT)
+        .keep_alive_timeout(KEEP_ALIVE)
         .write_timeout(builder.write_timeout)
         .shutdown_timeout(GOODBYE)
         .with_graceful_shutdown(async move {
             let has_ended = wait(&builder.handle, &stop).await;
             feed.close(has_ended.then(|| Bytes::from_static(END.as_bytes())));
         });
-    // It fails only where a task of its own panics, which has been printed.
+    // Fails only if one of the server's tasks panics, which has been printed.
     let _ = runtime.block_on(server.into_future());
 }
 
-/// A runtime for the server alone, so that it answers whatever the one that it inspects is at.
+/// Creates a runtime for the server, which answers whatever the inspected runtime does.
 fn runtime() -> io::Result<Runtime> {
     RuntimeBuilder::new()
         .worker_threads(1)
         .pin(false)
         .thread_name("inspector-0")
-        // What it is late for is nobody's business.
+        // Do not report stalls of the inspector.
         .stall_threshold(Duration::MAX)
         .build()
         .map_err(io::Error::from)
 }
 
-/// Waits until the inspector is told to stop, or the runtime has ended; answers whether it has.
+/// Waits until the inspector is stopped or the inspected runtime has ended. Returns whether the
+/// runtime has ended.
 async fn wait(inspected: &Handle, stop: &Notify) -> bool {
     let mut stopped = pin!(stop.notified());
     let mut ended = pin!(inspected.shared().ended());
@@ -190,7 +194,7 @@ mod tests {
             let mut waiting = pin!(wait(inspected.handle(), &stop));
             let polled = waiting.as_mut().poll(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());
-            // Both know who is to be woken.
+            // Both futures hold a waker.
             assert_eq!(Arc::strong_count(&nobody), 4);
         }
         drop(waker);
@@ -198,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_why_it_need_not_any_more() {
+    fn wait_tells_a_stop_from_the_end_of_the_runtime() {
         let inspected = Runtime::new().unwrap();
         let handle = inspected.handle().clone();
         let waiting = runtime().unwrap();
@@ -212,7 +216,7 @@ mod tests {
         });
         drop(inspected);
         assert!(waiting.block_on(waits).unwrap());
-        // Also who comes after it.
+        // A wait that begins after the end is ready at once.
         assert!(waiting.block_on(wait(&handle, &Notify::new())));
     }
 }

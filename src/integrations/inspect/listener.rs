@@ -1,4 +1,4 @@
-//! Connections that know whether their clients take what is written.
+//! Connections that record whether their clients read.
 
 use std::{
     future::{Ready, ready},
@@ -20,27 +20,27 @@ use crate::{
     net::{TcpListener, TcpSocket, TcpStream},
 };
 
-/// How much the system keeps for a client that does not read, in bytes (it doubles this). Left to itself it
-/// would go up to megabytes for each.
+/// The size of the system's send buffer for a client, in bytes (the system doubles it). By default
+/// it could grow to megabytes per client.
 const SEND_BUFFER: u32 = 64 * 1024;
-/// How many clients may wait to be accepted.
+/// The number of clients that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Where the inspector's clients connect.
+/// The listener of the inspector's clients.
 #[derive(Debug)]
 pub(crate) struct Clients(TcpListener);
 
 impl Clients {
-    /// Listens at the first of the addresses that can be had.
+    /// Listens at the first of the addresses that can be bound.
     pub(crate) fn bind(addrs: &[SocketAddr]) -> io::Result<Self> {
-        let mut said = io::Error::new(io::ErrorKind::InvalidInput, "there is no address");
+        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "there is no address");
         for &addr in addrs {
             match listen(addr) {
                 Ok(listener) => return Ok(Self(listener)),
-                Err(error) => said = error,
+                Err(error) => last = error,
             }
         }
-        Err(said)
+        Err(last)
     }
 }
 
@@ -50,7 +50,7 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
     socket.set_reuseaddr(true)?;
-    // Its connections inherit it.
+    // Accepted connections inherit this size.
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(addr)?;
     socket.listen(BACKLOG)
@@ -79,17 +79,17 @@ impl Listener for Clients {
     }
 }
 
-/// Whether a client takes what is written to it. A reference: clones are the same client's.
+/// Tells whether a client reads what is written to it. Clones refer to one client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flow(Arc<AtomicBool>);
 
 impl Flow {
-    /// Whether something is to be written that the client does not take.
+    /// Returns whether pending data waits for the client.
     pub(crate) fn is_stuck(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    fn seen(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn record(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.set_stuck(written.is_pending());
         written
     }
@@ -105,7 +105,7 @@ impl Connected<IncomingStream<'_, Clients>> for Flow {
     }
 }
 
-/// A client's connection.
+/// The connection of a client.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -129,7 +129,7 @@ impl Write for Connection {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Write::poll_write(Pin::new(&mut self.stream), cx, buf);
-        self.flow.seen(written)
+        self.flow.record(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -150,6 +150,6 @@ impl Write for Connection {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Write::poll_write_vectored(Pin::new(&mut self.stream), cx, bufs);
-        self.flow.seen(written)
+        self.flow.record(written)
     }
 }

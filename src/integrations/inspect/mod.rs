@@ -1,4 +1,4 @@
-//! A page on which a runtime is watched live, and its counters for Prometheus.
+//! A live web page about a runtime, and its metrics for Prometheus.
 //!
 //! ```
 //! use tourbillon::{Runtime, inspect};
@@ -10,40 +10,44 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! | path | what is there |
-//! |---|---|
-//! | `/` | the page |
-//! | `/events` | server-sent events: the event `snapshot` four times a second, whose data is a line of JSON; and `end` if the runtime has ended |
-//! | `/snapshot.json` | the same, once; who asks again within 50 ms is told the same again, as with `/metrics` |
-//! | `/metrics` | the counters for Prometheus, or in OpenMetrics if that is asked for: see [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus) |
+//! - `/`: the page.
+//! - `/events`: server-sent events: `snapshot` four times a second, with a line of JSON as data;
+//!   `end` when the runtime has ended.
+//! - `/snapshot.json`: one snapshot; requests within 50 ms get the same one, as with `/metrics`.
+//! - `/metrics`: the metrics for Prometheus, or in OpenMetrics if the client asks for it: see
+//!   [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus).
 //!
-//! It runs on two threads of its own, which are nicer by 10 than the one that started it, and not on the
-//! runtime's: it answers whatever the workers are at, and costs them what their counters being read costs. While nobody
-//! asks, it sleeps.
+//! The inspector runs on two threads of its own, whose niceness is higher by 10 than that of the
+//! thread that started it. So it answers whatever the workers do, and only costs them the reading
+//! of their counters. Without a request it sleeps.
 //!
-//! # Who may ask
+//! # Access
 //!
-//! Whoever reaches the address: there is no password and no encryption. Listen on `127.0.0.1`, and let a tunnel
-//! (`ssh -L`) or a proxy that knows its users do the rest. It is read only: nothing but `GET` and `HEAD` is
-//! answered (405), and nothing changes the runtime.
+//! Every client that reaches the address has access: there is no password and no encryption. Listen
+//! on `127.0.0.1`, and use a tunnel (`ssh -L`) or a proxy with authentication. Access is read-only:
+//! the inspector only answers `GET` and `HEAD` (otherwise 405), and no request changes the runtime.
 //!
-//! What pages of others, open in the same browser, may try is refused: a name in `Host` that is neither an IP
-//! address nor `localhost` nor [allowed](Builder::allow_host) (421: names can be made to lead anywhere), an
-//! `Origin` that is another, and a `Sec-Fetch-Site` that says so (403), but for a link to `/`. No header lets others
-//! read an answer, and the page may load nothing but its own files.
+//! Requests from other pages in the same browser are refused:
 //!
-//! # Clients that are slow, or too many
+//! - A name in `Host` that is neither an IP address, nor `localhost`, nor
+//!   [allowed](Builder::allow_host) gets 421, because any name can be made to resolve to this
+//!   address.
+//! - A foreign `Origin` or a cross-site `Sec-Fetch-Site` gets 403, except for a link to `/`.
 //!
-//! | what | what happens |
-//! |---|---|
-//! | a client takes events more slowly than they come | it misses some, and is sent the newest next |
-//! | it takes nothing for 10 s | its connection is closed: [`Builder::write_timeout`] |
-//! | it has no further request for 2 s | its connection is closed |
-//! | it takes more than 5 s to say what it wants | its connection is closed |
-//! | a request's head of more than 16 KiB | 431 |
-//! | more connections than [`Builder::max_connections`] | they wait in the system's queue |
-//! | more streams of events than there is room for | 503 |
-//! | answers of more than 16 MiB that clients have not taken | further ones are 503 |
+//! No header lets other pages read an answer, and the page may only load its own files.
+//!
+//! # Slow clients, and too many
+//!
+//! - **A client reads events more slowly than they are sent**: it misses some, and gets the newest
+//!   one next.
+//! - **It reads nothing for 10 s**: its connection is closed: [`Builder::write_timeout`].
+//! - **It sends no further request for 2 s**: its connection is closed.
+//! - **It takes more than 5 s to send a request**: its connection is closed.
+//! - **Its request head has more than 16 KiB**: 431.
+//! - **There are more connections than [`Builder::max_connections`]**: they wait in the system's
+//!   queue.
+//! - **There are too many event streams**: 503.
+//! - **Clients have more than 16 MiB of answers left to read**: further requests get 503.
 
 pub(crate) mod builder;
 pub(crate) mod feed;
@@ -67,11 +71,13 @@ pub use crate::integrations::inspect::{
     builder::Builder, hosts::InvalidHost, inspector::Inspector,
 };
 
-/// Serves the live page of the runtime that the calling thread is in, until that ends, or the answer is told to
-/// [shut down](Inspector::shutdown). Dropping the answer changes nothing. With options, or for a runtime that the
-/// thread is not in: [`Inspector::builder`].
+/// Serves the live page of the current runtime. Use [`Inspector::builder`] for options, or for
+/// another runtime.
 ///
-/// A name is looked up on the calling thread. Port 0 is one that the system chooses: see
+/// The inspector ends with the runtime, or by [`Inspector::shutdown`]. Dropping the result does not
+/// stop it.
+///
+/// A host name is resolved on the calling thread. With port 0 the system chooses the port: see
 /// [`Inspector::local_addr`].
 ///
 /// ```
@@ -90,7 +96,8 @@ pub use crate::integrations::inspect::{
 ///
 /// # Errors
 ///
-/// If the thread is in no runtime, the address cannot be had, or the system gives no thread or descriptor.
+/// Fails if the calling thread is not in the context of a runtime, if the address cannot be bound,
+/// or if the system provides no thread or descriptor.
 pub fn serve(addr: impl ToSocketAddrs) -> io::Result<Inspector> {
     let handle = Handle::try_current().map_err(io::Error::other)?;
     Inspector::builder(&handle).serve(addr)

@@ -1,16 +1,17 @@
-//! In which of two formats counters are told, as `Accept` asks.
+//! Negotiation of the metrics format by `Accept`.
 
 use ::hyper::{HeaderMap, header::ACCEPT};
 
-/// A format that Prometheus reads.
+/// A text format for Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextFormat {
-    /// Version 0.0.4 of its own, which all read: the default.
+    /// Prometheus' own format, version 0.0.4. Every client reads it, so it is the default.
     Prometheus,
     OpenMetrics,
 }
 
-/// The format that is asked for: OpenMetrics, if it is named, and nothing that we have is liked better.
+/// Returns the format that a client asks for: OpenMetrics if the client names it, and does not
+/// prefer the other format.
 pub(crate) fn text_format(headers: &HeaderMap) -> TextFormat {
     let open = weight(headers, "application/openmetrics-text", "1.0.0");
     let plain = weight(headers, "text/plain", "0.0.4");
@@ -21,12 +22,14 @@ pub(crate) fn text_format(headers: &HeaderMap) -> TextFormat {
     }
 }
 
-/// How much a type is liked, in this version or in any; 0 is not at all, or not named.
+/// Returns the quality that a client gives to a type in this version or in any. Returns 0 if the
+/// type is not acceptable or not named.
 fn weight(headers: &HeaderMap, wanted: &str, version: &str) -> f32 {
     let values = headers.get_all(ACCEPT).iter();
     let ranges = values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','));
+    // A range without a version accepts any. A quality out of range counts as 0, not as acceptable.
     let weights = ranges.filter_map(|range| {
         let mut parts = range.split(';').map(str::trim);
         let is_type = parts.next()?.eq_ignore_ascii_case(wanted);
@@ -50,7 +53,7 @@ fn weight(headers: &HeaderMap, wanted: &str, version: &str) -> f32 {
 mod tests {
     use super::*;
 
-    fn asked(accept: &[&'static str]) -> TextFormat {
+    fn format_for(accept: &[&'static str]) -> TextFormat {
         let mut headers = HeaderMap::new();
         for accept in accept {
             headers.append(ACCEPT, accept.parse().unwrap());
@@ -59,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn openmetrics_is_for_those_who_name_it() {
+    fn openmetrics_needs_its_name_in_accept() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,\
                           text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         for accept in [
@@ -69,17 +72,17 @@ mod tests {
             "text/plain, application/openmetrics-text",
             "application/openmetrics-text; Q = 0.2 ; version=\"1.0.0\"",
             "application/openmetrics-text;version=0.0.1,application/openmetrics-text;version=1.0.0;q=0.5",
-            // What it likes better we do not have.
+            // It prefers a version that we do not have.
             "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;q=0.4",
         ] {
-            assert_eq!(asked(&[accept]), TextFormat::OpenMetrics, "{accept}");
+            assert_eq!(format_for(&[accept]), TextFormat::OpenMetrics, "{accept}");
         }
         let lines = ["text/plain;q=0.1", "application/openmetrics-text"];
-        assert_eq!(asked(&lines), TextFormat::OpenMetrics);
+        assert_eq!(format_for(&lines), TextFormat::OpenMetrics);
     }
 
     #[test]
-    fn all_others_have_what_all_read() {
+    fn other_clients_get_the_default_format() {
         for accept in [
             "",
             "*/*",
@@ -96,8 +99,8 @@ mod tests {
             "application/openmetrics-text;q=0.5,text/plain",
             "application/openmetrics-text-2",
         ] {
-            assert_eq!(asked(&[accept]), TextFormat::Prometheus, "{accept}");
+            assert_eq!(format_for(&[accept]), TextFormat::Prometheus, "{accept}");
         }
-        assert_eq!(asked(&[]), TextFormat::Prometheus);
+        assert_eq!(format_for(&[]), TextFormat::Prometheus);
     }
 }

@@ -1,7 +1,7 @@
-//! Answers that clients have not taken yet: how much memory these may have, together.
+//! A limit on the memory of answers that clients have not read yet.
 //!
-//! Of a runtime with many workers an answer is hundreds of kilobytes. Who asks and does not read has one kept until
-//! the connection is closed for that; a thousand of them would have as many.
+//! With many workers an answer has hundreds of kilobytes. The answer of a client that does not read
+//! is kept until its connection is closed. A thousand such clients would keep a thousand answers.
 
 use std::sync::{
     Arc,
@@ -10,26 +10,26 @@ use std::sync::{
 
 use ::hyper::body::Bytes;
 
-/// From how many bytes on no further answer is made.
-const MOST: usize = 16 * 1024 * 1024;
+/// The limit in bytes. Beyond it, no further answer is created.
+const LIMIT: usize = 16 * 1024 * 1024;
 
-/// Counts the bytes of answers that are being taken.
+/// Counts the bytes of answers that clients have not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding(Arc<AtomicUsize>);
 
-/// A text that is counted for as long as somebody has a part of it.
+/// A text that counts while any part of it exists.
 struct Held {
     text: String,
     count: Arc<AtomicUsize>,
 }
 
 impl Outstanding {
-    /// Whether clients have to take some before there can be more.
+    /// Returns whether clients must read some answers before there can be more.
     pub(crate) fn is_full(&self) -> bool {
-        self.0.load(Relaxed) >= MOST
+        self.0.load(Relaxed) >= LIMIT
     }
 
-    /// The text, counted until it is dropped.
+    /// Returns the text as bytes that count until they are dropped.
     pub(crate) fn hold(&self, text: String) -> Bytes {
         self.0.fetch_add(text.len(), Relaxed);
         Bytes::from_owner(Held {
@@ -56,13 +56,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_counts_until_the_last_part_of_it_is_dropped() {
+    fn a_text_counts_until_its_last_part_is_dropped() {
         let outstanding = Outstanding::default();
         let small = outstanding.hold("small".to_owned());
         assert!(!outstanding.is_full());
-        let mut large = outstanding.hold("x".repeat(MOST));
+        let mut large = outstanding.hold("x".repeat(LIMIT));
         assert!(outstanding.is_full());
-        // As it is written, part by part.
+        // A write consumes it part by part.
         let part = large.split_to(10);
         drop(large);
         assert!(outstanding.is_full());

@@ -1,4 +1,4 @@
-//! The task that looks at the workers and writes the events, while somebody listens.
+//! The task that samples the workers and sends the events while there are listeners.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,29 +10,30 @@ use crate::{
     time::{interval, interval::MissedTickBehavior},
 };
 
-/// How often the workers are looked at. No multiple of what programs do each millisecond, lest it be seen at the same
-/// things each time.
-const LOOK: Duration = Duration::from_micros(2_017);
+/// The period of samples. It is not a multiple of a millisecond, so that it does not hit the same
+/// phase of a program's own periods each time.
+const SAMPLE_PERIOD: Duration = Duration::from_micros(2_017);
 
-/// The event that is sent last, if the runtime that is inspected has ended.
+/// The last event, if the inspected runtime has ended.
 pub(crate) const END: &str = "event: end\ndata: the runtime has ended\n\n";
 
-/// Sends a snapshot every `period` to those who listen, for ever.
+/// Sends a snapshot to all listeners every `period`, without an end.
 pub(crate) async fn publish(site: Arc<Site>, period: Duration) {
     loop {
         site.feed.wait_for_listeners().await;
-        let mut looks = interval(LOOK);
-        // Late, they are not made up for.
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut samples = interval(SAMPLE_PERIOD);
+        // Do not make up for late samples.
+        samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut due = Instant::now();
         while site.feed.listeners() > 0 {
-            looks.tick().await;
-            site.sampler.look(&site.handle);
+            samples.tick().await;
+            site.sampler.sample(&site.handle);
             let now = Instant::now();
             if now >= due {
                 due = now + period;
                 let snapshot = site.snapshot();
-                // What was counted before stays on the page, in place of nothing.
+                // A runtime that ends has no workers at last. Keep the last useful snapshot on the
+                // page.
                 if snapshot.has_workers() {
                     site.feed.send(event(&snapshot.to_json()));
                 }
@@ -41,7 +42,7 @@ pub(crate) async fn publish(site: Arc<Site>, period: Duration) {
     }
 }
 
-/// A server-sent event of a line of JSON.
+/// Returns a server-sent event with a line of JSON.
 fn event(json: &str) -> Bytes {
     ["event: snapshot\ndata: ", json, "\n\n"].concat().into()
 }

@@ -1,4 +1,5 @@
-//! An answer that is made once for all who ask at about the same time: making it takes locks for which workers wait.
+//! A cache that creates one answer for requests at about the same time. Creating an answer takes
+//! locks that workers may wait for.
 
 use std::{
     sync::Mutex,
@@ -9,16 +10,16 @@ use ::hyper::body::Bytes;
 
 use crate::util::lock::lock;
 
-/// How long an answer is given again.
+/// The time that an answer stays valid.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// An answer and when it was made.
+/// An answer and the time of its creation.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<Option<(Instant, Bytes)>>);
 
 impl Recent {
-    /// The last answer, or one that is made now if that is too old and one can be made. Who asks meanwhile waits
-    /// for it.
+    /// Returns the cached answer, or creates another one if that is too old and `make` succeeds.
+    /// Concurrent requests wait for it.
     pub(crate) fn get(&self, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         let mut recent = lock(&self.0);
         if let Some((made, answer)) = &*recent {
@@ -26,10 +27,10 @@ impl Recent {
                 return Some(answer.clone());
             }
         }
-        // Whether there is another or not, this one is of no more use.
+        // Free the outdated answer in any case.
         *recent = None;
         let answer = make()?;
-        // Counted from its end: one that takes long is made no more often than others.
+        // The time counts from the end of the creation: a slow one must not be repeated more often.
         *recent = Some((Instant::now(), answer.clone()));
         Some(answer)
     }

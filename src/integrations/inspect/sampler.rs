@@ -1,4 +1,4 @@
-//! What the workers are seen at: where their time goes, without a clock being read for it by any of them.
+//! Samples of the workers' activity. They show where time goes without any worker reading a clock.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{api::handle::Handle, metrics::activity::Activity, util::lock::lock};
 
-/// How often a worker was seen at each.
+/// The number of samples of a worker per activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Samples {
     running: u64,
@@ -28,16 +28,16 @@ impl Samples {
     }
 }
 
-/// The samples of all workers, by their numbers.
+/// The samples of all workers, by worker number.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler(Mutex<Vec<Samples>>);
 
 impl Sampler {
-    /// Looks at all workers once.
-    pub(crate) fn look(&self, handle: &Handle) {
+    /// Takes one sample of all workers.
+    pub(crate) fn sample(&self, handle: &Handle) {
         let activities = handle.activities();
         let mut samples = lock(&self.0);
-        // A runtime that has ended has no workers, but what was seen of them stays.
+        // A runtime that has ended has no workers. Keep their samples.
         if samples.len() < activities.len() {
             samples.resize(activities.len(), Samples::default());
         }

@@ -1,4 +1,4 @@
-//! What is answered to which request.
+//! The routes and answers of the site.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ use crate::{
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");
 
-/// What each answer says to browsers: the page has its own files and nothing else, in no frame, and nobody
-/// else has any of it.
+/// The headers of every answer. The page may load its own files and nothing else, no frame may
+/// contain it, and no other page may read it.
 const HEADERS: [(HeaderName, &str); 5] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -52,10 +52,10 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (REFERRER_POLICY, "no-referrer"),
 ];
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Debug)]
 pub(crate) struct Site {
-    /// The runtime that is inspected.
+    /// The inspected runtime.
     pub(crate) handle: Handle,
     pub(crate) hosts: Hosts,
     pub(crate) feed: Feed,
@@ -65,7 +65,7 @@ pub(crate) struct Site {
     pub(crate) answers: Answers,
 }
 
-/// What was answered last.
+/// The cached answers.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     snapshot: Recent,
@@ -74,15 +74,16 @@ pub(crate) struct Answers {
 }
 
 impl Site {
-    /// What is to be told now.
+    /// Takes a snapshot of the runtime.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let samples = self.sampler.samples();
         let clients = self.feed.listeners();
         Snapshot::take(&self.handle, &self.inspection, &samples, clients)
     }
 
-    /// Answers with a text that was made just now, or is made, unless clients have too much of that to take already.
-    fn tell(
+    /// Answers with a cached or newly created text. Answers 503 if a text must be created while
+    /// clients have too much left to read.
+    fn cached(
         &self,
         content_type: &'static str,
         recent: &Recent,
@@ -108,12 +109,13 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
     }
     router
         .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is nothing here\n") })
-        .layer(middleware::from_fn_with_state(site.clone(), guarded))
+        .layer(middleware::from_fn_with_state(site.clone(), guard))
         .with_state(site)
 }
 
-/// Answers what may be asked, and what may not with why.
-async fn guarded(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response<Body> {
+/// Runs allowed requests, and answers others with the reason of the refusal. Adds the headers to
+/// every answer.
+async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response<Body> {
     let checked = site
         .hosts
         .check(request.method(), request.uri(), request.headers());
@@ -134,12 +136,12 @@ fn refuse(refused: Refused) -> Response<Body> {
     if refused == Refused::Method {
         headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
-    // What else it may have sent is not read.
+    // Do not read a body that the request may have.
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// There is no room for what was asked for, now; nor for a connection that waits for it.
+/// Answers 503 and closes the connection, because there is no room for the request.
 fn busy(why: &'static str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, why);
     let close = HeaderValue::from_static("close");
@@ -162,7 +164,7 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 
 async fn snapshot(State(site): State<Arc<Site>>) -> Response<Body> {
     let recent = &site.answers.snapshot;
-    site.tell("application/json", recent, || site.snapshot().to_json())
+    site.cached("application/json", recent, || site.snapshot().to_json())
 }
 
 async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<Body> {
@@ -175,12 +177,12 @@ async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<
         TextFormat::Prometheus => {
             let content_type = "text/plain; version=0.0.4; charset=utf-8";
             let text = || site.handle.metrics().prometheus();
-            site.tell(content_type, prometheus, text)
+            site.cached(content_type, prometheus, text)
         }
         TextFormat::OpenMetrics => {
             let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             let text = || site.handle.metrics().openmetrics();
-            site.tell(content_type, openmetrics, text)
+            site.cached(content_type, openmetrics, text)
         }
     }
 }

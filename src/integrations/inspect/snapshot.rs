@@ -1,4 +1,4 @@
-//! What the page is told of a runtime, as JSON.
+//! Snapshots of a runtime as JSON for the page.
 
 use std::{
     panic::Location,
@@ -20,10 +20,11 @@ use crate::{
     },
 };
 
-/// The number of the format: it grows when something is renamed or removed, and not when something is added.
+/// The version of the format. It increases when something is renamed or removed, but not when
+/// something is added.
 const VERSION: u32 = 1;
 
-/// What is the same in all snapshots of an inspector.
+/// The values that are equal in all snapshots of an inspector.
 #[derive(Debug)]
 pub(crate) struct Inspection {
     begun: Instant,
@@ -32,31 +33,32 @@ pub(crate) struct Inspection {
 }
 
 impl Inspection {
-    /// One that begins now, and sends a snapshot so often.
+    /// Creates the values of an inspector that starts at this moment and sends a snapshot every
+    /// `period`.
     pub(crate) fn begin(period: Duration) -> Self {
         Self {
             begun: Instant::now(),
-            // As text: the numbers of JavaScript have 53 bits.
+            // Use text, because numbers of JavaScript have 53 bits.
             instance: format!("{:016x}", fastrand::u64(..)),
             period,
         }
     }
 }
 
-/// All that the page is told at one time. What is counted is counted from the beginning of the runtime.
+/// A snapshot. Counters count from the start of the runtime.
 #[derive(Debug, Serialize)]
 pub(crate) struct Snapshot {
     version: u32,
     tourbillon: &'static str,
     pid: u32,
-    /// Another one for each inspector: a pid may come again.
+    /// Identifies the inspector: a process ID can occur again.
     instance: String,
-    /// How often those who listen are sent one.
+    /// The period of events.
     period_ms: f64,
-    /// Since the inspector began; so are all that are named so.
+    /// The time since the start of the inspector, as with all fields of this name.
     at_ms: f64,
     unix_ms: u64,
-    /// Since the runtime began.
+    /// The time since the start of the runtime.
     uptime_ms: f64,
     workers: Vec<Worker>,
     helpers: Helpers,
@@ -65,7 +67,7 @@ pub(crate) struct Snapshot {
     alive_tasks: usize,
     blocking: Blocking,
     stalls: Vec<Stall>,
-    /// Where the buckets of histograms end, in ns; the last one nowhere.
+    /// The upper bounds of the histogram buckets in ns; `None` for the last one.
     bounds_ns: Vec<Option<u64>>,
     clients: usize,
 }
@@ -137,7 +139,7 @@ struct Lateness {
 struct Histogram {
     count: u64,
     sum_ns: u64,
-    /// Those that are not empty, by their numbers.
+    /// The buckets that are not empty, with their indices.
     buckets: Vec<(usize, u64)>,
 }
 
@@ -145,7 +147,7 @@ struct Histogram {
 struct Stall {
     number: u64,
     at_ms: f64,
-    /// Its number; none of a helper, which has no place among the workers.
+    /// The worker number. `None` for a helper, which has no number among the workers.
     worker: Option<usize>,
     job: &'static str,
     spawned: Option<Place>,
@@ -154,7 +156,7 @@ struct Stall {
     jobs: u64,
 }
 
-/// [`Counts`], by their names.
+/// [`Counts`] as a map with their names.
 #[derive(Debug)]
 struct Counted(Counts);
 
@@ -164,7 +166,7 @@ impl Serialize for Counted {
     }
 }
 
-/// A place in somebody's source: file, line and column.
+/// A source location: file, line and column.
 #[derive(Debug)]
 struct Place(&'static Location<'static>);
 
@@ -175,8 +177,8 @@ impl Serialize for Place {
 }
 
 impl Snapshot {
-    /// What the runtime says now, to so many clients. `samples` are of the workers, by their numbers; who has none was
-    /// not looked at.
+    /// Takes a snapshot. `clients` is the number of listeners. `samples` are by worker number; a
+    /// worker without an entry was never sampled.
     pub(crate) fn take(
         handle: &Handle,
         inspection: &Inspection,
@@ -184,6 +186,7 @@ impl Snapshot {
         clients: usize,
     ) -> Self {
         let metrics = handle.metrics();
+        // Read both clocks together: stalls are converted from the runtime's clock to `at_ms`.
         let clock = &handle.shared().clock;
         let at_ms = millis(inspection.begun.elapsed());
         let now = clock.instant(clock.now());
@@ -245,14 +248,14 @@ impl Snapshot {
         }
     }
 
-    /// Whether there is anybody to be told of: a runtime that ends has no workers at last.
+    /// Returns whether there are workers. A runtime that ends has none at last.
     pub(crate) fn has_workers(&self) -> bool {
         !self.workers.is_empty()
     }
 
-    /// One line.
+    /// Returns the snapshot as one line.
     pub(crate) fn to_json(&self) -> String {
-        // It fails for maps whose keys are no text, of which there are none.
+        // Fails only for maps whose keys are not text, and there are none.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
@@ -342,7 +345,7 @@ fn millis(duration: Duration) -> f64 {
     rounded(duration.as_secs_f64() * 1e3)
 }
 
-/// To a thousandth: the rest is noise, and many digits.
+/// Rounds to a thousandth. Further digits are noise.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

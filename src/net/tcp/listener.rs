@@ -1,4 +1,4 @@
-//! A TCP socket that waits for connections.
+//! TCP listeners.
 
 use std::{
     io,
@@ -45,55 +45,54 @@ use crate::{
 pub struct TcpListener(Registration<std::net::TcpListener>);
 
 impl TcpListener {
-    /// Listens at an address; port 0 is one that the system chooses. An address that was in use a
+    /// Listens at an address. With port 0 the system chooses the port. An address that was in use a
     /// moment ago may be used again (`SO_REUSEADDR`).
     ///
-    /// A name is looked up on the calling thread, which that may block; an address is not.
+    /// A host name is resolved on the calling thread, which may block. A socket address is not.
     ///
     /// # Errors
     ///
-    /// What the system says, the last if there were several addresses.
-    ///
-    /// # Panics
-    ///
-    /// Never: outside of a runtime it is an error.
+    /// Returns the operating system's error, or an error if there is no runtime. If every address
+    /// fails, this is the last error.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
         try_each(addr, async |addr| Self::new(socket::listen(addr)?)).await
     }
 
-    /// Listens at an address with one socket for each worker, each watched by its own: see
+    /// Listens at an address with one socket for each worker, watched by that worker. See
     /// [`PerCoreListeners`].
     ///
     /// # Errors
     ///
-    /// As for [`PerCoreListeners::bind_with`].
+    /// See [`PerCoreListeners::bind_with`].
     pub async fn bind_per_core(addr: impl ToSocketAddrs) -> io::Result<PerCoreListeners> {
         PerCoreListeners::bind_with(addr, u32::MAX, |_| Ok(())).await
     }
 
-    /// Watches a socket that listens, on a certain worker.
+    /// Registers a listening socket with a given worker.
     pub(super) fn on(home: Arc<WorkerShard>, socket: std::net::TcpListener) -> io::Result<Self> {
         Registration::on(home, socket, Directions::BOTH)
             .map(Self)
             .map_err(|(_, error)| error)
     }
 
-    /// Waits for a connection. It belongs to the worker that accepts it. Any number of tasks may wait.
+    /// Waits for a connection. The worker that accepts it owns it. Any number of tasks may wait.
     ///
     /// # Errors
     ///
-    /// What the system says. Those that concern one connection (`ECONNABORTED`) pass, and when the
-    /// process has no descriptors left (`EMFILE`) the connection still waits: try again, later.
+    /// Returns the operating system's error. An error of one connection (`ECONNABORTED`) does not
+    /// affect the next ones. If the process has no descriptors left (`EMFILE`), the connection
+    /// stays in the queue: try again later.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = self.0.io(Direction::Read, socket::accept).await?;
         Ok((TcpStream::new(stream)?, peer))
     }
 
-    /// As [`accept`](TcpListener::accept), for those who write futures by hand. One task at a time.
+    /// Attempts [`accept`](TcpListener::accept) from a `poll` function. Only the last task to poll
+    /// is woken.
     ///
     /// # Errors
     ///
-    /// As for [`accept`](TcpListener::accept).
+    /// See [`accept`](TcpListener::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         self.0
             .poll_io(cx, Direction::Read, socket::accept, |_| false)
@@ -103,29 +102,29 @@ impl TcpListener {
             })
     }
 
-    /// The address that this listens at.
+    /// Returns the address that the socket listens at.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// How many routers a packet may pass (`IP_TTL`).
+    /// Returns the number of routers a packet may pass (`IP_TTL`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.get().ttl()
     }
 
-    /// Sets [`ttl`](TcpListener::ttl), also of the connections that are accepted.
+    /// Sets [`ttl`](TcpListener::ttl), also for connections that are accepted later.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.0.get().set_ttl(ttl)
     }

@@ -1,4 +1,5 @@
-//! What belongs to [`TcpStream`](super::TcpStream) and [`TcpListener`](super::TcpListener).
+//! TCP: types that belong to [`TcpStream`](super::TcpStream) and
+//! [`TcpListener`](super::TcpListener).
 
 pub(super) mod listener;
 pub(super) mod per_core;

@@ -1,4 +1,4 @@
-//! One TCP listener for each worker, at one address.
+//! One TCP listener per worker, all at one address.
 
 use std::{
     error::Error,
@@ -20,15 +20,16 @@ use crate::{
     sys::socket,
 };
 
-/// Listeners at one address (`SO_REUSEPORT`), as many as the runtime has workers, the first for the first
-/// worker: each is watched by its own worker. Made by [`TcpListener::bind_per_core`] and
-/// [`bind_with`](PerCoreListeners::bind_with).
+/// One listener per worker, all at one address (`SO_REUSEPORT`). Listener `n` is watched by worker
+/// `n`.
 ///
-/// The kernel gives each connection to one of them, by a hash of its addresses or
-/// [by the core](PerCoreListeners::steer_by_cpu). Who waits for it is woken on the worker of that
-/// listener, accepts it there, and there the connection belongs to. So workers share no queue of
-/// connections. With one [`TcpListener`] for all, connections come to the worker that the task which
-/// accepts them happens to be on.
+/// Create them with [`TcpListener::bind_per_core`] or [`bind_with`](PerCoreListeners::bind_with).
+///
+/// The kernel assigns each connection to one listener, by a hash of its addresses or [by the
+/// core](PerCoreListeners::steer_by_cpu). A task that waits for a connection is woken on the
+/// listener's worker. It accepts the connection there, and this worker owns it. So workers share no
+/// queue of connections. With a single [`TcpListener`], a connection belongs to whichever worker
+/// happens to run the accepting task.
 ///
 /// The usual server has a loop for each listener:
 ///
@@ -60,45 +61,47 @@ use crate::{
 ///
 /// # When a worker is stuck
 ///
-/// A connection that the kernel has given to a listener stays with it. While its worker is stuck in a
-/// job, a peer looks after its sockets, and so the loop is woken there and accepts there: as late as
-/// [any socket of a stuck worker](crate::runtime::Builder::rescue_grace). Where nobody looks after it, they
-/// wait until the worker is back, however idle the others are.
+/// A connection stays with the listener that the kernel chose. While a worker is stuck in a job, a
+/// peer rescues its sockets: the peer wakes the accepting task and accepts there. This takes as
+/// long as for [any socket of a stuck worker](crate::runtime::Builder::rescue_grace). Without a
+/// rescue, the connections wait until the worker returns, even if other workers are idle.
 ///
 /// # When the runtime is shut down
 ///
-/// Its tasks are dropped, and with them the listeners that they own. For who waits elsewhere, `accept` fails
-/// then and ever after.
+/// The runtime drops its tasks, and the listeners that they own. On a listener that something else
+/// owns, `accept` fails from then on.
 ///
 /// # When one is dropped
 ///
-/// Connections that it has not accepted are reset, unless the system moves them
-/// (`net.ipv4.tcp_migrate_req`). The last of the group takes its place, which matters to
-/// [`steer_by_cpu`](PerCoreListeners::steer_by_cpu) alone.
+/// The system resets connections that the dropped listener has not accepted, unless it migrates
+/// them (`net.ipv4.tcp_migrate_req`). The last listener of the group takes the place of the dropped
+/// one. Only [`steer_by_cpu`](PerCoreListeners::steer_by_cpu) depends on these places.
 ///
-/// # Who else may listen
+/// # Other processes
 ///
-/// Any process of the same user may join at this address, with `SO_REUSEPORT`, and gets its share. So a
-/// port that such a process has is not told as an error, as it is by [`TcpListener::bind`].
+/// Any process of the same user may listen at this address with `SO_REUSEPORT`, and then receives
+/// its share of the connections. So a port that such a process uses is not reported as an error,
+/// unlike in [`TcpListener::bind`].
 #[derive(Debug)]
 pub struct PerCoreListeners {
     listeners: Vec<TcpListener>,
-    /// Where the workers are pinned to, in their order.
+    /// The core of each worker, if the workers are pinned.
     cores: Option<Vec<usize>>,
 }
 
 impl PerCoreListeners {
-    /// As [`TcpListener::bind_per_core`], with room for so many connections at each listener that nobody
-    /// has accepted yet (see [`TcpSocket::listen`]), and with sockets that `prepare` may set options of
-    /// before they are bound. `SO_REUSEADDR` and `SO_REUSEPORT` are set already.
+    /// Listens at an address with one socket for each worker. See [`TcpListener::bind_per_core`].
     ///
-    /// Port 0 is one that the system chooses, the same for all.
+    /// `backlog` is the number of connections that may wait at each listener (see
+    /// [`TcpSocket::listen`]). `prepare` can set options of each socket before it is bound.
+    /// `SO_REUSEADDR` and `SO_REUSEPORT` are set already. With port 0 the system chooses one port
+    /// for all.
     ///
     /// # Errors
     ///
-    /// What the system says of the first socket that fails, inside of a [`PerCoreError`] that says whose it
-    /// was (the last address's, if there were several): it is all of them or none. And if there is no
-    /// runtime, or it has been shut down.
+    /// If any socket fails, returns its error inside of a [`PerCoreError`] that names the worker,
+    /// and no listener stays open. If every address fails, this is the error of the last one. Also
+    /// fails if there is no runtime, or if it has been shut down.
     ///
     /// ```
     /// use tourbillon::net::PerCoreListeners;
@@ -134,7 +137,8 @@ impl PerCoreListeners {
             return Err(io::Error::other(ArmError::Shutdown));
         }
         let mut listeners = Vec::with_capacity(workers.len());
-        // In the order of the workers: their places in the group are those of `listen`.
+        // Listener `n` has place `n` in the group, because `listen` assigns places in order.
+        // `steer_by_cpu` relies on this.
         for (worker, home) in workers.iter().enumerate() {
             let listen = || {
                 let socket = match addr {
@@ -152,37 +156,41 @@ impl PerCoreListeners {
             let (listener, bound) =
                 listen().map_err(|source| PerCoreError::Worker { worker, source })?;
             listeners.push(listener);
-            // What the system chose for port 0.
+            // If the port was 0, the other sockets need the port that the system chose.
             addr.set_port(bound.port());
         }
         let cores = shared.config.pins.clone();
         Ok(Self { listeners, cores })
     }
 
-    /// The address that all of them listen at.
+    /// Returns the address that all of them listen at.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        // There is no runtime without a worker.
+        // A runtime has at least one worker, and so the list has at least one listener.
         self.listeners[0].local_addr()
     }
 
-    /// Gives each connection to the worker that is pinned to the core which has handled its first packet
-    /// (`SO_ATTACH_REUSEPORT_CBPF`): with network cards whose queues are bound to cores, or clients of the
-    /// same machine, it stays on that core.
+    /// Assigns each connection to the worker pinned to the core that handled its first packet
+    /// (`SO_ATTACH_REUSEPORT_CBPF`).
     ///
-    /// Connections of cores that have no worker are spread by the hash, as all are without this. Where
-    /// several workers are pinned to one core, the first gets them all. It holds for as long as none of the
-    /// listeners is dropped, and nobody else listens at the address; where it does not hold, connections
-    /// come to other workers, and none is lost.
+    /// This keeps a connection on one core if the queues of the network card are bound to cores, or
+    /// if the client is on the same machine.
+    ///
+    /// Connections of cores without a worker are spread by the hash, as all are without this
+    /// method. If several workers are pinned to one core, the first of them gets all its
+    /// connections. The assignment holds as long as no listener is dropped and no other process
+    /// listens at the address. If it no longer holds, connections go to other workers, but none is
+    /// lost.
     ///
     /// # Errors
     ///
-    /// [`PerCoreError::NotPinned`], inside of an error of kind `Unsupported`, if the workers are
-    /// [not pinned](crate::runtime::Builder::pin); and what the system says, which takes programs for at
-    /// most 2,047 workers unless worker `n` is pinned to core `n`.
+    /// Returns [`PerCoreError::NotPinned`], inside of an error of kind `Unsupported`, if the
+    /// workers are [not pinned](crate::runtime::Builder::pin). Otherwise returns the operating
+    /// system's error. The system limits the program to 2,047 workers, unless worker `n` is pinned
+    /// to core `n` for each `n`.
     ///
     /// ```
     /// use tourbillon::{Runtime, net::{TcpListener, tcp::PerCoreError}};
@@ -191,7 +199,7 @@ impl PerCoreListeners {
     /// let runtime = Runtime::builder().worker_threads(2).pin(false).build()?;
     /// runtime.block_on(async {
     ///     let listeners = TcpListener::bind_per_core("127.0.0.1:0").await?;
-    ///     let error = listeners.steer_by_cpu().unwrap_err(); // which may be ignored: they work
+    ///     let error = listeners.steer_by_cpu().unwrap_err(); // may be ignored: the listeners work
     ///     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     ///     assert!(matches!(inner, Some(PerCoreError::NotPinned)));
     ///     Ok(())
@@ -200,7 +208,7 @@ impl PerCoreListeners {
     /// ```
     pub fn steer_by_cpu(&self) -> io::Result<()> {
         let cores = self.cores.as_ref().ok_or(PerCoreError::NotPinned)?;
-        // The program is the group's, whichever of its sockets it is attached by.
+        // The program belongs to the whole group, so any of its sockets can attach it.
         socket::steer_by_core(&self.listeners[0], cores)
     }
 }
@@ -231,18 +239,19 @@ impl<'a> IntoIterator for &'a PerCoreListeners {
     }
 }
 
-/// What is wrong with [`PerCoreListeners`]: inside of an [`io::Error`], whose kind is that of the source.
+/// An error of [`PerCoreListeners`]. It is inside of an [`io::Error`] with the same kind as the
+/// source.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PerCoreError {
-    /// The listener of a worker could not be made, and so there is none.
+    /// The listener of a worker could not be created. No listener exists.
     Worker {
         /// The number of the worker.
         worker: usize,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Connections cannot go by cores: the workers are not pinned to any.
+    /// The workers are not pinned to cores, so connections cannot be assigned by core.
     NotPinned,
 }
 
@@ -253,8 +262,8 @@ impl fmt::Display for PerCoreError {
                 write!(f, "no listener for worker {worker}: {source}")
             }
             Self::NotPinned => f.write_str(
-                "connections cannot be steered by cores: the workers are not pinned to any \
-                 (by `Builder::pin`, a CPU quota, or since they are more than the cores)",
+                "connections cannot be assigned by core: the workers are not pinned to cores \
+                 (because of `Builder::pin`, a CPU quota, or too few cores)",
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! A TCP socket before it is connected or listens.
+//! TCP sockets that are neither connected nor listening.
 
 use std::{
     io,
@@ -16,11 +16,11 @@ use crate::{
     sys::socket,
 };
 
-/// A TCP socket that is not connected and does not listen yet, to set options that have to be set
+/// A TCP socket that is neither connected nor listening. Use it to set options that must be set
 /// before.
 ///
-/// Setting them needs no runtime; [`connect`](TcpSocket::connect) and [`listen`](TcpSocket::listen) do.
-/// Each method's errors are what the system says.
+/// Setting options needs no runtime; [`connect`](TcpSocket::connect) and
+/// [`listen`](TcpSocket::listen) do. Each method returns the operating system's error.
 ///
 /// ```
 /// use tourbillon::net::TcpSocket;
@@ -44,35 +44,35 @@ use crate::{
 pub struct TcpSocket(Socket);
 
 impl TcpSocket {
-    /// A socket for IPv4.
+    /// Creates an IPv4 socket.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn new_v4() -> io::Result<Self> {
         socket::tcp(Domain::IPV4).map(Self)
     }
 
-    /// A socket for IPv6.
+    /// Creates an IPv6 socket.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn new_v6() -> io::Result<Self> {
         socket::tcp(Domain::IPV6).map(Self)
     }
 
-    /// Takes over a socket that was made elsewhere, and is not connected. It is made non-blocking when it
-    /// is connected or listens.
+    /// Converts a socket that is not connected yet. It becomes non-blocking when it connects or
+    /// listens.
     pub fn from_std_stream(stream: std::net::TcpStream) -> Self {
         Self(stream.into())
     }
 
-    /// Binds the socket to an address of this end; port 0 is one that the system chooses.
+    /// Binds the socket to a local address. With port 0 the system chooses the port.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         self.0.bind(&addr.into())
     }
@@ -81,23 +81,23 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says, and if there is no runtime.
+    /// Returns the operating system's error, or an error if there is no runtime.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
         self.0.set_nonblocking(true)?;
         TcpStream::connecting(socket::start_connect(self.0, addr)?).await
     }
 
-    /// Listens, with room for so many connections that nobody has accepted yet (and for no more than
-    /// `net.core.somaxconn`).
+    /// Starts to listen. `backlog` is the number of connections that may wait to be accepted; the
+    /// system limits it to `net.core.somaxconn`.
     ///
     /// # Errors
     ///
-    /// What the system says, and if there is no runtime.
+    /// Returns the operating system's error, or an error if there is no runtime.
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         TcpListener::from_std(self.start_listening(backlog)?)
     }
 
-    /// As [`listen`](TcpSocket::listen), watched by a certain worker.
+    /// Starts to listen, watched by the worker of `home`.
     pub(super) fn listen_on(self, home: Arc<WorkerShard>, backlog: u32) -> io::Result<TcpListener> {
         let listener = self.start_listening(backlog)?;
         listener.set_nonblocking(true)?;
@@ -109,30 +109,30 @@ impl TcpSocket {
         Ok(self.0.into())
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let addr = self.0.local_addr()?.as_socket();
         Ok(addr.ok_or(io::ErrorKind::InvalidData)?)
     }
 
-    /// The error that the socket has met and that nobody was told, if there is one; it is told once.
+    /// Returns the pending error of the socket (`SO_ERROR`) and clears it.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.0.take_error()
     }
 
-    /// Whether an address may be bound that was in use a moment ago (`SO_REUSEADDR`).
+    /// Returns whether an address that was in use a moment ago may be bound (`SO_REUSEADDR`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn reuseaddr(&self) -> io::Result<bool> {
         self.0.reuse_address()
     }
@@ -141,16 +141,17 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_reuseaddr(&self, reuseaddr: bool) -> io::Result<()> {
         self.0.set_reuse_address(reuseaddr)
     }
 
-    /// Whether several sockets may listen at one address, which share what comes (`SO_REUSEPORT`).
+    /// Returns whether several sockets may listen at one address and share its connections
+    /// (`SO_REUSEPORT`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn reuseport(&self) -> io::Result<bool> {
         self.0.reuse_port()
     }
@@ -159,16 +160,16 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_reuseport(&self, reuseport: bool) -> io::Result<()> {
         self.0.set_reuse_port(reuseport)
     }
 
-    /// Whether a connection on which nothing happens is probed (`SO_KEEPALIVE`).
+    /// Returns whether the system probes idle connections (`SO_KEEPALIVE`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn keepalive(&self) -> io::Result<bool> {
         self.0.keepalive()
     }
@@ -177,16 +178,16 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_keepalive(&self, keepalive: bool) -> io::Result<()> {
         self.0.set_keepalive(keepalive)
     }
 
-    /// Whether small writes are sent at once (`TCP_NODELAY`).
+    /// Returns whether small writes are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.0.tcp_nodelay()
     }
@@ -195,16 +196,17 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.0.set_tcp_nodelay(nodelay)
     }
 
-    /// The size of the buffer of what is to be sent (`SO_SNDBUF`); the system doubles what it is set to.
+    /// Returns the size of the send buffer (`SO_SNDBUF`). The system doubles the value that it is
+    /// set to.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn send_buffer_size(&self) -> io::Result<u32> {
         Ok(self.0.send_buffer_size()?.try_into().unwrap_or(u32::MAX))
     }
@@ -213,16 +215,17 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_send_buffer_size(&self, size: u32) -> io::Result<()> {
         self.0.set_send_buffer_size(size as usize)
     }
 
-    /// The size of the buffer of what was received (`SO_RCVBUF`); the system doubles what it is set to.
+    /// Returns the size of the receive buffer (`SO_RCVBUF`). The system doubles the value that it
+    /// is set to.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn recv_buffer_size(&self) -> io::Result<u32> {
         Ok(self.0.recv_buffer_size()?.try_into().unwrap_or(u32::MAX))
     }
@@ -231,17 +234,17 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_recv_buffer_size(&self, size: u32) -> io::Result<()> {
         self.0.set_recv_buffer_size(size as usize)
     }
 
-    /// How long dropping the connection waits for what was not sent yet (`SO_LINGER`), in whole seconds: see
-    /// [`TcpStream::set_linger`].
+    /// Returns how long closing the connection waits for unsent data (`SO_LINGER`), in whole
+    /// seconds. See [`TcpStream::set_linger`].
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         self.0.linger()
     }
@@ -250,7 +253,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         self.0.set_linger(linger)
     }

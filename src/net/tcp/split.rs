@@ -1,4 +1,4 @@
-//! The two halves of a TCP connection.
+//! The owned halves of a TCP connection.
 
 use std::{
     error::Error,

@@ -1,4 +1,4 @@
-//! A TCP connection.
+//! TCP connections.
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
@@ -29,7 +29,7 @@ use crate::{
 
 /// A TCP connection.
 ///
-/// Dropping it closes it, both ways. It is read and written through futures-io's traits, or by hand with
+/// Dropping it closes both directions. Read and write it through the traits of futures-io, or with
 /// [`readable`](TcpStream::readable) and [`try_read`](TcpStream::try_read).
 ///
 /// ```
@@ -42,10 +42,10 @@ use crate::{
 /// let (mut server, _) = listener.accept().await?;
 /// client.set_nodelay(true)?;
 /// client.write_all(b"ping").await?;
-/// client.close().await?; // the end of this direction
+/// client.close().await?; // ends this direction
 ///
 /// let mut first = [0];
-/// assert_eq!(server.peek(&mut first).await?, 1); // it stays there
+/// assert_eq!(server.peek(&mut first).await?, 1); // the byte stays in the queue
 /// let mut request = String::new();
 /// server.read_to_string(&mut request).await?;
 /// assert_eq!(request, "ping");
@@ -57,10 +57,12 @@ use crate::{
 pub struct TcpStream(Registration<std::net::TcpStream>);
 
 impl TcpStream {
-    /// Waits until a connection that is on its way is there, or refused.
+    /// Waits until a connect in progress succeeds or fails.
     pub(super) async fn connecting(stream: std::net::TcpStream) -> io::Result<Self> {
+        // The socket becomes writable when the connect ends, whatever its result.
         let stream = Self::new(stream)?;
         stream.0.ready(Direction::Write).await?;
+        // `SO_ERROR` has the result.
         match stream.take_error()? {
             Some(error) => Err(error),
             None => Ok(stream),
@@ -69,12 +71,12 @@ impl TcpStream {
 
     /// Connects to an address.
     ///
-    /// A name is looked up on the calling thread, which that may block; an address is not. To wait
-    /// no longer than you like, see [`connect_timeout`](TcpStream::connect_timeout).
+    /// A host name is resolved on the calling thread, which may block. A socket address is not. To
+    /// limit the wait, use [`connect_timeout`](TcpStream::connect_timeout).
     ///
     /// # Errors
     ///
-    /// What the system says, the last if there were several addresses.
+    /// Returns the operating system's error. If every address fails, this is the last error.
     pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
         try_each(addr, async |addr| {
             Self::connecting(socket::connect(addr)?).await
@@ -82,18 +84,19 @@ impl TcpStream {
         .await
     }
 
-    /// As [`connect`](TcpStream::connect), for so long at most, for all addresses together.
+    /// Connects to an address within `duration`, which covers all addresses together. See
+    /// [`connect`](TcpStream::connect).
     ///
     /// # Errors
     ///
-    /// `TimedOut` after so long, and what `connect` answers before.
+    /// Returns `TimedOut` after `duration`, or an earlier error of `connect`.
     ///
     /// ```
     /// use std::{io::ErrorKind, time::Duration};
     /// use tourbillon::net::TcpStream;
     ///
     /// # async fn example() {
-    /// // An address of a network that is not there: packets to it get no answer.
+    /// // This network does not exist, so nothing answers the packets.
     /// let connecting = TcpStream::connect_timeout("192.0.2.1:80", Duration::from_secs(1));
     /// assert_eq!(connecting.await.unwrap_err().kind(), ErrorKind::TimedOut);
     /// # }
@@ -103,112 +106,114 @@ impl TcpStream {
             Ok(connected) => connected,
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("not connected within {duration:?}"),
+                format!("the connection was not established within {duration:?}"),
             )),
         }
     }
 
-    /// Receives what is there, and leaves it there for the next read. Waits if there is nothing; no
-    /// bytes are the end. Any number of tasks may wait.
+    /// Reads data without removing it from the queue, and waits if there is none. Returns 0 at the
+    /// end of the stream. Any number of tasks may wait.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.io(Direction::Read, |stream| stream.peek(buf)).await
     }
 
-    /// As [`peek`](TcpStream::peek), for those who write futures by hand. One task at a time, with
-    /// those that read.
+    /// Attempts [`peek`](TcpStream::peek) from a `poll` function. Only the last task to poll or to
+    /// read is woken.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         let peek = |stream: &std::net::TcpStream| stream.peek(buf);
         self.0.poll_io(cx, Direction::Read, peek, |_| false)
     }
 
-    /// This end's address.
+    /// Returns the local address.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// The other end's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().peer_addr()
     }
 
-    /// Sends small writes at once (`TCP_NODELAY`).
+    /// Sets whether small writes are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.0.get().set_nodelay(nodelay)
     }
 
-    /// Whether small writes are sent at once.
+    /// Returns whether small writes are sent at once.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.0.get().nodelay()
     }
 
-    /// How long dropping the connection waits for what was not sent yet (`SO_LINGER`): `None`, which is
-    /// the default, leaves that to the system.
+    /// Returns how long closing the connection waits for unsent data (`SO_LINGER`). `None`, the
+    /// default, leaves this to the system.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         socket::linger(self)
     }
 
-    /// Sets [`linger`](TcpStream::linger), to whole seconds. Zero makes a close a reset, which throws
-    /// away what was not sent. Anything longer blocks the worker that drops the connection for so long:
-    /// what tokio deprecates it for.
+    /// Sets [`linger`](TcpStream::linger) in whole seconds. Zero turns a close into a reset, which
+    /// discards unsent data.
+    ///
+    /// A longer time blocks the worker that drops the connection for up to that time. tokio
+    /// deprecates this option for that reason.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         socket::set_linger(self, linger)
     }
 
-    /// Makes a close a reset, which throws away what was not sent.
+    /// Turns a close into a reset, which discards unsent data.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_zero_linger(&self) -> io::Result<()> {
         self.set_linger(Some(Duration::ZERO))
     }
 
-    /// How many routers a packet may pass (`IP_TTL`).
+    /// Returns the number of routers a packet may pass (`IP_TTL`).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.get().ttl()
     }
 
-    /// Sets [`ttl`](TcpStream::ttl).
+    /// Sets the number of routers a packet may pass. See [`ttl`](TcpStream::ttl).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.0.get().set_ttl(ttl)
     }

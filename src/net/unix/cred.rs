@@ -1,7 +1,7 @@
-//! Who is at the other end.
+//! Credentials of the peer process.
 
-/// The process at the other end of a Unix socket, as it was when that was connected: see
-/// [`UnixStream::peer_cred`](crate::net::UnixStream::peer_cred).
+/// Credentials of the process at the other end of a Unix socket, as of when the sockets were
+/// connected. See [`UnixStream::peer_cred`](crate::net::UnixStream::peer_cred).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UCred {
     pid: i32,
@@ -18,17 +18,18 @@ impl UCred {
         }
     }
 
-    /// Its user.
+    /// Returns the user ID.
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// Its group.
+    /// Returns the group ID.
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// Its number; `None` if it has none that can be seen from here, as in another PID namespace.
+    /// Returns the process ID, or `None` if this process cannot see it, as in another PID
+    /// namespace.
     pub fn pid(&self) -> Option<i32> {
         (self.pid != 0).then_some(self.pid)
     }

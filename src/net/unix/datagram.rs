@@ -1,4 +1,4 @@
-//! Datagrams through Unix sockets.
+//! Unix datagram sockets.
 
 use std::{
     io,
@@ -23,10 +23,10 @@ use crate::{
 
 type Std = std::os::unix::net::UnixDatagram;
 
-/// A Unix socket for datagrams, which arrive whole and in order.
+/// A Unix datagram socket. Datagrams arrive whole and in order.
 ///
-/// A path that begins with a NUL byte is an abstract name. The file of a path stays when the socket is
-/// dropped: who bound it removes it.
+/// A path that begins with a NUL byte is an abstract name. Dropping the socket does not remove the
+/// file of a path: the program that bound it must remove it.
 ///
 /// ```
 /// use tourbillon::net::UnixDatagram;
@@ -49,17 +49,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says (`AddrInUse`, if the file is there already), if the path is too long, and
-    /// if there is no runtime.
+    /// Returns the operating system's error (`AddrInUse` if the file exists), or an error if the
+    /// path is too long or there is no runtime.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bind_addr(&unix_addr(path.as_ref())?)
     }
 
-    /// Binds a socket to an address, such as an abstract name.
+    /// Binds a socket to an address, for example an abstract name.
     ///
     /// # Errors
     ///
-    /// As for [`bind`](UnixDatagram::bind).
+    /// See [`bind`](UnixDatagram::bind).
     ///
     /// ```
     /// use std::os::{linux::net::SocketAddrExt, unix::net::SocketAddr};
@@ -80,85 +80,89 @@ impl UnixDatagram {
         Self::from_std(Std::bind_addr(addr)?)
     }
 
-    /// A socket that has no address, which nobody can answer.
+    /// Creates a socket without an address. Receivers cannot answer it.
     ///
     /// # Errors
     ///
-    /// What the system says, and if there is no runtime.
+    /// Returns the operating system's error, or an error if there is no runtime.
     pub fn unbound() -> io::Result<Self> {
         Self::from_std(Std::unbound()?)
     }
 
-    /// Two sockets that are connected to each other.
+    /// Creates two sockets that are connected to each other.
     ///
     /// # Errors
     ///
-    /// What the system says, and if there is no runtime.
+    /// Returns the operating system's error, or an error if there is no runtime.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = Std::pair()?;
         Ok((Self::from_std(one)?, Self::from_std(other)?))
     }
 
-    /// Connects the socket to a path: [`send`](UnixDatagram::send) goes there, and datagrams of others
-    /// are not received any more.
+    /// Connects the socket to a path. [`send`](UnixDatagram::send) then sends there, and datagrams
+    /// of other senders are refused.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.connect_addr(&unix_addr(path.as_ref())?)
     }
 
-    /// As [`connect`](UnixDatagram::connect), to an address such as an abstract name.
+    /// Connects the socket to an address, for example an abstract name. See
+    /// [`connect`](UnixDatagram::connect).
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
         self.0.get().connect_addr(addr)
     }
 
-    /// Sends a datagram to a path, and answers how long it was. Any number of tasks may wait.
+    /// Sends a datagram to a path, and returns the number of bytes sent. Any number of tasks may
+    /// wait.
     ///
-    /// When the receiver's queue is full, the system tells a sender that is not connected only of
-    /// datagrams of its own that were taken from it. Where several send to one, connect them and
-    /// [`send`](UnixDatagram::send): those are told of room in any case.
+    /// If the receiver's queue is full, the system wakes an unconnected sender only when the
+    /// receiver takes a datagram of that sender. If several sockets send to one receiver, connect
+    /// them and use [`send`](UnixDatagram::send), which is always woken.
     ///
     /// # Errors
     ///
-    /// What the system says: `NotFound`, or `ConnectionRefused` if nobody is bound to the path any
-    /// more.
+    /// Returns the operating system's error: `NotFound` if the path does not exist,
+    /// `ConnectionRefused` if no socket is bound to it.
     pub async fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.send_to_addr(buf, &unix_addr(path.as_ref())?).await
     }
 
-    /// As [`send_to`](UnixDatagram::send_to), to an address such as an abstract name.
+    /// Sends a datagram to an address, for example an abstract name. See
+    /// [`send_to`](UnixDatagram::send_to).
     ///
     /// # Errors
     ///
-    /// As for [`send_to`](UnixDatagram::send_to).
+    /// See [`send_to`](UnixDatagram::send_to).
     pub async fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
         self.0
             .io(Direction::Write, |socket| socket.send_to_addr(buf, addr))
             .await
     }
 
-    /// As [`send_to`](UnixDatagram::send_to), without waiting.
+    /// Attempts [`send_to`](UnixDatagram::send_to) once, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room, and else as for [`send_to`](UnixDatagram::send_to).
+    /// `WouldBlock` if there is no room, otherwise see [`send_to`](UnixDatagram::send_to).
     pub fn try_send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let addr = unix_addr(path.as_ref())?;
         self.0
             .try_once(Direction::Write, |socket| socket.send_to_addr(buf, &addr))
     }
 
-    /// As [`send_to`](UnixDatagram::send_to), for those who write futures by hand. One task at a time.
+    /// Attempts [`send_to`](UnixDatagram::send_to) from a `poll` function. Only the last task to
+    /// poll is woken.
     ///
     /// # Errors
     ///
-    /// As for [`send_to`](UnixDatagram::send_to).
+    /// See [`send_to`](UnixDatagram::send_to).
     pub fn poll_send_to(
         &self,
         cx: &mut Context<'_>,
@@ -170,11 +174,11 @@ impl UnixDatagram {
         self.0.poll_io(cx, Direction::Write, send, |_| false)
     }
 
-    /// Ends one direction, or both, at once.
+    /// Shuts down one or both directions at once.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.get().shutdown(how)
     }

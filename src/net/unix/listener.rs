@@ -1,4 +1,4 @@
-//! A Unix socket that waits for connections.
+//! Unix listeners.
 
 use std::{
     io,
@@ -18,8 +18,8 @@ use crate::{
 
 /// Listens for connections through a Unix socket.
 ///
-/// A path that begins with a NUL byte is an abstract name. The file of a path stays when the listener
-/// is dropped: who bound it removes it.
+/// A path that begins with a NUL byte is an abstract name. Dropping the listener does not remove
+/// the file of a path: the program that bound it must remove it.
 ///
 /// ```
 /// use std::os::{linux::net::SocketAddrExt, unix::net::SocketAddr};
@@ -49,37 +49,38 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// What the system says (`AddrInUse`, if the file is there already), if the path is too long, and
-    /// if there is no runtime.
+    /// Returns the operating system's error (`AddrInUse` if the file exists), or an error if the
+    /// path is too long or there is no runtime.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bind_addr(&socket::unix_addr(path.as_ref())?)
     }
 
-    /// Listens at an address, such as an abstract name.
+    /// Listens at an address, for example an abstract name.
     ///
     /// # Errors
     ///
-    /// As for [`bind`](UnixListener::bind).
+    /// See [`bind`](UnixListener::bind).
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::new(socket::unix_listen(addr)?)
     }
 
-    /// Waits for a connection. It belongs to the worker that accepts it. Any number of tasks may wait.
+    /// Waits for a connection. The worker that accepts it owns it. Any number of tasks may wait.
     ///
     /// # Errors
     ///
-    /// What the system says. When the process has no descriptors left (`EMFILE`) the connection still
-    /// waits: try again, later.
+    /// Returns the operating system's error. If the process has no descriptors left (`EMFILE`), the
+    /// connection stays in the queue: try again later.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (stream, peer) = self.0.io(Direction::Read, socket::unix_accept).await?;
         Ok((UnixStream::new(stream)?, peer))
     }
 
-    /// As [`accept`](UnixListener::accept), for those who write futures by hand. One task at a time.
+    /// Attempts [`accept`](UnixListener::accept) from a `poll` function. Only the last task to poll
+    /// is woken.
     ///
     /// # Errors
     ///
-    /// As for [`accept`](UnixListener::accept).
+    /// See [`accept`](UnixListener::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
         self.0
             .poll_io(cx, Direction::Read, socket::unix_accept, |_| false)
@@ -89,11 +90,11 @@ impl UnixListener {
             })
     }
 
-    /// The address that this listens at.
+    /// Returns the address that the socket listens at.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }

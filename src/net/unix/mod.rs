@@ -1,4 +1,4 @@
-//! What belongs to [`UnixStream`](super::UnixStream) and the other Unix sockets.
+//! Unix sockets: types that belong to [`UnixStream`](super::UnixStream) and its siblings.
 
 pub(crate) mod cred;
 pub(super) mod datagram;

@@ -1,4 +1,4 @@
-//! The two halves of a connection through a Unix socket.
+//! The owned halves of a Unix stream.
 
 use std::{
     error::Error,

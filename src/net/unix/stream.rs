@@ -1,4 +1,4 @@
-//! A connection through a Unix socket.
+//! Unix stream sockets.
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
@@ -30,9 +30,9 @@ use crate::{
     sys::socket,
 };
 
-/// A connection through a Unix socket.
+/// A connected Unix stream socket.
 ///
-/// Dropping it closes it, both ways. A path that begins with a NUL byte is an abstract name.
+/// Dropping it closes both directions. A path that begins with a NUL byte is an abstract name.
 ///
 /// ```
 /// use futures_lite::{AsyncReadExt, AsyncWriteExt};
@@ -41,7 +41,7 @@ use crate::{
 /// # tourbillon::Runtime::new()?.block_on(async {
 /// let (mut one, mut other) = UnixStream::pair()?;
 /// one.write_all(b"ping").await?;
-/// one.close().await?; // the end of this direction
+/// one.close().await?; // ends this direction
 /// let mut request = String::new();
 /// other.read_to_string(&mut request).await?;
 /// assert_eq!(request, "ping");
@@ -54,59 +54,60 @@ use crate::{
 pub struct UnixStream(Registration<std::os::unix::net::UnixStream>);
 
 impl UnixStream {
-    /// Connects to who listens at a path.
+    /// Connects to the listener at a path.
     ///
     /// # Errors
     ///
-    /// What the system says: `NotFound`, `ConnectionRefused` if nobody listens there any more, and
-    /// `WouldBlock` if the listener has no room for one more that waits to be accepted. (The system
-    /// does not tell when there is: try again, later.) And if there is no runtime.
+    /// Returns the operating system's error: `NotFound` if the path does not exist,
+    /// `ConnectionRefused` if no socket listens there, `WouldBlock` if the listener's queue is
+    /// full. (The system does not tell when there is room again: try again later.) Also fails if
+    /// there is no runtime.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_addr(&socket::unix_addr(path.as_ref())?).await
     }
 
-    /// As [`connect`](UnixStream::connect), to an address such as an abstract name.
+    /// Connects to the listener at an address, for example an abstract name.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](UnixStream::connect).
+    /// See [`connect`](UnixStream::connect).
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::new(socket::unix_connect(addr)?)
     }
 
-    /// Two ends of a connection.
+    /// Creates two sockets that are connected to each other.
     ///
     /// # Errors
     ///
-    /// What the system says, and if there is no runtime.
+    /// Returns the operating system's error, or an error if there is no runtime.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = std::os::unix::net::UnixStream::pair()?;
         Ok((Self::from_std(one)?, Self::from_std(other)?))
     }
 
-    /// The other end's address, which mostly has no name.
+    /// Returns the peer's address, which usually has no name.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().peer_addr()
     }
 
-    /// This end's address.
+    /// Returns the local address.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// Who connected, or listened, at the other end.
+    /// Returns the credentials of the process that connected or listened at the other end.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns the operating system's error.
     pub fn peer_cred(&self) -> io::Result<UCred> {
         socket::peer_cred(self).map(UCred::new)
     }
@@ -120,5 +121,6 @@ readiness!(
     try_read,
     try_write
 );
-// A read stops at a descriptor that was sent along, and where the sender changes, whatever comes behind.
+// A partial read says nothing about what follows: it stops at a passed descriptor and wherever the
+// sender changes.
 connection!(UnixStream, std::os::unix::net::UnixStream, |_, _| false);

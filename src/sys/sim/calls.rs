@@ -1,4 +1,4 @@
-//! The system calls of a world, as libc has them. Each is a point.
+//! The simulated system calls, with the signatures of libc. Each is a point.
 
 use libc::{c_int, c_void, clockid_t, epoll_event, itimerspec, pollfd, size_t, ssize_t, timespec};
 
@@ -14,7 +14,7 @@ fn world() -> &'static World {
 }
 
 fn fail(errno: c_int) -> c_int {
-    // SAFETY: the place of the calling thread.
+    // SAFETY: the pointer is valid for the calling thread.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
@@ -25,11 +25,11 @@ fn nanos(time: timespec) -> u64 {
         .saturating_add(time.tv_nsec as u64)
 }
 
-/// A number for a descriptor: that of one of the system's that does nothing.
+/// Allocates a descriptor number: that of a real eventfd, which is otherwise unused.
 fn open(object: Object) -> c_int {
     let world = world();
     world.point();
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if fd >= 0 {
         world.lock().kernel.open(fd, object);
@@ -55,7 +55,7 @@ pub(crate) unsafe fn timerfd_create(clock: clockid_t, _: c_int) -> c_int {
         clock,
         at: NEVER,
         ticks: 0,
-        tells: false,
+        cancel_on_set: false,
         stepped: false,
     }))
 }
@@ -68,15 +68,17 @@ pub(crate) unsafe fn timerfd_settime(
 ) -> c_int {
     let world = world();
     world.point();
-    // SAFETY: the caller says that it is valid.
+    // SAFETY: the caller passes a valid pointer, as for the real call.
     let value = nanos(unsafe { (*new).it_value });
     let mut state = world.lock();
+    // Read the clocks before borrowing the timer from the state.
     let clocks = [state.now, state.boot(), state.wall()];
     let Some(Object::Timer(timer)) = state.kernel.get(fd) else {
         return fail(libc::EBADF);
     };
     let absolute = flags & libc::TFD_TIMER_ABSTIME != 0;
-    timer.tells = absolute && timer.clock == 2 && flags & libc::TFD_TIMER_CANCEL_ON_SET != 0;
+    timer.cancel_on_set =
+        absolute && timer.clock == 2 && flags & libc::TFD_TIMER_CANCEL_ON_SET != 0;
     timer.ticks = 0;
     timer.at = match value {
         0 => NEVER,
@@ -85,8 +87,8 @@ pub(crate) unsafe fn timerfd_settime(
     };
     let stepped = value != 0 && timer.take_step();
     state.note(|| format!("sets timerfd {fd} to {value}, absolute: {absolute}"));
-    // What has passed already goes off at once.
-    state.come_due();
+    // A time in the past fires at once.
+    state.fire_due();
     if stepped {
         return fail(libc::ECANCELED);
     }
@@ -111,7 +113,7 @@ pub(crate) unsafe fn read(fd: c_int, buffer: *mut c_void, _: size_t) -> ssize_t 
     if count == 0 {
         return fail(libc::EAGAIN) as ssize_t;
     }
-    // SAFETY: the caller has eight bytes there.
+    // SAFETY: the caller passes a buffer of eight bytes.
     unsafe { buffer.cast::<u64>().write_unaligned(count) };
     8
 }
@@ -121,6 +123,7 @@ pub(crate) unsafe fn write(fd: c_int, _: *const c_void, _: size_t) -> ssize_t {
     world.point();
     let mut state = world.lock();
     let plan = state.plan.clone();
+    // Faults: the write may be lost, delayed or doubled.
     if state.drops() && state.happens(plan.drop) {
         state.faults.dropped += 1;
         let now = state.now;
@@ -163,10 +166,10 @@ pub(crate) unsafe fn epoll_ctl(
         };
     }
     if state.kernel.get(fd).is_none() {
-        // Sockets, and what else is the system's, are no part of the world.
+        // Sockets and other real descriptors are not part of the simulation.
         return fail(libc::EPERM);
     }
-    // SAFETY: the caller says that it is valid.
+    // SAFETY: the caller passes a valid pointer, as for the real call.
     let (events, token) = unsafe { ((*event).events, (*event).u64) };
     let shared = events & libc::EPOLLEXCLUSIVE as u32 != 0;
     if state.kernel.watch(instance, fd, token, shared) {
@@ -175,8 +178,8 @@ pub(crate) unsafe fn epoll_ctl(
     0
 }
 
-/// Waits at an instance until it has something to tell, for `left` ns at most. An error is the number of one: a signal
-/// has come.
+/// Waits at an instance until it has events, for at most `left` ns. An error is an errno: a signal
+/// interrupted the wait.
 fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
     let world = world();
     world.point();
@@ -198,14 +201,14 @@ fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
         state.note(|| format!("is interrupted at {instance}"));
         return Err(libc::EINTR);
     }
-    // Who was woken, and finds that another has taken the events, goes on to sleep.
+    // Another thread may take the events before the woken one runs. Then sleep again.
     while !state.kernel.has_events(instance) {
         if !world.wait(state, Wait::Epoll(instance), until) {
             break;
         }
         world.point();
         state = world.lock();
-        // It was woken, and has no core.
+        // Fault: the thread was woken but gets no core for a while.
         let chance = state.plan.freeze.saturating_mul(30);
         if state.happens(chance) {
             let length = state.draw_freeze();
@@ -217,9 +220,11 @@ fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
     Ok(())
 }
 
+/// Moves pending events to `events`, and returns their number.
+///
 /// # Safety
 ///
-/// There is room for so many at `events`.
+/// `events` has room for `room` events.
 unsafe fn take(instance: c_int, events: *mut epoll_event, room: c_int) -> c_int {
     let mut state = world().lock();
     let tokens = state.kernel.take(instance, room as usize);
@@ -229,7 +234,7 @@ unsafe fn take(instance: c_int, events: *mut epoll_event, room: c_int) -> c_int 
             events: libc::EPOLLIN as u32,
             u64: *token,
         };
-        // SAFETY: there are no more than there is room for.
+        // SAFETY: `Kernel::take` returns at most `room` tokens.
         unsafe { events.add(place).write_unaligned(event) };
     }
     tokens.len() as c_int
@@ -243,7 +248,7 @@ pub(crate) unsafe fn epoll_wait(
 ) -> c_int {
     let left = (millis >= 0).then(|| millis as u64 * 1_000_000);
     match wait(instance, left) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller passes room for `room` events.
         Ok(()) => unsafe { take(instance, events, room) },
         Err(errno) => fail(errno),
     }
@@ -258,17 +263,17 @@ pub(crate) unsafe fn epoll_pwait2(
     if instance < 0 {
         return fail(libc::EBADF);
     }
-    // SAFETY: the caller says that it is valid.
+    // SAFETY: the caller passes a valid pointer, as for the real call.
     let left = nanos(unsafe { *timeout });
     match wait(instance, Some(left)) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller passes room for `room` events.
         Ok(()) => unsafe { take(instance, events, room) },
         Err(errno) => fail(errno),
     }
 }
 
 pub(crate) unsafe fn poll(fds: *mut pollfd, count: libc::nfds_t, millis: c_int) -> c_int {
-    // SAFETY: the caller says that there are so many.
+    // SAFETY: the caller passes `count` valid entries.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
     let [one] = fds else {
         return fail(libc::EINVAL);
@@ -293,9 +298,9 @@ pub(crate) unsafe fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_i
             _ => me().map_or(0, |me| state.threads[me].cpu),
         }
     });
-    // A thread that is not of the world finds out what is the same for all of them.
+    // Threads outside of the simulation only read constants once per process. They see zero.
     let shown = shown.unwrap_or(0);
-    // SAFETY: the caller says that it is a place for the answer.
+    // SAFETY: the caller passes a valid place for the result.
     unsafe {
         (*time).tv_sec = (shown / TICK) as libc::time_t;
         (*time).tv_nsec = (shown % TICK) as libc::c_long;

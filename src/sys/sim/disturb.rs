@@ -1,14 +1,14 @@
-//! How what goes wrong does.
+//! Injection of faults.
 
 use super::world::{Run, State};
 
 impl State {
-    /// Whether what has this chance, in millionths, happens.
+    /// Returns whether a fault with this chance, in millionths, happens at this point.
     pub(super) fn happens(&mut self, chance: u32) -> bool {
         chance > 0 && !self.settled && self.rng.u32(0..1_000_000) < chance
     }
 
-    /// For how long a thread is frozen from now on, in ns.
+    /// Freezes a thread from this point on. Returns the length in ns.
     pub(super) fn draw_freeze(&mut self) -> u64 {
         let length = self.rng.u64(1_000..=self.plan.freeze_ns.max(2_000));
         self.note(|| format!("is frozen for {length} ns"));
@@ -17,8 +17,9 @@ impl State {
         length
     }
 
-    /// What goes wrong at this point; true if the thread is not to go on.
+    /// Injects at most one random fault. Returns whether the thread must not continue.
     pub(super) fn disturb(&mut self, me: usize) -> bool {
+        // Draw one number for all faults: each owns a part of the range proportional to its chance.
         let chances = [
             self.plan.freeze,
             self.plan.pause,
@@ -59,7 +60,7 @@ impl State {
                 self.faults.suspensions += 1;
                 self.suspended += length;
                 self.wall = self.wall.wrapping_add(length);
-                // A resume counts as a step: the kernel tells of it as of one.
+                // The kernel reports a resume like a step of the clock.
                 self.clock_was_set();
             }
             3 => {
@@ -91,9 +92,10 @@ impl State {
         for fd in self.kernel.clock_was_set() {
             self.signal(fd);
         }
-        self.come_due();
+        self.fire_due();
     }
 
+    /// Returns whether writes may be dropped.
     pub(super) fn drops(&self) -> bool {
         self.dropping && !self.settled
     }

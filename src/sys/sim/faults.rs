@@ -1,56 +1,59 @@
-//! What goes wrong in a world, and how often.
+//! The plan of faults of a simulation, and their counts.
 
-/// How the next thread is chosen.
+/// The rule that chooses the next thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Style {
-    /// At each point, another takes over in so many of 65,536 cases: any that can run.
+    /// At each point, switches to a random thread with this chance in 65,536.
     Uniform(u16),
-    /// The same in bursts of so many points, and between them hardly ever.
+    /// Switches like `Uniform` during bursts, and hardly ever between them.
     Bursts {
-        /// In a burst: in so many of 65,536 cases.
+        /// The chance of a switch during a burst, in 65,536.
         often: u16,
-        /// How long a burst is, and the pause after it.
+        /// The length of a burst, and of the pause after it, in points.
         length: u32,
     },
-    /// The one of the highest priority runs, as long as it can. In so many of 65,536 cases its priority becomes the
-    /// lowest. (After Burckhardt and others, *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*.)
+    /// Runs the thread with the highest priority until it waits. With this chance in 65,536, a
+    /// point sets its priority to the lowest. (After Burckhardt and others, *A Randomized Scheduler
+    /// with Probabilistic Guarantees of Finding Bugs*.)
     Priorities(u16),
 }
 
-/// What a seed has drawn: each number is a chance, in millionths at each point where that may happen.
+/// The plan of a seed. Each number without a unit is a chance in millionths, at each point where
+/// the fault can happen.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How the next thread is chosen.
+    /// The rule that chooses the next thread.
     pub style: Style,
-    /// How many ns a point takes, at most; at least a fourth of it.
+    /// The maximum time between two points, in ns. The minimum is a fourth of it.
     pub point_ns: u64,
-    /// By how many ns the kernel is late at most when it wakes somebody in time.
+    /// The maximum lateness of timed wake-ups by the kernel, in ns.
     pub late_ns: u64,
-    /// A write to an eventfd does nothing.
+    /// A write to an eventfd has no effect.
     pub drop: u32,
-    /// It has its effect later, by up to 3 ms.
+    /// A write takes effect up to 3 ms later.
     pub delay: u32,
-    /// It has it twice, the second time later.
+    /// A write takes effect twice, the second time later.
     pub double: u32,
-    /// Someone is woken for nothing.
+    /// A thread wakes up without a reason.
     pub spurious: u32,
-    /// A wait in the kernel ends by a signal.
+    /// A signal ends a wait in the kernel.
     pub interrupt: u32,
-    /// The thread does not run for up to so many ns (see [`freeze_ns`](Plan::freeze_ns)).
+    /// The thread does not run for up to [`freeze_ns`](Plan::freeze_ns).
     pub freeze: u32,
-    /// How long at most.
+    /// The maximum length of a freeze, in ns.
     pub freeze_ns: u64,
-    /// Nothing runs for up to 10 s: all clocks go on.
+    /// No thread runs for up to 10 s, while all clocks continue.
     pub pause: u32,
-    /// The machine is suspended for up to a minute: the monotonic clock stands still.
+    /// The machine is suspended for up to a minute, while the monotonic clock stands still.
     pub suspend: u32,
-    /// The wall clock is set, by up to an hour, forward or back.
+    /// The wall clock is set forward or back by up to an hour.
     pub wall_step: u32,
-    /// A thread of the runtime is refused. Of 1,000,000 that are started.
+    /// Starting a helper or a blocking thread fails. In millionths of these starts.
     pub refuse: u32,
-    /// An exchange that may fail for no reason does.
+    /// A weak compare-exchange fails spuriously.
     pub weak: u32,
-    /// After so many points the seed has failed: something goes round in circles.
+    /// The maximum number of points. A seed that exceeds it fails, because the program is in a
+    /// loop.
     pub points_most: u64,
 }
 
@@ -77,7 +80,7 @@ impl Default for Plan {
     }
 }
 
-/// What has gone wrong.
+/// The faults that have happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in the plan")]
 pub struct Faults {
@@ -91,16 +94,18 @@ pub struct Faults {
     pub suspensions: u64,
     pub wall_steps: u64,
     pub refused: u64,
-    /// When a write was dropped, and by when nobody waits for one any more, as all were woken then.
+    /// The time of the first dropped write, and the time since which no dropped write matters,
+    /// because all threads were woken.
     pub drop_first: Option<u64>,
     pub drop_over: Option<u64>,
     pub refuse_first: Option<u64>,
-    /// When writes were delayed.
+    /// The times of delayed writes.
     pub delays: Vec<u64>,
 }
 
 impl Faults {
-    /// Whether a write that was dropped may be why what was due at `due` was not had before `at`.
+    /// Returns whether a dropped write may be the reason that something due at `due` had not
+    /// happened before `at`.
     pub fn drop_excuses(&self, due: u64, at: u64) -> bool {
         self.drop_first.is_some_and(|first| first <= at)
             && self.drop_over.is_none_or(|over| due <= over)

@@ -1,44 +1,46 @@
-//! The descriptors of a world: eventfds, timerfds, and the epoll instances that watch them, edge-triggered.
+//! The simulated descriptors: eventfds, timerfds, and epoll instances that watch them,
+//! edge-triggered.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::world::NEVER;
 
-/// What the kernel of the world knows. A descriptor that was closed is not heard of: its number is given again.
+/// The state of the simulated kernel. It does not learn when a descriptor is closed: the system
+/// reuses the number, and then [`open`](Kernel::open) replaces the object.
 #[derive(Default)]
 pub(super) struct Kernel {
     objects: BTreeMap<i32, Object>,
-    /// In the order in which the kernel goes through them: those that share a descriptor come last.
+    /// In the order in which the kernel notifies them: shared watches come last.
     watches: Vec<Watch>,
-    /// Writes that take their effect later.
-    late: Vec<(u64, i32)>,
+    /// Delayed writes: time and descriptor.
+    delayed: Vec<(u64, i32)>,
 }
 
-/// What a descriptor is.
+/// The object of a descriptor.
 pub(super) enum Object {
     Event(u64),
     Timer(Timer),
-    /// The descriptors that had an edge since they were last looked at.
+    /// The descriptors with an event since they were last taken.
     Epoll(VecDeque<i32>),
 }
 
 /// A timerfd.
 pub(super) struct Timer {
-    /// 0: the monotonic clock; 1: the one that goes on while the machine is suspended; 2: the wall clock.
+    /// The clock: 0 is monotonic, 1 is boot time, 2 is the wall clock.
     pub(super) clock: usize,
-    /// By its own clock; [`NEVER`] if it is not set.
+    /// The deadline on its clock; [`NEVER`] if it is disarmed.
     pub(super) at: u64,
     pub(super) ticks: u64,
-    /// It tells of steps of its clock.
-    pub(super) tells: bool,
-    /// There was one that it has not told of.
+    /// It reports steps of its clock (`TFD_TIMER_CANCEL_ON_SET`).
+    pub(super) cancel_on_set: bool,
+    /// A step has happened and has not been reported.
     pub(super) stepped: bool,
 }
 
 impl Timer {
-    /// Whether its clock was set since this was last asked.
+    /// Returns and clears whether its clock was set.
     pub(super) fn take_step(&mut self) -> bool {
-        self.tells && std::mem::take(&mut self.stepped)
+        self.cancel_on_set && std::mem::take(&mut self.stepped)
     }
 }
 
@@ -50,10 +52,10 @@ struct Watch {
 }
 
 impl Kernel {
-    /// There is a new descriptor.
+    /// Adds a descriptor, and forgets an earlier one with its number.
     pub(super) fn open(&mut self, fd: i32, object: Object) {
         self.watches.retain(|it| it.fd != fd && it.instance != fd);
-        self.late.retain(|it| it.1 != fd);
+        self.delayed.retain(|it| it.1 != fd);
         for object in self.objects.values_mut() {
             if let Object::Epoll(ready) = object {
                 ready.retain(|it| *it != fd);
@@ -79,15 +81,15 @@ impl Kernel {
     }
 
     pub(super) fn write_later(&mut self, fd: i32, at: u64) {
-        self.late.push((at, fd));
+        self.delayed.push((at, fd));
     }
 
     pub(super) fn take_late(&mut self, now: u64) -> Option<i32> {
-        let place = self.late.iter().position(|(at, _)| *at <= now)?;
-        Some(self.late.remove(place).1)
+        let place = self.delayed.iter().position(|(at, _)| *at <= now)?;
+        Some(self.delayed.remove(place).1)
     }
 
-    /// Has an instance watch a descriptor; whether that has something to tell already.
+    /// Adds a watch. Returns whether the descriptor is readable already.
     pub(super) fn watch(&mut self, instance: i32, fd: i32, token: u64, shared: bool) -> bool {
         let watch = Watch {
             instance,
@@ -114,7 +116,7 @@ impl Kernel {
         self.watches.len() < before
     }
 
-    /// Who watches a descriptor, and whether as one of several.
+    /// Returns the instances that watch a descriptor, and whether each watch is shared.
     pub(super) fn watchers(&self, fd: i32) -> Vec<(i32, bool)> {
         let watches = self.watches.iter().filter(|it| it.fd == fd);
         watches.map(|it| (it.instance, it.shared)).collect()
@@ -136,7 +138,7 @@ impl Kernel {
         }
     }
 
-    /// Whether an instance has something to tell.
+    /// Returns whether an instance has events.
     pub(super) fn has_events(&self, instance: i32) -> bool {
         match self.objects.get(&instance) {
             Some(Object::Epoll(ready)) => ready.iter().any(|&fd| self.is_readable(fd)),
@@ -144,7 +146,7 @@ impl Kernel {
         }
     }
 
-    /// Takes what an instance has to tell, `room` tokens at most.
+    /// Takes the tokens of at most `room` events from an instance.
     pub(super) fn take(&mut self, instance: i32, room: usize) -> Vec<u64> {
         let mut tokens = Vec::new();
         while tokens.len() < room {
@@ -152,7 +154,7 @@ impl Kernel {
                 break;
             };
             let Some(fd) = ready.pop_front() else { break };
-            // What was read, or set anew, meanwhile is not told.
+            // Skip descriptors that were read or set anew meanwhile.
             if !self.is_readable(fd) {
                 continue;
             }
@@ -165,7 +167,8 @@ impl Kernel {
         tokens
     }
 
-    /// The timerfds that are due, which have ticked. `offsets` is what their clocks show more than `now`.
+    /// Fires the timerfds that are due, and returns them. `offsets` is the difference of each clock
+    /// to `now`.
     pub(super) fn take_due(&mut self, now: u64, offsets: [u64; 3]) -> Vec<i32> {
         let mut due = Vec::new();
         for (fd, object) in &mut self.objects {
@@ -181,7 +184,7 @@ impl Kernel {
         due
     }
 
-    /// When the next of all that is due, by the clock that nobody sets.
+    /// Returns the time of the next timer or delayed write, on the monotonic clock.
     pub(super) fn next_due(&self, offsets: [u64; 3]) -> u64 {
         let timers = self.objects.values().filter_map(|object| match object {
             Object::Timer(timer) if timer.at != NEVER => {
@@ -189,22 +192,22 @@ impl Kernel {
             }
             _ => None,
         });
-        let late = self.late.iter().map(|(at, _)| *at);
-        timers.chain(late).min().unwrap_or(NEVER)
+        let delayed = self.delayed.iter().map(|(at, _)| *at);
+        timers.chain(delayed).min().unwrap_or(NEVER)
     }
 
-    /// The wall clock was set: the timerfds that tell of it, which have ticked.
+    /// Reports a step of the wall clock to the timerfds that asked for it, and returns them.
     pub(super) fn clock_was_set(&mut self) -> Vec<i32> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (fd, object) in &mut self.objects {
             if let Object::Timer(timer) = object {
-                if timer.tells {
+                if timer.cancel_on_set {
                     timer.stepped = true;
                     timer.ticks += 1;
-                    told.push(*fd);
+                    reported.push(*fd);
                 }
             }
         }
-        told
+        reported
     }
 }

@@ -1,20 +1,22 @@
-//! A simulated world for the runtime (`--cfg tourbillon_sim`): its clock, its poller and its scheduler, by a seed.
+//! A deterministic simulation of the system (`--cfg tourbillon_sim`): clock, poller and scheduler,
+//! controlled by a seed.
 //!
-//! | file | what is there |
+//! | file | contents |
 //! |---|---|
-//! | `world` | the threads, of which one runs at a time, and what they share |
-//! | `schedule` | who is next, and how time goes on |
-//! | `faults` | what goes wrong, and how often, by the seed |
-//! | `disturb` | how it does |
+//! | `world` | the simulated threads, of which one runs at a time, and their shared state |
+//! | `schedule` | the choice of the next thread, and the progress of time |
+//! | `faults` | the plan of faults, and their counts |
+//! | `disturb` | the injection of faults |
 //! | `kernel` | eventfds, timerfds and epoll instances |
-//! | `calls` | the system calls on these, and the clocks |
-//! | `sync` | condition variables and threads, as the standard library has them |
+//! | `calls` | system calls on these, and the clocks |
+//! | `sync` | condition variables and threads with the interface of the standard library |
 //!
-//! Threads are the system's, but each waits for its baton. It is handed on at *points*: each access to an atomic, each
-//! lock, each system call. So a run is a function of its seed, and can be had again. What is between two points is not
-//! interrupted: the insides of crossbeam, arc-swap, and of the standard library.
+//! The threads are real, but each runs only while it holds the baton. It can lose the baton at
+//! *points*: each access to an atomic, each lock, each system call. So a seed determines the run
+//! and reproduces it. Code between two points is not interrupted: crossbeam, arc-swap, and the
+//! standard library internally.
 //!
-//! `docs/internals/verification.md` has the whole of it; `tests/sim/` is the program that runs seeds.
+//! `docs/src/simulation.md` describes the simulation; the program in `tests/sim/` runs seeds.
 
 pub(super) mod calls;
 mod disturb;
@@ -33,78 +35,79 @@ pub use self::{
     world::{Report, run},
 };
 
-/// Any number of the seed's.
+/// Returns a random number from the seed.
 pub fn random() -> u64 {
     with(|world| world.lock().rng.u64(..)).unwrap_or(0)
 }
 
-/// A number below `end` (at least 1) of the seed's.
+/// Returns a random number below `end` (at least 1) from the seed.
 pub fn below(end: u64) -> u64 {
     random() % end.max(1)
 }
 
-/// The monotonic clock, in ns. No point: nobody else runs.
+/// Returns the monotonic clock in ns. Not a point: no other thread runs.
 pub fn now() -> u64 {
     with(|world| world.lock().now).unwrap_or(0)
 }
 
-/// The clock of the time that the machine is suspended included, in ns. No point.
+/// Returns the boot-time clock in ns. Not a point.
 pub fn boot() -> u64 {
     with(|world| world.lock().boot()).unwrap_or(0)
 }
 
-/// The time of day, in ns since 1970. No point.
+/// Returns the time of day in ns since 1970. Not a point.
 pub fn wall() -> u64 {
     with(|world| world.lock().wall()).unwrap_or(0)
 }
 
-/// How many points there were: what has the lower number came first.
+/// Returns the number of the current point. Lower numbers come first.
 pub fn moment() -> u64 {
     with(|world| world.lock().tick()).unwrap_or(0)
 }
 
-/// A point: others may run.
+/// Passes a point: another thread may run.
 pub fn step() {
     with(World::point);
 }
 
-/// Writes a line into the trace, if one is written.
+/// Writes a line to the trace, if tracing is on.
 pub fn note(line: impl FnOnce() -> String) {
     with(|world| world.lock().note(line));
 }
 
-/// Ends the process, as the seed has failed.
+/// Reports that the seed has failed, and ends the process.
 pub fn fail(why: &str) -> ! {
     world::die(why)
 }
 
-/// Takes the processor from the calling thread for `nanos`, as a callback that blocks does. Who asks is excused for
-/// what is late meanwhile, as far as it says so itself.
+/// Blocks the calling thread for `nanos`, like a callback that blocks. The caller must excuse the
+/// resulting lateness itself.
 pub fn block(nanos: u64) {
     thread::sleep(std::time::Duration::from_nanos(nanos));
 }
 
-/// From now on nothing is dropped, and who was not woken is: for who is about to wait for others to end.
+/// Stops dropping writes, and wakes all threads whose wake-up was dropped. Call it before waiting
+/// for other threads to end.
 pub fn drop_no_more() {
     with(|world| world.lock().drop_no_more());
 }
 
-/// From now on nothing goes wrong, and everybody is woken once.
+/// Stops all faults, and wakes every worker once.
 pub fn settle() {
     with(|world| world.lock().settle());
 }
 
-/// What has gone wrong so far.
+/// Returns the faults so far.
 pub fn faults() -> Faults {
     with(|world| world.lock().faults.clone()).unwrap_or_default()
 }
 
-/// For how many ns between the two moments something kept the machine or a thread from running.
+/// Returns for how many ns between the two times a fault kept the machine or a thread from running.
 pub fn disturbed(from: u64, to: u64) -> u64 {
     with(|world| world.lock().disturbed(from, to)).unwrap_or(0)
 }
 
-/// How many threads have not ended, the calling one included.
+/// Returns the number of threads that have not ended, including the calling one.
 pub fn alive() -> usize {
     with(|world| world.lock().alive()).unwrap_or(0)
 }

@@ -1,21 +1,23 @@
-//! Whose turn it is in a world, and how its time goes on.
+//! The scheduler of a simulation, and the progress of time.
 
 use super::{
     faults::Style,
     world::{BEGIN, NEVER, Run, State, die_with},
 };
 
-/// A thread that has run for so long without waiting for anything is the last in line.
+/// A thread that passes this many points without waiting gets the lowest priority. It prevents a
+/// spinning thread from starving the one that it waits for.
 const PATIENCE: u32 = 4_000;
 
 impl State {
-    /// The thread passes a point; true if another is to run.
+    /// Passes a point of thread `me`. Returns whether another thread must run.
     pub(super) fn pass(&mut self, me: usize) -> bool {
         let number = self.tick();
         if number > self.plan.points_most {
             let dump = self.dump();
             die_with("it does not come to an end", &dump);
         }
+        // Time passes at each point, so that a loop reaches its deadline.
         let most = self.plan.point_ns.max(1);
         let took = self.rng.u64(most / 4..=most);
         self.now += took;
@@ -27,10 +29,10 @@ impl State {
             return true;
         }
         if self.now >= self.next_due {
-            self.come_due();
+            self.fire_due();
         }
         if self.threads[me].since >= PATIENCE {
-            self.humble(me);
+            self.demote(me);
             return true;
         }
         match self.plan.style {
@@ -41,7 +43,7 @@ impl State {
             }
             Style::Priorities(often) => {
                 if self.rng.u16(..) < often {
-                    self.humble(me);
+                    self.demote(me);
                     return true;
                 }
                 std::mem::take(&mut self.changed)
@@ -49,14 +51,14 @@ impl State {
         }
     }
 
-    /// The thread is the last in line.
-    pub(super) fn humble(&mut self, me: usize) {
+    /// Gives the thread the lowest priority.
+    pub(super) fn demote(&mut self, me: usize) {
         self.lowest -= 1;
         self.threads[me].priority = self.lowest;
         self.threads[me].since = 0;
     }
 
-    /// Who can run, in the order of their numbers.
+    /// Returns the threads that can run, in the order of their numbers.
     fn ready(&self) -> impl Iterator<Item = usize> {
         let threads = self.threads.iter().enumerate();
         threads
@@ -64,16 +66,17 @@ impl State {
             .map(|(number, _)| number)
     }
 
-    /// Chooses who runs next; puts the time forward if nobody can.
+    /// Chooses the next thread. If none can run, advances the time to the next event.
     pub(super) fn choose(&mut self, me: usize) -> usize {
-        let mut told = false;
+        let mut woke_all = false;
         while self.ready().next().is_none() {
-            self.recount();
+            self.update_next_due();
             if self.next_due == NEVER {
-                // Who was to be woken by what was dropped: the next that wakes them is this. Not once writes are
-                // dropped no more: everybody was woken then.
-                if !told && self.faults.dropped > 0 && self.drops() {
-                    told = true;
+                // All threads may wait for dropped writes: wake them once in place of the next
+                // write that would. After `drop_no_more` every thread has been woken, so this is
+                // not the reason.
+                if !woke_all && self.faults.dropped > 0 && self.drops() {
+                    woke_all = true;
                     self.wake_all();
                     continue;
                 }
@@ -81,7 +84,7 @@ impl State {
                 die_with("nobody can run any more", &dump);
             }
             self.now = self.now.max(self.next_due);
-            self.come_due();
+            self.fire_due();
         }
         let next = match self.plan.style {
             Style::Priorities(_) => {
@@ -103,8 +106,8 @@ impl State {
         next
     }
 
-    /// All that is due by now happens.
-    pub(super) fn come_due(&mut self) {
+    /// Performs everything that is due: ends waits, fires timerfds, delivers delayed writes.
+    pub(super) fn fire_due(&mut self) {
         for number in 0..self.threads.len() {
             match self.threads[number].run {
                 Run::Waits(_, until) | Run::Frozen(until) if until <= self.now => {
@@ -120,13 +123,15 @@ impl State {
             self.note(|| format!("timerfd {fd} goes off"));
             self.signal(fd);
         }
+        // Delayed writes take effect here, in the order in which they were made.
         while let Some(fd) = self.kernel.take_late(self.now) {
             self.written(fd);
         }
-        self.recount();
+        self.update_next_due();
     }
 
-    fn recount(&mut self) {
+    /// Computes the time before which nothing is due.
+    fn update_next_due(&mut self) {
         let threads = self.threads.iter().filter_map(|it| match it.run {
             Run::Waits(_, until) | Run::Frozen(until) => Some(until),
             _ => None,

@@ -1,4 +1,4 @@
-//! Condition variables and threads of a world, as the standard library has them.
+//! Condition variables and threads of the simulation, with the interface of the standard library.
 
 use std::{sync::LockResult, time::Duration};
 
@@ -18,7 +18,7 @@ fn until(state: &super::world::State, length: Duration) -> u64 {
 /// See [`std::sync::Condvar`].
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(
-    /// So that it has an address of its own.
+    /// A byte, so that each condition variable has its own address.
     #[allow(dead_code, reason = "its address is what counts")]
     u8,
 );
@@ -42,7 +42,7 @@ impl Condvar {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Waits; whether somebody has notified it.
+    /// Waits. Returns whether a notification ended the wait.
     fn sleep<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -50,13 +50,13 @@ impl Condvar {
     ) -> (LockResult<MutexGuard<'a, T>>, bool) {
         let world = world();
         world.point();
-        // No point between this and the wait.
+        // No point may come between unlocking and waiting: a notification would be lost.
         let mutex = guard.unlock();
         let mut state = world.lock();
         let chance = state.plan.spurious;
         let woken = if state.happens(chance.saturating_mul(50)) {
             state.faults.spurious += 1;
-            // Before the lock, which is a point.
+            // Release the state before locking the mutex, which is a point.
             drop(state);
             true
         } else {
@@ -135,7 +135,7 @@ impl Condvar {
     }
 }
 
-/// Threads, as [`std::thread`] has them.
+/// Simulated threads. See [`std::thread`].
 pub mod thread {
     use std::{fmt, io, time::Duration};
 
@@ -214,7 +214,7 @@ pub mod thread {
             } else {
                 drop(state);
             }
-            // What is left of it passes no point.
+            // The thread has passed its last point, so this join is short and real.
             self.thread.join()?
         }
     }
@@ -232,23 +232,23 @@ pub mod thread {
     }
 
     impl Builder {
-        /// See the standard library's.
+        /// See [`std::thread::Builder::new`].
         pub fn new() -> Self {
             Self::default()
         }
 
-        /// See the standard library's.
+        /// See [`std::thread::Builder::name`].
         pub fn name(mut self, name: String) -> Self {
             self.name = Some(name);
             self
         }
 
-        /// See the standard library's; here all have the same.
+        /// See [`std::thread::Builder::stack_size`]. All simulated threads have the same size.
         pub fn stack_size(self, _: usize) -> Self {
             self
         }
 
-        /// See the standard library's. Threads that may come and go are refused now and then.
+        /// See [`std::thread::Builder::spawn`]. The plan may refuse helpers and blocking threads.
         pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
         where
             F: FnOnce() -> T + Send + 'static,
@@ -258,9 +258,10 @@ pub mod thread {
             let world = world();
             world.point();
             let mut state = world.lock();
-            let comes = name.contains("-helper-") || name.contains("-blocking-");
+            // The runtime must cope without these threads, while it cannot run without workers.
+            let is_optional = name.contains("-helper-") || name.contains("-blocking-");
             let chance = state.plan.refuse;
-            if comes && state.happens(chance) {
+            if is_optional && state.happens(chance) {
                 state.faults.refused += 1;
                 let now = state.now;
                 state.faults.refuse_first.get_or_insert(now);
@@ -268,7 +269,7 @@ pub mod thread {
                 return Err(io::Error::from_raw_os_error(libc::EAGAIN));
             }
             drop(state);
-            let number = world.enlist(name);
+            let number = world.add_thread(name);
             let thread = std::thread::Builder::new()
                 .stack_size(512 * 1024)
                 .spawn(move || run_thread(number, f))?;

@@ -1,4 +1,4 @@
-//! The threads of a world, of which one runs at a time, and what they share.
+//! The threads of a simulation, of which one runs at a time, and their shared state.
 
 use std::{
     cell::Cell,
@@ -13,21 +13,21 @@ use super::{
     kernel::Kernel,
 };
 
-/// What the monotonic clock says at the beginning, in ns.
+/// The monotonic clock at the start, in ns.
 pub(super) const BEGIN: u64 = 1_000_000_000_000;
-/// What the wall clock is ahead of it, in ns: with it, it is 15 January 2027.
+/// The offset of the wall clock at the start, in ns. The wall clock then shows 15 January 2027.
 const WALL: u64 = 1_800_000_000_000_000_000 - BEGIN;
-/// No moment.
+/// A time that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
 static WORLD: OnceLock<World> = OnceLock::new();
 
 thread_local! {
-    /// The number of this thread in the world, if it has one.
+    /// The number of this thread in the simulation, if it is part of it.
     static ME: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The world. All of it is under one mutex, which who has the baton finds free.
+/// The simulation. One mutex guards its state; the thread with the baton always finds it free.
 pub(super) struct World(Mutex<State>);
 
 pub(super) struct State {
@@ -35,47 +35,47 @@ pub(super) struct State {
     pub(super) rng: fastrand::Rng,
     pub(super) now: u64,
     pub(super) suspended: u64,
-    /// What the wall clock shows more than the monotonic one.
+    /// The difference of the wall clock to the monotonic clock.
     pub(super) wall: u64,
     pub(super) kernel: Kernel,
     pub(super) faults: Faults,
     pub(super) threads: Vec<Thread>,
     pub(super) points: u64,
     pub(super) hash: u64,
-    /// Nothing is due before.
+    /// The time before which nothing is due.
     pub(super) next_due: u64,
-    /// Somebody can run who could not before.
+    /// A thread has become ready since the last choice.
     pub(super) changed: bool,
-    /// The next priority that is lower than all.
+    /// A priority lower than that of all threads.
     pub(super) lowest: i64,
     pub(super) settled: bool,
     pub(super) dropping: bool,
     pub(super) traces: bool,
-    /// When something was kept from running.
+    /// The times in which a fault kept something from running.
     pub(super) disturbances: Vec<(u64, u64)>,
 }
 
-/// A thread of the world.
+/// A simulated thread.
 pub(super) struct Thread {
     pub(super) name: String,
     baton: Arc<Baton>,
     pub(super) run: Run,
-    /// It was unparked.
+    /// Set by `unpark` before `park`.
     pub(super) token: bool,
-    /// Whether what it waited for came, and not just the end of its time.
+    /// The wait ended by its event, and not by its timeout.
     pub(super) woken: bool,
     pub(super) cpu: u64,
     pub(super) priority: i64,
-    /// How many points it has passed since it last waited.
+    /// The number of points since the thread last waited.
     pub(super) since: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run {
     Ready,
-    /// For what, and until when.
+    /// The event, and the timeout.
     Waits(Wait, u64),
-    /// Until when.
+    /// The end of the freeze.
     Frozen(u64),
     Over,
 }
@@ -118,24 +118,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The same for the same seed, and most likely for no other.
+    /// A hash of the run: equal for equal seeds, and most likely different for others.
     pub hash: u64,
-    /// How many points there were.
+    /// The number of points.
     pub points: u64,
-    /// How many threads there were.
+    /// The number of threads.
     pub threads: usize,
-    /// How long it took, in ns of the world.
+    /// The duration in simulated ns.
     pub took: u64,
-    /// What went wrong in it.
+    /// The faults that happened.
     pub faults: Faults,
 }
 
-/// Runs `f` as the first thread of a world of this seed, in which all goes on as `plan` says. Once in a process.
+/// Runs `f` as the first thread of a simulation with this seed and plan. Only once per process.
 pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
-    // What is found out once for the process, under a lock of the standard library's.
+    // Initialize this once-per-process value outside of the simulation: it holds a real lock.
     crate::sys::clock::zero();
     let state = State {
         plan,
@@ -158,7 +158,7 @@ pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
     };
     let world = WORLD.get_or_init(|| World(Mutex::new(state)));
     install(world);
-    let me = world.lock().enlist("main".into());
+    let me = world.lock().add_thread("main".into());
     ME.set(Some(me));
     f();
     let state = world.lock();
@@ -177,20 +177,20 @@ pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
     }
 }
 
-/// Runs `f` with the world, if the calling thread is of it.
+/// Calls `f` with the simulation if the calling thread is part of it.
 pub(super) fn with<R>(f: impl FnOnce(&'static World) -> R) -> Option<R> {
     me()?;
     WORLD.get().map(f)
 }
 
-/// The number of the calling thread.
+/// Returns the number of the calling thread.
 pub(super) fn me() -> Option<usize> {
     ME.get()
 }
 
-/// Tells how things stand, and ends the process.
+/// Prints the state and ends the process.
 pub(super) fn die(why: &str) -> ! {
-    // From a panic's hook, say, under the lock.
+    // The calling thread may hold the lock, for example in a panic hook. Then print no state.
     let state = WORLD.get().map(|world| match world.0.try_lock() {
         Ok(state) => state.dump(),
         Err(_) => String::new(),
@@ -200,7 +200,8 @@ pub(super) fn die(why: &str) -> ! {
 
 pub(super) fn die_with(why: &str, state: &str) -> ! {
     eprintln!("FAILED: {why}\n{state}");
-    // SAFETY: no pointers. The other threads wait for their batons, and will not get them.
+    // SAFETY: the call takes no pointers. The other threads wait for their batons and never run
+    // again.
     unsafe { libc::_exit(101) }
 }
 
@@ -209,7 +210,7 @@ impl World {
         lock(&self.0)
     }
 
-    /// A point of the calling thread: time goes on, and another thread may.
+    /// Passes a point of the calling thread: time advances, and another thread may run.
     pub(super) fn point(&self) {
         let Some(me) = me() else { return };
         let mut state = self.lock();
@@ -218,7 +219,7 @@ impl World {
         }
     }
 
-    /// The calling thread waits, until `until` at most; true if what it waits for came.
+    /// Lets the calling thread wait until `until` at most. Returns whether its event came.
     pub(super) fn wait(&self, mut state: MutexGuard<'_, State>, wait: Wait, until: u64) -> bool {
         let me = me().expect("it is a thread of the world");
         state.note(|| format!("waits for {wait:?}"));
@@ -229,7 +230,7 @@ impl World {
         self.lock().threads[me].woken
     }
 
-    /// Hands the baton on, and waits until it comes back.
+    /// Hands the baton to the next thread, and waits for its return.
     fn next(&self, mut state: MutexGuard<'_, State>, me: usize) {
         let next = state.choose(me);
         if next == me {
@@ -239,26 +240,27 @@ impl World {
             state.threads[next].baton.clone(),
             state.threads[me].baton.clone(),
         );
+        // Unlock before handing over, since the next thread takes this lock at once.
         drop(state);
         baton.hand();
         own.take();
     }
 
-    /// A new thread, which waits for its baton.
-    pub(super) fn enlist(&self, name: String) -> usize {
+    /// Adds a thread, which waits for the baton. Returns its number.
+    pub(super) fn add_thread(&self, name: String) -> usize {
         let mut state = self.lock();
         state.changed = true;
-        state.enlist(name)
+        state.add_thread(name)
     }
 
-    /// The calling system thread is this one of the world's.
+    /// Makes the calling system thread a simulated one, and waits for the baton.
     pub(super) fn begin(&self, number: usize) {
         ME.set(Some(number));
         let baton = self.lock().threads[number].baton.clone();
         baton.take();
     }
 
-    /// The calling thread ends: it passes no point any more.
+    /// Ends the calling thread. It passes no further point.
     pub(super) fn end(&self) {
         let me = me().expect("it is a thread of the world");
         let mut state = self.lock();
@@ -284,7 +286,7 @@ impl Hook for World {
         };
         let mut state = self.lock();
         state.pass(me);
-        state.humble(me);
+        state.demote(me);
         self.next(state, me);
     }
 
@@ -296,7 +298,8 @@ impl Hook for World {
     }
 
     fn wake(&self, address: usize) {
-        // From threads that end as well: who waits is of the world.
+        // A thread that has left the simulation may call this, too, for a waiter that is part of
+        // it.
         self.lock().wake(|wait| wait == Wait::Lock(address));
     }
 
@@ -310,7 +313,7 @@ impl Hook for World {
 }
 
 impl State {
-    fn enlist(&mut self, name: String) -> usize {
+    fn add_thread(&mut self, name: String) -> usize {
         let priority = self.rng.i64(1..1_000_000);
         self.threads.push(Thread {
             name,
@@ -325,7 +328,7 @@ impl State {
         self.threads.len() - 1
     }
 
-    /// One point, by its number.
+    /// Counts a point and returns its number.
     pub(super) fn tick(&mut self) -> u64 {
         self.points += 1;
         self.points
@@ -339,7 +342,7 @@ impl State {
         self.now.wrapping_add(self.wall)
     }
 
-    /// Who waits for that.
+    /// Returns the threads that wait for an event.
     pub(super) fn waiting(&self, which: Wait) -> Vec<usize> {
         let waits = |it: &Thread| matches!(it.run, Run::Waits(wait, _) if wait == which);
         (0..self.threads.len())
@@ -352,7 +355,7 @@ impl State {
         self.next_due = self.next_due.min(at);
     }
 
-    /// Wakes who waits for that.
+    /// Wakes the threads that wait for an event.
     pub(super) fn wake(&mut self, which: impl Fn(Wait) -> bool) {
         for number in 0..self.threads.len() {
             if matches!(self.threads[number].run, Run::Waits(wait, _) if which(wait)) {
@@ -369,13 +372,14 @@ impl State {
         self.changed = true;
     }
 
-    /// An eventfd is written to: it is an edge for all that watch it.
+    /// Performs a write to an eventfd, which is an event for all instances that watch it.
     pub(super) fn written(&mut self, fd: i32) {
         self.kernel.add(fd);
         self.signal(fd);
     }
 
-    /// Tells the instances that watch a descriptor. Of those that share it only one that is waited at is woken.
+    /// Notifies the instances that watch a descriptor. Of instances with a shared watch, only one
+    /// with a waiting thread is notified.
     pub(super) fn signal(&mut self, fd: i32) {
         for (instance, exclusive) in self.kernel.watchers(fd) {
             self.kernel.push_ready(instance, fd);
@@ -389,7 +393,7 @@ impl State {
         }
     }
 
-    /// Wakes all workers for nothing.
+    /// Wakes all workers without a reason.
     pub(super) fn wake_all(&mut self) {
         for fd in self.kernel.eventfds() {
             self.written(fd);
@@ -429,7 +433,7 @@ impl State {
     }
 }
 
-/// Runs the main function of a thread of the world.
+/// Runs the main function of a simulated thread.
 pub(super) fn run_thread<T>(number: usize, f: impl FnOnce() -> T) -> std::thread::Result<T> {
     let world = WORLD.get().expect("there is a world");
     world.begin(number);

@@ -1,4 +1,4 @@
-// The live page: puts together the stream, what is looked at, and the parts that draw it.
+// The live page: connects the stream of snapshots, the view, and the parts that draw it.
 
 import { forgetColors } from './canvas.js';
 import { Charts } from './charts.js';
@@ -17,7 +17,7 @@ const find = (id) => document.getElementById(id);
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 const THEMES = ['auto', 'dark', 'light'];
 
-/** Who asks for less motion sees a new picture once a second. */
+/** The interval of redraws for users that prefer reduced motion. */
 const CALM_MS = 1000;
 
 const view = new View();
@@ -31,15 +31,15 @@ const steals = new Matrix(find('steals'));
 const rescues = new Matrix(find('rescues'));
 
 let connection = 'connecting';
-let asked = false;
+let scheduled = false;
 let drawn = -Infinity;
 
-/** Draws with the next picture of the screen, once, and not while nobody sees it. */
+/** Draws once in the next animation frame, unless the page is hidden. */
 function redraw() {
-  if (asked || !view.snapshot || document.visibilityState === 'hidden') return;
-  asked = true;
+  if (scheduled || !view.snapshot || document.visibilityState === 'hidden') return;
+  scheduled = true;
   requestAnimationFrame(() => {
-    asked = false;
+    scheduled = false;
     draw();
   });
 }
@@ -86,7 +86,7 @@ function showState() {
   const banner = find('banner');
   banner.hidden = state !== 'lost' && state !== 'ended';
   if (banner.hidden) return;
-  const shown = view.snapshot ? ` What is shown is from ${clock(view.snapshot.unix_ms)}.` : '';
+  const shown = view.snapshot ? ` The page shows data from ${clock(view.snapshot.unix_ms)}.` : '';
   const what = state === 'ended'
     ? 'The runtime has ended.'
     : 'Connection lost: the process has ended, or cannot be reached.';
@@ -115,7 +115,7 @@ function pause(paused) {
   redraw();
 }
 
-/** What was chosen last time, if the browser keeps such. */
+/** Returns the stored theme, or null if the browser does not allow storage. */
 function stored() {
   try {
     return localStorage.getItem('theme');
@@ -133,7 +133,7 @@ function setTheme(theme) {
   try {
     localStorage.setItem('theme', theme);
   } catch {
-    // Then it is forgotten with the page.
+    // Without storage, the choice only lasts for this page view.
   }
   recolor();
 }
@@ -155,7 +155,7 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', recolor);
 document.addEventListener('visibilitychange', redraw);
 addEventListener('redraw', redraw);
 addEventListener('keydown', (event) => {
-  // On a button the space key is a press of that.
+  // On a button, the space key presses the button.
   if (event.key !== ' ' || event.repeat || event.ctrlKey || event.altKey || event.metaKey) return;
   if (event.target.closest('button, a, input, select, textarea')) return;
   event.preventDefault();

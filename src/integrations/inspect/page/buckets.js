@@ -1,15 +1,15 @@
-// The buckets of lateness: what they span, and quantiles over them.
+// Histogram buckets of lateness: their bounds, and quantiles.
 
 import { duration } from './format.js';
 
 export const BUCKETS = 128;
 
-/** Buckets to the octave. */
+/** The number of buckets per octave. */
 export const OCTAVE = 4;
 
-/** What each bucket spans, in nanoseconds. */
+/** The bounds of the buckets in nanoseconds. */
 export class Bounds {
-  /** `upper`: the upper bounds as the snapshot has them, the last being null. */
+  /** `upper` are the upper bounds from the snapshot; the last one is null. */
   constructor(upper) {
     this.upper = upper.map((bound) => bound ?? Infinity);
   }
@@ -22,14 +22,14 @@ export class Bounds {
     return this.upper[bucket];
   }
 
-  /** The upper bound of a bucket, in words; of none (-1), too. */
+  /** Returns the upper bound of a bucket as text; accepts -1 for no bucket. */
   say(bucket) {
     if (bucket < 0) return '–';
     const to = this.to(bucket);
     return to === Infinity ? `>${duration(this.from(bucket))}` : duration(to);
   }
 
-  /** Where a lateness is on an axis on which each bucket has the length 1. */
+  /** Returns the position of a lateness on an axis where each bucket has length 1. */
   position(ns) {
     const bucket = this.upper.findIndex((bound) => ns < bound);
     const from = this.from(bucket);
@@ -39,13 +39,13 @@ export class Bounds {
 }
 
 /**
- * The bucket in which quantile `q` of `counts[at..at + BUCKETS]` lies, or -1 if they are empty: the one whose
- * upper bound `LatenessHistogram::quantile` answers.
+ * Returns the bucket of quantile `q` of `counts[at..at + BUCKETS]`, or -1 if they are empty. Its
+ * upper bound is what `LatenessHistogram::quantile` returns.
  */
 export function quantile(counts, at, q) {
   let total = 0;
   for (let i = 0; i < BUCKETS; i++) total += counts[at + i];
-  // Differences of fractions leave dust.
+  // Differences of fractions leave rounding errors.
   if (total < 1e-6) return -1;
   const wanted = total * q - 1e-9;
   let sum = 0;

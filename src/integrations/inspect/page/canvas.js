@@ -1,5 +1,5 @@
-// What all drawings share: whether they are seen, their size in device pixels, the colours of the page's style sheet,
-// and the axis of time.
+// Shared parts of all drawings: visibility, size in device pixels, colours of the style sheet, and
+// the time axis.
 
 import { clock } from './format.js';
 
@@ -8,7 +8,7 @@ probe.hidden = true;
 document.body.append(probe);
 const colors = new Map();
 
-/** A colour that the style sheet names `--name`, as the theme has it now. */
+/** Returns the colour of the style sheet's property `--name` in the current theme. */
 export function color(name) {
   let value = colors.get(name);
   if (value === undefined) {
@@ -19,12 +19,12 @@ export function color(name) {
   return value;
 }
 
-/** To be called when the theme has changed. */
+/** Forgets all colours. Call it when the theme changes. */
 export function forgetColors() {
   colors.clear();
 }
 
-/** Elements that are scrolled to where they are seen; the others are not drawn. */
+/** Elements that are visible on the screen. Others are not drawn. */
 const seen = new WeakSet();
 const observer = new IntersectionObserver((entries) => {
   let appeared = false;
@@ -40,7 +40,7 @@ const observer = new IntersectionObserver((entries) => {
 }, { rootMargin: '200px' });
 const resized = new ResizeObserver(() => dispatchEvent(new Event('redraw')));
 
-/** An element that is watched for its size and for being seen. */
+/** Observes the size and the visibility of an element. */
 export function watch(element) {
   observer.observe(element);
   resized.observe(element);
@@ -56,12 +56,12 @@ export function isSeen(element) {
   return seen.has(element);
 }
 
-/** How crowded so many rows are: the more, the lower is each. */
+/** Returns the density class for a number of rows: more rows are lower. */
 export function crowd(rows) {
   return rows > 13 ? 'very' : rows > 6 ? 'yes' : rows > 3 ? 'some' : 'no';
 }
 
-/** A cleared context in CSS pixels, or null if nobody sees the canvas. */
+/** Returns a cleared context in CSS pixels, or null if the canvas is not visible. */
 export function begin(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
   if (!isSeen(canvas) || width === 0 || height === 0) return null;
@@ -77,7 +77,7 @@ export function begin(canvas) {
   return { context, width, height };
 }
 
-/** Text that is read on any ground. */
+/** Draws text that is readable on any background. */
 export function label(context, text, x, y) {
   context.font = '10px system-ui, sans-serif';
   context.lineJoin = 'round';
@@ -88,15 +88,15 @@ export function label(context, text, x, y) {
   context.fillText(text, x, y);
 }
 
-/** Sets the description of a canvas, if it is another. */
+/** Sets the description of a canvas, if it changes. */
 export function describe(canvas, text) {
   if (canvas.getAttribute('aria-label') !== text) canvas.setAttribute('aria-label', text);
 }
 
-/** Steps between marks of time, in seconds. */
+/** Intervals between time marks, in seconds. */
 const STEPS = [5, 10, 15, 30, 60, 120, 300];
 
-/** The moments of round time of day in the columns, as pairs of (x, Unix ms). */
+/** Returns the round times of day in the columns, as pairs of (x, Unix ms). */
 export function marks(columns, unixOffset, width, apart = 80) {
   const range = columns.count * columns.width;
   const step = 1000 * (STEPS.find((s) => (s * 1000 * width) / range >= apart) ?? STEPS.at(-1));
@@ -108,7 +108,7 @@ export function marks(columns, unixOffset, width, apart = 80) {
   return found;
 }
 
-/** Draws the times of day below what the columns are drawn in. */
+/** Draws the times of day below the columns. */
 export function drawAxis(canvas, columns, unixOffset) {
   const drawing = begin(canvas);
   if (!drawing) return;

@@ -1,4 +1,4 @@
-// Lines over time: each told by its dashes besides its colour, and by a table below the drawing.
+// Line charts over time. Lines differ by dashes and colour, and a table shows their figures.
 
 import { begin, color, describe, label, marks, watch } from './canvas.js';
 import { clock, short } from './format.js';
@@ -6,7 +6,7 @@ import { GAUGES } from './frame.js';
 
 const DASHES = [[], [6, 3], [2, 2], [9, 3, 2, 3], [1, 4]];
 
-/** What is drawn: counters per second, or gauges. */
+/** The charts: rates of counters, or gauges. */
 const CHARTS = [
   {
     title: 'Timers per second',
@@ -32,7 +32,7 @@ const CHARTS = [
   },
 ];
 
-/** The height of the times below, in pixels. */
+/** The height of the time axis, in pixels. */
 const AXIS = 14;
 
 const SVG = 'http://www.w3.org/2000/svg';
@@ -57,7 +57,7 @@ function cell(tag, text, className = '') {
   return element;
 }
 
-/** The least of 1, 2, 5, 10, 20 … that is not below `value`. */
+/** Returns the smallest of 1, 2, 5, 10, 20 … that is at least `value`. */
 function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value);
@@ -73,7 +73,7 @@ class Chart {
     caption.append(cell('h2', title));
     const head = document.createElement('thead');
     const heads = document.createElement('tr');
-    heads.append(cell('td', ''), ...['now', 'mean', 'most'].map((text) => cell('th', text, 'num')));
+    heads.append(cell('td', ''), ...['now', 'mean', 'max'].map((text) => cell('th', text, 'num')));
     head.append(heads);
     const body = document.createElement('tbody');
     this.series = series.map((one, index) => {
@@ -81,7 +81,7 @@ class Chart {
       const name = cell('th', '');
       name.scope = 'row';
       name.append(swatch(index), one.name);
-      const figures = ['now', 'mean', 'most'].map(() => cell('td', '–', 'num'));
+      const figures = ['now', 'mean', 'max'].map(() => cell('td', '–', 'num'));
       row.append(name, ...figures);
       body.append(row);
       return { ...one, figures };
@@ -143,7 +143,7 @@ class Chart {
     context.setLineDash([]);
   }
 
-  /** The figures of a line, in the table and in words. */
+  /** Writes the figures of a line into the table, and returns them as text. */
   tell({ name, figures }, values) {
     if (values.length === 0) return `${name} unknown`;
     const mean = values.reduce((a, b) => a + b, 0) / values.length;

@@ -1,19 +1,19 @@
-// The range that is looked at, cut into columns of equal time: what the drawings are made from. A ring: time
-// goes on by overwriting the oldest column.
+// The visible range as columns of equal time, from which everything is drawn. The columns form a
+// ring: new ones overwrite the oldest.
 
 import { BUCKETS, quantile } from './buckets.js';
 import { ACTIVITIES, GAUGES } from './frame.js';
 
 export class Columns {
   /**
-   * `width` in ms, `count` of columns, `origin` in ms (where column 0 begins); `stage` of lateness; `entities`,
-   * `workers` and `counters`: how many there are.
+   * `width` is in ms, `count` is the number of columns, and `origin` is the start of column 0 in
+   * ms. `stage` is the stage of lateness; `entities`, `workers` and `counters` are numbers.
    */
   constructor({ width, count, origin, stage, entities, workers, counters }) {
     Object.assign(this, { width, count, origin, stage, entities, workers, counters });
     /** The newest column. */
     this.last = -1;
-    /** The oldest column that was written since `clean`. */
+    /** The oldest column written since `clean`. */
     this.dirty = 0;
     this.seconds = new Float32Array(count);
     this.counts = new Float64Array(count * counters);
@@ -22,7 +22,7 @@ export class Columns {
     this.lateness = new Float32Array(count * entities * BUCKETS);
     this.median = new Int16Array(count * entities).fill(-1);
     this.high = new Int16Array(count * entities).fill(-1);
-    // Of each column: its greatest cell, and the span of buckets that are not empty.
+    // For each column, cache its largest cell and the range of its buckets that are not empty.
     this.greatest = new Float32Array(count);
     this.lowest = new Int16Array(count).fill(BUCKETS);
     this.highest = new Int16Array(count).fill(-1);
@@ -37,12 +37,12 @@ export class Columns {
     return ((column % this.count) + this.count) % this.count;
   }
 
-  /** Whether anything is known of a column. */
+  /** Returns whether a column has data. */
   known(column) {
     return column >= Math.max(this.first, 0) && column <= this.last && this.seconds[this.slot(column)] > 0;
   }
 
-  /** The moment at which a column begins. */
+  /** Returns the start time of a column. */
   start(column) {
     return this.origin + column * this.width;
   }
@@ -51,7 +51,7 @@ export class Columns {
     this.dirty = this.last + 1;
   }
 
-  /** Adds a frame to the columns that it spans. The snapshots' jitter is rounded away. */
+  /** Adds a frame to the columns that it spans. Rounds away the jitter of snapshots. */
   add(frame) {
     let from = Math.round((frame.start - this.origin) / this.width);
     let to = Math.round((frame.end - this.origin) / this.width);
@@ -60,7 +60,7 @@ export class Columns {
       to = from + 1;
     }
     while (this.last < to - 1) {
-      // Over a gap of more than the whole range there is nothing to clear twice.
+      // A gap longer than the whole range needs to clear each column only once.
       this.last = Math.max(this.last + 1, to - this.count);
       this.clear(this.slot(this.last));
     }
@@ -109,31 +109,31 @@ export class Columns {
     this.high[slot * this.entities + entity] = quantile(this.lateness, at, 0.99);
   }
 
-  /** Where the buckets of an entity's column begin in `lateness`. */
+  /** Returns the index in `lateness` of the first bucket of an entity's column. */
   cell(entity, slot) {
     return (slot * this.entities + entity) * BUCKETS;
   }
 
-  /** The greatest cell of all columns. */
+  /** Returns the largest cell of all columns. */
   peak() {
     return this.greatest.reduce((a, b) => Math.max(a, b), 0);
   }
 
-  /** The span of buckets that are not empty in any column, or null. */
+  /** Returns the range of buckets that are not empty in any column, or null. */
   span() {
     const low = this.lowest.reduce((a, b) => Math.min(a, b), BUCKETS);
     const high = this.highest.reduce((a, b) => Math.max(a, b), -1);
     return high < 0 ? null : { low, high };
   }
 
-  /** A counter's growth per second in a column, NaN where nothing is known. */
+  /** Returns the rate of a counter in a column per second; NaN without data. */
   rate(counter, column) {
     if (!this.known(column)) return NaN;
     const slot = this.slot(column);
     return this.counts[slot * this.counters + counter] / this.seconds[slot];
   }
 
-  /** A gauge at the end of a column, NaN where nothing is known. */
+  /** Returns a gauge at the end of a column; NaN without data. */
   gauge(gauge, column) {
     return this.known(column) ? this.gauges[this.slot(column) * GAUGES.length + gauge] : NaN;
   }

@@ -1,15 +1,15 @@
-// Numbers as text, in units that people read.
+// Formatting of numbers with readable units.
 
 const exactly = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 
-/** Three digits that count, never in the form 1e+3. */
+/** Formats three significant digits without an exponent. */
 function digits(value) {
   if (value >= 99.95) return value.toFixed(0);
   if (value >= 9.995) return value.toFixed(1).replace(/\.0$/, '');
   return value.toFixed(2).replace(/\.?0+$/, '');
 }
 
-/** A length of time, from nanoseconds. */
+/** Formats a duration in nanoseconds. */
 export function duration(ns) {
   if (ns < 999.5) return `${Math.round(ns)} ns`;
   if (ns < 999.5e3) return `${digits(ns / 1e3)} µs`;
@@ -17,12 +17,12 @@ export function duration(ns) {
   return `${digits(ns / 1e9)} s`;
 }
 
-/** A count to the last digit. */
+/** Formats a count with all digits. */
 export function exact(count) {
   return exactly.format(count);
 }
 
-/** A count in three digits or so. */
+/** Formats a count with about three digits. */
 export function short(count) {
   if (count >= 999.5e9) return `${digits(count / 1e12)} T`;
   if (count >= 999.5e6) return `${digits(count / 1e9)} G`;
@@ -32,13 +32,13 @@ export function short(count) {
   return digits(count);
 }
 
-/** A share of one, as a percentage. */
+/** Formats a fraction as a percentage. */
 export function percent(share) {
   const value = share * 100;
   return value > 0 && value < 1 ? '<1 %' : `${Math.round(value)} %`;
 }
 
-/** How long something is up, from milliseconds: the two greatest units. */
+/** Formats an uptime in milliseconds with its two largest units. */
 export function uptime(ms) {
   const s = Math.floor(ms / 1000);
   const parts = [[Math.floor(s / 86400), 'd'], [Math.floor(s / 3600) % 24, 'h'], [Math.floor(s / 60) % 60, 'min'], [s % 60, 's']];
@@ -48,7 +48,7 @@ export function uptime(ms) {
 
 const two = (n) => String(n).padStart(2, '0');
 
-/** The time of day, from Unix milliseconds, in the reader's zone; with tenths if asked for. */
+/** Formats Unix milliseconds as the local time of day, optionally with tenths of a second. */
 export function clock(unixMs, tenths = false) {
   const date = new Date(unixMs);
   const time = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;

@@ -1,32 +1,32 @@
-// What happened between two snapshots, in little memory: ten minutes of these are kept.
+// The difference between two snapshots, in little memory: ten minutes of these are kept.
 
 
 export const STAGES = ['wake', 'queue', 'rescued'];
 export const ACTIVITIES = ['firing', 'running', 'polling', 'stealing', 'parked'];
 
-/** Values of a moment, which are shown over time. */
+/** Gauges that are shown over time. */
 export const GAUGES = ['pending', 'garbage'];
 
 /**
- * After so long without a snapshot nothing is known of the time between: no line is drawn over it. At least, and
- * not while fewer than so many snapshots are missing.
+ * The shortest gap: after this time without a snapshot, and at least `MISSING` missing snapshots,
+ * no line is drawn over it.
  */
 const GAP_MS = 3000;
 const MISSING = 3;
 
-/** Where nothing grew, all frames share it: an array of its own would be some hundred bytes of nothing. */
+/** A shared empty array: most frames have no growth, and an array takes some hundred bytes. */
 const NOTHING = new Uint32Array(0);
 
-// A bucket and its count share 32 bits.
+// A bucket index and its count share 32 bits.
 const COUNT_BITS = 25;
 const MAX_COUNT = 2 ** COUNT_BITS - 1;
 
-/** Workers, and the helpers as one more: the rows of heat maps. */
+/** Returns the workers, and the helpers as one more entity: the rows of heat maps. */
 export function entities(snapshot) {
   return [...snapshot.workers, snapshot.helpers];
 }
 
-/** All counters, summed up over who counts. */
+/** Returns the sum of each counter over workers, helpers and clocks. */
 export function totals(snapshot) {
   const sums = {};
   for (const { counts } of [...snapshot.workers, snapshot.helpers, snapshot.clocks]) {
@@ -37,25 +37,28 @@ export function totals(snapshot) {
   return sums;
 }
 
-/** Whether both are told by the same inspector. A pid may come again: in containers all are 1. */
+/**
+ * Returns whether both snapshots are of one inspector. The pid does not tell: in containers it is
+ * always 1.
+ */
 export function isFrom(one, other) {
   return one.instance === other.instance && one.pid === other.pid;
 }
 
-/** Whether `next` continues what `previous` began: the same runtime, seen later. */
+/** Returns whether `next` is a later snapshot of the runtime of `previous`. */
 export function continues(previous, next) {
   return isFrom(previous, next)
     && previous.workers.length === next.workers.length
     && next.at_ms > previous.at_ms;
 }
 
-/** A gauge, summed up over workers and clocks. */
+/** Returns the sum of a gauge over workers and clocks. */
 export function gauge(snapshot, name) {
   const { wall, boot } = snapshot.clocks;
   return snapshot.workers.reduce((sum, worker) => sum + worker[name], (wall?.[name] ?? 0) + (boot?.[name] ?? 0));
 }
 
-/** Adds buckets that grew to `grown`, each as one number. */
+/** Appends the buckets that grew to `grown`, each packed into one number. */
 function growth(before, after, grown) {
   const had = new Map(before.buckets);
   for (const [bucket, count] of after.buckets) {
@@ -64,7 +67,7 @@ function growth(before, after, grown) {
   }
 }
 
-/** Cells that grew, as pairs of (row * workers + column, by how much). */
+/** Returns the cells that grew, as pairs of (row * workers + column, growth). */
 function cells(before, after, field) {
   const grown = [];
   const width = before.length;
@@ -90,7 +93,8 @@ export class Frame {
     const before = entities(previous);
     const after = entities(next);
     const grown = [];
-    // Where each histogram begins in `grown`: those of the first stage, one for each entity, then the next stage's.
+    // The start of each histogram in `grown`: first all entities of the first stage, then the next
+    // stage.
     this.begins = new Uint32Array(STAGES.length * after.length + 1);
     STAGES.forEach((stage, s) => after.forEach((entity, i) => {
       growth(before[i].lateness[stage], entity.lateness[stage], grown);
@@ -110,7 +114,10 @@ export class Frame {
     return (this.end - this.start) / 1000;
   }
 
-  /** Adds `sign` times a histogram to `counts[at..at + BUCKETS]`; answers whether there was anything to add. */
+  /**
+   * Adds `sign` times a histogram to `counts[at..at + BUCKETS]`. Returns whether there was anything
+   * to add.
+   */
   addHistogram(stage, entity, counts, at, sign) {
     const index = stage * ((this.begins.length - 1) / STAGES.length) + entity;
     const end = this.begins[index + 1];

@@ -1,17 +1,20 @@
-// The heat map of lateness: a strip for each worker, time to the right, lateness upwards on a log scale.
+// The heat map of lateness: a strip per worker, time to the right, lateness upwards in log scale.
 
 import { BUCKETS, OCTAVE } from './buckets.js';
 import { begin, color, crowd, describe, drawAxis, label, marks, unwatch, watch } from './canvas.js';
 import { clock, duration, exact, short } from './format.js';
 import { isDark, Palette } from './palette.js';
 
-/** Marks of the axis of lateness, in nanoseconds. */
+/** The marks of the lateness axis, in nanoseconds. */
 const DECADES = [100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11];
 
-/** The least span that is shown, in buckets. */
+/** The minimum range that is shown, in buckets. */
 const LEAST_SPAN = 6 * OCTAVE;
 
-/** One strip: a picture of one pixel a cell, painted a column at a time, and the canvas that it is stretched on. */
+/**
+ * A strip: a picture with one pixel per cell, painted by column, and the canvas that shows it
+ * stretched.
+ */
 class Strip {
   constructor(name, tip) {
     this.name = name;
@@ -67,7 +70,7 @@ export class HeatMap {
     this.columns = null;
   }
 
-  /** One strip for each of `names`. */
+  /** Creates a strip for each of `names`. */
   arrange(names) {
     if (names.length === this.strips.length) return;
     this.strips.forEach(({ canvas }) => unwatch(canvas));
@@ -77,7 +80,7 @@ export class HeatMap {
     this.columns = null;
   }
 
-  /** `showHelpers`: whether helpers have anything to show. */
+  /** Draws everything. `showHelpers` tells whether the helpers have a strip. */
   draw({ columns, sums, bounds, stage, unixOffset }, showHelpers) {
     const most = 4 ** Math.ceil(Math.log(Math.max(columns.peak(), 16)) / Math.log(4));
     let from = columns.dirty;
@@ -100,7 +103,7 @@ export class HeatMap {
     this.drawScale(columns);
   }
 
-  /** The buckets that are shown: whole octaves, with one to spare on each side. */
+  /** Returns the range of buckets to show: whole octaves, with a spare one on each side. */
   spanOf(columns) {
     const { low, high } = columns.span() ?? { low: 2 * OCTAVE, high: 12 * OCTAVE };
     let from = (Math.floor(low / OCTAVE) - 1) * OCTAVE;
@@ -124,7 +127,7 @@ export class HeatMap {
     const { columns, span } = this;
     context.fillStyle = color('grid');
     for (const [x] of marks(columns, this.unixOffset, width)) context.fillRect(Math.round(x), 0, 1, height);
-    // The ring, from its oldest column to its end, and from its beginning to its newest column.
+    // The ring has two parts: from the oldest column to the end, and from the start to the newest.
     context.imageSmoothingEnabled = false;
     const begins = columns.slot(columns.last + 1);
     const top = BUCKETS - span.to;
@@ -143,7 +146,7 @@ export class HeatMap {
     for (const { y, ns } of decades) label(context, duration(ns), 4, y);
   }
 
-  /** The marks of the axis of lateness, as far apart as their text is high. */
+  /** Returns the marks of the lateness axis that have room for their text. */
   decades(height) {
     let free = Infinity;
     return DECADES.map((ns) => ({ ns, y: this.y(this.bounds.position(ns), height) })).filter(({ y }) => {
@@ -153,7 +156,7 @@ export class HeatMap {
     });
   }
 
-  /** A line over the columns, at the upper bound of the buckets in which a quantile lies. */
+  /** Draws a quantile as a line, at the upper bound of its bucket in each column. */
   drawQuantile(context, width, height, buckets, entity, dashes) {
     const { columns } = this;
     const path = new Path2D();
@@ -182,7 +185,7 @@ export class HeatMap {
     context.setLineDash([]);
   }
 
-  /** The same in words, beside the strip. */
+  /** Describes the strip in words. */
   tell(strip, entity, sums, stage) {
     const [p50, p99] = [0.5, 0.99].map((q) => this.bounds.say(sums.quantile(q, entity)));
     const timers = Math.round(sums.timers(entity));
@@ -191,7 +194,7 @@ export class HeatMap {
     describe(strip.canvas, `${strip.name}, ${stage}-late over time: ${text.replaceAll('\n', ', ')}`);
   }
 
-  /** What is under a point of a strip. */
+  /** Returns the text for a point of a strip. */
   pick(strip, entity, x, y) {
     const { clientWidth: width, clientHeight: height } = strip.canvas;
     const { columns, bounds, span } = this;
@@ -209,13 +212,13 @@ export class HeatMap {
     return [...lines, `${range} late: ${count > 0 && count < 9.5 ? short(count) : exact(count)}`, `p50 ${median}, p99 ${high}`];
   }
 
-  /** How far an arrow key moves the cursor: a column, or a bucket. */
+  /** Returns the distance of an arrow key: a column, or a bucket. */
   step(strip, dx, dy) {
     const { clientWidth: width, clientHeight: height } = strip.canvas;
     return [(dx * width) / this.columns.count, (dy * height) / this.span.size];
   }
 
-  /** The legend: which colour is how many. */
+  /** Draws the legend of colours. */
   drawScale(columns) {
     const per = columns.width >= 1000 ? `${columns.width / 1000} s` : `${columns.width} ms`;
     describe(this.scale, `Colours: from 1 to ${exact(this.palette.most)} timers in ${per}, on a log scale`);

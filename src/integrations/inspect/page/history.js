@@ -1,8 +1,8 @@
-// The last ten minutes.
+// The frames of the last ten minutes.
 
 import { continues, Frame, isFrom, totals } from './frame.js';
 
-/** Ten minutes at four snapshots a second. */
+/** The number of frames in ten minutes at four snapshots a second. */
 export const CAPACITY = 2400;
 
 export class History {
@@ -13,13 +13,15 @@ export class History {
   clear() {
     this.frames = [];
     this.latest = null;
-    /** How many frames were dropped in front: the number of `frames[0]`. */
+    /** The number of dropped frames, which is also the number of `frames[0]`. */
     this.dropped = 0;
     this.origin = 0;
     this.counters = [];
   }
 
-  /** Takes the next snapshot, and answers whether it continues the last one; if not, all is new. */
+  /**
+   * Adds a snapshot. Returns whether it continues the last one; otherwise the history starts anew.
+   */
   push(snapshot) {
     const previous = this.latest;
     if (previous && isFrom(previous, snapshot) && snapshot.at_ms === previous.at_ms) return true;
@@ -36,8 +38,8 @@ export class History {
   }
 
   /**
-   * Drops what is older than ten minutes. Frames from number `looked` on are still looked at: they stay, but
-   * not more than twice as many.
+   * Drops frames older than ten minutes. Frames from number `looked` on are still shown, so they
+   * stay, up to twice the usual number.
    */
   trim(looked) {
     const { length } = this.frames;
@@ -48,7 +50,7 @@ export class History {
     }
   }
 
-  /** The number of the first frame that ends after `ms`. */
+  /** Returns the number of the first frame that ends after `ms`. */
   since(ms) {
     const at = this.frames.findIndex((frame) => frame.end > ms);
     return this.dropped + (at < 0 ? this.frames.length : at);
@@ -58,7 +60,7 @@ export class History {
     return this.frames[number - this.dropped];
   }
 
-  /** One more than the number of the newest frame. */
+  /** Returns the number after that of the newest frame. */
   get end() {
     return this.dropped + this.frames.length;
   }

@@ -1,4 +1,4 @@
-// What each worker is at: shares of the samples, stacked, with a pattern besides the colour.
+// The activity of each worker: stacked shares of the samples, with a pattern and a colour.
 
 import { begin, color, crowd, describe, drawAxis, label, unwatch, watch } from './canvas.js';
 import { clock, percent } from './format.js';
@@ -6,10 +6,12 @@ import { ACTIVITIES } from './frame.js';
 
 const TILE = 6;
 
-/** What the height of a lane may stand for: of workers that mostly sleep there is something to see, too. */
+/**
+ * The possible scales of a lane: a small one makes the activity of a mostly parked worker visible.
+ */
 const SCALES = [0.04, 0.1, 0.2, 0.5, 1];
 
-/** Paints the mark of an activity on a tile. */
+/** Draws the pattern of an activity on a tile. */
 const MARKS = {
   running: () => {},
   firing: (c) => { c.moveTo(-1, 7); c.lineTo(7, -1); c.moveTo(-4, 4); c.lineTo(4, -4); c.moveTo(2, 10); c.lineTo(10, 2); },
@@ -20,7 +22,7 @@ const MARKS = {
 
 const fills = new Map();
 
-/** The fill of an activity: its colour, and a pattern by which it is known without. */
+/** Returns the fill of an activity: its colour, and a pattern that identifies it without colour. */
 function fill(context, activity) {
   const ratio = devicePixelRatio || 1;
   const key = `${activity} ${color(activity)} ${color('mark')} ${ratio}`;
@@ -101,7 +103,7 @@ export class Lanes {
     drawAxis(this.axis, columns, unixOffset);
   }
 
-  /** The least scale into which all fits but being parked. */
+  /** Returns the smallest scale that fits everything except the parked time. */
   scale() {
     const { columns } = this;
     let most = 0;
@@ -114,7 +116,7 @@ export class Lanes {
     return SCALES.find((scale) => most <= scale) ?? 1;
   }
 
-  /** The samples of a worker in a column, or null if there are none. */
+  /** Returns the samples of a worker in a column, or null if there are none. */
   samples(worker, column) {
     const { columns } = this;
     if (!columns.known(column)) return null;
@@ -135,7 +137,7 @@ export class Lanes {
       const found = this.samples(worker, columns.first + i);
       if (!found) continue;
       let y = height;
-      // Whole pixels, so that no seam shows between columns.
+      // Use whole pixels, so that no seam shows between columns.
       const [from, to] = [Math.round(i * step), Math.round((i + 1) * step)];
       found.samples.forEach((count, activity) => {
         const size = Math.min((count / found.total / this.top) * height, y);
@@ -155,7 +157,7 @@ export class Lanes {
     if (height > 30) label(context, percent(this.top / 2), 4, height / 2);
   }
 
-  /** The shares over the whole range, in words. */
+  /** Describes the shares over the whole range in words. */
   tell(lane, worker) {
     const sums = new Float64Array(ACTIVITIES.length);
     for (let column = Math.max(this.columns.first, 0); column <= this.columns.last; column++) {

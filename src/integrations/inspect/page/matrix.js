@@ -1,9 +1,9 @@
-// Who took from whom: a table of numbers, the ground of a cell the darker the more was taken.
+// A table of thief and victim. A cell is darker the more the row took from the column.
 
 import { isSeen, watch } from './canvas.js';
 import { exact, short } from './format.js';
 
-/** Of many workers it is thousands of cells: they rest for so long. */
+/** The minimum time between updates: with many workers the table has thousands of cells. */
 const REST_MS = 900;
 
 function cell(tag, scope) {
@@ -20,7 +20,7 @@ export class Matrix {
     this.cells = [];
   }
 
-  /** A row for each of `rows` (who took), a column for each of `columns` (from whom). */
+  /** Creates a row per thief in `rows`, and a column per victim in `columns`. */
   arrange(rows, columns) {
     const shape = `${rows.length}x${columns.length}`;
     if (this.shape === shape) return;
@@ -47,8 +47,9 @@ export class Matrix {
   }
 
   /**
-   * `perSecond(row, column)` and `total(row, column)`: the numbers; `shown(row)`: whether it has any. `of`: what they
-   * are taken from, of which another is drawn at once, and so is what `isHeld`: there may be no later drawing.
+   * `perSecond(row, column)` and `total(row, column)` return the numbers; `shown(row)` tells
+   * whether a row has any. The table is drawn at once if its source `of` changes or if it `isHeld`
+   * (paused), because no later drawing may follow. Otherwise updates are rare.
    */
   draw({ of, perSecond, total, shown, isHeld }) {
     const rests = this.of === of && !isHeld && performance.now() - this.drawn < REST_MS;

@@ -1,13 +1,13 @@
-//! The page's files, which are part of the program.
+//! The files of the page, compiled into the program.
 
 use ::hyper::body::Bytes;
 
 /// A file of the page.
 #[derive(Debug)]
 pub(crate) struct Asset {
-    /// Where it is, from the root of the site.
+    /// The path from the root of the site.
     pub(crate) path: &'static str,
-    /// What it is, as `Content-Type` says it.
+    /// The value of `Content-Type`.
     pub(crate) content_type: &'static str,
     body: &'static str,
 }
@@ -62,9 +62,9 @@ pub(crate) const ASSETS: &[Asset] = &[
 mod tests {
     use super::*;
 
-    /// A module that nobody serves is found by a browser only.
+    /// Checks in a test what would otherwise fail only in a browser: a missing module.
     #[test]
-    fn all_that_scripts_import_is_served() {
+    fn all_imported_modules_are_served() {
         let mut imports = 0;
         for asset in ASSETS {
             for line in asset.body.lines() {

@@ -1,7 +1,7 @@
-// The colours of counts: viridis, in which lighter is more (dark theme) or darker is more (light theme), also
-// for those who see no hues.
+// The colours of counts: viridis, whose brightness alone tells the order. Lighter is more in the
+// dark theme, darker is more in the light theme.
 
-// Eleven samples of matplotlib's viridis; between them it is near enough to straight.
+// Eleven samples of matplotlib's viridis. Linear interpolation between them is close enough.
 const VIRIDIS = [
   [68, 1, 84], [72, 36, 117], [65, 68, 135], [53, 95, 141], [42, 120, 142], [33, 145, 140],
   [34, 168, 132], [68, 191, 112], [122, 209, 81], [189, 223, 38], [253, 231, 37],
@@ -13,11 +13,11 @@ function viridis(t) {
   return VIRIDIS[i].map((from, channel) => Math.round(from + (VIRIDIS[i + 1][channel] - from) * (at - i)));
 }
 
-/** Where on it the fewest are, to be told from the ground: the darker end is near to a dark ground. */
+/** The position of the smallest count. It keeps the colour distinct from a dark background. */
 const FEWEST = { dark: 0.14, light: 0.04 };
 
 export class Palette {
-  /** `most`: the count that has the last colour. */
+  /** `most` is the count with the last colour. */
   constructor(most, dark) {
     this.most = most;
     this.dark = dark;
@@ -28,18 +28,18 @@ export class Palette {
     });
   }
 
-  /** Where a count is on the scale, from 0 to 1. */
+  /** Returns the position of a count on the scale, from 0 to 1. */
   position(count) {
     return Math.min(Math.log1p(count) / Math.log1p(this.most), 1);
   }
 
-  /** The colour of a count above 0, as red, green, and blue. */
+  /** Returns the colour of a count above 0 as red, green and blue. */
   color(count) {
     return this.colors[Math.round(this.position(count) * 255)];
   }
 }
 
-/** Whether the page is dark now. */
+/** Returns whether the page uses the dark theme. */
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;

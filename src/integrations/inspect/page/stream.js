@@ -1,13 +1,16 @@
-// The stream of snapshots: it is opened again whenever it ends.
+// The stream of snapshots. It reconnects whenever it ends.
 
 const AGAIN_MS = 2000;
 
-/** Without a snapshot for so long the stream is as good as lost. At least, and if so many of them are missing. */
+/** The stream counts as lost after this time without a snapshot, and several missing ones. */
 const SILENCE_MS = 5000;
 const MISSING = 3;
 
 export class Stream {
-  /** Calls `snapshot(data)` for each, and `state('connecting' | 'live' | 'lost' | 'ended')` at changes. */
+  /**
+   * Calls `snapshot(data)` for each snapshot, and `state('connecting' | 'live' | 'lost' | 'ended')`
+   * for each change.
+   */
   constructor({ snapshot, state }) {
     Object.assign(this, { snapshot, state });
     this.ended = false;

@@ -1,17 +1,18 @@
-// The tables: workers, stalls, counters, threads. All that comes from the runtime gets in as text.
+// The tables: workers, stalls, counters, threads. Data of the runtime is inserted as text, never as
+// HTML.
 
 import { clock, duration, exact, percent, short } from './format.js';
 
 const COUNTER_TABLES = 3;
 
-/** Rows of cells, which are changed in place: what a reader has selected stays selected. */
+/** A table body whose cells are changed in place, so that selected text stays selected. */
 class Rows {
   constructor(body, classes) {
     this.body = body;
     this.classes = classes;
   }
 
-  /** `rows`: a list of lists of texts; `mark(row element, index)` may add to a row. */
+  /** `rows` is a list of lists of texts. `mark(row element, index)` may add to a row. */
   show(rows, mark = () => {}) {
     while (this.body.rows.length > rows.length) this.body.lastElementChild.remove();
     rows.forEach((texts, index) => {
@@ -27,13 +28,13 @@ class Rows {
   }
 }
 
-/** What a job is called: its type, and where it was spawned if that is known. */
+/** Returns the name of a job: its type, and its spawn location if known. */
 function jobName(job) {
   if (!job) return '';
   return job.spawned ? `${job.name} (${job.spawned})` : job.name;
 }
 
-/** All counters, in some tables side by side. */
+/** All counters, in several tables side by side. */
 class Counters {
   constructor(element) {
     this.element = element;
@@ -83,7 +84,7 @@ export class Tables {
     this.hint = find('workers-hint');
   }
 
-  /** `before`: an earlier snapshot of some two seconds ago, for the rates of each worker; or null. */
+  /** `before` is a snapshot from about two seconds ago, for the rates of each worker, or null. */
   draw({ snapshot, before, counters, sums, totals, unixOffset }) {
     this.drawWorkers(snapshot, before);
     this.drawStalls(snapshot, unixOffset);

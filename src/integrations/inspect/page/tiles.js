@@ -1,4 +1,4 @@
-// The figures on top.
+// The figures at the top of the page.
 
 import { duration, exact, short, uptime } from './format.js';
 import { gauge } from './frame.js';
@@ -58,7 +58,7 @@ export class Tiles {
     this.set('tile-p999-more', last < 0 ? '' : `at most ${bounds.say(last)}`);
   }
 
-  /** The worker with the greatest p99. */
+  /** Returns the worker with the highest p99. */
   worst(sums) {
     let worst = -1;
     let most = -1;

@@ -1,4 +1,4 @@
-// What is under the pointer, in words; for a finger and for the arrow keys, too.
+// The tooltip, which works with a pointer, a finger, and the arrow keys.
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -14,8 +14,8 @@ export class Tip {
   }
 
   /**
-   * Shows what `pick(x, y)` answers (lines of text, or nothing) for points of the canvas. `step(dx, dy)`
-   * answers how far an arrow key goes.
+   * Shows the lines of text that `pick(x, y)` returns for a point of the canvas, if any. `step(dx,
+   * dy)` returns the distance of an arrow key.
    */
   attach(canvas, pick, step) {
     const show = (x, y) => {
@@ -25,7 +25,7 @@ export class Tip {
     canvas.addEventListener('pointermove', (event) => show(event.offsetX, event.offsetY));
     canvas.addEventListener('pointerdown', (event) => show(event.offsetX, event.offsetY));
     canvas.addEventListener('pointerleave', (event) => {
-      // A finger that is lifted has said where to look.
+      // A lifted finger has chosen the point, so keep the tooltip.
       if (event.pointerType === 'mouse') this.hide();
     });
     canvas.addEventListener('blur', () => this.hide());
@@ -41,7 +41,7 @@ export class Tip {
     });
   }
 
-  /** Shows the same point again: what is there may have changed. */
+  /** Updates the text of the current point, because the data may have changed. */
   refresh() {
     if (!this.at) return;
     const { canvas, pick, x, y } = this.at;

@@ -1,5 +1,5 @@
-// What is looked at: a range, a stage of lateness, and the moment at which it ends, which is now or when it was
-// paused.
+// The view: a time range, a stage of lateness, and the end of the range, which is the present or
+// the time of the pause.
 
 import { Bounds } from './buckets.js';
 import { Columns } from './columns.js';
@@ -7,10 +7,10 @@ import { entities, STAGES, totals } from './frame.js';
 import { History } from './history.js';
 import { Window } from './window.js';
 
-/** How wide columns are in each range (in seconds): some hundreds of them, of whole snapshots each. */
+/** The width of a column in each range, in seconds. A range has some hundred columns. */
 const WIDTHS = { 30: 250, 120: 500, 600: 2000 };
 
-/** Rates of single workers are over so long, in ms. */
+/** The time over which the rates of single workers are computed, in ms. */
 const RECENT_MS = 2000;
 
 export class View {
@@ -23,11 +23,11 @@ export class View {
     this.snapshot = null;
   }
 
-  /** Takes a snapshot as it comes; answers whether there is something new to draw. */
+  /** Adds a snapshot. Returns whether there is something new to draw. */
   push(snapshot) {
     const same = this.history.push(snapshot);
     if (!same) {
-      // Another process: what was paused is gone.
+      // Another process: the paused data no longer exists.
       this.recent = [];
       this.bounds = new Bounds(snapshot.bounds_ns);
       this.show(snapshot, this.history.end);
@@ -56,7 +56,7 @@ export class View {
     return this.history.counters;
   }
 
-  /** Takes the frames that came. */
+  /** Adds new frames. */
   advance() {
     const { history, columns, sums } = this;
     const from = Math.max(sums.end, history.dropped);
@@ -64,7 +64,7 @@ export class View {
     sums.move(history, this.end, this.snapshot.at_ms - this.range * 1000);
   }
 
-  /** Makes columns and sums anew from the history. */
+  /** Recomputes columns and sums from the history. */
   rebuild() {
     const { history, snapshot } = this;
     const width = WIDTHS[this.range];

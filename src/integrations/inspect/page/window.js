@@ -1,5 +1,5 @@
-// Sums over the range that is looked at. Frames are added in front and taken off behind, so that a snapshot
-// costs the same in each range. Gaps count as well: what happened in them is known, only not when.
+// Sums over the visible range. New frames are added and old ones subtracted, so a snapshot costs
+// the same in each range. Gaps count, too: what happened in them is known, only the time is not.
 
 import { BUCKETS, quantile } from './buckets.js';
 
@@ -8,13 +8,15 @@ export class Window {
     Object.assign(this, { first, end: first, stage, entities, workers });
     this.seconds = 0;
     this.counts = new Float64Array(counters);
-    /** Each entity's buckets, and behind them those of all. */
+    /** The buckets of each entity, followed by those of all together. */
     this.lateness = new Float64Array((entities + 1) * BUCKETS);
     this.steals = new Float64Array(entities * entities);
     this.rescues = new Float64Array(entities * entities);
   }
 
-  /** Moves on to the frames of `history` before number `end`, and leaves behind those that ended by `since`. */
+  /**
+   * Adds the frames of `history` before number `end`, and subtracts those that ended by `since`.
+   */
   move(history, end, since) {
     while (this.end < end) this.count(history.frame(this.end++), 1);
     while (this.first < this.end && history.frame(this.first).end <= since) {
@@ -36,17 +38,17 @@ export class Window {
     cells(this.rescues, frame.rescues);
   }
 
-  /** So many per second, of a count over the range. */
+  /** Returns the rate per second of a count over the range. */
   perSecond(count) {
     return this.seconds > 1e-6 ? count / this.seconds : 0;
   }
 
-  /** The bucket of a quantile of an entity's lateness, or of all if none is given; -1 if there is none. */
+  /** Returns the bucket of a quantile of an entity, or of all without one; -1 if there is none. */
   quantile(q, entity = this.entities) {
     return quantile(this.lateness, entity * BUCKETS, q);
   }
 
-  /** How many timers an entity's histogram has, or all of them. */
+  /** Returns the number of timers in an entity's histogram, or in all of them. */
   timers(entity = this.entities) {
     let sum = 0;
     for (let i = 0; i < BUCKETS; i++) sum += this.lateness[entity * BUCKETS + i];
