@@ -7,6 +7,8 @@
 
 pub mod redis;
 
+pub use crate::common::installed::have;
+
 use std::{
     env, fs,
     io::{self, BufRead, BufReader, Read, Write},
@@ -57,21 +59,6 @@ fn is_fresh(program: &Path) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Whether a client is installed. If not the test is skipped, unless clients are required.
-pub fn have(client: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path).any(|dir| dir.join(client).is_file());
-    if !found {
-        let required = env::var_os("TOURBILLON_REQUIRE_CLIENTS").is_some_and(|v| v == "1");
-        assert!(
-            !required,
-            "{client} is not installed, and clients are required"
-        );
-        eprintln!("skipped: {client} is not installed");
-    }
-    found
 }
 
 /// A server that runs, and is killed when this is dropped.

@@ -8,6 +8,7 @@
 pub mod blocked;
 pub mod course;
 pub mod event;
+pub mod installed;
 pub mod net;
 pub mod panics;
 pub mod resident;
