@@ -1,5 +1,5 @@
-//! Cron jobs on a paused clock: weeks pass at once, over days on which clocks are put forward and back,
-//! and each job runs at exactly the instants of its schedule; also where the wall clock is set.
+//! Cron jobs on a paused clock: each job runs at exactly the instants of its schedule, over weeks,
+//! over changes to and from summer time, and when the wall clock is set.
 
 use std::{
     sync::{Arc, Mutex},
@@ -181,7 +181,7 @@ fn a_step_back_runs_nothing_twice() {
 }
 
 #[test]
-fn a_step_forward_leaves_what_it_jumped_over_to_the_policy() {
+fn a_step_forward_leaves_skipped_occurrences_to_the_policy() {
     let _alarm = alarm();
     for workers in [1, 2] {
         for missed in [Missed::Skip, Missed::Once, Missed::All] {
@@ -226,7 +226,7 @@ fn a_step_to_within_the_grace_is_on_time() {
 }
 
 #[test]
-fn steps_that_pass_no_occurrence_change_when_it_comes_and_no_more() {
+fn steps_that_pass_no_occurrence_only_change_the_wait() {
     let _alarm = alarm();
     paused(2, "2026-05-04T00:30:00Z").block_on(async {
         let runs = Runs::default();
@@ -247,7 +247,7 @@ fn steps_that_pass_no_occurrence_change_when_it_comes_and_no_more() {
 }
 
 #[test]
-fn years_pass_in_no_time() {
+fn leap_days_run_over_ten_years_of_a_paused_clock() {
     let _alarm = alarm();
     let runtime = paused(2, "2026-01-01T00:00:00Z");
     runtime.block_on(async {

@@ -1,5 +1,5 @@
-//! Schedules, beside what a scan of each minute (or second) of local time says, with the matching
-//! of fields written anew: hundreds of random patterns, in zones of all kinds.
+//! Schedules agree with an oracle that scans each minute (or second) of local time and matches
+//! fields by its own code: hundreds of random patterns, in all kinds of zones.
 
 use std::{ops::Range, time::SystemTime};
 
@@ -205,7 +205,8 @@ impl Scan {
         let mut landing = 0;
         let mut day = (i64::MIN, Date::ZERO);
         let locals = range().map(|time| {
-            // Local times are counted as if they were UTC; those of the range are as good as others.
+            // Local times are counted as if they were UTC; those of the range are as good as
+            // others.
             let stamp = Timestamp::from_second(time).unwrap();
             let at = Offset::UTC.to_datetime(stamp);
             let instant = match tz.to_ambiguous_timestamp(at).offset() {

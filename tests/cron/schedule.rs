@@ -1,4 +1,4 @@
-//! Schedules: each rule about clocks by an example, and what never comes.
+//! Schedules: an example for each rule about clocks, and patterns that never match.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,7 +23,7 @@ fn after(pattern: &str, from: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_time_of_the_day_that_does_not_exist_runs_after_the_gap() {
+fn a_skipped_time_of_day_runs_after_the_gap() {
     assert_eq!(
         after("30 2 * * *", "2025-03-29T00:00[Europe/Paris]", 3),
         [
@@ -86,7 +86,7 @@ fn a_gap_may_end_on_another_day_and_last_for_one() {
 }
 
 #[test]
-fn a_time_of_the_day_that_there_is_twice_runs_the_first_time() {
+fn a_repeated_time_of_day_runs_the_first_time_only() {
     assert_eq!(
         after("30 2 * * *", "2025-10-26T00:00[Europe/Paris]", 2),
         ["10-26 02:30:00+02:00", "10-27 02:30:00+01:00"]
@@ -109,7 +109,7 @@ fn a_time_of_the_day_that_there_is_twice_runs_the_first_time() {
 }
 
 #[test]
-fn what_is_every_so_often_follows_the_clock() {
+fn interval_patterns_follow_the_wall_clock() {
     assert_eq!(
         after("0 * * * *", "2025-03-30T00:30[Europe/Paris]", 3),
         [
@@ -199,7 +199,7 @@ fn leap_days_may_be_far_apart() {
 }
 
 #[test]
-fn what_never_comes_is_found_out_soon() {
+fn a_pattern_that_never_matches_is_detected_quickly() {
     let begun = Instant::now();
     for never in ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 8 * +FRI#1"] {
         for name in ["UTC", "Europe/Paris"] {
@@ -216,7 +216,7 @@ fn what_never_comes_is_found_out_soon() {
 }
 
 #[test]
-fn each_is_later_than_the_one_before_and_than_now() {
+fn each_occurrence_is_later_than_the_last_and_than_now() {
     let schedule = Cron::parse("* * * * * *").unwrap().schedule();
     let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
     let nano = Duration::from_nanos(1);
@@ -248,7 +248,7 @@ fn each_is_later_than_the_one_before_and_than_now() {
 }
 
 #[test]
-fn zones_go_by_their_names() {
+fn time_zones_are_found_by_name() {
     let cron = Cron::parse("@daily").unwrap();
     for name in ["Europe/Paris", "europe/paris", "UTC"] {
         assert!(cron.clone().time_zone(name).is_ok(), "{name}");

@@ -1,4 +1,4 @@
-//! The example `cron_jobs`: when it runs what, and how it says what is wrong.
+//! The example `cron_jobs`: when it runs which command, and how it reports errors.
 
 use std::{
     fs,
@@ -397,7 +397,7 @@ fn a_file_has_a_job_in_each_line() {
 }
 
 #[test]
-fn what_is_wrong_with_a_job_is_shown() {
+fn an_invalid_job_is_an_error_that_explains_it() {
     for (job, message, mark) in [
         ("0 25 * * * -- x", "hour", Some("  ^^")),
         ("0 0 25 * * * -- x", "hour", Some("    ^^")),

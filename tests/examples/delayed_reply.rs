@@ -1,4 +1,4 @@
-//! The example `delayed_reply`, hit by real clients, and by some that mean no good.
+//! The example `delayed_reply`, asked by real clients and by hostile ones.
 
 use std::{
     io::{self, Read, Write},
@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    clients::{AGES, Server, example, have, send_slowly, wrk},
+    clients::{Server, connect, example, have, send_slowly, wrk},
     common::Random,
 };
 
@@ -18,14 +18,6 @@ fn start(args: &[&str]) -> Server {
             .args(["--listen", "127.0.0.1:0"])
             .args(args),
     )
-}
-
-/// A connection whose reads and writes end some time.
-fn connect(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.addr).unwrap();
-    stream.set_read_timeout(Some(AGES)).unwrap();
-    stream.set_write_timeout(Some(AGES)).unwrap();
-    stream
 }
 
 /// What the server sends until it closes the connection.
@@ -103,7 +95,7 @@ fn two_thousand_connections_of_wrk_see_no_error() {
 }
 
 #[test]
-fn nor_do_they_with_a_listener_for_each_core() {
+fn two_thousand_connections_see_no_error_with_a_listener_for_each_core() {
     wrk_sees_no_error(&["--delay", "100ms", "--per-core"]);
 }
 
@@ -120,7 +112,7 @@ fn wrk_sees_no_error(args: &[&str]) {
 }
 
 #[test]
-fn either_signal_lets_requests_be_answered_and_ends_well() {
+fn either_signal_answers_open_requests_and_ends_cleanly() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let server = start(&["--delay", "1s", "--drain", "60s"]);
         let (mut silent, mut waiting) = (connect(&server), asking(&server));
@@ -137,7 +129,7 @@ fn either_signal_lets_requests_be_answered_and_ends_well() {
 }
 
 #[test]
-fn draining_has_a_bound() {
+fn the_shutdown_timeout_ends_a_long_request() {
     let server = start(&["--delay", "1h", "--drain", "100ms"]);
     let mut waiting = asking(&server);
     server.signal(libc::SIGTERM);
@@ -147,7 +139,7 @@ fn draining_has_a_bound() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_arguments_are_refused() {
     let server = start(&[]);
     let taken = server.addr.to_string();
     for args in [
@@ -162,7 +154,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn clients_that_mean_no_good_are_closed_and_cost_no_memory() {
+fn hostile_clients_are_closed_and_cost_no_memory() {
     let server = start(&["--delay", "0s", "--idle", "500ms"]);
     ask(&server, "/");
     let before = server.resident();

@@ -1,8 +1,9 @@
-//! The documentation names what there is: tests in its tables, items of the API in the table of features,
-//! models and mutants on the page of loom, and files by links.
+//! The documentation names only what exists: tests in its tables, items of the API in the table of
+//! features, models and mutants on the page of loom, and files by links.
 //!
-//! A code span of a table may be a file and, after a colon, the names of tests in it; in the column of tests of
-//! `docs/src/features.md` a file alone, too. The spans of the column before that are items of the API.
+//! A code span of a table may be a file and, after a colon, the names of tests in it; in the column
+//! of tests of `docs/src/features.md` it may also be a file alone. The spans of the column before
+//! that are items of the API.
 
 use std::{
     env, fs,
@@ -80,7 +81,8 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// Looks whether there is what a code span of a table names: a file, or tests in it. How many names that were.
+/// Looks whether there is what a code span of a table names: a file, or tests in it. How many names
+/// that were.
 fn look_up(root: &Path, span: &str, missing: &mut Vec<String>) -> usize {
     let (file, tests) = span.split_once(": ").unwrap_or((span, ""));
     // Else an option, or a variable.
@@ -104,7 +106,7 @@ fn look_up(root: &Path, span: &str, missing: &mut Vec<String>) -> usize {
 }
 
 #[test]
-fn tables_name_tests_that_there_are() {
+fn tables_name_existing_tests() {
     let root = root();
     let (mut missing, mut named) = (Vec::new(), 0);
     for page in files(&root.join("docs/src"), "md") {
@@ -124,7 +126,7 @@ fn tables_name_tests_that_there_are() {
 }
 
 #[test]
-fn the_table_of_features_names_tests_that_there_are() {
+fn the_feature_table_names_existing_tests() {
     let root = root();
     let table = read(root.join("docs/src/features.md"));
     let mut missing = Vec::new();
@@ -152,7 +154,7 @@ fn the_table_of_features_names_tests_that_there_are() {
 }
 
 #[test]
-fn the_table_of_features_names_items_that_there_are() {
+fn the_feature_table_names_existing_items() {
     let root = root();
     let table = read(root.join("docs/src/features.md"));
     let dirs = ["src", "shards/src", "tasks/src", "macros/src"].map(|dir| root.join(dir));
@@ -176,7 +178,7 @@ fn the_table_of_features_names_items_that_there_are() {
 }
 
 #[test]
-fn the_page_of_loom_names_each_model_and_each_mutant() {
+fn the_loom_page_names_each_model_and_mutant() {
     let root = root();
     let page = read(root.join("loom_tests/README.md"));
     let (_, protocols) = page.split_once("## Protocols").expect("a section");
@@ -201,7 +203,7 @@ fn the_page_of_loom_names_each_model_and_each_mutant() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_lead_to_existing_targets() {
     let root = root();
     let book = root.join("docs/src");
     let mut pages = files(&book, "md");

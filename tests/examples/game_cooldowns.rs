@@ -1,5 +1,5 @@
-//! The example `game_cooldowns`: that a million cooldowns end when they have to, and that it says so
-//! if one does not.
+//! The example `game_cooldowns`: a million cooldowns end on time, and the program reports one that
+//! does not.
 
 use std::process::Output;
 
@@ -62,7 +62,7 @@ fn the_same_seed_is_the_same_game() {
 }
 
 #[test]
-fn a_nanosecond_too_late_is_found_out() {
+fn a_delay_of_one_nanosecond_is_detected() {
     let output = play(&["--players", "10", "--length", "30m", "--spoil", "17"]);
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{err}");
@@ -74,7 +74,7 @@ fn a_nanosecond_too_late_is_found_out() {
 }
 
 #[test]
-fn games_that_cannot_be_played_are_refused() {
+fn impossible_games_are_refused() {
     for (args, message) in [
         (["--length", "1ms"], "100 ms"),
         (["--length", "2years"], "longer than a year"),

@@ -1,4 +1,4 @@
-//! The example `heartbeat`, by as many clients as there may be descriptors, and by hostile ones.
+//! The example `heartbeat`: as many clients as there are descriptors, and hostile clients.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -16,7 +16,7 @@ use std::{
 use rustix::process::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::clients::{AGES, Server, SetAtEnd, example, number};
+use crate::clients::{AGES, Server, SetAtEnd, connect, example, number, ping};
 
 /// Descriptors of the test itself, and of the server for all but its connections.
 const OTHERS: u64 = 500;
@@ -30,22 +30,6 @@ fn serve(args: &[&str]) -> Server {
             .args(["--listen", "127.0.0.1:0"])
             .args(args),
     )
-}
-
-fn connect(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.addr).unwrap();
-    stream.set_read_timeout(Some(AGES)).unwrap();
-    stream.set_write_timeout(Some(AGES)).unwrap();
-    stream
-}
-
-/// Sends a line, and waits until it comes back.
-fn ping(stream: &mut TcpStream) -> io::Result<()> {
-    stream.write_all(b"ping\n")?;
-    let mut reply = [0; 5];
-    stream.read_exact(&mut reply)?;
-    assert_eq!(&reply, b"ping\n");
-    Ok(())
 }
 
 /// Waits until the server closes a connection, and throws away what came before.
@@ -158,8 +142,8 @@ fn keep_alive(server: &Server, idle: Duration, done: &AtomicBool) -> u32 {
     lost
 }
 
-/// Holds `count` idle connections, until all are closed, and `kept` that are not. Answers whether all
-/// were open at once.
+/// Holds `count` idle connections, until all are closed, and `kept` that are not. Answers whether
+/// all were open at once.
 fn hold(count: u64, kept: u64, idle: Duration) -> bool {
     let idle_text = format!("{}s", idle.as_secs());
     let server = serve(&["--idle", &idle_text]);
@@ -226,10 +210,11 @@ fn hold(count: u64, kept: u64, idle: Duration) -> bool {
 }
 
 #[test]
-fn as_many_idle_connections_as_there_are_descriptors_are_closed_and_none_early() {
+fn idle_connections_are_closed_up_to_the_descriptor_limit_and_none_early() {
     let _many = MANY.lock().unwrap_or_else(PoisonError::into_inner);
     let count = descriptors().saturating_sub(OTHERS).clamp(1, 20_000);
-    // Where the machine is too slow to open all of them before the first is idle, they may be for longer.
+    // Where the machine is too slow to open all of them before the first is idle, they may be for
+    // longer.
     let all_at_once = [10, 40, 160]
         .into_iter()
         .any(|idle| hold(count, 5, Duration::from_secs(idle)));
@@ -237,7 +222,7 @@ fn as_many_idle_connections_as_there_are_descriptors_are_closed_and_none_early()
 }
 
 #[test]
-fn lines_come_back_and_what_is_left_at_the_end_does_too() {
+fn lines_and_a_final_partial_line_are_echoed() {
     let server = serve(&[]);
     let mut stream = connect(&server);
     stream.write_all(b"one\ntwo\n\nthr").unwrap();
@@ -281,7 +266,7 @@ fn a_silent_peer_has_heartbeats_between_its_lines() {
 }
 
 #[test]
-fn who_sends_no_whole_line_or_does_not_read_is_idle_and_costs_little() {
+fn clients_without_whole_lines_or_reads_are_idle_and_cost_little() {
     let server = serve(&["--idle", "2s"]);
     let before = server.memory();
 
@@ -337,7 +322,8 @@ fn who_sends_no_whole_line_or_does_not_read_is_idle_and_costs_little() {
     let after = server.memory();
     assert!(after < before + 16 * MB, "{before} {after}");
     let out = end(server, libc::SIGTERM);
-    // The half-open ones, too, where the machine is so slow that they are idle before they are heard.
+    // The half-open ones, too, where the machine is so slow that they are idle before they are
+    // heard.
     let idle = number(&out, "peers, ", " idle").unwrap();
     assert!((24..=32).contains(&idle), "{out}");
     assert_eq!(
@@ -396,7 +382,7 @@ fn random_bytes_and_giant_lines_do_no_harm() {
 }
 
 #[test]
-fn those_who_are_too_many_wait_for_their_turn() {
+fn connections_above_the_limit_wait() {
     let server = serve(&["--max-connections", "2"]);
     let mut first = connect(&server);
     let mut second = connect(&server);
@@ -419,7 +405,7 @@ fn those_who_are_too_many_wait_for_their_turn() {
 }
 
 #[test]
-fn without_descriptors_it_says_so_and_goes_on() {
+fn a_lack_of_descriptors_is_reported_and_the_server_continues() {
     let _many = MANY.lock().unwrap_or_else(PoisonError::into_inner);
     descriptors();
     let limited = |args: &str| {

@@ -1,4 +1,4 @@
-//! The programs of `examples/`, driven by clients; and what the documentation names.
+//! The programs of `examples/`, driven by clients; and the names and links in the documentation.
 
 #[cfg(feature = "cli")]
 #[path = "../clients/mod.rs"]

@@ -1,5 +1,5 @@
-//! Signals by the thousand interrupt every system call that can be: nothing is early for it, nothing is
-//! lost, and nobody is told of it.
+//! Thousands of signals interrupt every system call that can be interrupted: no timer fires early,
+//! nothing is lost, and no caller sees an error.
 
 use std::{
     io::{self, Read, Write},
@@ -206,9 +206,9 @@ fn jobs(runtime: &Runtime) {
 
 /// What is not interrupted here is so by nobody: the storm is over all threads.
 #[test]
-fn a_storm_of_signals_makes_nothing_early_loses_nothing_and_tells_nobody() {
+fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
     isolated(
-        "interrupted::a_storm_of_signals_makes_nothing_early_loses_nothing_and_tells_nobody",
+        "interrupted::a_storm_of_signals_makes_nothing_early_and_loses_nothing",
         || {
             let _alarm = alarm();
             let _storm = Storm::begin();
@@ -241,11 +241,12 @@ fn a_storm_of_signals_makes_nothing_early_loses_nothing_and_tells_nobody() {
     );
 }
 
-/// Those that somebody listens for are a storm, too, which is handled by us: each wakes, none is an error.
+/// Those that somebody listens for are a storm, too, which is handled by us: each wakes, none is an
+/// error.
 #[test]
-fn signals_that_are_listened_for_by_the_thousand_are_all_noticed() {
+fn thousands_of_signals_with_a_listener_are_all_noticed() {
     isolated(
-        "interrupted::signals_that_are_listened_for_by_the_thousand_are_all_noticed",
+        "interrupted::thousands_of_signals_with_a_listener_are_all_noticed",
         || {
             let _alarm = alarm();
             let runtime = crate::common::runtime(2);
@@ -298,22 +299,19 @@ fn signals_that_are_listened_for_by_the_thousand_are_all_noticed() {
 
 /// Of a thread that waits by the standard library's means in the meantime, as `block_on` does.
 #[test]
-fn the_program_s_own_reads_are_interrupted_which_shows_that_the_storm_is_one() {
-    isolated(
-        "interrupted::the_program_s_own_reads_are_interrupted_which_shows_that_the_storm_is_one",
-        || {
-            let _alarm = alarm();
-            let _storm = Storm::begin();
-            let (mut reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
-            let read = thread::spawn(move || reader.read(&mut [0; 8]));
-            let interrupted = loop {
-                if read.is_finished() {
-                    break read.join().unwrap();
-                }
-                thread::sleep(Duration::from_millis(1));
-            };
-            assert_eq!(interrupted.unwrap_err().kind(), io::ErrorKind::Interrupted);
-            drop(writer.write(&[1]));
-        },
-    );
+fn the_storm_interrupts_plain_reads() {
+    isolated("interrupted::the_storm_interrupts_plain_reads", || {
+        let _alarm = alarm();
+        let _storm = Storm::begin();
+        let (mut reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let read = thread::spawn(move || reader.read(&mut [0; 8]));
+        let interrupted = loop {
+            if read.is_finished() {
+                break read.join().unwrap();
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!(interrupted.unwrap_err().kind(), io::ErrorKind::Interrupted);
+        drop(writer.write(&[1]));
+    });
 }

@@ -1,8 +1,8 @@
 //! A system that fails or behaves badly: no descriptors, threads or memory, refused system calls,
 //! signals, a stopped process, forks, and clocks that are decades ahead.
 //!
-//! Limits, filters and signals belong to the whole process, which all tests here share: such a test
-//! runs in a process of its own (`common::isolated`).
+//! Limits, filters and signals concern the whole process, which all tests of this program share:
+//! such a test runs in a process of its own (`common::isolated`).
 
 #[path = "../common/mod.rs"]
 mod common;

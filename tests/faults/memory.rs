@@ -1,7 +1,7 @@
-//! Memory goes back to the system when a burst of timers is over: in some seconds, and when the
-//! last runtime is dropped.
+//! Memory is returned to the system when a burst of timers is over: after some seconds, and when
+//! the last runtime is dropped.
 //!
-//! Each test is alone in a process, whose resident memory it reads.
+//! Each test runs in a process of its own, whose resident memory it reads.
 
 use std::{
     collections::VecDeque,
@@ -62,9 +62,9 @@ fn burst(runtime: &Runtime, stay: usize) -> (Vec<Timer>, usize) {
 const SLACK: usize = 2 * 1024 * 1024;
 
 #[test]
-fn what_a_burst_took_goes_back_while_the_runtime_is_idle() {
+fn memory_of_a_burst_is_returned_while_the_runtime_is_idle() {
     isolated(
-        "memory::what_a_burst_took_goes_back_while_the_runtime_is_idle",
+        "memory::memory_of_a_burst_is_returned_while_the_runtime_is_idle",
         || {
             let _alarm = alarm();
             let runtime = runtime(2);
@@ -89,9 +89,9 @@ fn what_a_burst_took_goes_back_while_the_runtime_is_idle() {
 }
 
 #[test]
-fn nobody_wakes_for_memory_where_there_is_none_to_be_given_back() {
+fn no_worker_wakes_where_no_memory_is_to_be_returned() {
     isolated(
-        "memory::nobody_wakes_for_memory_where_there_is_none_to_be_given_back",
+        "memory::no_worker_wakes_where_no_memory_is_to_be_returned",
         || {
             let _alarm = alarm();
             let runtime = runtime(2);
@@ -107,32 +107,29 @@ fn nobody_wakes_for_memory_where_there_is_none_to_be_given_back() {
 }
 
 #[test]
-fn the_memory_of_the_last_runtime_goes_with_it() {
-    isolated(
-        "memory::the_memory_of_the_last_runtime_goes_with_it",
-        || {
-            let _alarm = alarm();
-            let base = resident();
-            let (one, other) = (runtime(1), runtime(1));
-            let (timers, took) = burst(&one, 1);
-            drop(other);
-            assert!(resident() > base + took / 2, "one has its timers still");
-            drop(one);
-            drop(timers);
-            // The handles went last, so this is the next runtime's to give back.
-            drop(runtime(1));
-            let left = resident().saturating_sub(base);
-            assert!(left < took / 5 + SLACK, "{left} of {took} are left");
-        },
-    );
+fn the_last_runtime_returns_its_memory() {
+    isolated("memory::the_last_runtime_returns_its_memory", || {
+        let _alarm = alarm();
+        let base = resident();
+        let (one, other) = (runtime(1), runtime(1));
+        let (timers, took) = burst(&one, 1);
+        drop(other);
+        assert!(resident() > base + took / 2, "one has its timers still");
+        drop(one);
+        drop(timers);
+        // The handles went last, so this is the next runtime's to give back.
+        drop(runtime(1));
+        let left = resident().saturating_sub(base);
+        assert!(left < took / 5 + SLACK, "{left} of {took} are left");
+    });
 }
 
-/// A thread that is no worker arms and cancels while all workers sleep. The nodes go back, and so do
-/// the arrays of both shards, though nothing else wakes a worker.
+/// A thread that is no worker arms and cancels while all workers sleep. The nodes go back, and so
+/// do the arrays of both shards, though nothing else wakes a worker.
 #[test]
-fn what_other_threads_free_goes_back_while_all_workers_sleep() {
+fn memory_freed_by_remote_threads_is_returned_while_workers_sleep() {
     isolated(
-        "memory::what_other_threads_free_goes_back_while_all_workers_sleep",
+        "memory::memory_freed_by_remote_threads_is_returned_while_workers_sleep",
         || {
             let _alarm = alarm();
             let runtime = runtime(2);
@@ -165,9 +162,9 @@ fn what_other_threads_free_goes_back_while_all_workers_sleep() {
 /// The runtime whose worker was woken for memory ends before it has given it back. The workers of
 /// another runtime do that, though they have slept all the time.
 #[test]
-fn memory_goes_back_though_the_runtime_that_was_to_see_to_it_ends() {
+fn memory_is_returned_though_the_runtime_in_charge_ends() {
     isolated(
-        "memory::memory_goes_back_though_the_runtime_that_was_to_see_to_it_ends",
+        "memory::memory_is_returned_though_the_runtime_in_charge_ends",
         || {
             let _alarm = alarm();
             let base = resident();
@@ -193,9 +190,9 @@ fn memory_goes_back_though_the_runtime_that_was_to_see_to_it_ends() {
 /// moment. Whoever is stopped with a shard's lock in hand lets what is cancelled pile up; that goes
 /// back.
 #[test]
-fn threads_that_arm_and_cancel_few_at_a_time_take_no_more_and_more() {
+fn arming_and_cancelling_few_at_a_time_does_not_grow_memory() {
     isolated(
-        "memory::threads_that_arm_and_cancel_few_at_a_time_take_no_more_and_more",
+        "memory::arming_and_cancelling_few_at_a_time_does_not_grow_memory",
         || {
             const ALIVE: usize = 2_000;
             const COUNT: usize = 400_000;

@@ -1,5 +1,5 @@
-//! The system gives so many descriptors and no more: wherever a program runs out of them, it is an error
-//! there, nothing panics, hangs or is left, and what runs already goes on.
+//! A process without descriptors: a lack of them is an error wherever it occurs. Nothing panics,
+//! hangs or leaks, and what is open continues to work.
 
 use std::{
     error::Error,
@@ -53,7 +53,7 @@ async fn open_everything(opened: &AtomicUsize) -> Result<(), Failed> {
     let addr = listener.local_addr()?;
     let mut client = step(TcpStream::connect(addr)).await?;
     open();
-    // The connection waits in the listener's queue, and each who asks is told.
+    // The connection waits in the listener's queue, and each call fails.
     let mut accepted = match step(listener.accept()).await {
         Ok((accepted, _)) => accepted,
         Err(error) => {
@@ -110,8 +110,8 @@ async fn open_everything(opened: &AtomicUsize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Builds a runtime, uses it, and ends it; what could not be had, if there is something. `opened` counts
-/// how far it came.
+/// Builds a runtime, uses it, and ends it; what could not be had, if there is something. `opened`
+/// counts how far it came.
 fn program(wait: PreciseWait, opened: &AtomicUsize) -> Result<(), Failed> {
     let runtime = Builder::new()
         .worker_threads(2)
@@ -207,27 +207,27 @@ fn runs_out_of_descriptors_anywhere(name: &str, wait: PreciseWait) {
 }
 
 #[test]
-fn a_program_that_runs_out_of_descriptors_anywhere_is_told_and_goes_on() {
+fn a_lack_of_descriptors_anywhere_is_an_error_and_the_program_continues() {
     runs_out_of_descriptors_anywhere(
-        "no_descriptors::a_program_that_runs_out_of_descriptors_anywhere_is_told_and_goes_on",
+        "no_descriptors::a_lack_of_descriptors_anywhere_is_an_error_and_the_program_continues",
         PreciseWait::Auto,
     );
 }
 
 #[test]
-fn a_program_on_timerfds_that_runs_out_of_descriptors_anywhere_is_told_and_goes_on() {
+fn a_lack_of_descriptors_is_also_an_error_on_timerfds() {
     runs_out_of_descriptors_anywhere(
-        "no_descriptors::a_program_on_timerfds_that_runs_out_of_descriptors_anywhere_is_told_and_goes_on",
+        "no_descriptors::a_lack_of_descriptors_is_also_an_error_on_timerfds",
         PreciseWait::Timerfd,
     );
 }
 
-/// The bound of all watches of a user (`fs.epoll.max_user_watches`): a socket that cannot be watched is an
-/// error, and closed.
+/// The bound of all watches of a user (`fs.epoll.max_user_watches`): a socket that cannot be
+/// watched is an error, and closed.
 #[test]
-fn a_socket_that_cannot_be_watched_is_an_error_and_closed() {
+fn a_socket_that_cannot_be_watched_is_an_error_and_is_closed() {
     isolated(
-        "no_descriptors::a_socket_that_cannot_be_watched_is_an_error_and_closed",
+        "no_descriptors::a_socket_that_cannot_be_watched_is_an_error_and_is_closed",
         || {
             let _alarm = alarm();
             let Some(faulty) = Faulty::calls(&[call(libc::SYS_epoll_ctl)]) else {
@@ -273,16 +273,17 @@ fn a_socket_that_cannot_be_watched_is_an_error_and_closed() {
     );
 }
 
-/// Who accepts for an HTTP server waits a tenth of a second each time, and serves all when there is room.
+/// The accept loop of an HTTP server waits a tenth of a second each time, and serves all clients
+/// when there are descriptors again.
 #[cfg(feature = "axum")]
 #[test]
-fn a_server_that_may_accept_no_connection_neither_spins_nor_ends() {
+fn a_server_that_cannot_accept_neither_spins_nor_ends() {
     use std::{thread, time::Instant};
 
     use axum::{Router, routing::get};
 
     isolated(
-        "no_descriptors::a_server_that_may_accept_no_connection_neither_spins_nor_ends",
+        "no_descriptors::a_server_that_cannot_accept_neither_spins_nor_ends",
         || {
             let _alarm = alarm();
             let Some(faulty) = Faulty::calls(&[call(libc::SYS_accept4)]) else {

@@ -1,5 +1,5 @@
-//! The system gives no thread, or no memory: who asked is told so, nothing is left behind, and what there
-//! is goes on. (`limits.rs` and `blocking.rs` have stacks that are too large for the address space.)
+//! A system without threads or memory: the caller gets an error, nothing leaks, and what runs
+//! continues.
 
 use std::{
     collections::HashSet,
@@ -44,9 +44,9 @@ fn is_refused() -> bool {
 }
 
 #[test]
-fn whichever_thread_a_build_does_not_get_it_is_an_error_that_leaves_nothing() {
+fn a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing() {
     isolated(
-        "no_threads::whichever_thread_a_build_does_not_get_it_is_an_error_that_leaves_nothing",
+        "no_threads::a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing",
         || {
             let _alarm = alarm();
             let Some(faulty) = clones() else { return };
@@ -92,9 +92,9 @@ fn whichever_thread_a_build_does_not_get_it_is_an_error_that_leaves_nothing() {
 
 #[cfg(feature = "inspect")]
 #[test]
-fn a_live_page_that_gets_no_thread_is_an_error_and_the_runtime_goes_on() {
+fn a_live_page_without_a_thread_is_an_error_and_the_runtime_continues() {
     isolated(
-        "no_threads::a_live_page_that_gets_no_thread_is_an_error_and_the_runtime_goes_on",
+        "no_threads::a_live_page_without_a_thread_is_an_error_and_the_runtime_continues",
         || {
             let _alarm = alarm();
             let Some(faulty) = clones() else { return };
@@ -124,12 +124,12 @@ fn a_live_page_that_gets_no_thread_is_an_error_and_the_runtime_goes_on() {
     );
 }
 
-/// A peer does what the worker that is stuck has to do, though no helper can be had to take the peer's
-/// seat; and when one can be had again, it comes.
+/// A peer does what the worker that is stuck has to do, though no helper can be had to take the
+/// peer's seat; and when one can be had again, it comes.
 #[test]
-fn rescue_goes_on_without_the_helpers_that_cannot_be_had() {
+fn rescue_works_when_no_helper_can_be_started() {
     isolated(
-        "no_threads::rescue_goes_on_without_the_helpers_that_cannot_be_had",
+        "no_threads::rescue_works_when_no_helper_can_be_started",
         || {
             let _alarm = alarm();
             let Some(faulty) = clones() else { return };
@@ -170,7 +170,8 @@ fn rescue_goes_on_without_the_helpers_that_cannot_be_had() {
             });
             drop(blocked);
             faulty.heal();
-            // Who gets up next asks once more, when the others sit no more than before.
+            // The next helper that leaves standby asks once more, if no more helpers sit than
+            // before.
             eventually("a helper is there", || {
                 let jobs: Vec<_> = (0..2).map(|_| runtime.spawn(async {})).collect();
                 for job in jobs {
@@ -197,9 +198,9 @@ fn rescue_goes_on_without_the_helpers_that_cannot_be_had() {
 
 /// It has nobody to put in its place: what waits for it is late, and not lost.
 #[test]
-fn a_worker_in_block_in_place_that_nobody_can_replace_is_waited_for() {
+fn without_a_replacement_work_waits_for_block_in_place_to_end() {
     isolated(
-        "no_threads::a_worker_in_block_in_place_that_nobody_can_replace_is_waited_for",
+        "no_threads::without_a_replacement_work_waits_for_block_in_place_to_end",
         || {
             let _alarm = alarm();
             let Some(faulty) = clones() else { return };
@@ -225,11 +226,12 @@ fn a_worker_in_block_in_place_that_nobody_can_replace_is_waited_for() {
     );
 }
 
-/// None is there: it says so. One is there: it does what all were to do. Others can be had: they come.
+/// None is there: it says so. One is there: it does what all were to do. Others can be had: they
+/// come.
 #[test]
-fn blocking_jobs_are_done_by_the_threads_that_there_are() {
+fn blocking_jobs_run_on_the_existing_threads() {
     isolated(
-        "no_threads::blocking_jobs_are_done_by_the_threads_that_there_are",
+        "no_threads::blocking_jobs_run_on_the_existing_threads",
         || {
             let _alarm = alarm();
             let Some(faulty) = clones() else { return };
@@ -377,10 +379,10 @@ const SPACE: u64 = 64 << 20;
 
 /// As any program in Rust: it ends there and then, and says why; nothing goes on with half of it.
 #[test]
-fn memory_that_is_used_up_ends_the_process_and_says_so() {
+fn running_out_of_memory_ends_the_process_with_a_message() {
     use std::os::unix::process::ExitStatusExt;
 
-    const NAME: &str = "no_threads::memory_that_is_used_up_ends_the_process_and_says_so";
+    const NAME: &str = "no_threads::running_out_of_memory_ends_the_process_with_a_message";
     if is_child(NAME) {
         let runtime = crate::common::runtime(1);
         // A thread that starts needs some, too.
@@ -406,9 +408,9 @@ fn memory_that_is_used_up_ends_the_process_and_says_so() {
 
 /// A bound is what keeps a program from that: it is told, and goes on.
 #[test]
-fn a_bound_of_timers_is_an_error_where_there_would_be_no_memory() {
+fn max_timers_is_an_error_before_memory_runs_out() {
     isolated(
-        "no_threads::a_bound_of_timers_is_an_error_where_there_would_be_no_memory",
+        "no_threads::max_timers_is_an_error_before_memory_runs_out",
         || {
             let _alarm = alarm();
             const BOUND: usize = 50_000;

@@ -1,5 +1,5 @@
-//! Sandboxes refuse system calls that a runtime can do without: it does, timers are right, and nothing is
-//! lost. What it cannot do without is an error when it is built.
+//! Sandboxes that refuse system calls: without optional calls timers are still right and nothing is
+//! lost. Without a required call, building a runtime is an error.
 
 use std::{
     sync::mpsc,
@@ -20,7 +20,8 @@ use crate::{
     system_calls::{Call, Faulty, call, error_of, refuse},
 };
 
-/// What sandboxes answer: there is no such call (gVisor, old Docker), and it is not for you (the others).
+/// What sandboxes answer: there is no such call (gVisor, old Docker), and it is not for you (the
+/// others).
 const ANSWERS: [libc::c_int; 3] = [libc::ENOSYS, libc::EPERM, libc::EACCES];
 
 /// Timers of all clocks, sleeps, sockets: all come, none early.
@@ -105,26 +106,26 @@ fn without_pwait2(name: &str, answer: libc::c_int) {
 }
 
 #[test]
-fn without_epoll_pwait2_all_is_well() {
+fn a_runtime_works_without_epoll_pwait2() {
     without_pwait2(
-        "refused_calls::without_epoll_pwait2_all_is_well",
+        "refused_calls::a_runtime_works_without_epoll_pwait2",
         libc::ENOSYS,
     );
 }
 
 #[test]
-fn with_an_epoll_pwait2_that_is_forbidden_all_is_well() {
+fn a_runtime_works_where_epoll_pwait2_is_forbidden() {
     without_pwait2(
-        "refused_calls::with_an_epoll_pwait2_that_is_forbidden_all_is_well",
+        "refused_calls::a_runtime_works_where_epoll_pwait2_is_forbidden",
         libc::EPERM,
     );
 }
 
 /// A server that gives up its rights once it has started.
 #[test]
-fn a_filter_that_comes_when_the_runtime_runs_takes_nothing_from_it() {
+fn a_filter_installed_while_the_runtime_runs_loses_nothing() {
     isolated(
-        "refused_calls::a_filter_that_comes_when_the_runtime_runs_takes_nothing_from_it",
+        "refused_calls::a_filter_installed_while_the_runtime_runs_loses_nothing",
         || {
             let _alarm = alarm();
             let there = pwait2();
@@ -157,7 +158,7 @@ fn a_filter_that_comes_when_the_runtime_runs_takes_nothing_from_it() {
                     sleeps >= 20 && faulty.failed() > failed
                 });
                 let waits = runtime.metrics().total().epoll_waits - waits;
-                // Some waits for each sleep: who did not sleep looks thousands of times.
+                // Some waits for each sleep: a worker that spins would wait thousands of times.
                 assert!(
                     waits < 50 * sleeps,
                     "the worker does not sleep: {waits} waits"
@@ -171,9 +172,9 @@ fn a_filter_that_comes_when_the_runtime_runs_takes_nothing_from_it() {
 
 /// Nobody can have known: it was there when the runtime was built.
 #[test]
-fn a_timerfd_that_cannot_be_set_any_more_costs_precision_alone() {
+fn a_refused_timerfd_costs_only_precision() {
     isolated(
-        "refused_calls::a_timerfd_that_cannot_be_set_any_more_costs_precision_alone",
+        "refused_calls::a_refused_timerfd_costs_only_precision",
         || {
             let _alarm = alarm();
             let Some(faulty) = Faulty::calls(&[call(libc::SYS_timerfd_settime)]) else {
@@ -291,11 +292,12 @@ fn without_what_is_dispensable(name: &str, answer: libc::c_int) {
     });
 }
 
-/// Where there are very many timers the system is asked for their memory in larger pieces. It need not answer.
+/// Where there are very many timers the system is asked for their memory in larger pieces. It need
+/// not answer.
 #[test]
-fn a_system_that_makes_no_memory_ready_is_asked_once() {
+fn refused_prefaulting_of_memory_is_tried_once() {
     isolated(
-        "refused_calls::a_system_that_makes_no_memory_ready_is_asked_once",
+        "refused_calls::refused_prefaulting_of_memory_is_tried_once",
         || {
             let _alarm = alarm();
             let Some(faulty) = Faulty::calls(&[call(libc::SYS_madvise)]) else {
@@ -316,34 +318,34 @@ fn a_system_that_makes_no_memory_ready_is_asked_once() {
 }
 
 #[test]
-fn where_the_dispensable_is_missing_all_is_well() {
+fn a_runtime_works_where_optional_calls_are_missing() {
     without_what_is_dispensable(
-        "refused_calls::where_the_dispensable_is_missing_all_is_well",
+        "refused_calls::a_runtime_works_where_optional_calls_are_missing",
         ANSWERS[0],
     );
 }
 
 #[test]
-fn where_the_dispensable_is_forbidden_all_is_well() {
+fn a_runtime_works_where_optional_calls_are_forbidden() {
     without_what_is_dispensable(
-        "refused_calls::where_the_dispensable_is_forbidden_all_is_well",
+        "refused_calls::a_runtime_works_where_optional_calls_are_forbidden",
         ANSWERS[1],
     );
 }
 
 #[test]
-fn where_the_dispensable_is_denied_all_is_well() {
+fn a_runtime_works_where_optional_calls_are_denied() {
     without_what_is_dispensable(
-        "refused_calls::where_the_dispensable_is_denied_all_is_well",
+        "refused_calls::a_runtime_works_where_optional_calls_are_denied",
         ANSWERS[2],
     );
 }
 
 /// Each call without which there is no runtime fails once, at each place where it is made.
 #[test]
-fn where_the_indispensable_fails_the_build_is_an_error_and_leaves_nothing() {
+fn a_refused_required_call_is_a_build_error_and_leaks_nothing() {
     isolated(
-        "refused_calls::where_the_indispensable_fails_the_build_is_an_error_and_leaves_nothing",
+        "refused_calls::a_refused_required_call_is_a_build_error_and_leaks_nothing",
         || {
             let _alarm = alarm();
             let before = fds();

@@ -1,5 +1,6 @@
-//! A process that is stopped for seconds (`SIGSTOP`, a debugger, a container that is frozen) and goes on:
-//! what came due meanwhile comes then, once and none of it early, and what recurs does as it was told to.
+//! A process that is stopped for seconds (`SIGSTOP`, a debugger, a frozen container) and continues:
+//! timers that came due meanwhile fire then, once and not early, and recurring timers follow their
+//! policy.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -28,7 +29,8 @@ const GAP: Duration = Duration::from_millis(1_900);
 /// Of what recurs.
 const PERIOD: Duration = Duration::from_millis(7);
 
-/// A child that does not stay, stopped for ever, where this panics. (The signal reaches who is stopped, too.)
+/// A child that is killed when this is dropped, also on a panic: it would stay stopped for ever.
+/// (The signal reaches a stopped process, too.)
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -196,8 +198,8 @@ fn all_due_comes_once(wait: PreciseWait) {
         runtime.at_wall(wall, move || report.send((asked, Instant::now())).unwrap());
         count += 2;
     }
-    // A limit that is over when the process goes on, and what it limits as well. Either may be found first:
-    // what is late is taken in parts, by more than one worker.
+    // A limit that is over when the process goes on, and what it limits as well. Either may be
+    // found first: what is late is taken in parts, by more than one worker.
     let both = Instant::now() + Duration::from_secs(1);
     let limited = runtime.spawn(timeout(Duration::from_secs(1), sleep_until(both.into())));
     let waits = thread::spawn({
@@ -218,25 +220,25 @@ fn all_due_comes_once(wait: PreciseWait) {
 }
 
 #[test]
-fn what_came_due_while_the_process_was_stopped_comes_once_and_not_early() {
+fn timers_due_during_a_stop_fire_once_and_not_early() {
     stopped(
-        "stopped::what_came_due_while_the_process_was_stopped_comes_once_and_not_early",
+        "stopped::timers_due_during_a_stop_fire_once_and_not_early",
         || all_due_comes_once(PreciseWait::Auto),
     );
 }
 
 #[test]
-fn what_came_due_while_it_was_stopped_comes_by_timerfds_as_well() {
+fn timers_due_during_a_stop_fire_on_timerfds_too() {
     stopped(
-        "stopped::what_came_due_while_it_was_stopped_comes_by_timerfds_as_well",
+        "stopped::timers_due_during_a_stop_fire_on_timerfds_too",
         || all_due_comes_once(PreciseWait::Timerfd),
     );
 }
 
 #[test]
-fn what_recurs_skips_delays_or_makes_up_for_it_as_it_was_told_to() {
+fn recurring_timers_follow_their_policy_after_a_stop() {
     stopped(
-        "stopped::what_recurs_skips_delays_or_makes_up_for_it_as_it_was_told_to",
+        "stopped::recurring_timers_follow_their_policy_after_a_stop",
         || {
             let runtime = crate::common::runtime(2);
             let (callbacks, _own) = recurring(&runtime);
@@ -270,7 +272,8 @@ fn what_recurs_skips_delays_or_makes_up_for_it_as_it_was_told_to() {
                 assert!(pair[1].0 - pair[0].0 >= PERIOD);
                 // Where the worker was as late as that, which it mostly is not.
                 if pair[0].1 - pair[0].0 >= GAP {
-                    // When it came is read before it is noted, and it may take its time between the two.
+                    // When it came is read before it is noted, and it may take its time between the
+                    // two.
                     assert!(pair[1].0 + GAP / 2 >= pair[0].1, "counted from then");
                 }
             }
@@ -278,12 +281,12 @@ fn what_recurs_skips_delays_or_makes_up_for_it_as_it_was_told_to() {
     );
 }
 
-/// Time goes on for a job that is stopped with the process: it is a stall, one for each worker that was at
-/// one; none where all sleep.
+/// Time goes on for a job that is stopped with the process: it is a stall, one for each worker that
+/// was at one; none where all sleep.
 #[test]
-fn stalls_are_reported_of_jobs_that_were_stopped_and_of_no_others() {
+fn only_jobs_that_were_stopped_are_reported_as_stalls() {
     stopped(
-        "stopped::stalls_are_reported_of_jobs_that_were_stopped_and_of_no_others",
+        "stopped::only_jobs_that_were_stopped_are_reported_as_stalls",
         || {
             let stalls = Arc::new(Mutex::new(Vec::new()));
             let build = |workers| {

@@ -1,8 +1,8 @@
-//! Faults of the system, made to order: system calls that a filter refuses (seccomp), always or when the
-//! test says so, and limits.
+//! Faults of the system on demand: system calls that a filter (seccomp) refuses, always or when the
+//! test says so.
 //!
-//! A filter is for good, and for all that its thread starts: what uses one is to be
-//! [isolated](crate::common::isolated).
+//! A filter stays for the life of its thread and of all threads that it starts: a test with a
+//! filter must be [isolated](crate::common::isolated).
 
 use std::{
     io, mem,
@@ -56,7 +56,8 @@ const ARCH_AT: u32 = mem::offset_of!(libc::seccomp_data, arch) as u32;
 /// The lower half of the first argument, on a machine that counts from the lower end.
 const FIRST_AT: u32 = mem::offset_of!(libc::seccomp_data, args) as u32;
 
-/// What the kernel runs at each system call: those that are listed have their actions, the others pass.
+/// What the kernel runs at each system call: those that are listed have their actions, the others
+/// pass.
 fn program(calls: impl IntoIterator<Item = (Call, u32)>) -> Vec<libc::sock_filter> {
     let step = |code: u32, if_not: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -90,8 +91,8 @@ fn program(calls: impl IntoIterator<Item = (Call, u32)>) -> Vec<libc::sock_filte
     program
 }
 
-/// Puts a filter on the calling thread, and on all that it starts. With the flag of a listener the answer
-/// is its descriptor.
+/// Puts a filter on the calling thread, and on all that it starts. With the flag of a listener the
+/// answer is its descriptor.
 fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_int> {
     if ARCH == 0 {
         return Err(io::ErrorKind::Unsupported.into());
@@ -114,12 +115,13 @@ fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<lib
     }
 }
 
-/// Says that the test is skipped where a kernel or a sandbox around us has no filters for us. Another error is
-/// a defect of the filter, and fails the test.
+/// Says that the test is skipped where a kernel or a sandbox around us has no filters for us.
+/// Another error is a defect of the filter, and fails the test.
 fn skip_without(what: &str, error: &io::Error) {
     let is_refused = matches!(
         error.raw_os_error(),
-        // The last: one listener is there already, as under some sandboxes and tracers, and there may be but one.
+        // The last: one listener is there already, as under some sandboxes and tracers, and there
+        // may be but one.
         Some(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EINVAL | libc::EBUSY)
     );
     let is_unknown = error.kind() == io::ErrorKind::Unsupported;
@@ -127,8 +129,8 @@ fn skip_without(what: &str, error: &io::Error) {
     skip(&format!("no {what} here: {error}"));
 }
 
-/// From now on, on the calling thread and on all that it starts, these calls fail with these errors. False
-/// if the system does not let us, and the test is skipped.
+/// From now on, on the calling thread and on all that it starts, these calls fail with these
+/// errors. False if the system does not let us, and the test is skipped.
 #[must_use]
 pub fn refuse(calls: &[(Call, libc::c_int)]) -> bool {
     let with_action = |&(call, error): &(Call, libc::c_int)| {
@@ -160,8 +162,8 @@ struct State {
 }
 
 impl Faulty {
-    /// Puts these calls, on the calling thread and on all that it starts, into the hands of the test. `None`
-    /// if the system does not let us, and the test is skipped.
+    /// Puts these calls, on the calling thread and on all that it starts, into the hands of the
+    /// test. `None` if the system does not let us, and the test is skipped.
     pub fn calls(calls: &[Call]) -> Option<Self> {
         let state = Arc::new(State {
             pass: AtomicUsize::new(usize::MAX),
@@ -230,7 +232,7 @@ impl State {
             let got = unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) };
             if got != 0 {
                 match io::Error::last_os_error().raw_os_error() {
-                    // Who asked has been interrupted, and asks again; or we have.
+                    // A signal has interrupted the caller, which asks again, or this thread.
                     Some(libc::ENOENT | libc::EINTR) => continue,
                     _ => return,
                 }
@@ -245,7 +247,7 @@ impl State {
                     Some(_) => 0,
                 },
             };
-            // SAFETY: as above. Who does not wait any more gets no answer.
+            // SAFETY: as above. A caller that does not wait any more gets no answer.
             unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response) };
         }
     }
@@ -267,8 +269,9 @@ impl State {
     }
 }
 
-/// Waits until somebody asks, which is true, or nobody is left who could: then a newer kernel (seen: 6.18) would not
-/// wait for a question, but say at once that there is none, over and over.
+/// Waits for the next call, and returns whether there is one: false means that no thread has the
+/// filter any more. A newer kernel (seen: 6.18) would then report at once, over and over, that
+/// there is no call.
 fn is_asked(listener: &OwnedFd) -> bool {
     let mut ready = libc::pollfd {
         fd: listener.as_raw_fd(),

@@ -1,7 +1,7 @@
-//! The kernel's own clocks, years and decades on, and apart: a time namespace has a process see a machine that
-//! has been up for so long, or suspended.
+//! The kernel's own clocks, years and decades ahead, and apart: in a time namespace a process sees
+//! a machine that has been up for that long, or was suspended.
 //!
-//! Where the kernel has no such namespaces (before Linux 5.6), or lets nobody make one, this says that it is
+//! Where the kernel has no such namespaces (before Linux 5.6), or forbids them, the tests are
 //! skipped.
 
 use std::{
@@ -39,17 +39,17 @@ fn clock(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * SEC + time.tv_nsec as u64
 }
 
-/// Has what is executed by the calling process, which has one thread, see clocks that show so much more. To
-/// be called between fork and exec: it allocates nothing.
+/// Has what is executed by the calling process, which has one thread, see clocks that show so much
+/// more. To be called between fork and exec: it allocates nothing.
 fn enter_namespace(offsets: &[u8]) -> io::Result<()> {
     let check = |result: libc::c_int| match result {
         -1 => Err(io::Error::last_os_error()),
         result => Ok(result),
     };
-    // SAFETY: numbers, paths that end with a zero, and bytes that live through the call that writes them. The
-    // descriptor is our own; the process has no other thread.
+    // SAFETY: numbers, paths that end with a zero, and bytes that live through the call that writes
+    // them. The descriptor is our own; the process has no other thread.
     unsafe {
-        // Who is not root may if he is root in a namespace of users of his own.
+        // Without root this works in a user namespace of its own, in which the process is root.
         if libc::unshare(CLONE_NEWTIME) != 0 {
             check(libc::unshare(libc::CLONE_NEWUSER | CLONE_NEWTIME))?;
         }
@@ -61,7 +61,8 @@ fn enter_namespace(offsets: &[u8]) -> io::Result<()> {
         // The namespace is that of children.
         let inner = check(libc::fork())?;
         if inner > 0 {
-            // One of them tells of failures until exec, and whoever waits for its end would wait for ours.
+            // One of them reports failures until exec: its reader would wait for the end of this
+            // process.
             if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) != 0 {
                 for fd in 3..4096 {
                     libc::close(fd);
@@ -147,7 +148,8 @@ fn at(name: &str, monotonic: u64, boot: u64, body: impl FnOnce()) {
     );
 }
 
-/// Timers of each clock, sleeps, intervals, sockets with timeouts: from before the moment to after it.
+/// Timers of each clock, sleeps, intervals, sockets with timeouts: from before the moment to after
+/// it.
 fn all_is_well() {
     let _alarm = alarm();
     let began = clock(libc::CLOCK_MONOTONIC);
@@ -264,7 +266,8 @@ fn all_is_well() {
     );
 }
 
-/// The clock passes the moment while timers wait for it, a tenth of a second after the process begins.
+/// The clock passes the moment while timers wait for it, a tenth of a second after the process
+/// begins.
 fn over(name: &str, moments: &[u64]) {
     for moment in moments {
         let start = moment - SEC / 10;
@@ -273,9 +276,9 @@ fn over(name: &str, moments: &[u64]) {
 }
 
 #[test]
-fn over_days_and_years_of_the_machine_timers_are_right() {
+fn timers_are_right_after_days_and_years_of_machine_uptime() {
     over(
-        "time_namespaces::over_days_and_years_of_the_machine_timers_are_right",
+        "time_namespaces::timers_are_right_after_days_and_years_of_machine_uptime",
         &[
             12 * 86_400 * SEC,
             // 32 bits of ms, and where tokio's queue panicked.
@@ -286,9 +289,9 @@ fn over_days_and_years_of_the_machine_timers_are_right() {
 }
 
 #[test]
-fn over_decades_of_the_machine_timers_are_right() {
+fn timers_are_right_after_decades_of_machine_uptime() {
     over(
-        "time_namespaces::over_decades_of_the_machine_timers_are_right",
+        "time_namespaces::timers_are_right_after_decades_of_machine_uptime",
         &[
             1 << 60,
             // 31 bits of seconds, and what a shard's clock would be if it began with the machine's.
@@ -301,19 +304,21 @@ fn over_decades_of_the_machine_timers_are_right() {
 
 /// As far ahead as the kernel lets one go, which is half of what it can count.
 #[test]
-fn at_the_end_of_the_kernel_s_patience_timers_are_right() {
+fn timers_are_right_at_the_end_of_the_kernels_clock() {
     at(
-        "time_namespaces::at_the_end_of_the_kernel_s_patience_timers_are_right",
+        "time_namespaces::timers_are_right_at_the_end_of_the_kernels_clock",
         4_611_600_000 * SEC,
         4_611_600_000 * SEC,
         all_is_well,
     );
 }
 
-/// As on a machine that was suspended for most of its life, and, which no machine does, the other way round.
+/// As on a machine that was suspended for most of its life, and, which no machine does, the other
+/// way round.
 #[test]
-fn where_the_boot_clock_and_the_monotonic_one_are_years_apart_each_timer_goes_by_its_own() {
-    const NAME: &str = "time_namespaces::where_the_boot_clock_and_the_monotonic_one_are_years_apart_each_timer_goes_by_its_own";
+fn each_timer_follows_its_own_clock_when_clocks_are_years_apart() {
+    const NAME: &str =
+        "time_namespaces::each_timer_follows_its_own_clock_when_clocks_are_years_apart";
     for (monotonic, boot) in [
         (3_600 * SEC, 30 * 86_400 * SEC),
         (3_600 * SEC, 60 * YEAR),

@@ -1,6 +1,6 @@
-//! A runtime that has been up for years and decades, by a clock that is put forward: nothing hangs, panics or
-//! comes at the wrong time there, or at the end of its clock. (`time_namespaces.rs` has the kernel's own
-//! clocks so far on, `shards/tests/uptime.rs` the stores.)
+//! A runtime that has been up for years and decades, by a clock that is advanced: nothing hangs,
+//! panics or fires at the wrong time, up to the end of the clock. (`time_namespaces.rs` advances
+//! the kernel's own clocks that far, `shards/tests/uptime.rs` those of the stores.)
 
 use std::{
     sync::{
@@ -94,7 +94,7 @@ fn notes(ran: &Arc<AtomicU64>, start: Instant) -> impl FnOnce() + Send + 'static
 }
 
 #[test]
-fn at_each_horizon_timers_sleeps_and_limits_come_to_the_nanosecond() {
+fn timers_sleeps_and_timeouts_are_exact_at_each_horizon() {
     each(|runtime| {
         runtime.block_on(async {
             let start = Instant::now();
@@ -137,7 +137,7 @@ fn at_each_horizon_timers_sleeps_and_limits_come_to_the_nanosecond() {
 }
 
 #[test]
-fn what_recurs_goes_on_over_each_horizon() {
+fn recurring_timers_continue_past_each_horizon() {
     each(|runtime| {
         runtime.block_on(async {
             let start = Instant::now();
@@ -179,7 +179,7 @@ fn what_recurs_goes_on_over_each_horizon() {
 }
 
 #[test]
-fn a_delay_queue_gives_what_is_due_over_each_horizon() {
+fn a_delay_queue_works_past_each_horizon() {
     each(|runtime| {
         runtime.block_on(async {
             let start = Instant::now();
@@ -212,9 +212,10 @@ fn a_delay_queue_gives_what_is_due_over_each_horizon() {
     });
 }
 
-/// What is later than the clock goes never comes, and keeps nothing else; who waits for it can give up.
+/// What is later than the clock goes never comes, and delays nothing else; a wait for it can be
+/// dropped.
 #[test]
-fn at_the_end_of_the_clock_what_is_due_comes_and_what_is_later_waits() {
+fn at_the_end_of_the_clock_due_timers_fire_and_later_ones_wait() {
     each(|runtime| {
         runtime.block_on(async {
             let (start, end) = (Instant::now(), left());
@@ -286,7 +287,7 @@ fn at_the_end_of_the_clock_what_is_due_comes_and_what_is_later_waits() {
 }
 
 #[test]
-fn durations_without_end_are_never_and_no_panic() {
+fn endless_durations_never_fire_and_never_panic() {
     each(|runtime| {
         runtime.block_on(async {
             let start = Instant::now();
@@ -334,10 +335,10 @@ fn durations_without_end_are_never_and_no_panic() {
     });
 }
 
-/// Those of the system's time: from long before its zero to as late as it can say, which is some 292 billion
-/// years; ours goes from 2020 to 2093.
+/// Those of the system's time: from long before its zero to as late as it can say, which is some
+/// 292 billion years; ours goes from 2020 to 2093.
 #[test]
-fn dates_at_both_ends_of_the_system_s_time_have_passed_or_never_come() {
+fn extreme_system_times_fire_at_once_or_never() {
     each(|runtime| {
         let long_ago = UNIX_EPOCH.checked_sub(Duration::from_secs(i64::MAX as u64));
         let last = UNIX_EPOCH.checked_add(Duration::from_secs(i64::MAX as u64));
@@ -378,7 +379,7 @@ fn dates_at_both_ends_of_the_system_s_time_have_passed_or_never_come() {
 
 /// A worker that serves requests by the hour for decades, one after the other.
 #[test]
-fn a_keep_alive_that_is_refreshed_for_decades_fires_when_it_is_not() {
+fn a_timer_refreshed_for_decades_fires_when_refreshing_stops() {
     each(|runtime| {
         runtime.block_on(async {
             let start = Instant::now();

@@ -1,4 +1,4 @@
-//! gRPC: tonic's health service and its generated client, over HTTP/2, with a server and a connection of ours.
+//! gRPC over HTTP/2: tonic's health service and its generated client.
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! A server of axum's routers beside clients of HTTP/2 that send frames of their own making, or end while they do.
+//! Servers beside HTTP/2 clients that send frames of their own making, or disconnect meanwhile.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -28,7 +28,7 @@ use crate::{
 };
 
 #[test]
-fn a_shutdown_lets_requests_of_http2_end_and_takes_no_more() {
+fn a_shutdown_finishes_open_requests_and_accepts_no_more() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (router, asked, answer) = told();
@@ -56,7 +56,7 @@ fn a_shutdown_lets_requests_of_http2_end_and_takes_no_more() {
 }
 
 #[test]
-fn a_request_of_http2_that_crosses_the_goodbye_is_answered_however_long_it_takes() {
+fn a_request_that_crosses_the_goaway_is_answered_however_long_it_takes() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let slow = |Path(ms): Path<u64>| async move { sleep(Duration::from_millis(ms)).await };
@@ -70,7 +70,8 @@ fn a_request_of_http2_that_crosses_the_goodbye_is_answered_however_long_it_takes
     hello.extend(http2_get(1, "/0"));
     stream.write_all(&hello).unwrap();
     while next_frame(&mut stream).0 != GOAWAY {}
-    // It was on its way when the server said goodbye, and comes before the answer to the ping that follows.
+    // It was on its way when the server said goodbye, and comes before the answer to the ping that
+    // follows.
     stream.write_all(&http2_get(3, "/2000")).unwrap();
     loop {
         match next_frame(&mut stream) {
@@ -82,7 +83,7 @@ fn a_request_of_http2_that_crosses_the_goodbye_is_answered_however_long_it_takes
 }
 
 #[test]
-fn requests_of_http2_that_cross_the_goodbye_late_end_no_connection() {
+fn requests_that_cross_the_goaway_late_do_not_end_the_connection() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (router, asked, answer) = told();
@@ -105,7 +106,7 @@ fn requests_of_http2_that_cross_the_goodbye_late_end_no_connection() {
 }
 
 #[test]
-fn a_stream_of_http2_that_was_upgraded_may_be_silent() {
+fn an_upgraded_stream_may_be_silent() {
     use axum::handler::HandlerWithoutStateExt;
     use futures::FutureExt;
     use tourbillon::hyper::FuturesIo;
@@ -146,7 +147,7 @@ fn a_stream_of_http2_that_was_upgraded_may_be_silent() {
 }
 
 #[test]
-fn a_stream_of_http2_that_is_upgraded_no_more_keeps_no_connection() {
+fn a_closed_upgraded_stream_does_not_keep_its_connection() {
     use axum::handler::HandlerWithoutStateExt;
     let _alarm = alarm();
     let runtime = runtime(2);
@@ -174,7 +175,7 @@ fn a_stream_of_http2_that_is_upgraded_no_more_keeps_no_connection() {
 }
 
 #[test]
-fn pings_alone_keep_no_connection_of_http2() {
+fn pings_alone_do_not_keep_a_connection() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = limited(&runtime, HOUR, SHORT);

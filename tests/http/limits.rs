@@ -1,11 +1,10 @@
-//! A server of axum's routers beside clients that are slow, silent or gone, handlers that fail, and at its end.
+//! Limits of a server, handlers that fail, and how a server ends, beside slow and silent clients.
 
 use std::{
     convert::Infallible,
     future::{IntoFuture, pending},
     io::{ErrorKind, Read, Write},
     net::TcpStream as StdStream,
-    os::linux::net::SocketAddrExt,
     time::{Duration, Instant},
 };
 
@@ -20,18 +19,20 @@ use hyper::body::Bytes;
 use tourbillon::{
     axum::serve,
     hyper::TourbillonExecutor,
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    net::{TcpListener, TcpStream, UnixStream},
     runtime::Builder,
     time::{sleep, timeout},
 };
 
 use crate::{
-    common::{Drops, HOUR, PATIENCE, alarm, event::Event, eventually, net::ANY_PORT, runtime},
+    common::{
+        Drops, HOUR, PATIENCE, alarm, event::Event, eventually, net::ANY_PORT, runtime, unix,
+    },
     web::{Client, SHORT, Site, hello, http2, limited, told, without_tokio},
 };
 
 #[test]
-fn a_shutdown_answers_what_was_asked_and_closes_the_rest() {
+fn a_shutdown_answers_open_requests_and_closes_other_connections() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (router, asked, answer) = told();
@@ -57,7 +58,7 @@ fn a_shutdown_answers_what_was_asked_and_closes_the_rest() {
 }
 
 #[test]
-fn a_shutdown_that_takes_too_long_cuts_what_is_open() {
+fn a_shutdown_that_takes_too_long_closes_open_connections() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -85,11 +86,12 @@ fn a_shutdown_that_takes_too_long_cuts_what_is_open() {
 }
 
 #[test]
-fn who_sends_no_head_or_sends_it_slowly_is_closed() {
+fn a_client_with_a_missing_or_slow_request_head_is_closed() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = limited(&runtime, SHORT, HOUR);
-    // Nothing; the beginning of HTTP/2, so that it is not known yet which version it is; and half a head.
+    // Nothing; the beginning of HTTP/2, so that it is not known yet which version it is; and half a
+    // head.
     for beginning in ["", "PRI * HTTP/2", "GET / HTTP/1.1\r\nHost: te"] {
         let start = Instant::now();
         let mut client = site.connect();
@@ -97,7 +99,7 @@ fn who_sends_no_head_or_sends_it_slowly_is_closed() {
         assert_eq!(client.end(), "");
         assert!(start.elapsed() >= SHORT, "{beginning:?}");
     }
-    // One who is never silent for long, and never done.
+    // A client that is never silent for long, and never done.
     let start = Instant::now();
     let mut client = site.connect();
     client.send("GET / HTTP/1.1\r\nHost: ");
@@ -118,7 +120,7 @@ fn who_sends_no_head_or_sends_it_slowly_is_closed() {
 }
 
 #[test]
-fn a_connection_without_a_request_for_long_is_closed_and_one_that_waits_for_its_answer_is_not() {
+fn the_keep_alive_timeout_closes_idle_connections_only() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let slow = |Path(ms): Path<u64>| async move { sleep(Duration::from_millis(ms)).await };
@@ -157,7 +159,7 @@ fn a_connection_without_a_request_for_long_is_closed_and_one_that_waits_for_its_
 }
 
 #[test]
-fn a_head_that_is_too_large_and_what_is_no_http_are_refused() {
+fn too_large_heads_and_other_protocols_are_refused() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = Site::start(&runtime, hello());
@@ -189,7 +191,7 @@ fn a_head_that_is_too_large_and_what_is_no_http_are_refused() {
 }
 
 #[test]
-fn a_server_of_http1_alone_with_small_buffers_refuses_the_rest() {
+fn an_http1_only_server_with_small_buffers_refuses_larger_heads_and_http2() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = Site::with(&runtime, |listener, stop| {
@@ -228,7 +230,7 @@ fn a_server_of_http1_alone_with_small_buffers_refuses_the_rest() {
 }
 
 #[test]
-fn a_panic_in_a_handler_ends_its_connection_or_its_stream_and_nothing_else() {
+fn a_panic_in_a_handler_ends_only_its_connection_or_stream() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let router = hello().route("/panic", get(panicking));
@@ -315,7 +317,7 @@ fn an_error_of_a_service_ends_its_connection() {
 }
 
 #[test]
-fn the_handler_of_a_client_that_goes_away_is_dropped() {
+fn a_handler_is_dropped_when_its_client_disconnects() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (drops, asked) = (Drops::new(), Event::default());
@@ -336,7 +338,7 @@ fn the_handler_of_a_client_that_goes_away_is_dropped() {
 }
 
 #[test]
-fn connections_that_are_too_many_wait() {
+fn connections_above_the_limit_wait() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = Site::with(&runtime, |listener, stop| {
@@ -358,15 +360,13 @@ fn connections_that_are_too_many_wait() {
 }
 
 #[test]
-fn a_long_response_may_be_taken_slowly_and_not_be_left() {
+fn a_long_response_may_be_read_slowly_but_not_abandoned() {
     let _alarm = alarm();
     const LEN: usize = 4 << 20;
     // The limits are the defaults, 30 s.
     let paused = Builder::new().worker_threads(2).start_paused(true);
     paused.build().unwrap().block_on(async {
-        let name = format!("tourbillon-axum-slow-{}", std::process::id());
-        let addr = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
-        let listener = UnixListener::bind_addr(&addr).unwrap();
+        let (listener, addr) = unix::listen();
         let long = without_tokio(Router::new().route("/", get(|| async { vec![7; LEN] })));
         let server = tourbillon::spawn(serve(listener, long).into_future());
         let ask = async || {
@@ -399,7 +399,7 @@ fn a_long_response_may_be_taken_slowly_and_not_be_left() {
 }
 
 #[test]
-fn a_server_that_is_dropped_listens_no_more_and_its_connections_go_on() {
+fn a_dropped_server_stops_listening_and_keeps_its_connections() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let listener = runtime.block_on(TcpListener::bind(ANY_PORT)).unwrap();
@@ -415,7 +415,7 @@ fn a_server_that_is_dropped_listens_no_more_and_its_connections_go_on() {
 }
 
 #[test]
-fn limits_of_nothing_and_limits_without_end_are_what_they_say() {
+fn zero_and_endless_limits_work() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = limited(&runtime, Duration::ZERO, HOUR);

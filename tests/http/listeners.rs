@@ -1,4 +1,4 @@
-//! Listeners of axum's routers that are not ours: which fail, and whose connections have a handshake to make.
+//! Listeners that fail, and listeners whose connections begin with a handshake.
 
 use std::{
     future::{IntoFuture, pending},
@@ -27,8 +27,8 @@ fn hello() -> Router {
     without_tokio(Router::new().route("/", get(|| async { "hello" })))
 }
 
-/// A listener that has no descriptors left, so many times, and whose first connection never ends its
-/// handshake.
+/// A listener that has no descriptors left, so many times, and whose first connection never ends
+/// its handshake.
 struct Troubled {
     listener: TcpListener,
     errors: usize,
@@ -77,7 +77,7 @@ fn troubled(listener: TcpListener, errors: usize, stuck: bool) -> (Troubled, Arc
 }
 
 #[test]
-fn a_server_that_cannot_accept_says_so_and_tries_again() {
+fn a_failed_accept_is_reported_and_tried_again() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -104,7 +104,7 @@ fn a_server_that_cannot_accept_says_so_and_tries_again() {
 }
 
 #[test]
-fn a_handshake_that_takes_its_time_holds_up_nobody_and_is_given_up() {
+fn a_slow_handshake_delays_no_other_client_and_times_out() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for limit in [HOUR, SHORT] {
@@ -133,7 +133,7 @@ fn a_handshake_that_takes_its_time_holds_up_nobody_and_is_given_up() {
 }
 
 #[test]
-fn a_handshake_that_fails_or_panics_ends_its_connection_alone() {
+fn a_handshake_that_fails_or_panics_ends_only_its_connection() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let count = Arc::new(Mutex::new(0));

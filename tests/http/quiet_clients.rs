@@ -1,12 +1,11 @@
-//! A server of axum's routers, with the limits that it has by default, beside clients that have to
-//! be let be: slow ones, and such as neither have nor are sent anything for long. On a paused
-//! clock.
+//! Servers with default limits beside clients that are slow or silent within those limits: they are
+//! not closed. On a paused clock.
 
 use std::{
     convert::Infallible,
     future::IntoFuture,
     io::{self, IoSlice},
-    os::{linux::net::SocketAddrExt, unix::net::SocketAddr},
+    os::unix::net::SocketAddr,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -27,13 +26,13 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use tourbillon::{
     axum::{ListenerExt, serve, without_body_timeout},
     hyper::TourbillonExecutor,
-    net::{UnixListener, UnixStream},
+    net::UnixStream,
     runtime::Builder,
     time::{Sleep, sleep},
 };
 
 use crate::{
-    common::{Drops, HOUR, alarm},
+    common::{Drops, HOUR, alarm, unix::listen},
     web::without_tokio,
 };
 
@@ -43,15 +42,9 @@ fn paused(test: impl Future<Output = ()>) {
     paused.build().unwrap().block_on(test);
 }
 
-fn listener(name: &str) -> (UnixListener, SocketAddr) {
-    let name = format!("tourbillon-axum-{name}-{}", std::process::id());
-    let addr = SocketAddr::from_abstract_name(name).unwrap();
-    (UnixListener::bind_addr(&addr).unwrap(), addr)
-}
-
 /// Serves with the limits that there are by default.
-fn start(name: &str, router: Router) -> SocketAddr {
-    let (listener, addr) = listener(name);
+fn start(router: Router) -> SocketAddr {
+    let (listener, addr) = listen();
     drop(tourbillon::spawn(
         serve(listener, without_tokio(router)).into_future(),
     ));
@@ -82,9 +75,9 @@ async fn hourly() -> Body {
 }
 
 #[test]
-fn a_response_that_has_nothing_to_send_may_be_silent() {
+fn a_response_with_nothing_to_send_may_be_silent() {
     paused(async {
-        let addr = start("silent", Router::new().route("/", get(hourly)));
+        let addr = start(Router::new().route("/", get(hourly)));
         let mut sender = http2(&addr, 1 << 16).await;
         let request = Request::get("http://test/").body(Body::empty()).unwrap();
         let response = sender.send_request(request).await.unwrap();
@@ -104,7 +97,7 @@ fn a_response_that_has_nothing_to_send_may_be_silent() {
 fn a_handler_may_take_as_long_as_it_likes_to_answer() {
     paused(async {
         let slow = || async { sleep(HOUR).await };
-        let addr = start("poll", Router::new().route("/", get(slow)));
+        let addr = start(Router::new().route("/", get(slow)));
         let mut sender = http2(&addr, 1 << 16).await;
         let request = Request::get("http://test/").body(Body::empty()).unwrap();
         assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
@@ -112,13 +105,10 @@ fn a_handler_may_take_as_long_as_it_likes_to_answer() {
 }
 
 #[test]
-fn a_response_of_http2_may_be_taken_slowly() {
+fn an_http2_response_may_be_read_slowly() {
     const LEN: usize = 1 << 20;
     paused(async {
-        let addr = start(
-            "slowly",
-            Router::new().route("/", get(|| async { vec![7; LEN] })),
-        );
+        let addr = start(Router::new().route("/", get(|| async { vec![7; LEN] })));
         let mut sender = http2(&addr, 20_000).await;
         let request = Request::get("http://test/").body(Body::empty()).unwrap();
         let mut body = sender.send_request(request).await.unwrap().into_body();
@@ -143,7 +133,7 @@ fn a_body_may_be_read_slowly() {
             }
             length.to_string()
         };
-        let addr = start("read", Router::new().route("/", post(read)));
+        let addr = start(Router::new().route("/", post(read)));
         let mut sender = http2(&addr, 1 << 16).await;
         let request = Request::post("http://test/");
         let request = request.body(Body::from(vec![7; LEN])).unwrap();
@@ -154,7 +144,7 @@ fn a_body_may_be_read_slowly() {
 }
 
 #[test]
-fn a_handler_that_does_not_wait_for_a_body_may_come_back_to_it_late() {
+fn a_handler_may_return_to_an_unread_body_late() {
     paused(async {
         // It gives up a read, as a branch of a `select!` does, and does something else for long.
         let read = |mut body: Body| async move {
@@ -167,7 +157,7 @@ fn a_handler_that_does_not_wait_for_a_body_may_come_back_to_it_late() {
             }
             read
         };
-        let addr = start("late", Router::new().route("/", post(read)));
+        let addr = start(Router::new().route("/", post(read)));
         let mut sender = http2(&addr, 1 << 16).await;
         let (mut input, body) = channel();
         let request = Request::post("http://test/").body(body).unwrap();
@@ -184,10 +174,10 @@ fn a_handler_that_does_not_wait_for_a_body_may_come_back_to_it_late() {
 }
 
 #[test]
-fn a_request_and_its_response_that_are_streamed_at_once_may_be_silent() {
+fn a_request_and_response_that_stream_both_ways_may_be_silent() {
     paused(async {
         let echo = |body: Body| async { Response::new(body) };
-        let addr = start("echo", Router::new().route("/", post(echo)));
+        let addr = start(Router::new().route("/", post(echo)));
         let mut sender = http2(&addr, 1 << 16).await;
         let (mut input, body) = channel();
         let request = Request::post("http://test/").body(body).unwrap();
@@ -204,7 +194,7 @@ fn a_request_and_its_response_that_are_streamed_at_once_may_be_silent() {
 }
 
 #[test]
-fn a_route_may_let_its_clients_send_as_slowly_as_they_like() {
+fn a_route_may_disable_the_body_timeout() {
     paused(async {
         let read = |body: Body| async {
             let body = to_bytes(body, usize::MAX).await;
@@ -214,7 +204,7 @@ fn a_route_may_let_its_clients_send_as_slowly_as_they_like() {
             .route("/slow", post(read))
             .layer(map_request(without_body_timeout))
             .route("/", post(read));
-        let addr = start("exempt", router);
+        let addr = start(router);
         let mut sender = http2(&addr, 1 << 16).await;
         for (path, length) in [("/slow", "2"), ("/", "0")] {
             let (mut input, body) = channel();
@@ -279,8 +269,8 @@ impl Write for Trickle {
 }
 
 /// How much of a response a client has that takes so much of it each second.
-async fn trickled(name: &str, part: usize, length: usize) -> usize {
-    let (listener, addr) = listener(name);
+async fn trickled(part: usize, length: usize) -> usize {
+    let (listener, addr) = listen();
     let listener = listener.handshake(move |io| async move {
         let pause = Box::pin(sleep(Duration::ZERO));
         Ok(Trickle { io, part, pause })
@@ -314,10 +304,10 @@ async fn trickled(name: &str, part: usize, length: usize) -> usize {
 }
 
 #[test]
-fn a_response_has_to_be_taken_at_some_rate_and_may_take_long_then() {
+fn a_response_read_at_the_minimum_rate_may_take_long() {
     const LEN: usize = 256 * 1024;
     paused(async {
-        assert!(trickled("too-slow", 100, LEN).await < LEN);
-        assert!(trickled("slow", 300, LEN).await > LEN);
+        assert!(trickled(100, LEN).await < LEN);
+        assert!(trickled(300, LEN).await > LEN);
     });
 }

@@ -1,4 +1,5 @@
-//! axum's routers, served on this runtime: what is asked for is what is answered, by either version of HTTP.
+//! axum's routers on this runtime: requests reach their handlers and are answered, by HTTP/1 and
+//! HTTP/2.
 
 use std::{
     collections::HashMap,
@@ -6,7 +7,6 @@ use std::{
     future::IntoFuture,
     io::{Read, Write},
     net::{Shutdown, SocketAddr},
-    os::linux::net::SocketAddrExt,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -42,8 +42,7 @@ use tourbillon::{
 };
 
 use crate::{
-    common::installed::have,
-    common::{PATIENCE, alarm, net::ANY_PORT, runtime},
+    common::{PATIENCE, alarm, installed::have, net::ANY_PORT, runtime, unix},
     web::{Client, Site, curl, http2, without_tokio},
 };
 
@@ -66,7 +65,7 @@ fn sums() -> Router {
 }
 
 #[test]
-fn json_paths_queries_and_state_reach_handlers_and_what_is_wrong_is_told() {
+fn json_paths_queries_and_state_reach_handlers_and_errors_are_reported() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = Site::start(&runtime, sums());
@@ -114,7 +113,7 @@ fn curl_speaks_either_version() {
 }
 
 #[test]
-fn requests_that_come_at_once_are_answered_in_their_order() {
+fn pipelined_requests_are_answered_in_order() {
     let _alarm = alarm();
     let runtime = runtime(2);
     // The later the request, the sooner its answer.
@@ -133,7 +132,7 @@ fn requests_that_come_at_once_are_answered_in_their_order() {
 }
 
 #[test]
-fn requests_of_one_connection_of_http2_are_answered_beside_each_other() {
+fn http2_requests_of_one_connection_run_concurrently() {
     let _alarm = alarm();
     const COUNT: u64 = 50;
     let runtime = runtime(2);
@@ -172,7 +171,7 @@ fn requests_of_one_connection_of_http2_are_answered_beside_each_other() {
 }
 
 #[test]
-fn events_arrive_one_by_one_and_comments_between_them() {
+fn server_sent_events_arrive_one_by_one_with_comments_between() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::unbounded::<&'static str>();
@@ -199,7 +198,7 @@ fn events_arrive_one_by_one_and_comments_between_them() {
 }
 
 #[test]
-fn comments_come_when_there_was_no_event_for_so_long() {
+fn keep_alive_comments_come_after_a_period_without_events() {
     let _alarm = alarm();
     let paused = Builder::new().worker_threads(2).start_paused(true);
     paused.build().unwrap().block_on(async {
@@ -219,7 +218,7 @@ fn comments_come_when_there_was_no_event_for_so_long() {
 }
 
 #[test]
-fn after_a_stall_there_is_one_comment_and_the_next_after_a_period() {
+fn after_a_stall_one_keep_alive_comment_is_sent() {
     let _alarm = alarm();
     let paused = Builder::new().worker_threads(2).start_paused(true);
     paused.build().unwrap().block_on(async {
@@ -291,12 +290,10 @@ impl Connected<IncomingStream<'_, UnixListener>> for Pid {
 }
 
 #[test]
-fn a_unix_socket_serves_with_what_is_known_of_the_client() {
+fn a_unix_socket_server_knows_the_credentials_of_its_clients() {
     let _alarm = alarm();
     runtime(2).block_on(async {
-        let name = format!("tourbillon-axum-{}", std::process::id());
-        let addr = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
-        let listener = UnixListener::bind_addr(&addr).unwrap();
+        let (listener, addr) = unix::listen();
         let pid = |ConnectInfo(Pid(pid)): ConnectInfo<Pid>| async move { format!("{pid:?}") };
         let router = without_tokio(Router::new().route("/", get(pid)));
         let service = router.into_make_service_with_connect_info::<Pid>();
@@ -313,7 +310,7 @@ fn a_unix_socket_serves_with_what_is_known_of_the_client() {
 }
 
 #[test]
-fn what_a_route_or_a_handler_is_can_be_served_too() {
+fn method_routers_and_handlers_can_be_served() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let routes = Site::with(&runtime, |listener, stop| {

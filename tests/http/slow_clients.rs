@@ -1,5 +1,4 @@
-//! A server of axum's routers beside clients that take responses, or send bodies, too slowly or not
-//! at all.
+//! Servers beside clients that read responses, or send bodies, too slowly or not at all.
 
 use std::{
     error::Error,
@@ -118,7 +117,7 @@ fn ask_for_hello(stream: &mut StdStream, id: u32) {
 }
 
 #[test]
-fn a_response_of_http2_is_reset_and_freed_if_the_client_opens_no_window() {
+fn an_http2_response_is_reset_and_freed_if_the_client_opens_no_window() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -149,7 +148,7 @@ fn dribble(stream: &StdStream) -> thread::JoinHandle<()> {
 }
 
 #[test]
-fn a_response_of_http2_is_reset_and_freed_if_the_client_takes_a_byte_now_and_then() {
+fn an_http2_response_is_reset_and_freed_if_the_client_reads_too_slowly() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -165,7 +164,7 @@ fn a_response_of_http2_is_reset_and_freed_if_the_client_takes_a_byte_now_and_the
 }
 
 #[test]
-fn what_is_left_of_small_responses_goes_with_the_connection_that_dribbles() {
+fn small_responses_are_freed_with_the_connection_of_a_slow_reader() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = Site::with(&runtime, |listener, stop| {
@@ -190,7 +189,7 @@ const BODIES: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn a_body_that_comes_too_slowly_or_no_more_is_an_error_of_its_handler() {
+fn a_body_that_is_too_slow_or_stops_is_an_error_in_its_handler() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = impatient(&runtime, router(&Drops::new()));
@@ -222,7 +221,7 @@ fn a_body_that_comes_too_slowly_or_no_more_is_an_error_of_its_handler() {
 }
 
 #[test]
-fn a_body_of_http2_that_comes_no_more_is_an_error_of_its_handler_alone() {
+fn an_http2_body_that_stops_is_an_error_only_in_its_handler() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let said = Arc::new(Mutex::new(Vec::new()));
@@ -251,7 +250,7 @@ fn a_body_of_http2_that_comes_no_more_is_an_error_of_its_handler_alone() {
 }
 
 #[test]
-fn a_shutdown_ends_by_itself_beside_clients_that_stop_in_the_midst() {
+fn a_shutdown_ends_despite_clients_that_stop_midway() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -279,7 +278,7 @@ fn a_shutdown_ends_by_itself_beside_clients_that_stop_in_the_midst() {
 }
 
 #[test]
-fn a_shutdown_ends_by_itself_beside_a_client_of_http2_that_asks_on() {
+fn a_shutdown_ends_despite_an_http2_client_that_keeps_asking() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let slow = || async { sleep(10 * SHORT).await };
@@ -304,7 +303,7 @@ fn a_shutdown_ends_by_itself_beside_a_client_of_http2_that_asks_on() {
 }
 
 #[test]
-fn a_client_that_closes_its_writing_half_is_answered_if_it_may_be() {
+fn a_half_closed_client_is_answered_where_that_is_allowed() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for is_http1_only in [false, true] {
@@ -335,7 +334,7 @@ fn a_client_that_closes_its_writing_half_is_answered_if_it_may_be() {
 }
 
 #[test]
-fn a_client_that_has_closed_its_writing_half_and_takes_nothing_is_closed() {
+fn a_half_closed_client_that_reads_nothing_is_closed() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -358,10 +357,10 @@ fn a_client_that_has_closed_its_writing_half_and_takes_nothing_is_closed() {
 }
 
 #[test]
-fn by_default_there_are_as_many_connections_as_there_are_descriptors_for() {
+fn the_default_connection_limit_follows_the_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     isolated(
-        "slow_clients::by_default_there_are_as_many_connections_as_there_are_descriptors_for",
+        "slow_clients::the_default_connection_limit_follows_the_descriptor_limit",
         || {
             let _alarm = alarm();
             let runtime = runtime(1);
@@ -390,7 +389,7 @@ fn by_default_there_are_as_many_connections_as_there_are_descriptors_for() {
 }
 
 #[test]
-fn limits_without_an_end_are_none() {
+fn endless_limits_never_close_a_connection() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for limit in [None, Some(Duration::MAX)] {

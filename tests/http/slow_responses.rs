@@ -1,4 +1,4 @@
-//! Large responses by HTTP/1 and HTTP/2 that a client takes slowly, or stops taking.
+//! Large responses by HTTP/1 and HTTP/2 that a client reads slowly, or stops reading.
 
 use std::{
     io::{Read, Write},
@@ -78,7 +78,7 @@ fn requests_for_huge() -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn a_response_may_be_taken_slowly_though_the_socket_has_long_no_room() {
+fn a_slow_reader_gets_the_response_though_the_socket_is_full_for_long() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let [http1, http2] = requests_for_huge();
@@ -102,7 +102,7 @@ fn a_response_may_be_taken_slowly_though_the_socket_has_long_no_room() {
 }
 
 #[test]
-fn a_response_that_was_taken_slowly_and_is_taken_no_more_ends() {
+fn a_slow_reader_that_stops_is_closed() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for request in requests_for_huge() {

@@ -36,8 +36,7 @@ use tourbillon::{
 };
 
 use crate::{
-    common::installed::have,
-    common::{PATIENCE, alarm, net::pattern, runtime},
+    common::{PATIENCE, alarm, installed::have, net::pattern, runtime},
     web::{Site, curl, without_tokio},
 };
 
@@ -188,7 +187,7 @@ fn megabytes_pass_both_ways_by_either_version() {
 }
 
 #[test]
-fn a_response_may_be_taken_slowly_over_tls() {
+fn a_response_over_tls_may_be_read_slowly() {
     /// More than the buffers of the system and of TLS hold.
     const LEN: usize = 8 << 20;
     const LIMIT: Duration = Duration::from_secs(4);
@@ -233,7 +232,7 @@ fn a_response_may_be_taken_slowly_over_tls() {
 }
 
 #[test]
-fn who_does_not_speak_tls_or_does_not_trust_holds_up_nobody() {
+fn a_failed_handshake_delays_no_other_client() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (site, _, cert) = start(&runtime, false);

@@ -1,24 +1,15 @@
-//! A server of axum's routers beside clients that do not take their responses, on a paused clock.
+//! Servers beside clients that do not read their responses, on a paused clock.
 
-use std::{
-    convert::Infallible,
-    os::{linux::net::SocketAddrExt, unix::net::SocketAddr},
-    time::Duration,
-};
+use std::{convert::Infallible, time::Duration};
 
 use axum::{Router, body::Body, routing::get};
 use futures::stream;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use hyper::body::Bytes;
-use tourbillon::{
-    axum::serve,
-    net::{UnixListener, UnixStream},
-    runtime::Builder,
-    time::sleep,
-};
+use tourbillon::{axum::serve, net::UnixStream, runtime::Builder, time::sleep};
 
 use crate::{
-    common::{HOUR, alarm},
+    common::{HOUR, alarm, unix::listen},
     web::without_tokio,
 };
 
@@ -34,20 +25,19 @@ async fn long() -> Body {
     Body::from_stream(stream::iter(pieces))
 }
 
-/// What a server does that keeps connections so long, and waits so long for who takes nothing.
+/// What a server with given limits for idle connections and unread responses does.
 struct Outcome {
     /// Whether a client had all of a response of which it took nothing for half an hour.
     has_all: bool,
-    /// Whether another had an answer on a connection on which it had asked nothing for half an hour.
+    /// Whether another had an answer on a connection on which it had asked nothing for half an
+    /// hour.
     is_kept: bool,
 }
 
-fn outcome(name: &str, kept: Duration, stuck: Option<Duration>) -> Outcome {
+fn outcome(kept: Duration, stuck: Option<Duration>) -> Outcome {
     let paused = Builder::new().worker_threads(2).start_paused(true);
     paused.build().unwrap().block_on(async {
-        let name = format!("tourbillon-axum-{name}-{}", std::process::id());
-        let addr = SocketAddr::from_abstract_name(name).unwrap();
-        let listener = UnixListener::bind_addr(&addr).unwrap();
+        let (listener, addr) = listen();
         let router = Router::new()
             .route("/", get(long))
             .route("/hello", get(|| async { "hello" }));
@@ -82,21 +72,21 @@ fn outcome(name: &str, kept: Duration, stuck: Option<Duration>) -> Outcome {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_closed_by_default_however_long_others_are_kept() {
+fn by_default_a_client_that_reads_nothing_is_closed_before_idle_ones() {
     let _alarm = alarm();
-    let short = outcome("both-short", SHORT, None);
+    let short = outcome(SHORT, None);
     assert!(!short.has_all && !short.is_kept);
-    let long = outcome("kept-long", HOUR, None);
+    let long = outcome(HOUR, None);
     assert!(!long.has_all && long.is_kept);
-    let long = outcome("both-long", HOUR, Some(HOUR));
+    let long = outcome(HOUR, Some(HOUR));
     assert!(long.has_all && long.is_kept);
 }
 
 #[test]
-fn who_takes_nothing_may_have_a_limit_of_its_own() {
+fn unread_responses_may_have_their_own_limit() {
     let _alarm = alarm();
-    let patient = outcome("patient", SHORT, Some(HOUR));
+    let patient = outcome(SHORT, Some(HOUR));
     assert!(patient.has_all && !patient.is_kept);
-    let strict = outcome("strict", HOUR, Some(SHORT));
+    let strict = outcome(HOUR, Some(SHORT));
     assert!(!strict.has_all && strict.is_kept);
 }

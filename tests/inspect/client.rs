@@ -1,4 +1,4 @@
-//! A runtime whose live page is served, and clients of that.
+//! A runtime whose live page is served, and clients of that page.
 
 use std::{
     io::ErrorKind,
@@ -59,7 +59,7 @@ pub fn wait_for_listeners(addr: SocketAddr, count: u64) {
     eventually("so many listen", || listeners(addr) == count);
 }
 
-/// One who listens to events.
+/// A client that listens to events.
 pub struct Events(pub Client);
 
 impl Events {

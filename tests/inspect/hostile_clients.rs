@@ -1,4 +1,4 @@
-//! The inspector beside clients that mean ill, are slow, vanish, or are too many.
+//! The live page beside clients that are hostile, slow, vanish, or are too many.
 
 use std::{
     collections::HashSet,
@@ -35,7 +35,7 @@ fn status(answer: &str) -> &str {
 }
 
 #[test]
-fn a_name_that_may_lead_anywhere_is_not_answered() {
+fn requests_for_other_host_names_are_refused() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect_with(runtime.handle(), |builder| {
@@ -75,7 +75,7 @@ fn a_name_that_may_lead_anywhere_is_not_answered() {
 }
 
 #[test]
-fn other_pages_are_turned_away() {
+fn requests_from_other_sites_are_refused() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -102,7 +102,7 @@ fn other_pages_are_turned_away() {
             assert_eq!(status(&answer(addr, &request)), "200", "{path} {line}");
         }
     }
-    // But for who follows a link, to the page alone.
+    // Except by following a link, to the page alone.
     let link = [
         "Sec-Fetch-Site: cross-site",
         "Sec-Fetch-Mode: navigate",
@@ -117,7 +117,7 @@ fn other_pages_are_turned_away() {
 }
 
 #[test]
-fn many_who_ask_at_once_are_told_the_same() {
+fn rapid_requests_share_one_snapshot() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -140,7 +140,7 @@ fn told_at(client: &mut Client) -> String {
 }
 
 #[test]
-fn nothing_can_be_done_but_read() {
+fn only_reading_methods_are_allowed() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -163,7 +163,7 @@ fn nothing_can_be_done_but_read() {
 }
 
 #[test]
-fn heads_that_are_too_long_and_what_is_no_http_are_refused() {
+fn too_long_heads_and_other_protocols_are_refused() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -186,7 +186,7 @@ fn heads_that_are_too_long_and_what_is_no_http_are_refused() {
 }
 
 #[test]
-fn who_says_nothing_more_is_closed() {
+fn a_silent_client_is_closed() {
     let _alarm = alarm();
     let runtime = runtime(1);
     // However long it might take to take an answer.
@@ -196,13 +196,13 @@ fn who_says_nothing_more_is_closed() {
     kept.send(&request("GET", "/", &[]));
     assert_eq!(kept.reply().status, 200);
     assert_eq!(kept.end(), "");
-    // And who listens is not, however long.
+    // And a listener is not closed, however long it is silent.
     let mut events = Events::ask(addr);
     let first = events.next()["at_ms"].as_f64().unwrap();
     while events.next()["at_ms"].as_f64().unwrap() < first + 3_000.0 {}
 }
 
-/// One who takes little at a time, if anything: a connection whose end of it has little room.
+/// A client that reads little at a time, if anything: its socket has a small receive buffer.
 fn narrow(addr: SocketAddr) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -213,7 +213,7 @@ fn narrow(addr: SocketAddr) -> Client {
 }
 
 #[test]
-fn who_takes_events_slowly_misses_some_and_has_the_newest() {
+fn a_slow_listener_misses_events_and_gets_the_newest() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect_with(runtime.handle(), |builder| {
@@ -245,9 +245,9 @@ fn memory() -> u64 {
 }
 
 #[test]
-fn those_who_never_read_cost_a_bounded_amount_and_are_dropped() {
+fn listeners_that_never_read_use_bounded_memory_and_are_dropped() {
     isolated(
-        "hostile_clients::those_who_never_read_cost_a_bounded_amount_and_are_dropped",
+        "hostile_clients::listeners_that_never_read_use_bounded_memory_and_are_dropped",
         || {
             const CLIENTS: u64 = 200;
             let runtime = runtime(1);
@@ -259,7 +259,7 @@ fn those_who_never_read_cost_a_bounded_amount_and_are_dropped() {
             });
             let addr = inspector.local_addr();
             let clients: Vec<_> = (0..CLIENTS).map(|_| narrow(addr)).collect();
-            // One who reads is not dropped meanwhile.
+            // A listener that reads is not dropped meanwhile.
             let mut reader = Events::ask(addr);
             wait_for_listeners(addr, CLIENTS + 1);
             let before = memory();
@@ -281,8 +281,8 @@ fn those_who_never_read_cost_a_bounded_amount_and_are_dropped() {
 }
 
 #[test]
-fn clients_that_vanish_leave_nothing() {
-    isolated("hostile_clients::clients_that_vanish_leave_nothing", || {
+fn vanished_clients_leak_nothing() {
+    isolated("hostile_clients::vanished_clients_leak_nothing", || {
         let runtime = runtime(1);
         let inspector = inspect_with(runtime.handle(), |builder| {
             builder.period(OFTEN).max_connections(256)
@@ -296,7 +296,8 @@ fn clients_that_vanish_leave_nothing() {
                 .iter_mut()
                 .step_by(2)
                 .for_each(|client| _ = client.next());
-            // Some while they are written to, some without having read anything, which resets the connection.
+            // Some while they are written to, some without having read anything, which resets the
+            // connection.
             drop(clients);
             wait_for_listeners(addr, 0);
         }
@@ -304,7 +305,7 @@ fn clients_that_vanish_leave_nothing() {
     });
 }
 
-/// The status of what one of many is answered, who reads until that is said and then goes.
+/// Returns the status that one of many clients gets. The client reads up to that, and disconnects.
 async fn visit(addr: SocketAddr, path: &'static str, until: &str) -> std::io::Result<String> {
     let mut stream = OurStream::connect(addr).await?;
     let request = request("GET", path, &[]);
@@ -322,9 +323,9 @@ async fn visit(addr: SocketAddr, path: &'static str, until: &str) -> std::io::Re
 }
 
 #[test]
-fn a_thousand_at_once_are_served_or_refused_and_none_is_left() {
+fn a_thousand_clients_are_served_or_refused_and_none_leaks() {
     isolated(
-        "hostile_clients::a_thousand_at_once_are_served_or_refused_and_none_is_left",
+        "hostile_clients::a_thousand_clients_are_served_or_refused_and_none_leaks",
         || {
             const CLIENTS: usize = 1000;
             limit_descriptors(8192);
@@ -333,7 +334,8 @@ fn a_thousand_at_once_are_served_or_refused_and_none_is_left() {
                 inspect_with(runtime.handle(), |builder| builder.max_connections(CLIENTS));
             let addr = inspector.local_addr();
             let before = fds();
-            // All at once for events: one in 32 connections is kept for others, which is more than 16.
+            // All at once for events: one in 32 connections is kept for others, which is more than
+            // 16.
             let statuses = clients.block_on(async {
                 let mut visits = JoinSet::new();
                 for _ in 0..CLIENTS {
@@ -372,7 +374,7 @@ fn a_thousand_at_once_are_served_or_refused_and_none_is_left() {
 }
 
 #[test]
-fn who_comes_when_all_listen_is_told_so_and_others_are_answered() {
+fn a_listener_above_the_limit_is_refused_and_requests_are_answered() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(4));
@@ -391,7 +393,7 @@ fn who_comes_when_all_listen_is_told_so_and_others_are_answered() {
 }
 
 #[test]
-fn more_connections_than_there_may_be_wait_for_their_turn() {
+fn connections_above_the_limit_wait() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(2));

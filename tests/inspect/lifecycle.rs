@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn it_ends_with_the_runtime_that_it_inspects() {
+fn the_page_ends_with_its_runtime() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let inspector = inspect(runtime.handle());
@@ -35,7 +35,7 @@ fn it_ends_with_the_runtime_that_it_inspects() {
 
 /// The page would take workers that are gone for another runtime's, and forget what it shows.
 #[test]
-fn no_snapshot_of_a_runtime_that_has_ended_is_sent() {
+fn no_snapshot_is_sent_after_the_runtime_has_ended() {
     let _alarm = alarm();
     // It is a matter of a moment: a server without the check is found out by some one in sixty.
     for _ in 0..100 {
@@ -58,8 +58,8 @@ fn no_snapshot_of_a_runtime_that_has_ended_is_sent() {
 }
 
 #[test]
-fn inspectors_that_are_gone_leave_nothing() {
-    isolated("lifecycle::inspectors_that_are_gone_leave_nothing", || {
+fn dropped_inspectors_leak_nothing() {
+    isolated("lifecycle::dropped_inspectors_leak_nothing", || {
         let runtime = runtime(1);
         let before = (threads(), fds());
         for _ in 0..200 {
@@ -70,30 +70,33 @@ fn inspectors_that_are_gone_leave_nothing() {
 }
 
 #[test]
-fn a_shutdown_ends_all_that_it_had() {
-    isolated("lifecycle::a_shutdown_ends_all_that_it_had", || {
-        let runtime = runtime(1);
-        let before = (threads(), fds());
-        let inspector = inspect(runtime.handle());
-        let addr = inspector.local_addr();
-        let mut events = Events::ask(addr);
-        events.next();
-        let silent = Client::connect(addr);
-        inspector.shutdown();
-        assert!(is_refused(addr));
-        let said = events.0.end();
-        assert!(!said.contains("event: end"), "the runtime goes on: {said}");
-        silent.end();
-        eventually("all is as it was", || (threads(), fds()) == before);
-        // And again, at the same address.
-        let inspector = Inspector::builder(runtime.handle()).serve(addr).unwrap();
-        assert_eq!(get(inspector.local_addr(), "/").status, 200);
-        inspector.shutdown();
-    });
+fn a_shutdown_closes_all_connections_and_threads() {
+    isolated(
+        "lifecycle::a_shutdown_closes_all_connections_and_threads",
+        || {
+            let runtime = runtime(1);
+            let before = (threads(), fds());
+            let inspector = inspect(runtime.handle());
+            let addr = inspector.local_addr();
+            let mut events = Events::ask(addr);
+            events.next();
+            let silent = Client::connect(addr);
+            inspector.shutdown();
+            assert!(is_refused(addr));
+            let said = events.0.end();
+            assert!(!said.contains("event: end"), "the runtime goes on: {said}");
+            silent.end();
+            eventually("all is as it was", || (threads(), fds()) == before);
+            // And again, at the same address.
+            let inspector = Inspector::builder(runtime.handle()).serve(addr).unwrap();
+            assert_eq!(get(inspector.local_addr(), "/").status, 200);
+            inspector.shutdown();
+        },
+    );
 }
 
-/// The nice value, the policy (0 is the usual one) and the affinity mask of each of this process's threads whose names
-/// begin so.
+/// The nice value, the policy (0 is the usual one) and the affinity mask of each of this process's
+/// threads whose names begin so.
 fn threads_named(name: &str) -> Vec<(i64, i64, String)> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let all = tasks.filter_map(|task| {
@@ -114,9 +117,9 @@ fn threads_named(name: &str) -> Vec<(i64, i64, String)> {
 }
 
 #[test]
-fn its_threads_let_others_go_first_and_are_on_no_core_of_their_own() {
+fn inspector_threads_have_low_priority_and_are_not_pinned() {
     isolated(
-        "lifecycle::its_threads_let_others_go_first_and_are_on_no_core_of_their_own",
+        "lifecycle::inspector_threads_have_low_priority_and_are_not_pinned",
         || {
             let (own, policy, cores) = threads_named("").remove(0);
             let runtime = runtime(1);
@@ -135,9 +138,9 @@ fn its_threads_let_others_go_first_and_are_on_no_core_of_their_own() {
 }
 
 #[test]
-fn its_threads_have_no_real_time_priority_though_workers_do() {
+fn inspector_threads_do_not_inherit_real_time_priority() {
     isolated(
-        "lifecycle::its_threads_have_no_real_time_priority_though_workers_do",
+        "lifecycle::inspector_threads_do_not_inherit_real_time_priority",
         || {
             let runtime = Builder::new()
                 .worker_threads(1)

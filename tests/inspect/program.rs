@@ -1,4 +1,5 @@
-//! The program `tourbillon` with `--inspect`, and what Prometheus' own tool says of what it is told.
+//! The program `tourbillon` with `--inspect`, and the verdict of Prometheus' own tool about its
+//! metrics.
 
 use std::{
     fs,
@@ -74,7 +75,7 @@ fn promtool(text: &str) -> String {
 }
 
 #[test]
-fn promtool_finds_nothing_wrong_in_what_a_storm_tells() {
+fn promtool_accepts_the_metrics_of_a_storm() {
     let _alarm = alarm();
     if !have("promtool") {
         return;
@@ -91,7 +92,7 @@ fn promtool_finds_nothing_wrong_in_what_a_storm_tells() {
 }
 
 #[test]
-fn a_storm_is_watched_from_its_beginning_to_its_end() {
+fn a_storm_can_be_watched_from_start_to_end() {
     let _alarm = alarm();
     let storm = Storm::start(&["--timers", "20k", "--spread", "1s", "--workers", "2"]);
     let mut events = Events::ask(storm.addr);
@@ -107,7 +108,7 @@ fn a_storm_is_watched_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn a_server_says_where_its_page_is_before_it_serves() {
+fn a_server_prints_the_address_of_its_page_before_it_serves() {
     let _alarm = alarm();
     let mut server = Server::start(&["--inspect", "127.0.0.1:0", "--delay", "1h"]);
     let addr = address(&server.complaint());
@@ -122,7 +123,7 @@ fn a_server_says_where_its_page_is_before_it_serves() {
     });
 }
 
-/// The status of what is answered to who asks for the page by this name.
+/// Returns the status of a request for the page by this host name.
 fn status_for(addr: SocketAddr, host: &str) -> u16 {
     let mut client = Client::connect(addr);
     client.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
@@ -130,7 +131,7 @@ fn status_for(addr: SocketAddr, host: &str) -> u16 {
 }
 
 #[test]
-fn the_names_that_were_typed_are_answered() {
+fn requests_for_the_allowed_host_names_are_answered() {
     let _alarm = alarm();
     // A name that leads to this machine, and is neither an address nor the one that all have.
     let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
@@ -159,7 +160,7 @@ fn the_names_that_were_typed_are_answered() {
 }
 
 #[test]
-fn what_is_no_name_is_an_error_that_says_what_is_one() {
+fn an_invalid_host_name_is_an_error_that_explains_valid_ones() {
     for name in ["http://box/", "", "*.example"] {
         let output = tourbillon()
             .args(["storm", "--timers", "1", "--inspect", "127.0.0.1:0"])
@@ -174,7 +175,7 @@ fn what_is_no_name_is_an_error_that_says_what_is_one() {
 }
 
 #[test]
-fn a_page_and_a_server_at_one_address_are_told_apart() {
+fn one_address_for_page_and_server_is_an_error_that_says_so() {
     // An address that no other test uses, so that its port stays free when it is let go.
     let free = TcpListener::bind("127.0.7.7:0").unwrap();
     let addr = free.local_addr().unwrap().to_string();

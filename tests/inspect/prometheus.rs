@@ -1,4 +1,5 @@
-//! What Prometheus is told: that no counter goes back, and that the books are even when all timers are over.
+//! The metrics that Prometheus reads: no counter decreases, and `armed` equals `over` when all
+//! timers are over.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -203,13 +204,13 @@ fn no_counter_goes_back_and_the_books_are_even(builder: tourbillon::runtime::Bui
 }
 
 #[test]
-fn no_counter_goes_back_and_the_books_are_even_with_two_workers() {
+fn counters_never_decrease_and_armed_equals_over_with_two_workers() {
     let _alarm = alarm();
     no_counter_goes_back_and_the_books_are_even(Runtime::builder().worker_threads(2));
 }
 
 #[test]
-fn no_counter_goes_back_and_the_books_are_even_with_helpers_and_a_wheel() {
+fn counters_never_decrease_and_armed_equals_over_with_helpers_and_a_wheel() {
     let _alarm = alarm();
     let builder = Runtime::builder()
         .worker_threads(1)
@@ -221,7 +222,7 @@ fn no_counter_goes_back_and_the_books_are_even_with_helpers_and_a_wheel() {
 }
 
 #[test]
-fn what_a_shutdown_ends_is_told_to_who_asks_the_runtime_itself() {
+fn timers_ended_by_a_shutdown_are_in_the_metrics_of_the_runtime() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let handle = runtime.handle().clone();

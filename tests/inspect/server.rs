@@ -1,4 +1,4 @@
-//! The inspector: what it answers, what that says of a runtime, and when it ends.
+//! The server of the live page: what it answers, and what that says about the runtime.
 
 use std::{
     io::ErrorKind,
@@ -39,7 +39,7 @@ const HEADERS: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn each_path_has_its_type_and_all_say_what_browsers_may_do() {
+fn each_path_has_its_content_type_and_security_headers() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -73,7 +73,7 @@ fn each_path_has_its_type_and_all_say_what_browsers_may_do() {
 }
 
 #[test]
-fn a_head_is_that_of_the_answer_and_nothing_more() {
+fn a_head_request_gets_the_headers_of_the_get_and_no_body() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -88,7 +88,7 @@ fn a_head_is_that_of_the_answer_and_nothing_more() {
 }
 
 #[test]
-fn a_snapshot_says_what_the_metrics_say() {
+fn a_snapshot_agrees_with_the_metrics() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let inspector = inspect(runtime.handle());
@@ -149,7 +149,7 @@ fn a_snapshot_says_what_the_metrics_say() {
 }
 
 #[test]
-fn how_late_a_timer_was_stands_in_its_workers_histogram() {
+fn a_late_timer_is_in_the_histogram_of_its_worker() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -165,7 +165,7 @@ fn how_late_a_timer_was_stands_in_its_workers_histogram() {
 }
 
 #[test]
-fn events_come_one_after_another_and_workers_are_looked_at_meanwhile() {
+fn events_arrive_in_order_and_workers_are_sampled_only_for_listeners() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect_with(runtime.handle(), |builder| {
@@ -206,7 +206,7 @@ fn events_come_one_after_another_and_workers_are_looked_at_meanwhile() {
 }
 
 #[test]
-fn a_runtime_whose_only_worker_is_stuck_is_still_looked_at() {
+fn a_runtime_whose_only_worker_is_blocked_is_still_inspected() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -222,7 +222,7 @@ fn a_runtime_whose_only_worker_is_stuck_is_still_looked_at() {
     assert_eq!(worker["activity"], "running");
     let job = &worker["job"];
     let name = job["name"].as_str().unwrap();
-    assert!(name.contains("is_still_looked_at"), "{name}");
+    assert!(name.contains("is_still_inspected"), "{name}");
     let spawned = job["spawned"].as_str().unwrap();
     assert!(spawned.starts_with("tests/inspect/server.rs:"), "{spawned}");
     assert!(Events::ask(addr).next()["workers"][0]["job"].is_object());
@@ -241,7 +241,7 @@ fn a_runtime_whose_only_worker_is_stuck_is_still_looked_at() {
 }
 
 #[test]
-fn a_stall_that_was_reported_is_told() {
+fn a_reported_stall_is_in_the_snapshot() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -260,7 +260,7 @@ fn a_stall_that_was_reported_is_told() {
         assert_eq!((&stall["number"], &stall["worker"]), (&1.into(), &0.into()));
         let job = stall["job"].as_str().unwrap();
         assert!(
-            job.contains("server::a_stall_that_was_reported_is_told"),
+            job.contains("server::a_reported_stall_is_in_the_snapshot"),
             "{job}"
         );
         assert!(stall["spawned"].as_str().unwrap().starts_with("tests/"));
@@ -272,7 +272,7 @@ fn a_stall_that_was_reported_is_told() {
 
 /// It has no place among the workers.
 #[test]
-fn a_stall_of_a_helper_is_no_workers() {
+fn a_stall_of_a_helper_names_no_worker() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -298,7 +298,7 @@ fn a_stall_of_a_helper_is_no_workers() {
 }
 
 #[test]
-fn a_runtime_on_a_paused_clock_is_looked_at_in_real_time() {
+fn a_runtime_on_a_paused_clock_is_inspected_in_real_time() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -312,7 +312,7 @@ fn a_runtime_on_a_paused_clock_is_looked_at_in_real_time() {
 }
 
 #[test]
-fn what_cannot_be_served_is_an_error() {
+fn an_address_that_cannot_be_served_is_an_error() {
     let _alarm = alarm();
     assert!(inspect::serve(ANY_PORT).is_err(), "in no runtime");
     let runtime = runtime(1);
@@ -328,7 +328,7 @@ fn what_cannot_be_served_is_an_error() {
 }
 
 #[test]
-fn from_a_worker_it_is_started_as_from_elsewhere() {
+fn an_inspector_can_be_started_on_a_worker() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = runtime.block_on(async {

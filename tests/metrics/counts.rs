@@ -1,4 +1,5 @@
-//! What can be seen of a runtime's workers: what they did, took from each other, and are at.
+//! Counts and activities of workers: what they did, what they took from each other, and what they
+//! are doing.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -27,7 +28,7 @@ fn without_helpers(workers: usize) -> Runtime {
 }
 
 #[test]
-fn tokios_names_say_what_the_counts_of_each_worker_say() {
+fn methods_with_tokios_names_agree_with_the_counts() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for _ in 0..100 {
@@ -56,7 +57,7 @@ fn tokios_names_say_what_the_counts_of_each_worker_say() {
 }
 
 #[test]
-fn a_worker_that_there_is_not_is_a_panic_as_tokios_is() {
+fn an_unknown_worker_is_a_panic_as_in_tokio() {
     let runtime = runtime(2);
     let metrics = runtime.metrics();
     let ask: [fn(&RuntimeMetrics); 6] = [
@@ -73,7 +74,7 @@ fn a_worker_that_there_is_not_is_a_panic_as_tokios_is() {
 }
 
 #[test]
-fn tasks_count_from_when_they_are_spawned_until_they_end() {
+fn tasks_are_counted_from_spawn_to_end() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let gate = Gate::new();
@@ -110,10 +111,11 @@ fn counts_have_their_names() {
 }
 
 #[test]
-fn a_timer_is_armed_where_it_waits_by_its_worker_or_from_elsewhere() {
+fn local_and_remote_arming_is_counted_on_the_owner() {
     let _alarm = alarm();
     let runtime = without_helpers(2);
-    // By itself and by others, of each worker. Asked on a worker: by then the test has armed what brought it there.
+    // By itself and by others, of each worker. Asked on a worker: by then the test has armed what
+    // brought it there.
     let armed = || {
         let metrics = tourbillon::Handle::current().metrics();
         let armed = |worker: usize| {
@@ -159,7 +161,7 @@ mod named {
 }
 
 #[test]
-fn a_worker_is_at_its_job_or_sleeps() {
+fn the_activity_of_a_worker_is_its_job_or_sleep() {
     let _alarm = alarm();
     let runtime = without_helpers(1);
     let at = || {
@@ -179,7 +181,7 @@ fn a_worker_is_at_its_job_or_sleeps() {
     let (activity, job) = at();
     let job = job.expect("it is at a job");
     assert_eq!(activity, Activity::Firing);
-    assert!(job.name.contains("a_worker_is_at_its_job"), "{job}");
+    assert!(job.name.contains("the_activity_of_a_worker"), "{job}");
     assert_eq!(job.spawned, None);
     assert_eq!(job.to_string(), format!("callback {}", job.name));
     assert_eq!(runtime.handle().activities(), [(activity, Some(job))]);
@@ -252,7 +254,7 @@ fn a_wake_that_brings_no_job_counts_as_busy() {
 }
 
 #[test]
-fn an_inbox_is_swept_where_others_left_something() {
+fn reading_a_filled_inbox_is_counted() {
     let _alarm = alarm();
     let runtime = without_helpers(1);
     let sweeps = || runtime.metrics().workers()[0].sweeps;
@@ -269,7 +271,7 @@ fn an_inbox_is_swept_where_others_left_something() {
 }
 
 #[test]
-fn who_steals_from_whom_adds_up() {
+fn steals_add_up_by_thief_and_victim() {
     let _alarm = alarm();
     let runtime = without_helpers(3);
     // One worker has many jobs, each of which takes a while: the others come for them.
@@ -296,7 +298,7 @@ fn who_steals_from_whom_adds_up() {
 }
 
 #[test]
-fn who_rescues_from_whom_adds_up_and_how_late_that_was() {
+fn rescues_add_up_by_rescuer_and_worker_with_their_lateness() {
     const TIMERS: u64 = 40;
     let _alarm = alarm();
     let runtime = without_helpers(2);
@@ -329,9 +331,10 @@ fn who_rescues_from_whom_adds_up_and_how_late_that_was() {
     assert!(metrics.rescued_lateness().count() >= late.count());
 }
 
-/// Those that are rescued long after their deadlines are late by that in their stores, and not in the queue.
+/// Those that are rescued long after their deadlines are late by that in their stores, and not in
+/// the queue.
 #[test]
-fn how_long_a_rescued_timer_was_queued_begins_when_it_was_taken() {
+fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     const TIMERS: u32 = 400;
     const GRACE: Duration = Duration::from_millis(100);
     let _alarm = alarm();
@@ -364,7 +367,7 @@ fn how_long_a_rescued_timer_was_queued_begins_when_it_was_taken() {
 }
 
 #[test]
-fn the_last_stalls_are_kept_with_their_numbers() {
+fn recent_stalls_are_kept_with_their_numbers() {
     const BLOCKED: Duration = Duration::from_millis(3);
     let _alarm = alarm();
     let reported = Arc::new(Mutex::new(Vec::new()));
@@ -400,7 +403,7 @@ fn the_last_stalls_are_kept_with_their_numbers() {
 }
 
 #[test]
-fn what_was_counted_stays_when_the_runtime_has_ended() {
+fn counts_survive_the_end_of_the_runtime() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(runtime.spawn(sleep(MS))).unwrap();

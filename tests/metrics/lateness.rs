@@ -1,7 +1,5 @@
-//! How late timers are: each is in the histogram of those that were taken from a store, some in that of those that
-//! ran.
-//!
-//! No clock is paused in this process: beside one that is, a sleep that is over when it is first polled is not armed.
+//! How late timers are: one histogram has all timers that were taken from a store, another has a
+//! sample of those that ran.
 
 use std::{
     future::{Future, poll_fn},
@@ -59,7 +57,7 @@ fn each_timer_is_counted_when_it_is_taken() {
 }
 
 #[test]
-fn what_comes_due_behind_a_long_job_is_as_late_as_that_takes() {
+fn timers_behind_a_long_job_are_late_by_its_length() {
     const BLOCKED: Duration = Duration::from_millis(50);
     let _alarm = alarm();
     let runtime = alone();
@@ -80,7 +78,7 @@ fn what_comes_due_behind_a_long_job_is_as_late_as_that_takes() {
 }
 
 #[test]
-fn some_of_those_that_wait_in_the_queue_are_looked_at() {
+fn queued_callbacks_are_sampled() {
     const BLOCKED: Duration = Duration::from_millis(5);
     let _alarm = alarm();
     let runtime = alone();
@@ -107,7 +105,7 @@ fn some_of_those_that_wait_in_the_queue_are_looked_at() {
 }
 
 #[test]
-fn a_task_that_slept_is_late_until_it_is_polled_and_once() {
+fn a_sleeping_task_is_counted_once_when_it_is_polled() {
     const BLOCKED: Duration = Duration::from_millis(5);
     let _alarm = alarm();
     let runtime = alone();
@@ -141,7 +139,8 @@ fn a_task_that_slept_is_late_until_it_is_polled_and_once() {
         let total = runtime.metrics().total();
         total.over() == total.armed()
     });
-    // In each round the task's own, and the other's: one that was counted with each poll would be many.
+    // In each round the task's own, and the other's: one that was counted with each poll would be
+    // many.
     assert!(late().count() <= 2 * fired, "{:?} of {fired}", late());
 }
 
@@ -162,7 +161,7 @@ fn timers_of_other_clocks_are_counted_when_they_are_taken() {
 
 /// What should have run in 1970 is late by more than any sum has room for a hundred times.
 #[test]
-fn timers_that_are_late_by_years_do_not_turn_the_sum_over() {
+fn lateness_of_years_does_not_overflow_the_sum() {
     let _alarm = alarm();
     let runtime = alone();
     let late = || runtime.metrics().wake_lateness();

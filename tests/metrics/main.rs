@@ -1,7 +1,7 @@
 //! Metrics: how many timers wait and where, what each worker has done, and how late timers are.
 //!
-//! No test of this program pauses a clock. Once a process has paused one, a sleep may be over before
-//! it is armed, and [`lateness`] does not count such a sleep.
+//! No test of this program may pause a clock. Beside a paused clock, a sleep that is already over
+//! when it is first polled is not armed, and [`lateness`] counts on it being armed.
 
 #[path = "../common/mod.rs"]
 mod common;

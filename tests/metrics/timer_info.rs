@@ -1,4 +1,4 @@
-//! What a look at the timers of a runtime shows is what waits there.
+//! `Handle::timers` shows the timers that wait.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -31,7 +31,7 @@ fn an_idle_runtime_has_nothing_to_show() {
 }
 
 #[test]
-fn what_waits_is_counted_where_it_waits() {
+fn pending_timers_are_counted_on_their_shard() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();
@@ -78,7 +78,7 @@ fn what_waits_is_counted_where_it_waits() {
 }
 
 #[test]
-fn the_next_deadline_is_no_later_than_the_earliest() {
+fn the_next_deadline_is_never_after_the_earliest_timer() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();
@@ -104,7 +104,7 @@ fn the_next_deadline_is_no_later_than_the_earliest() {
 }
 
 #[test]
-fn cancelled_ones_are_garbage_until_their_shard_has_heard_of_them() {
+fn cancelled_timers_are_garbage_until_their_shard_removes_them() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let handle = runtime.handle();
@@ -126,14 +126,15 @@ fn cancelled_ones_are_garbage_until_their_shard_has_heard_of_them() {
         runtime.timers().garbage() == 0
     });
     assert_eq!(runtime.timers().pending(), 80);
-    // Many are swept out by who cancels; where the worker is just looking at its inbox, by the next
-    // one to cancel. (Later than the rest, so that no arrival wakes the worker.)
+    // The cancelling thread sweeps most of them out, or, while the worker reads its inbox, the next
+    // thread that cancels. (The deadlines are later than the others, so that no arrival wakes the
+    // worker.)
     let more: Vec<_> = (0..5_000).map(|_| runtime.after(HOUR, || ())).collect();
     read_inboxes(handle);
     for timer in &more {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
     }
-    eventually("who cancels sweeps", || {
+    eventually("the cancelling thread sweeps", || {
         let next = runtime.after(2 * HOUR, || ());
         assert_eq!(next.cancel(), Cancel::Cancelled);
         runtime.timers().garbage() <= 64 + 80
@@ -148,7 +149,7 @@ fn cancelled_ones_are_garbage_until_their_shard_has_heard_of_them() {
 }
 
 #[test]
-fn names_are_listed_in_order_with_their_counts_also_when_printed() {
+fn timer_names_are_listed_in_order_with_their_counts() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();

@@ -1,5 +1,5 @@
-//! Whoever arms a timer and whatever ends it: once all are over, as many were armed as are over; and no counter
-//! ever goes back.
+//! The totals add up: once all timers are over, as many were armed as are over, in whichever way
+//! they were armed and ended. No counter ever decreases.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,7 +26,7 @@ use crate::common::{HOUR, PATIENCE, Random, alarm, blocked::AllBlocked, eventual
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What outlives the arming: dropped in the end, by whom it may be.
+/// What outlives the arming: it is dropped in the end, on any thread.
 type Kept = Box<dyn FnOnce() + Send>;
 
 fn poll_once(sleep: &mut Pin<Box<Sleep>>) {
@@ -183,7 +183,7 @@ fn assert_sums(total: &Counts) {
 }
 
 #[test]
-fn as_many_are_armed_as_are_over_when_the_runtime_has_ended() {
+fn armed_equals_over_after_a_shutdown() {
     let _alarm = alarm();
     quietly();
     let mut random = Random::new(11);
@@ -240,7 +240,7 @@ fn arm_all_late(handle: &Handle, kept: &mut Vec<Kept>) {
 }
 
 #[test]
-fn as_many_are_armed_as_are_over_when_all_have_ended_by_themselves() {
+fn armed_equals_over_when_all_timers_have_ended() {
     let _alarm = alarm();
     quietly();
     let runtime = crate::common::runtime(2);
@@ -312,7 +312,7 @@ fn assert_goes_on(before: &[(String, u64)], after: &[(String, u64)]) {
 }
 
 #[test]
-fn no_counter_goes_back_while_helpers_come_and_go() {
+fn counters_never_decrease_while_helpers_come_and_go() {
     const ROUNDS: usize = 12;
     let _alarm = alarm();
     quietly();

@@ -99,7 +99,7 @@ fn megabytes_pass_through_a_pipe() {
 }
 
 #[test]
-fn an_eventfd_wakes_who_waits_for_it() {
+fn an_eventfd_wakes_a_waiting_task() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let mut outside = eventfd();
@@ -124,7 +124,7 @@ fn an_eventfd_wakes_who_waits_for_it() {
 }
 
 #[test]
-fn readiness_stays_until_it_is_taken_back() {
+fn readiness_stays_until_it_is_cleared() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (reader, mut writer) = pipe();
@@ -158,7 +158,7 @@ fn readiness_stays_until_it_is_taken_back() {
 }
 
 #[test]
-fn an_event_that_comes_before_readiness_is_taken_back_is_not_lost() {
+fn an_event_before_readiness_is_cleared_is_not_lost() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (reader, mut writer) = pipe();
@@ -205,7 +205,7 @@ fn either_direction_ends_a_wait_for_both() {
 }
 
 #[test]
-fn several_tasks_wait_and_one_that_gives_up_takes_nothing() {
+fn several_tasks_wait_and_a_dropped_wait_takes_nothing() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (reader, mut writer) = pipe();
@@ -242,7 +242,7 @@ fn several_tasks_wait_and_one_that_gives_up_takes_nothing() {
 }
 
 #[test]
-fn the_methods_for_futures_by_hand_wait_and_answer() {
+fn poll_methods_wait_and_complete() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (reader, writer) = pipe();
@@ -261,7 +261,7 @@ fn the_methods_for_futures_by_hand_wait_and_answer() {
 }
 
 #[test]
-fn a_writer_that_goes_is_the_end_and_a_reader_that_goes_an_error() {
+fn a_closed_writer_ends_reads_and_a_closed_reader_fails_writes() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (reader, writer) = pipe();
@@ -283,7 +283,7 @@ fn a_writer_that_goes_is_the_end_and_a_reader_that_goes_an_error() {
 }
 
 #[test]
-fn what_epoll_refuses_is_explained_and_given_back() {
+fn files_that_epoll_refuses_are_returned_with_an_explanation() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         for path in ["/proc/self/exe", "/"] {
@@ -309,7 +309,7 @@ fn what_epoll_refuses_is_explained_and_given_back() {
 }
 
 #[test]
-fn what_is_not_watched_is_an_error_and_no_endless_wait() {
+fn waiting_for_an_unwatched_direction_is_an_error() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (reader, _writer) = pipe();
@@ -327,7 +327,7 @@ fn what_is_not_watched_is_an_error_and_no_endless_wait() {
 }
 
 #[test]
-fn outside_of_a_runtime_and_after_it_they_are_errors() {
+fn descriptors_without_a_running_runtime_are_errors() {
     let _alarm = alarm();
     let error = AsyncFd::new(eventfd()).unwrap_err();
     assert!(error.to_string().contains("in no Tourbillon runtime"));
@@ -353,9 +353,9 @@ fn outside_of_a_runtime_and_after_it_they_are_errors() {
     }
 }
 
-/// The end of a FIFO is none when the next writer comes: who reads then waits, and does not go round.
+/// A FIFO has no end any more when the next writer opens it: a read then waits, and does not spin.
 #[test]
-fn what_seemed_to_be_the_end_may_go_on() {
+fn a_fifo_can_be_read_again_after_its_writer_closed() {
     let _alarm = alarm();
     let path = std::env::temp_dir().join(format!("tourbillon-fifo-{}", std::process::id()));
     let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();

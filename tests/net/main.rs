@@ -19,3 +19,12 @@ mod tokio_io;
 mod udp;
 mod unix;
 mod unix_datagrams;
+
+/// Runs a future on a runtime of one worker whose clock is paused.
+fn paused<R>(future: impl Future<Output = R>) -> R {
+    let _alarm = common::alarm();
+    let builder = tourbillon::Runtime::builder()
+        .worker_threads(1)
+        .start_paused(true);
+    builder.build().unwrap().block_on(future)
+}

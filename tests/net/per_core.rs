@@ -1,5 +1,5 @@
-//! A listener for each worker: who is woken where, what the kernel gives to whom, and what happens when a
-//! worker is stuck, a socket cannot be made, or the runtime ends.
+//! A listener for each worker: which worker is woken, how the kernel spreads connections, and what
+//! happens when a worker is blocked, a socket cannot be made, or the runtime ends.
 
 use std::{
     collections::HashSet,
@@ -29,7 +29,8 @@ use crate::common::{
     told::worker_number,
 };
 
-/// As many connections that a hash gives none of them to a certain one of two listeners once in 2^64.
+/// As many connections that a hash gives none of them to a certain one of two listeners once in
+/// 2^64.
 const MANY: usize = 64;
 
 /// A connection that was accepted: by whose listener, on which worker.
@@ -75,7 +76,7 @@ fn receive(accepted: &mpsc::Receiver<Accepted>, count: usize) -> Vec<Accepted> {
 }
 
 #[test]
-fn there_is_one_for_each_worker_at_one_port() {
+fn each_worker_has_a_listener_at_the_shared_port() {
     let _alarm = alarm();
     for workers in [1, 2, 5] {
         let runtime = runtime(workers);
@@ -103,8 +104,8 @@ fn connections_are_spread_over_all_listeners_and_none_is_lost() {
     assert_eq!(of.len(), 2, "{accepted:?}");
 }
 
-/// Where nobody looks after a worker that is blocked, what it watches waits for it, and that is its own
-/// listener alone.
+/// Where nobody looks after a worker that is blocked, what it watches waits for it, and that is its
+/// own listener alone.
 #[test]
 fn each_worker_watches_its_own_listener() {
     let _alarm = alarm();
@@ -194,7 +195,7 @@ fn connections_are_steered_to_the_worker_on_their_core() {
 }
 
 #[test]
-fn connections_of_a_core_without_a_worker_are_accepted_all_the_same() {
+fn connections_from_a_core_without_a_worker_are_accepted() {
     let _alarm = alarm();
     let [first, last] = two_cores();
     for core in [first, last] {
@@ -212,7 +213,7 @@ fn inner(error: &std::io::Error) -> Option<&PerCoreError> {
 }
 
 #[test]
-fn workers_that_are_not_pinned_are_told_of_and_the_listeners_work() {
+fn unpinned_workers_are_reported_and_the_listeners_work() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(2)
@@ -229,7 +230,7 @@ fn workers_that_are_not_pinned_are_told_of_and_the_listeners_work() {
 }
 
 #[test]
-fn it_is_all_of_them_or_none_and_the_error_says_whose_failed() {
+fn binding_is_all_or_nothing_and_the_error_names_the_worker() {
     let _alarm = alarm();
     let runtime = runtime(3);
     // Without SO_REUSEPORT: the first one fails.
@@ -264,7 +265,7 @@ fn it_is_all_of_them_or_none_and_the_error_says_whose_failed() {
 }
 
 #[test]
-fn outside_of_a_runtime_and_after_its_end_it_is_an_error() {
+fn binding_without_a_running_runtime_is_an_error() {
     let _alarm = alarm();
     let try_bind = || futures_lite::future::block_on(TcpListener::bind_per_core(ANY_PORT));
     assert!(try_bind().is_err());
@@ -281,7 +282,7 @@ fn outside_of_a_runtime_and_after_its_end_it_is_an_error() {
 }
 
 #[test]
-fn version_6_of_ip_is_as_good() {
+fn ipv6_listeners_work() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let bound = runtime.block_on(TcpListener::bind_per_core("[::1]:0"));

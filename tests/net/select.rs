@@ -1,5 +1,5 @@
-//! `io::select`: which of several descriptors are ready, in their order and as the system says, or that the
-//! time is over; and that nothing is taken by who waits.
+//! `io::select`: which of several descriptors are ready, in their order, or that the timeout is
+//! over. A wait consumes nothing.
 
 use std::{
     future::{Future, poll_fn},
@@ -17,19 +17,21 @@ use std::{
 
 use futures_lite::{AsyncWriteExt, future::zip};
 use tourbillon::{
-    Runtime,
     io::{AsyncFd, Interest, Ready, Select, Source, select},
     net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream},
     time::{Instant, sleep, timeout},
 };
 
-use crate::common::{
-    HOUR, PATIENCE, Random, alarm,
-    blocked::{Blocked, REST, Says, all_come_elsewhere},
-    eventually,
-    net::{ANY_PORT, pair},
-    runtime,
-    woken::Woken,
+use crate::{
+    common::{
+        HOUR, PATIENCE, Random, alarm,
+        blocked::{Blocked, REST, Says, all_come_elsewhere},
+        eventually,
+        net::{ANY_PORT, pair},
+        runtime,
+        woken::Woken,
+    },
+    paused,
 };
 
 const SEC: Duration = Duration::from_secs(1);
@@ -37,13 +39,6 @@ const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
 
 type Found = io::Result<Vec<(usize, Ready)>>;
-
-/// Runs a future on a runtime of one worker whose clock is paused.
-fn paused<R>(future: impl Future<Output = R>) -> R {
-    let _alarm = alarm();
-    let builder = Runtime::builder().worker_threads(1).start_paused(true);
-    builder.build().unwrap().block_on(future)
-}
 
 /// What is ready without waiting.
 async fn now(sources: &[(&dyn Source, Interest)]) -> Vec<(usize, Ready)> {
@@ -112,7 +107,7 @@ fn sources_of_all_kinds_are_waited_for_with_one_timeout() {
 }
 
 #[test]
-fn what_is_ready_is_what_the_system_says_at_that_moment() {
+fn readiness_is_what_the_system_reports_at_that_moment() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -167,7 +162,7 @@ fn room_to_write_is_waited_for() {
 }
 
 #[test]
-fn a_timeout_may_be_anything() {
+fn any_timeout_is_accepted_from_zero_to_none() {
     paused(async {
         let (stream, mut peer) = pair().await;
         let source = [(&stream as _, READ)];
@@ -202,7 +197,7 @@ fn a_timeout_may_be_anything() {
 }
 
 #[test]
-fn there_is_one_timer_for_all_and_nothing_is_left_of_a_wait() {
+fn a_wait_uses_one_timer_and_leaves_nothing_behind() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let handle = runtime.handle().clone();
@@ -227,7 +222,7 @@ fn there_is_one_timer_for_all_and_nothing_is_left_of_a_wait() {
 }
 
 #[test]
-fn each_of_many_is_told_by_its_place() {
+fn each_ready_source_is_named_by_its_index() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let mut pairs: Vec<_> = (0..200).map(|_| UnixStream::pair().unwrap()).collect();
@@ -243,7 +238,7 @@ fn each_of_many_is_told_by_its_place() {
 }
 
 #[test]
-fn who_gives_up_takes_nothing_and_several_may_wait() {
+fn several_tasks_wait_and_a_dropped_wait_takes_nothing() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(async {
@@ -276,7 +271,7 @@ fn who_gives_up_takes_nothing_and_several_may_wait() {
 }
 
 #[test]
-fn what_is_not_watched_for_that_is_an_error() {
+fn selecting_an_unwatched_direction_is_an_error() {
     paused(async {
         let (reader, _writer) = std::io::pipe().unwrap();
         let pipe = AsyncFd::with_interest(OwnedFd::from(reader), READ).unwrap();
@@ -288,7 +283,7 @@ fn what_is_not_watched_for_that_is_an_error() {
 }
 
 #[test]
-fn the_end_of_a_runtime_is_an_error() {
+fn a_shutdown_ends_a_wait_with_an_error() {
     let _alarm = alarm();
     // Which of both ends, that of the descriptor or that of the timer, or if they are one.
     for (limit, descriptor_ends, timer_ends) in [

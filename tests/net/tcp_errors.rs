@@ -1,4 +1,4 @@
-//! TCP sockets: what fails is told, at once to who waits and then to who comes; nothing hangs.
+//! TCP sockets that fail: pending and later operations return the error, and none hangs.
 
 use std::{
     io::{self, Read},
@@ -55,7 +55,7 @@ fn an_address_in_use_is_an_error() {
 }
 
 #[test]
-fn outside_of_a_runtime_sockets_are_errors() {
+fn sockets_outside_a_runtime_are_errors() {
     let error = futures_lite::future::block_on(TcpListener::bind(ANY_PORT)).unwrap_err();
     assert!(error.to_string().contains("in no Tourbillon runtime"));
     let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
@@ -66,7 +66,7 @@ fn outside_of_a_runtime_sockets_are_errors() {
 }
 
 #[test]
-fn a_reset_connection_is_an_error_for_who_waits_and_who_comes() {
+fn a_reset_fails_pending_and_later_operations() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(async {
@@ -91,7 +91,7 @@ fn a_reset_connection_is_an_error_for_who_waits_and_who_comes() {
 }
 
 #[test]
-fn a_reset_ends_a_write_that_waits_for_room() {
+fn a_reset_fails_a_write_that_waits_for_room() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(async {
@@ -131,9 +131,9 @@ fn a_closed_peer_ends_a_read_that_waits() {
 }
 
 #[test]
-fn without_descriptors_accept_and_the_rest_fail_and_recover() {
+fn without_descriptors_operations_fail_and_later_recover() {
     isolated(
-        "tcp_errors::without_descriptors_accept_and_the_rest_fail_and_recover",
+        "tcp_errors::without_descriptors_operations_fail_and_later_recover",
         || {
             let runtime = runtime(1);
             runtime.block_on(async {

@@ -1,5 +1,4 @@
-//! TCP sockets may be split, put together, handed over and given up: what is kept works on, and what
-//! is not is closed.
+//! TCP sockets can be split, reunited, converted and dropped. A dropped socket is closed.
 
 use std::{
     future::{Future, poll_fn},
@@ -24,7 +23,7 @@ use crate::common::{
 };
 
 #[test]
-fn halves_can_be_put_together_again() {
+fn halves_can_be_reunited() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -52,7 +51,7 @@ fn halves_can_be_put_together_again() {
 }
 
 #[test]
-fn a_dropped_write_half_sends_the_end_unless_it_is_forgotten() {
+fn a_dropped_write_half_shuts_down_writing_unless_forgotten() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -117,7 +116,7 @@ fn a_task_that_waits_for_a_stream_can_be_aborted() {
 }
 
 #[test]
-fn streams_are_taken_from_and_given_to_the_standard_library() {
+fn streams_convert_from_and_to_the_standard_library() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
@@ -165,9 +164,9 @@ fn streams_are_taken_from_and_given_to_the_standard_library() {
 }
 
 #[test]
-fn a_connect_that_is_given_up_leaves_no_descriptor() {
+fn a_dropped_connect_leaks_no_descriptor() {
     isolated(
-        "tcp_ownership::a_connect_that_is_given_up_leaves_no_descriptor",
+        "tcp_ownership::a_dropped_connect_leaks_no_descriptor",
         || {
             let runtime = runtime(1);
             runtime.block_on(async {
@@ -199,7 +198,7 @@ fn a_connect_that_is_given_up_leaves_no_descriptor() {
 }
 
 #[test]
-fn sockets_that_wait_do_not_keep_a_runtime_from_ending() {
+fn pending_socket_waits_do_not_block_a_shutdown() {
     let _alarm = alarm();
     let drops = Drops::new();
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! TCP sockets, what they have beside futures-io's traits: readiness, what is tried, options, sockets
-//! that are built, and connections that take too long.
+//! TCP sockets beyond the traits of futures-io: readiness, `try_` methods, options, socket
+//! builders, and connect timeouts.
 
 use std::{
     future::{Future, poll_fn},
@@ -28,7 +28,7 @@ use crate::common::{
 const BRIEF: Duration = Duration::from_millis(5);
 
 #[test]
-fn what_is_peeked_is_still_there() {
+fn peeked_data_stays_readable() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (mut client, mut server) = pair().await;
@@ -55,7 +55,7 @@ fn what_is_peeked_is_still_there() {
 }
 
 #[test]
-fn what_is_tried_does_not_wait_and_readiness_does() {
+fn try_methods_do_not_wait_and_readiness_does() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (client, server) = pair().await;
@@ -91,7 +91,7 @@ fn what_is_tried_does_not_wait_and_readiness_does() {
 }
 
 #[test]
-fn who_fills_the_buffers_waits_until_the_peer_reads() {
+fn a_writer_with_full_buffers_waits_until_the_peer_reads() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (client, server) = pair().await;
@@ -130,7 +130,7 @@ fn who_fills_the_buffers_waits_until_the_peer_reads() {
 }
 
 #[test]
-fn readiness_tells_of_the_end() {
+fn readiness_reports_a_closed_peer() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (stream, peer) = pair_with_std().await;
@@ -163,7 +163,7 @@ fn readiness_tells_of_the_end() {
 }
 
 #[test]
-fn options_are_set_and_found() {
+fn options_can_be_set_and_read_back() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (client, mut server) = pair().await;
@@ -234,7 +234,8 @@ fn a_socket_is_built_bound_and_connected() {
     });
 }
 
-/// A listener whose queue is full, which lets nobody else in, and says nothing; and those in the queue.
+/// A listener whose queue is full, which lets nobody else in, and says nothing; and those in the
+/// queue.
 async fn full() -> (TcpListener, SocketAddr, Vec<TcpStream>) {
     let (listener, addr) = listen().await;
     SockRef::from(&listener).listen(0).unwrap();
@@ -247,7 +248,7 @@ async fn full() -> (TcpListener, SocketAddr, Vec<TcpStream>) {
 }
 
 #[test]
-fn a_connection_that_takes_too_long_is_given_up() {
+fn connect_timeout_gives_up_on_a_slow_connection() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (_listener, addr, _queued) = full().await;
@@ -270,7 +271,7 @@ fn a_connection_that_takes_too_long_is_given_up() {
 }
 
 #[test]
-fn outside_of_a_runtime_and_after_it_sockets_are_errors() {
+fn sockets_without_a_running_runtime_are_errors() {
     let _alarm = alarm();
     let theirs = std::net::TcpListener::bind(ANY_PORT).unwrap();
     let addr = theirs.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! TCP sockets: data and connections arrive, whole and in order.
+//! TCP streams: data and connections arrive whole and in order.
 
 use std::{
     future::poll_fn,
@@ -21,7 +21,9 @@ use tourbillon::{
 
 use crate::common::{
     PATIENCE, alarm,
-    net::{echo, listen, pair, pair_with_std, pattern, serve_echo},
+    net::{
+        echo, half_close, listen, pair, pair_with_std, pattern, reply_after_half_close, serve_echo,
+    },
     runtime,
 };
 
@@ -85,7 +87,7 @@ fn many_connections_are_served_at_once() {
 }
 
 #[test]
-fn connections_come_and_go() {
+fn connections_open_and_close_repeatedly() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let addr = serve_echo(&runtime);
@@ -110,25 +112,14 @@ fn connections_come_and_go() {
 }
 
 #[test]
-fn after_half_a_close_the_other_direction_goes_on() {
+fn data_still_flows_the_other_way_after_a_half_close() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(async {
         let (mut client, mut server) = pair().await;
-        client.write_all(b"request").await.unwrap();
-        client.close().await.unwrap();
-        let mut request = String::new();
-        server.read_to_string(&mut request).await.unwrap();
-        assert_eq!(request, "request");
-        // The end stays the end.
-        assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
-        server.write_all(b"reply").await.unwrap();
-        drop(server);
-        let mut reply = String::new();
-        client.read_to_string(&mut reply).await.unwrap();
-        assert_eq!(reply, "reply");
-        let error = client.write(b"more").await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        let close = async |client: &mut TcpStream| client.close().await;
+        half_close(&mut client, &mut server, close).await;
+        reply_after_half_close(&mut client, server).await;
     });
 }
 
@@ -221,7 +212,7 @@ fn vectored_reads_and_writes_pass_all_bytes() {
 }
 
 #[test]
-fn a_read_of_nothing_is_not_the_end() {
+fn an_empty_read_does_not_signal_the_end() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -238,7 +229,7 @@ fn a_read_of_nothing_is_not_the_end() {
 }
 
 #[test]
-fn data_that_came_before_the_end_is_read_before_it() {
+fn data_sent_before_the_end_is_read_before_it() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(async {
@@ -284,7 +275,7 @@ fn a_stream_works_on_a_worker_of_another_runtime() {
 }
 
 #[test]
-fn poll_accept_registers_and_answers() {
+fn poll_accept_registers_its_waker_and_returns_a_connection() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -298,7 +289,7 @@ fn poll_accept_registers_and_answers() {
 }
 
 #[test]
-fn all_connections_that_came_at_once_are_accepted() {
+fn simultaneous_connections_are_all_accepted() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(async {

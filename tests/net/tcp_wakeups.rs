@@ -1,5 +1,5 @@
-//! Who waits for a socket is woken for what comes, and for nothing else: several acceptors, urgent
-//! data, errors that are not the end.
+//! A task that waits for a socket is woken only for events that concern it: several acceptors,
+//! urgent data, and error queues.
 
 use std::{
     io::{Read, Write},
@@ -49,7 +49,7 @@ fn several_tasks_accept_from_one_listener() {
 }
 
 #[test]
-fn what_comes_after_urgent_data_is_read() {
+fn data_after_urgent_data_is_read() {
     let _alarm = alarm();
     let (mut client, server) = pair();
     client.set_nodelay(true).unwrap();
@@ -92,7 +92,7 @@ fn report_sends(stream: &StdStream) {
 }
 
 #[test]
-fn an_error_queue_that_is_not_empty_does_not_occupy_the_worker() {
+fn a_filled_error_queue_does_not_keep_the_worker_busy() {
     let _alarm = alarm();
     let (client, mut server) = pair();
     report_sends(&client);

@@ -1,4 +1,4 @@
-//! What a timeout of a socket costs: no allocation, but for the first operation that has to wait.
+//! The cost of a socket timeout: no allocation, except in the first operation that waits.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -48,7 +48,7 @@ async fn waits(reader: &mut UnixStream, writer: &mut UnixStream, count: u32) -> 
 }
 
 #[test]
-fn a_read_that_waits_allocates_no_more_with_a_timeout_than_without() {
+fn a_timeout_adds_no_allocation_to_a_waiting_read() {
     let _alarm = alarm();
     let runtime = runtime(1);
     // On the worker, which is one thread.

@@ -1,4 +1,4 @@
-//! Wakers are foreign code: what timeouts of sockets do with them.
+//! Wakers are user code: they may panic, and no lock is held while they run.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_from_being_told_of_the_new_limit() {
+fn a_panicking_waker_does_not_keep_others_from_a_new_timeout() {
     let runtime = Runtime::new().unwrap();
     let _entered = runtime.handle().enter();
     let (stream, _peer) = UnixStream::pair().unwrap();
@@ -61,7 +61,7 @@ fn clone(data: *const ()) -> RawWaker {
 fn drop_it(_: *const ()) {}
 
 #[test]
-fn a_waker_is_cloned_under_no_lock() {
+fn no_lock_is_held_while_a_waker_is_cloned() {
     let (through, told) = mpsc::channel();
     thread::spawn(move || {
         let runtime = Runtime::new().unwrap();

@@ -1,7 +1,8 @@
-//! Timeouts of sockets: an operation that has waited for so long fails, not earlier by a nanosecond, in
-//! whichever way it is done; the socket can be used afterwards; and there is one timer for each direction.
+//! Timeouts of sockets: an operation fails after exactly its timeout, in each way to wait. The
+//! socket can be used afterwards, and each direction has one timer.
 //!
-//! On a paused clock, which goes on to the next deadline when all wait: times are exact, and take none.
+//! The clock is paused and advances to the next deadline when all tasks wait, so times are exact
+//! and tests take no time.
 
 use std::{
     future::{Future, poll_fn},
@@ -13,28 +14,23 @@ use std::{
 
 use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, future::zip};
 use tourbillon::{
-    Runtime,
     io::Interest,
     net::{TcpStream, UnixStream},
     time::{Instant, advance, sleep, timeout},
 };
 
-use crate::common::{
-    HOUR, PATIENCE, alarm,
-    blocked::{Blocked, Says, all_come_elsewhere},
-    net::{connections, pair},
-    runtime,
+use crate::{
+    common::{
+        HOUR, PATIENCE, alarm,
+        blocked::{Blocked, Says, all_come_elsewhere},
+        net::{connections, pair},
+        runtime,
+    },
+    paused,
 };
 
 const SEC: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// Runs a future on a runtime of one worker whose clock is paused.
-fn paused<R>(future: impl Future<Output = R>) -> R {
-    let _alarm = alarm();
-    let builder = Runtime::builder().worker_threads(1).start_paused(true);
-    builder.build().unwrap().block_on(future)
-}
 
 /// The operation waits for so long, to the nanosecond, and fails.
 async fn times_out<R>(after: Duration, operation: impl Future<Output = io::Result<R>>) {
@@ -156,7 +152,7 @@ fn peeks_time_out() {
 }
 
 #[test]
-fn what_comes_in_time_is_read_however_often() {
+fn data_that_comes_in_time_never_times_out() {
     paused(async {
         let (mut stream, mut peer) = pair().await;
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -179,7 +175,7 @@ fn what_comes_in_time_is_read_however_often() {
 
 /// When nobody waits the timer fires for nothing, and the next wait is as long as any.
 #[test]
-fn a_wait_begins_when_an_operation_does() {
+fn a_timeout_starts_with_its_operation() {
     paused(async {
         let (mut stream, mut peer) = pair().await;
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -225,7 +221,7 @@ fn there_is_one_timer_for_each_direction() {
 }
 
 #[test]
-fn zero_is_an_error_and_no_limit_is_too_long() {
+fn a_zero_timeout_is_an_error_and_a_huge_one_is_not() {
     paused(async {
         let (mut stream, _peer) = pair().await;
         for refused in [
@@ -252,7 +248,7 @@ fn zero_is_an_error_and_no_limit_is_too_long() {
 }
 
 #[test]
-fn who_waits_when_the_limit_is_changed_waits_anew() {
+fn changing_the_timeout_restarts_pending_waits() {
     type Reads = fn(&TcpStream) -> Pin<Box<dyn Future<Output = io::Result<usize>> + Send + '_>>;
     let ways: [Reads; 2] = [
         |mut stream| Box::pin(async move { stream.read(&mut [0; 8]).await }),
@@ -286,7 +282,7 @@ fn who_waits_when_the_limit_is_changed_waits_anew() {
 }
 
 #[test]
-fn who_reads_and_who_writes_have_a_limit_each() {
+fn reads_and_writes_have_separate_timeouts() {
     paused(async {
         let (stream, mut peer) = pair().await;
         stream.set_read_timeout(Some(3 * SEC)).unwrap();
@@ -312,7 +308,7 @@ fn who_reads_and_who_writes_have_a_limit_each() {
 
 /// Futures of ours tell when they are dropped. A `poll_read` cannot: its wait is gone on with.
 #[test]
-fn what_is_given_up_leaves_the_next_its_time_or_its_wait() {
+fn a_dropped_operation_does_not_affect_the_next() {
     paused(async {
         let (mut stream, mut peer) = pair().await;
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -330,7 +326,7 @@ fn what_is_given_up_leaves_the_next_its_time_or_its_wait() {
         assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
         sleep(3 * SEC).await;
         times_out(LIMIT, stream.read(&mut buf)).await;
-        // Who has waited all the time, and is late by a jump of the clock, was there.
+        // A read that waits since before the clock jumped is late, but it was there.
         assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
         let (read, ()) = zip(stream.read(&mut buf), advance(HOUR)).await;
         assert_eq!(read.unwrap_err().kind(), ErrorKind::TimedOut);
@@ -348,7 +344,7 @@ fn what_is_given_up_leaves_the_next_its_time_or_its_wait() {
 }
 
 #[test]
-fn to_wait_for_readiness_has_no_limit() {
+fn waiting_for_readiness_has_no_timeout() {
     paused(async {
         let (stream, _peer) = pair().await;
         stream.set_read_timeout(Some(SEC)).unwrap();
@@ -359,7 +355,7 @@ fn to_wait_for_readiness_has_no_limit() {
 }
 
 #[test]
-fn the_end_of_the_runtime_is_no_timeout() {
+fn a_shutdown_is_not_reported_as_a_timeout() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle().clone();
@@ -407,7 +403,7 @@ fn a_read_on_a_blocked_worker_times_out_while_it_is_blocked() {
 }
 
 #[test]
-fn a_limit_of_the_standard_librarys_socket_is_not_ours() {
+fn timeouts_of_a_standard_library_socket_are_not_adopted() {
     let _alarm = alarm();
     let (mut ours, mut theirs) = connections(1);
     let (ours, mut theirs) = (ours.pop().unwrap(), theirs.pop().unwrap());
@@ -426,7 +422,7 @@ fn a_limit_of_the_standard_librarys_socket_is_not_ours() {
 
 /// The traits of futures-io are all that these ask for.
 #[test]
-fn who_is_generic_over_streams_times_out_too() {
+fn generic_code_over_streams_times_out_too() {
     async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         let mut buf = [0; 8];
         loop {

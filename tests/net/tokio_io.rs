@@ -1,23 +1,20 @@
-//! The traits of `tokio::io`: what is generic over them runs here, without a runtime of tokio's.
+//! The traits of `tokio::io`: generic code over them runs here, without a runtime of tokio's.
 
-use std::{
-    io::{self, ErrorKind, IoSlice},
-    os::linux::net::SocketAddrExt,
-};
+use std::io::{self, ErrorKind, IoSlice};
 
 use tokio::io::{
     AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf,
     copy_bidirectional,
 };
 use tourbillon::{
-    net::{TcpStream, UnixListener, UnixStream},
+    net::{TcpStream, UnixStream},
     time::timeout,
 };
 
 use crate::common::{
     PATIENCE, alarm,
     net::{listen, pair, pair_with_std, pattern},
-    runtime,
+    runtime, unix,
 };
 
 fn no_tokio() {
@@ -76,9 +73,7 @@ fn a_proxy_copies_both_ways_to_the_end_of_each() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (listener, addr) = listen().await;
-        let name = format!("tourbillon-tokio-io-{}", std::process::id());
-        let behind = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
-        let backend = UnixListener::bind_addr(&behind).unwrap();
+        let (backend, behind) = unix::listen();
         // Answers when it has all.
         let server = tourbillon::spawn(async move {
             let (mut stream, _) = backend.accept().await.unwrap();
@@ -142,7 +137,7 @@ fn halves_are_owned_by_different_tasks_and_read_by_lines() {
 }
 
 #[test]
-fn several_buffers_go_at_once_and_a_read_adds_to_what_is_there() {
+fn vectored_writes_work_and_a_read_appends() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (mut client, mut server) = pair().await;
@@ -172,7 +167,7 @@ fn several_buffers_go_at_once_and_a_read_adds_to_what_is_there() {
 }
 
 #[test]
-fn errors_are_those_of_the_system_and_the_end_of_what_is_gone_is_none() {
+fn errors_are_the_systems_and_shutdown_after_a_reset_succeeds() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (mut ours, theirs) = pair_with_std().await;

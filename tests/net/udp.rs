@@ -1,4 +1,4 @@
-//! UDP sockets: datagrams arrive whole, those who wait are woken, and what fails is told.
+//! UDP sockets: datagrams arrive whole, waiting tasks are woken, and failures are errors.
 
 use std::{
     future::{Future, poll_fn},
@@ -46,7 +46,7 @@ async fn poll_once<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {
 }
 
 #[test]
-fn datagrams_arrive_whole_and_say_from_whom() {
+fn datagrams_arrive_whole_with_their_sender() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let ((one, one_addr), (other, other_addr)) = (bound().await, bound().await);
@@ -104,7 +104,7 @@ fn a_connected_socket_sends_and_receives_both_ways_at_once() {
 }
 
 #[test]
-fn a_peeked_datagram_is_still_there() {
+fn a_peeked_datagram_can_still_be_received() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let ((one, one_addr), (other, other_addr)) = (bound().await, bound().await);
@@ -129,7 +129,7 @@ fn a_peeked_datagram_is_still_there() {
 }
 
 #[test]
-fn what_is_tried_does_not_wait_and_readiness_does() {
+fn try_methods_do_not_wait_and_readiness_does() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let ((one, one_addr), (other, other_addr)) = (bound().await, bound().await);
@@ -166,7 +166,7 @@ fn what_is_tried_does_not_wait_and_readiness_does() {
 }
 
 #[test]
-fn the_methods_for_futures_by_hand_wait_and_answer() {
+fn poll_methods_wait_and_complete() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let ((one, one_addr), (other, other_addr)) = (bound().await, bound().await);
@@ -186,7 +186,7 @@ fn the_methods_for_futures_by_hand_wait_and_answer() {
 }
 
 #[test]
-fn a_wait_that_is_dropped_has_taken_nothing() {
+fn a_dropped_wait_consumes_nothing() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (one, other) = pair().await;
@@ -207,7 +207,7 @@ fn a_wait_that_is_dropped_has_taken_nothing() {
 }
 
 #[test]
-fn each_datagram_goes_to_one_of_those_who_wait() {
+fn each_datagram_goes_to_one_waiting_task() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (one, other) = runtime.block_on(pair());
@@ -238,7 +238,7 @@ fn each_datagram_goes_to_one_of_those_who_wait() {
 }
 
 #[test]
-fn a_datagram_that_nobody_receives_is_told_to_who_is_connected() {
+fn a_connected_sender_learns_that_nobody_receives() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (one, other) = pair().await;
@@ -263,7 +263,7 @@ fn a_datagram_that_nobody_receives_is_told_to_who_is_connected() {
 }
 
 #[test]
-fn of_several_addresses_the_first_that_works_is_bound() {
+fn bind_takes_the_first_address_that_works() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (_socket, taken) = bound().await;
@@ -287,7 +287,7 @@ fn of_several_addresses_the_first_that_works_is_bound() {
 }
 
 #[test]
-fn options_are_set_and_found() {
+fn options_can_be_set_and_read_back() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (socket, _) = bound().await;
@@ -317,7 +317,7 @@ fn options_are_set_and_found() {
 }
 
 #[test]
-fn sockets_are_taken_from_and_given_to_the_standard_library() {
+fn sockets_convert_from_and_to_the_standard_library() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let theirs = std::net::UdpSocket::bind(ANY_PORT).unwrap();
@@ -339,7 +339,7 @@ fn sockets_are_taken_from_and_given_to_the_standard_library() {
 }
 
 #[test]
-fn it_works_on_any_worker_and_from_callbacks() {
+fn sockets_work_on_any_worker_and_in_callbacks() {
     let _alarm = alarm();
     let runtime = runtime(2);
     // Made in a callback, used in a task of another runtime, and by `block_on`.
@@ -366,7 +366,7 @@ fn it_works_on_any_worker_and_from_callbacks() {
 }
 
 #[test]
-fn outside_of_a_runtime_and_after_it_sockets_are_errors() {
+fn sockets_without_a_running_runtime_are_errors() {
     let _alarm = alarm();
     let error = block_on(UdpSocket::bind(ANY_PORT)).unwrap_err();
     assert!(error.to_string().contains("in no Tourbillon runtime"));
@@ -391,8 +391,8 @@ fn outside_of_a_runtime_and_after_it_sockets_are_errors() {
 }
 
 #[test]
-fn without_descriptors_a_bind_fails_and_what_there_is_goes_on() {
-    let name = "udp::without_descriptors_a_bind_fails_and_what_there_is_goes_on";
+fn without_descriptors_bind_fails_and_open_sockets_work() {
+    let name = "udp::without_descriptors_bind_fails_and_open_sockets_work";
     isolated(name, || {
         let runtime = runtime(1);
         runtime.block_on(async {

@@ -20,25 +20,12 @@ use tourbillon::{
 
 use crate::common::{
     PATIENCE, alarm,
-    net::pattern,
+    net::{echo_all, half_close, pattern, reply_after_half_close},
     on_worker, runtime,
     unix::{Dir, abstract_addr, unique},
 };
 
 const BRIEF: Duration = Duration::from_millis(5);
-
-async fn echo(mut stream: UnixStream) -> io::Result<u64> {
-    let mut buffer = [0; 1024];
-    let mut count = 0;
-    loop {
-        let n = stream.read(&mut buffer).await?;
-        if n == 0 {
-            return Ok(count);
-        }
-        stream.write_all(&buffer[..n]).await?;
-        count += n as u64;
-    }
-}
 
 #[test]
 fn an_echo_comes_back_by_a_path_and_by_an_abstract_name() {
@@ -56,7 +43,7 @@ fn an_echo_comes_back_by_a_path_and_by_an_abstract_name() {
                 loop {
                     let (stream, peer) = listener.accept().await.unwrap();
                     assert!(peer.is_unnamed(), "{peer:?}");
-                    tourbillon::spawn(echo(stream));
+                    tourbillon::spawn(echo_all(stream));
                 }
             });
             let clients: Vec<_> = (0..50_usize)
@@ -172,30 +159,20 @@ fn a_pair_is_read_and_written_both_ways_at_once() {
 }
 
 #[test]
-fn after_half_a_close_the_other_direction_goes_on() {
+fn data_still_flows_the_other_way_after_a_half_close() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (mut client, mut server) = UnixStream::pair().unwrap();
-        client.write_all(b"request").await.unwrap();
-        client.shutdown(Shutdown::Write).unwrap();
-        let mut request = String::new();
-        server.read_to_string(&mut request).await.unwrap();
-        assert_eq!(request, "request");
-        assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "it stays the end");
+        let shutdown = async |client: &mut UnixStream| client.shutdown(Shutdown::Write);
+        half_close(&mut client, &mut server, shutdown).await;
         let ready = server.ready(Interest::READABLE).await.unwrap();
         assert!(ready.is_read_closed());
-        server.write_all(b"reply").await.unwrap();
-        drop(server);
-        let mut reply = String::new();
-        client.read_to_string(&mut reply).await.unwrap();
-        assert_eq!(reply, "reply");
-        let error = client.write(b"more").await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        reply_after_half_close(&mut client, server).await;
     });
 }
 
 #[test]
-fn a_peer_that_goes_ends_reads_and_writes_that_wait() {
+fn a_closed_peer_ends_pending_reads_and_writes() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (stream, peer) = UnixStream::pair().unwrap();
@@ -223,7 +200,7 @@ fn a_peer_that_goes_ends_reads_and_writes_that_wait() {
 }
 
 #[test]
-fn halves_are_put_together_again() {
+fn halves_can_be_reunited() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (one, other) = UnixStream::pair().unwrap();
@@ -245,7 +222,7 @@ fn halves_are_put_together_again() {
 }
 
 #[test]
-fn what_is_tried_does_not_wait_and_readiness_does() {
+fn try_methods_do_not_wait_and_readiness_does() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (one, other) = UnixStream::pair().unwrap();
@@ -273,7 +250,7 @@ fn what_is_tried_does_not_wait_and_readiness_does() {
 }
 
 #[test]
-fn several_tasks_accept_and_one_that_gives_up_takes_nothing() {
+fn several_tasks_accept_and_a_dropped_accept_takes_nothing() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let addr = abstract_addr();
@@ -300,7 +277,7 @@ fn several_tasks_accept_and_one_that_gives_up_takes_nothing() {
 }
 
 #[test]
-fn paths_that_are_taken_or_not_there_are_errors() {
+fn taken_and_missing_paths_are_errors() {
     let _alarm = alarm();
     let dir = Dir::new();
     runtime(1).block_on(async {
@@ -327,7 +304,7 @@ fn paths_that_are_taken_or_not_there_are_errors() {
 }
 
 #[test]
-fn a_listener_without_room_is_an_error_at_once() {
+fn connecting_to_a_full_listener_fails_at_once() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let addr = abstract_addr();
@@ -350,7 +327,7 @@ fn a_listener_without_room_is_an_error_at_once() {
 }
 
 #[test]
-fn the_process_at_the_other_end_is_known() {
+fn peer_credentials_name_the_process() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (one, _other) = UnixStream::pair().unwrap();
@@ -363,7 +340,7 @@ fn the_process_at_the_other_end_is_known() {
 }
 
 #[test]
-fn sockets_are_taken_from_and_given_to_the_standard_library() {
+fn sockets_convert_from_and_to_the_standard_library() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (theirs, other) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -398,7 +375,7 @@ fn sockets_are_taken_from_and_given_to_the_standard_library() {
 }
 
 #[test]
-fn outside_of_a_runtime_and_after_it_sockets_are_errors() {
+fn sockets_without_a_running_runtime_are_errors() {
     let _alarm = alarm();
     let outside = [
         UnixStream::pair().map(drop),

@@ -23,7 +23,7 @@ use crate::common::{
 const BRIEF: Duration = Duration::from_millis(5);
 
 #[test]
-fn datagrams_go_by_path_by_name_and_in_pairs() {
+fn datagrams_arrive_by_path_by_name_and_in_pairs() {
     let _alarm = alarm();
     let dir = Dir::new();
     runtime(2).block_on(async {
@@ -67,7 +67,7 @@ fn datagrams_go_by_path_by_name_and_in_pairs() {
         }
         other.shutdown(Shutdown::Read).unwrap();
         assert!(one.send(b"x").await.is_err());
-        // epoll says that it is ready, and it is not: who waits there can be told to stop.
+        // epoll reports readiness too early: a wait there can still time out.
         let waiting = other.recv(&mut buf);
         assert!(timeout(BRIEF, waiting).await.is_err());
         let gone = UnixDatagram::unbound().unwrap();
@@ -77,7 +77,7 @@ fn datagrams_go_by_path_by_name_and_in_pairs() {
 }
 
 #[test]
-fn a_sender_waits_for_room_and_is_told_of_it() {
+fn a_sender_waits_for_room_and_is_woken() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (one, other) = runtime.block_on(async { UnixDatagram::pair().unwrap() });
@@ -100,7 +100,7 @@ fn a_sender_waits_for_room_and_is_told_of_it() {
 }
 
 #[test]
-fn senders_that_are_connected_to_one_receiver_are_all_told_of_room() {
+fn all_senders_to_one_receiver_are_woken_when_there_is_room() {
     let _alarm = alarm();
     const EACH: usize = 500;
     let runtime = runtime(2);
@@ -134,7 +134,7 @@ fn senders_that_are_connected_to_one_receiver_are_all_told_of_room() {
 }
 
 #[test]
-fn waits_that_are_dropped_have_taken_nothing() {
+fn dropped_waits_consume_nothing() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (one, other) = UnixDatagram::pair().unwrap();

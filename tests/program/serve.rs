@@ -1,4 +1,4 @@
-//! The server, hit by real clients.
+//! `tourbillon serve`, asked by real clients.
 
 use std::{
     io::{self, Read, Write},
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::clients::{AGES, Server, have, number, send_slowly, tourbillon, wrk};
+use crate::clients::{AGES, Server, connect, have, number, send_slowly, tourbillon, wrk};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
 
@@ -23,12 +23,6 @@ fn request(stream: &mut TcpStream, body: &str) -> String {
         reply.extend_from_slice(&buf[..n]);
     }
     String::from_utf8(reply).unwrap()
-}
-
-fn connect(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.addr).unwrap();
-    stream.set_read_timeout(Some(AGES)).unwrap();
-    stream
 }
 
 /// Waits until the server closes a connection.
@@ -155,7 +149,7 @@ fn a_client_that_sends_its_request_too_slowly_is_closed() {
 }
 
 #[test]
-fn an_interrupt_lets_requests_be_answered_and_says_what_was_served() {
+fn an_interrupt_answers_open_requests_and_prints_a_summary() {
     let server = Server::start(&["--delay", "2s", "--drain", "60s"]);
     let mut waiting = connect(&server);
     let mut silent = connect(&server);
@@ -188,7 +182,7 @@ fn an_interrupt_lets_requests_be_answered_and_says_what_was_served() {
 }
 
 #[test]
-fn draining_has_a_bound() {
+fn the_shutdown_timeout_ends_a_long_request() {
     let server = Server::start(&["--delay", "1h", "--drain", "100ms"]);
     let mut stream = connect(&server);
     stream.write_all(REQUEST).unwrap();
@@ -200,7 +194,7 @@ fn draining_has_a_bound() {
 }
 
 #[test]
-fn a_server_out_of_descriptors_serves_on_when_there_are_some_again() {
+fn a_server_without_descriptors_recovers_when_there_are_some() {
     let mut limited = Command::new("sh");
     limited
         .args(["-c", "ulimit -n 24; exec \"$@\"", "sh"])
@@ -260,7 +254,7 @@ fn a_head_that_never_ends_is_refused_before_it_is_large() {
 }
 
 #[test]
-fn connections_that_are_too_many_wait() {
+fn connections_above_the_limit_wait() {
     // By an option; and by default, which is half of so few descriptors.
     let mut limited = Command::new("sh");
     limited
@@ -287,7 +281,7 @@ fn connections_that_are_too_many_wait() {
 }
 
 #[test]
-fn a_client_that_closes_its_writing_half_is_answered_if_it_may_be() {
+fn a_half_closed_client_is_answered_where_that_is_allowed() {
     for (option, answer) in [(None, ""), (Some("--half-close"), "hello after 300ms\n")] {
         let args = ["--delay", "300ms"].into_iter().chain(option);
         let server = Server::start(&args.collect::<Vec<_>>());
@@ -302,7 +296,7 @@ fn a_client_that_closes_its_writing_half_is_answered_if_it_may_be() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_arguments_are_refused() {
     let server = Server::start(&[]);
     let taken = server.addr.to_string();
     for (status, args, hint) in [

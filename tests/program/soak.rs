@@ -1,7 +1,9 @@
-//! The soak: that it finds nothing wrong, that it did what it says, and that it ends when it is told to.
+//! `tourbillon soak`: it finds nothing wrong, does all that it reports, and ends when it is told
+//! to.
 
 //!
-//! There is no alarm here: the program waits for minutes where a machine keeps it waiting, and has a watchdog of its own.
+//! There is no alarm here: the program waits for minutes where a machine keeps it waiting, and has
+//! a watchdog of its own.
 
 use std::{
     fs,
@@ -68,7 +70,8 @@ const DONE: [&str; 15] = [
     "panics",
 ];
 
-/// What it has not done, of all that; or else whether there are windows, in which something happened.
+/// What it has not done, of all that; or else whether there are windows, in which something
+/// happened.
 fn missing(report: &Value) -> Option<&'static str> {
     let windows = report["windows"].as_array().unwrap();
     let sum = |number: fn(&Value) -> &Value| {
@@ -83,7 +86,7 @@ fn missing(report: &Value) -> Option<&'static str> {
 }
 
 #[test]
-fn a_soak_finds_nothing_and_did_all_that_it_says() {
+fn a_soak_passes_all_of_its_checks() {
     let args = ["--workers", "2", "--timers", "5k", "--beside", "500ms"];
     let run = |seconds| report(&[&args[..], &["--duration", seconds]].concat());
     // On a machine that has other things to do less comes of the same time.
@@ -125,7 +128,7 @@ fn a_soak_finds_nothing_and_did_all_that_it_says() {
 }
 
 #[test]
-fn one_worker_nobody_outside_and_any_store() {
+fn a_soak_runs_on_one_worker_with_any_store() {
     for store in ["heap", "wheel", "lanes"] {
         let args = [
             "--duration",
@@ -150,8 +153,8 @@ fn threads_keep_to_the_rate() {
     let args = ["--duration", "4s", "--workers", "2", "--timers", "20k"];
     let report = report(&[&args[..], &["--outside", "3", "--rate", "30"]].concat());
     passed(&report);
-    // What is due by then, and the batch of each, which comes first. With a batch every half second it is four times as
-    // much, and at full rate thousands.
+    // What is due by then, and the batch of each, which comes first. With a batch every half second
+    // it is four times as much, and at full rate thousands.
     let seconds = report["seconds"].as_f64().unwrap();
     let most = 30.0 * seconds + 64.0 * 3.0;
     assert!(
@@ -217,7 +220,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// Whether a runtime that is watched at this address has run a timer of the ledger's, by its metrics.
+/// Whether a runtime that is watched at this address has run a timer of the ledger's, by its
+/// metrics.
 fn has_fired(addr: &str) -> bool {
     let mut stream = TcpStream::connect(addr).unwrap();
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
@@ -293,7 +297,7 @@ fn a_report_that_cannot_be_written_is_printed() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_arguments_are_refused() {
     for (args, hint) in [
         (&["--duration", "0s"][..], "more than zero"),
         (&["--duration", "5"], "unit"),

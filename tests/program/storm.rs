@@ -1,4 +1,4 @@
-//! The storm: that it finds nothing wrong, and that it says so as it promises to.
+//! `tourbillon storm`: it finds nothing wrong, and reports it as documented.
 
 use std::process::{Command, Output};
 
@@ -62,7 +62,7 @@ fn a_storm_loses_nothing_and_accounts_for_all() {
 }
 
 #[test]
-fn one_worker_and_nobody_outside() {
+fn a_storm_runs_on_one_worker_without_remote_threads() {
     let args = ["--timers", "5k", "--spread", "200ms", "--workers", "1"];
     let report = report(&[&args[..], &["--outside", "0", "--meddlers", "1"]].concat());
     assert_eq!(count(&report, "armed"), 5_000);
@@ -70,7 +70,7 @@ fn one_worker_and_nobody_outside() {
 }
 
 #[test]
-fn more_threads_than_cores_all_at_each_other() {
+fn a_storm_runs_with_more_threads_than_cores() {
     let args = ["--timers", "20k", "--spread", "500ms", "--workers", "8"];
     let all = [
         "--outside",
@@ -90,14 +90,14 @@ fn more_threads_than_cores_all_at_each_other() {
 }
 
 #[test]
-fn a_single_timer_is_a_storm_too() {
+fn a_storm_of_a_single_timer_runs() {
     let report = report(&["--timers", "1", "--spread", "1ms", "--cancel", "0"]);
     assert_eq!(count(&report, "fired"), 1);
     assert_eq!(count(&report, "cancelled"), 0);
 }
 
 #[test]
-fn deadlines_that_pass_while_arming_are_no_loss() {
+fn deadlines_that_pass_while_arming_are_not_lost() {
     let report = report(&["--timers", "50k", "--spread", "10ms", "--lead", "0s"]);
     assert_eq!(count(&report, "armed"), 50_000);
 }
@@ -131,12 +131,12 @@ fn the_table_has_all_rows() {
             "{row}: {out}"
         );
     }
-    // The progress bar is for people who look on.
+    // The progress bar is for terminals only.
     assert!(output.stderr.is_empty());
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_arguments_are_refused() {
     for (args, hint) in [
         (&["--timers", "0"][..], "at least 1"),
         (&["--timers", "many"], "20k"),

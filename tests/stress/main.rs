@@ -1,5 +1,5 @@
-//! Storms of random operations from several threads, with exact accounts: every timer that was armed
-//! fired, was cancelled or was ended by the shutdown, one of the three and once; none early.
+//! Storms of random operations from several threads, with exact accounts: each timer fires, is
+//! cancelled or is ended by the shutdown, exactly once; none fires early.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -238,7 +238,8 @@ fn thread_of_storm(storm: &Arc<Storm>, handle: &Handle, seed: u64) {
     storm.entries.lock().unwrap().append(&mut entries);
 }
 
-/// Runs one storm, and settles its accounts. With `cut_short`, the runtime is shut down in its midst.
+/// Runs one storm, and settles its accounts. With `cut_short`, the runtime is shut down in its
+/// midst.
 fn run(workers: usize, cut_short: bool) {
     storm(runtime(workers), cut_short);
 }

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use crate::clients::{AGES, Server, example, number};
+use crate::clients::{Server, example, number, with_patience};
 
 const MB: usize = 1 << 20;
 
@@ -28,16 +28,6 @@ fn proxy(upstreams: &[SocketAddr], args: &[&str]) -> Server {
         command.args(["--upstream", &upstream.to_string()]);
     }
     Server::run(&mut command)
-}
-
-fn with_patience(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(AGES)).unwrap();
-    stream.set_write_timeout(Some(AGES)).unwrap();
-    stream
-}
-
-fn connect(proxy: &Server) -> TcpStream {
-    with_patience(TcpStream::connect(proxy.addr).unwrap())
 }
 
 /// An upstream that serves each connection on a thread of its own.
@@ -63,15 +53,6 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
             n => stream.write_all(&buf[..n])?,
         }
     }
-}
-
-/// Sends some bytes, and waits until they come back.
-fn ping(stream: &mut TcpStream) -> io::Result<()> {
-    stream.write_all(b"ping\n")?;
-    let mut reply = [0; 5];
-    stream.read_exact(&mut reply)?;
-    assert_eq!(&reply, b"ping\n");
-    Ok(())
 }
 
 /// What the proxy counted.

@@ -1,4 +1,4 @@
-//! What is passed on, and how it ends.
+//! The example `retry_proxy`: what is passed on, and how connections end.
 
 use std::{
     hash::{DefaultHasher, Hasher},
@@ -11,8 +11,8 @@ use std::{
 
 use socket2::SockRef;
 
-use super::{MB, connect, echo, end, is_reset, ping, proxy, upstream, with_patience};
-use crate::clients::AGES;
+use super::{MB, echo, end, is_reset, proxy, upstream};
+use crate::clients::{AGES, connect, ping, with_patience};
 
 /// Half a close, from the client and from the upstream.
 #[test]
@@ -148,7 +148,7 @@ fn a_reset_is_passed_on_as_one() {
 }
 
 #[test]
-fn who_reads_slowly_is_waited_for_and_costs_no_memory() {
+fn a_slow_reader_is_waited_for_and_costs_no_memory() {
     // As much as it can get rid of.
     let flood = upstream(|mut stream| {
         let block: Vec<_> = (0..64 * 1024).map(|byte| (byte % 251) as u8).collect();
@@ -226,7 +226,7 @@ fn connections_on_which_nothing_moves_are_closed_and_none_early() {
 }
 
 #[test]
-fn a_reply_that_stops_half_way_is_no_whole_one() {
+fn a_reply_that_stops_midway_ends_in_a_reset() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let proxy = proxy(&[listener.local_addr().unwrap()], &["--idle", "300ms"]);
     let mut client = connect(&proxy);
@@ -242,7 +242,7 @@ fn a_reply_that_stops_half_way_is_no_whole_one() {
 }
 
 #[test]
-fn a_signal_lets_those_who_are_there_finish() {
+fn a_signal_lets_open_connections_finish() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let proxy = proxy(&[upstream(echo)], &["--drain", "10m"]);
         let mut client = connect(&proxy);
@@ -272,7 +272,7 @@ fn a_signal_lets_those_who_are_there_finish() {
 }
 
 #[test]
-fn those_who_are_too_many_wait_for_their_turn() {
+fn connections_above_the_limit_wait() {
     let proxy = proxy(&[upstream(echo)], &["--max-connections", "1"]);
     let mut first = connect(&proxy);
     ping(&mut first).unwrap();

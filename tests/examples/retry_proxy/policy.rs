@@ -1,4 +1,4 @@
-//! When it is tried again: exactly, on the paused clock.
+//! The example `retry_proxy`: the exact times of its tries, on the paused clock.
 
 use std::{cell::RefCell, future::pending, time::Duration};
 
@@ -144,7 +144,7 @@ async fn a_try_that_never_ends_is_given_up_at_the_deadline() {
 }
 
 #[test]
-fn however_often_it_failed_the_wait_is_the_longest() {
+fn the_wait_never_exceeds_the_maximum() {
     let mut rng = Rng::with_seed(1);
     for failed in [5, 6, 31, 32, 33, 64, 1000, u32::MAX] {
         assert_eq!(POLICY.wait(failed, &mut rng), POLICY.max_backoff);

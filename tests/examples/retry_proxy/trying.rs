@@ -1,4 +1,4 @@
-//! Upstreams that are down, come up, and go.
+//! The example `retry_proxy`: upstreams that are down, come up, and go.
 
 use std::{
     io::{self, Read, Write},
@@ -11,8 +11,8 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-use super::{connect, echo, end, ping, proxy, upstream, with_patience};
-use crate::clients::{AGES, Server, SetAtEnd, example, have};
+use super::{echo, end, proxy, upstream};
+use crate::clients::{AGES, Server, SetAtEnd, connect, example, have, ping, with_patience};
 
 /// An upstream that is down: its port is taken, and nobody listens.
 fn down() -> (Socket, SocketAddr) {
@@ -75,7 +75,7 @@ fn an_upstream_that_comes_up_is_found_by_a_later_try() {
 }
 
 #[test]
-fn of_an_upstream_that_never_comes_the_client_is_told_at_the_deadline() {
+fn without_an_upstream_the_client_is_closed_at_the_deadline() {
     let (_socket, addr) = down();
     let args = ["--deadline", "1s", "--backoff", "50ms", "--jitter", "0"];
     let proxy = proxy(&[addr], &args);
@@ -144,7 +144,7 @@ fn clients_at_the_same_time_take_no_upstream_from_each_other() {
 }
 
 #[test]
-fn where_nobody_reads_its_complaints_it_tries_on() {
+fn a_closed_stderr_does_not_stop_the_tries() {
     let (_socket, addr) = down();
     let mut proxy = proxy(&[addr, upstream(echo)], &["--verbose"]);
     proxy.hang_up();
@@ -179,7 +179,7 @@ fn echo_server(addr: &str) -> Server {
 }
 
 #[test]
-fn an_upstream_that_is_killed_again_and_again_spoils_nothing() {
+fn an_upstream_that_is_killed_repeatedly_breaks_nothing() {
     // No address that clients have by themselves, so that none connects to itself while it is down.
     let first = echo_server("127.0.0.9:0");
     let addr = first.addr;

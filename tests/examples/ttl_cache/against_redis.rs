@@ -1,5 +1,4 @@
-//! The example `ttl_cache` beside redis itself: both get the commands of one random course, and
-//! answer them alike.
+//! The example `ttl_cache` and redis itself answer the same random commands alike.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},

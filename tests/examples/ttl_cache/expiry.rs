@@ -1,4 +1,5 @@
-//! The example `ttl_cache`: when keys expire, a million of them, and while they are being changed.
+//! The example `ttl_cache`: keys expire on time, a million of them, and while they are being
+//! changed.
 
 use std::{
     io::Write,
@@ -56,7 +57,7 @@ fn a_timer_removes_a_key_that_nobody_asks_for() {
 }
 
 #[test]
-fn a_deadline_that_was_taken_away_or_moved_does_not_remove_the_key() {
+fn a_removed_or_moved_deadline_does_not_remove_the_key() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     for name in ["persisted", "overwritten", "moved", "kept"] {
@@ -76,7 +77,8 @@ fn a_deadline_that_was_taken_away_or_moved_does_not_remove_the_key() {
         client.ask("PTTL kept"),
         Reply::Integer(1..=60_000)
     ));
-    // One timer each, of which two were cancelled; none was armed to move one. (The connection's own is the fifth.)
+    // One timer each, of which two were cancelled; none was armed to move one. (The connection's
+    // own is the fifth.)
     assert_eq!(client.info("timers_armed"), 5);
     assert_eq!(client.info("timers_cancelled"), 2);
     client.ask("DEL moved kept");
@@ -173,7 +175,8 @@ fn a_million_keys_expire_on_time_and_once() {
     if let Reply::Bulk(info) = client.ask("INFO Stats") {
         println!("{}", String::from_utf8_lossy(&info));
     }
-    // Nothing came after that which should not have come at all, and what is taken all at once is all there.
+    // Nothing came after that which should not have come at all, and what is taken all at once is
+    // all there.
     assert_eq!(client.ask("FLUSHALL"), Reply::ok());
     assert_eq!(client.ask("DBSIZE"), Reply::Integer(0));
     assert_eq!(client.info("used_memory_dataset"), 0);
@@ -186,11 +189,12 @@ fn about_a_millisecond(random: &mut Random) {
 }
 
 #[test]
-fn a_timer_that_fires_meanwhile_takes_nothing_that_is_new() {
+fn a_timer_that_fires_concurrently_removes_no_new_value() {
     let server = cache(&[]);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Others meddle with keys that all share: what is there is always one of the values that were set.
+        // Others meddle with keys that all share: what is there is always one of the values that
+        // were set.
         for seed in 0..2 {
             let (server, done) = (&server, &done);
             scope.spawn(move || {

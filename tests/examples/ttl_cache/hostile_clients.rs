@@ -1,4 +1,5 @@
-//! The example `ttl_cache`, with clients that make mistakes, mean harm, or are many; and its end.
+//! The example `ttl_cache` beside clients that make mistakes, are hostile, or are too many; and its
+//! end.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -27,7 +28,7 @@ fn assert_serves(server: &Server) {
 }
 
 #[test]
-fn what_is_no_resp_is_told_so_and_closed() {
+fn invalid_resp_is_answered_with_an_error_and_closed() {
     let server = cache(&["--max-bulk", "1k"]);
     let long = vec![b'x'; 70_000];
     let count = [&b"*"[..], &[b'1'; 70_000]].concat();
@@ -104,7 +105,7 @@ fn a_web_page_cannot_have_a_browser_give_commands() {
 }
 
 #[test]
-fn noise_is_answered_by_errors_or_by_the_end() {
+fn random_bytes_get_errors_or_a_close() {
     let server = cache(&[]);
     let mut random = Random::new(7);
     for round in 0..100 {
@@ -131,7 +132,7 @@ fn noise_is_answered_by_errors_or_by_the_end() {
 }
 
 #[test]
-fn half_a_request_takes_only_the_memory_that_it_was_sent_with() {
+fn a_partial_request_uses_only_the_memory_of_its_bytes() {
     let server = cache(&["--idle", "0s"]);
     assert_serves(&server);
     let before = server.memory();
@@ -176,7 +177,7 @@ fn half_open_connections_end() {
 }
 
 #[test]
-fn a_client_that_does_not_take_its_replies_is_not_read_from() {
+fn a_client_that_reads_no_replies_is_not_read_from() {
     let server = cache(&["--idle", "0s"]);
     let mut client = Redis::connect(&server);
     let value = vec![b'x'; MB as usize];
@@ -230,7 +231,7 @@ fn info(server: &Server, name: &str) -> u64 {
 }
 
 #[test]
-fn who_is_idle_slow_or_deaf_is_closed() {
+fn idle_slow_and_unreading_clients_are_closed() {
     let idle = Duration::from_millis(400);
     let server = cache(&["--idle", "400ms"]);
     let alone = server.descriptors();
@@ -263,7 +264,10 @@ fn who_is_idle_slow_or_deaf_is_closed() {
     assert!(start.elapsed() >= idle);
     assert_eq!(silent.end(), b"");
     while info(&server, "closed_idle_connections") < before + 3 {
-        assert!(start.elapsed() < AGES, "who does not read is not closed");
+        assert!(
+            start.elapsed() < AGES,
+            "a client that does not read is not closed"
+        );
     }
     while server.descriptors() > alone {
         assert!(start.elapsed() < AGES, "it is not closed");
@@ -283,7 +287,7 @@ fn who_is_idle_slow_or_deaf_is_closed() {
 }
 
 #[test]
-fn a_connection_is_idle_from_its_last_command_on() {
+fn idle_time_starts_at_the_last_command() {
     let idle = Duration::from_millis(500);
     let server = cache(&["--idle", "500ms"]);
     let start = Instant::now();
@@ -317,7 +321,7 @@ fn a_connection_has_one_timer() {
 }
 
 #[test]
-fn there_are_no_more_clients_than_allowed() {
+fn the_limit_of_clients_is_kept() {
     let server = cache(&["--max-clients", "2"]);
     let mut clients = [Redis::connect(&server), Redis::connect(&server)];
     for client in &mut clients {
@@ -341,7 +345,7 @@ fn there_are_no_more_clients_than_allowed() {
 }
 
 #[test]
-fn there_is_no_more_in_it_than_allowed() {
+fn the_limit_of_memory_is_kept() {
     let server = cache(&["--max-memory", "64k", "--max-bulk", "8k"]);
     let mut client = Redis::connect(&server);
     let value = "x".repeat(1_000);
@@ -365,7 +369,7 @@ fn there_is_no_more_in_it_than_allowed() {
 }
 
 #[test]
-fn a_name_is_no_longer_than_allowed() {
+fn the_limit_of_client_names_is_kept() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     let name = "x".repeat(1024);
@@ -383,7 +387,7 @@ fn a_name_is_no_longer_than_allowed() {
 }
 
 #[test]
-fn without_descriptors_it_serves_on_when_there_are_some_again() {
+fn a_server_without_descriptors_recovers_when_there_are_some() {
     let mut limited = Command::new("sh");
     limited
         .args(["-c", "ulimit -n 24; exec \"$@\"", "sh"])
@@ -406,7 +410,7 @@ fn without_descriptors_it_serves_on_when_there_are_some_again() {
 }
 
 #[test]
-fn signals_end_it_well_while_it_is_busy() {
+fn a_signal_ends_a_busy_server_cleanly() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let server = cache(&[]);
         let addr = server.addr;
@@ -450,7 +454,7 @@ fn signals_end_it_well_while_it_is_busy() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_arguments_are_refused() {
     let server = cache(&[]);
     let taken = server.addr.to_string();
     for (status, args, hint) in [

@@ -1,4 +1,4 @@
-//! The example `ttl_cache`: replies that would be long take no more memory than others.
+//! The example `ttl_cache`: long replies take no more memory than short ones.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ fn too_long(most: usize) -> Reply {
 }
 
 #[test]
-fn many_values_at_once_are_made_as_they_are_taken() {
+fn large_replies_are_built_as_the_client_reads() {
     let server = cache(&["--idle", "0s"]);
     let mut client = Redis::connect(&server);
     let value = vec![b'x'; MB as usize];
@@ -149,7 +149,7 @@ fn a_list_of_clients_with_long_names_is_refused() {
 }
 
 #[test]
-fn what_makes_work_for_the_server_is_no_longer_than_allowed() {
+fn costly_requests_have_a_length_limit() {
     let server = cache(&["--max-bulk", "2k"]);
     let mut client = Redis::connect(&server);
     let pattern = "*".repeat(1_024);
@@ -173,7 +173,7 @@ fn what_makes_work_for_the_server_is_no_longer_than_allowed() {
 }
 
 #[test]
-fn what_grows_in_place_does_not_exceed_the_memory_either() {
+fn values_that_grow_in_place_keep_the_memory_limit() {
     let server = cache(&["--max-memory", "4k"]);
     let mut client = Redis::connect(&server);
     let full = Reply::Error("OOM command not allowed when used memory > 'maxmemory'.".into());

@@ -1,4 +1,4 @@
-//! Parts of the example `ttl_cache`, by themselves: its parser for any bytes, cut in any way, and
+//! Parts of the example `ttl_cache` by themselves: its parser, for any bytes split in any way, and
 //! its patterns.
 
 #[path = "../../../examples/ttl_cache/glob.rs"]
@@ -74,7 +74,7 @@ fn inline(request: &[Vec<u8>]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn any_pipeline_is_the_same_however_it_is_cut(
+    fn any_pipeline_parses_the_same_however_it_is_split(
         requests in vec((vec(vec(any::<u8>(), 0..40), 1..6), any::<bool>()), 1..8),
         at in vec(any::<usize>(), 0..12),
     ) {
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_the_same_however_they_are_cut(
+    fn any_bytes_parse_the_same_however_they_are_split(
         bytes in vec(prop_oneof![
             any::<u8>(),
             proptest::sample::select(b"*$\r\n01239-\"'\\x ".to_vec()),
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn what_looks_like_requests_is_the_same_however_it_is_cut(
+    fn bytes_like_requests_parse_the_same_however_they_are_split(
         parts in vec(proptest::sample::select(vec![
             "*1\r\n", "*2\r\n", "*-1\r\n", "*0\r\n", "$3\r\n", "abc\r\n", "$0\r\n", "\r\n", "$-1\r\n", "PING\r\n", "*", "$",
             "'a b' c\n", "\"\\x4",
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn a_number_has_one_way_to_be_written(number in any::<i64>(), text in "[-+0-9 ]{0,4}") {
+    fn a_number_has_one_valid_spelling(number in any::<i64>(), text in "[-+0-9 ]{0,4}") {
         prop_assert_eq!(integer(number.to_string().as_bytes()), Some(number));
         let parsed = integer(text.as_bytes());
         prop_assert_eq!(parsed.map(|number| number.to_string()), parsed.map(|_| text));
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn words_of_a_line_are_as_redis_has_them() {
+fn inline_commands_split_into_words_as_in_redis() {
     let words = |line: &str| match parse(&[line.as_bytes()]) {
         (requests, None) => Ok(requests
             .concat()
@@ -150,7 +150,7 @@ fn words_of_a_line_are_as_redis_has_them() {
 }
 
 #[test]
-fn bounds_are_exact() {
+fn limits_are_exact() {
     let error = |bytes: &[u8]| parse(&[bytes]).1;
     let bulk = |len: usize| encode(&[vec![b'x'; len]]);
     assert_eq!(parse(&[&bulk(MAX_BULK)]).0.len(), 1);
@@ -190,7 +190,7 @@ fn plainly_matches(pattern: &[u8], text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn a_pattern_stands_for_what_the_rules_say(
+    fn a_pattern_matches_by_the_rules(
         pattern in "[ab*?\\\\]{0,9}",
         text in "[ab*\\\\]{0,9}",
     ) {
@@ -203,7 +203,7 @@ proptest! {
 }
 
 #[test]
-fn a_pattern_of_many_stars_does_not_take_for_ever() {
+fn a_pattern_of_many_stars_is_matched_quickly() {
     let pattern = b"a*".repeat(500);
     let text = b"a".repeat(1_000_000);
     assert!(glob::matches(&pattern, &text, Case::Matters));

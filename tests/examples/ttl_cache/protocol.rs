@@ -1,4 +1,4 @@
-//! The example `ttl_cache`: what it answers to redis's own clients, and to requests in pieces.
+//! The example `ttl_cache`: what it answers to redis's client libraries, and to requests in pieces.
 
 use std::{
     process::Command,
@@ -24,7 +24,7 @@ fn hello_3(id: u64) -> Vec<u8> {
 }
 
 #[test]
-fn clients_libraries_begin_in_resp3() {
+fn client_libraries_can_begin_in_resp3() {
     let server = cache(&[]);
     // What redis-py 8.1 and node-redis 6.3 send when they connect. The former waits for each reply,
     // the latter does not.
@@ -87,7 +87,7 @@ fn clients_libraries_begin_in_resp3() {
 }
 
 #[test]
-fn a_connection_speaks_the_protocol_that_it_asked_for_last() {
+fn a_connection_uses_the_protocol_it_last_asked_for() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     let mut says = |ask: &str, reply: &str| {
@@ -134,7 +134,7 @@ fn a_connection_speaks_the_protocol_that_it_asked_for_last() {
 }
 
 #[test]
-fn a_deadline_at_the_end_of_numbers_is_told_to_the_end() {
+fn the_largest_deadline_is_reported_exactly() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     let last = i64::MAX;
@@ -163,7 +163,7 @@ fn a_deadline_at_the_end_of_numbers_is_told_to_the_end() {
 }
 
 #[test]
-fn patterns_stand_for_names_of_the_configuration() {
+fn config_get_accepts_patterns() {
     let server = cache(&["--max-clients", "77"]);
     let mut client = Redis::connect(&server);
     let mut names = |patterns: &str| {
@@ -217,7 +217,7 @@ fn redis_benchmark_sees_no_error() {
 }
 
 #[test]
-fn replies_come_in_the_order_of_requests_however_these_are_cut() {
+fn replies_keep_the_order_of_requests_however_these_are_split() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     let mut bytes = b"set inline '1 2'\r\n\r\n".to_vec();

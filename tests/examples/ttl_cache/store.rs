@@ -1,4 +1,4 @@
-//! The store of the example `ttl_cache`, by itself, on a clock that tests move.
+//! The store of the example `ttl_cache` by itself, on a paused clock.
 
 #[path = "../../../examples/ttl_cache/stats.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
@@ -61,7 +61,7 @@ fn get(store: &Store, key: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_key_is_there_to_the_nanosecond() {
+fn a_key_expires_to_the_nanosecond() {
     paused().block_on(async {
         let (store, stats) = store(u64::MAX);
         let start = Instant::now();
@@ -81,7 +81,7 @@ fn a_key_is_there_to_the_nanosecond() {
 }
 
 #[test]
-fn a_timer_removes_keys_without_a_look_at_them() {
+fn a_timer_removes_keys_that_no_command_reads() {
     paused().block_on(async {
         let (store, stats) = store(u64::MAX);
         let start = Instant::now();
@@ -98,7 +98,7 @@ fn a_timer_removes_keys_without_a_look_at_them() {
 }
 
 #[test]
-fn what_moves_or_takes_away_a_deadline_leaves_nothing_of_the_old_one() {
+fn changing_a_deadline_leaves_nothing_of_the_old_one() {
     paused().block_on(async {
         let (store, stats) = store(u64::MAX);
         let soon = Instant::now() + 10 * MS;
@@ -204,7 +204,7 @@ fn a_deadline_that_is_moved_while_the_timer_runs_has_a_timer_of_its_own() {
 }
 
 #[test]
-fn conditions_are_kept() {
+fn conditions_of_set_are_respected() {
     paused().block_on(async {
         let (store, _) = store(u64::MAX);
         let set = |value: &[u8], when| store.set(b"key", value, Expiry::Never, when, true).unwrap();
@@ -292,7 +292,7 @@ fn a_deadline_out_of_the_clocks_reach_has_no_timer() {
 }
 
 #[test]
-fn timers_that_may_not_remove_keys_leave_them_to_commands() {
+fn without_active_expiry_commands_remove_expired_keys() {
     paused().block_on(async {
         let (store, stats) = store(u64::MAX);
         store.set_active(false);
@@ -418,7 +418,7 @@ fn an_update_keeps_the_deadline_and_the_account_of_bytes() {
 }
 
 #[test]
-fn what_does_not_fit_keeps_nothing_else_out() {
+fn a_value_that_does_not_fit_does_not_block_others() {
     let count = Count::default();
     thread::scope(|scope| {
         scope.spawn(|| (0..100_000).for_each(|_| assert!(!count.add_up_to(101, 100))));
@@ -433,7 +433,7 @@ fn what_does_not_fit_keeps_nothing_else_out() {
 }
 
 #[test]
-fn what_there_is_no_room_for_changes_nothing() {
+fn a_command_without_room_changes_nothing() {
     paused().block_on(async {
         let (store, stats) = store(1_200);
         let set = |key: &[u8], len: usize| {

@@ -1,6 +1,7 @@
-//! Chromium, driven by its DevTools protocol: messages of JSON through a pipe, with a zero byte after each.
+//! Chromium, driven by its DevTools protocol: JSON messages through a pipe, each with a zero byte
+//! at its end.
 //!
-//! The pipe is the browser's life: it ends when the other end is gone, even if the test is killed.
+//! The browser ends when the other end of the pipe is closed, even if the test is killed.
 
 use std::{
     collections::VecDeque,
@@ -45,7 +46,8 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// A browser as a desktop has it: 1440 × 900, dark. None if it is not installed, and the test is to be skipped.
+    /// A browser as a desktop has it: 1440 × 900, dark. None if it is not installed, and the test
+    /// is to be skipped.
     pub fn start() -> Option<Self> {
         Self::start_with(&[])
     }
@@ -65,7 +67,8 @@ impl Browser {
         let profile = env::temp_dir().join(name);
         fs::create_dir(&profile).unwrap();
         let says = fs::File::create(profile.join("says")).unwrap();
-        // The browser reads commands from descriptor 3 and answers on 4: our pipes to its stdin and stdout.
+        // The browser reads commands from descriptor 3 and answers on 4: our pipes to its stdin and
+        // stdout.
         let mut child = Command::new("sh")
             .args([
                 "-c",
@@ -74,7 +77,8 @@ impl Browser {
             ])
             .args(["--headless=new", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.display()))
-            // Root may not have the sandbox. And what is asked of the network is only what the page asks.
+            // Root may not have the sandbox. And what is asked of the network is only what the page
+            // asks.
             .args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
             .args(["--no-first-run", "--no-proxy-server", "--hide-scrollbars"])
             .args(["--disable-background-networking", "--disable-breakpad"])
@@ -207,7 +211,8 @@ impl Browser {
         }
     }
 
-    /// The text of an element, once it is there: the page is live before it has drawn all that it knows.
+    /// The text of an element, once it is there: the page is live before it has drawn all that it
+    /// knows.
     #[track_caller]
     pub fn text(&mut self, selector: &str) -> String {
         self.eventually(&format!("document.querySelector('{selector}') !== null"));
@@ -287,7 +292,8 @@ impl Browser {
             "Log.entryAdded",
             "Network.loadingFailed",
         ]);
-        // What the page gave up itself did not fail: a stream that was silent for too long, on a busy machine.
+        // What the page gave up itself did not fail: a stream that was silent for too long, on a
+        // busy machine.
         let failed = all.iter().filter(|event| event["canceled"] != true);
         let mut troubles: Vec<_> = failed.map(ToString::to_string).collect();
         let refused = self

@@ -1,5 +1,5 @@
-//! A runtime that has something to show: timers from inside and from outside, sleeps, cancellations, refreshes,
-//! and a job that keeps its worker.
+//! A runtime with something to show: local and remote timers, sleeps, cancellations, refreshes, and
+//! a job that blocks its worker.
 
 use std::{
     net::SocketAddr,
@@ -84,7 +84,8 @@ impl Watched {
     }
 }
 
-/// Arms callbacks from a thread that is not the runtime's: some fire, some are cancelled, some refreshed.
+/// Arms callbacks from a thread that is not the runtime's: some fire, some are cancelled, some
+/// refreshed.
 fn arm_outside(handle: &Handle, stop: &AtomicBool) {
     for turn in 0_u64.. {
         if stop.load(Relaxed) {
@@ -123,8 +124,8 @@ pub fn cause_a_stall(runtime: &Runtime) {
     });
 }
 
-/// What the page is to name, with what a browser would take for an element. It blocks its worker, which is what is
-/// wrong with it.
+/// What the page is to name, with what a browser would take for an element. It blocks its worker,
+/// which is what is wrong with it.
 async fn the_culprit<T>(_: T) {
     thread::sleep(5 * THRESHOLD);
 }

@@ -1,4 +1,4 @@
-//! The live page, as Chromium shows it: what moves, what it says, and what it asks for.
+//! The live page as Chromium shows it: what it draws, what it says, and what it requests.
 
 mod browser;
 mod load;
@@ -53,7 +53,7 @@ fn check_clean(browser: &mut Browser, watched: &Watched) {
 }
 
 #[test]
-fn what_it_shows_moves_and_is_what_prometheus_is_told() {
+fn the_page_updates_and_agrees_with_prometheus() {
     let watched = Watched::start();
     let Some(mut browser) = open(&watched) else {
         return;
@@ -128,7 +128,8 @@ fn who_took_from_whom(browser: &mut Browser) {
     browser.eval("scrollTo({ top: 0, behavior: 'instant' })");
 }
 
-/// Waits until a new picture has been drawn or, if `moves` is false, until snapshots came and none was.
+/// Waits until a new picture has been drawn or, if `moves` is false, until snapshots came and none
+/// was.
 fn watch(browser: &mut Browser, moves: bool) {
     // What came before a pause is drawn with the next picture of the screen.
     browser.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
@@ -150,7 +151,7 @@ fn watch(browser: &mut Browser, moves: bool) {
 }
 
 #[test]
-fn it_pauses_and_the_switches_switch() {
+fn the_pause_button_and_the_switches_work() {
     let watched = Watched::start();
     let Some(mut browser) = open(&watched) else {
         return;
@@ -239,7 +240,7 @@ fn under_the_pointer(browser: &mut Browser) {
 }
 
 #[test]
-fn a_stall_is_shown_with_who_caused_it() {
+fn a_stall_is_shown_with_its_cause() {
     let watched = Watched::start();
     let Some(mut browser) = open(&watched) else {
         return;
@@ -282,7 +283,7 @@ fn a_narrow_window_does_not_scroll_sideways() {
 }
 
 #[test]
-fn what_is_kept_up_to_date_is_what_is_made_anew() {
+fn incremental_updates_agree_with_a_full_redraw() {
     let watched = Watched::start();
     let Some(mut browser) = open(&watched) else {
         return;
@@ -293,7 +294,7 @@ fn what_is_kept_up_to_date_is_what_is_made_anew() {
 }
 
 #[test]
-fn a_lost_connection_is_said_and_made_again() {
+fn a_lost_connection_is_shown_and_restored() {
     let watched = Watched::start();
     let Some(mut browser) = open(&watched) else {
         return;
@@ -319,7 +320,7 @@ fn a_lost_connection_is_said_and_made_again() {
 }
 
 #[test]
-fn the_end_of_the_runtime_is_said() {
+fn the_end_of_the_runtime_is_shown() {
     let Watched { runtime, inspector } = Watched::start();
     let Some(mut browser) = Browser::start() else {
         return;
@@ -337,7 +338,7 @@ fn the_end_of_the_runtime_is_said() {
 }
 
 #[test]
-fn pages_of_others_read_nothing() {
+fn other_sites_can_read_nothing() {
     let watched = Watched::start();
     let rebound = "--host-resolver-rules=MAP rebound.test 127.0.0.1";
     let Some(mut browser) = Browser::start_with(&[rebound]) else {

@@ -1,4 +1,5 @@
-//! A page of somebody else's, open in the same browser, which tries what pages may try to read the inspector.
+//! A page of another site, open in the same browser, which tries all ways that pages have to read
+//! the inspector.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -19,7 +20,8 @@ impl OtherSite {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
-                // Each for itself: browsers connect before they know what to ask, and some of that never asks.
+                // Each for itself: browsers connect before they know what to ask, and some of that
+                // never asks.
                 thread::spawn(move || answer(stream));
             }
         });
@@ -41,7 +43,8 @@ fn answer(mut stream: TcpStream) {
     let _ = stream.write_all(answer.as_bytes());
 }
 
-/// All the ways, as an expression whose promise comes to what each of them brought: `null` is nothing.
+/// All the ways, as an expression whose promise comes to what each of them brought: `null` is
+/// nothing.
 pub fn ways_to_read(origin: &str) -> String {
     format!("{WAYS}('{origin}')")
 }
