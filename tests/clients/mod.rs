@@ -252,13 +252,23 @@ pub fn send_slowly(mut stream: TcpStream) -> Duration {
     start.elapsed()
 }
 
-/// Has `wrk` ask a server on 2,000 connections for some seconds, none of which may see an error;
-/// answers how many replies it had.
-pub fn wrk(server: &Server) -> u64 {
+/// Has `wrk` ask a server on 2,000 connections for so many seconds. None may see an error. Returns
+/// how many replies it had.
+pub fn wrk(server: &Server, seconds: u64) -> u64 {
     // The server takes the descriptors it needs by itself; wrk does not.
     let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";
     let output = Command::new("sh")
-        .args(["-c", raise, "wrk", "-t", "2", "-c", "2000", "-d", "3s"])
+        .args([
+            "-c",
+            raise,
+            "wrk",
+            "-t",
+            "2",
+            "-c",
+            "2000",
+            "-d",
+            &format!("{seconds}s"),
+        ])
         .args(["--timeout", "60s", &server.url()])
         .output()
         .unwrap();

@@ -105,7 +105,7 @@ fn wrk_sees_no_error(args: &[&str]) {
         return;
     }
     let server = start(args);
-    wrk(&server);
+    wrk(&server, 3);
     server.signal(libc::SIGTERM);
     let (status, _, err) = server.end();
     assert!(status.success() && err.is_empty(), "{status} {err}");

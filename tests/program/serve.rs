@@ -62,21 +62,26 @@ fn two_thousand_connections_of_wrk_see_no_error() {
     if !have("wrk") {
         return;
     }
-    let server = Server::start(&["--delay", "100ms"]);
-    let replies = wrk(&server);
+    let mut seconds = 3;
+    loop {
+        let server = Server::start(&["--delay", "100ms"]);
+        let replies = wrk(&server, seconds);
 
-    server.signal(libc::SIGTERM);
-    let (status, said, _) = server.end();
-    assert!(status.success());
-    // wrk leaves without waiting for its last requests, so that more may have been answered.
-    assert!(
-        number(&said, "served ", " requests").unwrap() >= replies,
-        "{said}"
-    );
-    assert!(
-        number(&said, "requests on ", " connections").unwrap() >= 2_000,
-        "{said}"
-    );
+        server.signal(libc::SIGTERM);
+        let (status, said, _) = server.end();
+        assert!(status.success());
+        // wrk leaves without waiting for its last requests: more may have been answered.
+        assert!(
+            number(&said, "served ", " requests").unwrap() >= replies,
+            "{said}"
+        );
+        if number(&said, "requests on ", " connections").unwrap() >= 2_000 {
+            return;
+        }
+        // On a busy machine wrk ends before all of its connections have asked.
+        seconds *= 3;
+        assert!(seconds < AGES.as_secs(), "{said}");
+    }
 }
 
 #[test]
