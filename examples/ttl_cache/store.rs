@@ -31,7 +31,7 @@ use tourbillon::{
     timer::{CancelOnDrop, Reset},
 };
 
-use crate::stats::Stats;
+use super::stats::Stats;
 
 /// Many more than cores, so that two seldom want the same.
 const PARTS: usize = 128;

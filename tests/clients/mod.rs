@@ -7,6 +7,8 @@
 
 pub mod redis;
 
+pub use crate::common::installed::have;
+
 use std::{
     env, fs,
     io::{self, BufRead, BufReader, Read, Write},
@@ -41,7 +43,8 @@ pub fn example(name: &str) -> Command {
     Command::new(program)
 }
 
-/// Whether a program is younger than all that it was made of, of which cargo has left a list beside it. If not, why.
+/// Whether a program is younger than all that it was made of, of which cargo has left a list beside
+/// it. If not, why.
 fn is_fresh(program: &Path) -> Result<(), String> {
     let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
     let missing = |error| format!("not built ({error})");
@@ -57,21 +60,6 @@ fn is_fresh(program: &Path) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Whether a client is installed. If not the test is skipped, unless clients are required.
-pub fn have(client: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path).any(|dir| dir.join(client).is_file());
-    if !found {
-        let required = env::var_os("TOURBILLON_REQUIRE_CLIENTS").is_some_and(|v| v == "1");
-        assert!(
-            !required,
-            "{client} is not installed, and clients are required"
-        );
-        eprintln!("skipped: {client} is not installed");
-    }
-    found
 }
 
 /// A server that runs, and is killed when this is dropped.
@@ -152,7 +140,8 @@ impl Server {
         line
     }
 
-    /// Listens to no complaint any more: the server's stderr is a pipe without a reader from here on.
+    /// Listens to no complaint any more: the server's stderr is a pipe without a reader from here
+    /// on.
     pub fn hang_up(&mut self) {
         self.stderr = None;
     }
@@ -199,8 +188,8 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Sets a flag when it is dropped: also where an assertion fails, or else a scope would wait for ever for its threads
-/// that look at the flag.
+/// Sets a flag when it is dropped: also where an assertion fails, or else a scope would wait for
+/// ever for its threads that look at the flag.
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -221,8 +210,29 @@ pub fn number(text: &str, before: &str, after: &str) -> Option<u64> {
     rest[..end].trim().parse().ok()
 }
 
-/// Sends a request one byte after the other, never silent for long and never done, until the server has
-/// closed the connection; answers how long that took.
+/// Connects to a server. Reads and writes of the connection fail after [`AGES`].
+pub fn connect(server: &Server) -> TcpStream {
+    with_patience(TcpStream::connect(server.addr).unwrap())
+}
+
+/// Lets reads and writes of a connection fail after [`AGES`].
+pub fn with_patience(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(AGES)).unwrap();
+    stream.set_write_timeout(Some(AGES)).unwrap();
+    stream
+}
+
+/// Sends a line, and waits until it comes back.
+pub fn ping(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(b"ping\n")?;
+    let mut reply = [0; 5];
+    stream.read_exact(&mut reply)?;
+    assert_eq!(&reply, b"ping\n");
+    Ok(())
+}
+
+/// Sends a request one byte after the other, never silent for long and never done, until the server
+/// has closed the connection; answers how long that took.
 pub fn send_slowly(mut stream: TcpStream) -> Duration {
     stream.set_nonblocking(true).unwrap();
     let start = Instant::now();
@@ -242,13 +252,23 @@ pub fn send_slowly(mut stream: TcpStream) -> Duration {
     start.elapsed()
 }
 
-/// Has `wrk` ask a server on 2,000 connections for some seconds, none of which may see an error; answers how
-/// many replies it had.
-pub fn wrk(server: &Server) -> u64 {
+/// Has `wrk` ask a server on 2,000 connections for so many seconds. None may see an error. Returns
+/// how many replies it had.
+pub fn wrk(server: &Server, seconds: u64) -> u64 {
     // The server takes the descriptors it needs by itself; wrk does not.
     let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";
     let output = Command::new("sh")
-        .args(["-c", raise, "wrk", "-t", "2", "-c", "2000", "-d", "3s"])
+        .args([
+            "-c",
+            raise,
+            "wrk",
+            "-t",
+            "2",
+            "-c",
+            "2000",
+            "-d",
+            &format!("{seconds}s"),
+        ])
         .args(["--timeout", "60s", &server.url()])
         .output()
         .unwrap();

@@ -13,8 +13,8 @@ use super::{Gate, PATIENCE, eventually, told::worker_number};
 
 /// From when a timer is armed to its deadline, for its worker to be blocked by then.
 pub const SOON: Duration = Duration::from_millis(20);
-/// In which workers that have nothing to do have gone to sleep; on a machine where they have not, a test
-/// proves less.
+/// In which workers that have nothing to do have gone to sleep; on a machine where they have not, a
+/// test proves less.
 pub const REST: Duration = Duration::from_millis(20);
 
 /// A runtime whose helpers end soon, all of which are there for `block_in_place`.
@@ -168,7 +168,7 @@ impl Says {
     }
 
     pub fn came(&self, index: usize, due: Instant) {
-        // Who listens may have given up.
+        // The receiver may have given up.
         let _ = self.0.send(Came {
             index,
             due,

@@ -8,6 +8,7 @@
 pub mod blocked;
 pub mod course;
 pub mod event;
+pub mod installed;
 pub mod net;
 pub mod panics;
 pub mod resident;
@@ -65,8 +66,8 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Ends the process if the test takes longer than [`HANGS`]: a hang becomes a failure that says which
-/// test it was.
+/// Ends the process if the test takes longer than [`HANGS`]: a hang becomes a failure that says
+/// which test it was.
 #[must_use]
 pub struct Alarm(
     #[expect(dead_code, reason = "dropping it is what stops the alarm")] mpsc::Sender<()>,
@@ -139,8 +140,8 @@ pub fn is_child(name: &str) -> bool {
     std::env::var_os(CHILD).is_some_and(|child| child == name)
 }
 
-/// What starts this test binary once more, to run the test of this name alone, which [knows](is_child)
-/// by that that it is to do what can be done in a process of its own only.
+/// What starts this test binary once more, to run the test of this name alone, which
+/// [knows](is_child) by that that it is to do what can be done in a process of its own only.
 pub fn child(name: &str) -> Command {
     let mut child = Command::new(std::env::current_exe().expect("a test binary has a path"));
     child
@@ -149,8 +150,9 @@ pub fn child(name: &str) -> Command {
     child
 }
 
-/// Says that a test is skipped, and why: what it needs is not for this process to have, on this kernel or in
-/// this sandbox. Also in the file that `TOURBILLON_SKIPPED` names, by which CI shows what was left out.
+/// Says that a test is skipped, and why: what it needs is not for this process to have, on this
+/// kernel or in this sandbox. Also in the file that `TOURBILLON_SKIPPED` names, by which CI shows
+/// what was left out.
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
     let Some(file) = std::env::var_os("TOURBILLON_SKIPPED") else {
@@ -177,7 +179,8 @@ fn collect(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<
     })
 }
 
-/// How many threads this process has, but for those that are ending: one that was joined is listed for some time yet.
+/// How many threads this process has, but for those that are ending: one that was joined is listed
+/// for some time yet.
 pub fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
     let stats = tasks.filter_map(|task| {
@@ -188,7 +191,8 @@ pub fn threads() -> usize {
     stats.filter(|stat| !is_ending(stat)).count()
 }
 
-/// Whether a thread is ending, by its `stat`: the kernel's flag for that is set before who joins it is woken.
+/// Whether a thread is ending, by its `stat`: the kernel's flag for that is set before the joining
+/// thread is woken.
 fn is_ending(stat: &str) -> bool {
     const PF_EXITING: u32 = 4;
     // Behind its name, which may be anything: the state, five numbers, and the flags.
@@ -228,7 +232,8 @@ pub fn limit_descriptors(most: u64) {
     limit(libc::RLIMIT_NOFILE, most);
 }
 
-/// Sets a soft limit of this process, up to the hard one, which stays: nobody but root may raise that.
+/// Sets a soft limit of this process, up to the hard one, which stays: nobody but root may raise
+/// that.
 pub fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     let mut limits = libc::rlimit {
         rlim_cur: 0,

@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
 };
 
-use futures_lite::{AsyncReadExt, AsyncWriteExt, future::zip};
+use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, future::zip};
 use tourbillon::{
     Runtime,
     net::{TcpListener, TcpStream},
@@ -55,9 +55,14 @@ pub fn connections(count: usize) -> (Vec<std::net::TcpStream>, Vec<std::net::Tcp
 }
 
 /// Sends back all that comes.
-pub async fn echo(mut stream: TcpStream) -> io::Result<u64> {
+pub async fn echo(stream: TcpStream) -> io::Result<u64> {
     // Or replies in parts wait for the peer's delayed acknowledgement, 40 ms each time.
     stream.set_nodelay(true)?;
+    echo_all(stream).await
+}
+
+/// Sends back all that comes, and returns how many bytes that were.
+pub async fn echo_all(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<u64> {
     let mut buffer = [0; 1024];
     let mut count = 0;
     loop {
@@ -87,4 +92,34 @@ pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed)
         .collect()
+}
+
+/// Sends a request from the client, whose direction `end` then closes. The server reads all of it.
+pub async fn half_close<S: AsyncRead + AsyncWrite + Unpin>(
+    client: &mut S,
+    server: &mut S,
+    end: impl AsyncFnOnce(&mut S) -> io::Result<()>,
+) {
+    client.write_all(b"request").await.unwrap();
+    end(client).await.unwrap();
+    let mut request = String::new();
+    server.read_to_string(&mut request).await.unwrap();
+    assert_eq!(request, "request");
+    let read = server.read(&mut [0]).await.unwrap();
+    assert_eq!(read, 0, "the end stays the end");
+}
+
+/// Sends a reply from the server after a [half close](half_close). The client reads it, and cannot
+/// write any more.
+pub async fn reply_after_half_close<S: AsyncRead + AsyncWrite + Unpin>(
+    client: &mut S,
+    mut server: S,
+) {
+    server.write_all(b"reply").await.unwrap();
+    drop(server);
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).await.unwrap();
+    assert_eq!(reply, "reply");
+    let error = client.write(b"more").await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
 }

@@ -67,8 +67,8 @@ pub fn stick_a_worker(handle: &Handle) -> (usize, Gate) {
     (worker.expect("on a worker"), release)
 }
 
-/// Makes each worker, and who serves the other clocks, read what came from other threads: asleep,
-/// they leave that until they next wake.
+/// Makes each worker, and the threads of the other clocks, read what came from other threads. A
+/// sleeping worker leaves that until it wakes.
 #[track_caller]
 pub fn read_inboxes(handle: &Handle) {
     let (sender, ran) = mpsc::channel();

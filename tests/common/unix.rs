@@ -7,6 +7,8 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use tourbillon::net::UnixListener;
+
 /// A directory that is removed in the end.
 pub struct Dir(PathBuf);
 
@@ -37,4 +39,10 @@ pub fn unique() -> String {
 
 pub fn abstract_addr() -> SocketAddr {
     SocketAddr::from_abstract_name(unique()).unwrap()
+}
+
+/// Listens at an abstract name of its own.
+pub fn listen() -> (UnixListener, SocketAddr) {
+    let addr = abstract_addr();
+    (UnixListener::bind_addr(&addr).unwrap(), addr)
 }

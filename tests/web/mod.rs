@@ -38,7 +38,8 @@ pub fn told() -> (Router, Event, Event) {
     let handler = move || async move {
         asked_here.set();
         answer_here.wait().await;
-        // So that it is told in a poll that began after it was told to, and not in the one that asked.
+        // So that it is told in a poll that began after it was told to, and not in the one that
+        // asked.
         yield_now().await;
         "told"
     };
@@ -112,7 +113,7 @@ impl Future for Stop {
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<()> {
         let stopped = std::pin::Pin::new(&mut self.0).poll(cx);
-        // Who dropped the other end has not stopped it.
+        // Dropping the other end does not stop the server.
         stopped.map(|stopped| {
             if stopped.is_err() {
                 panic!("dropped")

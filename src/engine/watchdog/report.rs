@@ -15,7 +15,6 @@
 //! acquire); if it was a later one's, its number is in `begun` by then (the two fences). All that is
 //! pointed to is static: what is read of a job that has ended meanwhile is stale, and never freed.
 
-
 use crate::engine::{
     core::Core,
     watchdog::{

@@ -1,0 +1,19 @@
+//! Programs that a test needs and that may not be installed.
+
+use std::env;
+
+/// Returns whether the program `client` is installed. Where it is not, the test is to be skipped;
+/// with `TOURBILLON_REQUIRE_CLIENTS=1` this panics.
+pub fn have(client: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).any(|dir| dir.join(client).is_file());
+    if !found {
+        let required = env::var_os("TOURBILLON_REQUIRE_CLIENTS").is_some_and(|v| v == "1");
+        assert!(
+            !required,
+            "{client} is not installed, and clients are required"
+        );
+        eprintln!("skipped: {client} is not installed");
+    }
+    found
+}

@@ -1,0 +1,287 @@
+//! The documentation names only what exists: tests in its tables, items of the API in the table of
+//! features, models and mutants on the page of loom, and files by links.
+//!
+//! A code span of a table may be a file and, after a colon, the names of tests in it; in the column
+//! of tests of `docs/reference/features.md` it may also be a file alone. The spans of the column before
+//! that are items of the API.
+
+use std::{
+    env, fs,
+    path::{Component, Path, PathBuf},
+};
+
+/// The root of the tree.
+fn root() -> PathBuf {
+    // As cargo sets it when it runs a test, so that another tree can be looked at.
+    env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from)
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A page as the book has it: with the files that it includes.
+fn read_page(path: &Path) -> String {
+    let mut page = read(path);
+    while let Some((before, rest)) = page.split_once("{{#include ") {
+        let (file, after) = rest.split_once("}}").expect("an include ends");
+        let included = read(path.parent().expect("a file is somewhere").join(file));
+        assert!(!included.contains("{{#include "), "{file}: includes again");
+        page = format!("{before}{included}{after}");
+    }
+    page
+}
+
+/// All files below `dir` whose names end so.
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    for path in entries.map(|entry| entry.expect("it was listed").path()) {
+        if path.is_dir() {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|is| is == extension) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The pages of the book. Diaries describe the code of their day, so the names in them may be gone.
+fn pages(root: &Path, with_diaries: bool) -> Vec<PathBuf> {
+    let mut pages = files(&root.join("docs"), "md");
+    pages.retain(|page| with_diaries || !page.starts_with(root.join("docs/lab")));
+    pages
+}
+
+/// The path without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if normal.pop() => {}
+            _ => normal.push(part),
+        }
+    }
+    normal
+}
+
+/// Whether `text` has the name as a word of its own.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+    })
+}
+
+/// What stands in backticks.
+fn spans(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The rows of the tables, without their heads, cell by cell.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let lines: Vec<_> = text.lines().collect();
+    let is_row = |line: &str| line.starts_with('|');
+    let is_head = |at: usize| {
+        lines
+            .get(at + 1)
+            .is_some_and(|next| next.starts_with("|---"))
+    };
+    (0..lines.len())
+        .filter(|&at| is_row(lines[at]) && !lines[at].starts_with("|---") && !is_head(at))
+        .map(|at| {
+            lines[at]
+                .trim_matches('|')
+                .split('|')
+                .map(str::trim)
+                .collect()
+        })
+        .collect()
+}
+
+/// Looks whether there is what a code span of a table names: a file, or tests in it. How many names
+/// that were.
+fn look_up(root: &Path, span: &str, missing: &mut Vec<String>) -> usize {
+    let (file, tests) = span.split_once(": ").unwrap_or((span, ""));
+    // Else an option, or a variable.
+    if !file.contains('/') {
+        return 0;
+    }
+    if !root.join(file).exists() {
+        missing.push(file.to_owned());
+        return 1;
+    }
+    if tests.is_empty() {
+        return 1;
+    }
+    let source = read(root.join(file));
+    for test in tests.split(", ") {
+        if !has_word(&source, test) {
+            missing.push(format!("{file}: {test}"));
+        }
+    }
+    1 + tests.split(", ").count()
+}
+
+#[test]
+fn tables_name_existing_tests() {
+    let root = root();
+    let (mut missing, mut named) = (Vec::new(), 0);
+    for page in pages(&root, false) {
+        let text = read_page(&page);
+        for span in rows(&text).into_iter().flatten().flat_map(spans) {
+            if span.contains(".rs: ") {
+                named += look_up(&root, span, &mut missing);
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "not in the tree:\n{}",
+        missing.join("\n")
+    );
+    assert!(named > 150, "the tables were not understood: {named} names");
+}
+
+#[test]
+fn the_feature_table_names_existing_tests() {
+    let root = root();
+    let table = read(root.join("docs/reference/features.md"));
+    let mut missing = Vec::new();
+    let mut named = 0;
+    for row in rows(&table) {
+        let [what, here, tests] = row[..] else {
+            panic!("three cells in each row: {row:?}");
+        };
+        let is_there = !tests.is_empty() && tests != "as above";
+        let says_so = here.contains("**not there yet**");
+        assert!(
+            is_there || says_so,
+            "neither tests nor a word that it is not there: {what}"
+        );
+        for span in spans(tests) {
+            named += look_up(&root, span, &mut missing);
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "not in the tree:\n{}",
+        missing.join("\n")
+    );
+    assert!(named > 100, "the table was not understood: {named} names");
+}
+
+#[test]
+fn the_feature_table_names_existing_items() {
+    let root = root();
+    let table = read(root.join("docs/reference/features.md"));
+    let dirs = ["src", "shards/src", "tasks/src", "macros/src"].map(|dir| root.join(dir));
+    let sources = dirs.iter().flat_map(|dir| files(dir, "rs")).map(read);
+    let sources = sources.collect::<Vec<_>>().join("\n");
+    let mut missing = Vec::new();
+    for row in rows(&table) {
+        // Else a command, or a file.
+        let is_item = |span: &&str| {
+            span.chars()
+                .all(|c| c.is_alphanumeric() || "_:".contains(c))
+        };
+        for item in spans(row[1]).filter(is_item) {
+            let known = |part: &str| part == "shards" || has_word(&sources, part);
+            if !item.split("::").all(known) {
+                missing.push(item);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "not in the API: {missing:?}");
+}
+
+#[test]
+fn the_loom_page_names_each_model_and_mutant() {
+    let root = root();
+    let page = read(root.join("loom_tests/README.md"));
+    let (_, protocols) = page.split_once("## Protocols").expect("a section");
+    let (protocols, _) = protocols.split_once("## Mutants").expect("a section");
+    let protocols = rows(protocols);
+    let named = |column| protocols.iter().flat_map(move |row| spans(row[column]));
+    for model in files(&root.join("loom_tests/tests"), "rs") {
+        let name = model.file_name().expect("a file has a name");
+        assert!(named(2).any(|model| model == name), "no row has {name:?}");
+    }
+    let mutants = files(&root.join("loom_tests/mutants"), "patch");
+    assert!(mutants.len() > 100, "there are {}", mutants.len());
+    for mutant in mutants {
+        let name = mutant.file_stem().and_then(|name| name.to_str());
+        let name = name.expect("a file has a name");
+        let is_it = |pattern: &str| match pattern.strip_suffix('*') {
+            Some(begin) => name.starts_with(begin),
+            None => name == pattern,
+        };
+        assert!(named(4).any(is_it), "no row has {name}");
+    }
+}
+
+#[test]
+fn links_lead_to_existing_targets() {
+    let root = root();
+    let book = normal(&root.join("docs"));
+    let mut pages = pages(&root, true);
+    for page in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "macros/README.md",
+        "shards/README.md",
+        "tasks/README.md",
+        "tasks/PROTOCOLS.md",
+    ] {
+        pages.push(root.join(page));
+    }
+    let mut broken = Vec::new();
+    for page in pages {
+        let text = read_page(&page);
+        let dir = page.parent().expect("a file is somewhere");
+        for link in text.split("](").skip(1) {
+            let link = link.split(')').next().expect("there is a first part");
+            let (file, section) = link.split_once('#').unwrap_or((link, ""));
+            if link.contains("://") {
+                continue;
+            }
+            let target = if file.is_empty() {
+                page.clone()
+            } else {
+                dir.join(file)
+            };
+            // What is not in the book is not among its pages when they are on a server.
+            let leaves = page.starts_with(root.join("docs")) && !normal(&target).starts_with(&book);
+            let has_it = || section.is_empty() || has_section(&read_page(&target), section);
+            if leaves || !target.exists() || !has_it() {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "links to nowhere:\n{}",
+        broken.join("\n")
+    );
+}
+
+/// Whether a page has a heading with this anchor.
+fn has_section(page: &str, section: &str) -> bool {
+    let mut headings = page.lines().filter_map(|line| {
+        let heading = line.trim_start_matches('#');
+        (heading.len() < line.len()).then_some(heading.trim())
+    });
+    headings.any(|heading| {
+        let kept = heading.to_lowercase();
+        let kept = kept
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c })
+            .collect::<String>()
+            == section
+    })
+}

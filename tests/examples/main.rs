@@ -1,0 +1,20 @@
+//! The programs of `examples/`, driven by clients; and the names and links in the documentation.
+
+#[cfg(feature = "cli")]
+#[path = "../clients/mod.rs"]
+mod clients;
+#[path = "../common/mod.rs"]
+mod common;
+
+#[cfg(all(feature = "cli", feature = "cron"))]
+mod cron_jobs;
+#[cfg(feature = "cli")]
+mod delayed_reply;
+mod docs;
+#[cfg(feature = "cli")]
+mod game_cooldowns;
+#[cfg(feature = "cli")]
+mod heartbeat;
+#[cfg(all(feature = "cli", feature = "macros"))]
+mod retry_proxy;
+mod ttl_cache;

@@ -1,0 +1,292 @@
+//! The example `retry_proxy`: what is passed on, and how connections end.
+
+use std::{
+    hash::{DefaultHasher, Hasher},
+    io::{self, Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use socket2::SockRef;
+
+use super::{MB, echo, end, is_reset, proxy, upstream};
+use crate::clients::{AGES, connect, ping, with_patience};
+
+/// Half a close, from the client and from the upstream.
+#[test]
+fn one_direction_ends_and_the_other_goes_on() {
+    // Answers when it has heard all.
+    let polite = upstream(|mut stream| {
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text)?;
+        text.reverse();
+        stream.write_all(&text)
+    });
+    let proxy_before_polite = proxy(&[polite], &[]);
+    let mut client = connect(&proxy_before_polite);
+    client.write_all(b"abc").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "cba");
+    let (counts, _) = end(proxy_before_polite, libc::SIGTERM);
+    assert_eq!((counts.get("bytes up"), counts.get("bytes down")), (3, 3));
+    assert_eq!(counts.get("closed"), 1);
+
+    // Has nothing more to say, and hears all.
+    static HEARD: AtomicUsize = AtomicUsize::new(0);
+    let curt = upstream(|mut stream| {
+        stream.write_all(b"bye")?;
+        stream.shutdown(Shutdown::Write)?;
+        HEARD.store(stream.read_to_end(&mut Vec::new())?, Relaxed);
+        Ok(())
+    });
+    let proxy = proxy(&[curt], &[]);
+    let mut client = connect(&proxy);
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "bye");
+    client.write_all(&vec![7; 3 * MB]).unwrap();
+    drop(client);
+    let begin = Instant::now();
+    while HEARD.load(Relaxed) != 3 * MB {
+        assert!(begin.elapsed() < AGES, "{}", HEARD.load(Relaxed));
+        thread::sleep(Duration::from_millis(1));
+    }
+    let (counts, _) = end(proxy, libc::SIGTERM);
+    assert_eq!(counts.get("closed"), 1);
+}
+
+/// Any bytes, from a seed; answers what they are by a hash.
+fn send(mut stream: &TcpStream, seed: u64, count: usize) -> u64 {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut hash = DefaultHasher::new();
+    let mut block = vec![0; 64 * 1024];
+    for _ in 0..count / block.len() {
+        rng.fill(&mut block);
+        hash.write(&block);
+        stream.write_all(&block).unwrap();
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    hash.finish()
+}
+
+/// What comes, to the end, by a hash.
+fn receive(mut stream: &TcpStream) -> (usize, u64) {
+    let mut hash = DefaultHasher::new();
+    let mut block = vec![0; 64 * 1024];
+    let (mut filled, mut count) = (0, 0);
+    loop {
+        let n = stream.read(&mut block[filled..]).unwrap();
+        filled += n;
+        count += n;
+        // In the blocks in which they were sent, which the hash tells apart.
+        if filled == block.len() {
+            hash.write(&block);
+            filled = 0;
+        }
+        if n == 0 {
+            assert_eq!(filled, 0);
+            return (count, hash.finish());
+        }
+    }
+}
+
+#[test]
+fn tens_of_megabytes_of_any_bytes_pass_both_ways_at_once() {
+    const COUNT: usize = 32 * MB;
+    let upstream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = proxy(&[upstream.local_addr().unwrap()], &[]);
+    let client = connect(&proxy);
+    let upstream = with_patience(upstream.accept().unwrap().0);
+    thread::scope(|scope| {
+        let sent_up = scope.spawn(|| send(&client, 1, COUNT));
+        let sent_down = scope.spawn(|| send(&upstream, 2, COUNT));
+        let got_up = scope.spawn(|| receive(&upstream));
+        assert_eq!(receive(&client), (COUNT, sent_down.join().unwrap()));
+        assert_eq!(got_up.join().unwrap(), (COUNT, sent_up.join().unwrap()));
+    });
+    let (counts, err) = end(proxy, libc::SIGTERM);
+    let bytes = COUNT as u64;
+    assert_eq!(
+        (counts.get("bytes up"), counts.get("bytes down")),
+        (bytes, bytes)
+    );
+    assert_eq!((counts.get("closed"), err.as_str()), (1, ""));
+}
+
+#[test]
+fn a_reset_is_passed_on_as_one() {
+    // Hears a byte, and resets.
+    let rude = upstream(|mut stream| {
+        stream.read_exact(&mut [0; 1])?;
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO))
+    });
+    let before_rude = proxy(&[rude], &[]);
+    let mut client = connect(&before_rude);
+    client.write_all(b"x").unwrap();
+    let error = client.read(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    let (counts, _) = end(before_rude, libc::SIGTERM);
+    assert_eq!((counts.get("tries"), counts.get("reset")), (1, 1));
+
+    // And the other way.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = proxy(&[listener.local_addr().unwrap()], &[]);
+    let client = connect(&proxy);
+    let mut upstream = with_patience(listener.accept().unwrap().0);
+    SockRef::from(&client)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+    drop(client);
+    let error = upstream.read(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    let (counts, _) = end(proxy, libc::SIGTERM);
+    assert_eq!(counts.get("reset"), 1);
+}
+
+#[test]
+fn a_slow_reader_is_waited_for_and_costs_no_memory() {
+    // As much as it can get rid of.
+    let flood = upstream(|mut stream| {
+        let block: Vec<_> = (0..64 * 1024).map(|byte| (byte % 251) as u8).collect();
+        for _ in 0..24 * 16 {
+            stream.write_all(&block)?;
+        }
+        Ok(())
+    });
+    let proxy = proxy(&[flood], &[]);
+    let before = proxy.memory();
+    let mut most = 0;
+    let mut clients: Vec<_> = (0..4).map(|_| (connect(&proxy), 0)).collect();
+    let mut buf = vec![0; 256 * 1024];
+    while !clients.is_empty() {
+        thread::sleep(Duration::from_millis(2));
+        clients.retain_mut(|(client, got)| {
+            let n = client.read(&mut buf).unwrap();
+            let is_right =
+                |(at, &byte): (usize, &u8)| byte == ((*got + at) % (64 * 1024) % 251) as u8;
+            assert!(buf[..n].iter().enumerate().all(is_right), "spoilt at {got}");
+            *got += n;
+            n > 0 || {
+                assert_eq!(*got, 24 * MB);
+                false
+            }
+        });
+        most = most.max(proxy.memory());
+    }
+    assert!(most < before + 16 * MB as u64, "{before} {most}");
+    let (counts, _) = end(proxy, libc::SIGTERM);
+    assert_eq!(counts.get("closed"), 4);
+}
+
+#[test]
+fn connections_on_which_nothing_moves_are_closed_and_none_early() {
+    let idle = Duration::from_secs(1);
+    let proxy = proxy(&[upstream(echo)], &["--idle", "1s"]);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            // Half a request, and no more.
+            scope.spawn(|| {
+                let since = Instant::now();
+                let mut client = connect(&proxy);
+                client.write_all(b"GET / HT").unwrap();
+                let mut buf = [0; 64];
+                loop {
+                    match client.read(&mut buf) {
+                        Ok(0) => break,
+                        Ok(n) => assert!(b"GET / HT".starts_with(&buf[..n])),
+                        Err(error) => {
+                            assert!(is_reset(&error), "{error}");
+                            break;
+                        }
+                    }
+                }
+                assert!(since.elapsed() >= idle);
+            });
+            // Sends all that it can, and reads nothing: what comes back stops the rest.
+            scope.spawn(|| {
+                let begin = Instant::now();
+                let mut client = connect(&proxy);
+                let block = vec![1; MB];
+                let error = loop {
+                    if let Err(error) = client.write_all(&block) {
+                        break error;
+                    }
+                };
+                assert!(is_reset(&error), "{error}");
+                assert!(begin.elapsed() >= idle);
+            });
+        }
+    });
+    let (counts, _) = end(proxy, libc::SIGTERM);
+    assert_eq!((counts.get("idle"), counts.get("connected")), (16, 16));
+}
+
+#[test]
+fn a_reply_that_stops_midway_ends_in_a_reset() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = proxy(&[listener.local_addr().unwrap()], &["--idle", "300ms"]);
+    let mut client = connect(&proxy);
+    let mut upstream = with_patience(listener.accept().unwrap().0);
+    // On a very slow machine it may be over already.
+    let _ = upstream.write_all(b"half of a re");
+    for stream in [&mut client, &mut upstream] {
+        let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
+        assert!(is_reset(&error), "{error}");
+    }
+    let (counts, _) = end(proxy, libc::SIGTERM);
+    assert_eq!(counts.get("idle"), 1);
+}
+
+#[test]
+fn a_signal_lets_open_connections_finish() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let proxy = proxy(&[upstream(echo)], &["--drain", "10m"]);
+        let mut client = connect(&proxy);
+        ping(&mut client).unwrap();
+        proxy.signal(signal);
+        // Nobody else is let in, which is so when the signal has been heard.
+        let begin = Instant::now();
+        while TcpStream::connect(proxy.addr).is_ok() {
+            assert!(begin.elapsed() < AGES, "still listening");
+            thread::sleep(Duration::from_millis(5));
+        }
+        ping(&mut client).unwrap();
+        drop(client);
+        let (status, out, _) = proxy.end();
+        assert_eq!(status.code(), Some(0));
+        assert!(out.ends_with("cut off: 0\n"), "{out}");
+    }
+    // Up to a bound.
+    let proxy = proxy(&[upstream(echo)], &["--drain", "100ms"]);
+    let mut client = connect(&proxy);
+    ping(&mut client).unwrap();
+    let (counts, _) = end(proxy, libc::SIGTERM);
+    assert_eq!(counts.get("cut off"), 1);
+    // Which does not look like an end.
+    let error = client.read(&mut [0; 1]).unwrap_err();
+    assert!(is_reset(&error), "{error}");
+}
+
+#[test]
+fn connections_above_the_limit_wait() {
+    let proxy = proxy(&[upstream(echo)], &["--max-connections", "1"]);
+    let mut first = connect(&proxy);
+    ping(&mut first).unwrap();
+    let mut second = connect(&proxy);
+    second.write_all(b"second").unwrap();
+    second
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    let mut reply = [0; 6];
+    let waits = second.read_exact(&mut reply).unwrap_err();
+    assert_eq!(waits.kind(), io::ErrorKind::WouldBlock);
+    ping(&mut first).unwrap();
+    drop(first);
+    second.set_read_timeout(Some(AGES)).unwrap();
+    second.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"second");
+}

@@ -1,0 +1,17 @@
+//! HTTP servers on this runtime: axum's routers, TLS and gRPC, beside clients of all kinds.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../web/mod.rs"]
+mod web;
+
+mod grpc;
+mod http2;
+mod limits;
+mod listeners;
+mod quiet_clients;
+mod routers;
+mod slow_clients;
+mod slow_responses;
+mod tls;
+mod unread_responses;

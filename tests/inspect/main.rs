@@ -1,0 +1,19 @@
+//! The live page: what its server answers, what a browser shows, and what Prometheus reads.
+
+#[cfg(feature = "cli")]
+#[path = "../clients/mod.rs"]
+mod clients;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../web/mod.rs"]
+mod web;
+
+mod client;
+mod hostile_clients;
+mod lifecycle;
+#[cfg(feature = "cli")]
+mod page;
+#[cfg(feature = "cli")]
+mod program;
+mod prometheus;
+mod server;

@@ -1,0 +1,323 @@
+//! Chromium, driven by its DevTools protocol: JSON messages through a pipe, each with a zero byte
+//! at its end.
+//!
+//! The browser ends when the other end of the pipe is closed, even if the test is killed.
+
+use std::{
+    collections::VecDeque,
+    env, fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+        mpsc::{self, Receiver},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+
+use crate::{
+    clients::{AGES, have},
+    common::{PATIENCE, eventually},
+};
+
+/// One browser at a time: each is some ten processes.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A browser with one page, which ends with this.
+pub struct Browser {
+    child: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    /// What the page's events were.
+    events: VecDeque<Value>,
+    session: String,
+    calls: u64,
+    profile: PathBuf,
+    #[expect(dead_code, reason = "held until the browser has ended")]
+    alone: MutexGuard<'static, ()>,
+}
+
+impl Browser {
+    /// A browser as a desktop has it: 1440 × 900, dark. None if it is not installed, and the test
+    /// is to be skipped.
+    pub fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same, with more arguments.
+    pub fn start_with(args: &[&str]) -> Option<Self> {
+        if !have("chromium") {
+            return None;
+        }
+        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        static BROWSERS: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "tourbillon-chromium-{}-{}",
+            std::process::id(),
+            BROWSERS.fetch_add(1, Relaxed)
+        );
+        let profile = env::temp_dir().join(name);
+        fs::create_dir(&profile).unwrap();
+        let says = fs::File::create(profile.join("says")).unwrap();
+        // The browser reads commands from descriptor 3 and answers on 4: our pipes to its stdin and
+        // stdout.
+        let mut child = Command::new("sh")
+            .args([
+                "-c",
+                "exec chromium \"$@\" 3<&0 4>&1 </dev/null >&2",
+                "chromium",
+            ])
+            .args(["--headless=new", "--remote-debugging-pipe"])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            // Root may not have the sandbox. And what is asked of the network is only what the page
+            // asks.
+            .args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--no-first-run", "--no-proxy-server", "--hide-scrollbars"])
+            .args(["--disable-background-networking", "--disable-breakpad"])
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(says)
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let to = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let (sender, from) = mpsc::channel();
+        thread::spawn(move || {
+            for message in answers.split(0).map_while(Result::ok) {
+                let _ = sender.send(serde_json::from_slice(&message).unwrap());
+            }
+        });
+        let mut browser = Self {
+            child,
+            to,
+            from,
+            events: VecDeque::new(),
+            session: String::new(),
+            calls: 0,
+            profile,
+            alone,
+        };
+        browser.open_page();
+        Some(browser)
+    }
+
+    fn open_page(&mut self) {
+        let target = self.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let attached = self.call(
+            "Target.attachToTarget",
+            json!({ "targetId": target["targetId"], "flatten": true }),
+        );
+        attached["sessionId"]
+            .as_str()
+            .unwrap()
+            .clone_into(&mut self.session);
+        for domain in ["Runtime", "Log", "Network", "Page"] {
+            self.call(&format!("{domain}.enable"), json!({}));
+        }
+        self.resize(1440, 900);
+        self.prefer("dark");
+    }
+
+    /// Calls a method of the protocol, on the page once there is one.
+    pub fn call(&mut self, method: &str, params: Value) -> Value {
+        self.calls += 1;
+        let mut message = json!({ "id": self.calls, "method": method, "params": params });
+        if !self.session.is_empty() {
+            message["sessionId"] = json!(self.session);
+        }
+        let sent = self.to.write_all(format!("{message}\0").as_bytes());
+        sent.unwrap_or_else(|error| self.fail(&format!("{method}: {error}")));
+        loop {
+            let message = self.from.recv_timeout(AGES);
+            let mut message =
+                message.unwrap_or_else(|error| self.fail(&format!("{method}: {error}")));
+            if message["id"] != self.calls {
+                self.events.push_back(message);
+                continue;
+            }
+            assert_eq!(message["error"], Value::Null, "{method}");
+            return message["result"].take();
+        }
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        let said = fs::read_to_string(self.profile.join("says"));
+        panic!("{what}\nThe browser said: {}", said.unwrap_or_default());
+    }
+
+    /// Goes to a page.
+    pub fn open(&mut self, url: &str) {
+        self.call("Page.navigate", json!({ "url": url }));
+    }
+
+    /// The window's size.
+    pub fn resize(&mut self, width: u32, height: u32) {
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 }),
+        );
+    }
+
+    /// What the system's colours are: `dark` or `light`.
+    pub fn prefer(&mut self, scheme: &str) {
+        let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": [feature] }),
+        );
+    }
+
+    /// What an expression is; of a promise what it comes to.
+    #[track_caller]
+    pub fn eval(&mut self, expression: &str) -> Value {
+        let mut answer = self.call(
+            "Runtime.evaluate",
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
+        );
+        let thrown = &answer["exceptionDetails"];
+        assert_eq!(*thrown, Value::Null, "{expression}");
+        answer["result"]["value"].take()
+    }
+
+    /// Waits until an expression is true.
+    #[track_caller]
+    pub fn eventually(&mut self, expression: &str) {
+        let start = Instant::now();
+        loop {
+            // What it asks about may not be there yet.
+            let guarded = format!(
+                "(() => {{ try {{ return {expression}; }} catch (error) {{ return String(error); }} }})()"
+            );
+            let value = self.eval(&guarded);
+            if value == true {
+                return;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "never came true: {expression}, but {value}; the page shows:\n{}",
+                self.eval("document.body.innerText")
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The text of an element, once it is there: the page is live before it has drawn all that it
+    /// knows.
+    #[track_caller]
+    pub fn text(&mut self, selector: &str) -> String {
+        self.eventually(&format!("document.querySelector('{selector}') !== null"));
+        let value = self.eval(&format!("document.querySelector('{selector}').innerText"));
+        value.as_str().unwrap().trim().to_owned()
+    }
+
+    /// Clicks on what a selector finds, wherever it is.
+    #[track_caller]
+    pub fn click(&mut self, selector: &str) {
+        self.eval(&format!("document.querySelector('{selector}').click()"));
+    }
+
+    /// Presses and releases a key.
+    pub fn press(&mut self, key: &str, code: &str, text: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            let mut event = json!({ "type": kind, "key": key, "code": code });
+            if kind == "keyDown" && !text.is_empty() {
+                event["text"] = json!(text);
+            }
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// Moves the mouse.
+    pub fn point(&mut self, x: f64, y: f64) {
+        self.call(
+            "Input.dispatchMouseEvent",
+            json!({ "type": "mouseMoved", "x": x, "y": y }),
+        );
+    }
+
+    /// What the window shows, as a PNG.
+    pub fn picture(&mut self) -> Vec<u8> {
+        let picture = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
+    }
+
+    /// The events of so many names since the browser was started.
+    pub fn events(&mut self, methods: &[&str]) -> Vec<&Value> {
+        while let Ok(event) = self.from.try_recv() {
+            self.events.push_back(event);
+        }
+        let events = self.events.iter();
+        events
+            .filter(|event| methods.iter().any(|method| event["method"] == *method))
+            .map(|event| &event["params"])
+            .collect()
+    }
+
+    /// Where the page's requests went.
+    pub fn requests(&mut self) -> Vec<String> {
+        let sent = self.events(&["Network.requestWillBeSent", "Network.webSocketCreated"]);
+        let urls = sent
+            .iter()
+            .map(|event| event["request"]["url"].as_str().or(event["url"].as_str()));
+        urls.map(|url| url.unwrap().to_owned()).collect()
+    }
+
+    /// Answers that came, with their addresses.
+    pub fn answers(&mut self) -> Vec<(String, u64)> {
+        let came = self.events(&["Network.responseReceived"]);
+        let answers = came.iter().map(|event| &event["response"]);
+        answers
+            .map(|answer| {
+                let url = answer["url"].as_str().unwrap().to_owned();
+                (url, answer["status"].as_u64().unwrap())
+            })
+            .collect()
+    }
+
+    /// What went wrong on the page: exceptions, complaints on the console, requests that failed.
+    pub fn troubles(&mut self) -> Vec<String> {
+        let all = self.events(&[
+            "Runtime.exceptionThrown",
+            "Runtime.consoleAPICalled",
+            "Log.entryAdded",
+            "Network.loadingFailed",
+        ]);
+        // What the page gave up itself did not fail: a stream that was silent for too long, on a
+        // busy machine.
+        let failed = all.iter().filter(|event| event["canceled"] != true);
+        let mut troubles: Vec<_> = failed.map(ToString::to_string).collect();
+        let refused = self
+            .answers()
+            .into_iter()
+            .filter(|(_, status)| *status >= 400);
+        troubles.extend(refused.map(|(url, status)| format!("{url}: {status}")));
+        troubles
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // With all its processes. They may have ended.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+        if thread::panicking() {
+            let _ = fs::remove_dir_all(&self.profile);
+        } else {
+            // Those that it started end a little later than it does, and may write until then.
+            eventually("the profile is removed", || {
+                let _ = fs::remove_dir_all(&self.profile);
+                !self.profile.exists()
+            });
+        }
+    }
+}

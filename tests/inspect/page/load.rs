@@ -1,0 +1,131 @@
+//! A runtime with something to show: local and remote timers, sleeps, cancellations, refreshes, and
+//! a job that blocks its worker.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use tourbillon::{Handle, Runtime, inspect::Inspector, runtime::Builder, time::sleep};
+
+use crate::{
+    client::{get, inspect},
+    clients::SetAtEnd,
+    common::eventually,
+};
+
+/// How long a job may take before it is a stall.
+const THRESHOLD: Duration = Duration::from_millis(20);
+
+/// A runtime of two workers, and its page.
+pub struct Watched {
+    pub runtime: Runtime,
+    pub inspector: Inspector,
+}
+
+impl Watched {
+    pub fn start() -> Self {
+        let runtime = Builder::new()
+            .worker_threads(2)
+            .stall_threshold(THRESHOLD)
+            .build()
+            .unwrap();
+        let inspector = inspect(runtime.handle());
+        Self { runtime, inspector }
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.inspector.local_addr()
+    }
+
+    pub fn origin(&self) -> String {
+        format!("http://{}", self.addr())
+    }
+
+    /// Runs `body` while there is load, and answers when all that the load armed is over.
+    pub fn under_load<R>(&self, body: impl FnOnce() -> R) -> R {
+        let handle = self.runtime.handle();
+        let stop = Arc::new(AtomicBool::new(false));
+        let answer = thread::scope(|scope| {
+            let _stop = SetAtEnd(&stop);
+            scope.spawn(|| arm_outside(handle, &stop));
+            for _ in 0..2 {
+                let stop = stop.clone();
+                handle.spawn(async move { arm_inside(&stop).await });
+            }
+            body()
+        });
+        eventually("all timers are over", || {
+            let metrics = self.runtime.metrics();
+            metrics.num_alive_tasks() == 0
+                && metrics.workers().iter().all(|worker| worker.pending == 0)
+        });
+        answer
+    }
+
+    /// A counter, summed up over all labels that begin with `labels`, as `/metrics` has it.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> u64 {
+        let text = get(self.addr(), "/metrics").body;
+        let samples = text.lines().filter(|line| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        });
+        let values = samples.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());
+        let values: Vec<f64> = values.collect();
+        assert!(!values.is_empty(), "no {name} in {text}");
+        // Counts are whole numbers, far below 2^53.
+        values.iter().sum::<f64>() as u64
+    }
+}
+
+/// Arms callbacks from a thread that is not the runtime's: some fire, some are cancelled, some
+/// refreshed.
+fn arm_outside(handle: &Handle, stop: &AtomicBool) {
+    for turn in 0_u64.. {
+        if stop.load(Relaxed) {
+            return;
+        }
+        let timers: Vec<_> = (0..20)
+            .map(|i| handle.after(Duration::from_millis(1 + (turn + i) % 9), || ()))
+            .collect();
+        thread::sleep(Duration::from_millis(2));
+        for (i, timer) in timers.iter().enumerate() {
+            match i % 5 {
+                0 => _ = timer.cancel(),
+                1 => _ = timer.refresh(),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Sleeps, and arms callbacks, as a task.
+async fn arm_inside(stop: &AtomicBool) {
+    while !stop.load(Relaxed) {
+        for i in 0..20 {
+            drop(tourbillon::after(Duration::from_micros(300 * i), || ()));
+        }
+        sleep(Duration::from_millis(3)).await;
+    }
+}
+
+/// Keeps a worker for longer than a job may take, and waits until that is reported.
+pub fn cause_a_stall(runtime: &Runtime) {
+    let before = runtime.metrics().total().stalls;
+    drop(runtime.spawn(the_culprit(String::new())));
+    eventually("the stall is reported", || {
+        runtime.metrics().total().stalls > before
+    });
+}
+
+/// What the page is to name, with what a browser would take for an element. It blocks its worker,
+/// which is what is wrong with it.
+async fn the_culprit<T>(_: T) {
+    thread::sleep(5 * THRESHOLD);
+}

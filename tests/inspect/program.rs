@@ -1,0 +1,210 @@
+//! The program `tourbillon` with `--inspect`, and the verdict of Prometheus' own tool about its
+//! metrics.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener, ToSocketAddrs},
+    process::{Child, Command, Stdio},
+};
+
+use crate::{
+    client::{Events, get, request, snapshot},
+    clients::{Server, have, tourbillon},
+    common::{alarm, net::ANY_PORT},
+    web::Client,
+};
+
+/// A storm with its page.
+struct Storm {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Storm {
+    fn start(args: &[&str]) -> Self {
+        let mut child = tourbillon()
+            .args(["storm", "--inspect", "127.0.0.1:0", "--format", "json"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stderr = child.stderr.take().unwrap();
+        BufReader::new(stderr).read_line(&mut line).unwrap();
+        let addr = address(&line);
+        Self { child, addr }
+    }
+
+    /// Waits for its end; answers what it said.
+    fn end(self) -> serde_json::Value {
+        let output = self.child.wait_with_output().unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{out}");
+        serde_json::from_str(&out).unwrap()
+    }
+}
+
+/// The address in the line that says where the page is.
+fn address(line: &str) -> SocketAddr {
+    let addr = line.strip_prefix("inspect: http://");
+    let addr = addr.and_then(|rest| rest.trim_end().strip_suffix('/'));
+    let addr = addr.unwrap_or_else(|| panic!("no address: {line:?}"));
+    addr.parse().unwrap()
+}
+
+/// What `promtool check metrics` says of a text: nothing, if nothing is wrong with it.
+fn promtool(text: &str) -> String {
+    let mut child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It reads to the end before it writes.
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).unwrap();
+    assert!(output.status.success() || !said.is_empty());
+    said
+}
+
+#[test]
+fn promtool_accepts_the_metrics_of_a_storm() {
+    let _alarm = alarm();
+    if !have("promtool") {
+        return;
+    }
+    // That it would say so.
+    assert!(promtool("tourbillon_parks 1\ntourbillon_parks 2\n").contains("tourbillon_parks"));
+    let storm = Storm::start(&["--timers", "20k", "--spread", "2s"]);
+    for _ in 0..3 {
+        let text = get(storm.addr, "/metrics").body;
+        assert!(text.contains("\ntourbillon_timers_armed_total{"), "{text}");
+        assert_eq!(promtool(&text), "");
+    }
+    storm.end();
+}
+
+#[test]
+fn a_storm_can_be_watched_from_start_to_end() {
+    let _alarm = alarm();
+    let storm = Storm::start(&["--timers", "20k", "--spread", "1s", "--workers", "2"]);
+    let mut events = Events::ask(storm.addr);
+    let first = events.next();
+    assert_eq!(first["pid"], storm.child.id());
+    assert_eq!(first["workers"].as_array().unwrap().len(), 2);
+    assert!(snapshot(storm.addr)["at_ms"].as_f64().unwrap() > 0.0);
+    // The stream ends when the storm does.
+    let rest = events.0.end();
+    assert!(rest.contains("event: snapshot"), "{rest}");
+    let report = storm.end();
+    assert_eq!(report["lost"], 0, "{report}");
+}
+
+#[test]
+fn a_server_prints_the_address_of_its_page_before_it_serves() {
+    let _alarm = alarm();
+    let mut server = Server::start(&["--inspect", "127.0.0.1:0", "--delay", "1h"]);
+    let addr = address(&server.complaint());
+    assert_eq!(get(addr, "/").status, 200);
+    let mut waiting = Client::connect(server.addr);
+    waiting.send(&request("GET", "/", &[]));
+    crate::common::eventually("its timer is there", || {
+        let now = snapshot(addr);
+        let workers = now["workers"].as_array().unwrap();
+        let pending = |worker: &serde_json::Value| worker["pending"].as_u64().unwrap();
+        workers.iter().map(pending).sum::<u64>() >= 1
+    });
+}
+
+/// Returns the status of a request for the page by this host name.
+fn status_for(addr: SocketAddr, host: &str) -> u16 {
+    let mut client = Client::connect(addr);
+    client.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    client.reply().status
+}
+
+#[test]
+fn requests_for_the_allowed_host_names_are_answered() {
+    let _alarm = alarm();
+    // A name that leads to this machine, and is neither an address nor the one that all have.
+    let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let own = own.trim();
+    let names = [
+        "--inspect-host",
+        "Proxy.example.",
+        "--inspect-host",
+        "box:1",
+    ];
+    let is_known = (own, 0).to_socket_addrs().is_ok();
+    let inspect = format!("{}:0", if is_known { own } else { "127.0.0.1" });
+    let args = [&["--inspect", &*inspect][..], &names].concat();
+    let mut server = Server::start(&args);
+    let addr = address(&server.complaint());
+    for host in ["proxy.example", "proxy.example:80", "box", "localhost"] {
+        assert_eq!(status_for(addr, host), 200, "{host}");
+    }
+    if is_known {
+        let host = format!("{own}:{}", addr.port());
+        assert_eq!(status_for(addr, &host), 200, "{host}");
+    } else {
+        eprintln!("skipped in part: the name of this machine is no name of an address");
+    }
+    assert_eq!(status_for(addr, "other.example"), 421);
+}
+
+#[test]
+fn an_invalid_host_name_is_an_error_that_explains_valid_ones() {
+    for name in ["http://box/", "", "*.example"] {
+        let output = tourbillon()
+            .args(["storm", "--timers", "1", "--inspect", "127.0.0.1:0"])
+            .args(["--inspect-host", name])
+            .output()
+            .unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains("--inspect-host"), "{err}");
+        assert!(err.contains("box.example"), "{err}");
+    }
+}
+
+#[test]
+fn one_address_for_page_and_server_is_an_error_that_says_so() {
+    // An address that no other test uses, so that its port stays free when it is let go.
+    let free = TcpListener::bind("127.0.7.7:0").unwrap();
+    let addr = free.local_addr().unwrap().to_string();
+    drop(free);
+    let output = tourbillon()
+        .args(["serve", "--listen", &addr, "--inspect", &addr])
+        .output()
+        .unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("that is where --inspect listens"), "{err}");
+    assert!(!err.contains("another program"), "{err}");
+}
+
+#[test]
+fn an_address_that_is_taken_is_an_error_with_advice() {
+    let taken = TcpListener::bind(ANY_PORT).unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    for command in [
+        &["storm", "--timers", "1"][..],
+        &["serve", "--listen", "127.0.0.1:0"],
+    ] {
+        let output = tourbillon()
+            .args(command)
+            .args(["--inspect", &addr])
+            .output()
+            .unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{err}");
+        assert!(err.contains(&addr) && err.contains("--inspect"), "{err}");
+    }
+}

@@ -1,0 +1,30 @@
+//! Sockets and descriptors: TCP, UDP, Unix sockets, and whatever else epoll can watch.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod async_fd;
+mod per_core;
+mod select;
+mod tcp_errors;
+mod tcp_ownership;
+mod tcp_sockets;
+mod tcp_streams;
+mod tcp_wakeups;
+mod timeout_cost;
+mod timeout_wakers;
+mod timeouts;
+#[cfg(feature = "tokio-io")]
+mod tokio_io;
+mod udp;
+mod unix;
+mod unix_datagrams;
+
+/// Runs a future on a runtime of one worker whose clock is paused.
+fn paused<R>(future: impl Future<Output = R>) -> R {
+    let _alarm = common::alarm();
+    let builder = tourbillon::Runtime::builder()
+        .worker_threads(1)
+        .start_paused(true);
+    builder.build().unwrap().block_on(future)
+}

@@ -1,0 +1,110 @@
+//! A task that waits for a socket is woken only for events that concern it: several acceptors,
+//! urgent data, and error queues.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener as StdListener, TcpStream as StdStream},
+    os::fd::AsRawFd,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use tourbillon::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+use crate::common::{PATIENCE, alarm, runtime};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Both ends of a connection.
+fn pair() -> (StdStream, StdStream) {
+    let listener = StdListener::bind("127.0.0.1:0").unwrap();
+    let client = StdStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+#[test]
+fn several_tasks_accept_from_one_listener() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    runtime.block_on(async {
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let addr = listener.local_addr().unwrap();
+        let acceptors: Vec<_> = (0..5)
+            .map(|_| {
+                let listener = listener.clone();
+                tourbillon::spawn(async move { listener.accept().await.map(drop) })
+            })
+            .collect();
+        // One gives up, which takes nothing from the others.
+        assert!(timeout(5 * MS, listener.accept()).await.is_err());
+        let _clients: Vec<_> = (0..5).map(|_| StdStream::connect(addr).unwrap()).collect();
+        for acceptor in acceptors {
+            timeout(PATIENCE, acceptor).await.unwrap().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn data_after_urgent_data_is_read() {
+    let _alarm = alarm();
+    let (mut client, server) = pair();
+    client.set_nodelay(true).unwrap();
+    client.write_all(b"aaa").unwrap();
+    socket2::SockRef::from(&client)
+        .send_out_of_band(b"!")
+        .unwrap();
+    client.write_all(b"ccc").unwrap();
+    runtime(1).block_on(async {
+        let mut server = TcpStream::from_std(server).unwrap();
+        let mut read: Vec<u8> = Vec::new();
+        while read.len() < 6 {
+            let mut buf = [0; 100];
+            // The read stops at the mark, with more behind it.
+            let n = timeout(PATIENCE, server.read(&mut buf))
+                .await
+                .unwrap()
+                .unwrap();
+            read.extend(&buf[..n]);
+        }
+        assert_eq!(read, b"aaaccc");
+    });
+}
+
+/// Lets the kernel put something into the error queue of a socket for each packet sent.
+fn report_sends(stream: &StdStream) {
+    // TX_SOFTWARE, SOFTWARE, OPT_TSONLY of linux/net_tstamp.h.
+    let flags: libc::c_uint = 1 << 1 | 1 << 4 | 1 << 11;
+    // SAFETY: four readable bytes, as the option wants them.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPING,
+            (&raw const flags).cast(),
+            size_of_val(&flags) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0);
+}
+
+#[test]
+fn a_filled_error_queue_does_not_keep_the_worker_busy() {
+    let _alarm = alarm();
+    let (client, mut server) = pair();
+    report_sends(&client);
+    let runtime = runtime(1);
+    let reading = runtime.spawn(async move {
+        let mut client = TcpStream::from_std(client).unwrap();
+        client.write_all(b"hello").await.unwrap();
+        tourbillon::time::sleep(10 * MS).await;
+        // Nothing comes: the timeout has to, from the one worker that there is.
+        timeout(20 * MS, client.read(&mut [0; 8])).await.is_err()
+    });
+    server.read_exact(&mut [0; 5]).unwrap();
+    let ended = runtime.block_on(timeout(PATIENCE, reading));
+    assert!(ended.expect("the worker is occupied").unwrap());
+}

@@ -1,0 +1,68 @@
+//! The cost of a socket timeout: no allocation, except in the first operation that waits.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt, future::zip};
+use tourbillon::net::UnixStream;
+
+use crate::common::{HOUR, alarm, runtime};
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: all is left to the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that ends has none any more.
+        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: as our caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as our caller promises.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Reads so often, each time before there is anything; how many allocations that took.
+async fn waits(reader: &mut UnixStream, writer: &mut UnixStream, count: u32) -> u64 {
+    let before = COUNT.get();
+    for _ in 0..count {
+        let mut buf = [0; 8];
+        let (read, written) = zip(reader.read(&mut buf), writer.write_all(&[1])).await;
+        assert_eq!(read.unwrap(), 1);
+        written.unwrap();
+    }
+    COUNT.get() - before
+}
+
+#[test]
+fn a_timeout_adds_no_allocation_to_a_waiting_read() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    // On the worker, which is one thread.
+    let task = runtime.spawn(async {
+        let (mut reader, mut writer) = UnixStream::pair().unwrap();
+        waits(&mut reader, &mut writer, 10).await;
+        let without = waits(&mut reader, &mut writer, 1000).await;
+        reader.set_read_timeout(Some(HOUR)).unwrap();
+        waits(&mut reader, &mut writer, 10).await;
+        let with = waits(&mut reader, &mut writer, 1000).await;
+        (without, with)
+    });
+    let (without, with) = runtime.block_on(task).unwrap();
+    // The worker may allocate for itself in between: a stall that it reports, for example. An
+    // allocation of each read would be a thousand more.
+    assert!(with < without + 100, "{with} allocations, not {without}");
+}

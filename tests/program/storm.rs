@@ -1,0 +1,156 @@
+//! `tourbillon storm`: it finds nothing wrong, and reports it as documented.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn storm(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tourbillon"))
+        .arg("storm")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+/// A storm that has to succeed, as JSON.
+fn report(args: &[&str]) -> Value {
+    let output = storm(&[args, &["--format", "json"]].concat());
+    let out = String::from_utf8(output.stdout).unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{out} {err}");
+    assert_eq!(out.lines().count(), 1, "{out}");
+    serde_json::from_str(&out).unwrap()
+}
+
+fn count(report: &Value, name: &str) -> u64 {
+    report[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name} is no count: {report}"))
+}
+
+fn number(value: &Value, name: &str) -> f64 {
+    value[name]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{name} is no number: {value}"))
+}
+
+#[test]
+fn a_storm_loses_nothing_and_accounts_for_all() {
+    let report = report(&["--timers", "20k", "--spread", "1s", "--workers", "2"]);
+    assert_eq!(count(&report, "armed"), 20_000);
+    for wrong in ["lost", "duplicated", "early"] {
+        assert_eq!(count(&report, wrong), 0, "{report}");
+    }
+    let ended = count(&report, "fired") + count(&report, "cancelled");
+    assert_eq!(ended, 20_000, "{report}");
+    // Of 10 % each some come too late, but not all.
+    for done in ["cancelled", "refreshed", "reset"] {
+        let done = count(&report, done);
+        assert!((1..4_000).contains(&done), "{report}");
+    }
+    assert_eq!(count(&report, "workers"), 2);
+    assert!(number(&report, "cpu_seconds") > 0.0);
+    assert!(number(&report, "bytes_per_timer") > 0.0);
+    let lateness = &report["lateness_us"];
+    let late: Vec<_> = ["p50", "p99", "p999", "max"]
+        .map(|q| number(lateness, q))
+        .into();
+    assert!(late.is_sorted() && late[0] > 0.0, "{report}");
+    let shares = report["fired_share"].as_array().unwrap();
+    let sum: f64 = shares.iter().map(|share| share.as_f64().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 0.01, "{report}");
+}
+
+#[test]
+fn a_storm_runs_on_one_worker_without_remote_threads() {
+    let args = ["--timers", "5k", "--spread", "200ms", "--workers", "1"];
+    let report = report(&[&args[..], &["--outside", "0", "--meddlers", "1"]].concat());
+    assert_eq!(count(&report, "armed"), 5_000);
+    assert_eq!(number(&report, "lost"), 0.0, "{report}");
+}
+
+#[test]
+fn a_storm_runs_with_more_threads_than_cores() {
+    let args = ["--timers", "20k", "--spread", "500ms", "--workers", "8"];
+    let all = [
+        "--outside",
+        "8",
+        "--meddlers",
+        "8",
+        "--cancel",
+        "40",
+        "--reset",
+        "60",
+        "--refresh",
+        "0",
+    ];
+    let report = report(&[&args[..], &all].concat());
+    assert_eq!(count(&report, "armed"), 20_000);
+    assert_eq!(count(&report, "refreshed"), 0);
+}
+
+#[test]
+fn a_storm_of_a_single_timer_runs() {
+    let report = report(&["--timers", "1", "--spread", "1ms", "--cancel", "0"]);
+    assert_eq!(count(&report, "fired"), 1);
+    assert_eq!(count(&report, "cancelled"), 0);
+}
+
+#[test]
+fn deadlines_that_pass_while_arming_are_not_lost() {
+    let report = report(&["--timers", "50k", "--spread", "10ms", "--lead", "0s"]);
+    assert_eq!(count(&report, "armed"), 50_000);
+}
+
+#[test]
+fn the_table_has_all_rows() {
+    let output = storm(&["--timers", "5k", "--spread", "200ms"]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{out}");
+    let rows = [
+        "armed ",
+        "fired ",
+        "cancelled ",
+        "lost ",
+        "duplicated ",
+        "fired too early ",
+        "lateness p50 ",
+        "lateness p99 ",
+        "lateness p99.9 ",
+        "lateness max ",
+        "CPU ",
+        "memory per timer ",
+        "run by each ",
+        "steals ",
+        "tickles written ",
+        "tickles skipped ",
+    ];
+    for row in rows {
+        assert!(
+            out.lines().any(|line| line.starts_with(row)),
+            "{row}: {out}"
+        );
+    }
+    // The progress bar is for terminals only.
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn impossible_arguments_are_refused() {
+    for (args, hint) in [
+        (&["--timers", "0"][..], "at least 1"),
+        (&["--timers", "many"], "20k"),
+        (&["--timers", "1", "--spread", "5"], "unit"),
+        (&["--cancel", "101"], "--cancel"),
+        (&["--cancel", "50", "--reset", "45"], "at most 100 %"),
+        (&["--format", "xml"], "json"),
+        (&["--meddlers", "0"], "--meddlers"),
+        (&["--colour"], "--colour"),
+    ] {
+        let output = storm(args);
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {err}");
+        assert!(err.contains(hint), "{args:?}: {err}");
+        assert!(output.stdout.is_empty());
+    }
+}
