@@ -10,6 +10,7 @@ pub mod course;
 pub mod event;
 pub mod net;
 pub mod panics;
+pub mod process;
 pub mod resident;
 pub mod timers;
 pub mod told;
