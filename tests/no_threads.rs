@@ -1,5 +1,5 @@
 //! The system gives no thread, or no memory: who asked is told so, nothing is left behind, and what there
-//! is goes on. (`limits.rs` and `blocking.rs` have stacks that are too large for the address space.)
+//! is goes on. (`runtime/build.rs` and `task/spawn_blocking.rs` have stacks that are too large for the address space.)
 
 mod common;
 mod faults;

@@ -1,9 +1,9 @@
-//! What belongs to a worker that is stuck in a job is done by its peers: its timers, what others sent it,
-//! its sockets, and its tasks, the one that would run next too.
+//! Peers take over the work of a blocked worker: its timers, its inbox, its sockets, its queue and
+//! its next task.
 //!
-//! A worker is blocked here until the test lets go of it, which is when everything has come: so whatever
-//! came, came while it was blocked. Where a bound in time is asserted it is far more than what it takes.
-//! That nothing is done twice, or answered wrongly, is in `rescue_outcomes.rs`.
+//! A worker is blocked until the test unblocks it, after all events have come. So each of them came
+//! while it was blocked. Bounds in time are far above what it takes. `outcome.rs` shows that
+//! nothing is done twice and that all answers are right.
 
 use std::{
     future::{Future, poll_fn},
@@ -67,9 +67,10 @@ fn spawn_waiting<F>(
     });
 }
 
-/// The timers are armed there, and the sockets registered; the tasks wait already, wherever they do.
+/// The timers are armed there, and the sockets registered; the tasks wait already, wherever they
+/// do.
 #[test]
-fn timers_and_sockets_of_a_blocked_worker_are_served_while_it_is_blocked() {
+fn timers_and_sockets_of_a_blocked_worker_are_served() {
     const TIMERS: usize = 1_000;
     const SLEEPS: usize = 100;
     const SOCKETS: usize = 100;
@@ -115,7 +116,7 @@ fn timers_and_sockets_of_a_blocked_worker_are_served_while_it_is_blocked() {
 
 /// It would find them in its inbox, when it comes back.
 #[test]
-fn what_is_armed_for_a_blocked_worker_from_outside_is_served() {
+fn timers_armed_remotely_on_a_blocked_worker_are_served() {
     const COUNT: usize = 200;
     let _alarm = alarm();
     let runtime = runtime(2);
@@ -133,7 +134,7 @@ fn what_is_armed_for_a_blocked_worker_from_outside_is_served() {
         arm(index, start + Duration::from_micros(50) * index as u32);
     }
     all_come_elsewhere(&blocked, &came, COUNT);
-    // One at a time, while nobody is awake who could do anything.
+    // One at a time, while every other worker sleeps.
     for delay in [0, 1, 10, 100, 1_000, 10_000].map(Duration::from_micros) {
         thread::sleep(REST);
         arm(0, Instant::now() + delay);
@@ -165,7 +166,7 @@ fn a_timer_of_a_blocked_worker_that_is_moved_earlier_is_served() {
 
 /// Of all that a worker has it is what is nearest to it: a task that it has woken itself.
 #[test]
-fn the_task_that_a_blocked_worker_would_run_next_runs_elsewhere() {
+fn the_next_task_of_a_blocked_worker_runs_elsewhere() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for _ in 0..10 {
@@ -187,7 +188,7 @@ fn the_task_that_a_blocked_worker_would_run_next_runs_elsewhere() {
 }
 
 #[test]
-fn tasks_that_are_queued_at_a_blocked_worker_run_elsewhere() {
+fn queued_tasks_of_a_blocked_worker_run_elsewhere() {
     const WOKEN: usize = 5;
     const SPAWNED: usize = 100;
     let _alarm = alarm();
@@ -266,7 +267,7 @@ fn recurring_timers_of_a_blocked_worker_keep_running() {
 
 /// It took a batch of what was due, and blocks in the first of it.
 #[test]
-fn who_blocks_in_what_it_took_from_a_blocked_worker_is_helped_in_turn() {
+fn a_rescuer_that_blocks_is_rescued_in_turn() {
     const EACH: usize = 50;
     let _alarm = alarm();
     let runtime = runtime(3);
@@ -301,9 +302,9 @@ fn who_blocks_in_what_it_took_from_a_blocked_worker_is_helped_in_turn() {
     nothing_comes(&runtime, &came);
 }
 
-/// Nobody is there who could; and nobody is started for it.
+/// There is no peer that could help, and no helper starts.
 #[test]
-fn a_worker_that_is_the_only_one_does_it_all_when_it_returns() {
+fn a_single_worker_does_its_work_when_it_returns() {
     const COUNT: usize = 100;
     let _alarm = alarm();
     let runtime = runtime(1);

@@ -1,11 +1,11 @@
-//! A timer armed from outside, while one worker is stuck in a callback, goes to a worker that sleeps.
+//! A timer that is armed remotely while one worker is blocked goes to a worker that sleeps.
 //!
-//! Promised here: a worker that sleeps, or was woken and has yet to run, is chosen before one that is
-//! awake (with more than two workers: if it is the next in turn or the one after that).
+//! The runtime promises to choose a worker that sleeps, or that was woken and has not run yet,
+//! before one that is awake. With more than two workers this holds if it is the next in turn or the
+//! one after.
 //!
-//! Not promised here: that what stands on the stuck worker's shard fires in time. What was armed before the
-//! worker got stuck stays there, and what is armed while all workers are awake may still go there: in the
-//! moment, say, in which the other one looks through what it was woken for. See `rescue.rs` for that.
+//! It does not promise that timers on the shard of the blocked worker fire in time: those that were
+//! armed before, or while all workers were awake. `blocked_worker.rs` has the tests for these.
 
 use std::{
     fs,
@@ -72,7 +72,7 @@ impl HalfBusy {
         this
     }
 
-    /// It waits nowhere but in epoll, and nobody wakes it but who arms something for it.
+    /// It waits in epoll only, and only a thread that arms a timer there wakes it.
     fn wait_until_the_other_sleeps(&self) {
         eventually("the other worker sleeps", || self.other_sleeps());
     }
@@ -111,10 +111,10 @@ fn fires(receiver: &mpsc::Receiver<Report>) {
     assert!(ran >= asked, "early by {:?}", asked - ran);
 }
 
-/// In sylar they were 190 ms late, as long as the callback took: they went to the busy thread, and the
-/// other slept on, for as long as its own timers had told it to.
+/// In sylar they were 190 ms late, as long as the callback took: they went to the busy thread, and
+/// the other slept on, for as long as its own timers had told it to.
 #[test]
-fn timers_armed_from_outside_fire_while_one_worker_is_stuck_and_the_other_sleeps() {
+fn remote_timers_go_to_the_sleeping_worker() {
     let _alarm = alarm();
     let half_busy = HalfBusy::new();
     let (sender, receiver) = mpsc::channel();
@@ -124,8 +124,9 @@ fn timers_armed_from_outside_fire_while_one_worker_is_stuck_and_the_other_sleeps
         fires(&receiver);
         half_busy.wait_until_the_other_sleeps();
     }
-    // The one that is stuck has the callback in which it is, and next to nothing else: by turns it would have a half. (Where the
-    // other was awake for a moment when a timer was armed, to look after this one, say, either may have it.)
+    // The one that is stuck has the callback in which it is, and next to nothing else: by turns it
+    // would have a half. (Where the other was awake for a moment when a timer was armed, to look
+    // after this one, say, either may have it.)
     let [stuck, other] = half_busy.armed();
     assert_eq!(stuck + other, 102);
     assert!(stuck <= 1 + 25, "{stuck} went to the one that is stuck");
@@ -133,7 +134,7 @@ fn timers_armed_from_outside_fire_while_one_worker_is_stuck_and_the_other_sleeps
 
 /// As for any thread outside, for one that has entered the runtime, or runs a future there.
 #[test]
-fn a_thread_that_has_entered_the_runtime_avoids_the_worker_that_is_stuck() {
+fn an_entered_thread_avoids_the_blocked_worker() {
     let _alarm = alarm();
     let half_busy = HalfBusy::new();
     let (sender, receiver) = mpsc::channel();
@@ -159,12 +160,12 @@ fn a_thread_that_has_entered_the_runtime_avoids_the_worker_that_is_stuck() {
 
 /// They wake nobody, being later than what it sleeps until; so it sleeps through all of them.
 #[test]
-fn timers_that_need_no_waking_go_to_the_worker_that_sleeps() {
+fn timers_that_need_no_wake_up_go_to_the_sleeping_worker() {
     let _alarm = alarm();
     let half_busy = HalfBusy::new();
-    // A thread that sleeps may do so for a lock of the allocator's, on its way to its epoll instance, and
-    // the watch over the stuck worker wakes it each few ms. What counts is a round in which it did not
-    // go to sleep again.
+    // A thread that sleeps may do so for a lock of the allocator's, on its way to its epoll
+    // instance, and the watch over the stuck worker wakes it each few ms. What counts is a round in
+    // which it did not go to sleep again.
     let slept_on = rounds(u64::MAX).any(|_| {
         half_busy.wait_until_the_other_sleeps();
         let ([stuck, other], parks) = (half_busy.armed(), half_busy.parks());

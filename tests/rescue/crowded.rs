@@ -1,8 +1,7 @@
-//! Many workers on few cores: those that do not come back wait for a core as a rule, and are not
-//! stuck. What their peers do for them does not keep these from all else, nor the runtime from its
-//! end.
+//! Many workers on few cores. A worker that does not return in time usually waits for a core and is
+//! not blocked. Rescue then keeps the peers from no other work, and the runtime from no shutdown.
 //!
-//! Each test has a process of its own, which may use one core.
+//! Each test has a process of its own, which uses one core.
 
 use std::{
     sync::{
@@ -110,14 +109,14 @@ fn work(rescue_grace: Option<Duration>) -> Done {
 
 /// All workers are awake at once, and each is without a core for most of the time.
 #[test]
-fn workers_that_wait_for_a_core_cost_little_more_than_without_a_watch() {
+fn the_watchdog_costs_little_while_workers_wait_for_a_core() {
     on_one_core(|| {
         let _load = Load::of(8);
         let control = work(Some(Duration::MAX));
         assert_eq!(control.alarms, 0);
         let watched = work(None);
-        // An alarm goes off once after an owner or a timer has set it. All others are set by
-        // those who look, which are so many in a ms at most.
+        // An alarm goes off once after an owner or a timer has set it. The others come from checks
+        // of the watchdog, of which there are at most so many per ms.
         let caused = watched.parks + TIMERS as u64 + 2 * TASKS;
         let looks = PER_CORE * watched.took.as_millis() as u64;
         let (most, alarms) = (caused + looks, watched.alarms);
@@ -144,7 +143,7 @@ fn a_runtime_of_many_workers_ends() {
 /// Those that are stuck among them are looked after, though less often: each alarm that is put off
 /// goes off again.
 #[test]
-fn what_many_stuck_workers_have_is_served() {
+fn the_work_of_many_blocked_workers_is_served() {
     const STUCK: usize = 30;
     const ROUNDS: usize = 3;
     on_one_core(|| {
@@ -173,7 +172,7 @@ fn what_many_stuck_workers_have_is_served() {
 
 /// While each has something due again and again, none of them waits for many turns of another.
 #[test]
-fn each_of_many_stuck_workers_has_its_turn() {
+fn each_of_many_blocked_workers_is_rescued() {
     const STUCK: usize = 100;
     const RUNS: usize = 400;
     on_one_core(|| {

@@ -16,7 +16,7 @@ use tourbillon::time::{self, sleep};
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn a_paused_clock_is_as_exact_with_helpers() {
+fn a_paused_clock_is_exact_with_helpers() {
     const COUNT: u32 = 200;
     let _alarm = alarm();
     for (workers, least, most) in [(1, 0, 1), (1, 2, 2), (2, 0, 2), (2, 1, 3)] {
@@ -56,7 +56,7 @@ fn a_paused_clock_is_as_exact_with_helpers() {
 
 /// Time stands still as long as a helper is at something.
 #[test]
-fn a_clock_that_is_paused_while_helpers_run_waits_for_them() {
+fn a_paused_clock_waits_for_running_helpers() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = builder(workers)

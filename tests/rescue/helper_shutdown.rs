@@ -1,4 +1,4 @@
-//! A runtime that ends takes its helpers along, whatever they do.
+//! A runtime that ends also ends its helpers, whatever they do.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -28,7 +28,7 @@ type ShutDown = (&'static str, fn(Runtime));
 
 /// However it ends, and whatever helpers are at.
 #[test]
-fn nothing_is_left_of_a_runtime_with_helpers() {
+fn a_runtime_with_helpers_leaves_nothing() {
     const DUE: usize = 50;
     const LATER: usize = 50;
     let shut_downs: [ShutDown; 4] = [
@@ -103,7 +103,7 @@ fn nothing_is_left_of_a_runtime_with_helpers() {
 
 /// As they come in the very first moment of a runtime, so they may in its last.
 #[test]
-fn a_runtime_that_ends_at_once_takes_its_helpers_along() {
+fn a_runtime_that_ends_at_once_ends_its_helpers() {
     alone(|| {
         let before = (threads(), fds());
         for n in 0..200 {
@@ -122,7 +122,7 @@ fn a_runtime_that_ends_at_once_takes_its_helpers_along() {
 }
 
 #[test]
-fn a_runtime_may_be_dropped_on_its_own_helper() {
+fn a_runtime_can_be_dropped_on_its_own_helper() {
     alone(|| {
         for workers in [1, 2] {
             let before = (threads(), fds());

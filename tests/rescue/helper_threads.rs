@@ -1,5 +1,5 @@
-//! Helpers start when they are needed, and end when they are idle. `helper_shutdown` has their end with
-//! the runtime.
+//! Helpers start when they are needed, and end when they are idle. `helper_shutdown` has their end
+//! with the runtime.
 
 use std::{
     io::Write,
@@ -40,7 +40,8 @@ fn helpers(runtime: &Runtime) -> usize {
     runtime.metrics().num_helpers()
 }
 
-/// Has something run on a helper, in the place of workers that are all blocked; answers what it answers.
+/// Has something run on a helper, in the place of workers that are all blocked; answers what it
+/// answers.
 #[track_caller]
 pub fn on_helper<R: Send + 'static>(
     runtime: &Runtime,
@@ -60,7 +61,7 @@ pub fn on_helper<R: Send + 'static>(
 }
 
 #[test]
-fn bounds_that_make_no_sense_are_an_error() {
+fn invalid_bounds_are_an_error() {
     #[allow(
         clippy::reversed_empty_ranges,
         reason = "what the runtime is to say of one"
@@ -82,7 +83,7 @@ fn bounds_that_make_no_sense_are_an_error() {
 }
 
 #[test]
-fn helpers_come_when_they_are_needed_and_go_when_they_are_idle() {
+fn helpers_start_when_needed_and_end_when_idle() {
     alone(|| {
         for workers in [1, 2] {
             let before = (threads(), fds());
@@ -120,7 +121,7 @@ fn helpers_come_when_they_are_needed_and_go_when_they_are_idle() {
 }
 
 #[test]
-fn the_lower_bound_is_there_from_the_start_and_stays() {
+fn the_lower_bound_of_helpers_starts_with_the_runtime_and_stays() {
     let _alarm = alarm();
     let runtime = builder(1)
         .helpers(2..=4)
@@ -154,7 +155,7 @@ fn the_lower_bound_is_there_from_the_start_and_stays() {
 
 /// The lower bound has threads that are never needed; that costs nothing.
 #[test]
-fn helpers_that_sit_use_no_processor_time() {
+fn idle_helpers_use_no_processor_time() {
     fn cpu() -> Duration {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: a place for what is written, which zeroed is valid anyhow.
@@ -206,7 +207,7 @@ fn any_keep_alive_works() {
 
 /// One that would be started again at once may as well stay.
 #[test]
-fn helpers_do_not_flap() {
+fn helpers_do_not_start_and_end_repeatedly() {
     const KEEP_ALIVE: Duration = Duration::from_millis(40);
     const LIVES: u32 = 25;
     let _alarm = alarm();
@@ -240,7 +241,7 @@ fn helpers_do_not_flap() {
 }
 
 #[test]
-fn hooks_run_on_helpers_too() {
+fn hooks_run_on_helpers() {
     let _alarm = alarm();
     let (starts, stops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let count = |of: &Arc<AtomicUsize>| {
@@ -275,7 +276,7 @@ fn hooks_run_on_helpers_too() {
 }
 
 #[test]
-fn what_a_helper_spawns_when_it_ends_is_not_lost() {
+fn tasks_spawned_by_an_ending_helper_are_not_lost() {
     let _alarm = alarm();
     let (sender, receiver) = mpsc::channel();
     let last: Arc<Mutex<Option<Event>>> = Arc::default();
@@ -316,7 +317,7 @@ fn what_a_helper_spawns_when_it_ends_is_not_lost() {
 
 /// Helpers have nothing of their own: whatever is left of it is a worker's.
 #[test]
-fn what_began_on_a_helper_goes_on_when_it_has_ended() {
+fn work_started_on_a_helper_continues_after_its_end() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = Builder::new()

@@ -1,7 +1,7 @@
 //! While all workers are blocked, helpers do their work, up to the bound of the builder.
 //!
-//! A test unblocks the workers when everything has arrived. `helper_threads` has how helpers start and
-//! end.
+//! A test unblocks the workers after all events have come. `helper_threads` has how helpers start
+//! and end.
 
 use std::{
     future::Future,
@@ -28,11 +28,7 @@ use crate::common::{
 };
 use futures_lite::AsyncReadExt;
 use tourbillon::{
-    Outcome, Runtime, Timer,
-    net::TcpStream,
-    runtime::Builder,
-    task::yield_now,
-    time::sleep,
+    Outcome, Runtime, Timer, net::TcpStream, runtime::Builder, task::yield_now, time::sleep,
 };
 
 fn runtime(workers: usize, most: usize) -> Runtime {
@@ -122,7 +118,7 @@ fn tasks_in_all_queues_run_while_all_workers_are_blocked() {
         let runtime = runtime(workers, 1);
         let (says, came) = Says::new();
         let since = Instant::now();
-        // Woken by who blocks, each stands in the slot of its worker, for what runs next.
+        // The task that blocks wakes each of them, which puts it into the LIFO slot of its worker.
         let events: Arc<[Event]> = (0..workers).map(|_| Event::default()).collect();
         let waiting = Arc::new(AtomicUsize::new(0));
         for (index, event) in events.iter().cloned().enumerate() {
@@ -211,7 +207,7 @@ fn timers_of_all_kinds_fire_while_all_workers_are_blocked() {
 }
 
 #[test]
-fn a_helper_that_blocks_is_followed_by_another_up_to_the_bound() {
+fn blocked_helpers_are_replaced_up_to_the_bound() {
     let _alarm = alarm();
     for (workers, most) in [(1, 1), (1, 3), (2, 2)] {
         let runtime = runtime(workers, most);
@@ -240,7 +236,7 @@ fn a_helper_that_blocks_is_followed_by_another_up_to_the_bound() {
 
 /// As it would from a worker: neither its queue nor its slot are beyond the reach of the next.
 #[test]
-fn what_is_queued_at_a_helper_that_blocks_is_run_by_the_next() {
+fn the_queue_of_a_blocked_helper_is_run_by_the_next() {
     const QUEUED: usize = 20;
     let _alarm = alarm();
     for workers in [1, 2] {
@@ -283,7 +279,7 @@ fn what_is_queued_at_a_helper_that_blocks_is_run_by_the_next() {
 }
 
 #[test]
-fn without_a_bound_above_none_there_is_never_one() {
+fn an_upper_bound_of_zero_starts_no_helper() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = Builder::new()
@@ -310,7 +306,7 @@ fn without_a_bound_above_none_there_is_never_one() {
 
 /// Where each job is short, and the machine gives the threads their time.
 #[test]
-fn workers_that_are_merely_busy_are_left_alone() {
+fn busy_workers_get_no_helper() {
     const LONG: Duration = Duration::from_micros(400);
     let _alarm = alarm();
     let runtime = runtime(2, 2);
@@ -341,7 +337,7 @@ fn workers_that_are_merely_busy_are_left_alone() {
             .into_iter()
             .for_each(|task| runtime.block_on(task).unwrap());
         if Duration::from_nanos(longest.load(SeqCst)) > LONG {
-            // To whoever looks, a worker that the machine keeps from running is stuck.
+            // To the watchdog, a worker that the machine does not run looks blocked.
             continue;
         }
         let after = runtime.metrics();
@@ -358,7 +354,7 @@ fn workers_that_are_merely_busy_are_left_alone() {
 }
 
 #[test]
-fn a_job_that_panics_on_a_helper_takes_nothing_with_it() {
+fn a_panic_on_a_helper_is_contained() {
     const JOBS: usize = 20;
     let _alarm = alarm();
     let runtime = runtime(1, 1);
@@ -386,7 +382,7 @@ fn a_job_that_panics_on_a_helper_takes_nothing_with_it() {
 
 /// Timers that count, on whichever thread they are armed, moved and run.
 #[test]
-fn the_counts_balance_and_never_go_back() {
+fn helper_counts_balance_and_never_decrease() {
     const ROUNDS: usize = 15;
     const SLEEPS: u64 = 5;
     let _alarm = alarm();

@@ -1,5 +1,5 @@
-//! Who looks after a worker that is stuck is there when its timers come due: it has itself called earlier by what it is late to
-//! come, and waits awake for the rest.
+//! The rescuer of a blocked worker is there when its timers come due: it wakes earlier by its own
+//! latency, and spins for the rest.
 
 use std::{
     sync::mpsc,
@@ -27,8 +27,8 @@ fn runtime(grace: Duration, advance: Duration, helpers: usize) -> Runtime {
         .unwrap()
 }
 
-/// Blocks a worker until all of its timers have fired, none of them early, and all elsewhere. If there is but one, that is where
-/// helpers are.
+/// Blocks a worker until all of its timers have fired, none of them early, and all elsewhere. If
+/// there is but one, that is where helpers are.
 fn fire_elsewhere(runtime: &Runtime) {
     let (says, fired) = Says::new();
     let arm = move || {
@@ -47,9 +47,10 @@ fn fire_elsewhere(runtime: &Runtime) {
     }
 }
 
-/// Whatever it learns, and however much it may wait: with a grace that is taken as it is, and with one of which a part is left.
+/// Whatever it learns, and however much it may wait: with a grace that is taken as it is, and with
+/// one of which a part is left.
 #[test]
-fn none_is_early_and_all_come() {
+fn rescued_timers_are_never_early_and_never_lost() {
     let _alarm = alarm();
     for grace in [0, 50, 1_000].map(Duration::from_micros) {
         for advance in [Duration::ZERO, Duration::from_micros(100), Duration::MAX] {
@@ -59,9 +60,10 @@ fn none_is_early_and_all_come() {
     fire_elsewhere(&runtime(Duration::ZERO, Duration::MAX, 2));
 }
 
-/// One who comes too early waits, and is counted. How often that is depends on the machine; on any it is at last.
+/// A rescuer that comes too early spins, and is counted. How often that happens depends on the
+/// machine, but it happens on any.
 #[test]
-fn who_comes_too_early_waits_awake() {
+fn a_rescuer_that_is_early_spins() {
     let _alarm = alarm();
     for helpers in [0, 2] {
         let runtime = runtime(Duration::ZERO, Duration::from_millis(50), helpers);
@@ -79,7 +81,7 @@ fn who_comes_too_early_waits_awake() {
 
 /// Where no sleep may end before its deadline nobody comes before a timer is due.
 #[test]
-fn without_an_advance_nobody_waits() {
+fn without_an_advance_no_rescuer_spins() {
     let _alarm = alarm();
     let runtime = runtime(Duration::from_micros(50), Duration::ZERO, 0);
     fire_elsewhere(&runtime);
@@ -88,7 +90,7 @@ fn without_an_advance_nobody_waits() {
 
 /// The clock is paused while somebody looks after a worker: nobody waits for what does not come.
 #[test]
-fn a_clock_that_is_paused_meanwhile_is_waited_for_by_nobody() {
+fn no_rescuer_spins_for_a_paused_clock() {
     let _alarm = alarm();
     let runtime = runtime(Duration::ZERO, Duration::from_millis(50), 0);
     fire_elsewhere(&runtime);

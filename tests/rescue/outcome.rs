@@ -1,5 +1,5 @@
-//! What peers do for a worker that is blocked is done once, answers are exact, and the worker goes on from
-//! there when it returns; as `rescue.rs` has that they do it.
+//! Peers do each piece of work of a blocked worker once, calls answer exactly, and the worker
+//! continues from there when it returns.
 
 use std::{
     io::Write,
@@ -92,7 +92,7 @@ impl Meddling {
 }
 
 #[test]
-fn who_moves_and_cancels_timers_of_a_blocked_worker_is_answered_exactly() {
+fn cancel_and_reset_on_a_blocked_worker_answer_exactly() {
     const TIMERS: usize = 2_000;
     const THREADS: usize = 2;
     const MEDDLE: Duration = Duration::from_millis(200);
@@ -141,10 +141,10 @@ fn who_moves_and_cancels_timers_of_a_blocked_worker_is_answered_exactly() {
     assert!(ends.iter().all(|&count| count > 0), "one-sided: {ends:?}");
 }
 
-/// Blocked and not, again and again: nothing is lost on the way, nothing is done twice, and what comes by
-/// a connection comes in its order.
+/// Blocked and not, again and again: nothing is lost on the way, nothing is done twice, and what
+/// comes by a connection comes in its order.
 #[test]
-fn a_worker_that_returns_goes_on_where_its_peers_have_left_off() {
+fn a_worker_that_returns_continues_after_its_rescuers() {
     const ROUNDS: usize = 10;
     const SOCKETS: usize = 10;
     const TIMERS: usize = 100;
@@ -215,7 +215,7 @@ fn a_worker_that_returns_goes_on_where_its_peers_have_left_off() {
 
 /// At any moment of a rescue.
 #[test]
-fn each_timer_of_a_blocked_worker_has_one_outcome_when_the_runtime_is_shut_down() {
+fn each_timer_of_a_blocked_worker_gets_one_outcome_at_shutdown() {
     const DUE: usize = 200;
     const LATER: usize = 100;
     let _alarm = alarm();

@@ -1,5 +1,5 @@
-//! Jobs that keep their worker for too long are reported: what the worker itself finds when it is back
-//! in its loop. A runtime of one worker has nobody else to watch it.
+//! A job that holds its worker too long is reported. Here the worker itself finds it, when it
+//! returns to its loop: a runtime of one worker has no peer to watch it.
 
 use std::{
     sync::mpsc::{Receiver, channel},
@@ -41,8 +41,8 @@ fn watched_with(builder: Builder, threshold: Duration) -> (Runtime, Receiver<Sta
     (runtime, stalls)
 }
 
-/// The one report of a job named as `job`. On a machine that stops the worker for long others may be
-/// reported besides, but none of that name.
+/// The one report of a job named as `job`. On a machine that stops the worker for long others may
+/// be reported besides, but none of that name.
 #[track_caller]
 fn one(runtime: &Runtime, stalls: &Receiver<Stall>, job: &str) -> Stall {
     let is_it = |stall: &Stall| stall.job.contains(job);
@@ -72,7 +72,7 @@ mod named {
 }
 
 #[test]
-fn a_callback_that_blocks_is_reported_with_its_name() {
+fn a_blocking_callback_is_reported_by_name() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(THRESHOLD);
     runtime.after(Duration::ZERO, named::callback);
@@ -90,7 +90,7 @@ fn a_callback_that_blocks_is_reported_with_its_name() {
 }
 
 #[test]
-fn a_task_that_blocks_is_reported_with_where_it_was_spawned() {
+fn a_blocking_task_is_reported_with_its_spawn_location() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(THRESHOLD);
     let mut lines = vec![line!() + 1];
@@ -113,7 +113,7 @@ fn a_task_that_blocks_is_reported_with_where_it_was_spawned() {
 }
 
 #[test]
-fn built_timers_go_by_the_names_of_their_callbacks() {
+fn timers_are_reported_by_the_names_of_their_callbacks() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(THRESHOLD);
     let after = || Timer::after(Duration::ZERO).on(runtime.handle());
@@ -138,7 +138,7 @@ fn built_timers_go_by_the_names_of_their_callbacks() {
 
 #[cfg(feature = "cron")]
 #[test]
-fn cron_jobs_go_by_the_names_of_their_callbacks() {
+fn cron_jobs_are_reported_by_the_names_of_their_callbacks() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(THRESHOLD);
     let job = runtime.cron("* * * * * *", "UTC", named::callback).unwrap();
@@ -153,7 +153,7 @@ fn cron_jobs_go_by_the_names_of_their_callbacks() {
 }
 
 #[test]
-fn of_several_jobs_the_last_is_a_suspect() {
+fn the_last_of_several_jobs_is_a_suspect() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(THRESHOLD);
     runtime.spawn(async {
@@ -171,7 +171,7 @@ fn of_several_jobs_the_last_is_a_suspect() {
 
 /// What is queued while the only worker is stuck, a helper takes.
 #[test]
-fn a_helper_that_blocks_is_said_to_be_one() {
+fn a_blocking_helper_is_reported_as_a_helper() {
     let _alarm = alarm();
     let (runtime, stalls) = watched_with(Builder::new().helpers(0..=1), THRESHOLD);
     let stuck = AllBlocked::all(&runtime);
@@ -191,7 +191,7 @@ fn a_helper_that_blocks_is_said_to_be_one() {
 }
 
 #[test]
-fn what_is_below_the_threshold_is_not_reported() {
+fn jobs_below_the_threshold_are_not_reported() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(Duration::from_secs(3600));
     runtime.after(Duration::ZERO, || thread::sleep(THRESHOLD));
@@ -202,7 +202,7 @@ fn what_is_below_the_threshold_is_not_reported() {
 }
 
 #[test]
-fn what_kept_a_worker_that_is_told_to_stop_is_reported() {
+fn a_stall_during_shutdown_is_reported() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(THRESHOLD);
     let (sender, begun) = channel();
@@ -228,7 +228,7 @@ fn a_sleeping_worker_is_not_stalled() {
 }
 
 #[test]
-fn no_threshold_reports_nothing() {
+fn without_a_threshold_nothing_is_reported() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(Duration::MAX);
     on_worker(&runtime, block);
@@ -239,7 +239,7 @@ fn no_threshold_reports_nothing() {
 }
 
 #[test]
-fn a_hook_that_panics_is_contained_and_counted() {
+fn a_panicking_hook_is_contained_and_counted() {
     let _alarm = alarm();
     let builder = Builder::new().worker_threads(1);
     let runtime = builder
@@ -256,7 +256,7 @@ fn a_hook_that_panics_is_contained_and_counted() {
 }
 
 #[test]
-fn a_hook_may_use_the_runtime() {
+fn a_hook_can_use_the_runtime() {
     let _alarm = alarm();
     let (sender, ran) = channel();
     let runtime = Builder::new()

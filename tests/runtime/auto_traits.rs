@@ -1,5 +1,5 @@
-//! Types that have tokio's names have its auto traits: `Send`, `Sync`, `Unpin`, `UnwindSafe` and
-//! `RefUnwindSafe`. They may have more of them.
+//! Types with tokio's names have at least its auto traits: `Send`, `Sync`, `Unpin`, `UnwindSafe`
+//! and `RefUnwindSafe`.
 
 use std::{
     future::Ready,
@@ -74,7 +74,7 @@ macro_rules! compare {
 type Bare = *mut Rc<dyn Fn()>;
 
 #[test]
-fn the_comparison_sees_what_a_type_has_and_has_not() {
+fn the_comparison_detects_missing_traits() {
     let has = |traits: [(&str, bool); 5]| traits.map(|(_, has)| has);
     assert_eq!(has(traits!(u8)), [true; 5]);
     assert_eq!(
@@ -97,7 +97,7 @@ fn the_comparison_sees_what_a_type_has_and_has_not() {
 }
 
 #[test]
-fn runtimes_tasks_and_waits_have_those_of_tokio() {
+fn runtime_and_task_types_have_the_auto_traits_of_tokio() {
     use tokio::{runtime as their_runtime, sync as their_sync, task as their_task, time as theirs};
     let missing = compare!(
         runtime::Runtime, their_runtime::Runtime;
@@ -129,7 +129,7 @@ fn runtimes_tasks_and_waits_have_those_of_tokio() {
 }
 
 #[test]
-fn timers_have_them_all() {
+fn timer_types_have_all_auto_traits() {
     let all = |traits: [(&str, bool); 5]| traits.iter().all(|(_, has)| *has);
     assert!(all(traits!(tourbillon::Timer)));
     assert!(all(traits!(tourbillon::timer::WallTimer)));
@@ -138,7 +138,7 @@ fn timers_have_them_all() {
 }
 
 #[test]
-fn sockets_have_those_of_tokio() {
+fn socket_types_have_the_auto_traits_of_tokio() {
     use tokio::{io as their_io, net as theirs};
     let missing = compare!(
         net::TcpListener, theirs::TcpListener;

@@ -1,4 +1,5 @@
-//! Bad options, full tables and empty purses: each has a defined answer.
+//! Invalid options, and builds for which the system lacks threads or descriptors. Each is a typed
+//! error.
 
 use std::{
     error::Error,
@@ -37,7 +38,7 @@ fn zero_workers_are_an_error() {
 }
 
 #[test]
-fn too_many_workers_are_an_error_and_not_a_try() {
+fn too_many_workers_are_an_error_before_any_thread_starts() {
     let before = threads();
     for asked in [4097, usize::MAX] {
         let error = build(Builder::new().worker_threads(asked));
@@ -126,7 +127,7 @@ fn a_core_that_is_not_allowed_is_an_error_that_says_which_are() {
 }
 
 #[test]
-fn workers_are_pinned_where_they_are_told_to_be() {
+fn workers_are_pinned_to_the_given_cores() {
     let _alarm = alarm();
     let BuildError::CoreNotAllowed { allowed, .. } = build(Builder::new().cores([1_000_000]))
     else {
@@ -172,7 +173,7 @@ fn no_descriptors_left_is_an_error_with_a_hint() {
 }
 
 #[test]
-fn a_runtime_that_gets_some_of_its_descriptors_gives_them_back() {
+fn a_failed_build_closes_its_descriptors() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -208,7 +209,7 @@ fn a_runtime_that_gets_some_of_its_descriptors_gives_them_back() {
 }
 
 #[test]
-fn a_thread_that_cannot_be_had_is_an_error() {
+fn a_thread_that_cannot_start_is_an_error() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -221,7 +222,7 @@ fn a_thread_that_cannot_be_had_is_an_error() {
 }
 
 #[test]
-fn a_runtime_that_gets_some_of_its_threads_ends_them() {
+fn a_failed_build_ends_its_threads() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -265,7 +266,7 @@ fn a_runtime_that_gets_some_of_its_threads_ends_them() {
 }
 
 #[test]
-fn a_working_runtime_needs_no_more_descriptors() {
+fn a_running_runtime_opens_no_more_descriptors() {
     let _alarm = alarm();
     alone(|| {
         let runtime = runtime(2);
@@ -322,7 +323,7 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
-fn a_runtime_with_the_defaults_has_workers() {
+fn the_default_runtime_has_workers() {
     let _alarm = alarm();
     let runtime = Runtime::new().unwrap();
     assert!(runtime.metrics().num_workers() >= 1);
@@ -341,28 +342,4 @@ fn a_runtime_with_the_defaults_has_workers() {
 fn a_thread_name_with_a_nul_byte_is_an_error() {
     let build = Builder::new().worker_threads(1).thread_name("a\0b").build();
     assert!(matches!(build, Err(BuildError::ThreadName { name }) if name == "a\0b"));
-}
-
-#[test]
-fn signals_that_tell_of_faults_and_those_that_are_none_are_refused() {
-    let runtime = runtime(1);
-    let _entered = runtime.enter();
-    for number in [
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGILL,
-        0,
-        -1,
-        65,
-        1_000,
-    ] {
-        let error = tourbillon::signal::signal(number).unwrap_err();
-        assert_eq!(
-            error.kind(),
-            io::ErrorKind::InvalidInput,
-            "{number}: {error}"
-        );
-    }
-    assert!(tourbillon::signal::signal(libc::SIGKILL).is_err());
 }

@@ -1,4 +1,4 @@
-//! Each thread is in the runtime that it runs for, entered or blocks on, and in no other.
+//! Each thread has the context of the runtime that it works for, has entered, or blocks on.
 
 use std::{cell::Cell, sync::mpsc, thread, time::Duration};
 
@@ -19,7 +19,7 @@ fn thread_name() -> String {
 }
 
 #[test]
-fn tasks_run_on_workers_and_block_on_on_its_caller() {
+fn tasks_run_on_workers_and_block_on_runs_on_its_caller() {
     let _alarm = alarm();
     let runtime = named("workers", 2);
     let here = thread::current().id();
@@ -32,7 +32,7 @@ fn tasks_run_on_workers_and_block_on_on_its_caller() {
 }
 
 #[test]
-fn block_on_may_borrow_and_need_not_be_send() {
+fn block_on_accepts_futures_that_borrow_or_are_not_send() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let cell = Cell::new(1);
@@ -46,7 +46,7 @@ fn block_on_may_borrow_and_need_not_be_send() {
 }
 
 #[test]
-fn block_on_lets_the_panic_of_its_future_through() {
+fn block_on_propagates_the_panic_of_its_future() {
     let runtime = runtime(1);
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         runtime.block_on(async { panic!("mine") })
@@ -82,7 +82,7 @@ fn block_on_in_a_worker_panics_and_the_worker_lives_on() {
 }
 
 #[test]
-fn block_on_may_be_nested_outside_of_workers() {
+fn block_on_can_be_nested_outside_of_workers() {
     let _alarm = alarm();
     let (a, b) = (named("a", 1), named("b", 1));
     let names = a.block_on(async {
@@ -98,7 +98,7 @@ fn block_on_may_be_nested_outside_of_workers() {
 }
 
 #[test]
-fn runtimes_spawn_and_arm_on_each_other() {
+fn runtimes_can_spawn_and_arm_on_each_other() {
     let _alarm = alarm();
     let (a, b) = (named("a", 1), named("b", 1));
     let to = b.handle().clone();
@@ -152,7 +152,7 @@ fn entered_runtimes_nest() {
 
 /// Compiles, as it does with tokio: a guard that stands does not keep the runtime from being moved.
 #[test]
-fn a_runtime_may_be_shut_down_while_its_guard_stands() {
+fn a_runtime_can_be_shut_down_while_it_is_entered() {
     let _alarm = alarm();
     {
         let theirs = tokio::runtime::Builder::new_multi_thread()
@@ -187,7 +187,7 @@ fn a_runtime_may_be_shut_down_while_its_guard_stands() {
 }
 
 #[test]
-fn guards_dropped_out_of_order_leave_their_own_runtime_alone() {
+fn guards_can_be_dropped_out_of_order() {
     let _alarm = alarm();
     let (a, b) = (named("a", 1), named("b", 1));
     let outer = a.enter();
@@ -212,7 +212,7 @@ fn guards_dropped_out_of_order_leave_their_own_runtime_alone() {
 }
 
 #[test]
-fn outside_of_a_runtime_there_is_no_current_one() {
+fn outside_of_a_runtime_there_is_no_current_handle() {
     assert_eq!(Handle::try_current().err(), Some(NoRuntime));
     let error = NoRuntime.to_string();
     assert!(error.contains("in no Tourbillon runtime"), "{error}");
@@ -223,7 +223,7 @@ fn outside_of_a_runtime_there_is_no_current_one() {
 }
 
 #[test]
-fn a_thread_in_a_task_or_callback_is_in_its_runtime() {
+fn tasks_and_callbacks_have_the_context_of_their_runtime() {
     let _alarm = alarm();
     let runtime = named("mine", 1);
     assert_eq!(

@@ -1,7 +1,7 @@
-//! A runtime that has nothing to do does nothing: no tick wakes a worker before its first deadline.
+//! An idle runtime does nothing: no worker wakes before its first deadline.
 //!
-//! A thread that wakes up and sleeps again has made a voluntary context switch more; the kernel
-//! counts them.
+//! A thread that wakes and sleeps again makes one voluntary context switch, which the kernel
+//! counts.
 
 use std::{
     collections::BTreeMap,
@@ -115,20 +115,20 @@ fn idle_with_timers(wait: PreciseWait) {
 }
 
 #[test]
-fn pending_timers_wake_nobody_before_the_first_deadline() {
+fn pending_timers_cause_no_wake_up_before_the_first_deadline() {
     alone(|| idle_with_timers(PreciseWait::Auto));
 }
 
 #[test]
-fn nor_do_they_where_a_timerfd_does_the_waking() {
+fn pending_timers_cause_no_wake_up_with_a_timerfd() {
     alone(|| {
         idle_with_timers(PreciseWait::Timerfd);
     });
 }
 
-/// All of it together less than once in a second: whoever looks after the peers does not look on its own.
+/// All threads together wake less than once in a second: the watchdog does not wake by itself.
 #[test]
-fn a_hundred_thousand_pending_timers_wake_nobody_every_second() {
+fn a_hundred_thousand_pending_timers_cause_no_periodic_wake_up() {
     const WATCHED: Duration = Duration::from_secs(5);
     alone(|| {
         let runtime = build(2, PreciseWait::Auto);
@@ -160,7 +160,7 @@ fn a_runtime_without_timers_sleeps() {
 }
 
 #[test]
-fn a_runtime_that_has_worked_comes_to_rest_again() {
+fn a_runtime_sleeps_again_after_work() {
     alone(|| {
         for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
             let runtime = build(2, wait);
@@ -194,7 +194,7 @@ fn a_runtime_that_has_worked_comes_to_rest_again() {
 }
 
 #[test]
-fn sockets_on_which_nothing_happens_wake_nobody() {
+fn idle_sockets_cause_no_wake_up() {
     alone(|| {
         let runtime = build(2, PreciseWait::Auto);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();

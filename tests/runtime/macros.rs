@@ -1,4 +1,4 @@
-//! The attributes: what they build, and what may stand beside them.
+//! The attributes `main` and `test`, with all their options.
 
 use std::{
     error::Error,
@@ -27,7 +27,7 @@ async fn a_test_has_as_many_workers_as_it_says() {
 }
 
 #[tourbillon::test(start_paused = true)]
-async fn a_test_may_start_paused() {
+async fn a_test_can_start_paused() {
     let start = Instant::now();
     sleep(DAY).await;
     assert_eq!(start.elapsed(), DAY);
@@ -36,7 +36,7 @@ async fn a_test_may_start_paused() {
 }
 
 #[tourbillon::test(start_paused = true, worker_threads = 4)]
-async fn a_paused_test_may_have_many_workers() {
+async fn a_paused_test_can_have_many_workers() {
     let start = Instant::now();
     let tasks: Vec<_> = (1..=50)
         .map(|days| {
@@ -52,7 +52,7 @@ async fn a_paused_test_may_have_many_workers() {
 }
 
 #[tourbillon::test]
-async fn a_test_may_return_a_result() -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn a_test_can_return_a_result() -> Result<(), Box<dyn Error + Send + Sync>> {
     let task = tourbillon::spawn(async { 6 * 7 });
     let answer: i32 = "42".parse()?;
     assert_eq!(task.await?, answer);
@@ -61,19 +61,19 @@ async fn a_test_may_return_a_result() -> Result<(), Box<dyn Error + Send + Sync>
 
 #[tourbillon::test]
 #[should_panic(expected = "as it should")]
-async fn a_test_may_be_one_that_panics() {
+async fn a_test_can_be_expected_to_panic() {
     panic!("as it should");
 }
 
 #[should_panic = "before it"]
 #[tourbillon::test]
-async fn attributes_may_stand_before_it() {
+async fn a_test_can_have_other_attributes() {
     panic!("before it");
 }
 
 #[tourbillon::test]
 #[ignore = "it is there to be ignored"]
-async fn a_test_may_be_ignored() {
+async fn a_test_can_be_ignored() {
     unreachable!("it is ignored");
 }
 
@@ -83,7 +83,7 @@ mod renamed {
     }
 
     #[tourbillon::test(crate = "crate::macros::renamed::inner")]
-    async fn the_crate_may_go_by_another_name() {}
+    async fn the_crate_can_have_another_name() {}
 }
 
 #[tourbillon::main(worker_threads = 2, start_paused = true)]
@@ -95,13 +95,13 @@ async fn program(/* no arguments */) -> Result<i32, ParseIntError> {
 }
 
 #[test]
-fn main_runs_its_body_and_gives_back_what_that_gives() {
+fn main_returns_the_result_of_its_body() {
     assert_eq!(program(), Ok(21));
 }
 
 /// The names that it makes are out of the way of those that the body uses.
 #[test]
-fn the_body_sees_what_it_would_see_otherwise() {
+fn the_attribute_does_not_shadow_names_of_the_body() {
     fn body() -> &'static str {
         "mine"
     }

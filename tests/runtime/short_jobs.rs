@@ -1,5 +1,5 @@
-//! Nobody is woken for a few jobs that will be over soon, going by those before. Should one of them block all
-//! the same, the others run elsewhere.
+//! A few short jobs wake no other worker. If one of them blocks after all, the others run
+//! elsewhere.
 
 use std::{
     sync::{
@@ -64,12 +64,12 @@ fn run(builder: Builder) {
 }
 
 #[test]
-fn one_of_them_that_blocks_does_not_keep_the_others() {
+fn a_blocking_job_does_not_delay_the_short_ones() {
     run(Runtime::builder());
 }
 
 /// Where nobody is called for a worker that does not come back.
 #[test]
-fn nor_does_it_where_nobody_looks_after_its_worker() {
+fn a_blocking_job_does_not_delay_the_short_ones_without_rescue() {
     run(Runtime::builder().rescue_grace(Duration::MAX));
 }

@@ -1,6 +1,8 @@
 //! Unix signals. Each test has a process of its own, because a signal reaches the whole process and
 //! interrupts system calls of other threads.
 
+use std::io;
+
 use crate::common::{PATIENCE, process::alone, runtime};
 use tourbillon::{
     signal::{SignalKind, signal},
@@ -14,7 +16,7 @@ fn raise(kind: SignalKind) {
 }
 
 #[test]
-fn each_listener_hears_of_a_signal_by_its_kind_or_its_number() {
+fn listeners_by_kind_and_by_number_get_the_signal() {
     alone(|| {
         let runtime = runtime(2);
         runtime.block_on(async {
@@ -35,7 +37,7 @@ fn each_listener_hears_of_a_signal_by_its_kind_or_its_number() {
 }
 
 #[test]
-fn signals_that_came_while_nobody_waited_are_told_once() {
+fn signals_between_two_waits_are_merged_into_one() {
     alone(|| {
         let runtime = runtime(1);
         runtime.block_on(async {
@@ -54,11 +56,32 @@ fn signals_that_came_while_nobody_waited_are_told_once() {
 }
 
 #[test]
-fn a_listener_is_told_that_the_runtime_has_ended() {
+fn a_listener_gets_an_error_when_the_runtime_has_ended() {
     alone(|| {
         let runtime = runtime(1);
         let mut signals = runtime.block_on(async { signal(SignalKind::hangup()).unwrap() });
         drop(runtime);
         assert!(futures_lite::future::block_on(signals.recv()).is_err());
     });
+}
+
+#[test]
+fn fault_signals_and_invalid_signals_are_refused() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    for number in [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        0,
+        -1,
+        65,
+        1_000,
+    ] {
+        let error = tourbillon::signal::signal(number).unwrap_err();
+        let kind = error.kind();
+        assert_eq!(kind, io::ErrorKind::InvalidInput, "{number}: {error}");
+    }
+    assert!(tourbillon::signal::signal(libc::SIGKILL).is_err());
 }

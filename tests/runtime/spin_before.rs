@@ -1,4 +1,5 @@
-//! A worker that polls before its deadlines in place of sleeping serves all else meanwhile.
+//! `Builder::spin_before`: a worker that spins before its deadlines serves all other work
+//! meanwhile.
 
 use std::{
     fs,
@@ -28,7 +29,7 @@ fn spinning(workers: usize) -> Runtime {
 }
 
 #[test]
-fn all_else_is_served_while_a_worker_spins() {
+fn a_spinning_worker_serves_other_work() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = spinning(workers);
@@ -63,7 +64,7 @@ fn all_else_is_served_while_a_worker_spins() {
 }
 
 #[test]
-fn a_blocked_worker_is_helped_by_one_that_spins() {
+fn a_spinning_worker_rescues_a_blocked_worker() {
     let _alarm = alarm();
     let runtime = spinning(2);
     let (sender, receiver) = mpsc::channel();
@@ -78,7 +79,7 @@ fn a_blocked_worker_is_helped_by_one_that_spins() {
 }
 
 #[test]
-fn nothing_is_early_by_a_nanosecond() {
+fn timers_are_never_early() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(2)
@@ -97,7 +98,7 @@ fn nothing_is_early_by_a_nanosecond() {
     }
 }
 
-/// The processor time of this process's threads whose names begin so.
+/// Returns the processor time of the threads with names that begin so.
 fn cpu(name: &str) -> Duration {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let nanos = threads.filter_map(|thread| {
@@ -112,7 +113,7 @@ fn cpu(name: &str) -> Duration {
 }
 
 #[test]
-fn who_has_no_deadline_near_sleeps() {
+fn a_worker_without_a_near_deadline_sleeps() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(2)
@@ -129,7 +130,7 @@ fn who_has_no_deadline_near_sleeps() {
 }
 
 #[test]
-fn on_a_paused_clock_nothing_spins_and_all_is_exact() {
+fn a_paused_clock_is_exact_without_spinning() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(2)

@@ -1,5 +1,6 @@
-//! Feature `tracing`: a callback runs in a span, a rescue is an event, and a stall is a warning. Each
-//! test has a process of its own, because a process has one global subscriber.
+//! Feature `tracing`: a callback runs in a span, a rescue is an event, and a stall is a warning.
+//!
+//! Each test has a process of its own, because a process has one global subscriber.
 
 use std::{
     sync::mpsc::{self, Receiver},

@@ -1,4 +1,4 @@
-//! The promises of timers, by `epoll_pwait2` and by a timerfd alike.
+//! The promises of timers hold with `epoll_pwait2` and with a timerfd.
 
 use std::{
     sync::{Arc, Mutex, mpsc},

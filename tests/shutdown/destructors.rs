@@ -1,5 +1,5 @@
-//! What is left of a runtime when its workers have gone is dropped in its context: destructors find
-//! it, and what they may not do there is a panic that is caught, never a hang.
+//! Destructors that run when the workers have ended find their runtime. What they must not do there
+//! is a panic that is caught, never a hang.
 
 use std::{future, time::Duration};
 
@@ -24,7 +24,7 @@ fn hold<T: Send + 'static>(handle: &Handle, held: T) -> JoinHandle<()> {
 }
 
 #[test]
-fn destructors_may_spawn_and_arm_and_ask_for_the_runtime() {
+fn destructors_can_spawn_and_arm_timers() {
     // In a process of its own: two destructors that panic in one task end it.
     alone(|| {
         let runtime = runtime(2);
@@ -63,7 +63,7 @@ fn a_destructor_that_blocks_on_another_task_does_not_hang_the_shutdown() {
 }
 
 #[test]
-fn a_runtime_that_a_task_owns_is_not_waited_for_at_the_end() {
+fn shutdown_does_not_wait_for_a_runtime_that_a_task_owns() {
     alone(|| {
         let (outer, inner) = (runtime(1), runtime(1));
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -79,7 +79,7 @@ fn a_runtime_that_a_task_owns_is_not_waited_for_at_the_end() {
 }
 
 #[test]
-fn a_task_that_ends_on_a_foreign_thread_ends_in_its_runtime() {
+fn a_task_that_ends_on_a_remote_thread_has_the_context_of_its_runtime() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -87,7 +87,7 @@ fn a_task_that_ends_on_a_foreign_thread_ends_in_its_runtime() {
     let (wakers, woken) = std::sync::mpsc::channel();
     runtime.spawn(future::poll_fn(move |cx| {
         let _ = &guard;
-        // Woken after the end, it would be dropped by who wakes it, if it were still there.
+        // If it were still there, the thread that wakes it after the end would drop it.
         let _ = wakers.send(cx.waker().clone());
         std::task::Poll::<()>::Pending
     }));

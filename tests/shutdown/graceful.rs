@@ -1,4 +1,4 @@
-//! A graceful shutdown lets the tasks end by themselves, for as long as it may, and then ends the rest.
+//! `Runtime::shutdown_graceful` lets tasks finish within its timeout and then ends the rest.
 
 use std::{
     future,
@@ -13,7 +13,7 @@ use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, on_worker, runtime};
 use tourbillon::{Outcome, Runtime, Timer, time::sleep};
 
 #[test]
-fn tasks_that_finish_in_time_finish_and_timers_are_told_then() {
+fn tasks_finish_in_time_and_timers_end_after_them() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let told = Arc::new(AtomicUsize::new(0));
@@ -42,7 +42,7 @@ fn tasks_that_finish_in_time_finish_and_timers_are_told_then() {
 }
 
 #[test]
-fn without_tasks_nothing_is_waited_for() {
+fn without_tasks_it_returns_at_once() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let timer = runtime.after(HOUR, || unreachable!());
@@ -51,7 +51,7 @@ fn without_tasks_nothing_is_waited_for() {
 }
 
 #[test]
-fn what_does_not_finish_in_time_is_dropped() {
+fn tasks_that_exceed_the_timeout_are_dropped() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -69,7 +69,7 @@ fn what_does_not_finish_in_time_is_dropped() {
 }
 
 #[test]
-fn a_panic_ends_a_task_as_well() {
+fn a_panicking_task_counts_as_finished() {
     let _alarm = alarm();
     let runtime = runtime(1);
     drop(runtime.spawn(async { panic!("on purpose") }));
@@ -77,7 +77,7 @@ fn a_panic_ends_a_task_as_well() {
 }
 
 #[test]
-fn on_a_worker_it_waits_for_nothing() {
+fn on_a_worker_it_does_not_wait() {
     let _alarm = alarm();
     let other = runtime(1);
     let runtime = runtime(1);

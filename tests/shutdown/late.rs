@@ -1,4 +1,4 @@
-//! What comes to a runtime while it ends, or after, is refused or ended; nothing is left over.
+//! Calls during and after a shutdown are refused or ended. Nothing is left over.
 
 use std::{
     future::{self, Future},
@@ -27,7 +27,7 @@ fn stale() -> Handle {
 }
 
 #[test]
-fn a_stale_handle_refuses_in_every_way() {
+fn every_call_on_a_stale_handle_is_refused() {
     let _alarm = alarm();
     let handle = stale();
     let drops = Drops::new();
@@ -85,7 +85,7 @@ fn a_stale_handle_refuses_in_every_way() {
 }
 
 #[test]
-fn a_full_runtime_that_is_shut_down_says_shutdown() {
+fn a_full_runtime_reports_its_shutdown() {
     let runtime = Builder::new()
         .worker_threads(1)
         .max_timers(1)
@@ -116,7 +116,7 @@ impl Future for LeaveWaker {
 }
 
 #[test]
-fn wakers_may_outlive_the_runtime() {
+fn wakers_can_outlive_the_runtime() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -140,7 +140,7 @@ fn wakers_may_outlive_the_runtime() {
 }
 
 #[test]
-fn tasks_woken_from_outside_while_the_runtime_ends_are_all_dropped() {
+fn tasks_woken_during_shutdown_are_all_dropped() {
     let _alarm = alarm();
     for _ in 0..50 {
         let wakers: Arc<Mutex<Vec<Waker>>> = Arc::default();
@@ -166,7 +166,7 @@ fn tasks_woken_from_outside_while_the_runtime_ends_are_all_dropped() {
 }
 
 #[test]
-fn what_is_spawned_and_armed_while_the_runtime_ends_is_all_ended() {
+fn tasks_and_timers_created_during_shutdown_are_ended() {
     let _alarm = alarm();
     for round in 0..50 {
         let runtime = runtime(2);
@@ -208,7 +208,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 #[test]
-fn what_destructors_spawn_and_arm_at_the_end_is_ended_too() {
+fn tasks_and_timers_created_by_destructors_are_ended() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = runtime(workers);
@@ -241,7 +241,7 @@ fn what_destructors_spawn_and_arm_at_the_end_is_ended_too() {
 }
 
 #[test]
-fn a_thread_that_has_armed_many_goes_on_when_the_runtime_has_ended() {
+fn a_thread_can_keep_arming_after_the_runtime_has_ended() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle().clone();

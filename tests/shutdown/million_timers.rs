@@ -1,4 +1,4 @@
-//! A million timers that wait when the runtime ends are told so, each once, by all workers together.
+//! A million timers that are pending at shutdown get one outcome each, from all workers together.
 
 use std::{
     collections::HashSet,
@@ -13,8 +13,8 @@ use std::{
 use crate::common::{Gate, HOUR, PATIENCE, Random, alarm, runtime, told::Told};
 use tourbillon::{Cancel, Handle, Outcome, Status, Timer};
 
-/// Callbacks that note what they are told, and by whom. The first that is told waits until another
-/// thread tells, too: if one thread told them all, it would wait in vain.
+/// Callbacks that note their outcome and the thread that delivers it. The first that is told waits
+/// until another thread tells, too: if one thread told them all, it would wait in vain.
 #[derive(Clone)]
 struct Crowd(Arc<Inner>);
 
@@ -77,7 +77,7 @@ impl Crowd {
         assert!(threads.len() >= 2, "{threads:?}");
         assert!(
             !threads.contains(&thread::current().id()),
-            "told by who drops the runtime"
+            "delivered by the thread that drops the runtime"
         );
     }
 }
@@ -97,7 +97,7 @@ fn arm(handle: &Handle, count: usize, worker: Option<usize>, crowd: &Crowd) {
 const MILLION: usize = 1_000_000;
 
 #[test]
-fn a_million_on_one_worker_are_told_by_all() {
+fn all_workers_deliver_a_million_outcomes_of_one_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let crowd = Crowd::new();
@@ -107,7 +107,7 @@ fn a_million_on_one_worker_are_told_by_all() {
 }
 
 #[test]
-fn a_million_on_all_workers_are_told_by_all() {
+fn all_workers_deliver_a_million_outcomes_of_all_workers() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let crowd = Crowd::new();
@@ -121,7 +121,7 @@ fn a_million_on_all_workers_are_told_by_all() {
 }
 
 #[test]
-fn others_may_go_on_arming_and_cancelling_while_the_runtime_ends() {
+fn threads_can_arm_and_cancel_during_shutdown() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle().clone();

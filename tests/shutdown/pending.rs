@@ -1,4 +1,4 @@
-//! Dropping a runtime ends all that waited in it: timers, tasks, sleeps and sockets.
+//! Dropping a runtime ends what waits in it: timers, tasks, sleeps and sockets.
 
 use std::{
     future::{self, Future},
@@ -60,7 +60,7 @@ fn pending_callbacks_are_dropped_and_do_not_run() {
 }
 
 #[test]
-fn timers_in_the_queue_of_a_worker_are_ended_too() {
+fn queued_timers_are_ended() {
     let _alarm = alarm();
     let drops = Drops::new();
     let runtime = runtime(1);
@@ -162,7 +162,7 @@ fn waiting_tasks(handle: &Handle, drops: &Drops) -> Vec<tourbillon::JoinHandle<(
 }
 
 #[test]
-fn tasks_that_wait_are_dropped_and_their_handles_say_cancelled() {
+fn pending_tasks_are_dropped_and_cancelled() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -183,7 +183,7 @@ fn tasks_that_wait_are_dropped_and_their_handles_say_cancelled() {
 }
 
 #[test]
-fn a_result_that_nobody_took_before_the_shutdown_is_still_there() {
+fn an_unclaimed_result_survives_shutdown() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let task = runtime.spawn(async { 7 });
@@ -193,7 +193,7 @@ fn a_result_that_nobody_took_before_the_shutdown_is_still_there() {
 }
 
 #[test]
-fn who_waits_for_a_task_elsewhere_is_told_that_it_was_cancelled() {
+fn a_waiter_in_another_runtime_gets_cancelled() {
     let _alarm = alarm();
     let (doomed, other) = (runtime(1), runtime(1));
     let task = doomed.spawn(future::pending::<()>());
@@ -204,7 +204,7 @@ fn who_waits_for_a_task_elsewhere_is_told_that_it_was_cancelled() {
 }
 
 #[test]
-fn a_shutdown_with_time_enough_says_so() {
+fn shutdown_timeout_returns_true_if_all_ended_in_time() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -272,7 +272,7 @@ fn a_timer_that_holds_its_own_handle_and_runtime_handle_is_freed() {
 }
 
 #[test]
-fn a_sleep_polled_elsewhere_ends_when_its_runtime_does() {
+fn a_sleep_polled_elsewhere_ends_with_its_runtime() {
     let _alarm = alarm();
     let (doomed, other) = (runtime(1), runtime(1));
     let mut sleep = Box::pin(sleep(HOUR));
@@ -291,7 +291,7 @@ fn a_sleep_polled_elsewhere_ends_when_its_runtime_does() {
 }
 
 #[test]
-fn sockets_of_a_runtime_that_ended_give_errors() {
+fn sockets_of_an_ended_runtime_return_errors() {
     let _alarm = alarm();
     let (doomed, other) = (runtime(1), runtime(1));
     let (listener, stream, _peer) = doomed.block_on(async {

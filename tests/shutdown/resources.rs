@@ -1,6 +1,6 @@
-//! Dropping a runtime leaves no thread, no descriptor and no memory behind, wherever that is done.
+//! Dropping a runtime leaves no thread, no descriptor and no memory behind, wherever it is dropped.
 //!
-//! What is counted here is the process's: such tests have a process each.
+//! The tests count resources of the process, so each has a process of its own.
 
 use std::{
     future,
@@ -45,7 +45,7 @@ fn a_dropped_runtime_leaves_no_thread_and_no_descriptor() {
 }
 
 #[test]
-fn a_runtime_in_the_midst_of_everything_leaves_nothing_either() {
+fn a_busy_runtime_leaves_no_thread_and_no_descriptor() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -127,7 +127,7 @@ fn two_hundred_runtimes_leave_as_much_as_one() {
 }
 
 #[test]
-fn shut_down_in_the_background_it_leaves_nothing_in_the_end() {
+fn shutdown_background_leaves_nothing_in_the_end() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -189,7 +189,7 @@ fn a_million_pending_timers_are_all_dropped() {
 }
 
 #[test]
-fn shutdown_gives_up_on_a_stuck_callback_in_time_and_frees_all_later() {
+fn shutdown_timeout_gives_up_on_a_blocked_callback() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -240,7 +240,7 @@ fn shutdown_gives_up_on_a_stuck_callback_in_time_and_frees_all_later() {
 }
 
 #[test]
-fn a_worker_may_shut_down_its_runtime() {
+fn a_worker_can_shut_down_its_runtime() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -288,7 +288,7 @@ fn a_worker_may_shut_down_its_runtime() {
 }
 
 #[test]
-fn a_runtime_may_be_dropped_on_a_worker_of_another() {
+fn a_runtime_can_be_dropped_on_a_worker_of_another() {
     alone(|| {
         let outer = runtime(1);
         let before = (threads(), fds());

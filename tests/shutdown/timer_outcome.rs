@@ -1,4 +1,5 @@
-//! However a runtime ends, each timer is told so, and those of workers that can go on at once.
+//! Every kind of shutdown delivers one outcome to each timer, at once on workers that are not
+//! blocked.
 
 use std::{
     sync::{
@@ -47,7 +48,7 @@ const ENDS: [End; 4] = [
 ];
 
 #[test]
-fn every_way_to_end_a_runtime_tells_every_timer() {
+fn every_kind_of_shutdown_delivers_an_outcome_to_every_timer() {
     let _alarm = alarm();
     for workers in [1, 2, 4] {
         for end in ENDS {
@@ -70,7 +71,7 @@ fn every_way_to_end_a_runtime_tells_every_timer() {
 }
 
 #[test]
-fn a_runtime_that_a_worker_drops_tells_every_timer_as_well() {
+fn a_runtime_dropped_by_a_worker_delivers_all_outcomes() {
     let _alarm = alarm();
     let (outer, inner) = (runtime(1), runtime(2));
     let told = Told::new();
@@ -95,7 +96,7 @@ fn a_runtime_that_a_worker_drops_tells_every_timer_as_well() {
 }
 
 #[test]
-fn a_stuck_worker_delays_nobodys_end() {
+fn a_blocked_worker_delays_no_outcome_of_other_workers() {
     let _alarm = alarm();
     let ends: [End; 3] = [
         |runtime| runtime.shutdown_background(),
@@ -107,7 +108,7 @@ fn a_stuck_worker_delays_nobodys_end() {
         let told = Told::new();
         let (stuck, release) = stick_a_worker(runtime.handle());
         let count = arm(runtime.handle(), 3, &told);
-        // Whose place in the shard of the stuck one nobody has read, too.
+        // Also those that are still in the inbox of the blocked worker.
         let (sender, where_told) = mpsc::channel();
         let its = Timer::after(HOUR).on(runtime.handle()).on_worker(stuck);
         let its = its.start_with(move |how| sender.send((how, worker_number())).unwrap());
@@ -146,7 +147,7 @@ fn a_stuck_worker_delays_nobodys_end() {
 }
 
 #[test]
-fn callbacks_that_are_told_of_the_shutdown_may_do_what_they_like() {
+fn callbacks_can_use_the_runtime_during_shutdown() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (told, late) = (Told::new(), Told::new());
@@ -185,7 +186,7 @@ fn again(handle: &Handle, runs: &Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_callback_that_always_starts_itself_again_does_not_keep_the_shutdown_from_ending() {
+fn a_callback_that_always_rearms_itself_does_not_block_shutdown() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle().clone();
@@ -200,7 +201,7 @@ fn a_callback_that_always_starts_itself_again_does_not_keep_the_shutdown_from_en
 }
 
 #[test]
-fn a_timer_that_runs_at_the_shutdown_is_told_what_it_came_to() {
+fn a_timer_running_at_shutdown_gets_its_own_outcome() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (once, every) = (Told::new(), Told::new());

@@ -1,4 +1,4 @@
-//! An aborted task ends at its next await and is dropped; one that has finished is not changed.
+//! An aborted task ends at its next await and is dropped. Abort does not change a finished task.
 
 use std::{
     future,
@@ -13,7 +13,7 @@ use tourbillon::{
 };
 
 #[test]
-fn a_pending_task_that_is_aborted_is_dropped() {
+fn an_aborted_pending_task_is_dropped() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for started in [false, true] {
@@ -71,7 +71,7 @@ fn an_aborted_task_is_finished_without_being_joined() {
 }
 
 #[test]
-fn a_running_task_that_is_aborted_ends_at_its_next_await() {
+fn an_aborted_running_task_ends_at_its_next_await() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();
@@ -107,7 +107,7 @@ fn a_running_task_that_is_aborted_ends_at_its_next_await() {
 }
 
 #[test]
-fn a_task_may_abort_itself() {
+fn a_task_can_abort_itself() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (give, take) = mpsc::channel::<Arc<JoinHandle<()>>>();
@@ -122,7 +122,7 @@ fn a_task_may_abort_itself() {
 }
 
 #[test]
-fn a_finished_task_is_not_changed_by_abort() {
+fn abort_does_not_change_a_finished_task() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let task = runtime.spawn(async { 9 });
@@ -170,7 +170,7 @@ fn an_abort_during_a_storm_of_wakes_is_exact() {
 }
 
 #[test]
-fn an_abort_that_meets_the_task_on_its_way_to_be_polled_is_not_lost() {
+fn an_abort_of_a_queued_task_is_not_lost() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for i in rounds(40_000) {
@@ -207,7 +207,7 @@ fn an_abort_handle_outlives_the_join_handle_and_works_on_any_thread() {
 }
 
 #[test]
-fn an_abort_handle_says_finished_when_the_destructors_are_through() {
+fn an_abort_handle_is_finished_after_the_destructors_ran() {
     struct Waits(Gate, Gate);
     impl Drop for Waits {
         fn drop(&mut self) {
@@ -240,7 +240,7 @@ fn an_abort_handle_says_finished_when_the_destructors_are_through() {
 }
 
 #[test]
-fn an_abort_handle_of_an_ended_task_hits_no_other() {
+fn an_abort_handle_of_a_finished_task_aborts_no_other_task() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let first = runtime.spawn(async { 9 });
@@ -260,7 +260,7 @@ fn an_abort_handle_of_an_ended_task_hits_no_other() {
 }
 
 #[test]
-fn an_abort_handle_drops_a_queued_job_and_lets_go_on_one_that_runs() {
+fn an_abort_handle_drops_a_queued_job_but_not_a_running_one() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -305,7 +305,7 @@ fn an_abort_handle_outlives_the_runtime() {
 }
 
 #[test]
-fn a_task_knows_its_number_to_its_end() {
+fn a_task_has_its_id_until_its_end() {
     struct Tells(mpsc::Sender<Option<tourbillon::task::Id>>);
     impl Drop for Tells {
         fn drop(&mut self) {

@@ -1,7 +1,7 @@
-//! What `block_in_place` keeps a worker from is done by others: by peers, or by a helper that is there for
-//! that alone.
+//! While a worker is in `block_in_place`, peers or a helper do its work.
 //!
-//! Who blocks is let go when everything has come: so whatever came, came meanwhile.
+//! A test unblocks the worker after all events have come, so each of them came while it was
+//! blocked.
 
 use std::{
     io::Write,
@@ -34,7 +34,7 @@ use tourbillon::{
 
 /// Whatever it had when it began, and what comes then.
 #[test]
-fn what_a_worker_has_is_served_while_it_blocks() {
+fn the_work_of_a_blocked_worker_is_served() {
     const TIMERS: usize = 200;
     const SOCKETS: usize = 20;
     const TASKS: usize = 50;
@@ -110,7 +110,7 @@ fn what_a_worker_has_is_served_while_it_blocks() {
 }
 
 #[test]
-fn all_workers_may_block_at_once() {
+fn all_workers_can_block_at_once() {
     const COUNT: usize = 100;
     let _alarm = alarm();
     for workers in [1, 2, 4] {
@@ -158,7 +158,7 @@ fn all_workers_may_block_at_once() {
 }
 
 #[test]
-fn it_may_be_nested() {
+fn calls_can_be_nested() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let handle = runtime.handle().clone();
@@ -177,7 +177,7 @@ fn it_may_be_nested() {
 }
 
 #[test]
-fn on_threads_that_are_no_workers_it_just_calls() {
+fn other_threads_just_call_the_function() {
     let _alarm = alarm();
     assert_eq!(block_in_place(|| 1), 1);
     let runtime = runtime(1);
@@ -198,7 +198,7 @@ fn on_threads_that_are_no_workers_it_just_calls() {
 }
 
 #[test]
-fn on_a_helper_another_comes() {
+fn a_blocked_helper_is_replaced_by_another() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = Builder::new()
@@ -231,7 +231,7 @@ fn on_a_helper_another_comes() {
 
 /// What is waited for there needs the timers and the queue of the very worker.
 #[test]
-fn a_runtime_may_be_waited_for() {
+fn the_runtime_of_the_worker_can_be_blocked_on() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = runtime(workers);
@@ -288,7 +288,7 @@ fn results_and_panics_pass_through() {
 }
 
 #[test]
-fn callbacks_of_timers_may_block_and_be_cancelled_meanwhile() {
+fn callbacks_can_block_and_be_cancelled_meanwhile() {
     const PERIOD: Duration = Duration::from_millis(2);
     let _alarm = alarm();
     for workers in [1, 2] {
@@ -333,7 +333,7 @@ fn callbacks_of_timers_may_block_and_be_cancelled_meanwhile() {
 
 /// Where nobody is called for a worker that is stuck, what it waits for is run all the same.
 #[test]
-fn what_is_queued_is_run_though_nobody_looks_after_workers() {
+fn queued_tasks_run_without_rescue() {
     let _alarm = alarm();
     let builders = [
         Builder::new().rescue_grace(Duration::MAX),
@@ -356,7 +356,7 @@ fn what_is_queued_is_run_though_nobody_looks_after_workers() {
 }
 
 #[test]
-fn a_paused_clock_stands_still_meanwhile() {
+fn a_paused_clock_stands_still_while_a_worker_blocks() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = Builder::new()
@@ -398,7 +398,7 @@ fn a_paused_clock_stands_still_meanwhile() {
 
 /// A worker may come and go while others take what it has.
 #[test]
-fn nothing_is_lost_or_done_twice_at_the_edges() {
+fn no_work_is_lost_or_repeated_when_a_call_begins_or_ends() {
     const TIMES: usize = 300;
     let _alarm = alarm();
     for workers in [1, 2] {

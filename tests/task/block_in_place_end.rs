@@ -1,4 +1,5 @@
-//! What ends while a worker is in `block_in_place`: runtimes that are dropped there, and its own.
+//! Runtimes that end while a worker is in `block_in_place`: others that are dropped there, and its
+//! own.
 
 use std::{
     sync::{Arc, Barrier, mpsc},
@@ -19,7 +20,7 @@ use tourbillon::{
 };
 
 #[test]
-fn many_times_in_a_row_no_threads_are_left() {
+fn repeated_calls_leave_no_threads() {
     const TIMES: usize = 500;
     alone(|| {
         for workers in [1, 2] {
@@ -52,7 +53,7 @@ fn many_times_in_a_row_no_threads_are_left() {
 }
 
 #[test]
-fn runtimes_may_be_dropped_there() {
+fn runtimes_can_be_dropped_inside() {
     alone(|| {
         for workers in [1, 2] {
             let before = (crate::common::threads(), fds());
@@ -94,9 +95,9 @@ fn runtimes_may_be_dropped_there() {
     });
 }
 
-/// Timers and what is queued end at once, by a helper; who blocks is waited for.
+/// Timers and what is queued end at once, by a helper. The shutdown waits for the blocked call.
 #[test]
-fn a_runtime_may_be_shut_down_meanwhile() {
+fn a_runtime_can_be_shut_down_while_a_worker_blocks() {
     alone(|| {
         for workers in [1, 2] {
             let before = (crate::common::threads(), fds());
@@ -128,10 +129,10 @@ fn a_runtime_may_be_shut_down_meanwhile() {
     });
 }
 
-/// A worker that waits for a task, a timer or a socket is let go when the runtime ends, though it is only
-/// then that the task is dropped, and the worker is the last who could do that.
+/// A worker that waits for a task, a timer or a socket is let go when the runtime ends, though it
+/// is only then that the task is dropped, and only the worker is left to do that.
 #[test]
-fn what_is_waited_for_ends_with_the_runtime() {
+fn a_wait_inside_ends_with_the_runtime() {
     let _alarm = alarm();
     for (workers, helpers) in [(1, 0), (1, 2), (2, 0), (2, 1)] {
         for waits_for in 0..3 {

@@ -1,7 +1,7 @@
-//! A task that is always ready to go on lets others run, after 128 operations: sockets, sleeps,
-//! intervals, delay queues and join handles see to it.
+//! A task that is always ready yields after 128 operations on sockets, sleeps, intervals, delay
+//! queues and join handles.
 //!
-//! On one worker; counted, not timed.
+//! All tests have one worker and count operations. None depends on time.
 
 use std::{
     future::Future,
@@ -33,8 +33,8 @@ const BUDGET: usize = 128;
 const AT: usize = 200;
 const END: usize = 2_000;
 
-/// Counts operations, and how many of them there were when another task got to run that became ready at
-/// one of them.
+/// Counts operations, and how many of them there were when another task got to run that became
+/// ready at one of them.
 #[derive(Clone, Default)]
 struct Witness {
     operations: Arc<AtomicUsize>,
@@ -77,7 +77,7 @@ where
 }
 
 #[test]
-fn a_loop_that_reads_what_is_there() {
+fn a_loop_of_reads_yields() {
     let _alarm = alarm();
     gives_way(async |witness: Witness| {
         let (mut ours, mut theirs) = pair_with_std().await;
@@ -87,7 +87,7 @@ fn a_loop_that_reads_what_is_there() {
 }
 
 #[test]
-fn a_loop_that_writes_where_there_is_room() {
+fn a_loop_of_writes_yields() {
     let _alarm = alarm();
     gives_way(async |witness: Witness| {
         let (mut ours, _theirs) = pair_with_std().await;
@@ -96,7 +96,7 @@ fn a_loop_that_writes_where_there_is_room() {
 }
 
 #[test]
-fn a_loop_that_accepts_those_who_wait() {
+fn a_loop_of_accepts_yields() {
     let _alarm = alarm();
     gives_way(async |witness: Witness| {
         let (listener, addr) = listen().await;
@@ -111,7 +111,7 @@ fn a_loop_that_accepts_those_who_wait() {
 }
 
 #[test]
-fn a_loop_over_ticks_that_are_due() {
+fn a_loop_over_due_ticks_yields() {
     let _alarm = alarm();
     for behavior in [
         MissedTickBehavior::Burst,
@@ -133,7 +133,7 @@ fn a_loop_over_ticks_that_are_due() {
 }
 
 #[test]
-fn a_loop_of_sleeps_that_are_over() {
+fn a_loop_of_elapsed_sleeps_yields() {
     let _alarm = alarm();
     gives_way(async |witness: Witness| {
         let past = Instant::now();
@@ -147,7 +147,7 @@ fn a_loop_of_sleeps_that_are_over() {
 }
 
 #[test]
-fn a_loop_of_timeouts_that_elapse_at_once() {
+fn a_loop_of_elapsed_timeouts_yields() {
     let _alarm = alarm();
     gives_way(async |witness: Witness| {
         loop {
@@ -161,7 +161,7 @@ fn a_loop_of_timeouts_that_elapse_at_once() {
 }
 
 #[test]
-fn a_loop_over_a_delay_queue_whose_values_are_due() {
+fn a_loop_over_a_due_delay_queue_yields() {
     let _alarm = alarm();
     gives_way(async |witness: Witness| {
         let mut queue = DelayQueue::new();
@@ -175,7 +175,7 @@ fn a_loop_over_a_delay_queue_whose_values_are_due() {
 }
 
 #[test]
-fn a_loop_that_joins_tasks_that_have_ended() {
+fn a_loop_that_joins_finished_tasks_yields() {
     let _alarm = alarm();
     gives_way(async |witness: Witness| {
         let tasks: Vec<JoinHandle<()>> = (0..END).map(|_| tourbillon::spawn(async {})).collect();
@@ -190,7 +190,7 @@ fn a_loop_that_joins_tasks_that_have_ended() {
 }
 
 #[test]
-fn a_loop_that_consumes_its_budget_by_hand() {
+fn a_loop_that_calls_consume_budget_yields() {
     let _alarm = alarm();
     gives_way(async |witness: Witness| {
         loop {
@@ -203,7 +203,7 @@ fn a_loop_that_consumes_its_budget_by_hand() {
 }
 
 #[test]
-fn one_that_is_unconstrained_lets_nobody_run() {
+fn an_unconstrained_task_does_not_yield() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let witness = Witness::default();
@@ -238,7 +238,7 @@ fn both_ways<F: Future<Output = ()> + Send + 'static>(future: impl Fn() -> F) {
 }
 
 #[test]
-fn a_timeout_ends_what_would_never_wait() {
+fn a_timeout_ends_an_always_ready_loop() {
     let _alarm = alarm();
     both_ways(|| async {
         for brief in [Duration::ZERO, Duration::from_millis(2)] {
@@ -248,7 +248,7 @@ fn a_timeout_ends_what_would_never_wait() {
 }
 
 #[test]
-fn a_sleep_beside_what_would_never_wait_ends() {
+fn a_sleep_beside_an_always_ready_loop_ends() {
     let _alarm = alarm();
     both_ways(|| async {
         for brief in [Duration::ZERO, Duration::from_millis(2)] {
@@ -259,7 +259,7 @@ fn a_sleep_beside_what_would_never_wait_ends() {
 }
 
 #[test]
-fn who_stands_beside_it_in_one_task_is_polled_too() {
+fn a_future_beside_it_in_the_same_task_is_polled() {
     let _alarm = alarm();
     both_ways(|| async {
         let operations = AtomicUsize::new(0);
@@ -274,10 +274,10 @@ fn who_stands_beside_it_in_one_task_is_polled_too() {
     });
 }
 
-/// It takes the wake-up for its own, and polls again: in the same poll of the task, where there is no
-/// budget left.
+/// It takes the wake-up for its own, and polls again: in the same poll of the task, where there is
+/// no budget left.
 #[test]
-fn an_executor_inside_of_a_task_gets_on() {
+fn an_executor_inside_a_task_makes_progress() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let count = runtime.spawn(async {
@@ -293,7 +293,7 @@ fn an_executor_inside_of_a_task_gets_on() {
 
 /// Nor one on a thread of its own, or in a callback: nothing is counted there.
 #[test]
-fn an_executor_of_somebody_else_has_no_budget() {
+fn a_foreign_executor_has_no_budget() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let run = || {

@@ -1,8 +1,7 @@
-//! Whatever floods a worker, what else it owns is served after a bounded number of jobs: timers,
-//! sockets, tasks, and what comes from outside. Counted by the jobs themselves, on one worker: no test
-//! here depends on how long anything takes.
+//! Whatever floods a worker, its timers, sockets, tasks and remote spawns are served after a
+//! bounded number of jobs. The tests count jobs on one worker. None depends on time.
 //!
-//! The bounds are those of `docs/src/limits.md`.
+//! `docs/src/limits.md` has the bounds.
 
 use std::{
     future::{Future, poll_fn},
@@ -107,7 +106,7 @@ fn flood_by_one_moment(runtime: &Runtime, course: &Course) {
 }
 
 #[test]
-fn tasks_that_are_always_ready_keep_a_socket_waiting_for_an_interval() {
+fn ready_tasks_delay_a_socket_by_one_interval() {
     let _alarm = alarm();
     for interval in [1, 5, 61] {
         let runtime = Builder::new()
@@ -123,7 +122,7 @@ fn tasks_that_are_always_ready_keep_a_socket_waiting_for_an_interval() {
 }
 
 #[test]
-fn tasks_that_are_always_ready_keep_a_timer_waiting_for_an_interval() {
+fn ready_tasks_delay_a_timer_by_one_interval() {
     let _alarm = alarm();
     let (runtime, course) = (runtime(), Course::default());
     serve_a_timer(&course);
@@ -133,7 +132,7 @@ fn tasks_that_are_always_ready_keep_a_timer_waiting_for_an_interval() {
 
 /// However full the deque is: as many timers are taken at a look as jobs have run since the last.
 #[test]
-fn tasks_that_are_always_ready_leave_half_of_the_worker_to_timers() {
+fn ready_tasks_leave_half_of_the_worker_to_timers() {
     const TIMERS: usize = 3_000;
     let _alarm = alarm();
     for tasks in [
@@ -166,7 +165,7 @@ fn tasks_that_are_always_ready_leave_half_of_the_worker_to_timers() {
 }
 
 #[test]
-fn tasks_that_are_always_ready_keep_an_outsider_waiting_for_an_interval() {
+fn ready_tasks_delay_a_remote_spawn_by_one_interval() {
     let _alarm = alarm();
     let (runtime, course) = (runtime(), Course::default());
     serve_an_outsider(&runtime, &course);
@@ -175,7 +174,7 @@ fn tasks_that_are_always_ready_keep_an_outsider_waiting_for_an_interval() {
 }
 
 #[test]
-fn tasks_that_wake_each_other_keep_nothing_waiting_for_longer() {
+fn tasks_that_wake_each_other_cause_no_longer_delay() {
     let _alarm = alarm();
     let runtime = runtime();
     let course = Course::default();
@@ -200,11 +199,12 @@ fn tasks_that_wake_each_other_keep_nothing_waiting_for_longer() {
     assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
 }
 
-/// What is behind the timers that are queued when it comes, and those of the look at which it is found.
+/// What is behind the timers that are queued when it comes, and those of the look at which it is
+/// found.
 const BEHIND_TIMERS: usize = DUE_QUEUED + 2 * EVENT_INTERVAL + A_FEW;
 
 #[test]
-fn timers_that_are_always_due_keep_nothing_waiting_for_more_than_what_is_queued() {
+fn due_timers_delay_other_work_by_the_queue_only() {
     let _alarm = alarm();
     for serve in [
         |_: &Runtime, course: &Course| serve_a_task(course),
@@ -223,7 +223,7 @@ fn timers_that_are_always_due_keep_nothing_waiting_for_more_than_what_is_queued(
 
 /// All of them were queued, sixteen for each that ran, and what came next was behind them.
 #[test]
-fn a_hundred_thousand_timers_of_one_moment_keep_nothing_waiting_for_all_of_them() {
+fn a_hundred_thousand_due_timers_delay_other_work_by_a_batch_only() {
     let _alarm = alarm();
     for serve in [
         |_: &Runtime, course: &Course| serve_a_task(course),
@@ -239,7 +239,7 @@ fn a_hundred_thousand_timers_of_one_moment_keep_nothing_waiting_for_all_of_them(
 
 /// Sockets that are always ready, each with a task.
 #[test]
-fn sockets_that_are_always_ready_keep_a_timer_waiting_for_an_interval() {
+fn ready_sockets_delay_a_timer_by_one_interval() {
     const SOCKETS: usize = 32;
     let _alarm = alarm();
     let (runtime, course) = (runtime(), Course::default());
@@ -262,7 +262,7 @@ fn sockets_that_are_always_ready_keep_a_timer_waiting_for_an_interval() {
     assert_within(&course, EVENT_INTERVAL + SOCKETS + A_FEW);
 }
 
-/// A sleep of no task, which whoever wakes it arms again.
+/// A sleep without a task. Its waker arms it again.
 struct Restless {
     sleep: Mutex<Option<Pin<Box<time::Sleep>>>>,
     course: Course,
@@ -296,7 +296,7 @@ impl Wake for Restless {
 
 /// These make no jobs to be counted, and the worker never came to look at anything else.
 #[test]
-fn sleeps_of_other_threads_keep_nothing_waiting_for_more_than_a_round() {
+fn remote_sleeps_delay_other_work_by_one_round_only() {
     let _alarm = alarm();
     for serve in [serve_a_socket, serve_an_outsider] {
         let (runtime, course) = (runtime(), Course::default());
@@ -315,9 +315,10 @@ fn sleeps_of_other_threads_keep_nothing_waiting_for_more_than_a_round() {
     }
 }
 
-/// A long job is as long as it is: nothing here cuts it short. What is due meanwhile comes after it.
+/// A long job is as long as it is: nothing here cuts it short. What is due meanwhile comes after
+/// it.
 #[test]
-fn a_job_is_as_long_as_it_is() {
+fn a_long_job_is_not_interrupted() {
     let _alarm = alarm();
     let runtime = runtime();
     let (sender, receiver) = mpsc::channel();

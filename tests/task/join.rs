@@ -1,4 +1,4 @@
-//! A task runs once to its end, joined or not, and tells how it ended to who joins it.
+//! A task runs once to its end, joined or not, and its join handle returns the result.
 
 use std::{
     cell::Cell,
@@ -15,7 +15,7 @@ use crate::common::{Drops, Gate, alarm, event::Event, eventually, message, on_wo
 use tourbillon::task::yield_now;
 
 #[test]
-fn a_task_gives_its_result_to_who_joins_it() {
+fn a_join_handle_returns_the_result_of_its_task() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let sum = runtime.block_on(async {
@@ -32,7 +32,7 @@ fn a_task_gives_its_result_to_who_joins_it() {
 }
 
 #[test]
-fn a_dropped_handle_lets_the_task_run_on() {
+fn a_task_runs_on_when_its_handle_is_dropped() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (event, done) = (Event::default(), Gate::new());
@@ -56,7 +56,7 @@ fn without_id(id: impl std::fmt::Display, written: String) -> String {
 }
 
 #[test]
-fn errors_of_tasks_are_written_as_those_of_tokio() {
+fn join_errors_print_as_in_tokio() {
     let _alarm = alarm();
     let ours = runtime(1);
     let theirs = tokio::runtime::Builder::new_multi_thread()
@@ -82,7 +82,7 @@ fn errors_of_tasks_are_written_as_those_of_tokio() {
 }
 
 #[test]
-fn a_panic_is_told_to_who_joins_and_to_nobody_else() {
+fn a_panic_is_returned_to_the_join_handle_only() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let literal = runtime.block_on(runtime.spawn(async { panic!("literal") }));
@@ -115,7 +115,7 @@ fn a_panic_is_told_to_who_joins_and_to_nobody_else() {
 }
 
 #[test]
-fn is_finished_tells_when_a_task_has_ended() {
+fn is_finished_is_true_after_the_end() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let event = Event::default();
@@ -132,7 +132,7 @@ fn is_finished_tells_when_a_task_has_ended() {
 }
 
 #[test]
-fn a_join_handle_polled_again_says_cancelled() {
+fn a_join_handle_polled_after_its_result_returns_cancelled() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let mut task = runtime.spawn(async { 1 });
@@ -144,7 +144,7 @@ fn a_join_handle_polled_again_says_cancelled() {
 }
 
 #[test]
-fn a_join_handle_may_change_hands_while_it_is_awaited() {
+fn a_join_handle_can_move_to_another_task_while_it_is_awaited() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let event = Event::default();
@@ -199,7 +199,7 @@ fn a_hundred_thousand_tasks_complete() {
 }
 
 #[test]
-fn a_task_that_ends_frees_what_it_holds_though_its_handle_is_kept() {
+fn a_finished_task_frees_its_future_while_its_handle_lives() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();

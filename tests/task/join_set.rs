@@ -1,5 +1,5 @@
-//! A set tells of each of its tasks once, in the order in which they end, and wakes who waits for no
-//! other reason.
+//! A `JoinSet` returns each result once, in the order of completion, and wakes its waiter for
+//! nothing else.
 
 use std::{
     cell::Cell,
@@ -45,7 +45,7 @@ fn spawn_waiting(
 }
 
 #[test]
-fn it_may_be_sent_and_shared_and_moved() {
+fn a_join_set_can_be_sent_shared_and_moved() {
     fn is<T: Send + Sync + Unpin>() {}
     is::<JoinSet<Cell<u32>>>();
     is::<JoinSet<std::marker::PhantomPinned>>();
@@ -57,7 +57,7 @@ fn it_may_be_sent_and_shared_and_moved() {
 }
 
 #[test]
-fn an_empty_set_has_nothing_to_wait_for() {
+fn join_next_of_an_empty_set_returns_none() {
     let _alarm = alarm();
     let mut set = JoinSet::<()>::new();
     assert!(set.is_empty() && set.try_join_next().is_none());
@@ -68,12 +68,12 @@ fn an_empty_set_has_nothing_to_wait_for() {
 
 #[test]
 #[should_panic(expected = "runtime")]
-fn to_spawn_in_no_runtime_is_a_panic() {
+fn spawn_outside_of_a_runtime_panics() {
     JoinSet::new().spawn(async {});
 }
 
 #[test]
-fn results_come_in_the_order_in_which_tasks_end() {
+fn results_come_in_the_order_of_completion() {
     let _alarm = alarm();
     // Of one worker, which is through with a task before it does anything else.
     let runtime = runtime(1);
@@ -102,7 +102,7 @@ fn results_come_in_the_order_in_which_tasks_end() {
 }
 
 #[test]
-fn panics_and_aborts_are_told_with_the_number_of_the_task() {
+fn panics_and_aborts_are_returned_with_the_task_id() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let mut set = JoinSet::new();
@@ -137,7 +137,7 @@ fn panics_and_aborts_are_told_with_the_number_of_the_task() {
 }
 
 #[test]
-fn ten_thousand_tasks_wake_who_waits_no_more_often_than_they_end() {
+fn the_waiter_is_woken_at_most_once_per_finished_task() {
     let _alarm = alarm();
     const TASKS: usize = 10_000;
     let runtime = runtime(2);
@@ -168,7 +168,7 @@ fn ten_thousand_tasks_wake_who_waits_no_more_often_than_they_end() {
 }
 
 #[test]
-fn tasks_that_go_on_wake_nobody() {
+fn unfinished_tasks_do_not_wake_the_waiter() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let mut set = JoinSet::new();
@@ -203,7 +203,7 @@ fn tasks_that_go_on_wake_nobody() {
 }
 
 #[test]
-fn the_last_who_asked_is_woken() {
+fn the_last_waker_is_woken() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (mut set, event) = (JoinSet::new(), Event::default());
@@ -217,7 +217,7 @@ fn the_last_who_asked_is_woken() {
     eventually("it is woken", || last.count() == 1);
     assert_eq!(first.count(), 0);
     assert_eq!(poll(&mut set, &last_waker), Poll::Ready(Some(1)));
-    // Nor is one kept by a task whose set is gone, and that goes on.
+    // A task that outlives its set keeps no waker either.
     let (begun, release) = (Gate::new(), Gate::new());
     {
         let (begun, release) = (begun.clone(), release.clone());
@@ -236,7 +236,7 @@ fn the_last_who_asked_is_woken() {
 }
 
 #[test]
-fn a_set_may_be_moved_while_it_is_waited_for() {
+fn a_set_can_be_moved_between_polls() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let mut set = JoinSet::new();
@@ -274,7 +274,7 @@ fn a_set_may_be_moved_while_it_is_waited_for() {
 }
 
 #[test]
-fn what_is_spawned_while_the_set_is_polled_wakes_who_polled_it() {
+fn a_task_spawned_during_a_poll_wakes_the_waiter() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for _ in 0..300 {
@@ -303,7 +303,7 @@ fn what_is_spawned_while_the_set_is_polled_wakes_who_polled_it() {
 }
 
 #[test]
-fn tasks_may_spawn_into_sets_of_their_own() {
+fn tasks_can_have_sets_of_their_own() {
     fn count(depth: usize) -> std::pin::Pin<Box<dyn Future<Output = usize> + Send>> {
         Box::pin(async move {
             let below: JoinSet<usize> = (0..depth).map(|_| count(depth - 1)).collect();
@@ -316,7 +316,7 @@ fn tasks_may_spawn_into_sets_of_their_own() {
 }
 
 #[test]
-fn a_join_next_that_is_given_up_takes_nothing() {
+fn a_dropped_join_next_loses_no_result() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let sum = runtime.block_on(runtime.spawn(async {
@@ -352,7 +352,7 @@ fn a_join_next_that_is_given_up_takes_nothing() {
 }
 
 #[test]
-fn jobs_that_block_are_tasks_of_the_set() {
+fn blocking_jobs_are_tasks_of_the_set() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -394,7 +394,7 @@ fn jobs_that_block_are_tasks_of_the_set() {
 }
 
 #[test]
-fn a_loop_over_tasks_that_have_ended_gives_way() {
+fn a_loop_over_finished_tasks_yields() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let gave_way = runtime.block_on(runtime.spawn(async {
@@ -425,7 +425,7 @@ enum Fate {
 }
 
 #[test]
-fn random_programs_hear_of_each_task_once() {
+fn random_programs_get_each_result_once() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for seed in 0..100 {

@@ -1,4 +1,5 @@
-//! A set that ends, or whose tasks do by force: it is dropped, shut down or detached, tasks are aborted, and destructors panic.
+//! A `JoinSet` that is dropped, shut down or detached, tasks that are aborted, and destructors that
+//! panic.
 
 use std::{
     future::{self},
@@ -30,7 +31,7 @@ impl Drop for Panics {
 }
 
 #[test]
-fn a_task_is_aborted_before_it_runs_while_it_runs_and_after() {
+fn a_task_can_be_aborted_before_during_and_after_its_run() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let mut set = JoinSet::new();
@@ -111,7 +112,7 @@ fn a_dropped_set_aborts_all_its_tasks() {
 }
 
 #[test]
-fn a_shutdown_is_told_to_who_waits_elsewhere() {
+fn a_shutdown_wakes_a_waiter_outside_of_the_runtime() {
     let _alarm = alarm();
     for waits_in_runtime in [false, true] {
         let (waiting, ended) = (runtime(1), runtime(2));
@@ -161,7 +162,7 @@ fn a_shutdown_is_told_to_who_waits_elsewhere() {
 }
 
 #[test]
-fn a_runtime_ends_while_its_tasks_wait_for_sets_of_its_tasks() {
+fn a_runtime_can_end_while_its_tasks_wait_for_join_sets() {
     let _alarm = alarm();
     let drops = Drops::new();
     for _ in 0..20 {
@@ -192,7 +193,7 @@ fn a_runtime_ends_while_its_tasks_wait_for_sets_of_its_tasks() {
 }
 
 #[test]
-fn destructors_that_panic_end_nothing_but_themselves() {
+fn panicking_destructors_are_contained() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for drops_set in [true, false] {
@@ -224,7 +225,7 @@ fn destructors_that_panic_end_nothing_but_themselves() {
 }
 
 #[test]
-fn a_result_that_panics_when_it_is_detached_is_contained() {
+fn a_detached_result_that_panics_on_drop_is_contained() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let mut set = JoinSet::new();
@@ -240,7 +241,7 @@ fn a_result_that_panics_when_it_is_detached_is_contained() {
 }
 
 #[test]
-fn tasks_that_are_detached_run_on_and_who_waited_learns_that_none_is_left() {
+fn detached_tasks_run_on_and_wake_the_waiter() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (mut set, event, drops) = (JoinSet::new(), Event::default(), Drops::new());
@@ -271,7 +272,7 @@ fn tasks_that_are_detached_run_on_and_who_waited_learns_that_none_is_left() {
 }
 
 #[test]
-fn of_all_results_a_panic_is_the_end() {
+fn join_all_ends_with_the_first_panic() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (drops, release) = (Drops::new(), Event::default());

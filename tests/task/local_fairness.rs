@@ -1,6 +1,6 @@
-//! A flood of local tasks keeps nothing else of its worker waiting for more than a bounded number of jobs,
-//! nor does a flood of anything else keep a local task waiting: see `docs/src/limits.md`, and
-//! `tests/fairness.rs` for all that has no local tasks.
+//! A flood of local tasks delays other work of its worker by a bounded number of jobs, and other
+//! floods delay a local task by no more. `docs/src/limits.md` has the bounds, `fairness.rs` the
+//! tests without local tasks.
 
 use std::{
     future::poll_fn,
@@ -47,7 +47,7 @@ fn flood_by_local_tasks(runtime: &Runtime, course: &Course) {
 }
 
 #[test]
-fn local_tasks_that_are_always_ready_keep_timers_and_sockets_waiting_for_an_interval() {
+fn ready_local_tasks_delay_timers_and_sockets_by_one_interval() {
     let _alarm = alarm();
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_timer(&course);
@@ -62,7 +62,7 @@ fn local_tasks_that_are_always_ready_keep_timers_and_sockets_waiting_for_an_inte
 }
 
 #[test]
-fn local_tasks_that_are_always_ready_take_turns_with_those_of_all() {
+fn ready_local_tasks_take_turns_with_global_tasks() {
     let _alarm = alarm();
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_task(&course);
@@ -116,7 +116,7 @@ fn serve_a_local_task(runtime: &Runtime, course: &Course) {
 }
 
 #[test]
-fn a_local_task_that_another_thread_wakes_waits_for_a_look_and_those_before_it() {
+fn a_remotely_woken_local_task_waits_for_a_bounded_number_of_jobs() {
     let _alarm = alarm();
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_local_task(&runtime, &course);
@@ -125,7 +125,7 @@ fn a_local_task_that_another_thread_wakes_waits_for_a_look_and_those_before_it()
 }
 
 #[test]
-fn tasks_of_all_that_are_always_ready_take_turns_with_a_local_one() {
+fn ready_global_tasks_take_turns_with_a_local_task() {
     let _alarm = alarm();
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_local_task(&runtime, &course);
@@ -144,7 +144,7 @@ fn tasks_of_all_that_are_always_ready_take_turns_with_a_local_one() {
 }
 
 #[test]
-fn timers_that_are_always_due_take_turns_with_a_local_task() {
+fn due_timers_take_turns_with_a_local_task() {
     let _alarm = alarm();
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_local_task(&runtime, &course);
@@ -163,7 +163,7 @@ fn timers_that_are_always_due_take_turns_with_a_local_task() {
 }
 
 #[test]
-fn a_set_that_is_always_ready_gives_way_to_the_tasks_of_its_worker() {
+fn a_ready_local_set_yields_to_the_tasks_of_its_worker() {
     let _alarm = alarm();
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_task(&course);

@@ -1,4 +1,4 @@
-//! Sets of local tasks: they run where they are waited for.
+//! Tasks of a `LocalSet` run on the thread that waits for the set.
 
 use std::{
     cell::{Cell, RefCell},
@@ -77,7 +77,7 @@ fn a_set_needs_no_runtime() {
 }
 
 #[test]
-fn run_until_leaves_the_others_for_later() {
+fn run_until_leaves_other_tasks_for_later() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let set = LocalSet::new();
@@ -98,10 +98,10 @@ fn run_until_leaves_the_others_for_later() {
     assert_eq!(polls.get(), second, "and stands still in between");
 }
 
-/// A task that never waits neither keeps the future that is run beside it from being polled, nor its
-/// siblings.
+/// A task that never waits neither keeps the future that is run beside it from being polled, nor
+/// its siblings.
 #[test]
-fn a_task_that_is_always_ready_keeps_nobody_in_the_set_waiting() {
+fn an_always_ready_task_does_not_starve_the_set() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let set = LocalSet::new();
@@ -142,7 +142,7 @@ fn a_task_that_is_always_ready_keeps_nobody_in_the_set_waiting() {
 }
 
 #[test]
-fn wakes_from_four_threads_reach_the_tasks_of_a_set() {
+fn remote_wakes_reach_the_tasks_of_a_set() {
     const TASKS: usize = 8;
     const EACH: usize = 5_000;
     let _alarm = alarm();
@@ -185,9 +185,9 @@ fn wakes_from_four_threads_reach_the_tasks_of_a_set() {
     homes.assert_all_dropped_at_home();
 }
 
-/// Each waits for the other: who wakes finds them asleep.
+/// Each waits for the other, so each wake finds the set asleep.
 #[test]
-fn a_set_that_sleeps_is_woken_each_time() {
+fn a_sleeping_set_is_woken_by_every_wake() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let count = Arc::new(AtomicUsize::new(0));
@@ -227,7 +227,7 @@ fn a_set_that_sleeps_is_woken_each_time() {
 }
 
 #[test]
-fn several_may_wait_for_one_set_and_one_that_is_through_leaves_it_to_the_others() {
+fn several_waiters_can_drive_one_set() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let set = LocalSet::new();
@@ -275,9 +275,10 @@ fn several_may_wait_for_one_set_and_one_that_is_through_leaves_it_to_the_others(
     homes.assert_all_dropped_at_home();
 }
 
-/// Nobody was woken for what was spawned while the one polled, who would have run it.
+/// Tasks that are spawned during a poll wake no other waiter, because the polling one would run
+/// them.
 #[test]
-fn what_one_who_is_through_or_gives_up_leaves_queued_is_told_to_the_others() {
+fn a_waiter_that_stops_passes_queued_tasks_to_the_others() {
     for is_through in [true, false] {
         let set = LocalSet::new();
         let ran = Rc::new(Cell::new(0));
@@ -309,7 +310,7 @@ fn what_one_who_is_through_or_gives_up_leaves_queued_is_told_to_the_others() {
 }
 
 #[test]
-fn spawned_from_outside_of_the_set_a_task_wakes_who_waits_for_it() {
+fn a_task_spawned_from_outside_wakes_the_waiter() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (outer, inner) = (LocalSet::new(), Rc::new(LocalSet::new()));
@@ -325,7 +326,7 @@ fn spawned_from_outside_of_the_set_a_task_wakes_who_waits_for_it() {
 }
 
 #[test]
-fn sets_are_entered_and_left_in_any_order() {
+fn sets_can_be_entered_and_left_in_any_order() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (one, two) = (LocalSet::new(), LocalSet::new());
@@ -366,7 +367,7 @@ fn sets_are_entered_and_left_in_any_order() {
 }
 
 #[test]
-fn tasks_are_aborted_from_anywhere_and_dropped_here() {
+fn a_remote_abort_drops_the_task_on_the_thread_of_the_set() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let homes = Homes::new();
@@ -393,7 +394,7 @@ fn tasks_are_aborted_from_anywhere_and_dropped_here() {
 }
 
 #[test]
-fn a_set_lives_in_a_pinned_task_and_its_tasks_use_the_worker() {
+fn a_set_in_a_pinned_task_uses_its_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let task = runtime.spawn_pinned(|| async {
@@ -423,7 +424,7 @@ fn a_set_lives_in_a_pinned_task_and_its_tasks_use_the_worker() {
 }
 
 #[test]
-fn select_takes_whichever_ends_first_in_a_set() {
+fn select_works_in_a_set() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let set = LocalSet::new();

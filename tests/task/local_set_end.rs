@@ -1,4 +1,4 @@
-//! The end of a set: its tasks are dropped on its thread, and who wakes them then or later does no harm.
+//! A `LocalSet` that ends drops its tasks on its thread, whenever other threads wake them.
 
 use std::{
     cell::RefCell,
@@ -46,7 +46,7 @@ fn residents(homes: &Homes, wakers: &Wakers, count: usize) -> (LocalSet, Vec<Joi
 }
 
 #[test]
-fn a_dropped_set_drops_its_tasks_here_while_others_wake_them() {
+fn a_dropped_set_drops_its_tasks_on_its_thread_during_remote_wakes() {
     let _alarm = alarm();
     for _ in 0..100 {
         let (homes, wakers) = (Homes::new(), Wakers::default());
@@ -80,7 +80,7 @@ fn a_dropped_set_drops_its_tasks_here_while_others_wake_them() {
 }
 
 #[test]
-fn a_set_outlives_the_runtime_that_waited_for_it_and_its_tasks_say_that_time_is_over() {
+fn a_set_can_outlive_its_runtime() {
     let _alarm = alarm();
     let set = LocalSet::new();
     let task = {
@@ -97,7 +97,7 @@ fn a_set_outlives_the_runtime_that_waited_for_it_and_its_tasks_say_that_time_is_
 }
 
 #[test]
-fn destructors_may_spawn_into_the_set_that_ends_and_panic() {
+fn destructors_can_spawn_into_the_ending_set_and_panic() {
     struct Spawns(Homes, Rc<RefCell<Vec<bool>>>);
     impl Drop for Spawns {
         fn drop(&mut self) {
@@ -129,7 +129,7 @@ fn destructors_may_spawn_into_the_set_that_ends_and_panic() {
 }
 
 #[test]
-fn sets_of_pinned_tasks_end_with_the_runtime_on_its_workers() {
+fn sets_in_pinned_tasks_end_with_the_runtime_on_its_workers() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (homes, wakers) = (Homes::new(), Wakers::default());
@@ -148,7 +148,7 @@ fn sets_of_pinned_tasks_end_with_the_runtime_on_its_workers() {
 }
 
 #[test]
-fn a_future_that_is_given_up_leaves_the_tasks_in_the_set() {
+fn a_dropped_run_until_leaves_the_tasks_in_the_set() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (homes, wakers) = (Homes::new(), Wakers::default());

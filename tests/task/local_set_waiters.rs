@@ -1,4 +1,4 @@
-//! Several that wait for one set, of which one does not come back.
+//! Several waiters of one `LocalSet`, of which one does not return.
 
 use std::{future::pending, pin::pin, rc::Rc, sync::mpsc, thread, time::Duration};
 
@@ -23,7 +23,7 @@ fn ends(f: impl FnOnce() + Send + 'static) -> bool {
 
 /// What one leaves queued after its turn is run by the others, should it not come back.
 #[test]
-fn what_is_left_by_one_that_does_not_come_back_is_run_by_the_others() {
+fn tasks_of_an_absent_waiter_run_in_the_others() {
     assert!(ends(|| {
         let runtime = Runtime::new().unwrap();
         let set = Rc::new(LocalSet::new());
@@ -67,7 +67,7 @@ fn what_is_left_by_one_that_does_not_come_back_is_run_by_the_others() {
 
 /// A task of the set waits for the set in its turn, blocking.
 #[test]
-fn who_waits_inside_of_a_task_of_the_set_hears_of_what_is_woken_there() {
+fn a_waiter_inside_a_task_of_the_set_is_woken() {
     assert!(ends(|| {
         let runtime = Runtime::new().unwrap();
         let set = Rc::new(LocalSet::new());

@@ -1,5 +1,5 @@
-//! `sync::Notify`: who is told, in which order, and that nothing is lost, by who gives up or by wakers that
-//! panic or call back. Between threads: see `notify_threads.rs`.
+//! `sync::Notify` on one thread: the order of waiters, dropped waiters, and wakers that panic or
+//! call back. `notify_threads.rs` has several threads.
 
 use std::{
     future::Future,
@@ -49,7 +49,7 @@ fn waker(f: impl Fn() + Send + Sync + 'static) -> Waker {
 }
 
 #[test]
-fn there_is_room_for_one_permit() {
+fn notify_one_stores_one_permit() {
     static NOTIFY: Notify = Notify::const_new();
     for _ in 0..2 {
         NOTIFY.notify_one();
@@ -60,7 +60,7 @@ fn there_is_room_for_one_permit() {
 }
 
 #[test]
-fn those_that_wait_are_told_one_by_one_in_their_order() {
+fn notify_one_wakes_waiters_in_their_order() {
     let notify = Notify::new();
     let mut unpolled = Box::pin(notify.notified());
     let mut all: Vec<_> = (0..5).map(|_| waiting(&notify)).collect();
@@ -84,7 +84,7 @@ fn those_that_wait_are_told_one_by_one_in_their_order() {
 }
 
 #[test]
-fn all_are_told_who_have_asked() {
+fn notify_waiters_wakes_all_current_waiters() {
     let notify = Notify::new();
     let mut waits = waiting(&notify);
     let mut unpolled = Box::pin(notify.notified());
@@ -98,7 +98,7 @@ fn all_are_told_who_have_asked() {
 }
 
 #[test]
-fn a_wait_that_ends_with_all_leaves_the_permit_to_the_next() {
+fn a_wait_ended_by_notify_waiters_leaves_the_permit() {
     let notify = Notify::new();
     let mut unpolled = Box::pin(notify.notified());
     notify.notify_waiters();
@@ -110,7 +110,7 @@ fn a_wait_that_ends_with_all_leaves_the_permit_to_the_next() {
 }
 
 #[test]
-fn who_enables_has_a_place_and_takes_a_permit() {
+fn enable_queues_the_waiter_or_takes_a_permit() {
     let notify = Notify::new();
     let mut first = Box::pin(notify.notified());
     assert!(!first.as_mut().enable());
@@ -128,7 +128,7 @@ fn who_enables_has_a_place_and_takes_a_permit() {
 }
 
 #[test]
-fn who_was_told_and_gives_up_tells_the_next() {
+fn a_dropped_waiter_passes_its_notification_on() {
     let notify = Notify::new();
     let mut all: Vec<_> = (0..4).map(|_| waiting(&notify)).collect();
     notify.notify_one();
@@ -137,7 +137,8 @@ fn who_was_told_and_gives_up_tells_the_next() {
     drop(all.remove(0));
     assert!(!told(&mut all[0]), "it had looked: the notice is used up");
 
-    // Who was told as the last one tells the one that is the last then.
+    // A dropped waiter that `notify_last` had notified passes it on to the waiter that is last
+    // then.
     all.push(waiting(&notify));
     notify.notify_last();
     drop(all.pop());
@@ -158,7 +159,7 @@ fn who_was_told_and_gives_up_tells_the_next() {
 }
 
 #[test]
-fn a_wait_with_a_limit_elapses_exactly_and_leaves_nothing() {
+fn a_wait_with_a_timeout_elapses_exactly() {
     let _alarm = alarm();
     let builder = Runtime::builder().worker_threads(1).start_paused(true);
     builder.build().unwrap().block_on(async {
@@ -166,7 +167,7 @@ fn a_wait_with_a_limit_elapses_exactly_and_leaves_nothing() {
         let start = Instant::now();
         assert!(notify.notified_timeout(5 * SEC).await.is_err());
         assert_eq!(start.elapsed(), 5 * SEC);
-        // Who elapsed is not told any more.
+        // A wait that has elapsed gets no notification.
         notify.notify_one();
         assert!(notify.notified_timeout(Duration::ZERO).await.is_ok());
         assert!(notify.notified_timeout(Duration::ZERO).await.is_err());
@@ -196,7 +197,7 @@ fn a_wait_with_a_limit_elapses_exactly_and_leaves_nothing() {
 }
 
 #[test]
-fn the_last_waker_is_woken_and_the_others_are_let_go() {
+fn only_the_last_waker_is_woken() {
     let notify = Notify::new();
     let woken = Arc::new(AtomicUsize::new(0));
     let mut notified = pin!(notify.notified());
@@ -215,7 +216,7 @@ fn the_last_waker_is_woken_and_the_others_are_let_go() {
 }
 
 #[test]
-fn wakers_may_call_back() {
+fn wakers_can_call_back() {
     let _alarm = alarm();
     let notify: &'static Notify = Box::leak(Box::default());
     let back = || {
@@ -232,7 +233,7 @@ fn wakers_may_call_back() {
         assert!(pending.is_pending());
         notified
     };
-    // Told alone, with all, and by who gives up.
+    // Notified alone, with all, and by a waiter that is dropped.
     let first = polled();
     notify.notify_one();
     drop(first);
@@ -258,7 +259,7 @@ impl Drop for OnDrop {
 }
 
 #[test]
-fn wakers_that_are_dropped_may_call_back() {
+fn dropped_wakers_can_call_back() {
     let _alarm = alarm();
     let notify: &'static Notify = Box::leak(Box::default());
     let mut notified = Box::pin(notify.notified());
@@ -286,7 +287,7 @@ fn wakers_that_are_dropped_may_call_back() {
 }
 
 #[test]
-fn a_waker_that_panics_takes_nothing_from_the_others() {
+fn a_panicking_waker_does_not_affect_other_waiters() {
     let notify = Notify::new();
     let woken = Arc::new(AtomicUsize::new(0));
     let counted = woken.clone();
@@ -313,7 +314,7 @@ fn a_waker_that_panics_takes_nothing_from_the_others() {
 }
 
 #[test]
-fn a_loop_that_never_waits_gives_way() {
+fn a_loop_of_ready_waits_yields() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let done = Arc::new(AtomicUsize::new(0));
@@ -366,7 +367,7 @@ impl<'a> Pair<'a> {
 }
 
 #[test]
-fn random_programs_do_as_they_do_in_tokio() {
+fn random_programs_behave_as_in_tokio() {
     let mut finished = 0;
     for seed in 1..=1000 {
         let mut random = Random::new(seed);

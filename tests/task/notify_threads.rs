@@ -1,4 +1,4 @@
-//! `sync::Notify` between threads: no notice is lost, and none comes twice.
+//! `sync::Notify` between threads: no notification is lost, and none is delivered twice.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use tourbillon::{sync::Notify, task::yield_now, time::timeout};
 
 /// A queue for several receivers, some of which give up all the time.
 #[test]
-fn values_of_many_threads_are_all_received() {
+fn no_notification_between_many_threads_is_lost() {
     const SENDERS: usize = 3;
     const RECEIVERS: usize = 4;
     const EACH: usize = 20_000;

@@ -1,4 +1,4 @@
-//! A panic of foreign code is reported and counted, and the worker goes on; nothing else is lost.
+//! A panic in user code is reported and counted. The worker goes on and loses nothing else.
 
 use std::{
     future::{self, Future},
@@ -52,7 +52,7 @@ fn a_panic_in_a_callback_is_counted_and_the_worker_goes_on() {
 }
 
 #[test]
-fn a_callback_that_panics_leaves_those_behind_it_in_the_queue() {
+fn a_panicking_callback_loses_none_of_those_queued_behind_it() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let ran = Arc::new(AtomicUsize::new(0));
@@ -118,7 +118,7 @@ fn a_panic_in_a_task_is_counted_and_the_worker_goes_on() {
 }
 
 #[test]
-fn a_panic_in_a_callback_leaves_the_context_of_the_thread_as_it_was() {
+fn a_panic_in_a_callback_restores_the_thread_context() {
     let _alarm = alarm();
     let (runtime, other) = (runtime(1), runtime(1));
     let entered = other.handle().clone();
@@ -134,7 +134,7 @@ fn a_panic_in_a_callback_leaves_the_context_of_the_thread_as_it_was() {
 }
 
 #[test]
-fn hooks_that_panic_are_counted_and_the_worker_starts_and_ends() {
+fn panicking_hooks_are_counted_and_the_worker_goes_on() {
     alone(|| {
         let before = crate::common::threads();
         let stops = Arc::new(AtomicUsize::new(0));
@@ -157,7 +157,7 @@ fn hooks_that_panic_are_counted_and_the_worker_starts_and_ends() {
 }
 
 #[test]
-fn a_thread_name_function_that_panics_does_not_hang_the_build() {
+fn a_panicking_thread_name_function_does_not_hang_the_build() {
     alone(|| {
         let before = (crate::common::threads(), crate::common::fds());
         for fails in 0..3 {
@@ -203,7 +203,7 @@ async fn badly_waiting_read(waker: &Waker) -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+fn a_panicking_waker_does_not_stop_other_wakes() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (bad, waker) = bad_waker();
@@ -236,7 +236,7 @@ fn a_waker_that_panics_keeps_no_other_from_being_woken() {
 }
 
 #[test]
-fn a_waker_that_panics_at_shutdown_does_not_hang_it() {
+fn a_panicking_waker_does_not_hang_shutdown() {
     alone(|| {
         let before = crate::common::threads();
         let runtime = runtime(2);

@@ -1,5 +1,5 @@
-//! What a task comes to whose future, or a destructor, panics: as in tokio, side by side. Where
-//! tokio ends the process this does not.
+//! A panic in a future or a destructor ends its task as in tokio, which runs beside it. Where tokio
+//! aborts the process, Tourbillon does not.
 
 use std::{
     future::{self, Future},
@@ -196,7 +196,7 @@ const ENDS: [(Polled, EndedBy); 5] = [
 ];
 
 #[test]
-fn a_task_that_panics_comes_to_what_it_comes_to_in_tokio() {
+fn a_panicking_task_ends_as_in_tokio() {
     let _alarm = alarm();
     for (polled, by) in ENDS {
         for panics_in_drop in [false, true] {
@@ -215,7 +215,7 @@ fn a_task_that_panics_comes_to_what_it_comes_to_in_tokio() {
 }
 
 #[test]
-fn a_destructor_sees_that_its_future_panics() {
+fn a_destructor_sees_that_its_future_is_panicking() {
     let _alarm = alarm();
     let (came, in_panic) = ours::bomb(Polled::Panics, false, EndedBy::Itself);
     assert_eq!(came, Came::Panicked("in poll".to_owned()));
@@ -223,7 +223,7 @@ fn a_destructor_sees_that_its_future_panics() {
 }
 
 #[test]
-fn a_destructor_that_panics_after_an_abort_is_told_by_the_handle() {
+fn a_destructor_panic_after_an_abort_is_returned_by_the_handle() {
     let _alarm = alarm();
     for by in [EndedBy::Abort, EndedBy::AbortAtOnce, EndedBy::Shutdown] {
         let (came, in_panic) = ours::bomb(Polled::Waits, true, by);
@@ -233,7 +233,7 @@ fn a_destructor_that_panics_after_an_abort_is_told_by_the_handle() {
 }
 
 #[test]
-fn a_destructor_that_panics_while_its_future_panics_does_not_end_the_process() {
+fn a_destructor_panic_during_a_future_panic_does_not_end_the_process() {
     alone(|| {
         for run in [ours::bomb, ours::local] {
             let (came, in_panic) = run(Polled::Panics, true, EndedBy::Itself);
@@ -250,7 +250,7 @@ fn a_destructor_that_panics_while_its_future_panics_does_not_end_the_process() {
 }
 
 #[test]
-fn an_output_that_nobody_takes_is_dropped_as_a_part_of_its_task() {
+fn an_unclaimed_output_is_dropped_as_a_part_of_its_task() {
     let _alarm = alarm();
     let theirs = tokios::output_is_dropped_in_its_task();
     assert_eq!(ours::output_is_dropped_in_its_task(), theirs);

@@ -1,5 +1,5 @@
-//! Panics where the process has nothing left to panic with, or in the middle of another: they are contained
-//! as any other, but for those that Rust itself ends the process for.
+//! Panics without memory or descriptors, or during another panic. They are contained, except where
+//! Rust itself aborts the process.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -26,7 +26,8 @@ use tourbillon::{
     time::{sleep, timeout},
 };
 
-/// Panics in each kind of job, and in destructors, on all threads that there are; how many are counted.
+/// Panics in each kind of job, and in destructors, on all threads that there are; how many are
+/// counted.
 fn panic_everywhere(runtime: &Runtime, bang: fn()) -> u64 {
     let before = panics(runtime);
     let drops = Drops::new();
@@ -75,11 +76,11 @@ fn panic_everywhere(runtime: &Runtime, bang: fn()) -> u64 {
 
 /// The system has no descriptor for the file that the names of a backtrace would be read from.
 #[test]
-fn panics_with_backtraces_where_no_descriptor_is_left_are_contained() {
+fn panics_without_free_descriptors_are_contained() {
     alone(|| {
         let _alarm = alarm();
-        // SAFETY: before the runtime is built; the other threads of a test binary that runs one test wait for it,
-        // and look at nothing.
+        // SAFETY: before the runtime is built; the other threads of a test binary that runs one
+        // test wait for it, and look at nothing.
         unsafe { std::env::set_var("RUST_BACKTRACE", "1") };
         let runtime = crate::common::runtime(2);
         runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
@@ -95,7 +96,7 @@ fn panics_with_backtraces_where_no_descriptor_is_left_are_contained() {
 
 /// A job that asks for more than there is, and may be refused.
 #[test]
-fn jobs_that_panic_because_they_get_no_memory_are_contained() {
+fn panics_for_lack_of_memory_are_contained() {
     alone(|| {
         let _alarm = alarm();
         let runtime = crate::common::runtime(2);
@@ -110,9 +111,9 @@ fn jobs_that_panic_because_they_get_no_memory_are_contained() {
     });
 }
 
-/// As one that logs, by tasks and timers of the runtime whose worker panics.
+/// Such as a hook that logs, by tasks and timers of the runtime of the worker that panics.
 #[test]
-fn a_panic_hook_may_use_the_runtime_that_panics() {
+fn a_panic_hook_can_use_the_runtime() {
     alone(|| {
         let _alarm = alarm();
         let runtime = crate::common::runtime(2);
@@ -162,7 +163,7 @@ impl Drop for Nested {
 }
 
 #[test]
-fn a_panic_in_the_drop_of_what_a_panic_carried_is_contained_several_times_over() {
+fn nested_panics_of_panic_payloads_are_contained() {
     alone(|| {
         let _alarm = alarm();
         let runtime = crate::common::runtime(2);
@@ -200,7 +201,7 @@ fn ends_the_process<F: FnOnce()>(body: F) {
 
 /// What is dropped by a panic panics.
 #[test]
-fn a_panic_in_a_drop_while_another_unwinds_ends_the_process_as_rust_has_it() {
+fn a_panic_in_a_drop_during_unwinding_aborts_the_process() {
     struct Bomb;
 
     impl Drop for Bomb {
@@ -220,7 +221,7 @@ fn a_panic_in_a_drop_while_another_unwinds_ends_the_process_as_rust_has_it() {
 }
 
 #[test]
-fn a_panic_hook_that_panics_ends_the_process_as_rust_has_it() {
+fn a_panicking_panic_hook_aborts_the_process() {
     ends_the_process(|| {
         let runtime = crate::common::runtime(1);
         panic::set_hook(Box::new(|_| panic!("the hook panics")));
@@ -231,7 +232,7 @@ fn a_panic_hook_that_panics_ends_the_process_as_rust_has_it() {
 
 /// Threads of the program's own that wait for what panics are told, and go on.
 #[test]
-fn who_waits_for_jobs_that_panic_is_told_and_not_left_waiting() {
+fn waiters_of_panicking_jobs_are_woken() {
     alone(|| {
         let _alarm = alarm();
         let runtime = crate::common::runtime(1);

@@ -1,4 +1,4 @@
-//! A destructor that panics is reported, and keeps no other from running; the books stay in order.
+//! A destructor that panics is reported, stops no other destructor, and leaves all counts right.
 
 use std::{
     future::{self, Future},
@@ -30,7 +30,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn what_a_callback_holds_may_panic_when_it_is_dropped_after_the_run() {
+fn captured_values_that_panic_after_the_run_are_contained() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.after(Duration::ZERO, {
@@ -42,7 +42,7 @@ fn what_a_callback_holds_may_panic_when_it_is_dropped_after_the_run() {
 }
 
 #[test]
-fn what_a_callback_holds_may_panic_when_it_is_cancelled() {
+fn captured_values_that_panic_on_cancel_are_contained() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -69,7 +69,7 @@ fn what_a_callback_holds_may_panic_when_it_is_cancelled() {
 }
 
 #[test]
-fn a_name_counts_all_that_it_cancels_though_their_destructors_panic() {
+fn cancel_named_counts_timers_whose_destructors_panic() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();
@@ -87,7 +87,7 @@ fn a_name_counts_all_that_it_cancels_though_their_destructors_panic() {
 
 /// All other ways to end a timer from a thread that is no worker.
 #[test]
-fn a_destructor_that_panics_goes_to_nobody_who_ends_a_timer() {
+fn a_destructor_panic_does_not_reach_the_caller_that_ends_a_timer() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let held = || {
@@ -107,7 +107,7 @@ fn a_destructor_that_panics_goes_to_nobody_who_ends_a_timer() {
 }
 
 #[test]
-fn what_a_recurring_callback_holds_may_panic_when_it_ends_in_its_run() {
+fn captured_values_of_a_recurring_callback_that_panic_are_contained() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -137,7 +137,7 @@ fn what_a_recurring_callback_holds_may_panic_when_it_ends_in_its_run() {
 }
 
 #[test]
-fn a_destructor_that_panics_at_shutdown_keeps_no_other_from_running() {
+fn a_destructor_panic_at_shutdown_does_not_stop_other_destructors() {
     let _alarm = alarm();
     let drops = Drops::new();
     let runtime = runtime(2);
@@ -163,7 +163,7 @@ fn a_destructor_that_panics_at_shutdown_keeps_no_other_from_running() {
 }
 
 #[test]
-fn a_future_that_panics_when_it_is_dropped_does_not_take_the_process_down() {
+fn a_future_that_panics_on_drop_does_not_abort_the_process() {
     alone(|| {
         let drops = Drops::new();
         let runtime = runtime(1);
@@ -214,7 +214,7 @@ impl Future for ReadyBomb {
 }
 
 #[test]
-fn a_future_that_panics_after_it_returned_does_not_take_the_process_down() {
+fn a_future_that_panics_after_its_return_does_not_abort_the_process() {
     alone(|| {
         let runtime = runtime(1);
         let joined = runtime.block_on(runtime.spawn(ReadyBomb(Bomb)));
@@ -226,12 +226,12 @@ fn a_future_that_panics_after_it_returned_does_not_take_the_process_down() {
 }
 
 #[test]
-fn a_result_that_panics_when_nobody_takes_it_is_counted() {
+fn an_unclaimed_result_that_panics_on_drop_is_counted() {
     alone(|| {
         let runtime = runtime(1);
         let go = Gate::new();
         let gate = go.clone();
-        // Detached while it runs, so that its worker is who drops the result.
+        // Detached while it runs, so that its worker drops the result.
         drop(runtime.spawn(async move {
             gate.wait();
             Bomb
@@ -243,7 +243,7 @@ fn a_result_that_panics_when_nobody_takes_it_is_counted() {
 }
 
 #[test]
-fn what_a_panic_carries_may_panic_when_it_is_dropped() {
+fn a_panic_payload_that_panics_on_drop_is_contained() {
     alone(|| {
         let runtime = runtime(1);
         runtime.after(Duration::ZERO, || panic_any(Bomb));

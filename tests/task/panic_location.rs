@@ -1,4 +1,4 @@
-//! A function that panics where it is misused names the line of its caller.
+//! A function that panics on misuse names the line of its caller.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},

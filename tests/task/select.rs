@@ -1,4 +1,4 @@
-//! The macros `select!` and `join!` of the crate `futures`, and those of tokio, work with what we have.
+//! The macros `select!` and `join!` of the crate `futures` and of tokio work with our futures.
 
 use std::{pin::pin, time::Duration};
 
@@ -16,7 +16,7 @@ use tourbillon::{
 const TICK: Duration = Duration::from_millis(1);
 
 #[test]
-fn a_task_or_a_sleep_whichever_ends_first() {
+fn select_returns_the_first_of_a_task_and_a_sleep() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let mut task = spawn(async { 7 }).fuse();
@@ -35,7 +35,7 @@ fn a_task_or_a_sleep_whichever_ends_first() {
 }
 
 #[test]
-fn an_interval_ticks_beside_a_set_of_tasks_and_loses_nothing() {
+fn select_of_an_interval_and_a_join_set_loses_nothing() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let mut ticks = interval(TICK);
@@ -67,7 +67,7 @@ fn an_interval_ticks_beside_a_set_of_tasks_and_loses_nothing() {
 }
 
 #[test]
-fn what_a_stream_brings_or_the_time_that_it_may_take() {
+fn select_of_a_stream_and_a_timeout() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -90,7 +90,7 @@ fn what_a_stream_brings_or_the_time_that_it_may_take() {
 }
 
 #[test]
-fn all_of_them_at_once() {
+fn join_runs_all_futures() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let start = Instant::now();
@@ -103,7 +103,7 @@ fn all_of_them_at_once() {
 
 /// A loop that migrates as it stands: tokio's own macros need no runtime of tokio's.
 #[test]
-fn the_macros_of_tokio_take_our_futures() {
+fn macros_of_tokio_accept_our_futures() {
     let runtime = Runtime::builder().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let (sender, mut receiver) = tokio::sync::mpsc::channel(4);

@@ -1,4 +1,4 @@
-//! What is given to `spawn_blocking` runs on threads that are there for it, and its end is told.
+//! `spawn_blocking` runs its jobs on threads of their own, and the join handle returns the result.
 
 use std::{
     panic::panic_any,
@@ -20,7 +20,7 @@ use tourbillon::{
 };
 
 #[test]
-fn a_job_gives_its_result_to_who_awaits_it() {
+fn a_join_handle_returns_the_result_of_its_job() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let sum = runtime.block_on(async {
@@ -33,7 +33,7 @@ fn a_job_gives_its_result_to_who_awaits_it() {
 }
 
 #[test]
-fn jobs_run_while_all_workers_are_stuck() {
+fn jobs_run_while_all_workers_are_blocked() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let release = Gate::new();
@@ -71,7 +71,7 @@ fn workers_go_on_while_jobs_block() {
 }
 
 #[test]
-fn a_panic_reaches_who_awaits_it_and_the_thread_goes_on() {
+fn a_panic_is_returned_to_the_join_handle_and_the_thread_goes_on() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -100,7 +100,7 @@ fn a_panic_reaches_who_awaits_it_and_the_thread_goes_on() {
 }
 
 #[test]
-fn a_dropped_handle_lets_the_job_run_on() {
+fn a_job_runs_on_when_its_handle_is_dropped() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (release, ran) = (Gate::new(), Gate::new());
@@ -114,7 +114,7 @@ fn a_dropped_handle_lets_the_job_run_on() {
 }
 
 #[test]
-fn an_abort_drops_what_is_queued_and_lets_go_on_what_runs() {
+fn an_abort_drops_a_queued_job_but_not_a_running_one() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(1)
@@ -153,7 +153,7 @@ fn an_abort_drops_what_is_queued_and_lets_go_on_what_runs() {
 }
 
 #[test]
-fn a_job_is_in_the_context_of_its_runtime() {
+fn a_job_has_the_context_of_its_runtime() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let job = runtime.spawn_blocking(|| {
@@ -186,7 +186,7 @@ fn settings() -> (String, i32) {
 }
 
 #[test]
-fn threads_started_by_a_worker_have_the_mask_and_the_slack_of_the_process() {
+fn blocking_threads_have_the_affinity_and_slack_of_the_process() {
     alone(|| {
         let process = settings();
         let core = tourbillon_core();
@@ -214,7 +214,7 @@ fn tourbillon_core() -> usize {
 }
 
 #[test]
-fn thousands_of_jobs_from_all_sides_run_once_each() {
+fn thousands_of_jobs_run_once_each() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(2)
@@ -248,7 +248,7 @@ fn thousands_of_jobs_from_all_sides_run_once_each() {
 }
 
 #[test]
-fn aborts_that_meet_their_jobs_on_the_way_lose_none() {
+fn aborts_of_queued_jobs_lose_no_job() {
     let _alarm = alarm();
     let runtime = Builder::new()
         .worker_threads(2)
@@ -288,7 +288,7 @@ fn limit_space(more: Option<u64>) {
 }
 
 #[test]
-fn where_the_system_gives_no_thread_a_job_waits_for_one_or_says_so() {
+fn without_a_new_thread_a_job_waits_or_fails() {
     alone(|| {
         const STACK: usize = 256 << 20;
         let runtime = Builder::new()
@@ -326,7 +326,7 @@ fn where_the_system_gives_no_thread_a_job_waits_for_one_or_says_so() {
 }
 
 #[test]
-fn after_the_end_a_job_is_cancelled_and_outside_of_a_runtime_it_is_a_panic() {
+fn spawn_blocking_is_cancelled_after_shutdown_and_panics_outside() {
     let _alarm = alarm();
     let stopped = runtime(1);
     let handle = stopped.handle().clone();

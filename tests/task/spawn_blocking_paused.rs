@@ -1,5 +1,4 @@
-//! A paused clock stands still while a blocking thread has something to do, and goes on when it is
-//! through.
+//! A paused clock stands still while a blocking job runs or is queued, and advances afterwards.
 
 use std::{thread, time::Duration};
 
@@ -51,7 +50,7 @@ fn the_clock_stands_still_while_jobs_run_or_are_queued() {
 }
 
 #[test]
-fn the_clock_goes_on_when_the_last_job_is_through_though_nobody_awaits_it() {
+fn the_clock_advances_after_the_last_detached_job() {
     let _alarm = alarm();
     for _ in 0..20 {
         let runtime = runtime(2, 8);
@@ -65,7 +64,7 @@ fn the_clock_goes_on_when_the_last_job_is_through_though_nobody_awaits_it() {
 }
 
 #[test]
-fn a_job_that_waits_for_the_clock_lets_it_go_on() {
+fn a_job_that_waits_for_the_clock_does_not_stop_it() {
     let _alarm = alarm();
     let runtime = runtime(1, 1);
     let (at, queued) = runtime.block_on(async {
@@ -92,7 +91,7 @@ fn a_job_that_waits_for_the_clock_lets_it_go_on() {
 }
 
 #[test]
-fn what_a_job_wakes_or_arms_comes_before_the_clock_goes_on() {
+fn wakes_and_timers_of_a_job_come_before_the_clock_advances() {
     let _alarm = alarm();
     let runtime = runtime(2, 8);
     for _ in 0..200 {
@@ -124,7 +123,7 @@ fn what_a_job_wakes_or_arms_comes_before_the_clock_goes_on() {
 }
 
 #[test]
-fn an_aborted_job_does_not_keep_the_clock() {
+fn an_aborted_job_does_not_stop_the_clock() {
     let _alarm = alarm();
     let runtime = runtime(1, 1);
     runtime.block_on(async {

@@ -1,6 +1,5 @@
-//! The end of a runtime with jobs for its blocking threads: what was accepted runs, and is waited
-//! for, for as long as may be; what has not begun by then is dropped and counted; and nothing is
-//! left.
+//! A runtime that ends with blocking jobs runs those that it has accepted and waits for them, up to
+//! its timeout. Jobs that have not started by then are dropped and counted. Nothing is left.
 
 use std::{
     cell::RefCell,
@@ -62,7 +61,7 @@ fn ending(runtime: &Runtime) -> Gate {
 }
 
 #[test]
-fn a_job_that_nobody_waits_for_runs_though_the_runtime_ends_at_once() {
+fn a_detached_job_runs_even_if_the_runtime_ends_at_once() {
     let _alarm = alarm();
     type End = fn(Runtime);
     let ends: [End; 4] = [
@@ -97,7 +96,7 @@ fn a_job_that_nobody_waits_for_runs_though_the_runtime_ends_at_once() {
 }
 
 #[test]
-fn a_dropped_runtime_runs_what_is_queued_and_leaves_no_thread() {
+fn a_dropped_runtime_runs_queued_jobs_and_leaves_no_thread() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -133,20 +132,20 @@ fn a_dropped_runtime_runs_what_is_queued_and_leaves_no_thread() {
     });
 }
 
-/// The kernel lists a thread for up to some ms after it was joined, so this is not exact. That threads
-/// are joined is: see the test of thread-locals.
+/// The kernel lists a thread for up to some ms after it was joined, so this is not exact. That
+/// threads are joined is: see the test of thread-locals.
 #[track_caller]
 fn no_more_threads_than(before: usize) {
     eventually("no thread is left", || threads() == before);
 }
 
 #[test]
-fn a_dropped_runtime_has_joined_its_threads_to_their_thread_locals() {
+fn a_dropped_runtime_has_run_thread_local_destructors() {
     let _alarm = alarm();
     struct Slow(Drops, Duration);
     impl Drop for Slow {
         fn drop(&mut self) {
-            // Who does not join the thread is past it by then.
+            // A shutdown that does not join the thread has returned by then.
             thread::sleep(self.1);
             drop(self.0.token());
         }
@@ -161,7 +160,7 @@ fn a_dropped_runtime_has_joined_its_threads_to_their_thread_locals() {
             .build()
             .unwrap();
         let mut gates = Vec::new();
-        // The first takes longest: who joins the last alone is past the first by then.
+        // The first takes longest: a shutdown that joins only the last has returned by then.
         for delay in [60, 30, 1].map(Duration::from_millis) {
             let (started, release) = (Gate::new(), Gate::new());
             let (begun, wait) = (started.clone(), release.clone());
@@ -188,7 +187,7 @@ fn a_dropped_runtime_has_joined_its_threads_to_their_thread_locals() {
 }
 
 #[test]
-fn idle_threads_do_not_hold_up_the_end() {
+fn idle_threads_do_not_delay_shutdown() {
     alone(|| {
         let before = threads();
         let runtime = Builder::new()
@@ -206,7 +205,7 @@ fn idle_threads_do_not_hold_up_the_end() {
 }
 
 #[test]
-fn shutdown_gives_up_on_a_stuck_job_in_time_and_frees_all_later() {
+fn shutdown_timeout_gives_up_on_a_blocked_job() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -245,7 +244,7 @@ fn shutdown_gives_up_on_a_stuck_job_in_time_and_frees_all_later() {
 }
 
 #[test]
-fn what_has_not_begun_at_the_deadline_never_begins_though_a_worker_is_stuck() {
+fn jobs_not_started_at_the_deadline_never_start() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (job, release) = stick(&runtime);
@@ -271,7 +270,7 @@ fn what_has_not_begun_at_the_deadline_never_begins_though_a_worker_is_stuck() {
 }
 
 #[test]
-fn what_is_spawned_when_the_end_has_begun_is_refused() {
+fn jobs_spawned_during_shutdown_are_refused() {
     let _alarm = alarm();
     /// Spawns a job when the runtime drops the task that has this.
     struct Spawns(mpsc::Sender<JoinHandle<()>>);
@@ -300,7 +299,7 @@ fn what_is_spawned_when_the_end_has_begun_is_refused() {
 }
 
 #[test]
-fn in_the_background_nothing_is_waited_for_and_all_that_was_accepted_runs() {
+fn shutdown_background_returns_at_once_and_runs_accepted_jobs() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -320,7 +319,7 @@ fn in_the_background_nothing_is_waited_for_and_all_that_was_accepted_runs() {
 }
 
 #[test]
-fn a_graceful_end_lets_all_run_that_is_queued() {
+fn a_graceful_shutdown_runs_queued_jobs() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let ran = Arc::new(AtomicUsize::new(0));
@@ -340,7 +339,7 @@ fn a_graceful_end_lets_all_run_that_is_queued() {
 }
 
 #[test]
-fn a_graceful_end_gives_up_on_a_stuck_job() {
+fn a_graceful_shutdown_gives_up_on_a_blocked_job() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (job, release) = stick(&runtime);
@@ -352,7 +351,7 @@ fn a_graceful_end_gives_up_on_a_stuck_job() {
 }
 
 #[test]
-fn a_job_that_waits_for_a_task_or_a_timer_does_not_hold_up_the_end() {
+fn a_job_that_waits_for_a_task_or_timer_does_not_delay_shutdown() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle().clone();
@@ -373,7 +372,7 @@ fn a_job_that_waits_for_a_task_or_a_timer_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn a_job_may_shut_down_its_runtime() {
+fn a_job_can_shut_down_its_runtime() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
@@ -409,7 +408,7 @@ fn a_job_may_shut_down_its_runtime() {
 }
 
 #[test]
-fn jobs_that_are_spawned_before_the_runtime_ends_run_and_later_ones_are_dropped() {
+fn jobs_spawned_before_shutdown_run_and_later_ones_are_dropped() {
     alone(|| {
         drop(runtime(1));
         let before = threads();

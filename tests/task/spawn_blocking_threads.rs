@@ -1,5 +1,5 @@
-//! How many threads there are for `spawn_blocking`: as many as are needed, up to the bound, for as long
-//! as they have something to do.
+//! The number of threads for `spawn_blocking`: as many as are needed, up to the bound, until they
+//! have been idle for the keep-alive.
 
 use std::{
     sync::{
@@ -37,7 +37,7 @@ fn block(runtime: &Runtime, jobs: usize) -> Gate {
 }
 
 #[test]
-fn a_thread_is_started_for_each_job_that_finds_none_idle() {
+fn a_thread_starts_for_each_job_without_an_idle_thread() {
     let _alarm = alarm();
     let runtime = runtime(512, HOUR);
     assert_eq!(runtime.metrics().num_blocking_threads(), 0);
@@ -107,7 +107,7 @@ fn queued_jobs_run_first_come_first_served() {
 }
 
 #[test]
-fn idle_threads_end_after_the_keep_alive_and_are_started_again() {
+fn idle_threads_end_after_the_keep_alive_and_restart() {
     alone(|| {
         let runtime = runtime(512, Duration::from_millis(5));
         let before = threads();
@@ -126,7 +126,7 @@ fn idle_threads_end_after_the_keep_alive_and_are_started_again() {
 }
 
 #[test]
-fn a_keep_alive_of_zero_or_for_ever_works() {
+fn a_keep_alive_of_zero_or_without_limit_works() {
     let _alarm = alarm();
     for keep_alive in [Duration::ZERO, Duration::MAX] {
         let runtime = runtime(2, keep_alive);

@@ -1,4 +1,4 @@
-//! Tasks that are pinned to a worker, and those that they spawn there.
+//! Tasks that are pinned to a worker, and the local tasks that they spawn there.
 
 use std::{
     cell::{Cell, RefCell},
@@ -35,7 +35,7 @@ use tourbillon::{
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn a_pinned_task_runs_on_its_worker_whatever_it_waits_for() {
+fn a_pinned_task_always_runs_on_its_worker() {
     let _alarm = alarm();
     let runtime = runtime(3);
     for worker in [0, 1, 2, 1] {
@@ -60,7 +60,7 @@ fn a_pinned_task_runs_on_its_worker_whatever_it_waits_for() {
 }
 
 #[test]
-fn a_worker_that_there_is_not_is_refused_and_so_is_what_comes_too_late() {
+fn an_unknown_worker_and_an_ended_runtime_are_refused() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let refused = SpawnError::NoSuchWorker {
@@ -96,7 +96,7 @@ fn a_worker_that_there_is_not_is_refused_and_so_is_what_comes_too_late() {
 }
 
 #[test]
-fn in_turn_they_go_to_several_workers_from_wherever_they_are_spawned() {
+fn pinned_tasks_are_spread_over_the_workers() {
     let _alarm = alarm();
     let runtime = runtime(4);
     let spread = || async {
@@ -113,7 +113,7 @@ fn in_turn_they_go_to_several_workers_from_wherever_they_are_spawned() {
 }
 
 #[test]
-fn what_is_not_send_lives_across_awaits_and_in_tasks_that_tasks_have_spawned() {
+fn values_that_are_not_send_live_across_awaits() {
     let _alarm = alarm();
     fn descend(depth: u32, seen: Rc<RefCell<Vec<u32>>>, homes: Homes) {
         spawn_local(async move {
@@ -163,7 +163,7 @@ fn a_result_that_is_not_send_is_joined_on_its_thread() {
 
 /// Each wake-up is waited for, so the worker sleeps in between as often as not.
 #[test]
-fn wakes_from_four_threads_reach_tasks_that_stay_where_they_are() {
+fn remote_wakes_reach_pinned_tasks() {
     const ROUNDS: usize = 2_000;
     let _alarm = alarm();
     let runtime = runtime(2);
@@ -212,7 +212,7 @@ fn wakes_from_four_threads_reach_tasks_that_stay_where_they_are() {
 
 /// Nobody waits here: wake-ups meet each other, and the task on its way to and from its queue.
 #[test]
-fn no_wake_up_of_a_storm_from_four_threads_is_lost() {
+fn no_remote_wake_is_lost() {
     const TASKS: usize = 8;
     const EACH: usize = 5_000;
     let _alarm = alarm();
@@ -264,7 +264,7 @@ fn no_wake_up_of_a_storm_from_four_threads_is_lost() {
 }
 
 #[test]
-fn an_abort_from_anywhere_drops_the_future_on_its_own_thread() {
+fn a_remote_abort_drops_the_future_on_its_own_thread() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let homes = Homes::new();
@@ -301,7 +301,7 @@ fn an_abort_from_anywhere_drops_the_future_on_its_own_thread() {
 }
 
 #[test]
-fn a_panic_is_told_to_who_joins_and_the_worker_goes_on() {
+fn a_panic_is_returned_to_the_join_handle_and_the_worker_goes_on() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let create = runtime.spawn_pinned(|| -> future::Ready<()> { panic!("in create") });
@@ -322,7 +322,7 @@ fn a_panic_is_told_to_who_joins_and_the_worker_goes_on() {
 }
 
 #[test]
-fn outside_of_a_local_context_spawn_local_panics_and_says_why() {
+fn spawn_local_outside_of_a_local_context_panics() {
     fn refused() -> bool {
         let spawned = std::panic::catch_unwind(|| drop(spawn_local(async {})));
         spawned.is_err_and(|panic| message(&*panic).contains("in no local context"))
@@ -348,7 +348,7 @@ fn outside_of_a_local_context_spawn_local_panics_and_says_why() {
 }
 
 #[test]
-fn timers_that_a_pinned_task_arms_and_those_of_its_worker_are_in_one_shard() {
+fn timers_of_a_pinned_task_are_on_the_shard_of_its_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for worker in [0, 1] {
@@ -415,7 +415,7 @@ fn select_and_join_sets_work_in_local_tasks() {
 }
 
 #[test]
-fn pinned_tasks_are_counted_and_have_numbers() {
+fn pinned_tasks_are_counted_and_have_ids() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let gate = Event::default();
@@ -442,7 +442,7 @@ fn pinned_tasks_are_counted_and_have_numbers() {
 }
 
 #[test]
-fn a_pinned_task_that_blocks_is_reported_with_its_name() {
+fn a_blocking_pinned_task_is_reported_by_name() {
     let _alarm = alarm();
     let (sender, receiver) = mpsc::channel();
     let runtime = Builder::new()
@@ -466,7 +466,7 @@ fn a_pinned_task_that_blocks_is_reported_with_its_name() {
 
 /// Nobody else may run them.
 #[test]
-fn local_tasks_wait_while_their_worker_is_in_block_in_place_and_others_do_not() {
+fn block_in_place_delays_local_tasks_only() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let ran = Arc::new(AtomicBool::new(false));

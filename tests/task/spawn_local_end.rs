@@ -1,5 +1,4 @@
-//! The end of a runtime that has local tasks: each future is dropped on its own thread, whoever wakes it
-//! meanwhile or later.
+//! A runtime that ends drops each local task on its own thread, whenever other threads wake it.
 
 use std::{
     future::{self, Future, pending, poll_fn},
@@ -75,7 +74,7 @@ fn assert_cancelled(tasks: Vec<JoinHandle<()>>) {
 }
 
 #[test]
-fn every_way_to_end_a_runtime_drops_them_at_home_and_late_wakers_do_no_harm() {
+fn every_kind_of_shutdown_drops_local_tasks_on_their_thread() {
     let _alarm = alarm();
     let ends: [fn(Runtime); 4] = [
         drop,
@@ -99,7 +98,7 @@ fn every_way_to_end_a_runtime_drops_them_at_home_and_late_wakers_do_no_harm() {
 }
 
 #[test]
-fn a_storm_of_wake_ups_over_the_end_loses_nothing_and_moves_nothing() {
+fn remote_wakes_during_shutdown_move_no_local_task() {
     let _alarm = alarm();
     for _ in 0..30 {
         let runtime = runtime(2);
@@ -125,7 +124,7 @@ fn a_storm_of_wake_ups_over_the_end_loses_nothing_and_moves_nothing() {
 }
 
 #[test]
-fn what_is_spawned_while_the_runtime_ends_is_refused_or_cancelled() {
+fn tasks_spawned_during_shutdown_are_refused_or_cancelled() {
     let _alarm = alarm();
     for _ in 0..30 {
         let runtime = runtime(2);
@@ -162,7 +161,7 @@ fn what_is_spawned_while_the_runtime_ends_is_refused_or_cancelled() {
 }
 
 #[test]
-fn a_graceful_shutdown_waits_for_them() {
+fn a_graceful_shutdown_waits_for_local_tasks() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let finished = Arc::new(AtomicUsize::new(0));
@@ -184,7 +183,7 @@ fn a_graceful_shutdown_waits_for_them() {
 }
 
 #[test]
-fn destructors_may_spawn_again_and_panic() {
+fn destructors_can_spawn_and_panic() {
     // In a process of its own: what they do wrong may end it.
     alone(|| {
         let runtime = runtime(2);
@@ -225,7 +224,7 @@ fn destructors_may_spawn_again_and_panic() {
 }
 
 #[test]
-fn a_worker_that_is_stuck_drops_its_own_when_it_is_back() {
+fn a_blocked_worker_drops_its_local_tasks_when_it_returns() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (homes, _wakers, tasks) = residents(&runtime, 2);

@@ -1,4 +1,4 @@
-//! Local tasks on a paused clock: one that is ready is something to do, and the clock waits for it.
+//! A paused clock waits for local tasks that are ready.
 
 use std::{
     rc::Rc,
@@ -84,7 +84,7 @@ fn the_clock_stands_still_while_a_local_task_is_ready() {
 
 /// What is pushed from elsewhere is the last that happens before all are idle.
 #[test]
-fn a_wake_up_from_another_worker_is_run_before_the_clock_goes_on() {
+fn a_remote_wake_runs_before_the_clock_advances() {
     let _alarm = alarm();
     let runtime = paused(2);
     let rounds = Arc::new(AtomicUsize::new(0));
@@ -113,7 +113,7 @@ fn a_wake_up_from_another_worker_is_run_before_the_clock_goes_on() {
 }
 
 #[test]
-fn the_tasks_of_a_set_keep_the_clock_still_and_sleep_exactly() {
+fn ready_tasks_of_a_local_set_keep_the_clock_still() {
     let _alarm = alarm();
     let runtime = paused(2);
     let set = LocalSet::new();

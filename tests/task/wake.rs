@@ -1,4 +1,5 @@
-//! A task that is ready runs: whoever woke it, whatever else is ready, and whichever worker is free.
+//! A ready task runs: whichever thread woke it, whatever else is ready, and whichever worker is
+//! free.
 
 use std::{
     future::poll_fn,
@@ -46,7 +47,7 @@ fn yielding_tasks_take_turns() {
 }
 
 #[test]
-fn tasks_that_are_always_ready_starve_nobody() {
+fn ready_tasks_do_not_starve_others() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let stop = Arc::new(AtomicBool::new(false));
@@ -130,7 +131,7 @@ fn two_tasks_that_wake_each_other_do_not_starve_the_rest() {
 }
 
 #[test]
-fn tasks_are_woken_from_foreign_threads() {
+fn remote_threads_wake_tasks() {
     let _alarm = alarm();
     let runtime = runtime(2);
     const TASKS: usize = 2_000;
@@ -234,7 +235,7 @@ fn many_wakes_make_one_poll() {
 }
 
 #[test]
-fn what_one_worker_spawns_all_workers_run() {
+fn tasks_spawned_by_one_worker_run_on_all_workers() {
     let _alarm = alarm();
     for workers in [2, 4] {
         let runtime = runtime(workers);
@@ -258,7 +259,7 @@ fn what_one_worker_spawns_all_workers_run() {
 }
 
 #[test]
-fn what_is_spawned_outside_all_workers_run() {
+fn tasks_spawned_outside_run_on_all_workers() {
     let _alarm = alarm();
     for workers in [2, 4] {
         let runtime = runtime(workers);
@@ -280,7 +281,7 @@ fn what_is_spawned_outside_all_workers_run() {
 }
 
 #[test]
-fn a_task_goes_on_where_it_is_woken() {
+fn a_task_continues_on_the_worker_that_wakes_it() {
     let _alarm = alarm();
     let runtime = runtime(2);
     // One task blocks its worker; the other, which may have begun there, still gets on.
@@ -305,10 +306,10 @@ fn a_task_goes_on_where_it_is_woken() {
     }
 }
 
-/// A worker that was woken to search for work counts as a searcher, and while there is one nobody is
-/// woken. It must not take that along into a callback of its own that came due meanwhile.
+/// A worker that was woken to search for work counts as a searcher, and while there is one nobody
+/// is woken. It must not take that along into a callback of its own that came due meanwhile.
 #[test]
-fn a_worker_that_was_woken_to_search_and_finds_its_own_timer_hides_no_work() {
+fn a_searcher_that_runs_its_own_timer_hides_no_work() {
     let _alarm = alarm();
     let runtime = runtime(3);
     for i in 0..600 {

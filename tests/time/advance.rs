@@ -1,4 +1,4 @@
-//! `advance`: what came due has run when it returns, and the clock is where it should be.
+//! `time::advance` returns when all that came due has run, and the clock shows the new time.
 
 use std::{
     future::Future,
@@ -32,7 +32,7 @@ fn paused(workers: usize) -> Runtime {
 }
 
 #[test]
-fn what_came_due_has_run_when_advance_returns_and_nothing_else() {
+fn exactly_the_due_timers_have_run_when_advance_returns() {
     let _alarm = alarm();
     for workers in [1, 2, 4] {
         let runtime = paused(workers);
@@ -53,7 +53,7 @@ fn what_came_due_has_run_when_advance_returns_and_nothing_else() {
 }
 
 #[test]
-fn what_was_woken_and_what_that_spawned_has_run_too() {
+fn woken_and_spawned_tasks_have_run_when_advance_returns() {
     let _alarm = alarm();
     for workers in [1, 2, 4] {
         let runtime = paused(workers);
@@ -126,7 +126,7 @@ fn an_advance_is_one_jump() {
 }
 
 #[test]
-fn an_advance_of_zero_runs_what_there_is_and_leaves_the_clock() {
+fn an_advance_of_zero_runs_ready_work() {
     let _alarm = alarm();
     let runtime = paused(2);
     let ran = Arc::new(AtomicUsize::new(0));
@@ -146,7 +146,7 @@ fn an_advance_of_zero_runs_what_there_is_and_leaves_the_clock() {
 }
 
 #[test]
-fn a_task_may_advance_with_and_without_a_block_on() {
+fn a_task_can_advance_with_and_without_block_on() {
     let _alarm = alarm();
     let runtime = paused(2);
     let task = || async {
@@ -163,7 +163,7 @@ fn a_task_may_advance_with_and_without_a_block_on() {
 }
 
 #[test]
-fn advances_are_made_one_after_the_other_and_before_the_clock_goes_by_itself() {
+fn advances_run_one_after_another() {
     let _alarm = alarm();
     for workers in [1, 4] {
         let runtime = paused(workers);
@@ -206,7 +206,7 @@ fn an_advance_waits_for_a_callback_that_blocks() {
 }
 
 #[test]
-fn an_advance_that_is_dropped_before_its_jump_is_not_made() {
+fn an_advance_dropped_before_its_jump_does_nothing() {
     let _alarm = alarm();
     let runtime = paused(2);
     runtime.block_on(async {
@@ -222,7 +222,7 @@ fn an_advance_that_is_dropped_before_its_jump_is_not_made() {
 }
 
 #[test]
-fn an_advance_may_be_polled_by_a_foreign_executor() {
+fn a_foreign_executor_can_poll_an_advance() {
     let _alarm = alarm();
     let runtime = paused(2);
     let _entered = runtime.enter();
@@ -232,7 +232,7 @@ fn an_advance_may_be_polled_by_a_foreign_executor() {
 }
 
 #[test]
-fn to_advance_a_clock_that_runs_is_a_panic() {
+fn advancing_a_running_clock_panics() {
     let _alarm = alarm();
     let runtime = crate::common::runtime(1);
     let panic = catch_unwind(AssertUnwindSafe(|| runtime.block_on(advance(MS)))).unwrap_err();
@@ -250,7 +250,7 @@ fn to_advance_a_clock_that_runs_is_a_panic() {
 }
 
 #[test]
-fn an_advance_ends_when_its_runtime_does() {
+fn an_advance_ends_with_its_runtime() {
     let _alarm = alarm();
     let runtime = paused(2);
     let handle = runtime.handle().clone();
@@ -277,7 +277,7 @@ fn an_advance_ends_when_its_runtime_does() {
 }
 
 #[test]
-fn the_clock_ends_where_never_begins() {
+fn the_clock_stops_at_its_maximum() {
     let _alarm = alarm();
     let runtime = paused(2);
     let never = runtime.after(Duration::MAX, || unreachable!("never"));

@@ -1,5 +1,5 @@
-//! Values come out of a `DelayQueue` once, in order and not early, and who waits for them is woken
-//! when what it waits for changes.
+//! A `DelayQueue` returns each value once, in order and never early, and wakes its waiter for each
+//! change of the next deadline.
 
 use std::{
     collections::HashMap,
@@ -100,7 +100,7 @@ fn wait_while(queue: DelayQueue<u32>, change: impl FnOnce(&mut DelayQueue<u32>))
 }
 
 #[test]
-fn who_waits_is_woken_for_an_earlier_value() {
+fn an_earlier_value_wakes_the_waiter() {
     let mut queue = DelayQueue::new();
     queue.insert(1, HOUR);
     let came = wait_while(queue, |queue| _ = queue.insert(2, MS));
@@ -108,14 +108,14 @@ fn who_waits_is_woken_for_an_earlier_value() {
 }
 
 #[test]
-fn who_waits_is_woken_when_a_value_is_moved() {
+fn a_moved_value_wakes_the_waiter() {
     let mut queue = DelayQueue::new();
     let key = queue.insert(1, HOUR);
     assert_eq!(wait_while(queue, |queue| queue.reset(&key, MS)), Some(1));
 }
 
 #[test]
-fn who_waits_is_woken_when_the_last_value_is_removed() {
+fn removing_the_last_value_wakes_the_waiter() {
     let mut queue = DelayQueue::new();
     let key = queue.insert(1, HOUR);
     assert_eq!(wait_while(queue, |queue| _ = queue.remove(&key)), None);
@@ -125,7 +125,7 @@ fn who_waits_is_woken_when_the_last_value_is_removed() {
 }
 
 #[test]
-fn who_found_it_empty_is_woken_by_the_next_value() {
+fn the_first_value_of_an_empty_queue_wakes_the_waiter() {
     let runtime = runtime(1);
     let queue = Shared::default();
     let waiting = runtime.spawn({
@@ -154,7 +154,7 @@ fn who_found_it_empty_is_woken_by_the_next_value() {
 }
 
 #[test]
-fn a_key_is_good_for_its_own_value_alone() {
+fn a_key_is_valid_for_its_own_value_only() {
     let mut queue = DelayQueue::new();
     let first = queue.insert("first", HOUR);
     assert_eq!(queue.remove(&first).into_inner(), "first");
@@ -169,7 +169,7 @@ fn a_key_is_good_for_its_own_value_alone() {
 }
 
 #[test]
-fn deadlines_that_have_passed_come_out_at_once_and_those_without_end_do_not() {
+fn past_deadlines_expire_at_once_and_unlimited_ones_never() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let mut queue = DelayQueue::new();
@@ -184,7 +184,7 @@ fn deadlines_that_have_passed_come_out_at_once_and_those_without_end_do_not() {
 }
 
 #[test]
-fn it_is_a_stream() {
+fn a_delay_queue_is_a_stream() {
     use futures_lite::StreamExt;
     let queue = runtime(1).block_on(async {
         let mut queue = DelayQueue::new();

@@ -1,4 +1,4 @@
-//! Intervals beside tokio's: the same program on two paused clocks, compared tick by tick.
+//! Intervals tick as in tokio: the same program runs on two paused clocks, compared tick by tick.
 
 use std::{
     future::poll_fn,
@@ -134,7 +134,7 @@ proptest! {
     })]
 
     #[test]
-    fn each_tick_is_tokios(
+    fn random_programs_tick_as_in_tokio(
         first in proptest::option::of(span()),
         period in prop_oneof![1..12_u64, 90..110_u64, 1..500_u64],
         behavior in 0..3_usize,

@@ -8,7 +8,6 @@ mod delay_queue;
 mod interval_as_tokio;
 mod pause_resume;
 mod paused_clock;
-mod paused_lateness;
 mod paused_programs;
 mod paused_timers;
 mod sleep;

@@ -1,4 +1,4 @@
-//! Pausing and resuming a runtime that is at work: no timer is lost, none is early.
+//! Pausing and resuming a runtime at work loses no timer and fires none early.
 
 use std::{
     future::{Future, poll_fn},
@@ -20,7 +20,7 @@ use tourbillon::{
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn a_resumed_clock_keeps_real_time_in_every_way_to_wait() {
+fn a_resumed_clock_keeps_real_time() {
     let _alarm = alarm();
     for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
         for workers in [1, 3] {
@@ -29,7 +29,8 @@ fn a_resumed_clock_keeps_real_time_in_every_way_to_wait() {
             for delay in [3 * MS, 25 * MS] {
                 let deadline = runtime.block_on(async { Instant::now() }) + 2 * HOUR;
                 let left = || runtime.block_on(async { deadline - Instant::now() });
-                // The workers wait for this deadline as it is, and then as it has become, twice over.
+                // The workers wait for this deadline as it is, and then as it has become, twice
+                // over.
                 let timer = runtime.at(deadline, || ());
                 thread::sleep(MS);
                 runtime.pause();
@@ -50,7 +51,7 @@ fn a_resumed_clock_keeps_real_time_in_every_way_to_wait() {
 }
 
 #[test]
-fn what_passes_in_a_pause_does_not_count() {
+fn time_during_a_pause_does_not_count() {
     let _alarm = alarm();
     let runtime = crate::common::runtime(2);
     runtime.block_on(async {
@@ -70,7 +71,7 @@ fn what_passes_in_a_pause_does_not_count() {
 }
 
 #[test]
-fn an_advance_that_waits_ends_when_the_clock_is_resumed() {
+fn resume_ends_a_waiting_advance() {
     let _alarm = alarm();
     let runtime = crate::common::runtime(2);
     runtime.pause();
@@ -107,10 +108,10 @@ fn an_advance_that_waits_ends_when_the_clock_is_resumed() {
     drop(blocks);
 }
 
-/// Callbacks and sleeps of many lengths, on a runtime that a thread pauses, puts forward and resumes
-/// as it likes.
+/// Callbacks and sleeps of many lengths, on a runtime that a thread pauses, puts forward and
+/// resumes as it likes.
 #[test]
-fn no_timer_is_lost_or_early_whoever_pauses_and_resumes() {
+fn pause_and_resume_lose_no_timer_and_fire_none_early() {
     let _alarm = alarm();
     for workers in [1, 2, 4] {
         let runtime = Arc::new(crate::common::runtime(workers));

@@ -1,4 +1,4 @@
-//! A paused clock: time passes when nothing else is left to do, and not before.
+//! A paused clock advances when nothing else is left to do, and not before.
 
 use std::{
     future,
@@ -30,14 +30,14 @@ fn paused(workers: usize) -> Runtime {
 }
 
 #[test]
-fn a_sleep_of_a_year_takes_no_time_and_is_exactly_a_year() {
+fn a_sleep_of_a_year_is_exact_and_takes_no_time() {
     let _alarm = alarm();
     for workers in 1..=4 {
         paused(workers).block_on(async {
             let start = Instant::now();
             sleep(YEAR).await;
             assert_eq!(start.elapsed(), YEAR);
-            // The same on a worker.
+            // Now on a worker.
             tourbillon::spawn(async move {
                 sleep(YEAR).await;
                 assert_eq!(Instant::now(), start + 2 * YEAR);
@@ -50,7 +50,7 @@ fn a_sleep_of_a_year_takes_no_time_and_is_exactly_a_year() {
 }
 
 #[test]
-fn the_clock_goes_from_deadline_to_deadline_in_their_order() {
+fn the_clock_jumps_from_deadline_to_deadline() {
     let _alarm = alarm();
     for workers in [1, 2, 4] {
         let runtime = paused(workers);
@@ -113,7 +113,7 @@ fn recurring_callbacks_and_intervals_run_on_their_grid() {
 }
 
 #[test]
-fn a_timeout_elapses_at_its_moment_and_not_before() {
+fn a_timeout_elapses_exactly_at_its_deadline() {
     let _alarm = alarm();
     let runtime = paused(2);
     runtime.block_on(async {
@@ -126,7 +126,7 @@ fn a_timeout_elapses_at_its_moment_and_not_before() {
 }
 
 #[test]
-fn a_delay_queue_gives_out_values_at_their_moments() {
+fn a_delay_queue_returns_values_at_their_deadlines() {
     let _alarm = alarm();
     paused(2).block_on(async {
         let start = Instant::now();
@@ -179,7 +179,7 @@ fn timers_are_refreshed_and_moved_by_the_paused_clock() {
 }
 
 #[test]
-fn what_is_armed_from_outside_waits_for_a_block_on() {
+fn timers_armed_outside_wait_for_a_block_on() {
     let _alarm = alarm();
     let runtime = paused(2);
     let fired = Arc::new(AtomicUsize::new(0));
@@ -226,7 +226,7 @@ fn a_callback_that_blocks_keeps_the_clock_still() {
 }
 
 #[test]
-fn a_block_on_that_runs_keeps_the_clock_still_for_another() {
+fn a_running_block_on_keeps_the_clock_still() {
     let _alarm = alarm();
     let runtime = Arc::new(paused(2));
     let (began, begins) = mpsc::channel();
@@ -255,7 +255,7 @@ fn a_block_on_that_runs_keeps_the_clock_still_for_another() {
 }
 
 #[test]
-fn a_block_on_that_ends_lets_the_clock_go_on_for_another() {
+fn a_finished_block_on_lets_the_clock_advance() {
     let _alarm = alarm();
     for _ in 0..200 {
         let runtime = Arc::new(paused(1));
@@ -275,7 +275,7 @@ fn a_block_on_that_ends_lets_the_clock_go_on_for_another() {
 }
 
 #[test]
-fn with_nothing_to_wait_for_the_workers_sleep() {
+fn workers_sleep_without_a_timer() {
     let _alarm = alarm();
     let runtime = paused(2);
     let start = runtime.block_on(async { Instant::now() });
@@ -299,7 +299,7 @@ fn with_nothing_to_wait_for_the_workers_sleep() {
 }
 
 #[test]
-fn a_timer_from_outside_is_waited_for_whatever_stood_there_before() {
+fn a_timer_armed_outside_after_a_moved_one_is_waited_for() {
     let _alarm = alarm();
     for _ in 0..50 {
         let runtime = paused(1);
@@ -319,7 +319,7 @@ fn a_timer_from_outside_is_waited_for_whatever_stood_there_before() {
 }
 
 #[test]
-fn a_block_on_in_a_block_on_waits_like_one() {
+fn nested_block_on_calls_wait_like_one() {
     let _alarm = alarm();
     let runtime = paused(2);
     runtime.block_on(async {

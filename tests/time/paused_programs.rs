@@ -1,5 +1,5 @@
-//! Random programs on a paused clock: each of their steps happens at its moment, exactly, however many
-//! workers there are and whatever else they do.
+//! Random programs on a paused clock: each step happens exactly at its time, for any number of
+//! workers.
 
 use std::{
     pin::Pin,

@@ -1,4 +1,4 @@
-//! A look at the timers of a runtime, and tolerances, where the clock is paused: both are exact.
+//! Looking at timers, tolerances and lateness on a paused clock. All are exact.
 
 use std::{
     sync::{Arc, Mutex},
@@ -100,7 +100,7 @@ fn each_clock_has_its_own_next_deadline() {
 }
 
 #[test]
-fn tolerant_timers_run_in_their_windows_and_share_instants() {
+fn timers_with_a_tolerance_run_in_their_windows_and_share_instants() {
     let _alarm = alarm();
     for workers in [1, 2] {
         paused(workers).block_on(async {
@@ -130,7 +130,7 @@ fn tolerant_timers_run_in_their_windows_and_share_instants() {
 }
 
 #[test]
-fn a_tolerant_timer_runs_with_an_exact_one_in_its_window() {
+fn a_timer_with_a_tolerance_runs_with_an_exact_one_in_its_window() {
     let _alarm = alarm();
     paused(1).block_on(async {
         let start = Instant::now();
@@ -147,4 +147,29 @@ fn a_tolerant_timer_runs_with_an_exact_one_in_its_window() {
         ran.sort();
         assert_eq!(ran, [(10 * MS, 20 * MS), (20 * MS, 20 * MS)]);
     });
+}
+
+#[test]
+fn a_paused_clock_records_no_lateness() {
+    let _alarm = alarm();
+    let runtime = paused(2);
+    runtime.block_on(async {
+        for i in 0..100 {
+            drop(tourbillon::after(MS * i, || ()));
+        }
+        for _ in 0..200 {
+            sleep(MS).await;
+        }
+        advance(1000 * MS).await;
+        sleep(MS).await;
+    });
+    let metrics = runtime.metrics();
+    assert!(metrics.total().fired >= 300);
+    for late in [
+        metrics.wake_lateness(),
+        metrics.queue_lateness(),
+        metrics.rescued_lateness(),
+    ] {
+        assert_eq!(late.count(), 0, "{late:?}");
+    }
 }

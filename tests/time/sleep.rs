@@ -1,4 +1,4 @@
-//! Time for tasks: sleeps, timeouts and intervals.
+//! Sleeps, timeouts and intervals on the running clock.
 
 use std::{
     future::{self, Future},
@@ -52,7 +52,7 @@ fn a_sleep_never_ends_early() {
 }
 
 #[test]
-fn ten_thousand_tasks_sleep_again_and_again() {
+fn ten_thousand_tasks_sleep_repeatedly() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let slept = Arc::new(AtomicUsize::new(0));
@@ -69,7 +69,7 @@ fn ten_thousand_tasks_sleep_again_and_again() {
 }
 
 #[test]
-fn sleeps_end_in_the_order_of_their_deadlines() {
+fn sleeps_end_in_deadline_order() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -118,7 +118,7 @@ fn a_sleep_until_the_past_ends_at_once_and_needs_no_runtime() {
 }
 
 #[test]
-fn a_sleep_needs_a_runtime_when_it_has_to_wait() {
+fn a_pending_sleep_needs_a_runtime() {
     let mut sleep = Box::pin(sleep(HOUR));
     let poll = std::panic::AssertUnwindSafe(|| poll_once(sleep.as_mut()));
     let panic = std::panic::catch_unwind(poll).unwrap_err();
@@ -126,7 +126,7 @@ fn a_sleep_needs_a_runtime_when_it_has_to_wait() {
 }
 
 #[test]
-fn a_sleep_without_end_is_pending() {
+fn an_unlimited_sleep_stays_pending() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -142,7 +142,7 @@ fn a_sleep_without_end_is_pending() {
 }
 
 #[test]
-fn a_sleep_can_be_moved_while_it_is_pending() {
+fn a_pending_sleep_can_be_reset() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(async {
@@ -179,7 +179,7 @@ fn a_sleep_can_be_moved_while_it_is_pending() {
 }
 
 #[test]
-fn a_sleep_that_has_ended_can_be_armed_again() {
+fn an_elapsed_sleep_can_be_reset() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let task = runtime.spawn(async {
@@ -202,7 +202,7 @@ fn a_sleep_that_has_ended_can_be_armed_again() {
 }
 
 #[test]
-fn a_sleep_wakes_the_last_that_polled_it() {
+fn a_sleep_wakes_its_last_waker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for _ in 0..200 {
@@ -220,7 +220,7 @@ fn a_sleep_wakes_the_last_that_polled_it() {
 }
 
 #[test]
-fn a_dropped_sleep_wakes_nobody_and_is_cancelled() {
+fn a_dropped_sleep_is_cancelled() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let task = runtime.spawn(async {
@@ -241,7 +241,7 @@ fn a_dropped_sleep_wakes_nobody_and_is_cancelled() {
 }
 
 #[test]
-fn a_timeout_gives_the_result_of_what_is_ready() {
+fn a_timeout_returns_the_result_of_a_ready_future() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -260,7 +260,7 @@ fn a_timeout_gives_the_result_of_what_is_ready() {
 }
 
 #[test]
-fn a_timeout_is_never_early_and_drops_what_it_timed() {
+fn a_timeout_is_never_early_and_drops_its_future() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();
@@ -352,7 +352,7 @@ async fn late(behavior: MissedTickBehavior) -> (Interval, Instant) {
 }
 
 #[test]
-fn burst_makes_up_for_all_missed_ticks() {
+fn burst_catches_up_on_all_missed_ticks() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -364,7 +364,7 @@ fn burst_makes_up_for_all_missed_ticks() {
 }
 
 #[test]
-fn delay_goes_on_a_period_after_the_late_tick() {
+fn delay_continues_one_period_after_the_late_tick() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -378,7 +378,7 @@ fn delay_goes_on_a_period_after_the_late_tick() {
 }
 
 #[test]
-fn skip_goes_on_where_the_grid_is() {
+fn skip_continues_on_the_grid() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -392,7 +392,7 @@ fn skip_goes_on_where_the_grid_is() {
 }
 
 #[test]
-fn an_interval_can_be_moved() {
+fn an_interval_can_be_reset() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -412,7 +412,7 @@ fn an_interval_can_be_moved() {
 }
 
 #[test]
-fn a_tick_that_is_given_up_is_not_lost() {
+fn a_dropped_tick_is_not_lost() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {
@@ -427,7 +427,7 @@ fn a_tick_that_is_given_up_is_not_lost() {
 }
 
 #[test]
-fn intervals_of_extreme_periods_do_not_fail() {
+fn intervals_accept_extreme_periods() {
     let _alarm = alarm();
     let runtime = runtime(1);
     runtime.block_on(async {

@@ -1,8 +1,8 @@
-//! What becomes of timers by the time of day when that is set, forward and back.
+//! Wall-clock timers when the system's clock is set forward and back.
 //!
-//! This sets the clock of the machine ahead by ten or twenty minutes, twice, and back, within ten seconds.
-//! It does so only if `TOURBILLON_STEP_CLOCK=1` says that nobody minds, and if the process
-//! may (`CAP_SYS_TIME`).
+//! The test sets the clock of the machine ahead by ten or twenty minutes, twice, and back, within
+//! ten seconds. It does so only if `TOURBILLON_STEP_CLOCK=1` is set and the process has
+//! `CAP_SYS_TIME`.
 
 use std::{
     io, mem, thread,
@@ -57,7 +57,7 @@ impl Drop for Clock {
     fn drop(&mut self) {
         let set = self.set(Duration::ZERO);
         if !thread::panicking() {
-            set.expect("who may set it may set it back");
+            set.expect("a process that may set it may set it back");
         }
     }
 }

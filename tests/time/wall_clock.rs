@@ -1,5 +1,5 @@
-//! Timers by the time of day, and by the time since boot: never early, in order, and not held up by
-//! one worker.
+//! Timers on the wall clock and on the boot clock are never early, run in order, and do not depend
+//! on one worker.
 
 use std::{
     sync::{Arc, Mutex, mpsc},
@@ -20,7 +20,7 @@ use tourbillon::{
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn timers_by_the_time_of_day_fire_when_it_has_come() {
+fn wall_clock_timers_are_never_early() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();
@@ -46,7 +46,7 @@ fn timers_by_the_time_of_day_fire_when_it_has_come() {
 }
 
 #[test]
-fn timers_by_the_time_since_boot_fire_when_it_has_come() {
+fn boot_clock_timers_are_never_early() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();
@@ -71,7 +71,7 @@ fn timers_by_the_time_since_boot_fire_when_it_has_come() {
 }
 
 #[test]
-fn what_has_passed_is_due_at_once_and_the_far_future_never_comes() {
+fn past_times_are_due_at_once_and_the_far_future_never() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let handle = runtime.handle();
@@ -117,7 +117,7 @@ fn what_has_passed_is_due_at_once_and_the_far_future_never_comes() {
 }
 
 #[test]
-fn such_timers_are_cancelled_and_moved_as_others_are() {
+fn wall_and_boot_clock_timers_can_be_cancelled_and_moved() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();
@@ -176,7 +176,7 @@ fn such_timers_are_cancelled_and_moved_as_others_are() {
 }
 
 #[test]
-fn thousands_in_any_order_come_in_their_order() {
+fn thousands_of_timers_fire_in_deadline_order() {
     let _alarm = alarm();
     // One worker: what comes due is run in the order in which it is taken.
     let runtime = runtime(1);
@@ -239,7 +239,7 @@ fn thousands_in_any_order_come_in_their_order() {
 }
 
 #[test]
-fn one_that_is_earlier_than_the_earliest_is_not_missed() {
+fn a_new_earliest_timer_is_not_missed() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();
@@ -270,7 +270,7 @@ fn one_that_is_earlier_than_the_earliest_is_not_missed() {
 }
 
 #[test]
-fn a_stuck_worker_does_not_hold_them_up() {
+fn a_blocked_worker_does_not_delay_them() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();
@@ -292,7 +292,7 @@ fn a_stuck_worker_does_not_hold_them_up() {
 }
 
 #[test]
-fn the_shutdown_tells_them_and_refuses_more() {
+fn shutdown_ends_them_and_refuses_more() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (told, drops) = (Told::new(), Drops::new());

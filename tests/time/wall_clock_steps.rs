@@ -1,5 +1,5 @@
-//! The wall clock is set forward and back, on a paused clock: timers by the time of day run when it is
-//! that time, at once if it is past, or not at all if they are to be skipped; others do not notice.
+//! The paused wall clock is set forward and back. Wall-clock timers follow it or are skipped, as
+//! their policy says. Timers of other clocks are not affected.
 
 use std::{
     sync::{Arc, Mutex},
@@ -102,7 +102,7 @@ fn a_step_over_the_deadline_fires_at_once_or_skips() {
 }
 
 #[test]
-fn what_is_skipped_drops_a_callback_that_takes_no_outcome() {
+fn a_skipped_plain_callback_is_dropped() {
     at_noon(|| async {
         let drops = crate::common::Drops::new();
         let token = drops.token();
@@ -116,7 +116,7 @@ fn what_is_skipped_drops_a_callback_that_takes_no_outcome() {
 }
 
 #[test]
-fn a_step_to_exactly_the_deadline_brings_the_moment() {
+fn a_step_to_exactly_the_deadline_fires() {
     at_noon(|| async {
         for on_step in POLICIES {
             step(noon()).await;
@@ -166,7 +166,7 @@ fn a_step_back_lengthens_the_wait_exactly() {
 }
 
 #[test]
-fn many_steps_back_and_forth_come_to_what_the_clock_shows() {
+fn many_steps_have_the_effect_of_their_sum() {
     at_noon(|| async {
         let (fires, skips) = (Ends::default(), Ends::default());
         fires.timer(noon() + HOUR, OnStep::Fire);
@@ -192,7 +192,7 @@ fn many_steps_back_and_forth_come_to_what_the_clock_shows() {
 }
 
 #[test]
-fn each_step_is_judged_by_itself() {
+fn each_step_is_judged_on_its_own() {
     at_noon(|| async {
         let (skips, later) = (Ends::default(), Ends::default());
         skips.timer(noon() + HOUR, OnStep::Skip);
@@ -244,7 +244,7 @@ fn a_deadline_that_passed_by_itself_is_not_skipped() {
 }
 
 #[test]
-fn what_has_passed_when_it_is_armed_runs_by_either_policy() {
+fn a_timer_armed_in_the_past_runs_under_either_policy() {
     at_noon(|| async {
         for on_step in POLICIES {
             let ends = Ends::default();
@@ -262,7 +262,7 @@ fn what_has_passed_when_it_is_armed_runs_by_either_policy() {
 }
 
 #[test]
-fn timers_of_other_clocks_do_not_notice() {
+fn steps_do_not_affect_timers_of_other_clocks() {
     at_noon(|| async {
         let ends = Ends::default();
         let (after, boot, every) = (ends.teller(), ends.teller(), ends.teller());
@@ -284,7 +284,7 @@ fn timers_of_other_clocks_do_not_notice() {
 }
 
 #[test]
-fn a_timer_is_moved_and_cancelled_across_steps() {
+fn a_timer_can_be_moved_and_cancelled_across_steps() {
     at_noon(|| async {
         for on_step in POLICIES {
             step(noon()).await;
@@ -366,7 +366,7 @@ fn steps_reach_to_the_ends_of_the_clock_and_no_further() {
 }
 
 #[test]
-fn a_clock_that_runs_is_not_set() {
+fn a_running_clock_cannot_be_set() {
     let _alarm = alarm();
     let runtime = crate::common::runtime(2);
     assert_eq!(runtime.handle().set_wall_clock(noon()), Err(NotPaused));
@@ -412,7 +412,7 @@ fn wall_timers_live_through_pause_and_resume() {
 }
 
 #[test]
-fn a_step_from_outside_and_the_shutdown_tell_each_timer_once() {
+fn a_step_during_shutdown_gives_each_timer_one_outcome() {
     let _alarm = alarm();
     for i in 0..50_u32 {
         let runtime = paused(1 + i as usize % 3);

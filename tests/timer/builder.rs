@@ -1,4 +1,4 @@
-//! A timer is made with any options, alone and together, and each does what it says.
+//! Every option of `TimerBuilder`, alone and combined.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -89,7 +89,7 @@ impl Callbacks {
 }
 
 #[test]
-fn every_schedule_runs_once_on_the_runtime_that_is_given() {
+fn every_schedule_runs_on_the_given_runtime() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (callbacks, earliest) = (Callbacks::new(), Instant::now() + SOON);
@@ -118,7 +118,7 @@ fn every_schedule_runs_once_on_the_runtime_that_is_given() {
 }
 
 #[test]
-fn without_a_handle_it_is_the_runtime_that_the_thread_is_in() {
+fn without_a_handle_a_timer_uses_the_current_runtime() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (callbacks, earliest) = (Callbacks::new(), Instant::now() + SOON);
@@ -141,7 +141,7 @@ fn without_a_handle_it_is_the_runtime_that_the_thread_is_in() {
 }
 
 #[test]
-fn the_runtime_that_is_given_comes_before_the_one_that_the_thread_is_in() {
+fn a_given_handle_takes_precedence_over_the_current_runtime() {
     let _alarm = alarm();
     let (inside, other) = (runtime(1), runtime(1));
     let _entered = inside.enter();
@@ -164,7 +164,7 @@ fn the_runtime_that_is_given_comes_before_the_one_that_the_thread_is_in() {
 }
 
 #[test]
-fn without_any_runtime_start_panics_and_try_start_says_so() {
+fn without_a_runtime_start_panics_and_try_start_fails() {
     let _alarm = alarm();
     let (drops, told) = (Drops::new(), Told::new());
     let mut count = 0;
@@ -223,7 +223,7 @@ fn pending_is(runtime: &Runtime, pending: &[usize]) {
 }
 
 #[test]
-fn a_timer_for_a_worker_waits_in_its_shard_whoever_starts_it() {
+fn on_worker_puts_a_timer_on_that_workers_shard() {
     let _alarm = alarm();
     let runtime = runtime(3);
     let mut timers = Vec::new();
@@ -261,7 +261,7 @@ fn a_timer_for_a_worker_waits_in_its_shard_whoever_starts_it() {
 }
 
 #[test]
-fn a_worker_that_there_is_not_is_refused() {
+fn an_unknown_worker_is_refused() {
     let _alarm = alarm();
     let (drops, told) = (Drops::new(), Told::new());
     let runtime = runtime(2);
@@ -292,7 +292,7 @@ fn a_worker_that_there_is_not_is_refused() {
 }
 
 #[test]
-fn all_options_together() {
+fn all_options_work_together() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let session = Arc::new(String::from("session"));

@@ -1,4 +1,4 @@
-//! How often a timer runs is exact, and built timers count among those that may be pending.
+//! `TimerBuilder::times`, and built timers under `Builder::max_timers`.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use tourbillon::{
 const PERIOD: Duration = Duration::from_micros(300);
 
 #[test]
-fn a_timer_runs_as_many_times_as_it_was_told() {
+fn times_limits_the_number_of_runs() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -58,7 +58,7 @@ fn a_timer_runs_as_many_times_as_it_was_told() {
 }
 
 #[test]
-fn runs_that_panic_count_as_well() {
+fn runs_that_panic_count() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for panics in [
@@ -95,7 +95,7 @@ fn runs_that_panic_count_as_well() {
 }
 
 #[test]
-fn a_timer_that_would_run_not_even_once_is_refused() {
+fn times_of_zero_is_refused() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (drops, told) = (Drops::new(), Told::new());
@@ -119,7 +119,7 @@ fn a_timer_that_would_run_not_even_once_is_refused() {
 }
 
 #[test]
-fn what_cannot_refuse_makes_sense_of_zero() {
+fn start_accepts_a_period_and_a_count_of_zero() {
     let _alarm = alarm();
     let runtime = runtime(1);
     // A period of 1 ns.
@@ -186,7 +186,7 @@ fn a_full_runtime_refuses_timers_of_all_clocks_and_with_all_options() {
     assert_eq!(refused.try_start_with(told.once()).err(), full);
     let refused = Timer::every(HOUR).on(handle).on_worker(1).times(2);
     assert_eq!(refused.try_start_with(|_| ()).err(), full);
-    assert_eq!(told.total(), 0, "who is refused is not told");
+    assert_eq!(told.total(), 0, "a refused timer gets no outcome");
     assert_eq!(runtime.count_named("full"), 3, "and leaves no name");
 
     // `start` has no way to refuse.

@@ -1,4 +1,5 @@
-//! What cancelling and moving a timer answers is exact, whoever asks and whatever the timer is at.
+//! The answers of `cancel`, `refresh` and `reset`, for each state of a timer and each calling
+//! thread.
 
 use std::{
     collections::HashSet,
@@ -16,7 +17,8 @@ use crate::common::{
 };
 use tourbillon::{Cancel, Reset, Status, Timer, timer::Outcome};
 
-/// Of a thread that arms or moves several in a row, deadlines may be so much later than they were asked for.
+/// Of a thread that arms or moves several in a row, deadlines may be so much later than they were
+/// asked for.
 const IN_A_ROW: Duration = Duration::from_micros(3);
 
 /// Asks everything of a timer of one hour, and cancels it.
@@ -70,7 +72,7 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, crate::common::Token) -
 }
 
 #[test]
-fn a_pending_timer_answers_exactly_to_foreign_threads() {
+fn a_pending_timer_answers_remote_threads_exactly() {
     let _alarm = alarm();
     let runtime = runtime(2);
     answers_of_a_pending_timer(|delay, token| runtime.after(delay, move || drop(token)));
@@ -87,7 +89,7 @@ fn a_pending_timer_answers_exactly_to_foreign_threads() {
 }
 
 #[test]
-fn a_pending_timer_answers_exactly_to_its_worker() {
+fn a_pending_timer_answers_its_own_worker_exactly() {
     let _alarm = alarm();
     let runtime = runtime(2);
     on_worker(&runtime, || {
@@ -103,7 +105,7 @@ fn a_pending_timer_answers_exactly_to_its_worker() {
 }
 
 #[test]
-fn a_pending_timer_answers_exactly_to_the_other_worker() {
+fn a_pending_timer_answers_another_worker_exactly() {
     let _alarm = alarm();
     let runtime = runtime(2);
     // Armed outside, the timers go to one worker after the other; whichever runs this asks about
@@ -133,7 +135,7 @@ fn a_timer_that_fired_is_over() {
 }
 
 #[test]
-fn a_running_callback_is_too_late_to_cancel_and_to_move() {
+fn a_running_callback_cannot_be_cancelled_or_moved() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (started, release) = (Gate::new(), Gate::new());
@@ -166,7 +168,7 @@ fn a_running_callback_is_too_late_to_cancel_and_to_move() {
 }
 
 #[test]
-fn a_callback_may_ask_about_its_own_timer() {
+fn a_callback_can_query_its_own_timer() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let own: Arc<OnceLock<Timer>> = Arc::default();
@@ -196,7 +198,7 @@ fn a_callback_may_ask_about_its_own_timer() {
 }
 
 #[test]
-fn of_cancel_and_expiry_one_wins() {
+fn cancel_and_expiry_race_for_one_outcome() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -204,7 +206,7 @@ fn of_cancel_and_expiry_one_wins() {
     let mut cancelled = 0;
     let mut answers = HashSet::new();
     let mut armed = 0;
-    // Until both have won some races, for there is no telling who does.
+    // Until both have won some races: which of them wins is random.
     while armed < 3_000 || answers.len() < 2 {
         let (token, fired) = (drops.token(), fired.clone());
         let timer = runtime.after(Duration::from_micros(armed % 60), move || {
@@ -234,7 +236,7 @@ fn of_cancel_and_expiry_one_wins() {
 }
 
 #[test]
-fn of_many_threads_that_cancel_one_timer_one_wins() {
+fn one_of_many_cancelling_threads_wins() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for round in 0..200_u64 {
@@ -262,7 +264,7 @@ fn of_many_threads_that_cancel_one_timer_one_wins() {
 }
 
 #[test]
-fn timers_tell_in_their_debug_output_where_they_stand() {
+fn debug_output_shows_the_status_of_a_timer() {
     let runtime = runtime(1);
     let timer = runtime.after(HOUR, || ());
     assert!(format!("{timer:?}").contains("Pending"));

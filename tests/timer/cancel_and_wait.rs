@@ -1,4 +1,4 @@
-//! After `cancel_and_wait` has returned the callback is not running, and will not run any more.
+//! After `cancel_and_wait` has returned, the callback does not run and never runs again.
 
 use std::{
     future::Future,
@@ -29,7 +29,7 @@ const WAYS: [Way; 2] = [
 ];
 
 #[test]
-fn nothing_is_waited_for_where_nothing_runs() {
+fn returns_at_once_if_the_callback_does_not_run() {
     let _alarm = alarm();
     let runtime = runtime(1);
     // The only worker is busy: a wait would last until it is let go.
@@ -116,7 +116,7 @@ fn waits_for_a_run(start: impl Fn(&Runtime, Box<dyn Fn() + Send>) -> Timer, answ
 }
 
 #[test]
-fn a_run_is_waited_for() {
+fn waits_for_a_running_callback() {
     let _alarm = alarm();
     waits_for_a_run(
         |runtime, f| runtime.after(Duration::ZERO, f),
@@ -130,7 +130,7 @@ fn a_run_is_waited_for() {
 }
 
 #[test]
-fn the_run_of_a_recurring_timer_is_waited_for_and_is_its_last() {
+fn waits_for_the_run_of_a_recurring_timer_which_is_its_last() {
     let _alarm = alarm();
     let period = Duration::from_micros(200);
     waits_for_a_run(|runtime, f| runtime.every(period, f), Cancel::AfterRun);
@@ -141,7 +141,7 @@ fn the_run_of_a_recurring_timer_is_waited_for_and_is_its_last() {
 }
 
 #[test]
-fn what_is_told_is_waited_for() {
+fn waits_for_the_delivery_of_the_outcome() {
     let _alarm = alarm();
     // Of the end as well as of the run.
     waits_for_a_run(
@@ -189,7 +189,7 @@ fn what_is_told_is_waited_for() {
 }
 
 #[test]
-fn who_waits_inside_of_the_callback_is_told_so_and_it_is_cancelled_all_the_same() {
+fn inside_its_own_callback_it_cancels_and_returns_an_error() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let period = Duration::from_millis(1);
@@ -256,7 +256,7 @@ fn who_waits_inside_of_the_callback_is_told_so_and_it_is_cancelled_all_the_same(
 }
 
 #[test]
-fn a_worker_does_not_block_but_its_tasks_may_wait() {
+fn the_blocking_call_fails_on_a_worker_but_tasks_can_wait() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let pending = runtime.after(HOUR, || ());
@@ -286,7 +286,7 @@ fn a_worker_does_not_block_but_its_tasks_may_wait() {
 }
 
 #[test]
-fn a_wait_may_be_given_up_half_way() {
+fn a_wait_can_be_dropped() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (started, go_on) = (Gate::new(), Gate::new());
@@ -313,7 +313,7 @@ fn a_wait_may_be_given_up_half_way() {
 }
 
 #[test]
-fn callbacks_may_wait_for_each_other_in_tasks() {
+fn callbacks_can_wait_for_each_other_in_tasks() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let cells: [Arc<OnceLock<Timer>>; 2] = [Arc::default(), Arc::default()];
@@ -352,7 +352,7 @@ fn callbacks_may_wait_for_each_other_in_tasks() {
 }
 
 #[test]
-fn what_the_callback_uses_may_be_taken_away_after_the_wait() {
+fn borrowed_data_of_the_callback_can_be_freed_after_the_wait() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();

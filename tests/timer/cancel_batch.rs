@@ -1,5 +1,5 @@
-//! What was seen to go wrong in other systems when a timer is cancelled does not go wrong here: it is
-//! the one that was meant, and no other, and it is never too late before it has begun to run.
+//! Timers that are due in one batch can be cancelled and moved until they begin to run, and a
+//! cancel never removes another timer. Other systems have had these defects.
 
 use std::{
     sync::{
@@ -18,8 +18,8 @@ use tourbillon::{Cancel, Handle, Reset, Status, Timer, timer::Outcome};
 /// Two timers, each of which does something to the other when it runs.
 type Pair = Arc<[OnceLock<Timer>; 2]>;
 
-/// Arms pairs, all due at one past instant and so in one batch of the one worker; `act` is told what a
-/// timer has to do to its partner. Answers the pairs.
+/// Arms pairs, all due at one past instant and so in one batch of the one worker; `act` is told
+/// what a timer has to do to its partner. Answers the pairs.
 fn pairs_due_together(
     count: usize,
     act: impl Fn(&Timer) + Copy + Send + Sync + 'static,
@@ -40,8 +40,8 @@ fn pairs_due_together(
         .collect()
 }
 
-/// In sylar the expired are taken out under the lock and run after it: to cancel one of them meanwhile
-/// does nothing.
+/// In sylar the expired are taken out under the lock and run after it: to cancel one of them
+/// meanwhile does nothing.
 #[test]
 fn a_timer_due_at_the_same_instant_can_still_be_cancelled() {
     let _alarm = alarm();
@@ -158,10 +158,10 @@ fn arm(handle: &Handle, count: usize, fired: &Arc<AtomicUsize>, random: &mut Ran
         .collect()
 }
 
-/// In dstore a timer that has fired leaves its index behind, and to unregister it removes whoever has
-/// that index now.
+/// In dstore a timer that has fired leaves its index behind, and to unregister it removes whatever
+/// has that index now.
 #[test]
-fn cancelling_a_timer_that_has_fired_removes_nobody_else() {
+fn cancelling_a_fired_timer_removes_no_other_timer() {
     let _alarm = alarm();
     const COUNT: usize = 100;
     for workers in [1, 2] {

@@ -1,4 +1,5 @@
-//! A timer with a condition runs only while there is what it runs for, and is given that.
+//! `TimerBuilder::while_alive`: a timer runs only while its value lives, and its callback gets the
+//! value.
 
 use std::{
     sync::{Arc, Mutex, Weak, mpsc},
@@ -13,7 +14,7 @@ use tourbillon::{Cancel, Outcome, Reset, Status, Timer};
 const SOON: Duration = Duration::from_millis(2);
 
 #[test]
-fn a_timer_is_given_what_it_runs_for() {
+fn a_callback_gets_the_value_of_while_alive() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();
@@ -85,7 +86,7 @@ fn a_timer_is_given_what_it_runs_for() {
 }
 
 #[test]
-fn a_timer_whose_condition_is_gone_is_not_run_and_ends_as_cancelled() {
+fn a_timer_whose_value_is_dropped_ends_as_cancelled() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();
@@ -161,7 +162,7 @@ fn a_timer_whose_condition_is_gone_is_not_run_and_ends_as_cancelled() {
 }
 
 #[test]
-fn a_recurring_timer_ends_with_the_first_run_that_finds_it_so() {
+fn a_recurring_timer_ends_at_the_first_run_after_its_value_is_dropped() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let alive = Arc::new(Mutex::new(0_u32));
@@ -196,7 +197,7 @@ fn a_recurring_timer_ends_with_the_first_run_that_finds_it_so() {
 }
 
 #[test]
-fn what_is_dropped_while_it_runs_ends_the_timer_after_the_run() {
+fn a_value_dropped_during_a_run_ends_the_timer_after_it() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let alive = Arc::new(());
@@ -224,7 +225,7 @@ fn what_is_dropped_while_it_runs_ends_the_timer_after_the_run() {
 }
 
 #[test]
-fn a_run_that_panics_and_was_the_last_to_hold_what_it_runs_for_is_told_of_the_end() {
+fn a_panicking_run_with_the_last_reference_gets_the_end_outcome() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let alive = Arc::new(());
@@ -251,7 +252,7 @@ fn a_run_that_panics_and_was_the_last_to_hold_what_it_runs_for_is_told_of_the_en
 }
 
 #[test]
-fn a_refreshed_timer_whose_condition_is_gone_ends_at_its_earlier_deadline() {
+fn a_refreshed_timer_whose_value_is_dropped_ends_at_its_earlier_deadline() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (drops, told) = (Drops::new(), Told::new());
@@ -296,7 +297,7 @@ impl Greets for Polite {
 }
 
 #[test]
-fn what_it_runs_for_may_have_no_size() {
+fn while_alive_takes_unsized_values() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let handle = runtime.handle();

@@ -1,4 +1,4 @@
-//! Callback timers: never early, each exactly once, wherever they are armed and run.
+//! Callback timers run exactly once and never early, from whichever thread they are armed.
 
 use crate::common::timers::{Report, assert_over, none_early, reporter};
 use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, on_worker, runtime};
@@ -23,7 +23,7 @@ const DELAYS: [Duration; 9] = [
 ];
 
 #[test]
-fn a_callback_never_runs_before_its_deadline_whoever_arms_it() {
+fn a_callback_never_runs_before_its_deadline() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();
@@ -68,7 +68,7 @@ fn arm_here(sender: &mpsc::Sender<Report>) -> usize {
 }
 
 #[test]
-fn the_free_functions_arm_on_the_runtime_that_the_thread_is_in() {
+fn free_functions_arm_on_the_current_runtime() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();
@@ -92,7 +92,7 @@ fn the_free_functions_arm_on_the_runtime_that_the_thread_is_in() {
 }
 
 #[test]
-fn outside_of_a_runtime_the_free_functions_refuse() {
+fn free_functions_fail_outside_of_a_runtime() {
     let zero = Duration::ZERO;
     let refused = Some(ArmError::NoRuntime);
     assert_eq!(tourbillon::try_after(zero, || ()).err(), refused);
@@ -102,18 +102,18 @@ fn outside_of_a_runtime_the_free_functions_refuse() {
 
 #[test]
 #[should_panic(expected = "in no Tourbillon runtime")]
-fn outside_of_a_runtime_after_panics() {
+fn after_panics_outside_of_a_runtime() {
     tourbillon::after(Duration::ZERO, || ());
 }
 
 #[test]
 #[should_panic(expected = "in no Tourbillon runtime")]
-fn outside_of_a_runtime_every_panics() {
+fn every_panics_outside_of_a_runtime() {
     tourbillon::every(HOUR, || ());
 }
 
 #[test]
-fn one_worker_runs_its_timers_in_the_order_of_their_deadlines() {
+fn one_worker_runs_its_timers_in_deadline_order() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -138,7 +138,7 @@ fn one_worker_runs_its_timers_in_the_order_of_their_deadlines() {
 }
 
 #[test]
-fn callbacks_queued_behind_one_that_blocks_are_run_by_another_worker() {
+fn callbacks_behind_a_blocked_callback_run_on_another_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for _ in 0..20 {
@@ -197,7 +197,7 @@ fn a_dropped_timer_still_fires() {
 }
 
 #[test]
-fn a_guard_cancels_when_dropped_unless_it_is_detached() {
+fn a_dropped_guard_cancels_its_timer_unless_detached() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();
@@ -225,7 +225,7 @@ fn a_guard_cancels_when_dropped_unless_it_is_detached() {
 }
 
 #[test]
-fn no_delay_means_at_once_but_never_on_the_callers_stack() {
+fn a_delay_of_zero_runs_at_once_but_never_on_the_callers_stack() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let caller = thread::current().id();
@@ -258,7 +258,7 @@ fn no_delay_means_at_once_but_never_on_the_callers_stack() {
 }
 
 #[test]
-fn a_moment_before_the_runtime_was_is_due_at_once() {
+fn a_deadline_before_the_start_of_the_runtime_is_due_at_once() {
     let _alarm = alarm();
     let before = Instant::now();
     thread::sleep(Duration::from_millis(1));
@@ -275,7 +275,7 @@ fn a_moment_before_the_runtime_was_is_due_at_once() {
 }
 
 #[test]
-fn a_delay_without_end_never_comes_but_can_be_moved_and_cancelled() {
+fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let never = || -> [Timer; 4] {
@@ -316,7 +316,7 @@ fn a_delay_without_end_never_comes_but_can_be_moved_and_cancelled() {
 }
 
 #[test]
-fn callbacks_arm_callbacks_on_a_single_worker() {
+fn callbacks_can_arm_callbacks_on_a_single_worker() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let done = Gate::new();
@@ -384,7 +384,7 @@ fn a_hundred_thousand_timers_of_four_threads_all_fire_once() {
 }
 
 #[test]
-fn threads_that_arm_one_timer_each_use_all_workers() {
+fn timers_of_many_threads_are_spread_over_all_workers() {
     let _alarm = alarm();
     let runtime = runtime(2);
     // One that has yet to go to sleep for the first time would be passed over.
@@ -414,9 +414,10 @@ fn threads_that_arm_one_timer_each_use_all_workers() {
 }
 
 #[test]
-fn what_one_thread_leaves_with_workers_that_sleep_is_put_away() {
+fn full_inboxes_are_drained_while_the_workers_sleep() {
     const TIMERS: usize = 100_000;
-    // They stay with one worker for 4,096, which it may get beside those of the turn before, where the other was passed over.
+    // They stay with one worker for 4,096, which it may get beside those of the turn before, where
+    // the other was passed over.
     const LEFT: usize = 3 * 4_096;
     let _alarm = alarm();
     let runtime = runtime(2);
@@ -435,7 +436,7 @@ fn what_one_thread_leaves_with_workers_that_sleep_is_put_away() {
 }
 
 #[test]
-fn timers_that_were_cancelled_elsewhere_do_not_pile_up() {
+fn timers_cancelled_by_a_remote_thread_do_not_pile_up() {
     let _alarm = alarm();
     let runtime = runtime(1);
     for _ in 0..50_000 {
@@ -454,7 +455,7 @@ fn timers_that_were_cancelled_elsewhere_do_not_pile_up() {
 }
 
 #[test]
-fn a_due_timer_is_stolen_while_its_worker_runs_the_task_woken_last() {
+fn a_due_timer_is_stolen_while_its_worker_runs_its_next_task() {
     let _alarm = alarm();
     let runtime = tourbillon::Runtime::builder()
         .worker_threads(2)

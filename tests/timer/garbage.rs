@@ -1,5 +1,5 @@
-//! Cancelled timers are gone at once, even if their worker is blocked: their callbacks with the call,
-//! their nodes by the batch.
+//! A cancelled timer frees its callback at once, and its node within a bound, even if its worker is
+//! blocked.
 
 use std::{sync::mpsc, time::Duration};
 
@@ -57,7 +57,8 @@ fn cancel_all(runtime: &Runtime, timers: Vec<Timer>, drops: &Drops) {
     for (i, timer) in timers.into_iter().enumerate() {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         assert_eq!(drops.count() - before, i + 1, "the callback is still there");
-        // To ask costs more than to cancel, and what a batch is exceeded by does not go away so soon.
+        // To ask costs more than to cancel, and what a batch is exceeded by does not go away so
+        // soon.
         if i % 16 != 0 {
             continue;
         }
@@ -69,7 +70,7 @@ fn cancel_all(runtime: &Runtime, timers: Vec<Timer>, drops: &Drops) {
 }
 
 #[test]
-fn a_million_timers_of_a_blocked_worker_are_cancelled_and_leave_little() {
+fn a_million_cancelled_timers_of_a_blocked_worker_leave_bounded_garbage() {
     let _alarm = alarm();
     const COUNT: usize = 1_000_000;
     let runtime = runtime(1);
@@ -95,7 +96,7 @@ fn a_million_timers_of_a_blocked_worker_are_cancelled_and_leave_little() {
 }
 
 #[test]
-fn timers_cancelled_in_any_order_leave_little() {
+fn timers_cancelled_in_any_order_leave_bounded_garbage() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();
@@ -112,7 +113,7 @@ fn timers_cancelled_in_any_order_leave_little() {
 
 /// Armed from outside, they stand in the inbox of a worker that never looked.
 #[test]
-fn timers_that_a_blocked_worker_never_saw_leave_little() {
+fn cancelled_timers_in_the_inbox_of_a_blocked_worker_leave_bounded_garbage() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();

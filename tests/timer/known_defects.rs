@@ -1,6 +1,6 @@
-//! What was seen to go wrong in other systems' timers does not go wrong here: early timers, loops that
-//! an overdue timer hangs, drift, and lateness that grows with the load. (`peers_cancel.rs` has what
-//! goes wrong when timers are cancelled, `busy_worker.rs` what does beside a busy thread.)
+//! Defects of other systems' timers that Tourbillon does not have: early timers, loops that an
+//! overdue timer hangs, drift, and lateness that grows with the load. `cancel_batch.rs` has those
+//! about cancelling, `rescue/busy_worker.rs` those about a busy thread.
 
 use std::{
     sync::{
@@ -38,9 +38,9 @@ fn spin(duration: Duration) {
     }
 }
 
-/// Keeps the workers at work until it is dropped: in callbacks that are longer than many a delay, so
-/// that the time as it was before one is stale; or in such that take no time, so that the worker looks
-/// at its timers all the while, just before their deadlines too.
+/// Keeps the workers at work until it is dropped: in callbacks that are longer than many a delay,
+/// so that the time as it was before one is stale; or in such that take no time, so that the worker
+/// looks at its timers all the while, just before their deadlines too.
 struct Busy {
     timers: Vec<Timer>,
 }
@@ -94,7 +94,7 @@ fn arm_each_way(sender: &mpsc::Sender<Report>, random: &mut Random) -> usize {
 /// sylar, libev and libuv count from a time that they read when the loop last came round; libco and
 /// all three cut off what is less than a millisecond: up to 1 ms early, either way.
 #[test]
-fn a_callback_is_not_early_by_a_nanosecond_be_the_worker_cold_or_busy() {
+fn a_callback_is_never_early_on_a_cold_or_busy_worker() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = runtime(workers);
@@ -119,7 +119,7 @@ fn a_callback_is_not_early_by_a_nanosecond_be_the_worker_cold_or_busy() {
 
 /// What the worker armed at the end of a long callback is not due that much earlier.
 #[test]
-fn what_a_long_callback_arms_or_moves_counts_from_then_and_not_from_its_beginning() {
+fn delays_in_a_long_callback_count_from_the_call() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (sender, receiver) = mpsc::channel();
@@ -139,7 +139,7 @@ fn what_a_long_callback_arms_or_moves_counts_from_then_and_not_from_its_beginnin
 }
 
 #[test]
-fn a_timer_refreshed_after_a_long_while_waits_its_whole_delay_again() {
+fn a_refreshed_timer_waits_its_whole_delay_again() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (sender, receiver) = mpsc::channel();
@@ -172,7 +172,7 @@ fn a_timer_refreshed_after_a_long_while_waits_its_whole_delay_again() {
 }
 
 #[test]
-fn a_sleep_is_not_early_by_a_nanosecond_be_the_worker_cold_or_busy() {
+fn a_sleep_is_never_early_on_a_cold_or_busy_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let sleeps = |seed: u64, count: usize| async move {
@@ -199,10 +199,10 @@ fn a_sleep_is_not_early_by_a_nanosecond_be_the_worker_cold_or_busy() {
     }
 }
 
-/// dstore makes a wait of "the first deadline less now", which is negative when that has passed, and
-/// means for ever: nothing fires any more.
+/// dstore makes a wait of "the first deadline less now", which is negative when that has passed,
+/// and means for ever: nothing fires any more.
 #[test]
-fn overdue_timers_do_not_keep_the_worker_from_those_that_come_later() {
+fn overdue_timers_do_not_starve_later_timers() {
     let _alarm = alarm();
     for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
         let long_past = Instant::now();
@@ -248,7 +248,7 @@ fn overdue_timers_do_not_keep_the_worker_from_those_that_come_later() {
 
 /// In sylar 10 ms were 10.14: the next deadline was counted from when the last run was over.
 #[test]
-fn a_recurring_timer_of_10_ms_stays_one_of_10_ms() {
+fn a_recurring_timer_does_not_drift() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! Timers with callbacks: how they are built, fire, move, end, and what their calls answer.
+//! Timers with callbacks: how they are built, fire, move and end, and what their calls answer.
 
 #[path = "../common/mod.rs"]
 mod common;

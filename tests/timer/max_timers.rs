@@ -1,4 +1,4 @@
-//! A bound on pending timers: typed refusals, and room again after each end.
+//! `Builder::max_timers`: refusals with a typed error, and room again when a timer ends.
 
 use crate::common::timers::stepped;
 use crate::common::{Drops, HOUR, PATIENCE, alarm, eventually};
@@ -18,7 +18,7 @@ fn bounded(max_timers: usize) -> Runtime {
 }
 
 #[test]
-fn a_full_runtime_refuses_and_has_room_again_after_each_end() {
+fn a_full_runtime_refuses_timers_until_one_ends() {
     let _alarm = alarm();
     let runtime = bounded(3);
     let full = Some(ArmError::Full { max_timers: 3 });
@@ -78,7 +78,7 @@ fn a_full_runtime_refuses_and_has_room_again_after_each_end() {
 }
 
 #[test]
-fn a_recurring_timer_cancelled_in_its_run_makes_room() {
+fn a_recurring_timer_cancelled_during_a_run_makes_room() {
     let _alarm = alarm();
     let runtime = bounded(1);
     let stepped = stepped(&runtime, Duration::from_millis(1));
@@ -91,7 +91,7 @@ fn a_recurring_timer_cancelled_in_its_run_makes_room() {
 }
 
 #[test]
-fn the_calls_that_cannot_refuse_exceed_the_bound_and_count() {
+fn calls_without_an_error_exceed_the_bound_and_count() {
     let _alarm = alarm();
     let runtime = bounded(1);
     let full = Some(ArmError::Full { max_timers: 1 });
@@ -111,14 +111,14 @@ fn the_calls_that_cannot_refuse_exceed_the_bound_and_count() {
 }
 
 #[test]
-fn no_timer_at_all_is_a_bound_too() {
+fn a_bound_of_zero_refuses_every_timer() {
     let runtime = bounded(0);
     let full = Some(ArmError::Full { max_timers: 0 });
     assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
 }
 
 #[test]
-fn the_bound_is_exact_under_threads() {
+fn the_bound_is_exact_across_threads() {
     let _alarm = alarm();
     let runtime = bounded(100);
     let armed = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Timers are found by their names, as long as they can be cancelled, and never longer.
+//! Named timers: a name finds a timer for as long as the timer can be cancelled, and no longer.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use crate::common::{
 use tourbillon::{Cancel, Outcome, Reset, Status, Timer};
 
 #[test]
-fn many_timers_may_share_a_name() {
+fn many_timers_can_share_a_name() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -66,7 +66,7 @@ fn many_timers_may_share_a_name() {
 }
 
 #[test]
-fn there_may_be_many_names_and_any() {
+fn any_number_of_names_and_any_text_work() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let mut timers = Vec::new();
@@ -106,7 +106,7 @@ fn there_may_be_many_names_and_any() {
 }
 
 #[test]
-fn a_name_refreshes_all_that_wait_for_a_delay() {
+fn refresh_named_refreshes_all_timers_with_a_delay() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let builder = || Timer::after(HOUR).on(runtime.handle()).name("alive");
@@ -160,7 +160,7 @@ fn a_name_refreshes_all_that_wait_for_a_delay() {
 
 /// A walk over many timers takes some time, in which others are started and refreshed.
 #[test]
-fn what_is_started_or_refreshed_while_a_name_is_refreshed_is_not_early() {
+fn timers_started_during_refresh_named_are_never_early() {
     /// Ends the walks, also if what is looked at meanwhile is not as it should be.
     struct Ends<'a>(&'a AtomicBool);
 
@@ -212,7 +212,7 @@ fn what_is_started_or_refreshed_while_a_name_is_refreshed_is_not_early() {
 }
 
 #[test]
-fn names_vanish_with_their_timers_however_these_end() {
+fn a_name_disappears_when_its_timers_end() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle().clone();
@@ -290,7 +290,7 @@ fn names_vanish_with_their_timers_however_these_end() {
 }
 
 #[test]
-fn a_running_timer_is_found_if_it_recurs() {
+fn a_running_timer_is_found_by_name_if_it_recurs() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (started, go_on) = (Gate::new(), Gate::new());
@@ -336,7 +336,7 @@ fn a_running_timer_is_found_if_it_recurs() {
 }
 
 #[test]
-fn a_callback_that_cancels_by_its_own_name_gets_the_others() {
+fn a_callback_that_cancels_its_own_name_cancels_the_others() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let told = Told::new();
@@ -360,7 +360,7 @@ fn a_callback_that_cancels_by_its_own_name_gets_the_others() {
 }
 
 #[test]
-fn whatever_happens_at_once_the_sums_balance() {
+fn concurrent_operations_on_names_keep_the_counts_balanced() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let told = Told::new();

@@ -1,4 +1,4 @@
-//! Callbacks and tasks of one worker, in the order of their deadlines, however it takes them from its store.
+//! The callbacks and tasks of one worker run in the order of their deadlines.
 
 use std::{
     sync::{Arc, Mutex},
@@ -52,7 +52,7 @@ async fn attempt() -> Option<Vec<u32>> {
 }
 
 #[test]
-fn what_comes_due_together_runs_by_the_deadlines() {
+fn callbacks_and_tasks_due_together_run_in_deadline_order() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(1)

@@ -1,5 +1,5 @@
-//! A callback that takes an outcome is told exactly once how its timer ended, on a worker, and what
-//! it is told is what `cancel` answered.
+//! A callback with an outcome gets exactly one, on a worker, and it agrees with the answer of
+//! `cancel`.
 
 use std::{
     sync::{
@@ -111,7 +111,7 @@ fn race(seed: u64, after: Duration) -> [usize; 3] {
 }
 
 #[test]
-fn of_expiry_cancel_and_shutdown_one_wins_and_all_are_told_the_same() {
+fn expiry_cancel_and_shutdown_race_for_one_outcome() {
     let _alarm = alarm();
     let mut sum = [0; 3];
     for seed in 1..=12 {
@@ -124,7 +124,7 @@ fn of_expiry_cancel_and_shutdown_one_wins_and_all_are_told_the_same() {
 }
 
 #[test]
-fn a_recurring_timer_is_told_of_each_run_and_then_of_its_end_once() {
+fn a_recurring_timer_gets_an_outcome_per_run_and_one_for_its_end() {
     let _alarm = alarm();
     for by_shutdown in [false, true] {
         let runtime = runtime(2);
@@ -172,7 +172,7 @@ fn a_recurring_timer_is_told_of_each_run_and_then_of_its_end_once() {
 }
 
 #[test]
-fn a_run_that_is_cancelled_is_told_so_after_it() {
+fn a_timer_cancelled_during_a_run_gets_the_outcome_after_it() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (started, go_on) = (Gate::new(), Gate::new());
@@ -220,7 +220,7 @@ fn is_told_on_a_worker(runtime: &Runtime, cancel: impl FnOnce(&Timer)) {
 }
 
 #[test]
-fn whoever_cancels_it_is_told_on_a_worker() {
+fn the_cancelled_outcome_is_delivered_on_a_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     is_told_on_a_worker(&runtime, |timer| _ = timer.cancel());
@@ -244,7 +244,7 @@ fn whoever_cancels_it_is_told_on_a_worker() {
 }
 
 #[test]
-fn who_cancels_may_hold_what_the_callback_wants() {
+fn the_caller_of_cancel_may_hold_a_lock_that_the_callback_takes() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let wanted = Arc::new(Mutex::new(Told::new()));
@@ -275,7 +275,7 @@ fn who_cancels_may_hold_what_the_callback_wants() {
         drop(named);
     }
     eventually("all are told", || wanted.lock().unwrap().all() == [0, 6, 0]);
-    // The same with the shutdown.
+    // Now with the shutdown.
     let kept = timer().start_with(wants());
     {
         let held = wanted.lock().unwrap();
@@ -289,7 +289,7 @@ fn who_cancels_may_hold_what_the_callback_wants() {
 }
 
 #[test]
-fn a_callback_that_panics_when_it_is_told_harms_nobody() {
+fn a_callback_that_panics_on_its_outcome_is_contained() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
@@ -325,7 +325,7 @@ fn a_callback_that_panics_when_it_is_told_harms_nobody() {
 }
 
 #[test]
-fn a_callback_that_is_told_may_cancel_and_arm_others() {
+fn a_callback_with_an_outcome_can_cancel_and_arm_timers() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let told = Told::new();

@@ -1,6 +1,5 @@
-//! More timers come due than the machine can run: lateness grows, and nothing else. Each runs once, in
-//! the order of the deadlines, with no more queued than there is a bound for; and when it is over the
-//! runtime is as it was.
+//! More timers come due than the machine can run. They are late, but each runs once, in the order
+//! of the deadlines, and the queue stays within its bound. Afterwards the runtime is as before.
 
 use std::{
     sync::{
@@ -47,7 +46,7 @@ fn assert_recovered(runtime: &Runtime) {
 }
 
 #[test]
-fn one_worker_runs_all_of_them_once_in_the_order_of_their_deadlines() {
+fn one_overloaded_worker_runs_all_timers_once_in_deadline_order() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let ran: Arc<Mutex<Vec<usize>>> = Arc::default();
@@ -67,7 +66,8 @@ fn one_worker_runs_all_of_them_once_in_the_order_of_their_deadlines() {
             });
             let recurring: Vec<_> = recurring.collect();
             let start = Instant::now() + Duration::from_millis(10);
-            // By a stride, so that they are not armed in order. (It has no divisor with the number.)
+            // By a stride, so that they are not armed in order. (It has no divisor with the
+            // number.)
             for i in (0..TIMERS).map(|i| i * 7_919 % TIMERS) {
                 let (ran, deepest, handle) = (ran.clone(), deepest.clone(), handle.clone());
                 let at = start + SPREAD * i as u32 / TIMERS as u32;
@@ -98,7 +98,7 @@ fn one_worker_runs_all_of_them_once_in_the_order_of_their_deadlines() {
 }
 
 #[test]
-fn all_workers_together_run_all_of_them_once() {
+fn overloaded_workers_run_all_timers_once() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let runs: Arc<Vec<AtomicUsize>> = Arc::new((0..2 * TIMERS).map(|_| 0.into()).collect());

@@ -1,4 +1,5 @@
-//! Recurring timers: on their grid, never twice at once, and ended for good by one cancellation.
+//! Recurring timers stay on their grid, never run concurrently with themselves, and end with one
+//! cancel.
 
 use crate::common::timers::{assert_over, none_early, reporter, stepped};
 use crate::common::{HOUR, PATIENCE, alarm, eventually, on_worker, runtime};
@@ -17,7 +18,7 @@ struct Run {
 }
 
 #[test]
-fn a_recurring_timer_keeps_its_grid_and_skips_what_it_missed() {
+fn a_recurring_timer_keeps_its_grid_and_skips_missed_runs() {
     let _alarm = alarm();
     const PERIOD: Duration = Duration::from_millis(2);
     const RUNS: usize = 40;
@@ -78,7 +79,7 @@ fn a_recurring_timer_keeps_its_grid_and_skips_what_it_missed() {
 }
 
 #[test]
-fn a_recurring_timer_never_runs_twice_at_once_though_it_is_moved_all_the_time() {
+fn a_recurring_timer_never_runs_concurrently_with_itself() {
     let _alarm = alarm();
     let runtime = runtime(4);
     let inside = Arc::new(AtomicBool::new(false));
@@ -152,7 +153,7 @@ fn the_period_of_a_recurring_timer_can_be_changed() {
 }
 
 #[test]
-fn cancelled_while_it_runs_a_recurring_timer_ends_after_the_run() {
+fn a_recurring_timer_cancelled_during_a_run_ends_after_it() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let stepped = stepped(&runtime, Duration::from_millis(1));
@@ -184,7 +185,7 @@ fn cancelled_while_it_runs_a_recurring_timer_ends_after_the_run() {
 }
 
 #[test]
-fn cancelled_between_runs_a_recurring_timer_is_over_at_once() {
+fn a_recurring_timer_cancelled_between_runs_ends_at_once() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let stepped = stepped(&runtime, Duration::from_millis(1));
@@ -198,7 +199,7 @@ fn cancelled_between_runs_a_recurring_timer_is_over_at_once() {
 }
 
 #[test]
-fn moved_while_it_runs_a_recurring_timer_waits_for_the_new_deadline_afterwards() {
+fn a_recurring_timer_moved_during_a_run_waits_for_the_new_deadline() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let stepped = stepped(&runtime, HOUR);
@@ -233,7 +234,7 @@ fn moved_while_it_runs_a_recurring_timer_waits_for_the_new_deadline_afterwards()
 }
 
 #[test]
-fn cancelled_after_it_was_moved_in_its_run_a_recurring_timer_still_ends() {
+fn a_recurring_timer_moved_and_then_cancelled_during_a_run_ends() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let stepped = stepped(&runtime, Duration::from_millis(1));
@@ -248,7 +249,7 @@ fn cancelled_after_it_was_moved_in_its_run_a_recurring_timer_still_ends() {
 }
 
 #[test]
-fn a_period_of_zero_counts_as_a_nanosecond_and_lets_others_run() {
+fn a_period_of_zero_counts_as_one_nanosecond() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let runs = Arc::new(AtomicUsize::new(0));
@@ -278,7 +279,7 @@ fn a_period_of_zero_counts_as_a_nanosecond_and_lets_others_run() {
 }
 
 #[test]
-fn a_period_of_zero_is_an_error_where_there_can_be_one() {
+fn try_every_refuses_a_period_of_zero() {
     let runtime = runtime(1);
     let zero = Some(ArmError::ZeroPeriod);
     assert_eq!(runtime.try_every(Duration::ZERO, || ()).err(), zero);

@@ -1,5 +1,5 @@
-//! A timer that is moved fires at its new deadline and at no other; until it starts it can be moved
-//! and cancelled, even in the queue of a busy worker.
+//! A timer that is moved fires at its new deadline only. It can be moved and cancelled until its
+//! callback starts, even in the queue of a busy worker.
 
 use std::{
     sync::{
@@ -89,7 +89,7 @@ fn a_timer_moved_later_does_not_fire_at_its_old_deadline() {
 }
 
 #[test]
-fn a_timer_kept_alive_does_not_fire_until_it_is_let_be() {
+fn a_refreshed_timer_does_not_fire_until_the_refreshes_stop() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();
@@ -225,7 +225,7 @@ fn a_timer_in_the_queue_of_a_blocked_worker_can_still_be_moved() {
 }
 
 #[test]
-fn a_timer_moved_in_the_queue_can_be_cancelled_there_and_moved_again_after_it_left() {
+fn a_timer_moved_in_the_queue_can_be_cancelled_or_moved_again() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let ran = Arc::new(AtomicUsize::new(0));

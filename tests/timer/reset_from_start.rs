@@ -1,4 +1,4 @@
-//! When a wait begins, from which `reset_from_start` counts.
+//! `Timer::reset_from_start`, and from which moment it counts.
 
 use std::{
     sync::{Arc, OnceLock, mpsc},
@@ -13,7 +13,7 @@ use tourbillon::{
 
 /// The beginning of a wait, beside the moves that do not change it.
 #[test]
-fn a_wait_begins_with_a_start_a_refresh_or_a_reset_and_with_nothing_else() {
+fn reset_from_start_counts_from_the_last_start_refresh_or_reset() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(1)
@@ -69,7 +69,7 @@ fn a_wait_begins_with_a_start_a_refresh_or_a_reset_and_with_nothing_else() {
 
 /// Of a recurring timer that runs the next wait has begun with its deadline.
 #[test]
-fn a_callback_may_change_its_own_period_from_the_deadline_that_it_runs_for() {
+fn a_callback_can_change_its_own_period() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(1)
@@ -95,7 +95,7 @@ fn a_callback_may_change_its_own_period_from_the_deadline_that_it_runs_for() {
 
 /// Also where earlier runs have moved it to moments.
 #[test]
-fn a_callback_that_moves_itself_to_moments_begins_a_wait_with_each_of_its_deadlines() {
+fn a_callback_that_calls_reset_at_starts_a_wait_at_each_deadline() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(1)
@@ -121,7 +121,7 @@ fn a_callback_that_moves_itself_to_moments_begins_a_wait_with_each_of_its_deadli
 
 /// As a delay without end; tokio's interval ticks once before that.
 #[test]
-fn a_period_without_end_never_comes() {
+fn an_unlimited_period_never_fires() {
     let _alarm = alarm();
     let runtime = Runtime::builder().start_paused(true).build().unwrap();
     runtime.block_on(async {

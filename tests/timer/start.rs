@@ -1,5 +1,5 @@
-//! A timer that was built waits for nothing until it is started; until then it can be cancelled,
-//! after which starting it tells it so, or dropped, and nothing runs.
+//! A timer that is built but not started. It can be cancelled, and then its start delivers the
+//! outcome. If it is dropped, nothing runs.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use tourbillon::{Cancel, Outcome, Reset, Started, Status, Timer, time::BootInsta
 const SOON: Duration = Duration::from_millis(2);
 
 #[test]
-fn nothing_runs_before_the_start_and_the_delay_begins_with_it() {
+fn the_delay_begins_with_the_start() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();
@@ -55,7 +55,7 @@ fn nothing_runs_before_the_start_and_the_delay_begins_with_it() {
             timer.status() == Status::Over(Outcome::Fired)
         });
     }
-    // The same for one that waits for an hour: its deadline is an hour from the start.
+    // Now with a timer that waits for an hour: its deadline is an hour from the start.
     let timer = Timer::after(HOUR).on(runtime.handle()).build(|| ());
     thread::sleep(SOON);
     let before = Instant::now();
@@ -94,7 +94,7 @@ fn a_deadline_that_passed_before_the_start_is_due_at_once() {
 }
 
 #[test]
-fn a_timer_that_was_cancelled_before_its_start_is_told_once_on_a_worker() {
+fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, told) = mpsc::channel();
@@ -149,7 +149,7 @@ fn a_timer_that_was_cancelled_before_its_start_is_told_once_on_a_worker() {
 }
 
 #[test]
-fn a_plain_timer_that_was_cancelled_before_its_start_never_runs() {
+fn a_plain_timer_cancelled_before_its_start_never_runs() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();
@@ -168,7 +168,7 @@ fn a_plain_timer_that_was_cancelled_before_its_start_never_runs() {
 }
 
 #[test]
-fn a_timer_that_is_dropped_unstarted_leaves_nothing() {
+fn a_timer_dropped_before_its_start_leaves_nothing() {
     alone(|| {
         let before = threads();
         let runtime = runtime(2);
@@ -217,7 +217,11 @@ fn a_timer_that_is_dropped_unstarted_leaves_nothing() {
         drop(runtime);
         assert_eq!(threads(), before);
         drop(kept);
-        assert_eq!(told.total(), 0, "who never started is never told");
+        assert_eq!(
+            told.total(),
+            0,
+            "a timer that never started gets no outcome"
+        );
     });
 }
 
@@ -251,7 +255,7 @@ fn a_timer_can_be_cancelled_by_its_name_before_its_start() {
 }
 
 #[test]
-fn a_timer_that_was_cancelled_before_its_start_has_no_name_any_more() {
+fn a_timer_cancelled_before_its_start_has_no_name() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let told = Told::new();
@@ -342,7 +346,7 @@ fn start_and_cancel_race_for_one_outcome() {
 }
 
 #[test]
-fn a_timer_that_starts_after_the_shutdown_is_told_so_by_who_starts_it() {
+fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
     let _alarm = alarm();
     let (told, drops) = (Told::new(), Drops::new());
     let runtime = runtime(2);

@@ -1,6 +1,5 @@
-//! The store that the builder was told to use, seen from the runtime: each timer ends once and none is
-//! early, whatever the store. On a paused clock, by which all is exact; storms on a running one are in
-//! `stress.rs`, and the stores themselves in `shards/tests/store.rs`.
+//! Each timer store of the builder: every timer ends once and none is early. The clock is paused
+//! here. `stress.rs` has stores on a running clock, `shards/tests/store.rs` the stores alone.
 
 use std::{
     sync::{Arc, Mutex},
@@ -90,7 +89,7 @@ fn each_timer_ends_once_and_none_is_early() {
 
 /// Other clocks have stores, too.
 #[test]
-fn timers_on_other_clocks_come_in_their_order() {
+fn timers_on_other_clocks_fire_in_deadline_order() {
     let _alarm = alarm();
     for store in StoreKind::ALL {
         paused(store).block_on(async {

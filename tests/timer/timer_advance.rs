@@ -1,4 +1,5 @@
-//! A worker that has itself woken earlier, by as much as the kernel is late, and waits for the rest awake.
+//! `Builder::timer_advance`: a worker wakes as much earlier as the kernel is late, and spins for
+//! the rest.
 
 use std::{
     sync::mpsc,
@@ -34,7 +35,7 @@ fn sleeps(runtime: &Runtime, lengths: impl Fn(u64) -> Duration + Send + Sync + '
 }
 
 #[test]
-fn nothing_is_early_by_a_nanosecond() {
+fn sleeps_are_never_early() {
     let _alarm = alarm();
     for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
         for most in [Duration::ZERO, Duration::from_micros(100), Duration::MAX] {
@@ -47,7 +48,7 @@ fn nothing_is_early_by_a_nanosecond() {
 }
 
 #[test]
-fn callbacks_are_not_early_either() {
+fn callbacks_are_never_early() {
     let _alarm = alarm();
     let runtime = runtime(Duration::from_micros(100), PreciseWait::Auto);
     sleeps(&runtime, |_| Duration::from_micros(300));
@@ -61,7 +62,7 @@ fn callbacks_are_not_early_either() {
 }
 
 #[test]
-fn without_it_no_sleep_ends_before_its_deadline() {
+fn without_an_advance_no_worker_wakes_early() {
     let _alarm = alarm();
     for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
         let runtime = runtime(Duration::ZERO, wait);
@@ -72,9 +73,9 @@ fn without_it_no_sleep_ends_before_its_deadline() {
     }
 }
 
-/// It does not go on waiting for a deadline that is there no more.
+/// It does not spin for a deadline that does not exist any more.
 #[test]
-fn who_is_awake_for_a_timer_that_is_cancelled_or_moved_sleeps_again() {
+fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
     let _alarm = alarm();
     let runtime = runtime(Duration::from_micros(100), PreciseWait::Auto);
     sleeps(&runtime, |_| Duration::from_micros(300));
@@ -99,7 +100,7 @@ fn who_is_awake_for_a_timer_that_is_cancelled_or_moved_sleeps_again() {
 }
 
 #[test]
-fn timers_that_may_be_late_are_not_waited_for() {
+fn workers_do_not_spin_for_timers_with_a_tolerance() {
     let _alarm = alarm();
     let runtime = runtime(Duration::from_micros(100), PreciseWait::Auto);
     let (sender, receiver) = mpsc::channel();
@@ -115,7 +116,7 @@ fn timers_that_may_be_late_are_not_waited_for() {
 }
 
 #[test]
-fn on_a_paused_clock_nothing_is_learned_and_all_is_exact() {
+fn a_paused_clock_is_exact_and_changes_no_advance() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(2)

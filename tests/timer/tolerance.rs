@@ -1,4 +1,4 @@
-//! Timers that may be late share their wake-ups, and none is early; jitter spreads them.
+//! Timers with a tolerance share wake-ups and are never early. Jitter spreads timers.
 
 use std::{
     collections::HashSet,
@@ -50,7 +50,7 @@ fn timers_with_a_tolerance_share_wake_ups() {
 }
 
 #[test]
-fn a_tolerance_of_zero_and_one_beyond_all_bounds_fire_all_the_same() {
+fn timers_with_zero_or_unlimited_tolerance_fire() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();
@@ -83,7 +83,7 @@ fn a_tolerance_of_zero_and_one_beyond_all_bounds_fire_all_the_same() {
 }
 
 #[test]
-fn tolerant_timers_that_are_moved_are_not_early_either() {
+fn moved_timers_with_a_tolerance_are_never_early() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let tolerance = Duration::from_millis(3);
@@ -113,7 +113,7 @@ fn tolerant_timers_that_are_moved_are_not_early_either() {
 }
 
 #[test]
-fn a_jitter_adds_to_the_first_deadline_and_to_those_on_the_grid_alone() {
+fn jitter_is_added_to_first_and_recurring_deadlines_only() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let jitter = Duration::from_secs(600);
@@ -164,7 +164,7 @@ fn a_jitter_adds_to_the_first_deadline_and_to_those_on_the_grid_alone() {
 }
 
 #[test]
-fn a_tolerance_leaves_the_deadline_as_it_is() {
+fn a_tolerance_does_not_change_the_deadline() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let at = Instant::now() + HOUR;
@@ -179,7 +179,7 @@ fn a_tolerance_leaves_the_deadline_as_it_is() {
 
 /// Whatever it wakes for: also what is no timer.
 #[test]
-fn a_worker_that_is_awake_in_the_window_runs_the_timer_then() {
+fn a_worker_awake_in_the_window_runs_the_timer() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (sender, receiver) = mpsc::channel();

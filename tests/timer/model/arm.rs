@@ -1,4 +1,4 @@
-//! Arming a timer as a plan says, in the runtime and in the model.
+//! Arms a timer as a plan says, in the runtime and in the model.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What is compared whenever the runtime is quiet.
+//! Compares the runtime with the model whenever the runtime is quiet.
 
 use tourbillon::{Status, time, time::Instant, timer::Outcome};
 use tourbillon_shards::NEVER;

@@ -1,4 +1,4 @@
-//! Moments as the runtime has them, and as plain numbers.
+//! Moments of the runtime, and the same moments as plain numbers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

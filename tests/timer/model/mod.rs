@@ -1,10 +1,10 @@
-//! Random programs of arming, starting, cancelling, refreshing, moving, naming, stepping the clocks and
-//! shutting down, run by a runtime on the paused clock beside a plain model: they agree on every answer,
-//! on each callback's every run and its moment to the nanosecond, and on how each timer ended; over
-//! spans of microseconds to years, with many timers due at one instant.
+//! Random programs that arm, start, cancel, refresh, move and name timers, set the clocks and shut
+//! down. A runtime on the paused clock runs them beside a plain model. Both agree on every answer,
+//! on each run of each callback and its moment to the nanosecond, and on each outcome, over spans
+//! of microseconds to years, with many timers due at one instant.
 //!
-//! The runtime is quiet between operations (and may have unread news), so nothing here depends on who is
-//! faster. `shards/tests/options` does the same to a shard alone, in the middle of its protocols.
+//! The runtime is quiet between operations, so nothing depends on the speed of its threads.
+//! `shards/tests/options` does this to a shard alone, in the middle of its protocols.
 
 mod arm;
 mod check;

@@ -1,4 +1,4 @@
-//! The model of one timer: some numbers, and what has become of it.
+//! The model of one timer: a few numbers, and its outcome.
 
 use std::sync::Arc;
 
@@ -157,8 +157,8 @@ impl Model {
             && offsets.when(self.kind, self.deadline) <= i128::from(now)
     }
 
-    /// The runtime's clock went from one moment to another (or stood still), and all that came due has
-    /// run. What is not specified to the nanosecond is seen from the log.
+    /// The runtime's clock went from one moment to another (or stood still), and all that came due
+    /// has run. What is not specified to the nanosecond is seen from the log.
     pub fn pass(&mut self, zeros: &Zeros, offsets: &Offsets, from: u64, to: u64, way: Way) {
         while self.state == State::Pending {
             // One that was moved later, and has nothing left to run for, ends then or before.

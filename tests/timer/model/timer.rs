@@ -1,4 +1,4 @@
-//! A timer of any clock, and what its callback leaves behind.
+//! A timer of any clock, and the record of its callback.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! What is done to many timers at once: by the wall clock, or by name.
+//! Operations on many timers at once: by the wall clock, or by name.
 
 use std::time::Duration;
 

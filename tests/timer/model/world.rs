@@ -1,4 +1,4 @@
-//! The model of all, beside the runtime that it is a model of.
+//! The model of all timers, beside the runtime.
 
 use std::{sync::Arc, time::Duration};
 
