@@ -5,10 +5,13 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, rounds, runtime};
+use crate::common::{
+    Drops, Gate, HOUR, PATIENCE, alarm,
+    blocking::{block_a_thread, one_blocking_thread},
+    eventually, rounds, runtime,
+};
 use tourbillon::{
     JoinHandle,
-    runtime::Builder,
     task::{AbortHandle, spawn_blocking, try_id, yield_now},
 };
 
@@ -262,24 +265,11 @@ fn an_abort_handle_of_a_finished_task_aborts_no_other_task() {
 #[test]
 fn an_abort_handle_drops_a_queued_job_but_not_a_running_one() {
     let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
-    let (begun, release) = (Gate::new(), Gate::new());
+    let runtime = one_blocking_thread();
     let drops = Drops::new();
-    let (runs, queued) = {
-        let (begun, release) = (begun.clone(), release.clone());
-        let token = drops.token();
-        let runs = runtime.spawn_blocking(move || {
-            begun.open();
-            release.wait();
-            5
-        });
-        (runs, runtime.spawn_blocking(move || drop(token)))
-    };
-    begun.wait();
+    let (runs, release) = block_a_thread(&runtime);
+    let token = drops.token();
+    let queued = runtime.spawn_blocking(move || drop(token));
     runs.abort_handle().abort();
     let abort = queued.abort_handle();
     abort.abort();
@@ -287,7 +277,7 @@ fn an_abort_handle_drops_a_queued_job_but_not_a_running_one() {
     assert_eq!(drops.count(), 1);
     assert!(abort.is_finished() && !runs.is_finished());
     release.open();
-    assert_eq!(runtime.block_on(runs).unwrap(), 5);
+    assert_eq!(runtime.block_on(runs).unwrap(), 1);
 }
 
 #[test]

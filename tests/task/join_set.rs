@@ -15,12 +15,15 @@ use std::{
 };
 
 use crate::common::{
-    Drops, Gate, Random, alarm, event::Event, eventually, message, on_worker, runtime, woken::Woken,
+    Drops, Random, alarm,
+    blocking::{blocking_job, one_blocking_thread},
+    event::Event,
+    eventually, message, on_worker, runtime,
+    woken::Woken,
 };
 use futures_lite::future::{block_on, or};
 use tourbillon::{
     Runtime,
-    runtime::Builder,
     task::{AbortHandle, Id, JoinSet, yield_now},
 };
 
@@ -218,16 +221,8 @@ fn the_last_waker_is_woken() {
     assert_eq!(first.count(), 0);
     assert_eq!(poll(&mut set, &last_waker), Poll::Ready(Some(1)));
     // A task that outlives its set keeps no waker either.
-    let (begun, release) = (Gate::new(), Gate::new());
-    {
-        let (begun, release) = (begun.clone(), release.clone());
-        let block = move || {
-            begun.open();
-            release.wait();
-            2
-        };
-        set.spawn_blocking_on(block, runtime.handle());
-    }
+    let (begun, release, job) = blocking_job(2);
+    set.spawn_blocking_on(job, runtime.handle());
     begun.wait();
     assert!(poll(&mut set, &last_waker).is_pending());
     drop((set, last_waker));
@@ -354,22 +349,10 @@ fn a_dropped_join_next_loses_no_result() {
 #[test]
 fn blocking_jobs_are_tasks_of_the_set() {
     let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
-    let (begun, release, drops) = (Gate::new(), Gate::new(), Drops::new());
-    let mut set = JoinSet::new();
-    {
-        let (begun, release) = (begun.clone(), release.clone());
-        let block = move || {
-            begun.open();
-            release.wait();
-            7
-        };
-        set.spawn_blocking_on(block, runtime.handle());
-    }
+    let runtime = one_blocking_thread();
+    let (begun, release, job) = blocking_job(7);
+    let (mut set, drops) = (JoinSet::new(), Drops::new());
+    set.spawn_blocking_on(job, runtime.handle());
     begun.wait();
     let token = drops.token();
     let queued = set.spawn_blocking_on(

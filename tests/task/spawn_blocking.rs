@@ -11,7 +11,13 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Drops, Gate, PATIENCE, alarm, eventually, process::alone, runtime};
+use crate::common::{
+    Drops, Gate, PATIENCE, alarm,
+    blocking::{block_a_thread, one_blocking_thread},
+    eventually,
+    process::alone,
+    runtime,
+};
 use tourbillon::{
     Handle,
     runtime::Builder,
@@ -73,11 +79,7 @@ fn workers_go_on_while_jobs_block() {
 #[test]
 fn a_panic_is_returned_to_the_join_handle_and_the_thread_goes_on() {
     let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
+    let runtime = one_blocking_thread();
     for _ in 0..3 {
         let error = runtime
             .block_on(runtime.spawn_blocking(|| panic_any(7_u8)))
@@ -116,19 +118,8 @@ fn a_job_runs_on_when_its_handle_is_dropped() {
 #[test]
 fn an_abort_drops_a_queued_job_but_not_a_running_one() {
     let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
-    let (started, release) = (Gate::new(), Gate::new());
-    let (begun, wait) = (started.clone(), release.clone());
-    let running = runtime.spawn_blocking(move || {
-        begun.open();
-        wait.wait();
-        1
-    });
-    started.wait();
+    let runtime = one_blocking_thread();
+    let (running, release) = block_a_thread(&runtime);
     let drops = Drops::new();
     let token = drops.token();
     let queued = runtime.spawn_blocking(move || {

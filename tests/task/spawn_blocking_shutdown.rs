@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, fds, process::alone, threads};
+use crate::common::{
+    Drops, Gate, HOUR, PATIENCE, alarm, blocking::block_a_thread, eventually, fds, process::alone,
+    threads,
+};
 use tourbillon::{JoinHandle, Runtime, runtime::Builder, task::spawn_blocking, time::sleep};
 
 fn runtime(max: usize) -> Runtime {
@@ -22,19 +25,6 @@ fn runtime(max: usize) -> Runtime {
         .max_blocking_threads(max)
         .build()
         .unwrap()
-}
-
-/// A job that runs until the gate is opened.
-fn stick(runtime: &Runtime) -> (JoinHandle<u8>, Gate) {
-    let (started, release) = (Gate::new(), Gate::new());
-    let (begun, wait) = (started.clone(), release.clone());
-    let job = runtime.spawn_blocking(move || {
-        begun.open();
-        wait.wait();
-        1
-    });
-    started.wait();
-    (job, release)
 }
 
 fn is_cancelled<T: std::fmt::Debug>(job: JoinHandle<T>) -> bool {
@@ -104,8 +94,8 @@ fn a_dropped_runtime_runs_queued_jobs_and_leaves_no_thread() {
             let runtime = runtime(2);
             // Idle threads, too.
             runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
-            let (first, release) = stick(&runtime);
-            let (second, other) = stick(&runtime);
+            let (first, release) = block_a_thread(&runtime);
+            let (second, other) = block_a_thread(&runtime);
             let queued: Vec<_> = (0..10)
                 .map(|number| runtime.spawn_blocking(move || number))
                 .collect();
@@ -195,7 +185,7 @@ fn idle_threads_do_not_delay_shutdown() {
             .thread_keep_alive(HOUR)
             .build()
             .unwrap();
-        let (job, release) = stick(&runtime);
+        let (job, release) = block_a_thread(&runtime);
         runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
         release.open();
         runtime.block_on(job).unwrap();
@@ -210,7 +200,7 @@ fn shutdown_timeout_gives_up_on_a_blocked_job() {
         drop(runtime(1));
         let before = (threads(), fds());
         let runtime = runtime(1);
-        let (job, release) = stick(&runtime);
+        let (job, release) = block_a_thread(&runtime);
         let drops = Drops::new();
         let [queued, detached] = [(); 2].map(|()| {
             let token = drops.token();
@@ -247,7 +237,7 @@ fn shutdown_timeout_gives_up_on_a_blocked_job() {
 fn jobs_not_started_at_the_deadline_never_start() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    let (job, release) = stick(&runtime);
+    let (job, release) = block_a_thread(&runtime);
     let (begun, go_on) = (Gate::new(), Gate::new());
     let (begins, waits) = (begun.clone(), go_on.clone());
     runtime.spawn(async move {
@@ -304,7 +294,7 @@ fn shutdown_background_returns_at_once_and_runs_accepted_jobs() {
         drop(runtime(1));
         let before = (threads(), fds());
         let runtime = runtime(1);
-        let (job, release) = stick(&runtime);
+        let (job, release) = block_a_thread(&runtime);
         let queued = runtime.spawn_blocking(|| 2);
         let ending = ending(&runtime);
         // Would hang if it waited.
@@ -342,7 +332,7 @@ fn a_graceful_shutdown_runs_queued_jobs() {
 fn a_graceful_shutdown_gives_up_on_a_blocked_job() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    let (job, release) = stick(&runtime);
+    let (job, release) = block_a_thread(&runtime);
     let queued = runtime.spawn_blocking(|| ());
     assert!(!runtime.shutdown_graceful(Duration::from_millis(20)));
     assert!(is_cancelled(queued));
@@ -388,7 +378,7 @@ fn a_job_can_shut_down_its_runtime() {
             let runtime = runtime(2);
             let handle = runtime.handle().clone();
             let task = runtime.spawn(future::pending::<()>());
-            let (other, release) = stick(&runtime);
+            let (other, release) = block_a_thread(&runtime);
             let (queue, queued) = mpsc::channel();
             let job = handle.spawn_blocking(move || {
                 // Both threads are busy.

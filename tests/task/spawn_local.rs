@@ -461,7 +461,7 @@ fn a_blocking_pinned_task_is_reported_by_name() {
             break stall;
         }
     };
-    assert!(stall.job.contains("a_pinned_task_that_blocks"), "{stall}");
+    assert!(stall.job.contains("a_blocking_pinned_task"), "{stall}");
 }
 
 /// Nobody else may run them.

@@ -9,21 +9,11 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{HOUR, alarm, event::Event};
+use crate::common::{HOUR, alarm, event::Event, paused::paused};
 use tourbillon::{
-    Runtime,
-    runtime::Builder,
     task::{LocalSet, spawn_local, spawn_pinned_by_idx, yield_now},
     time::{Instant, sleep},
 };
-
-fn paused(workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
 
 #[test]
 fn sleeps_of_pinned_tasks_are_exact() {

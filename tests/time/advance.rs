@@ -13,23 +13,13 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{HOUR, alarm, message};
+use crate::common::{HOUR, alarm, message, paused::paused};
 use tourbillon::{
-    Runtime,
-    runtime::Builder,
     task::yield_now,
     time::{self, Instant, advance, interval, sleep},
 };
 
 const MS: Duration = Duration::from_millis(1);
-
-fn paused(workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
 
 #[test]
 fn exactly_the_due_timers_have_run_when_advance_returns() {

@@ -11,23 +11,11 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{HOUR, alarm};
-use tourbillon::{
-    Runtime,
-    runtime::Builder,
-    time::{self, DelayQueue, Instant, interval, sleep, sleep_until, timeout},
-};
+use crate::common::{HOUR, alarm, event::Event, paused::paused};
+use tourbillon::time::{self, DelayQueue, Instant, interval, sleep, sleep_until, timeout};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const MS: Duration = Duration::from_millis(1);
-
-fn paused(workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
 
 #[test]
 fn a_sleep_of_a_year_is_exact_and_takes_no_time() {
@@ -283,14 +271,15 @@ fn workers_sleep_without_a_timer() {
     let moved = runtime.after(HOUR, || unreachable!("it was moved to never"));
     cancelled.cancel();
     moved.reset(Duration::MAX);
-    let (flag, raised) = flag();
+    let event = Event::default();
+        let set = event.clone();
     let (parks, after) = runtime.block_on(async {
         thread::spawn(move || {
             thread::sleep(100 * MS);
-            flag.raise();
+            set.set();
         });
         let parks = runtime.metrics().total().parks;
-        raised.await;
+        event.wait().await;
         (parks, runtime.metrics().total().parks)
     });
     assert!(after - parks < 20, "{}", after - parks);
@@ -307,13 +296,14 @@ fn a_timer_armed_outside_after_a_moved_one_is_waited_for() {
         let moved = runtime.after(HOUR, || ());
         crate::common::on_worker(&runtime, || ());
         moved.reset(Duration::MAX);
-        let (flag, raised) = flag();
+        let event = Event::default();
+        let set = event.clone();
         let handle = runtime.handle().clone();
         let outside = thread::spawn(move || {
             thread::sleep(MS);
-            handle.after(2 * HOUR, move || flag.raise())
+            handle.after(2 * HOUR, move || set.set())
         });
-        runtime.block_on(raised);
+        runtime.block_on(event.wait());
         assert!(!outside.join().unwrap().is_pending());
     }
 }
@@ -329,37 +319,6 @@ fn nested_block_on_calls_wait_like_one() {
         sleep(HOUR).await;
         assert_eq!(start.elapsed(), 2 * HOUR);
     });
-}
-
-/// A future that another thread ends.
-fn flag() -> (Flag, impl Future<Output = ()>) {
-    let flag = Flag::default();
-    let waits = flag.clone();
-    let future = future::poll_fn(move |cx| {
-        let mut state = waits.0.lock().unwrap();
-        if state.0 {
-            return std::task::Poll::Ready(());
-        }
-        state.1 = Some(cx.waker().clone());
-        std::task::Poll::Pending
-    });
-    (flag, future)
-}
-
-#[derive(Clone, Default)]
-struct Flag(Arc<Mutex<(bool, Option<std::task::Waker>)>>);
-
-impl Flag {
-    fn raise(&self) {
-        let waker = {
-            let mut state = self.0.lock().unwrap();
-            state.0 = true;
-            state.1.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
 }
 
 #[test]

@@ -10,23 +10,13 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Random, alarm, process::alone, rounds};
+use crate::common::{Random, alarm, paused::paused, process::alone, rounds};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
-    Runtime,
     net::{TcpListener, TcpStream},
-    runtime::Builder,
     task::yield_now,
     time::{Instant, advance, sleep, timeout},
 };
-
-fn paused(workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
 
 /// What has happened so far: how many steps, and how many at a wrong moment.
 #[derive(Debug, Default)]

@@ -5,22 +5,13 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{HOUR, Random, alarm};
+use crate::common::{HOUR, Random, alarm, paused::paused};
 use tourbillon::{
-    Handle, Runtime, Timer,
-    runtime::Builder,
+    Handle, Timer,
     time::{self, BootInstant, Instant, advance, sleep},
 };
 
 const MS: Duration = Duration::from_millis(1);
-
-fn paused(workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
 
 /// All news has been read, and what is due has run.
 async fn quiet() {

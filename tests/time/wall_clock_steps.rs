@@ -6,10 +6,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use crate::common::{HOUR, alarm};
+use crate::common::{HOUR, alarm, paused::paused};
 use tourbillon::{
-    Cancel, Reset, Runtime, Status, Timer,
-    runtime::Builder,
+    Cancel, Reset, Status, Timer,
     time::{self, Instant, NotPaused, advance, set_wall_clock, sleep, wall_clock},
     timer::{OnStep, Outcome, WallTimer},
 };
@@ -65,14 +64,6 @@ fn at_noon<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
             }
         }
     }
-}
-
-fn paused(workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .start_paused(true)
-        .build()
-        .unwrap()
 }
 
 /// Sets the clock, and lets happen what comes of it.
