@@ -272,7 +272,7 @@ fn workers_sleep_without_a_timer() {
     cancelled.cancel();
     moved.reset(Duration::MAX);
     let event = Event::default();
-        let set = event.clone();
+    let set = event.clone();
     let (parks, after) = runtime.block_on(async {
         thread::spawn(move || {
             thread::sleep(100 * MS);
