@@ -343,6 +343,10 @@ fn busy_workers_get_no_helper() {
         let after = runtime.metrics();
         let by_helpers = after.helper_counts().polls - before.helper_counts().polls;
         let all = after.total().polls - before.total().polls;
+        if all < 20 {
+            // The machine ran no worker in time: none was busy.
+            continue;
+        }
         if by_helpers * 10 <= all {
             alone += 1;
         } else {
