@@ -6,11 +6,14 @@
 )]
 
 pub mod blocked;
+pub mod blocking;
 pub mod course;
 pub mod event;
 pub mod installed;
 pub mod net;
 pub mod panics;
+pub mod paused;
+pub mod process;
 pub mod resident;
 pub mod timers;
 pub mod told;

@@ -1,0 +1,334 @@
+//! Peers take over the work of a blocked worker: its timers, its inbox, its sockets, its queue and
+//! its next task.
+//!
+//! A worker is blocked until the test unblocks it, after all events have come. So each of them came
+//! while it was blocked. Bounds in time are far above what it takes. `outcome.rs` shows that
+//! nothing is done twice and that all answers are right.
+
+use std::{
+    future::{Future, poll_fn},
+    io::Write,
+    pin::pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    task::{Context, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::common::{
+    Gate, HOUR, PATIENCE, alarm,
+    blocked::{Blocked, REST, SOON, Says, all_come_elsewhere, assert_ends, nothing_comes},
+    event::Event,
+    eventually,
+    net::connections,
+    on_worker, runtime,
+};
+use futures_lite::AsyncReadExt;
+use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream, time::sleep_until};
+
+/// Arms a sleep on the calling worker, and has a task wait for it.
+fn sleep_here(says: &Says, index: usize, due: Instant) {
+    let mut sleep = Box::pin(sleep_until(due.into()));
+    let armed = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let says = says.clone();
+    tourbillon::spawn(async move {
+        // On a machine where arming takes that long it may have passed.
+        if armed.is_pending() {
+            sleep.await;
+        }
+        says.came(index, due);
+    });
+}
+
+/// Spawns a task that is counted when it waits for `future`.
+fn spawn_waiting<F>(
+    waiting: &Arc<AtomicUsize>,
+    future: F,
+    then: impl FnOnce(F::Output) + Send + 'static,
+) where
+    F: Future + Send + 'static,
+{
+    let waiting = waiting.clone();
+    tourbillon::spawn(async move {
+        let mut future = pin!(future);
+        let mut waits = false;
+        let answer = poll_fn(|cx| {
+            let poll = future.as_mut().poll(cx);
+            if poll.is_pending() && !std::mem::replace(&mut waits, true) {
+                waiting.fetch_add(1, SeqCst);
+            }
+            poll
+        });
+        then(answer.await);
+    });
+}
+
+/// The timers are armed there, and the sockets registered; the tasks wait already, wherever they
+/// do.
+#[test]
+fn timers_and_sockets_of_a_blocked_worker_are_served() {
+    const TIMERS: usize = 1_000;
+    const SLEEPS: usize = 100;
+    const SOCKETS: usize = 100;
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (fires, fired) = Says::new();
+    let (reads, read) = Says::new();
+    let (ours, theirs) = connections(SOCKETS);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let wrote: Arc<[OnceLock<Instant>]> = (0..SOCKETS).map(|_| OnceLock::new()).collect();
+    let (count, writes) = (waiting.clone(), wrote.clone());
+    let (blocked, ()) = Blocked::after(runtime.handle(), move || {
+        for (index, stream) in ours.into_iter().enumerate() {
+            let mut stream = TcpStream::from_std(stream).unwrap();
+            let (writes, reads) = (writes.clone(), reads.clone());
+            let reading = async move { stream.read(&mut [0]).await };
+            spawn_waiting(&count, reading, move |read| {
+                assert_eq!(read.unwrap(), 1);
+                reads.came(index, *writes[index].get().unwrap());
+            });
+        }
+        // Later than all are armed.
+        let due = Instant::now() + 10 * SOON;
+        for index in 0..TIMERS {
+            drop(tourbillon::at(due, fires.comes(index, due)));
+        }
+        for index in TIMERS..TIMERS + SLEEPS {
+            sleep_here(&fires, index, due);
+        }
+    });
+    eventually("all tasks read", || waiting.load(SeqCst) == SOCKETS);
+    thread::sleep(REST);
+    for (mut stream, wrote) in theirs.iter().zip(&*wrote) {
+        wrote.set(Instant::now()).unwrap();
+        stream.write_all(&[1]).unwrap();
+    }
+    // The worker is blocked until all have come: a peer has served them.
+    all_come_elsewhere(&blocked, &fired, TIMERS + SLEEPS);
+    all_come_elsewhere(&blocked, &read, SOCKETS);
+    drop(blocked);
+    nothing_comes(&runtime, &fired);
+}
+
+/// It would find them in its inbox, when it comes back.
+#[test]
+fn timers_armed_remotely_on_a_blocked_worker_are_served() {
+    const COUNT: usize = 200;
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let blocked = Blocked::some(runtime.handle());
+    let (says, came) = Says::new();
+    let arm = |index, due| {
+        let timer = Timer::at(due).on(runtime.handle());
+        timer
+            .on_worker(blocked.worker)
+            .start(says.comes(index, due));
+    };
+    // Many at once, the first of which are due at once.
+    let start = Instant::now();
+    for index in 0..COUNT {
+        arm(index, start + Duration::from_micros(50) * index as u32);
+    }
+    all_come_elsewhere(&blocked, &came, COUNT);
+    // One at a time, while every other worker sleeps.
+    for delay in [0, 1, 10, 100, 1_000, 10_000].map(Duration::from_micros) {
+        thread::sleep(REST);
+        arm(0, Instant::now() + delay);
+        all_come_elsewhere(&blocked, &came, 1);
+    }
+    drop(blocked);
+    nothing_comes(&runtime, &came);
+}
+
+/// A timer that stood there for later and is moved to before that.
+#[test]
+fn a_timer_of_a_blocked_worker_that_is_moved_earlier_is_served() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (says, came) = Says::new();
+    let (sender, due) = mpsc::channel();
+    let (blocked, timer) = Blocked::after(runtime.handle(), move || {
+        tourbillon::after(HOUR, move || says.came(0, due.recv().unwrap()))
+    });
+    thread::sleep(REST);
+    let soon = Instant::now() + SOON;
+    sender.send(soon).unwrap();
+    assert_eq!(timer.reset_at(soon), Reset::Waiting);
+    all_come_elsewhere(&blocked, &came, 1);
+    assert_ends(&timer, Outcome::Fired);
+    drop(blocked);
+    nothing_comes(&runtime, &came);
+}
+
+/// Of all that a worker has it is what is nearest to it: a task that it has woken itself.
+#[test]
+fn the_next_task_of_a_blocked_worker_runs_elsewhere() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    for _ in 0..10 {
+        let (says, came) = Says::new();
+        let (event, waiting) = (Event::default(), Arc::default());
+        let (awaited, count) = (event.clone(), Arc::clone(&waiting));
+        let since = Instant::now();
+        on_worker(&runtime, move || {
+            let wait = async move { awaited.wait().await };
+            spawn_waiting(&count, wait, move |()| says.came(0, since));
+        });
+        eventually("it waits", || waiting.load(SeqCst) == 1);
+        thread::sleep(REST);
+        let (blocked, ()) = Blocked::after(runtime.handle(), move || event.set());
+        all_come_elsewhere(&blocked, &came, 1);
+        drop(blocked);
+        nothing_comes(&runtime, &came);
+    }
+}
+
+#[test]
+fn queued_tasks_of_a_blocked_worker_run_elsewhere() {
+    const WOKEN: usize = 5;
+    const SPAWNED: usize = 100;
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (says, came) = Says::new();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let events: [Event; WOKEN] = Default::default();
+    let (awaited, count, wakes) = (events.clone(), waiting.clone(), says.clone());
+    let since = Instant::now();
+    on_worker(&runtime, move || {
+        for (index, event) in awaited.into_iter().enumerate() {
+            let says = wakes.clone();
+            let wait = async move { event.wait().await };
+            spawn_waiting(&count, wait, move |()| says.came(index, since));
+        }
+    });
+    eventually("they wait", || waiting.load(SeqCst) == WOKEN);
+    thread::sleep(REST);
+    let (blocked, ()) = Blocked::after(runtime.handle(), move || {
+        for index in WOKEN..WOKEN + SPAWNED {
+            let says = says.clone();
+            tourbillon::spawn(async move { says.came(index, since) });
+        }
+        events.iter().for_each(Event::set);
+    });
+    all_come_elsewhere(&blocked, &came, WOKEN + SPAWNED);
+    drop(blocked);
+    nothing_comes(&runtime, &came);
+}
+
+#[test]
+fn recurring_timers_of_a_blocked_worker_keep_running() {
+    const PERIOD: Duration = Duration::from_millis(10);
+    const RUNS: u32 = 10;
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (says, came) = Says::new();
+    let (others, other) = Says::new();
+    let (blocked, (timers, armed)) = Blocked::after(runtime.handle(), move || {
+        let armed = Instant::now();
+        let timers =
+            [says, others].map(|says| tourbillon::every(PERIOD, move || says.came(0, armed)));
+        (timers, armed)
+    });
+    // On its grid: the nth run is not before n periods.
+    let run = |n: u32| {
+        let came = came.recv_timeout(PATIENCE / 3).expect("it runs on");
+        assert!(came.at >= armed + PERIOD * n, "run {n} is early");
+        came.thread
+    };
+    for n in 1..=RUNS {
+        assert_ne!(run(n), blocked.thread, "it was blocked");
+    }
+    // One is cancelled now, and the other when the worker has run it again.
+    let [first, second] = timers;
+    let cancel = |timer: &Timer| {
+        let how = timer.cancel();
+        assert!(
+            matches!(how, Cancel::Cancelled | Cancel::AfterRun),
+            "{how:?}"
+        );
+        assert_ends(timer, Outcome::Cancelled);
+    };
+    cancel(&second);
+    assert!(other.try_iter().count() > 0, "it ran, too");
+    drop(blocked);
+    for n in RUNS + 1..=2 * RUNS {
+        run(n);
+    }
+    cancel(&first);
+    // What ran between the last that was received and its end.
+    let _runs = came.try_iter().count();
+    nothing_comes(&runtime, &came);
+    nothing_comes(&runtime, &other);
+}
+
+/// It took a batch of what was due, and blocks in the first of it.
+#[test]
+fn a_rescuer_that_blocks_is_rescued_in_turn() {
+    const EACH: usize = 50;
+    let _alarm = alarm();
+    let runtime = runtime(3);
+    let (says, came) = Says::new();
+    let (sender, receiver) = mpsc::channel();
+    let release = Gate::new();
+    let gate = release.clone();
+    let (blocked, ()) = Blocked::after(runtime.handle(), move || {
+        let due = Instant::now() + SOON;
+        let theirs = says.clone();
+        let first = move || {
+            let later = Instant::now() + SOON;
+            for index in EACH..2 * EACH {
+                drop(tourbillon::at(later, theirs.comes(index, later)));
+            }
+            sender.send(thread::current().id()).unwrap();
+            gate.wait();
+        };
+        drop(tourbillon::at(due, first));
+        let due = due + Duration::from_nanos(1);
+        for index in 0..EACH {
+            drop(tourbillon::at(due, says.comes(index, due)));
+        }
+    });
+    let second = receiver.recv_timeout(PATIENCE / 3).expect("a peer runs it");
+    assert_ne!(second, blocked.thread, "it was blocked");
+    for came in all_come_elsewhere(&blocked, &came, 2 * EACH) {
+        assert!(came.index < EACH || came.thread != second, "it was blocked");
+    }
+    drop(blocked);
+    release.open();
+    nothing_comes(&runtime, &came);
+}
+
+/// There is no peer that could help, and no helper starts.
+#[test]
+fn a_single_worker_does_its_work_when_it_returns() {
+    const COUNT: usize = 100;
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (says, came) = Says::new();
+    let (blocked, ()) = Blocked::after(runtime.handle(), move || {
+        let due = Instant::now();
+        for index in 0..COUNT {
+            drop(tourbillon::at(due, says.comes(index, due)));
+        }
+        for index in COUNT..2 * COUNT {
+            let says = says.clone();
+            tourbillon::spawn(async move { says.came(index, due) });
+        }
+    });
+    thread::sleep(10 * REST);
+    assert!(came.try_recv().is_err(), "there is no other worker");
+    let only = blocked.thread;
+    drop(blocked);
+    let mut left = vec![1; 2 * COUNT];
+    for _ in 0..2 * COUNT {
+        let came = came.recv_timeout(PATIENCE).expect("it comes");
+        assert_eq!(came.thread, only, "there is no other worker");
+        left[came.index] -= 1;
+    }
+    assert!(left.iter().all(|&left| left == 0), "twice");
+    nothing_comes(&runtime, &came);
+}

@@ -1,0 +1,182 @@
+//! A timer that is armed remotely while one worker is blocked goes to a worker that sleeps.
+//!
+//! The runtime promises to choose a worker that sleeps, or that was woken and has not run yet,
+//! before one that is awake. With more than two workers this holds if it is the next in turn or the
+//! one after.
+//!
+//! It does not promise that timers on the shard of the blocked worker fire in time: those that were
+//! armed before, or while all workers were awake. `blocked_worker.rs` has the tests for these.
+
+use std::{
+    fs,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use crate::common::{
+    HOUR, PATIENCE, alarm, eventually, rounds,
+    timers::{Report, reporter},
+};
+use tourbillon::{Runtime, time::sleep};
+
+/// A runtime of two workers, one of which runs in circles until this is dropped; the other has
+/// nothing but a timer that is hours away.
+struct HalfBusy {
+    runtime: Runtime,
+    let_go: Arc<AtomicBool>,
+    /// The id of the other worker's thread.
+    other: libc::pid_t,
+}
+
+fn thread_id() -> libc::pid_t {
+    // SAFETY: it has no conditions.
+    unsafe { libc::gettid() }
+}
+
+impl HalfBusy {
+    fn new() -> Self {
+        let threads: Arc<Mutex<Vec<libc::pid_t>>> = Arc::default();
+        let started = threads.clone();
+        let runtime = Runtime::builder()
+            .worker_threads(2)
+            .on_thread_start(move || started.lock().unwrap().push(thread_id()))
+            .build()
+            .unwrap();
+        eventually("both workers started", || {
+            threads.lock().unwrap().len() == 2
+        });
+        let let_go = Arc::new(AtomicBool::new(false));
+        let stop = let_go.clone();
+        let (sender, receiver) = mpsc::channel();
+        runtime.after(Duration::ZERO, move || {
+            sender.send(thread_id()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let busy = receiver.recv_timeout(PATIENCE).unwrap();
+        let threads = threads.lock().unwrap();
+        let other = *threads.iter().find(|&&thread| thread != busy).unwrap();
+        let this = Self {
+            runtime,
+            let_go,
+            other,
+        };
+        this.wait_until_the_other_sleeps();
+        drop(this.runtime.after(HOUR, || ()));
+        this.wait_until_the_other_sleeps();
+        this
+    }
+
+    /// It waits in epoll only, and only a thread that arms a timer there wakes it.
+    fn wait_until_the_other_sleeps(&self) {
+        eventually("the other worker sleeps", || self.other_sleeps());
+    }
+
+    fn other_sleeps(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/self/task/{}/stat", self.other)).unwrap();
+        // The state follows the name, which is in brackets.
+        stat.rsplit(") ").next().unwrap().starts_with('S')
+    }
+
+    /// How often the workers went to sleep.
+    fn parks(&self) -> u64 {
+        self.runtime.metrics().total().parks
+    }
+
+    /// How many timers each worker's shard was given, the lesser first.
+    fn armed(&self) -> [u64; 2] {
+        let metrics = self.runtime.metrics();
+        let mut armed = [0, 1].map(|i| metrics.workers()[i].counts.armed());
+        armed.sort_unstable();
+        armed
+    }
+}
+
+impl Drop for HalfBusy {
+    fn drop(&mut self) {
+        self.let_go.store(true, Ordering::Relaxed);
+    }
+}
+
+#[track_caller]
+fn fires(receiver: &mpsc::Receiver<Report>) {
+    let (asked, ran) = receiver
+        .recv_timeout(PATIENCE)
+        .expect("it waits for the worker that is stuck");
+    assert!(ran >= asked, "early by {:?}", asked - ran);
+}
+
+/// In sylar they were 190 ms late, as long as the callback took: they went to the busy thread, and
+/// the other slept on, for as long as its own timers had told it to.
+#[test]
+fn remote_timers_go_to_the_sleeping_worker() {
+    let _alarm = alarm();
+    let half_busy = HalfBusy::new();
+    let (sender, receiver) = mpsc::channel();
+    for _ in 0..100 {
+        let asked = Instant::now() + Duration::from_millis(10);
+        drop(half_busy.runtime.at(asked, reporter(&sender, asked)));
+        fires(&receiver);
+        half_busy.wait_until_the_other_sleeps();
+    }
+    // The one that is stuck has the callback in which it is, and next to nothing else: by turns it
+    // would have a half. (Where the other was awake for a moment when a timer was armed, to look
+    // after this one, say, either may have it.)
+    let [stuck, other] = half_busy.armed();
+    assert_eq!(stuck + other, 102);
+    assert!(stuck <= 1 + 25, "{stuck} went to the one that is stuck");
+}
+
+/// As for any thread outside, for one that has entered the runtime, or runs a future there.
+#[test]
+fn an_entered_thread_avoids_the_blocked_worker() {
+    let _alarm = alarm();
+    let half_busy = HalfBusy::new();
+    let (sender, receiver) = mpsc::channel();
+    for _ in 0..20 {
+        {
+            let _entered = half_busy.runtime.enter();
+            let asked = Instant::now() + Duration::from_millis(2);
+            drop(tourbillon::at(asked, reporter(&sender, asked)));
+        }
+        fires(&receiver);
+        half_busy.wait_until_the_other_sleeps();
+        let done = sender.clone();
+        let handle = half_busy.runtime.handle().clone();
+        std::thread::spawn(move || {
+            let asked = Instant::now() + Duration::from_millis(2);
+            handle.block_on(sleep(Duration::from_millis(2)));
+            let _ = done.send((asked, Instant::now()));
+        });
+        fires(&receiver);
+        half_busy.wait_until_the_other_sleeps();
+    }
+}
+
+/// They wake nobody, being later than what it sleeps until; so it sleeps through all of them.
+#[test]
+fn timers_that_need_no_wake_up_go_to_the_sleeping_worker() {
+    let _alarm = alarm();
+    let half_busy = HalfBusy::new();
+    // A thread that sleeps may do so for a lock of the allocator's, on its way to its epoll
+    // instance, and the watch over the stuck worker wakes it each few ms. What counts is a round in
+    // which it did not go to sleep again.
+    let slept_on = rounds(u64::MAX).any(|_| {
+        half_busy.wait_until_the_other_sleeps();
+        let ([stuck, other], parks) = (half_busy.armed(), half_busy.parks());
+        for _ in 0..100 {
+            drop(half_busy.runtime.after(2 * HOUR, || ()));
+        }
+        let slept_on = half_busy.parks() == parks && half_busy.other_sleeps();
+        if slept_on {
+            assert_eq!(half_busy.armed(), [stuck, other + 100]);
+        }
+        slept_on
+    });
+    assert!(slept_on, "the other worker never slept through a round");
+}

@@ -1,0 +1,15 @@
+//! Blocked workers: peers and helpers take over their work, and stalls are reported.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod blocked_worker;
+mod busy_worker;
+mod crowded;
+mod helper_paused_clock;
+mod helper_shutdown;
+mod helper_threads;
+mod helpers;
+mod in_time;
+mod outcome;
+mod stall;

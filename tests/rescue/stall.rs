@@ -1,0 +1,281 @@
+//! A job that holds its worker too long is reported. Here the worker itself finds it, when it
+//! returns to its loop: a runtime of one worker has no peer to watch it.
+
+use std::{
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use crate::common::{
+    PATIENCE, alarm, blocked::AllBlocked, eventually, on_worker, panics::assert_alive,
+};
+use tourbillon::{
+    BuildError, Runtime, Timer,
+    runtime::{Builder, Stall},
+};
+
+const THRESHOLD: Duration = Duration::from_millis(50);
+/// For so long the jobs block that are to be found.
+const BLOCKED: Duration = Duration::from_millis(300);
+
+fn block() {
+    thread::sleep(BLOCKED);
+}
+
+/// A runtime of one worker, and what is reported of it.
+fn watched(threshold: Duration) -> (Runtime, Receiver<Stall>) {
+    watched_with(Builder::new(), threshold)
+}
+
+fn watched_with(builder: Builder, threshold: Duration) -> (Runtime, Receiver<Stall>) {
+    let (sender, stalls) = channel();
+    let runtime = builder
+        .worker_threads(1)
+        .stall_threshold(threshold)
+        .on_stall(move |stall| {
+            let _ = sender.send(stall.clone());
+        })
+        .build()
+        .unwrap();
+    (runtime, stalls)
+}
+
+/// The one report of a job named as `job`. On a machine that stops the worker for long others may
+/// be reported besides, but none of that name.
+#[track_caller]
+fn one(runtime: &Runtime, stalls: &Receiver<Stall>, job: &str) -> Stall {
+    let is_it = |stall: &Stall| stall.job.contains(job);
+    let stall = loop {
+        let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
+        if is_it(&stall) {
+            break stall;
+        }
+    };
+    // What is reported twice would be by now.
+    on_worker(runtime, || ());
+    on_worker(runtime, || ());
+    assert!(!stalls.try_iter().any(|stall| is_it(&stall)), "once");
+    stall
+}
+
+mod named {
+    //! Callbacks and futures that can be told by their names.
+
+    pub fn callback() {
+        super::block();
+    }
+
+    pub async fn task() {
+        super::block();
+    }
+}
+
+#[test]
+fn a_blocking_callback_is_reported_by_name() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(THRESHOLD);
+    runtime.after(Duration::ZERO, named::callback);
+    let stall = one(&runtime, &stalls, "named::callback");
+    assert_eq!((stall.worker, stall.spawned), (0, None));
+    assert!(stall.elapsed >= BLOCKED, "{stall}");
+    assert!(!stall.is_running);
+    assert!(runtime.metrics().total().stalls >= 1);
+    assert!(runtime.metrics().workers()[0].counts.stalls >= 1);
+    let line = stall.to_string();
+    assert!(
+        line.contains("callback ") && line.contains("worker 0"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_blocking_task_is_reported_with_its_spawn_location() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(THRESHOLD);
+    let mut lines = vec![line!() + 1];
+    runtime.spawn(named::task());
+    let first = one(&runtime, &stalls, "named::task");
+    lines.push(line!() + 1);
+    runtime.handle().spawn(named::task());
+    let second = one(&runtime, &stalls, "named::task");
+    lines.push(line!() + 2);
+    runtime.block_on(async {
+        tourbillon::spawn(named::task());
+    });
+    let third = one(&runtime, &stalls, "named::task");
+    for (stall, line) in [first, second, third].into_iter().zip(lines) {
+        let at = stall.spawned.expect("it is a task");
+        assert_eq!((at.file(), at.line()), (file!(), line));
+        assert!(stall.to_string().contains(&at.to_string()), "{stall}");
+        assert!(stall.elapsed >= BLOCKED, "{stall}");
+    }
+}
+
+#[test]
+fn timers_are_reported_by_the_names_of_their_callbacks() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(THRESHOLD);
+    let after = || Timer::after(Duration::ZERO).on(runtime.handle());
+    after().start(named::callback);
+    one(&runtime, &stalls, "named::callback");
+    // A notice.
+    let timer = Timer::after(PATIENCE).on(runtime.handle());
+    fn told(_: tourbillon::Outcome) {
+        block();
+    }
+    timer.start_with(told).cancel();
+    one(&runtime, &stalls, "::told");
+    // By another clock.
+    let boot = Timer::after_boot(Duration::ZERO).on(runtime.handle());
+    boot.start(named::callback);
+    one(&runtime, &stalls, "named::callback");
+    let every = Timer::every(Duration::from_millis(1)).on(runtime.handle());
+    every.times(1).start(named::callback);
+    let stall = one(&runtime, &stalls, "named::callback");
+    assert!(stall.job.ends_with("named::callback"), "{stall}");
+}
+
+#[cfg(feature = "cron")]
+#[test]
+fn cron_jobs_are_reported_by_the_names_of_their_callbacks() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(THRESHOLD);
+    let job = runtime.cron("* * * * * *", "UTC", named::callback).unwrap();
+    let stall = loop {
+        let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
+        if stall.job.ends_with("named::callback") {
+            break stall;
+        }
+    };
+    assert!(stall.elapsed >= BLOCKED);
+    job.cancel();
+}
+
+#[test]
+fn the_last_of_several_jobs_is_a_suspect() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(THRESHOLD);
+    runtime.spawn(async {
+        // Queued behind this one, and run before the worker looks up.
+        for _ in 0..3 {
+            tourbillon::spawn(async {});
+        }
+        block();
+    });
+    let stall = stalls.recv_timeout(PATIENCE).unwrap();
+    assert!(stall.jobs > 1, "{stall}");
+    assert!(stall.elapsed >= BLOCKED);
+    assert!(stall.to_string().contains("jobs"), "{stall}");
+}
+
+/// What is queued while the only worker is stuck, a helper takes.
+#[test]
+fn a_blocking_helper_is_reported_as_a_helper() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched_with(Builder::new().helpers(0..=1), THRESHOLD);
+    let stuck = AllBlocked::all(&runtime);
+    runtime.spawn(named::task());
+    let stall = loop {
+        let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
+        // That of the worker may be, too.
+        if stall.job.contains("named::task") {
+            break stall;
+        }
+    };
+    assert!(stall.is_helper && stall.worker > 0, "{stall}");
+    assert!(stall.to_string().starts_with("helper "), "{stall}");
+    let recent = runtime.handle().recent_stalls();
+    assert!(recent.iter().any(|recent| recent.stall.is_helper));
+    drop(stuck);
+}
+
+#[test]
+fn jobs_below_the_threshold_are_not_reported() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(Duration::from_secs(3600));
+    runtime.after(Duration::ZERO, || thread::sleep(THRESHOLD));
+    on_worker(&runtime, || ());
+    on_worker(&runtime, || ());
+    assert_eq!(runtime.metrics().total().stalls, 0);
+    assert!(stalls.try_recv().is_err());
+}
+
+#[test]
+fn a_stall_during_shutdown_is_reported() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(THRESHOLD);
+    let (sender, begun) = channel();
+    runtime.after(Duration::ZERO, move || {
+        sender.send(()).unwrap();
+        named::callback();
+    });
+    begun.recv_timeout(PATIENCE).unwrap();
+    drop(runtime);
+    assert!(stalls.iter().any(|stall| stall.elapsed >= BLOCKED));
+}
+
+#[test]
+fn a_sleeping_worker_is_not_stalled() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(Duration::from_secs(1));
+    on_worker(&runtime, || ());
+    let slept = Duration::from_millis(2500);
+    thread::sleep(slept);
+    on_worker(&runtime, || ());
+    on_worker(&runtime, || ());
+    assert!(!stalls.try_iter().any(|stall| stall.elapsed >= slept));
+}
+
+#[test]
+fn without_a_threshold_nothing_is_reported() {
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(Duration::MAX);
+    on_worker(&runtime, block);
+    on_worker(&runtime, || ());
+    on_worker(&runtime, || ());
+    assert_eq!(runtime.metrics().total().stalls, 0);
+    assert!(stalls.try_recv().is_err());
+}
+
+#[test]
+fn a_panicking_hook_is_contained_and_counted() {
+    let _alarm = alarm();
+    let builder = Builder::new().worker_threads(1);
+    let runtime = builder
+        .stall_threshold(THRESHOLD)
+        .on_stall(|stall| panic!("on purpose: {stall}"))
+        .build()
+        .unwrap();
+    runtime.after(Duration::ZERO, block);
+    eventually("it is counted", || {
+        let total = runtime.metrics().total();
+        total.panics >= 1 && total.stalls == total.panics
+    });
+    assert_alive(&runtime);
+}
+
+#[test]
+fn a_hook_can_use_the_runtime() {
+    let _alarm = alarm();
+    let (sender, ran) = channel();
+    let runtime = Builder::new()
+        .worker_threads(1)
+        .stall_threshold(THRESHOLD)
+        .on_stall(move |_| {
+            let sender = sender.clone();
+            tourbillon::spawn(async move { sender.send("task").unwrap() });
+        })
+        .build()
+        .unwrap();
+    runtime.after(Duration::ZERO, block);
+    assert_eq!(ran.recv_timeout(PATIENCE), Ok("task"));
+}
+
+#[test]
+fn a_threshold_of_zero_is_refused() {
+    let built = Builder::new().stall_threshold(Duration::ZERO).build();
+    let error = built.unwrap_err();
+    assert!(matches!(error, BuildError::ZeroStallThreshold));
+    assert!(error.to_string().contains("stall_threshold"), "{error}");
+}

@@ -1,0 +1,115 @@
+//! The attributes `main` and `test`, with all their options.
+
+use std::{
+    error::Error,
+    num::ParseIntError,
+    time::{Duration, Instant as StdInstant},
+};
+
+use tourbillon::{
+    Handle,
+    time::{Instant, advance, sleep},
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+#[tourbillon::test]
+async fn a_test_has_one_worker_and_a_clock_that_runs() {
+    assert_eq!(Handle::current().metrics().num_workers(), 1);
+    let start = StdInstant::now();
+    sleep(Duration::from_millis(1)).await;
+    assert!(start.elapsed() >= Duration::from_millis(1));
+}
+
+#[tourbillon::test(worker_threads = 3, flavor = "multi_thread")]
+async fn a_test_has_as_many_workers_as_it_says() {
+    assert_eq!(Handle::current().metrics().num_workers(), 3);
+}
+
+#[tourbillon::test(start_paused = true)]
+async fn a_test_can_start_paused() {
+    let start = Instant::now();
+    sleep(DAY).await;
+    assert_eq!(start.elapsed(), DAY);
+    advance(DAY).await;
+    assert_eq!(start.elapsed(), 2 * DAY);
+}
+
+#[tourbillon::test(start_paused = true, worker_threads = 4)]
+async fn a_paused_test_can_have_many_workers() {
+    let start = Instant::now();
+    let tasks: Vec<_> = (1..=50)
+        .map(|days| {
+            tourbillon::spawn(async move {
+                sleep(days * DAY).await;
+                start.elapsed()
+            })
+        })
+        .collect();
+    for (days, task) in (1..).zip(tasks) {
+        assert_eq!(task.await.unwrap(), days * DAY);
+    }
+}
+
+#[tourbillon::test]
+async fn a_test_can_return_a_result() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let task = tourbillon::spawn(async { 6 * 7 });
+    let answer: i32 = "42".parse()?;
+    assert_eq!(task.await?, answer);
+    Ok(())
+}
+
+#[tourbillon::test]
+#[should_panic(expected = "as it should")]
+async fn a_test_can_be_expected_to_panic() {
+    panic!("as it should");
+}
+
+#[should_panic = "before it"]
+#[tourbillon::test]
+async fn a_test_can_have_other_attributes() {
+    panic!("before it");
+}
+
+#[tourbillon::test]
+#[ignore = "it is there to be ignored"]
+async fn a_test_can_be_ignored() {
+    unreachable!("it is ignored");
+}
+
+mod renamed {
+    pub mod inner {
+        pub use tourbillon::*;
+    }
+
+    #[tourbillon::test(crate = "crate::macros::renamed::inner")]
+    async fn the_crate_can_have_another_name() {}
+}
+
+#[tourbillon::main(worker_threads = 2, start_paused = true)]
+async fn program(/* no arguments */) -> Result<i32, ParseIntError> {
+    assert_eq!(Handle::current().metrics().num_workers(), 2);
+    sleep(DAY).await;
+    let number: i32 = "17".parse()?;
+    Ok(number + 4)
+}
+
+#[test]
+fn main_returns_the_result_of_its_body() {
+    assert_eq!(program(), Ok(21));
+}
+
+/// The names that it makes are out of the way of those that the body uses.
+#[test]
+fn the_attribute_does_not_shadow_names_of_the_body() {
+    fn body() -> &'static str {
+        "mine"
+    }
+    let runtime = "a local of the test";
+    #[tourbillon::main(worker_threads = 1)]
+    async fn entry() -> &'static str {
+        body()
+    }
+    assert_eq!(entry(), "mine");
+    assert_eq!(runtime.len(), 19);
+}

@@ -1,0 +1,20 @@
+//! The runtime as a whole: how it is built and entered, how its workers wait, signals, tracing.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(feature = "tracing")]
+#[path = "../common/traced.rs"]
+mod traced;
+
+mod auto_traits;
+mod build;
+mod context;
+mod idle;
+#[cfg(feature = "macros")]
+mod macros;
+mod short_jobs;
+mod signals;
+mod spin_before;
+#[cfg(feature = "tracing")]
+mod tracing;
+mod wait_modes;

@@ -1,0 +1,202 @@
+//! The promises of timers hold with `epoll_pwait2` and with a timerfd.
+
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::common::{HOUR, PATIENCE, alarm, eventually, on_worker};
+use tourbillon::{
+    Cancel, Reset, Runtime,
+    runtime::{Builder, PreciseWait},
+    time::sleep,
+};
+
+fn build(wait: PreciseWait, workers: usize) -> Runtime {
+    Builder::new()
+        .worker_threads(workers)
+        .precise_wait(wait)
+        .build()
+        .unwrap()
+}
+
+/// Waits until all workers sleep, and has them asleep for a while.
+fn asleep(runtime: &Runtime) {
+    let parks = || runtime.metrics().total().parks;
+    eventually("the workers sleep", || {
+        let before = parks();
+        thread::sleep(Duration::from_millis(5));
+        parks() == before
+    });
+}
+
+/// Receives a report of a callback, which must not be early.
+#[track_caller]
+fn not_early(receiver: &mpsc::Receiver<(Instant, Instant)>) {
+    let (asked, ran) = receiver
+        .recv_timeout(PATIENCE)
+        .expect("the worker sleeps past the deadline");
+    assert!(ran >= asked, "early by {:?}", asked - ran);
+}
+
+fn never_early(wait: PreciseWait) {
+    let runtime = build(wait, 2);
+    let (sender, receiver) = mpsc::channel();
+    for nanos in [
+        0, 1, 999, 1_000, 60_000, 999_999, 1_000_000, 1_000_001, 2_345_678, 30_000_000,
+    ] {
+        // One at a time, so that each is what the worker sleeps for.
+        for _ in 0..5 {
+            let sender = sender.clone();
+            let asked = Instant::now() + Duration::from_nanos(nanos);
+            runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
+            not_early(&receiver);
+        }
+        let start = Instant::now();
+        runtime.block_on(sleep(Duration::from_nanos(nanos)));
+        assert!(start.elapsed() >= Duration::from_nanos(nanos));
+    }
+}
+
+fn exact_order(wait: PreciseWait) {
+    let runtime = build(wait, 1);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    {
+        let order = order.clone();
+        on_worker(&runtime, move || {
+            let base = Instant::now() + Duration::from_millis(1);
+            for i in 0..200_u32 {
+                let place = i * 37 % 200;
+                let order = order.clone();
+                tourbillon::at(base + place * Duration::from_micros(40), move || {
+                    order.lock().unwrap().push(place);
+                });
+            }
+        });
+    }
+    eventually("all of them run", || order.lock().unwrap().len() == 200);
+    assert!(order.lock().unwrap().is_sorted());
+}
+
+fn an_earlier_timer_from_another_thread_wakes_the_worker(wait: PreciseWait) {
+    let runtime = build(wait, 1);
+    let (sender, receiver) = mpsc::channel();
+    // What the worker sleeps for, each time nearer: nothing at all, an hour, a minute.
+    let mut sleeps_for = Vec::new();
+    for until in [None, Some(HOUR), Some(HOUR / 60)] {
+        sleeps_for.extend(until.map(|until| runtime.after(until, || ())));
+        for delay in [Duration::ZERO, Duration::from_millis(3)] {
+            asleep(&runtime);
+            let sender = sender.clone();
+            let asked = Instant::now() + delay;
+            runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
+            not_early(&receiver);
+        }
+    }
+    assert!(sleeps_for.iter().all(|timer| timer.is_pending()));
+}
+
+fn a_timer_moved_earlier_wakes_the_worker(wait: PreciseWait) {
+    let runtime = build(wait, 1);
+    let (sender, receiver) = mpsc::channel();
+    for delay in [Duration::ZERO, Duration::from_millis(3)] {
+        let asked = Arc::new(Mutex::new(None));
+        let (sender, told) = (sender.clone(), asked.clone());
+        let timer = runtime.after(HOUR, move || {
+            let now = Instant::now();
+            sender.send((told.lock().unwrap().unwrap(), now)).unwrap();
+        });
+        asleep(&runtime);
+        let to = Instant::now() + delay;
+        *asked.lock().unwrap() = Some(to);
+        assert_eq!(timer.reset_at(to), Reset::Waiting);
+        not_early(&receiver);
+    }
+}
+
+fn a_timer_moved_later_or_cancelled_leaves_the_next(wait: PreciseWait) {
+    let runtime = build(wait, 1);
+    let (sender, receiver) = mpsc::channel();
+    let mut undisturbed = 0;
+    while undisturbed < 3 {
+        let first = runtime.after(Duration::from_millis(10), || ());
+        let second = runtime.after(Duration::from_millis(12), || ());
+        let asked = Instant::now() + Duration::from_millis(20);
+        let sender = sender.clone();
+        runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
+        // A machine that is too slow for this lets them fire; then it counts for nothing.
+        let in_time = first.reset(HOUR) == Reset::Waiting && second.cancel() == Cancel::Cancelled;
+        not_early(&receiver);
+        if in_time {
+            assert!(first.is_pending(), "it was moved by an hour");
+            undisturbed += 1;
+        }
+        first.cancel();
+    }
+}
+
+fn a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines(wait: PreciseWait) {
+    use futures_lite::{AsyncReadExt, AsyncWriteExt};
+    use tourbillon::net::{TcpListener, TcpStream};
+
+    let runtime = build(wait, 1);
+    let (sender, receiver) = mpsc::channel();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let echo = tourbillon::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut byte = [0];
+            while stream.read(&mut byte).await.unwrap() > 0 {
+                stream.write_all(&byte).await.unwrap();
+            }
+        });
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        for i in 0..300_u64 {
+            let asked = Instant::now() + Duration::from_micros(i % 7 * 130);
+            let sender = sender.clone();
+            let runtime = tourbillon::Handle::current();
+            runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
+            stream.write_all(&[i as u8]).await.unwrap();
+            let mut byte = [0];
+            stream.read_exact(&mut byte).await.unwrap();
+            assert_eq!(byte, [i as u8]);
+        }
+        drop(stream);
+        echo.await.unwrap();
+    });
+    for _ in 0..300 {
+        not_early(&receiver);
+    }
+}
+
+/// Each promise as a test by the default, and one by the timerfd.
+macro_rules! by_both {
+    ($($promise:ident,)*) => {
+        mod by_default {
+            $(#[test]
+            fn $promise() {
+                let _alarm = super::alarm();
+                super::$promise(super::PreciseWait::Auto);
+            })*
+        }
+
+        mod by_timerfd {
+            $(#[test]
+            fn $promise() {
+                let _alarm = super::alarm();
+                super::$promise(super::PreciseWait::Timerfd);
+            })*
+        }
+    };
+}
+
+by_both! {
+    never_early,
+    exact_order,
+    an_earlier_timer_from_another_thread_wakes_the_worker,
+    a_timer_moved_earlier_wakes_the_worker,
+    a_timer_moved_later_or_cancelled_leaves_the_next,
+    a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines,
+}

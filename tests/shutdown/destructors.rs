@@ -1,0 +1,98 @@
+//! Destructors that run when the workers have ended find their runtime. What they must not do there
+//! is a panic that is caught, never a hang.
+
+use std::{future, time::Duration};
+
+use crate::common::{Drops, HOUR, PATIENCE, alarm, process::alone, runtime};
+use tourbillon::{Handle, JoinHandle};
+
+/// Runs a function when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Spawns a task that waits for ever, and owns `held`.
+fn hold<T: Send + 'static>(handle: &Handle, held: T) -> JoinHandle<()> {
+    handle.spawn(async move {
+        let _held = held;
+        future::pending().await
+    })
+}
+
+#[test]
+fn destructors_can_spawn_and_arm_timers() {
+    // In a process of its own: two destructors that panic in one task end it.
+    alone(|| {
+        let runtime = runtime(2);
+        let drops = Drops::new();
+        let guard = || {
+            let token = drops.token();
+            OnDrop(move || {
+                let _ = &token;
+                assert!(Handle::try_current().is_ok());
+                drop(tourbillon::spawn(async {}));
+                drop(tourbillon::after(HOUR, || {}));
+            })
+        };
+        for _ in 0..10 {
+            hold(runtime.handle(), (guard(), guard()));
+        }
+        let handle = runtime.handle().clone();
+        drop(runtime);
+        assert_eq!(drops.count(), 20);
+        drop(handle);
+    });
+}
+
+#[test]
+fn a_destructor_that_blocks_on_another_task_does_not_hang_the_shutdown() {
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = runtime(1);
+        let handle = runtime.handle().clone();
+        let mut other = Some(hold(&handle, ()));
+        // On a worker it would be a panic, and it is no other thing here.
+        let blocks = OnDrop(move || _ = handle.block_on(other.take().unwrap()));
+        hold(runtime.handle(), blocks);
+        assert!(runtime.shutdown_timeout(PATIENCE));
+    });
+}
+
+#[test]
+fn shutdown_does_not_wait_for_a_runtime_that_a_task_owns() {
+    alone(|| {
+        let (outer, inner) = (runtime(1), runtime(1));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        inner.after(Duration::ZERO, move || {
+            sender.send(()).unwrap();
+            // For as long as the process lives: a shutdown that waited would never end.
+            std::thread::sleep(HOUR);
+        });
+        receiver.recv().unwrap();
+        hold(outer.handle(), inner);
+        assert!(outer.shutdown_timeout(PATIENCE));
+    });
+}
+
+#[test]
+fn a_task_that_ends_on_a_remote_thread_has_the_context_of_its_runtime() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let guard = OnDrop(move || sender.send(Handle::try_current().is_ok()).unwrap());
+    let (wakers, woken) = std::sync::mpsc::channel();
+    runtime.spawn(future::poll_fn(move |cx| {
+        let _ = &guard;
+        // If it were still there, the thread that wakes it after the end would drop it.
+        let _ = wakers.send(cx.waker().clone());
+        std::task::Poll::<()>::Pending
+    }));
+    let waker = woken.recv().unwrap();
+    drop(runtime);
+    waker.wake();
+    assert!(receiver.recv().unwrap());
+}

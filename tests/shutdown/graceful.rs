@@ -1,0 +1,93 @@
+//! `Runtime::shutdown_graceful` lets tasks finish within its timeout and then ends the rest.
+
+use std::{
+    future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, on_worker, runtime};
+use tourbillon::{Outcome, Runtime, Timer, time::sleep};
+
+#[test]
+fn tasks_finish_in_time_and_timers_end_after_them() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let told = Arc::new(AtomicUsize::new(0));
+    let finished = Arc::new(AtomicUsize::new(0));
+    for _ in 0..100 {
+        let told = told.clone();
+        Timer::after(HOUR)
+            .on(runtime.handle())
+            .start_with(move |how| {
+                assert_eq!(how, Outcome::Shutdown);
+                told.fetch_add(1, SeqCst);
+            });
+        let finished = finished.clone();
+        runtime.spawn(async move {
+            sleep(Duration::from_millis(5)).await;
+            // What a task spawns at its end is waited for, too.
+            tourbillon::spawn(async move {
+                sleep(Duration::from_millis(5)).await;
+                finished.fetch_add(1, SeqCst);
+            });
+        });
+    }
+    assert!(runtime.shutdown_graceful(PATIENCE));
+    assert_eq!(finished.load(SeqCst), 100);
+    assert_eq!(told.load(SeqCst), 100);
+}
+
+#[test]
+fn without_tasks_it_returns_at_once() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let timer = runtime.after(HOUR, || unreachable!());
+    assert!(runtime.shutdown_graceful(Duration::MAX));
+    assert!(!timer.is_pending());
+}
+
+#[test]
+fn tasks_that_exceed_the_timeout_are_dropped() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let drops = Drops::new();
+    let token = drops.token();
+    let task = runtime.spawn(async move {
+        let _token = token;
+        future::pending::<()>().await;
+    });
+    let start = Instant::now();
+    assert!(!runtime.shutdown_graceful(Duration::from_millis(20)));
+    assert!(start.elapsed() >= Duration::from_millis(20));
+    // It does not wait for what ends in the background.
+    crate::common::eventually("the task is dropped", || drops.count() == 1);
+    assert!(task.is_finished());
+}
+
+#[test]
+fn a_panicking_task_counts_as_finished() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    drop(runtime.spawn(async { panic!("on purpose") }));
+    assert!(runtime.shutdown_graceful(PATIENCE));
+}
+
+#[test]
+fn on_a_worker_it_does_not_wait() {
+    let _alarm = alarm();
+    let other = runtime(1);
+    let runtime = runtime(1);
+    let gate = Gate::new();
+    let task = runtime.spawn({
+        let gate = gate.clone();
+        async move { gate.wait() }
+    });
+    let graceful = move |runtime: Runtime| runtime.shutdown_graceful(HOUR);
+    assert!(!on_worker(&other, move || graceful(runtime)));
+    gate.open();
+    crate::common::eventually("the task has ended", || task.is_finished());
+}

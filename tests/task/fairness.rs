@@ -1,0 +1,333 @@
+//! Whatever floods a worker, its timers, sockets, tasks and remote spawns are served after a
+//! bounded number of jobs. The tests count jobs on one worker. None depends on time.
+//!
+//! `docs/src/limits.md` has the bounds.
+
+use std::{
+    future::{Future, poll_fn},
+    io::Write,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::{Duration, Instant},
+};
+
+use crate::common::{
+    PATIENCE, alarm,
+    course::{
+        A_FEW, Course, EVENT_INTERVAL, GLOBAL_QUEUE_INTERVAL, assert_within, serve_a_socket,
+        serve_a_task, serve_a_timer, serve_an_outsider,
+    },
+    net::pair_with_std,
+    on_worker,
+};
+use futures_lite::AsyncReadExt;
+use tourbillon::{Runtime, runtime::Builder, task::yield_now, time};
+
+/// How many timers are queued before most of them are left in the shard.
+const DUE_QUEUED: usize = 56;
+
+fn runtime() -> Runtime {
+    crate::common::runtime(1)
+}
+
+/// How many tasks yield in turns.
+const YIELDING: usize = 8;
+
+fn flood_by_yielding(runtime: &Runtime, course: &Course) {
+    flood_by(YIELDING, runtime, course);
+}
+
+fn flood_by(tasks: usize, runtime: &Runtime, course: &Course) {
+    let course = course.clone();
+    on_worker(runtime, move || {
+        for _ in 0..tasks {
+            let course = course.clone();
+            tourbillon::spawn(async move {
+                while !course.job() {
+                    yield_now().await;
+                }
+            });
+        }
+    });
+}
+
+/// Two tasks that wake each other, by the LIFO slot.
+fn flood_by_waking(runtime: &Runtime, course: &Course) {
+    let wakers: Arc<Mutex<[Option<Waker>; 2]>> = Arc::default();
+    for me in [0, 1] {
+        let (course, wakers) = (course.clone(), wakers.clone());
+        runtime.spawn(poll_fn(move |cx| {
+            let over = course.job();
+            let other = {
+                let mut wakers = wakers.lock().unwrap();
+                wakers[me] = Some(cx.waker().clone());
+                wakers[1 - me].take()
+            };
+            if let Some(other) = other {
+                other.wake();
+            }
+            if over { Poll::Ready(()) } else { Poll::Pending }
+        }));
+    }
+}
+
+/// Recurring timers that are always due.
+fn flood_by_timers(runtime: &Runtime, course: &Course) -> Vec<tourbillon::Timer> {
+    let course = course.clone();
+    on_worker(runtime, move || {
+        let timers = (0..3_000).map(|_| {
+            let course = course.clone();
+            tourbillon::every(Duration::from_nanos(1), move || {
+                course.job();
+            })
+        });
+        timers.collect()
+    })
+}
+
+/// A hundred thousand timers that come due at once.
+fn flood_by_one_moment(runtime: &Runtime, course: &Course) {
+    let course = course.clone();
+    on_worker(runtime, move || {
+        let at = Instant::now() + Duration::from_millis(1);
+        for _ in 0..100_000 {
+            let course = course.clone();
+            drop(tourbillon::at(at, move || {
+                course.job();
+            }));
+        }
+        while Instant::now() < at {}
+    });
+}
+
+#[test]
+fn ready_tasks_delay_a_socket_by_one_interval() {
+    let _alarm = alarm();
+    for interval in [1, 5, 61] {
+        let runtime = Builder::new()
+            .worker_threads(1)
+            .event_interval(interval)
+            .build()
+            .unwrap();
+        let course = Course::default();
+        serve_a_socket(&runtime, &course);
+        flood_by_yielding(&runtime, &course);
+        assert_within(&course, interval as usize + YIELDING + A_FEW);
+    }
+}
+
+#[test]
+fn ready_tasks_delay_a_timer_by_one_interval() {
+    let _alarm = alarm();
+    let (runtime, course) = (runtime(), Course::default());
+    serve_a_timer(&course);
+    flood_by_yielding(&runtime, &course);
+    assert_within(&course, EVENT_INTERVAL + YIELDING + A_FEW);
+}
+
+/// However full the deque is: as many timers are taken at a look as jobs have run since the last.
+#[test]
+fn ready_tasks_leave_half_of_the_worker_to_timers() {
+    const TIMERS: usize = 3_000;
+    let _alarm = alarm();
+    for tasks in [
+        1,
+        YIELDING,
+        30,
+        DUE_QUEUED - 6,
+        DUE_QUEUED - 1,
+        DUE_QUEUED,
+        200,
+    ] {
+        let (runtime, course) = (runtime(), Course::default());
+        let (left, this) = (Arc::new(AtomicUsize::new(TIMERS)), course.clone());
+        course.begins_by(move || {
+            let at = Instant::now() + Duration::from_millis(5);
+            for _ in 0..TIMERS {
+                let (left, course) = (left.clone(), this.clone());
+                let ran = move || {
+                    if left.fetch_sub(1, SeqCst) == 1 {
+                        course.served();
+                    }
+                };
+                drop(tourbillon::at(at, ran));
+            }
+            while Instant::now() < at {}
+        });
+        flood_by(tasks, &runtime, &course);
+        assert_within(&course, TIMERS + TIMERS / 2 + 2 * tasks);
+    }
+}
+
+#[test]
+fn ready_tasks_delay_a_remote_spawn_by_one_interval() {
+    let _alarm = alarm();
+    let (runtime, course) = (runtime(), Course::default());
+    serve_an_outsider(&runtime, &course);
+    flood_by_yielding(&runtime, &course);
+    assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
+}
+
+#[test]
+fn tasks_that_wake_each_other_cause_no_longer_delay() {
+    let _alarm = alarm();
+    let runtime = runtime();
+    let course = Course::default();
+    serve_a_task(&course);
+    flood_by_waking(&runtime, &course);
+    // Three by the slot for each of the deque.
+    assert_within(&course, 4 + A_FEW);
+
+    let course = Course::default();
+    serve_a_timer(&course);
+    flood_by_waking(&runtime, &course);
+    assert_within(&course, EVENT_INTERVAL + 4 + A_FEW);
+
+    let course = Course::default();
+    serve_a_socket(&runtime, &course);
+    flood_by_waking(&runtime, &course);
+    assert_within(&course, EVENT_INTERVAL + 4 + A_FEW);
+
+    let course = Course::default();
+    serve_an_outsider(&runtime, &course);
+    flood_by_waking(&runtime, &course);
+    assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
+}
+
+/// What is behind the timers that are queued when it comes, and those of the look at which it is
+/// found.
+const BEHIND_TIMERS: usize = DUE_QUEUED + 2 * EVENT_INTERVAL + A_FEW;
+
+#[test]
+fn due_timers_delay_other_work_by_the_queue_only() {
+    let _alarm = alarm();
+    for serve in [
+        |_: &Runtime, course: &Course| serve_a_task(course),
+        serve_a_socket,
+        serve_an_outsider,
+    ] {
+        let (runtime, course) = (runtime(), Course::default());
+        serve(&runtime, &course);
+        let timers = flood_by_timers(&runtime, &course);
+        assert_within(&course, BEHIND_TIMERS);
+        for timer in timers {
+            timer.cancel();
+        }
+    }
+}
+
+/// All of them were queued, sixteen for each that ran, and what came next was behind them.
+#[test]
+fn a_hundred_thousand_due_timers_delay_other_work_by_a_batch_only() {
+    let _alarm = alarm();
+    for serve in [
+        |_: &Runtime, course: &Course| serve_a_task(course),
+        serve_a_socket,
+        serve_an_outsider,
+    ] {
+        let (runtime, course) = (runtime(), Course::default());
+        serve(&runtime, &course);
+        flood_by_one_moment(&runtime, &course);
+        assert_within(&course, BEHIND_TIMERS);
+    }
+}
+
+/// Sockets that are always ready, each with a task.
+#[test]
+fn ready_sockets_delay_a_timer_by_one_interval() {
+    const SOCKETS: usize = 32;
+    let _alarm = alarm();
+    let (runtime, course) = (runtime(), Course::default());
+    serve_a_timer(&course);
+    let mut pairs = Vec::new();
+    for _ in 0..SOCKETS {
+        pairs.push(runtime.block_on(runtime.spawn(pair_with_std())).unwrap());
+    }
+    for (mut ours, mut theirs) in pairs {
+        let course = course.clone();
+        runtime.spawn(async move {
+            // Each byte is an event, and a poll.
+            while !course.job() {
+                theirs.write_all(&[1]).unwrap();
+                ours.read_exact(&mut [0]).await.unwrap();
+                yield_now().await;
+            }
+        });
+    }
+    assert_within(&course, EVENT_INTERVAL + SOCKETS + A_FEW);
+}
+
+/// A sleep without a task. Its waker arms it again.
+struct Restless {
+    sleep: Mutex<Option<Pin<Box<time::Sleep>>>>,
+    course: Course,
+}
+
+impl Restless {
+    fn arm(self: &Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        loop {
+            let mut sleep = Box::pin(time::sleep(Duration::from_micros(1)));
+            // (One that has passed is ready at once, and wakes nobody.)
+            if sleep
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+            {
+                *self.sleep.lock().unwrap() = Some(sleep);
+                return;
+            }
+        }
+    }
+}
+
+impl Wake for Restless {
+    fn wake(self: Arc<Self>) {
+        if !self.course.job() {
+            self.arm();
+        }
+    }
+}
+
+/// These make no jobs to be counted, and the worker never came to look at anything else.
+#[test]
+fn remote_sleeps_delay_other_work_by_one_round_only() {
+    let _alarm = alarm();
+    for serve in [serve_a_socket, serve_an_outsider] {
+        let (runtime, course) = (runtime(), Course::default());
+        serve(&runtime, &course);
+        let this = course.clone();
+        on_worker(&runtime, move || {
+            for _ in 0..3_000 {
+                let restless = Restless {
+                    sleep: Mutex::default(),
+                    course: this.clone(),
+                };
+                Arc::new(restless).arm();
+            }
+        });
+        assert_within(&course, 2 * DUE_QUEUED);
+    }
+}
+
+/// A long job is as long as it is: nothing here cuts it short. What is due meanwhile comes after
+/// it.
+#[test]
+fn a_long_job_is_not_interrupted() {
+    let _alarm = alarm();
+    let runtime = runtime();
+    let (sender, receiver) = mpsc::channel();
+    let ran = on_worker(&runtime, move || {
+        let at = Instant::now();
+        let timer = tourbillon::at(at, move || sender.send(()).unwrap());
+        while at.elapsed() < Duration::from_millis(20) {}
+        timer.is_pending()
+    });
+    assert!(ran, "it waits");
+    receiver.recv_timeout(PATIENCE).unwrap();
+}

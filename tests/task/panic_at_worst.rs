@@ -1,0 +1,255 @@
+//! Panics without memory or descriptors, or during another panic. They are contained, except where
+//! Rust itself aborts the process.
+
+use std::{
+    os::unix::process::ExitStatusExt,
+    panic,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::common::{
+    Drops, HOUR, PATIENCE, alarm, child, eventually, is_child, on_worker,
+    panics::{assert_alive, panics},
+    process::{alone, test_name},
+    use_up_descriptors,
+};
+use tourbillon::{
+    Handle, Runtime, Timer,
+    task::block_in_place,
+    time::{sleep, timeout},
+};
+
+/// Panics in each kind of job, and in destructors, on all threads that there are; how many are
+/// counted.
+fn panic_everywhere(runtime: &Runtime, bang: fn()) -> u64 {
+    let before = panics(runtime);
+    let drops = Drops::new();
+    for _ in 0..20 {
+        let token = drops.token();
+        runtime.after(Duration::ZERO, move || {
+            let _token = token;
+            bang();
+        });
+        let token = drops.token();
+        let task = runtime.spawn(async move {
+            let _token = token;
+            sleep(Duration::from_micros(50)).await;
+            bang();
+        });
+        assert!(runtime.block_on(task).unwrap_err().is_panic());
+        let token = drops.token();
+        let job = runtime.spawn_blocking(move || {
+            let _token = token;
+            bang();
+        });
+        assert!(runtime.block_on(job).unwrap_err().is_panic());
+        let token = drops.token();
+        let blocks = runtime.spawn(async move {
+            let _token = token;
+            block_in_place(bang);
+        });
+        assert!(runtime.block_on(blocks).unwrap_err().is_panic());
+        let token = drops.token();
+        let timer = Timer::after(HOUR)
+            .on(runtime.handle())
+            .start_with(move |_| {
+                let _token = token;
+                bang();
+            });
+        timer.cancel();
+    }
+    let recurring = runtime.every(Duration::from_micros(100), bang);
+    let ran = || panics(runtime) - before;
+    eventually("what recurs panics again and again", || ran() > 100);
+    recurring.cancel();
+    eventually("all is dropped that panicked", || drops.count() == 100);
+    assert_alive(runtime);
+    ran()
+}
+
+/// The system has no descriptor for the file that the names of a backtrace would be read from.
+#[test]
+fn panics_without_free_descriptors_are_contained() {
+    alone(|| {
+        let _alarm = alarm();
+        // SAFETY: before the runtime is built; the other threads of a test binary that runs one
+        // test wait for it, and look at nothing.
+        unsafe { std::env::set_var("RUST_BACKTRACE", "1") };
+        let runtime = crate::common::runtime(2);
+        runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
+        let used_up = use_up_descriptors();
+        panic_everywhere(&runtime, || panic!("no descriptor is left"));
+        assert!(
+            std::fs::File::open("/dev/null").is_err(),
+            "the fault is there"
+        );
+        drop(used_up);
+    });
+}
+
+/// A job that asks for more than there is, and may be refused.
+#[test]
+fn panics_for_lack_of_memory_are_contained() {
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = crate::common::runtime(2);
+        runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
+        assert_alive(&runtime);
+        // More than a machine has addresses for; no limit is needed for that.
+        panic_everywhere(&runtime, || {
+            let mut much = Vec::<u8>::new();
+            much.try_reserve_exact(1 << 62).expect("not so much");
+        });
+        panic_everywhere(&runtime, || drop(Vec::<u64>::with_capacity(usize::MAX)));
+    });
+}
+
+/// Such as a hook that logs, by tasks and timers of the runtime of the worker that panics.
+#[test]
+fn a_panic_hook_can_use_the_runtime() {
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = crate::common::runtime(2);
+        let logged = Arc::new(AtomicUsize::new(0));
+        let hooks = Arc::new(AtomicUsize::new(0));
+        let (log, called, handle) = (logged.clone(), hooks.clone(), runtime.handle().clone());
+        panic::set_hook(Box::new(move |_| {
+            called.fetch_add(1, SeqCst);
+            let count = || {
+                let log = log.clone();
+                move || _ = log.fetch_add(1, SeqCst)
+            };
+            handle.after(Duration::ZERO, count());
+            let noted = count();
+            handle.spawn(async move {
+                sleep(Duration::from_micros(10)).await;
+                noted();
+            });
+            drop(handle.spawn_blocking(count()));
+            let named = Timer::after(HOUR).name("hook").on(&handle).start(|| ());
+            assert_eq!(named.cancel(), tourbillon::Cancel::Cancelled);
+            assert_eq!(handle.metrics().num_workers(), 2);
+            // By the thread's own context, where it has one.
+            if let Ok(own) = Handle::try_current() {
+                own.after(Duration::ZERO, count());
+            } else {
+                count()();
+            }
+        }));
+        panic_everywhere(&runtime, || panic!("for the hook"));
+        let _ = panic::take_hook();
+        let expected = || 4 * hooks.load(SeqCst);
+        eventually("all is logged", || logged.load(SeqCst) == expected());
+        assert!(expected() > 400);
+    });
+}
+
+/// A payload whose drop panics with another of its kind, several times over.
+struct Nested(u32);
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        if self.0 > 0 && !thread::panicking() {
+            panic::panic_any(Nested(self.0 - 1));
+        }
+    }
+}
+
+#[test]
+fn nested_panics_of_panic_payloads_are_contained() {
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = crate::common::runtime(2);
+        for depth in [1, 2, 5] {
+            for _ in 0..10 {
+                runtime.after(Duration::ZERO, move || panic::panic_any(Nested(depth)));
+                // Nobody takes what it carried.
+                drop(runtime.spawn(async move { panic::panic_any(Nested(depth)) }));
+                let job = runtime.spawn_blocking(move || panic::panic_any(Nested(depth)));
+                drop(job);
+            }
+            // Of blocking jobs that nobody joins the runtime has no count to keep.
+            eventually("they have panicked", || panics(&runtime) >= 20);
+            assert_alive(&runtime);
+            let job = runtime.spawn_blocking(|| 7);
+            assert_eq!(runtime.block_on(job).unwrap(), 7);
+        }
+    });
+}
+
+/// Runs this in a child that is to be ended by Rust for it, and does not hang.
+fn ends_the_process<F: FnOnce()>(body: F) {
+    let name = test_name::<F>();
+    if is_child(name) {
+        body();
+        thread::sleep(2 * PATIENCE);
+        unreachable!("it was to end here");
+    }
+    let _alarm = alarm();
+    let ended = child(name).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{said}");
+    assert!(said.contains("abort"), "{said}");
+}
+
+/// What is dropped by a panic panics.
+#[test]
+fn a_panic_in_a_drop_during_unwinding_aborts_the_process() {
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the second, while the first unwinds");
+        }
+    }
+
+    ends_the_process(|| {
+        let runtime = crate::common::runtime(1);
+        runtime.after(Duration::ZERO, || {
+            let _bomb = Bomb;
+            panic!("the first");
+        });
+        thread::sleep(2 * PATIENCE);
+    });
+}
+
+#[test]
+fn a_panicking_panic_hook_aborts_the_process() {
+    ends_the_process(|| {
+        let runtime = crate::common::runtime(1);
+        panic::set_hook(Box::new(|_| panic!("the hook panics")));
+        runtime.after(Duration::ZERO, || panic!("the first"));
+        thread::sleep(2 * PATIENCE);
+    });
+}
+
+/// Threads of the program's own that wait for what panics are told, and go on.
+#[test]
+fn waiters_of_panicking_jobs_are_woken() {
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = crate::common::runtime(1);
+        let used_up = use_up_descriptors();
+        let (sender, receiver) = mpsc::channel::<()>();
+        runtime.after(Duration::from_millis(1), move || {
+            let _sender = sender;
+            panic!("before it has sent anything");
+        });
+        assert_eq!(
+            receiver.recv_timeout(PATIENCE),
+            Err(mpsc::RecvTimeoutError::Disconnected)
+        );
+        let limited = timeout(HOUR, runtime.spawn(async { panic!("within its limit") }));
+        let ended = runtime.block_on(limited).unwrap();
+        assert!(matches!(ended, Err::<(), _>(error) if error.is_panic()));
+        on_worker(&runtime, || ());
+        drop(used_up);
+    });
+}

@@ -1,0 +1,16 @@
+//! Sleeps, timeouts, intervals and delay queues, and the clocks that they follow.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod advance;
+mod delay_queue;
+mod interval_as_tokio;
+mod pause_resume;
+mod paused_clock;
+mod paused_programs;
+mod paused_timers;
+mod sleep;
+mod system_clock_steps;
+mod wall_clock;
+mod wall_clock_steps;

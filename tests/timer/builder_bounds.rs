@@ -1,0 +1,272 @@
+//! `TimerBuilder::times`, and built timers under `Builder::max_timers`.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::common::{Drops, HOUR, alarm, eventually, panics::assert_alive, runtime, told::Told};
+use tourbillon::{
+    ArmError, Cancel, Outcome, Reset, Runtime, Started, Status, Timer, runtime::Builder,
+};
+
+const PERIOD: Duration = Duration::from_micros(300);
+
+#[test]
+fn times_limits_the_number_of_runs() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let drops = Drops::new();
+    for (round, times) in [1, 2, 3, 7, 100].into_iter().enumerate() {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let (token, count) = (drops.token(), runs.clone());
+        let plain = Timer::every(PERIOD).on(runtime.handle()).times(times);
+        let plain = plain.start(move || {
+            let _ = &token;
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        let told = Told::new();
+        let (token, noted) = (drops.token(), told.clone());
+        let tells = Timer::every(PERIOD).on(runtime.handle()).times(times);
+        let tells = tells.start_with(move |how| {
+            let _ = &token;
+            noted.note(how);
+        });
+        for timer in [plain, tells] {
+            eventually("it runs out", || {
+                timer.status() == Status::Over(Outcome::Fired)
+            });
+            assert_eq!(timer.cancel(), Cancel::Over);
+            assert_eq!(timer.refresh(), Reset::TooLate);
+        }
+        assert_eq!(drops.count(), 2 * round + 2, "the callbacks are dropped");
+        assert_eq!(runs.load(Ordering::SeqCst), times as usize);
+        assert_eq!(
+            told.all(),
+            [times as usize, 0, 0],
+            "the last run is the outcome"
+        );
+    }
+    let total = runtime.metrics().total();
+    assert_eq!(
+        (total.fired, total.callbacks),
+        (10, 2 * (1 + 2 + 3 + 7 + 100))
+    );
+}
+
+#[test]
+fn runs_that_panic_count() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    for panics in [
+        [true; 4],
+        [false, true, false, true],
+        [true, true, true, false],
+    ] {
+        let (drops, runs) = (Drops::new(), Arc::new(AtomicUsize::new(0)));
+        let make = || {
+            let (token, runs) = (drops.token(), runs.clone());
+            let mut mine = 0;
+            move |_| {
+                let _ = &token;
+                runs.fetch_add(1, Ordering::SeqCst);
+                mine += 1;
+                assert!(!panics[mine - 1], "on purpose");
+            }
+        };
+        let every = || Timer::every(PERIOD).on(runtime.handle()).times(4);
+        let (mut plain, tells) = (make(), make());
+        let timers = [
+            every().start(move || plain(Outcome::Fired)),
+            every().start_with(tells),
+        ];
+        for timer in timers {
+            eventually("it runs out", || {
+                timer.status() == Status::Over(Outcome::Fired)
+            });
+        }
+        assert_eq!((runs.load(Ordering::SeqCst), drops.count()), (8, 2));
+    }
+    assert_eq!(runtime.metrics().total().panics, 2 * (4 + 2 + 3));
+    assert_alive(&runtime);
+}
+
+#[test]
+fn times_of_zero_is_refused() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (drops, told) = (Drops::new(), Told::new());
+    let never = || Timer::every(HOUR).on(runtime.handle()).times(0);
+    let token = drops.token();
+    let refused = never().try_start(move || _ = &token);
+    assert_eq!(refused.err(), Some(ArmError::ZeroTimes));
+    assert_eq!(drops.count(), 1);
+    let note = told.clone();
+    let refused = never().try_start_with(move |how| note.note(how));
+    assert_eq!(refused.err(), Some(ArmError::ZeroTimes));
+
+    let zero = || Timer::every(Duration::ZERO).on(runtime.handle());
+    assert_eq!(zero().try_start(|| ()).err(), Some(ArmError::ZeroPeriod));
+    assert_eq!(
+        zero().try_start_with(|_| ()).err(),
+        Some(ArmError::ZeroPeriod)
+    );
+    assert_eq!(told.total(), 0);
+    assert_eq!(runtime.metrics().total().armed(), 0);
+}
+
+#[test]
+fn start_accepts_a_period_and_a_count_of_zero() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    // A period of 1 ns.
+    let told = Told::new();
+    let note = told.clone();
+    let every = Timer::every(Duration::ZERO).on(runtime.handle()).times(5);
+    let every = every.start_with(move |how| note.note(how));
+    eventually("it runs out", || {
+        every.status() == Status::Over(Outcome::Fired)
+    });
+    assert_eq!(told.all(), [5, 0, 0]);
+    // No run: it ends as cancelled, when it finds out.
+    let told = Told::new();
+    let note = told.clone();
+    let never = Timer::every(PERIOD).on(runtime.handle()).times(0);
+    let never = never.start_with(move |how| note.note(how));
+    eventually("it ends", || {
+        never.status() == Status::Over(Outcome::Cancelled)
+    });
+    assert_eq!(told.all(), [0, 1, 0]);
+    let never = Timer::every(PERIOD).on(runtime.handle()).times(0);
+    let never = never.start(|| unreachable!());
+    eventually("it ends", || {
+        never.status() == Status::Over(Outcome::Cancelled)
+    });
+    assert_eq!(runtime.metrics().total().panics, 0);
+}
+
+fn bounded(max_timers: usize) -> Runtime {
+    let builder = Builder::new().worker_threads(2).max_timers(max_timers);
+    builder.build().unwrap()
+}
+
+#[test]
+fn a_full_runtime_refuses_timers_of_all_clocks_and_with_all_options() {
+    let _alarm = alarm();
+    let runtime = bounded(3);
+    let handle = runtime.handle();
+    let full = Some(ArmError::Full { max_timers: 3 });
+    let (drops, told) = (Drops::new(), Told::new());
+    let wall = SystemTime::now() + HOUR;
+    let mono = Timer::after(HOUR).on(handle).name("full").try_start(|| ());
+    let wall = Timer::at_wall(wall)
+        .on(handle)
+        .name("full")
+        .try_start(|| ());
+    let boot = Timer::after_boot(HOUR)
+        .on(handle)
+        .name("full")
+        .try_start_with(told.once());
+    let boot = boot.unwrap();
+
+    let token = drops.token();
+    let refused = Timer::after(HOUR).on(handle).name("full");
+    assert_eq!(refused.try_start(move || drop(token)).err(), full);
+    assert_eq!(drops.count(), 1);
+    let at = SystemTime::now();
+    assert_eq!(Timer::at_wall(at).on(handle).try_start(|| ()).err(), full);
+    assert_eq!(
+        Timer::after_boot(HOUR).on(handle).try_start(|| ()).err(),
+        full
+    );
+    let refused = Timer::at(Instant::now()).on(handle);
+    assert_eq!(refused.try_start_with(told.once()).err(), full);
+    let refused = Timer::every(HOUR).on(handle).on_worker(1).times(2);
+    assert_eq!(refused.try_start_with(|_| ()).err(), full);
+    assert_eq!(told.total(), 0, "a refused timer gets no outcome");
+    assert_eq!(runtime.count_named("full"), 3, "and leaves no name");
+
+    // `start` has no way to refuse.
+    let over = Timer::after(HOUR).on(handle).start(|| ());
+    assert_eq!(Timer::after(HOUR).on(handle).try_start(|| ()).err(), full);
+    assert_eq!(over.cancel(), Cancel::Cancelled);
+    assert_eq!(Timer::after(HOUR).on(handle).try_start(|| ()).err(), full);
+    // Room, after an end on each clock.
+    assert_eq!(boot.cancel(), Cancel::Cancelled);
+    eventually("it is told", || told.all() == [0, 1, 0]);
+    assert_eq!(boot.cancel(), Cancel::Over);
+    eventually("its room is free", || {
+        let room = Timer::after(HOUR).on(handle).try_start(|| ());
+        room.is_ok_and(|timer| timer.cancel() == Cancel::Cancelled)
+    });
+    assert_eq!(wall.unwrap().cancel(), Cancel::Cancelled);
+    let one = Timer::after(HOUR).on(handle).try_start(|| ()).unwrap();
+    let two = Timer::after_boot(HOUR).on(handle).try_start(|| ()).unwrap();
+    assert_eq!(Timer::after(HOUR).on(handle).try_start(|| ()).err(), full);
+    drop((one, two, mono));
+}
+
+#[test]
+fn built_timers_count_until_they_are_cancelled_dropped_or_over() {
+    let _alarm = alarm();
+    let runtime = bounded(2);
+    let handle = runtime.handle();
+    let is_full = || match Timer::after(HOUR).on(handle).try_start(|| ()) {
+        Ok(timer) => {
+            assert_eq!(timer.cancel(), Cancel::Cancelled);
+            false
+        }
+        Err(error) => {
+            assert_eq!(error, ArmError::Full { max_timers: 2 });
+            true
+        }
+    };
+    let told = Told::new();
+    // Dropped.
+    let (one, two) = (
+        Timer::after(HOUR).on(handle).build(|| ()),
+        Timer::at_wall(SystemTime::now() + HOUR)
+            .on(handle)
+            .build_with(told.once()),
+    );
+    assert!(is_full());
+    drop(one);
+    assert!(!is_full());
+    let one = Timer::every(HOUR).on(handle).build(|| ());
+    assert!(is_full());
+    drop(two);
+    assert!(!is_full());
+    // Cancelled: one that is not to be told is over.
+    let two = Timer::after(HOUR).on(handle).build(|| ());
+    assert!(is_full());
+    assert_eq!(two.cancel(), Cancel::Cancelled);
+    assert!(!is_full());
+    // One that is to be told is over when it was, or is dropped.
+    for _ in 0..2 {
+        let two = Timer::after(HOUR).on(handle).build_with(told.once());
+        assert_eq!(two.cancel(), Cancel::Cancelled);
+        if told.total() == 0 {
+            assert_eq!(two.start(), Started::Cancelled);
+            eventually("it is told", || told.all() == [0, 1, 0]);
+        }
+        drop(two);
+        eventually("it is over", || !is_full());
+    }
+    // Started and fired.
+    let two = Timer::after(Duration::ZERO).on(handle).build(|| ());
+    assert!(is_full());
+    assert_eq!(two.start(), Started::Waiting);
+    eventually("it is over", || !is_full());
+    drop(one);
+    drop(two);
+    // Nothing was counted out twice: there is room for two, and no more.
+    let (_one, _two) = (
+        Timer::after(HOUR).on(handle).try_start(|| ()).unwrap(),
+        Timer::after(HOUR).on(handle).try_start(|| ()).unwrap(),
+    );
+    assert!(is_full());
+    assert_eq!(told.total(), 1);
+}

@@ -1,0 +1,201 @@
+//! Timers that are due in one batch can be cancelled and moved until they begin to run, and a
+//! cancel never removes another timer. Other systems have had these defects.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::common::{
+    HOUR, Random, alarm, eventually, on_worker, runtime,
+    timers::{assert_over, none_early},
+};
+use tourbillon::{Cancel, Handle, Reset, Status, Timer, timer::Outcome};
+
+/// Two timers, each of which does something to the other when it runs.
+type Pair = Arc<[OnceLock<Timer>; 2]>;
+
+/// Arms pairs, all due at one past instant and so in one batch of the one worker; `act` is told
+/// what a timer has to do to its partner. Answers the pairs.
+fn pairs_due_together(
+    count: usize,
+    act: impl Fn(&Timer) + Copy + Send + Sync + 'static,
+    at: Instant,
+) -> Vec<Pair> {
+    (0..count)
+        .map(|_| {
+            let pair = Pair::default();
+            for i in 0..2 {
+                let partner = pair.clone();
+                let timer = tourbillon::at(at, move || {
+                    act(partner[1 - i].get().expect("they run when all are armed"));
+                });
+                pair[i].set(timer).unwrap();
+            }
+            pair
+        })
+        .collect()
+}
+
+/// In sylar the expired are taken out under the lock and run after it: to cancel one of them
+/// meanwhile does nothing.
+#[test]
+fn a_timer_due_at_the_same_instant_can_still_be_cancelled() {
+    let _alarm = alarm();
+    static ANSWERS: Mutex<Vec<Cancel>> = Mutex::new(Vec::new());
+    const PAIRS: usize = 400;
+    let runtime = runtime(1);
+    let pairs = on_worker(&runtime, || {
+        // Whichever comes first cancels the other.
+        let cancel = |other: &Timer| ANSWERS.lock().unwrap().push(other.cancel());
+        pairs_due_together(PAIRS, cancel, Instant::now())
+    });
+    eventually("each pair has come to its end", || {
+        let total = runtime.metrics().total();
+        total.cancelled + total.fired == 2 * PAIRS as u64 + 1
+    });
+    on_worker(&runtime, || ());
+    assert_eq!(*ANSWERS.lock().unwrap(), [Cancel::Cancelled; PAIRS]);
+    for pair in pairs {
+        let of = |i: usize| pair[i].get().unwrap();
+        let (ran, gone) = match of(0).status() {
+            Status::Over(Outcome::Fired) => (of(0), of(1)),
+            _ => (of(1), of(0)),
+        };
+        assert_over(ran, Outcome::Fired);
+        assert_over(gone, Outcome::Cancelled);
+    }
+}
+
+#[test]
+fn a_timer_due_at_the_same_instant_can_still_be_moved() {
+    let _alarm = alarm();
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    const PAIRS: usize = 400;
+    let runtime = runtime(1);
+    let pairs = on_worker(&runtime, || {
+        let put_off = |other: &Timer| {
+            RUNS.fetch_add(1, Ordering::SeqCst);
+            // The second finds that the first is over.
+            let expected = match other.status() {
+                Status::Pending => Reset::Waiting,
+                _ => Reset::TooLate,
+            };
+            assert_eq!(other.reset(HOUR), expected);
+        };
+        pairs_due_together(PAIRS, put_off, Instant::now())
+    });
+    on_worker(&runtime, || ());
+    eventually("one of each pair has run", || {
+        RUNS.load(Ordering::SeqCst) >= PAIRS
+    });
+    on_worker(&runtime, || ());
+    assert_eq!(RUNS.load(Ordering::SeqCst), PAIRS, "what was put off ran");
+    let now = Instant::now();
+    for pair in &pairs {
+        let timers = [0, 1].map(|i| pair[i].get().unwrap());
+        let waiting = timers.map(|timer| timer.status() == Status::Pending);
+        let later = timers[usize::from(waiting[1])];
+        assert_ne!(waiting[0], waiting[1], "one of the two waits");
+        assert!(later.deadline().unwrap().into_std() > now);
+        assert_eq!(later.reset_at(now), Reset::Waiting);
+    }
+    eventually("those that were put off have run", || {
+        RUNS.load(Ordering::SeqCst) >= 2 * PAIRS
+    });
+    assert_eq!(runtime.metrics().total().panics, 0);
+}
+
+/// A little later, and not at once, nor never.
+#[test]
+fn a_timer_moved_by_one_of_its_batch_fires_at_its_new_deadline() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    on_worker(&runtime, move || {
+        let past = Instant::now();
+        for i in 0..200 {
+            let asked = Arc::new(OnceLock::new());
+            let (known, sender) = (asked.clone(), sender.clone());
+            let moved = tourbillon::at(past + Duration::from_nanos(1), move || {
+                let now = Instant::now();
+                let asked = *known.get().expect("moved before it ran");
+                sender.send((asked, now)).unwrap();
+            });
+            tourbillon::at(past, move || {
+                let to = Instant::now() + Duration::from_micros(50 * i);
+                asked.set(to).unwrap();
+                assert_eq!(moved.reset_at(to), Reset::Waiting);
+            });
+        }
+    });
+    none_early(&receiver, 200);
+    assert!(receiver.recv().is_err(), "none runs twice");
+    assert_eq!(runtime.metrics().total().panics, 0);
+}
+
+/// All that can be done to a timer by its handle.
+fn meddle(timer: &Timer) {
+    assert_eq!(timer.cancel(), Cancel::Over);
+    assert_eq!(timer.reset(HOUR), Reset::TooLate);
+    assert_eq!(timer.reset_at(Instant::now() + HOUR), Reset::TooLate);
+    assert_eq!(timer.reset_from_start(HOUR), Reset::TooLate);
+    assert_eq!(timer.refresh(), Reset::TooLate);
+}
+
+fn arm(handle: &Handle, count: usize, fired: &Arc<AtomicUsize>, random: &mut Random) -> Vec<Timer> {
+    (0..count)
+        .map(|_| {
+            let fired = fired.clone();
+            let delay = Duration::from_nanos(random.below(4_000_000));
+            handle.after(delay, move || {
+                fired.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect()
+}
+
+/// In dstore a timer that has fired leaves its index behind, and to unregister it removes whatever
+/// has that index now.
+#[test]
+fn cancelling_a_fired_timer_removes_no_other_timer() {
+    let _alarm = alarm();
+    const COUNT: usize = 100;
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        let fired = Arc::new(AtomicUsize::new(0));
+        let mut random = Random::new(workers as u64);
+        let mut old: Vec<Timer> = Vec::new();
+        for round in 1..=30 {
+            let handle = runtime.handle().clone();
+            let from_worker = round % 2 == 0;
+            // Into the places of those that have fired.
+            let new = if from_worker {
+                let fired = fired.clone();
+                let mut random = Random::new(round as u64);
+                on_worker(&runtime, move || {
+                    let new = arm(&handle, COUNT, &fired, &mut random);
+                    old.iter().for_each(meddle);
+                    new
+                })
+            } else {
+                let new = arm(&handle, COUNT, &fired, &mut random);
+                old.iter().for_each(meddle);
+                new
+            };
+            eventually("all of them fire", || {
+                fired.load(Ordering::SeqCst) >= round * COUNT
+            });
+            eventually("they are over", || {
+                let over = Status::Over(Outcome::Fired);
+                new.iter().all(|timer| timer.status() == over)
+            });
+            assert_eq!(fired.load(Ordering::SeqCst), round * COUNT);
+            old = new;
+        }
+        assert_eq!(runtime.metrics().total().cancelled, 0);
+    }
+}

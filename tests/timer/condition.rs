@@ -1,0 +1,346 @@
+//! `TimerBuilder::while_alive`: a timer runs only while its value lives, and its callback gets the
+//! value.
+
+use std::{
+    sync::{Arc, Mutex, Weak, mpsc},
+    time::{Duration, SystemTime},
+};
+
+use crate::common::{
+    Drops, Gate, HOUR, PATIENCE, alarm, eventually, on_worker, panics::panics, runtime, told::Told,
+};
+use tourbillon::{Cancel, Outcome, Reset, Status, Timer};
+
+const SOON: Duration = Duration::from_millis(2);
+
+#[test]
+fn a_callback_gets_the_value_of_while_alive() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let handle = runtime.handle();
+    let alive = Arc::new(7_u64);
+    let (sender, given) = mpsc::channel();
+    let weak = || Arc::downgrade(&alive);
+    let give = || {
+        let sender = sender.clone();
+        move |alive| sender.send(alive).unwrap()
+    };
+    let tell = || {
+        let sender = sender.clone();
+        move |how, alive: Option<Arc<u64>>| {
+            assert_eq!(how, Outcome::Fired);
+            sender.send(alive.expect("it is alive")).unwrap();
+        }
+    };
+    let _ = Timer::after(SOON)
+        .on(handle)
+        .while_alive(weak())
+        .start(give());
+    let _ = Timer::after(SOON)
+        .on(handle)
+        .while_alive(weak())
+        .start_with(tell());
+    let wall = SystemTime::now() + SOON;
+    let _ = Timer::at_wall(wall)
+        .on(handle)
+        .while_alive(weak())
+        .start(give());
+    let _ = Timer::after_boot(SOON)
+        .on(handle)
+        .while_alive(weak())
+        .start_with(tell());
+    let _ = Timer::every(SOON)
+        .on(handle)
+        .while_alive(weak())
+        .times(2)
+        .start(give());
+    let every = Timer::every(SOON).on(handle).times(2).while_alive(weak());
+    let _ = every.start_with(tell());
+    let built = Timer::after(SOON)
+        .on(handle)
+        .while_alive(weak())
+        .build(give());
+    _ = built.start();
+    drop(built);
+    for _ in 0..9 {
+        let given = given.recv_timeout(PATIENCE).expect("it runs");
+        assert!(Arc::ptr_eq(&given, &alive));
+    }
+    eventually("none keeps it", || Arc::strong_count(&alive) == 1);
+    eventually("none refers to it", || Arc::weak_count(&alive) == 0);
+    // What is told of another end is given it, too.
+    for recurring in [false, true] {
+        let (sender, told) = mpsc::channel();
+        let timer = if recurring {
+            let every = Timer::every(HOUR).on(handle).while_alive(weak());
+            every.start_with(move |how, alive| sender.send((how, alive)).unwrap())
+        } else {
+            let once = Timer::after(HOUR).on(handle).while_alive(weak());
+            once.start_with(move |how, alive| sender.send((how, alive)).unwrap())
+        };
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+        let (how, given) = told.recv_timeout(PATIENCE).expect("it is told");
+        assert_eq!(how, Outcome::Cancelled);
+        assert!(Arc::ptr_eq(&given.expect("it is alive"), &alive));
+    }
+}
+
+#[test]
+fn a_timer_whose_value_is_dropped_ends_as_cancelled() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let handle = runtime.handle();
+    let drops = Drops::new();
+    let alive = Arc::new(());
+    let weak = || Arc::downgrade(&alive);
+    let (sender, told) = mpsc::channel();
+    let token = || drops.token();
+    let plain = || {
+        let token = token();
+        move |_| drop(token)
+    };
+    let tell = || {
+        let (token, sender) = (token(), sender.clone());
+        move |how, alive: Option<Arc<()>>| {
+            let _ = &token;
+            sender.send((how, alive.is_some())).unwrap();
+        }
+    };
+    let timers = [
+        Timer::after(SOON)
+            .on(handle)
+            .while_alive(weak())
+            .start_with(tell()),
+        Timer::every(SOON)
+            .on(handle)
+            .while_alive(weak())
+            .build_with(tell()),
+        Timer::every(SOON)
+            .on(handle)
+            .times(3)
+            .while_alive(weak())
+            .build_with(tell()),
+        Timer::after(SOON)
+            .on(handle)
+            .while_alive(weak())
+            .build(plain()),
+        Timer::after(Duration::ZERO)
+            .on(handle)
+            .while_alive(Weak::new())
+            .start_with({
+                let tell = tell();
+                move |how, never: Option<Arc<String>>| tell(how, never.map(|_| Arc::new(())))
+            }),
+    ];
+    let boot = Timer::after_boot(SOON)
+        .on(handle)
+        .while_alive(weak())
+        .build_with(tell());
+    drop(alive);
+    for timer in &timers {
+        _ = timer.start();
+    }
+    _ = boot.start();
+    // The first may have fired before what it runs for was gone.
+    for _ in 0..5 {
+        let (how, alive) = told.recv_timeout(PATIENCE).expect("it is told");
+        assert_eq!(how == Outcome::Fired, alive);
+        assert!(how != Outcome::Shutdown);
+    }
+    for timer in &timers[1..] {
+        eventually("it is over", || {
+            timer.status() == Status::Over(Outcome::Cancelled)
+        });
+    }
+    eventually("it is over", || {
+        boot.status() == Status::Over(Outcome::Cancelled)
+    });
+    eventually("the callbacks are dropped", || drops.count() == 6);
+    assert_eq!(panics(&runtime), 0);
+    drop(runtime);
+    assert!(told.try_recv().is_err(), "nobody is told twice");
+}
+
+#[test]
+fn a_recurring_timer_ends_at_the_first_run_after_its_value_is_dropped() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let alive = Arc::new(Mutex::new(0_u32));
+    let (told, drops) = (Told::new(), Drops::new());
+    let every = || Timer::every(Duration::from_micros(300)).on(runtime.handle());
+    let token = drops.token();
+    let plain = every().while_alive(Arc::downgrade(&alive));
+    let plain = plain.start(move |alive| {
+        let _ = &token;
+        *alive.lock().unwrap() += 1;
+    });
+    let (note, token) = (told.clone(), drops.token());
+    let tells = every().while_alive(Arc::downgrade(&alive));
+    let tells = tells.start_with(move |how, alive| {
+        let _ = &token;
+        assert_eq!(how == Outcome::Fired, alive.is_some());
+        note.note(how);
+    });
+    eventually("they run", || {
+        *alive.lock().unwrap() >= 3 && told.count(Outcome::Fired) >= 3
+    });
+    assert!(plain.is_pending() && tells.is_pending());
+    drop(alive);
+    for timer in [plain, tells] {
+        eventually("it ends", || {
+            timer.status() == Status::Over(Outcome::Cancelled)
+        });
+        assert_eq!(timer.cancel(), Cancel::Over);
+    }
+    assert_eq!(told.all()[1..], [1, 0]);
+    assert_eq!(drops.count(), 2);
+}
+
+#[test]
+fn a_value_dropped_during_a_run_ends_the_timer_after_it() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let alive = Arc::new(());
+    let (started, go_on, told) = (Gate::new(), Gate::new(), Told::new());
+    let (gate, wait, note) = (started.clone(), go_on.clone(), told.clone());
+    let every = Timer::every(Duration::from_micros(300)).on(runtime.handle());
+    let every = every.while_alive(Arc::downgrade(&alive));
+    let timer = every.start_with(move |how, alive| {
+        note.note(how);
+        if how == Outcome::Fired {
+            gate.open();
+            wait.wait();
+        }
+        // The last one.
+        drop(alive);
+    });
+    started.wait();
+    drop(alive);
+    assert!(timer.is_pending());
+    go_on.open();
+    eventually("it ends", || {
+        timer.status() == Status::Over(Outcome::Cancelled)
+    });
+    assert_eq!(told.all(), [1, 1, 0]);
+}
+
+#[test]
+fn a_panicking_run_with_the_last_reference_gets_the_end_outcome() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let alive = Arc::new(());
+    let (started, go_on, told) = (Gate::new(), Gate::new(), Told::new());
+    let (gate, wait, note) = (started.clone(), go_on.clone(), told.clone());
+    let every = Timer::every(Duration::from_micros(300)).on(runtime.handle());
+    let every = every.while_alive(Arc::downgrade(&alive));
+    let timer = every.start_with(move |how, _alive| {
+        note.note(how);
+        if how == Outcome::Fired {
+            gate.open();
+            wait.wait();
+            panic!("on purpose");
+        }
+    });
+    started.wait();
+    drop(alive);
+    go_on.open();
+    eventually("it ends", || {
+        timer.status() == Status::Over(Outcome::Cancelled)
+    });
+    assert_eq!(told.all(), [1, 1, 0]);
+    assert_eq!(panics(&runtime), 1);
+}
+
+#[test]
+fn a_refreshed_timer_whose_value_is_dropped_ends_at_its_earlier_deadline() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (drops, told) = (Drops::new(), Told::new());
+    let (alive, forever) = (Arc::new(()), Arc::new(()));
+    let (token, note, weak) = (drops.token(), told.clone(), Arc::downgrade(&forever));
+    // On a worker: its shard has them, and looks for what is due when this is over.
+    let (timers, kept) = on_worker(&runtime, move || {
+        let short = || Timer::after(SOON).while_alive(Arc::downgrade(&alive));
+        let plain = short().start(move |_| drop(token));
+        let tells = short().start_with(move |how, alive| {
+            assert!(alive.is_none());
+            note.note(how);
+        });
+        let kept = Timer::after(SOON).while_alive(weak).start(|_| ());
+        let every = Timer::every(SOON).while_alive(Arc::downgrade(&alive));
+        let every = every.start(|_| ());
+        for timer in [&plain, &tells, &kept, &every] {
+            assert_eq!(timer.reset(HOUR), Reset::Waiting);
+        }
+        ([plain, tells, every], kept)
+    });
+    // Not in an hour.
+    for timer in timers {
+        eventually("it is over", || {
+            timer.status() == Status::Over(Outcome::Cancelled)
+        });
+    }
+    assert_eq!((drops.count(), told.all()), (1, [0, 1, 0]));
+    assert!(kept.is_pending(), "the condition of this one holds");
+}
+
+trait Greets: Send + Sync {
+    fn greeting(&self) -> String;
+}
+
+struct Polite;
+
+impl Greets for Polite {
+    fn greeting(&self) -> String {
+        "good day".to_owned()
+    }
+}
+
+#[test]
+fn while_alive_takes_unsized_values() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let handle = runtime.handle();
+    let object: Arc<dyn Greets> = Arc::new(Polite);
+    let text: Arc<str> = "text".into();
+    let slice: Arc<[u8]> = [1, 2, 3].into();
+    let (sender, said) = mpsc::channel();
+    let say = || {
+        let sender = sender.clone();
+        move |text: String| sender.send(text).unwrap()
+    };
+    let (one, two, three) = (say(), say(), say());
+    let weak = Arc::downgrade(&object);
+    let _ = Timer::after(SOON)
+        .on(handle)
+        .while_alive(weak.clone())
+        .start(move |object| {
+            one(object.greeting());
+        });
+    let every = Timer::every(2 * SOON).on(handle).times(1);
+    let _ = every
+        .while_alive(Arc::downgrade(&text))
+        .start_with(move |_, text| {
+            two(text.unwrap().to_string());
+        });
+    let boot = Timer::after_boot(3 * SOON).on(handle);
+    let _ = boot
+        .while_alive(Arc::downgrade(&slice))
+        .start(move |slice| three(format!("{slice:?}")));
+    let mut all: Vec<_> = (0..3)
+        .map(|_| said.recv_timeout(PATIENCE).unwrap())
+        .collect();
+    all.sort();
+    assert_eq!(all, ["[1, 2, 3]", "good day", "text"]);
+    // Armed on a worker, in its context.
+    let (done, ended) = mpsc::channel();
+    on_worker(&runtime, move || {
+        let every = Timer::every(SOON).while_alive(weak);
+        let _ = every.start_with(move |how, object| done.send((how, object.is_some())).unwrap());
+    });
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok((Outcome::Fired, true)));
+    drop(object);
+    eventually("it is told", || {
+        ended.try_recv() == Ok((Outcome::Cancelled, false))
+    });
+}

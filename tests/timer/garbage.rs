@@ -1,0 +1,125 @@
+//! A cancelled timer frees its callback at once, and its node within a bound, even if its worker is
+//! blocked.
+
+use std::{sync::mpsc, time::Duration};
+
+use crate::common::{Drops, Gate, HOUR, PATIENCE, Random, alarm, eventually, runtime};
+use tourbillon::{Cancel, Runtime, Timer};
+
+/// What one cancel past the bound sweeps up.
+const BATCH: usize = 256;
+
+/// The bound that the metrics promise: a part, a batch, and what is swept but still counted.
+fn bound(live: usize) -> usize {
+    let part = (live / 4).max(64);
+    part + part / 128 + BATCH
+}
+
+/// Keeps a worker blocked, until it is dropped.
+struct Blocked(Gate);
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Runs `arm` in a callback of the one worker, which then is blocked.
+fn block_with(
+    runtime: &Runtime,
+    arm: impl FnOnce() -> Vec<Timer> + Send + 'static,
+) -> (Vec<Timer>, Blocked) {
+    let (sender, receiver) = mpsc::channel();
+    let blocked = Blocked(Gate::new());
+    let release = blocked.0.clone();
+    runtime.after(Duration::ZERO, move || {
+        sender.send(arm()).unwrap();
+        // Until the test is over, or its alarm goes off.
+        while !release.wait_for(PATIENCE) {}
+    });
+    (receiver.recv_timeout(PATIENCE).unwrap(), blocked)
+}
+
+fn arm_on_worker(count: usize, drops: &Drops) -> Vec<Timer> {
+    (0..count)
+        .map(|i| {
+            let token = drops.token();
+            let delay = HOUR + Duration::from_micros(i as u64);
+            tourbillon::after(delay, move || drop(token))
+        })
+        .collect()
+}
+
+/// Cancels all from this thread, and looks at the accounts meanwhile.
+fn cancel_all(runtime: &Runtime, timers: Vec<Timer>, drops: &Drops) {
+    let count = timers.len();
+    let before = drops.count();
+    for (i, timer) in timers.into_iter().enumerate() {
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+        assert_eq!(drops.count() - before, i + 1, "the callback is still there");
+        // To ask costs more than to cancel, and what a batch is exceeded by does not go away so
+        // soon.
+        if i % 16 != 0 {
+            continue;
+        }
+        let live = count - i - 1;
+        let metrics = runtime.metrics();
+        let garbage = metrics.workers()[0].garbage;
+        assert!(garbage <= bound(live), "{garbage} for {live} live ones");
+    }
+}
+
+#[test]
+fn a_million_cancelled_timers_of_a_blocked_worker_leave_bounded_garbage() {
+    let _alarm = alarm();
+    const COUNT: usize = 1_000_000;
+    let runtime = runtime(1);
+    let drops = Drops::new();
+    let (timers, blocked) = {
+        let drops = drops.clone();
+        block_with(&runtime, move || arm_on_worker(COUNT, &drops))
+    };
+    assert_eq!(runtime.metrics().workers()[0].stored, COUNT);
+    cancel_all(&runtime, timers, &drops);
+    assert_eq!(drops.count(), COUNT);
+    let metrics = runtime.metrics();
+    let worker = &metrics.workers()[0];
+    assert!(worker.stored <= bound(0), "{worker:?}");
+    assert_eq!(worker.counts.callbacks, 0, "the worker was not blocked");
+    drop(blocked);
+    // The rest is the worker's, as soon as it looks.
+    eventually("nothing is left", || {
+        drop(runtime.after(Duration::ZERO, || ()));
+        let metrics = runtime.metrics();
+        metrics.workers()[0].garbage == 0 && metrics.workers()[0].stored <= 1
+    });
+}
+
+#[test]
+fn timers_cancelled_in_any_order_leave_bounded_garbage() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let drops = Drops::new();
+    let (mut timers, _blocked) = {
+        let drops = drops.clone();
+        block_with(&runtime, move || arm_on_worker(100_000, &drops))
+    };
+    let mut random = Random::new(7);
+    for at in (1..timers.len()).rev() {
+        timers.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    cancel_all(&runtime, timers, &drops);
+}
+
+/// Armed from outside, they stand in the inbox of a worker that never looked.
+#[test]
+fn cancelled_timers_in_the_inbox_of_a_blocked_worker_leave_bounded_garbage() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let drops = Drops::new();
+    let (_, _blocked) = block_with(&runtime, Vec::new);
+    let entered = runtime.enter();
+    let timers = arm_on_worker(100_000, &drops);
+    drop(entered);
+    cancel_all(&runtime, timers, &drops);
+}

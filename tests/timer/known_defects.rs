@@ -1,0 +1,375 @@
+//! Defects of other systems' timers that Tourbillon does not have: early timers, loops that an
+//! overdue timer hangs, drift, and lateness that grows with the load. `cancel_batch.rs` has those
+//! about cancelling, `rescue/busy_worker.rs` those about a busy thread.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::common::{
+    HOUR, PATIENCE, Random, alarm, eventually, on_worker, runtime,
+    timers::{Report, none_early, reporter},
+};
+use tourbillon::{
+    Reset, Runtime, Timer,
+    runtime::{Builder, PreciseWait},
+    time::{sleep, sleep_until},
+};
+
+/// What keeps a worker from looking at its timers for longer than many of them take.
+const LONG: Duration = Duration::from_micros(300);
+
+/// From a µs to some 30 ms, as many of each order of magnitude, and to the nanosecond.
+fn delay(random: &mut Random) -> Duration {
+    let micros = 1_u64 << random.below(15);
+    Duration::from_nanos(1_000 * micros + random.below(1_000 * micros))
+}
+
+fn spin(duration: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}
+
+/// Keeps the workers at work until it is dropped: in callbacks that are longer than many a delay,
+/// so that the time as it was before one is stale; or in such that take no time, so that the worker
+/// looks at its timers all the while, just before their deadlines too.
+struct Busy {
+    timers: Vec<Timer>,
+}
+
+impl Busy {
+    fn all_of(runtime: &Runtime, workers: usize, each: Duration) -> Self {
+        let busy = |_| runtime.every(Duration::from_nanos(1), move || spin(each));
+        Self {
+            timers: (0..workers).map(busy).collect(),
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for timer in &self.timers {
+            timer.cancel();
+        }
+    }
+}
+
+/// Arms a callback each way, and checks it against the moment itself where that is known.
+fn arm_each_way(sender: &mpsc::Sender<Report>, random: &mut Random) -> usize {
+    let asked = Instant::now() + delay(random);
+    let timer = tourbillon::at(asked, reporter(sender, asked));
+    if let Some(deadline) = timer.deadline() {
+        assert_eq!(deadline.into_std(), asked, "something was cut off");
+    }
+    let wait = delay(random);
+    let asked = Instant::now() + wait;
+    tourbillon::after(wait, reporter(sender, asked));
+
+    // Moved by each of the calls, from the far future to where it counts.
+    let wait = delay(random);
+    let asked = Arc::new(OnceLock::new());
+    let (known, report) = (asked.clone(), sender.clone());
+    let timer = tourbillon::after(HOUR, move || {
+        let now = Instant::now();
+        let _ = report.send((*known.get().unwrap(), now));
+    });
+    let to = Instant::now() + wait;
+    asked.set(to).unwrap();
+    let answer = match random.below(2) {
+        0 => timer.reset(wait),
+        _ => timer.reset_at(to),
+    };
+    assert_eq!(answer, Reset::Waiting);
+    3
+}
+
+/// sylar, libev and libuv count from a time that they read when the loop last came round; libco and
+/// all three cut off what is less than a millisecond: up to 1 ms early, either way.
+#[test]
+fn a_callback_is_never_early_on_a_cold_or_busy_worker() {
+    let _alarm = alarm();
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        let _entered = runtime.enter();
+        let (sender, receiver) = mpsc::channel();
+        let mut random = Random::new(workers as u64);
+        // Cold: nothing else to do before or after.
+        for _ in 0..30 {
+            let count = arm_each_way(&sender, &mut random);
+            none_early(&receiver, count);
+        }
+        for each in [LONG, Duration::ZERO] {
+            let _busy = Busy::all_of(&runtime, workers, each);
+            let mut count = 0;
+            for _ in 0..500 {
+                count += arm_each_way(&sender, &mut random);
+            }
+            none_early(&receiver, count);
+        }
+    }
+}
+
+/// What the worker armed at the end of a long callback is not due that much earlier.
+#[test]
+fn delays_in_a_long_callback_count_from_the_call() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (sender, receiver) = mpsc::channel();
+    for seed in 0..50 {
+        let sender = sender.clone();
+        let count = on_worker(&runtime, move || {
+            let mut random = Random::new(seed);
+            let mut count = 0;
+            for _ in 0..10 {
+                spin(Duration::from_micros(100));
+                count += arm_each_way(&sender, &mut random);
+            }
+            count
+        });
+        none_early(&receiver, count);
+    }
+}
+
+#[test]
+fn a_refreshed_timer_waits_its_whole_delay_again() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (sender, receiver) = mpsc::channel();
+    let mut random = Random::new(3);
+    for from_worker in [true, false].repeat(20) {
+        // Long enough for it not to fire before it is refreshed, on most machines.
+        let wait = Duration::from_millis(10) + delay(&mut random) / 2;
+        let asked = Arc::new(Mutex::new(Instant::now() + wait));
+        let (known, report) = (asked.clone(), sender.clone());
+        let timer = runtime.after(wait, move || {
+            let now = Instant::now();
+            let _ = report.send((*known.lock().unwrap(), now));
+        });
+        let refresh = move || {
+            spin(Duration::from_millis(3));
+            // The callback waits for the lock, and then looks at the clock no more.
+            let mut asked = asked.lock().unwrap();
+            let to = Instant::now() + wait;
+            if timer.refresh() == Reset::Waiting {
+                *asked = to;
+            }
+        };
+        if from_worker {
+            on_worker(&runtime, refresh);
+        } else {
+            refresh();
+        }
+        none_early(&receiver, 1);
+    }
+}
+
+#[test]
+fn a_sleep_is_never_early_on_a_cold_or_busy_worker() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let sleeps = |seed: u64, count: usize| async move {
+        let mut random = Random::new(seed);
+        for i in 0..count {
+            let wait = delay(&mut random);
+            let asked = Instant::now() + wait;
+            match i % 2 {
+                0 => sleep(wait).await,
+                _ => sleep_until(asked.into()).await,
+            }
+            let now = Instant::now();
+            assert!(now >= asked, "early by {:?}", asked - now);
+        }
+    };
+    runtime.block_on(runtime.spawn(sleeps(1, 50))).unwrap();
+    runtime.block_on(sleeps(2, 50));
+    for each in [LONG, Duration::ZERO] {
+        let _busy = Busy::all_of(&runtime, 2, each);
+        let tasks: Vec<_> = (0..100).map(|i| runtime.spawn(sleeps(i, 10))).collect();
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+    }
+}
+
+/// dstore makes a wait of "the first deadline less now", which is negative when that has passed,
+/// and means for ever: nothing fires any more.
+#[test]
+fn overdue_timers_do_not_starve_later_timers() {
+    let _alarm = alarm();
+    for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
+        let long_past = Instant::now();
+        let runtime = Builder::new().worker_threads(1).precise_wait(wait);
+        let runtime = runtime.build().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let arm = move |sender: &mpsc::Sender<Report>| {
+            let now = Instant::now();
+            let ms = Duration::from_millis;
+            // Some have passed, some pass while the worker is busy, some come later.
+            for at in [long_past, now, now + ms(1), now + ms(4), now + ms(20)] {
+                for _ in 0..50 {
+                    tourbillon::at(at, reporter(sender, at));
+                }
+            }
+            250
+        };
+        for _ in 0..5 {
+            let mut count = 0;
+            let (started, has_started) = mpsc::channel();
+            let worker = sender.clone();
+            runtime.after(Duration::ZERO, move || {
+                arm(&worker);
+                started.send(()).unwrap();
+                spin(Duration::from_millis(3));
+            });
+            count += 250;
+            has_started.recv_timeout(PATIENCE).unwrap();
+            let _entered = runtime.enter();
+            // While it is busy, and when it has nothing to do.
+            count += arm(&sender);
+            none_early(&receiver, count);
+            let count = arm(&sender);
+            none_early(&receiver, count);
+        }
+        // It sleeps, and wakes for what comes later still.
+        on_worker(&runtime, || ());
+        let asked = Instant::now() + Duration::from_millis(15);
+        runtime.at(asked, reporter(&sender, asked));
+        none_early(&receiver, 1);
+    }
+}
+
+/// In sylar 10 ms were 10.14: the next deadline was counted from when the last run was over.
+#[test]
+fn a_recurring_timer_does_not_drift() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (sender, receiver) = mpsc::channel();
+    let odd = Duration::from_nanos(3_333_333);
+    let periods = [Duration::from_millis(10), Duration::from_micros(999), odd];
+    let mut timers = Vec::new();
+    for (i, period) in periods.into_iter().enumerate() {
+        let own: Arc<OnceLock<Timer>> = Arc::default();
+        let (known, sender) = (own.clone(), sender.clone());
+        let mut random = Random::new(i as u64);
+        let armed = Instant::now();
+        let timer = runtime.every(period, move || {
+            let now = Instant::now();
+            let Some(deadline) = known.get().and_then(Timer::deadline) else {
+                return;
+            };
+            // What the run takes, more or less than a period, is not added.
+            spin(Duration::from_nanos(random.below(2_000_000)));
+            let _ = sender.send((i, deadline.into_std(), now));
+        });
+        if let Some(first) = timer.deadline() {
+            assert!(first.into_std() >= armed + period);
+        }
+        own.set(timer).unwrap();
+        timers.push(own);
+    }
+    let mut seen = [const { Vec::new() }; 3];
+    while seen.iter().any(|runs| runs.len() < 25) {
+        let (i, deadline, ran) = receiver.recv_timeout(PATIENCE).expect("they go on");
+        assert!(ran >= deadline, "early by {:?}", deadline - ran);
+        seen[i].push(deadline);
+    }
+    for (period, runs) in periods.iter().zip(&seen) {
+        for run in &runs[1..] {
+            let since_first = (*run - runs[0]).as_nanos();
+            assert!(since_first > 0);
+            assert_eq!(since_first % period.as_nanos(), 0, "{period:?} drifts");
+        }
+    }
+    timers.iter().for_each(|timer| {
+        timer.get().unwrap().cancel();
+    });
+}
+
+/// Counts the callbacks that ran, and those of them that ran early.
+#[derive(Default)]
+struct Fired {
+    fired: AtomicUsize,
+    early: AtomicUsize,
+}
+
+impl Fired {
+    fn note(&self, asked: Instant) {
+        if Instant::now() < asked {
+            self.early.fetch_add(1, Ordering::Relaxed);
+        }
+        // Last: a thread that sees this callback counted sees whether it was early.
+        self.fired.fetch_add(1, Ordering::Release);
+    }
+
+    #[track_caller]
+    fn check(&self, count: usize) {
+        eventually("all of them fire", || {
+            self.fired.load(Ordering::Acquire) >= count
+        });
+        assert_eq!(self.fired.load(Ordering::Acquire), count);
+        assert_eq!(self.early.load(Ordering::Relaxed), 0, "early");
+    }
+}
+
+/// In Workflow p99 went from 50 µs to 1.3 s where arming overlaps firing: both fight for one lock.
+#[test]
+fn timers_fire_while_another_thread_arms_as_fast_as_it_can() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let fires = Arc::new(Fired::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    let handle = runtime.handle().clone();
+    let armer = {
+        let (fires, stop) = (fires.clone(), stop.clone());
+        thread::spawn(move || {
+            let mut random = Random::new(9);
+            let mut count = 0;
+            while !stop.load(Ordering::Relaxed) && count < 1_000_000 {
+                let fires = fires.clone();
+                let asked = Instant::now() + Duration::from_nanos(random.below(5_000_000));
+                handle.at(asked, move || fires.note(asked));
+                count += 1;
+            }
+            count
+        })
+    };
+    eventually("timers fire while others are armed", || {
+        fires.fired.load(Ordering::Relaxed) >= 100_000
+    });
+    stop.store(true, Ordering::Relaxed);
+    let count = armer.join().unwrap();
+    fires.check(count);
+}
+
+/// Go fell seconds behind, tokio half a second, at ten times as many.
+#[test]
+fn a_hundred_thousand_timers_over_one_second_are_not_seconds_behind() {
+    let _alarm = alarm();
+    const COUNT: u32 = 100_000;
+    let runtime = runtime(2);
+    let fires = Arc::new(Fired::default());
+    let base = Instant::now() + Duration::from_millis(500);
+    for i in 0..COUNT {
+        let fires = fires.clone();
+        // A permutation of the second, since the factor is prime to the count.
+        let place = u64::from(i) * 7_919 % u64::from(COUNT);
+        let asked = base + Duration::from_secs(1) / COUNT * place as u32;
+        if i % 8 == 0 {
+            runtime.spawn(async move {
+                sleep_until(asked.into()).await;
+                fires.note(asked);
+            });
+        } else {
+            runtime.at(asked, move || fires.note(asked));
+        }
+    }
+    fires.check(COUNT as usize);
+}

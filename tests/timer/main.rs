@@ -1,0 +1,27 @@
+//! Timers with callbacks: how they are built, fire, move and end, and what their calls answer.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod builder;
+mod builder_bounds;
+mod cancel;
+mod cancel_and_wait;
+mod cancel_batch;
+mod condition;
+mod fire;
+mod garbage;
+mod known_defects;
+mod max_timers;
+mod model;
+mod names;
+mod order;
+mod outcome;
+mod overload;
+mod recurring;
+mod refresh;
+mod reset_from_start;
+mod start;
+mod store;
+mod timer_advance;
+mod tolerance;

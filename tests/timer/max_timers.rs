@@ -1,0 +1,144 @@
+//! `Builder::max_timers`: refusals with a typed error, and room again when a timer ends.
+
+use crate::common::timers::stepped;
+use crate::common::{Drops, HOUR, PATIENCE, alarm, eventually};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::runtime::Builder;
+use tourbillon::timer::Outcome;
+use tourbillon::{ArmError, Cancel, Reset, Runtime, Status, Timer};
+
+fn bounded(max_timers: usize) -> Runtime {
+    Builder::new()
+        .worker_threads(2)
+        .max_timers(max_timers)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_full_runtime_refuses_timers_until_one_ends() {
+    let _alarm = alarm();
+    let runtime = bounded(3);
+    let full = Some(ArmError::Full { max_timers: 3 });
+    let drops = Drops::new();
+    let first = runtime.try_after(HOUR, || ()).unwrap();
+    let second = runtime.try_every(HOUR, || ()).unwrap();
+    let third = runtime.try_at(Instant::now() + HOUR, || ()).unwrap();
+    let token = drops.token();
+    let refused = runtime.try_after(HOUR, move || drop(token));
+    assert_eq!(refused.err(), full);
+    assert_eq!(drops.count(), 1, "the callback is dropped");
+    let at = Instant::now();
+    assert_eq!(runtime.try_at(at, || ()).err(), full);
+    assert_eq!(runtime.try_every(HOUR, || ()).err(), full);
+    assert_eq!(runtime.handle().try_after(HOUR, || ()).err(), full);
+    {
+        let _entered = runtime.enter();
+        assert_eq!(tourbillon::try_after(HOUR, || ()).err(), full);
+        assert_eq!(tourbillon::try_at(at, || ()).err(), full);
+        assert_eq!(tourbillon::try_every(HOUR, || ()).err(), full);
+    }
+
+    // After a cancellation: at once, and for one.
+    assert_eq!(first.cancel(), Cancel::Cancelled);
+    let first = runtime.try_after(HOUR, || ()).unwrap();
+    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+    // A cancellation that comes too late makes no room.
+    assert_eq!(first.cancel(), Cancel::Cancelled);
+    assert_eq!(first.cancel(), Cancel::Over);
+    let first = runtime.try_after(HOUR, || ()).unwrap();
+    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+
+    // After it fired.
+    assert_eq!(first.reset(Duration::ZERO), Reset::Waiting);
+    eventually("it fires", || {
+        matches!(first.status(), Status::Over(Outcome::Fired))
+    });
+    let mut again = None;
+    eventually("there is room", || {
+        again = runtime.try_after(HOUR, || ()).ok();
+        again.is_some()
+    });
+    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+
+    // A recurring timer that ran is still pending.
+    assert_eq!(second.reset_at(Instant::now()), Reset::Waiting);
+    eventually("it has run", || {
+        runtime.metrics().total().callbacks == 2 && second.status() == Status::Pending
+    });
+    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+    assert_eq!(second.cancel(), Cancel::Cancelled);
+    assert_eq!(third.cancel(), Cancel::Cancelled);
+    for _ in 0..2 {
+        drop(runtime.try_after(HOUR, || ()).unwrap());
+    }
+    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+}
+
+#[test]
+fn a_recurring_timer_cancelled_during_a_run_makes_room() {
+    let _alarm = alarm();
+    let runtime = bounded(1);
+    let stepped = stepped(&runtime, Duration::from_millis(1));
+    stepped.started.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(stepped.timer.cancel(), Cancel::AfterRun);
+    let full = Some(ArmError::Full { max_timers: 1 });
+    assert_eq!(runtime.try_after(HOUR, || ()).err(), full, "it still runs");
+    stepped.go_on.send(()).unwrap();
+    eventually("there is room", || runtime.try_after(HOUR, || ()).is_ok());
+}
+
+#[test]
+fn calls_without_an_error_exceed_the_bound_and_count() {
+    let _alarm = alarm();
+    let runtime = bounded(1);
+    let full = Some(ArmError::Full { max_timers: 1 });
+    let timers = [
+        runtime.after(HOUR, || ()),
+        runtime.every(HOUR, || ()),
+        runtime.at(Instant::now() + HOUR, || ()),
+    ];
+    assert!(timers.iter().all(Timer::is_pending));
+    for timer in &timers {
+        assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+        timer.cancel();
+    }
+    runtime.try_after(HOUR, || ()).unwrap();
+    // Sleeps do not count.
+    runtime.block_on(tourbillon::time::sleep(Duration::from_millis(1)));
+}
+
+#[test]
+fn a_bound_of_zero_refuses_every_timer() {
+    let runtime = bounded(0);
+    let full = Some(ArmError::Full { max_timers: 0 });
+    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+}
+
+#[test]
+fn the_bound_is_exact_across_threads() {
+    let _alarm = alarm();
+    let runtime = bounded(100);
+    let armed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    if let Ok(timer) = runtime.try_after(HOUR, || ()) {
+                        let now = armed.fetch_add(1, Ordering::SeqCst) + 1;
+                        assert!(now <= 100, "{now} timers are pending");
+                        thread::yield_now();
+                        armed.fetch_sub(1, Ordering::SeqCst);
+                        assert_eq!(timer.cancel(), Cancel::Cancelled);
+                    }
+                }
+            });
+        }
+    });
+    let timers: Vec<_> = (0..200)
+        .filter_map(|_| runtime.try_after(HOUR, || ()).ok())
+        .collect();
+    assert_eq!(timers.len(), 100);
+}

@@ -1,0 +1,95 @@
+//! Operations on many timers at once: by the wall clock, or by name.
+
+use std::time::Duration;
+
+use tourbillon::{
+    Cancel, Status,
+    time::{self, advance},
+    timer::Outcome,
+};
+use tourbillon_shards::NEVER;
+
+use super::{
+    Step,
+    clocks::Kind,
+    plain::{State, Way},
+    world::{List, World},
+};
+
+impl World {
+    pub async fn set_wall(&mut self, step: Step) {
+        let to = match step {
+            Step::By(moment) => self.moment(Kind::Wall, moment),
+            Step::To(which, by) => {
+                let walls = self.timers.iter().filter(|timer| timer.kind == Kind::Wall);
+                let waits: Vec<_> = walls
+                    .filter(|timer| timer.state == State::Pending)
+                    .collect();
+                match which.checked_rem(waits.len()) {
+                    Some(which) => waits[which].deadline.saturating_add_signed(by.into()),
+                    None => return,
+                }
+            }
+        };
+        let (was, to) = (self.shown(Kind::Wall), to.clamp(1, NEVER - 1));
+        let is_due = |&id: &usize| self.timers[id].is_due(&self.offsets, self.now);
+        // They have a tolerance, and may run now, or wait for the clock to come there again.
+        let due: Vec<_> = (0..self.timers.len()).filter(is_due).collect();
+        time::set_wall_clock(self.zeros.time(to)).unwrap();
+        if !due.is_empty() {
+            advance(Duration::ZERO).await;
+        }
+        for id in due {
+            self.pass_one(id, self.now, Way::Jump);
+        }
+        self.offsets.wall = i128::from(to) - i128::from(self.now);
+        let mut skipped = false;
+        for id in 0..self.timers.len() {
+            let timer = &self.timers[id];
+            let waited = timer.kind == Kind::Wall && timer.state == State::Pending;
+            // The moment that it waits for is jumped over.
+            if waited && timer.skips && was < timer.deadline && timer.deadline < to {
+                self.end(id, Outcome::Cancelled);
+                skipped = true;
+            }
+        }
+        if skipped {
+            // On a worker.
+            self.settle().await;
+        }
+    }
+
+    pub async fn cancel_named(&mut self, name: usize, max: usize) {
+        let mut count = self.handle.cancel_named(&name.to_string(), max);
+        let sizes = [0, 1].map(|clock| self.lists[name][clock].ids.len());
+        assert_eq!(count, sizes.iter().sum::<usize>().min(max));
+        if self.lists[name].iter().any(|list| list.mixed) {
+            advance(Duration::ZERO).await;
+        }
+        for clock in [0, 1] {
+            let List { ids, mixed } = self.lists[name][clock].clone();
+            let part = count.min(ids.len());
+            count -= part;
+            let found: Vec<_> = if mixed && part < ids.len() {
+                ids.into_iter()
+                    .filter(|&id| self.is_cancelled(id))
+                    .collect()
+            } else {
+                // Those that were named last first.
+                ids.into_iter().rev().take(part).collect()
+            };
+            assert_eq!(found.len(), part);
+            for id in found {
+                assert_eq!(self.cancel(id), Cancel::Cancelled);
+            }
+        }
+    }
+
+    /// Whether one that was not over is now, as the runtime says.
+    fn is_cancelled(&self, id: usize) -> bool {
+        match &self.timers[id].timer {
+            Some(timer) => timer.status() == Status::Over(Outcome::Cancelled),
+            None => self.timers[id].log.is_dropped(),
+        }
+    }
+}

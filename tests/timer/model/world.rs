@@ -1,0 +1,385 @@
+//! The model of all timers, beside the runtime.
+
+use std::{sync::Arc, time::Duration};
+
+use tourbillon::{
+    Cancel, Handle, Reset,
+    time::{self, BootInstant, Instant, advance, sleep},
+    timer::{Outcome, Started},
+};
+use tourbillon_shards::NEVER;
+
+use super::{
+    Moment, NAMES, Op, Span,
+    clocks::{Kind, Offsets, WALL_START, Zeros},
+    plain::{Model, State, Way},
+    timer::AnyTimer,
+};
+
+/// More timers than this would only be slow.
+const TIMERS: usize = 40;
+/// How often a recurring timer may run while the clock goes by itself.
+const RUNS: u64 = 60;
+
+/// The timers of a name and a sort of clocks, as the table has them.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    pub ids: Vec<usize>,
+    /// Whether one has ended by itself: then their order is not specified.
+    pub mixed: bool,
+}
+
+pub struct World {
+    pub handle: Handle,
+    unit: u64,
+    pub zeros: Zeros,
+    pub offsets: Offsets,
+    pub now: u64,
+    pub timers: Vec<Model>,
+    /// Of each name: of the monotonic clock, and of the others.
+    pub lists: [[List; 2]; NAMES],
+    closed: bool,
+}
+
+impl World {
+    pub async fn new(handle: Handle, unit: u64) -> Self {
+        let zeros = Zeros::find(&handle);
+        time::set_wall_clock(zeros.time(WALL_START)).unwrap();
+        let now = zeros.nanos(Instant::now());
+        let offsets = Offsets {
+            wall: i128::from(WALL_START) - i128::from(now),
+            boot: i128::from(zeros.boot_nanos()) - i128::from(now),
+        };
+        let mut world = World {
+            handle,
+            unit,
+            zeros,
+            offsets,
+            now,
+            timers: Vec::new(),
+            lists: Default::default(),
+            closed: false,
+        };
+        world.settle().await;
+        world
+    }
+
+    pub fn span(&self, span: Span) -> u64 {
+        match span {
+            Span::Halves(halves) => (self.unit / 2).saturating_mul(halves.into()),
+            Span::Nanos(nanos) => nanos,
+        }
+    }
+
+    pub fn shown(&self, kind: Kind) -> u64 {
+        self.offsets.shown(kind, self.now)
+    }
+
+    /// A moment of a clock; not too far beyond its beginning and end.
+    pub fn moment(&self, kind: Kind, moment: Moment) -> u64 {
+        let at = match moment {
+            Moment::Ahead(span) => self.shown(kind).saturating_add(self.span(span)),
+            Moment::Back(span) => self.shown(kind).saturating_sub(self.span(span)),
+        };
+        let first = match kind {
+            Kind::Boot => self.zeros.boot_nanos(),
+            Kind::Mono | Kind::Wall => 1,
+        };
+        at.clamp(first, NEVER + NEVER / 2)
+    }
+
+    pub fn join_name(&mut self, id: usize) {
+        if let Some(list) = self.list(id) {
+            list.ids.push(id);
+        }
+    }
+
+    fn list(&mut self, id: usize) -> Option<&mut List> {
+        let clock = usize::from(self.timers[id].kind != Kind::Mono);
+        Some(&mut self.lists[self.timers[id].name?][clock])
+    }
+
+    /// Out of the list of its name, as it can be cancelled no more.
+    fn leave_name(&mut self, id: usize) {
+        if let Some(list) = self.list(id) {
+            if let Some(at) = list.ids.iter().position(|&other| other == id) {
+                list.ids.remove(at);
+                list.mixed = !list.ids.is_empty() && (list.mixed || at < list.ids.len());
+            }
+        }
+    }
+
+    pub fn end(&mut self, id: usize, how: Outcome) {
+        let now = if self.closed { 0 } else { self.now };
+        self.timers[id].end(how, now);
+        self.leave_name(id);
+    }
+
+    /// Its wait begins.
+    pub fn begin(&mut self, id: usize) {
+        if self.closed {
+            return self.timers[id].end(Outcome::Shutdown, 0);
+        }
+        let shown = self.shown(self.timers[id].kind);
+        let timer = &mut self.timers[id];
+        timer.begin(shown);
+        if timer.unsure && timer.deadline > shown {
+            timer.learn(&self.zeros, shown);
+        }
+    }
+
+    pub fn start(&mut self, id: usize) -> Started {
+        match self.timers[id].state {
+            State::Idle => {
+                self.begin(id);
+                if self.closed {
+                    self.leave_name(id);
+                }
+                Started::Waiting
+            }
+            State::Barred => {
+                self.end(id, Outcome::Cancelled);
+                Started::Cancelled
+            }
+            State::Over(Outcome::Cancelled) => Started::Cancelled,
+            State::Pending | State::Over(_) => Started::TooLate,
+        }
+    }
+
+    pub fn cancel(&mut self, id: usize) -> Cancel {
+        match self.timers[id].state {
+            State::Idle if self.timers[id].told => {
+                self.timers[id].state = State::Barred;
+                self.leave_name(id);
+                Cancel::Cancelled
+            }
+            State::Idle | State::Pending => {
+                self.end(id, Outcome::Cancelled);
+                Cancel::Cancelled
+            }
+            State::Barred | State::Over(_) => Cancel::Over,
+        }
+    }
+
+    /// Moves it to a moment of its clock, and changes its wait.
+    fn shift(&mut self, id: usize, wait: Option<u64>, to: impl FnOnce(&Model) -> u64) -> Reset {
+        let timer = &mut self.timers[id];
+        match timer.state {
+            State::Pending => {
+                let to = to(timer);
+                timer.move_to(to);
+                timer.wait = wait.unwrap_or(timer.wait).min(NEVER);
+                Reset::Waiting
+            }
+            State::Idle => Reset::NotStarted,
+            State::Barred | State::Over(_) => Reset::TooLate,
+        }
+    }
+
+    /// Its wait begins anew, if it was moved.
+    fn begin_anew(&mut self, id: usize, reset: Reset) {
+        if reset == Reset::Waiting {
+            self.timers[id].begun = self.shown(self.timers[id].kind);
+        }
+    }
+
+    fn refresh(&mut self, id: usize) -> Reset {
+        let shown = self.shown(self.timers[id].kind);
+        let reset = self.shift(id, None, |timer| shown.saturating_add(timer.wait));
+        self.begin_anew(id, reset);
+        reset
+    }
+
+    /// The clock went on, or may have: what came due has run.
+    fn pass(&mut self, from: u64, way: Way) {
+        for id in 0..self.timers.len() {
+            self.pass_one(id, from, way);
+        }
+    }
+
+    pub fn pass_one(&mut self, id: usize, from: u64, way: Way) {
+        let timer = &mut self.timers[id];
+        let waited = timer.state == State::Pending;
+        timer.pass(&self.zeros, &self.offsets, from, self.now, way);
+        if waited && timer.state != State::Pending {
+            self.leave_name(id);
+        }
+    }
+
+    /// Does all that is to be done, and compares everything.
+    pub async fn settle(&mut self) {
+        advance(Duration::ZERO).await;
+        self.pass(self.now, Way::Jump);
+        self.check();
+    }
+
+    async fn jump(&mut self, span: u64) {
+        let from = self.now;
+        advance(Duration::from_nanos(span)).await;
+        self.now = self.now.saturating_add(span).min(NEVER - 1);
+        self.pass(from, Way::Jump);
+        self.check();
+    }
+
+    /// For as long as it does not take for ever.
+    async fn glide(&mut self, span: u64) {
+        let waits = self.timers.iter().filter(|timer| timer.recurs);
+        let most = waits
+            .filter(|timer| timer.left.is_none() && timer.state == State::Pending)
+            .map(|timer| timer.wait.max(1).saturating_mul(RUNS))
+            .min();
+        let from = self.now;
+        let span = span.min(most.unwrap_or(NEVER)).min(NEVER - 1 - from);
+        sleep(Duration::from_nanos(span)).await;
+        self.now = from + span;
+        advance(Duration::ZERO).await;
+        self.pass(from, Way::Glide);
+        self.check();
+    }
+
+    pub async fn apply(&mut self, op: Op) {
+        match op {
+            Op::Arm(plan) if self.timers.len() < TIMERS => {
+                self.arm(&plan, None);
+            }
+            Op::Jump(span) => self.jump(self.span(span)).await,
+            Op::Glide(span) => self.glide(self.span(span)).await,
+            Op::SetWall(step) => self.set_wall(step).await,
+            Op::CancelNamed(name, max) => self.cancel_named(name, max).await,
+            Op::Settle => self.settle().await,
+            op => self.touch(op),
+        }
+        // What is due runs at once, so that it cannot be known how the next operation finds it.
+        let is_due = |timer: &Model| timer.is_due(&self.offsets, self.now);
+        if self.timers.iter().any(is_due) {
+            self.settle().await;
+        }
+    }
+
+    /// After the shutdown.
+    pub fn apply_late(&mut self, op: Op) {
+        match op {
+            Op::Arm(plan) if plan.start && plan.name.is_none() => {
+                let handle = self.handle.clone();
+                let id = self.arm(&plan, Some(&handle));
+                self.timers[id].state = State::Over(Outcome::Shutdown);
+            }
+            Op::Arm(_) | Op::CancelNamed(..) => {}
+            op => self.touch(op),
+        }
+        self.check();
+    }
+
+    fn choose(&self, which: usize) -> Option<(usize, Arc<AnyTimer>)> {
+        let timers = self.timers.iter().enumerate();
+        let found: Vec<_> = timers
+            .filter_map(|(id, model)| Some((id, model.timer.clone()?)))
+            .collect();
+        found.get(which.checked_rem(found.len())?).cloned()
+    }
+
+    fn touch(&mut self, op: Op) {
+        match op {
+            Op::RefreshNamed(name) => {
+                let refreshed = self.handle.refresh_named(&name.to_string());
+                let ids = self.lists[name][0].ids.clone();
+                let waiting = ids
+                    .into_iter()
+                    .filter(|&id| self.refresh(id) == Reset::Waiting);
+                assert_eq!(refreshed, waiting.count());
+            }
+            Op::Start(which)
+            | Op::Cancel(which)
+            | Op::Refresh(which)
+            | Op::Reset(which, _)
+            | Op::ResetAt(which, _)
+            | Op::ResetFromStart(which, _)
+            | Op::Drop(which)
+            | Op::Kill(which) => {
+                if let Some((id, timer)) = self.choose(which) {
+                    self.touch_one(id, &timer, op);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn touch_one(&mut self, id: usize, timer: &AnyTimer, op: Op) {
+        let kind = self.timers[id].kind;
+        let shown = self.shown(kind);
+        match op {
+            Op::Start(_) => {
+                let answer = timer.start();
+                assert_eq!(answer, self.start(id));
+            }
+            Op::Cancel(_) => assert_eq!(timer.cancel(), self.cancel(id)),
+            Op::Refresh(_) => assert_eq!(timer.refresh(), self.refresh(id)),
+            Op::Reset(_, span) => {
+                let wait = self.span(span);
+                let kept = wait.min(NEVER - shown);
+                let answer = timer.reset(wait);
+                assert_eq!(answer, self.shift(id, Some(kept), |_| shown + kept));
+                self.begin_anew(id, answer);
+            }
+            Op::ResetAt(_, moment) => {
+                let at = self.moment(kind, moment);
+                let answer = timer.reset_at(&self.zeros, at);
+                assert_eq!(answer, self.shift(id, None, |_| at));
+            }
+            Op::ResetFromStart(_, span) => {
+                let wait = self.span(span);
+                let answer = timer.reset_from_start(wait);
+                let to = |timer: &Model| timer.begun.saturating_add(wait);
+                assert_eq!(answer, self.shift(id, Some(wait), to));
+            }
+            // Its jitter could not be learnt.
+            Op::Drop(_) if self.timers[id].jitter == 0 => self.drop_handle(id),
+            Op::Kill(_) => {
+                self.timers[id].dead |= self.timers[id].alive.take().is_some();
+            }
+            _ => {}
+        }
+    }
+
+    fn drop_handle(&mut self, id: usize) {
+        self.timers[id].timer = None;
+        match self.timers[id].state {
+            State::Idle | State::Barred => {
+                self.timers[id].state = State::Over(Outcome::Cancelled);
+                self.leave_name(id);
+            }
+            State::Pending | State::Over(_) => {}
+        }
+    }
+
+    /// The runtime was shut down.
+    pub fn shut_down(&mut self) {
+        self.closed = true;
+        for id in 0..self.timers.len() {
+            if self.timers[id].state == State::Pending {
+                self.timers[id].end(Outcome::Shutdown, 0);
+                self.leave_name(id);
+            }
+        }
+        self.check();
+    }
+
+    /// Lets go of everything, and looks for what is left behind.
+    pub fn finish(mut self) {
+        for id in 0..self.timers.len() {
+            self.drop_handle(id);
+        }
+        self.check();
+        assert!(self.timers.iter().all(|timer| timer.log.is_dropped()));
+    }
+
+    /// How many timers have a name.
+    pub fn count(&self, name: usize) -> usize {
+        self.lists[name].iter().map(|list| list.ids.len()).sum()
+    }
+}
+
+// Only looked at to see that the boot clock goes along.
+pub fn boot_now(zeros: &Zeros) -> u64 {
+    zeros.boot_instant_nanos(BootInstant::now())
+}

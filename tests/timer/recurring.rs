@@ -1,0 +1,291 @@
+//! Recurring timers stay on their grid, never run concurrently with themselves, and end with one
+//! cancel.
+
+use crate::common::timers::{assert_over, none_early, reporter, stepped};
+use crate::common::{HOUR, PATIENCE, alarm, eventually, on_worker, runtime};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::timer::Outcome;
+use tourbillon::{ArmError, Cancel, Reset, Status, Timer};
+
+/// What a run of a recurring timer says: its deadline, and the clock when it began and ended.
+struct Run {
+    deadline: Instant,
+    began: Instant,
+    ended: Instant,
+}
+
+#[test]
+fn a_recurring_timer_keeps_its_grid_and_skips_missed_runs() {
+    let _alarm = alarm();
+    const PERIOD: Duration = Duration::from_millis(2);
+    const RUNS: usize = 40;
+    let runtime = runtime(2);
+    let runs: Arc<Mutex<Vec<Run>>> = Arc::default();
+    let own: Arc<OnceLock<Timer>> = Arc::default();
+    let before = Instant::now();
+    let timer = {
+        let (runs, own) = (runs.clone(), own.clone());
+        runtime.every(PERIOD, move || {
+            let began = Instant::now();
+            let mut runs = runs.lock().unwrap();
+            let Some(timer) = own.get() else { return };
+            let deadline = timer.deadline().unwrap().into_std();
+            // Now and then late for several of its deadlines.
+            if runs.len() % 8 == 3 {
+                thread::sleep(3 * PERIOD);
+            }
+            runs.push(Run {
+                deadline,
+                began,
+                ended: Instant::now(),
+            });
+            if runs.len() == RUNS {
+                timer.cancel();
+            }
+        })
+    };
+    let after = Instant::now();
+    let first = timer.deadline().map(|first| first.into_std());
+    own.set(timer).unwrap();
+    eventually("it was cancelled", || {
+        matches!(own.get().unwrap().status(), Status::Over(_))
+    });
+    let runs = runs.lock().unwrap();
+    assert_eq!(runs.len(), RUNS, "cancelled in a run, it has no other");
+    if let Some(first) = first.filter(|&first| first <= after + PERIOD) {
+        assert!(first >= before + PERIOD);
+    }
+    let grid = runs[0].deadline;
+    let mut skipped = 0;
+    for run in runs.iter() {
+        assert!(run.began >= run.deadline, "early");
+        let offset = (run.deadline - grid).as_nanos();
+        assert_eq!(offset % PERIOD.as_nanos(), 0, "it drifts");
+    }
+    for pair in runs.windows(2) {
+        assert!(
+            pair[1].deadline > pair[0].ended,
+            "a deadline that passed during a run is skipped"
+        );
+        assert!(pair[1].began >= pair[0].ended, "it ran twice at once");
+        if pair[1].deadline - pair[0].deadline > PERIOD {
+            skipped += 1;
+        }
+    }
+    assert!(skipped >= RUNS / 8, "it was late on purpose");
+}
+
+#[test]
+fn a_recurring_timer_never_runs_concurrently_with_itself() {
+    let _alarm = alarm();
+    let runtime = runtime(4);
+    let inside = Arc::new(AtomicBool::new(false));
+    let overlaps = Arc::new(AtomicUsize::new(0));
+    let runs = Arc::new(AtomicUsize::new(0));
+    let timer = {
+        let (inside, overlaps, runs) = (inside.clone(), overlaps.clone(), runs.clone());
+        Arc::new(runtime.every(Duration::from_nanos(1), move || {
+            if inside.swap(true, Ordering::SeqCst) {
+                overlaps.fetch_add(1, Ordering::SeqCst);
+            }
+            std::hint::spin_loop();
+            thread::yield_now();
+            inside.store(false, Ordering::SeqCst);
+            runs.fetch_add(1, Ordering::SeqCst);
+        }))
+    };
+    thread::scope(|scope| {
+        for i in 0..2_u64 {
+            let (timer, runs) = (timer.clone(), runs.clone());
+            scope.spawn(move || {
+                let mut random = crate::common::Random::new(i);
+                while runs.load(Ordering::SeqCst) < 1_000 {
+                    let delay = Duration::from_nanos(random.below(2_000));
+                    // Always answered: it is cancelled later.
+                    let answer = match random.below(3) {
+                        0 => timer.reset(delay.max(Duration::from_nanos(1))),
+                        1 => timer.reset_at(Instant::now() + delay),
+                        _ => timer.refresh(),
+                    };
+                    assert_ne!(answer, Reset::TooLate);
+                }
+            });
+        }
+    });
+    assert!(matches!(
+        timer.cancel(),
+        Cancel::Cancelled | Cancel::AfterRun
+    ));
+    eventually("it is over", || {
+        timer.status() == Status::Over(Outcome::Cancelled)
+    });
+    assert_eq!(overlaps.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn the_period_of_a_recurring_timer_can_be_changed() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (sender, receiver) = mpsc::channel();
+    let deadlines = Arc::new(AtomicU64::new(0));
+    let own: Arc<OnceLock<Timer>> = Arc::default();
+    let timer = {
+        let (own, deadlines) = (own.clone(), deadlines.clone());
+        runtime.every(HOUR, move || {
+            let timer = own.get().unwrap();
+            deadlines.fetch_add(1, Ordering::SeqCst);
+            let _ = sender.send(timer.deadline().unwrap());
+        })
+    };
+    own.set(timer).unwrap();
+    let period = Duration::from_millis(2);
+    assert_eq!(own.get().unwrap().reset(period), Reset::Waiting);
+    let first = receiver.recv_timeout(PATIENCE).unwrap();
+    for _ in 0..5 {
+        let next = receiver.recv_timeout(PATIENCE).unwrap();
+        assert!(next > first);
+        assert_eq!((next - first).as_nanos() % period.as_nanos(), 0);
+    }
+    own.get().unwrap().cancel();
+}
+
+#[test]
+fn a_recurring_timer_cancelled_during_a_run_ends_after_it() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let stepped = stepped(&runtime, Duration::from_millis(1));
+    let timer = &stepped.timer;
+    stepped.started.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(timer.status(), Status::Running { last: false });
+    assert!(timer.is_pending(), "it will start again");
+    assert!(timer.deadline().is_some());
+    assert_eq!(timer.cancel(), Cancel::AfterRun);
+    assert_eq!(timer.status(), Status::Running { last: true });
+    assert!(!timer.is_pending());
+    assert_eq!(timer.deadline(), None);
+    assert_eq!(timer.cancel(), Cancel::Over, "it had been cancelled");
+    assert_eq!(timer.reset(HOUR), Reset::TooLate);
+    assert_eq!(timer.refresh(), Reset::TooLate);
+    assert_eq!(stepped.drops.count(), 0, "it is running");
+    stepped.go_on.send(()).unwrap();
+    eventually("it is over", || {
+        timer.status() == Status::Over(Outcome::Cancelled)
+    });
+    assert_over(timer, Outcome::Cancelled);
+    eventually("its callback is dropped", || stepped.drops.count() == 1);
+    // The callback, which alone could start, is gone, and with it the channel's other end.
+    assert_eq!(
+        stepped.started.recv_timeout(PATIENCE),
+        Err(mpsc::RecvTimeoutError::Disconnected)
+    );
+    assert_eq!(runtime.metrics().total().callbacks, 1);
+}
+
+#[test]
+fn a_recurring_timer_cancelled_between_runs_ends_at_once() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let stepped = stepped(&runtime, Duration::from_millis(1));
+    stepped.started.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(stepped.timer.reset(HOUR), Reset::AfterRun);
+    stepped.go_on.send(()).unwrap();
+    eventually("it waits", || stepped.timer.status() == Status::Pending);
+    assert_eq!(stepped.timer.cancel(), Cancel::Cancelled);
+    assert_eq!(stepped.drops.count(), 1);
+    assert_over(&stepped.timer, Outcome::Cancelled);
+}
+
+#[test]
+fn a_recurring_timer_moved_during_a_run_waits_for_the_new_deadline() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let stepped = stepped(&runtime, HOUR);
+    let timer = &stepped.timer;
+    assert_eq!(timer.reset_at(Instant::now()), Reset::Waiting);
+    stepped.started.recv_timeout(PATIENCE).unwrap();
+
+    // To an earlier moment than the grid's, which is an hour from now.
+    let asked = Instant::now() + Duration::from_millis(5);
+    assert_eq!(timer.reset_at(asked), Reset::AfterRun);
+    assert_eq!(timer.deadline().unwrap().into_std(), asked);
+    assert_eq!(timer.status(), Status::Running { last: false });
+    stepped.go_on.send(()).unwrap();
+    assert!(stepped.started.recv_timeout(PATIENCE).unwrap() >= asked);
+
+    // The last word counts, and may be one that has passed.
+    assert_eq!(timer.reset(2 * HOUR), Reset::AfterRun);
+    assert_eq!(timer.reset_at(asked), Reset::AfterRun);
+    stepped.go_on.send(()).unwrap();
+    stepped.started.recv_timeout(PATIENCE).unwrap();
+
+    // `refresh` begins the period anew, the one that `reset` set.
+    let before = Instant::now();
+    assert_eq!(timer.refresh(), Reset::AfterRun);
+    let after = Instant::now();
+    let deadline = timer.deadline().unwrap().into_std();
+    assert!(deadline >= before + 2 * HOUR && deadline <= after + 2 * HOUR);
+    stepped.go_on.send(()).unwrap();
+    eventually("it waits", || timer.status() == Status::Pending);
+    assert_eq!(timer.deadline().unwrap().into_std(), deadline);
+    assert_eq!(timer.cancel(), Cancel::Cancelled);
+}
+
+#[test]
+fn a_recurring_timer_moved_and_then_cancelled_during_a_run_ends() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let stepped = stepped(&runtime, Duration::from_millis(1));
+    stepped.started.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(stepped.timer.reset(Duration::ZERO), Reset::AfterRun);
+    assert_eq!(stepped.timer.cancel(), Cancel::AfterRun);
+    stepped.go_on.send(()).unwrap();
+    eventually("it is over", || {
+        stepped.timer.status() == Status::Over(Outcome::Cancelled)
+    });
+    assert_eq!(runtime.metrics().total().callbacks, 1);
+}
+
+#[test]
+fn a_period_of_zero_counts_as_one_nanosecond() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counter = runs.clone();
+    let timer = runtime.every(Duration::ZERO, move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
+    eventually("it runs", || runs.load(Ordering::SeqCst) > 100);
+    // The one worker never has nothing to do; what comes from outside and what is due still runs.
+    on_worker(&runtime, || ());
+    assert_eq!(runtime.block_on(runtime.spawn(async { 7 })).unwrap(), 7);
+    runtime.block_on(tourbillon::time::sleep(Duration::from_millis(1)));
+    let (sender, receiver) = mpsc::channel();
+    let asked = Instant::now() + Duration::from_millis(1);
+    runtime.at(asked, reporter(&sender, asked));
+    none_early(&receiver, 1);
+    assert!(matches!(
+        timer.cancel(),
+        Cancel::Cancelled | Cancel::AfterRun
+    ));
+    eventually("it is over", || {
+        timer.status() == Status::Over(Outcome::Cancelled)
+    });
+    let after = runs.load(Ordering::SeqCst);
+    on_worker(&runtime, || ());
+    assert_eq!(runs.load(Ordering::SeqCst), after);
+}
+
+#[test]
+fn try_every_refuses_a_period_of_zero() {
+    let runtime = runtime(1);
+    let zero = Some(ArmError::ZeroPeriod);
+    assert_eq!(runtime.try_every(Duration::ZERO, || ()).err(), zero);
+    let handle = runtime.handle();
+    assert_eq!(handle.try_every(Duration::ZERO, || ()).err(), zero);
+    let _entered = runtime.enter();
+    assert_eq!(tourbillon::try_every(Duration::ZERO, || ()).err(), zero);
+    assert_eq!(runtime.metrics().total().armed(), 0);
+}

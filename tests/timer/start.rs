@@ -1,0 +1,391 @@
+//! A timer that is built but not started. It can be cancelled, and then its start delivers the
+//! outcome. If it is dropped, nothing runs.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::common::{
+    Drops, HOUR, PATIENCE, alarm, eventually, on_worker,
+    process::alone,
+    runtime, threads,
+    told::{Told, read_inboxes, worker_number},
+};
+use tourbillon::{Cancel, Outcome, Reset, Started, Status, Timer, time::BootInstant};
+
+const SOON: Duration = Duration::from_millis(2);
+
+#[test]
+fn the_delay_begins_with_the_start() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (sender, receiver) = mpsc::channel();
+    let timer = {
+        let sender = sender.clone();
+        Timer::after(5 * SOON).on(runtime.handle()).build(move || {
+            sender.send(Instant::now()).unwrap();
+        })
+    };
+    let every = Timer::every(5 * SOON).on(runtime.handle()).times(1);
+    let every = every.build_with(move |how| {
+        assert_eq!(how, Outcome::Fired);
+        sender.send(Instant::now()).unwrap();
+    });
+    for timer in [&timer, &every] {
+        assert_eq!((timer.status(), timer.deadline()), (Status::Idle, None));
+        assert!(!timer.is_pending());
+    }
+    // Longer than the delay; the workers had occasion to run it.
+    thread::sleep(6 * SOON);
+    read_inboxes(runtime.handle());
+    assert!(receiver.try_recv().is_err());
+    assert_eq!(timer.status(), Status::Idle);
+    for timer in [timer, every] {
+        let start = Instant::now();
+        assert_eq!(timer.start(), Started::Waiting);
+        let ran = receiver.recv_timeout(PATIENCE).expect("it runs");
+        assert!(ran >= start + 5 * SOON);
+        eventually("it is over", || {
+            timer.status() == Status::Over(Outcome::Fired)
+        });
+    }
+    // Now with a timer that waits for an hour: its deadline is an hour from the start.
+    let timer = Timer::after(HOUR).on(runtime.handle()).build(|| ());
+    thread::sleep(SOON);
+    let before = Instant::now();
+    assert_eq!(timer.start(), Started::Waiting);
+    assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
+    assert_eq!(timer.cancel(), Cancel::Cancelled);
+    // And for boot time.
+    let timer = Timer::after_boot(HOUR).on(runtime.handle()).build(|| ());
+    thread::sleep(SOON);
+    let before = BootInstant::now();
+    assert_eq!(timer.start(), Started::Waiting);
+    assert!(timer.deadline().unwrap() >= before + HOUR);
+}
+
+#[test]
+fn a_deadline_that_passed_before_the_start_is_due_at_once() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let told = Told::new();
+    let past = Instant::now();
+    let timers = [
+        Timer::at(past).on(runtime.handle()).build_with(told.once()),
+        Timer::at(past + SOON)
+            .on(runtime.handle())
+            .build_with(told.once()),
+    ];
+    let wall = Timer::at_wall(SystemTime::UNIX_EPOCH).on(runtime.handle());
+    let wall = wall.build_with(told.once());
+    thread::sleep(2 * SOON);
+    assert_eq!(told.total(), 0);
+    for timer in timers {
+        assert_eq!(timer.start(), Started::Waiting);
+    }
+    assert_eq!(wall.start(), Started::Waiting);
+    eventually("they run", || told.all() == [3, 0, 0]);
+}
+
+#[test]
+fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (sender, told) = mpsc::channel();
+    let tells = || {
+        let sender = sender.clone();
+        move |how| sender.send((how, worker_number())).unwrap()
+    };
+    let (drops, token) = (Drops::new(), Drops::token);
+    let mut kept = Vec::new();
+    for recurring in [false, true] {
+        let token = token(&drops);
+        let timer = if recurring {
+            let f = tells();
+            Timer::every(SOON)
+                .on(runtime.handle())
+                .build_with(move |how| {
+                    let _ = &token;
+                    f(how);
+                })
+        } else {
+            let f = tells();
+            Timer::after(SOON)
+                .on(runtime.handle())
+                .build_with(move |how| {
+                    drop(token);
+                    f(how);
+                })
+        };
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+        assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+        assert_eq!(timer.cancel(), Cancel::Over);
+        assert_eq!(timer.refresh(), Reset::TooLate);
+        assert_eq!(timer.reset(HOUR), Reset::TooLate);
+        // It is told by its start, and not before.
+        on_worker(&runtime, || ());
+        assert!(told.try_recv().is_err());
+        assert_eq!(timer.start(), Started::Cancelled);
+        let (how, worker) = told.recv_timeout(PATIENCE).expect("it is told");
+        assert_eq!(how, Outcome::Cancelled);
+        assert!(worker.is_some());
+        for _ in 0..2 {
+            assert_eq!(timer.start(), Started::Cancelled);
+        }
+        kept.push(timer);
+    }
+    eventually("they are over", || drops.count() == 2);
+    drop(runtime);
+    assert!(told.try_recv().is_err(), "nobody is told twice");
+    for timer in kept {
+        assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+    }
+}
+
+#[test]
+fn a_plain_timer_cancelled_before_its_start_never_runs() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let drops = Drops::new();
+    let token = drops.token();
+    let timer = Timer::after(Duration::ZERO).on(runtime.handle());
+    let timer = timer.build(move || drop(token));
+    assert_eq!(timer.cancel(), Cancel::Cancelled);
+    assert_eq!(drops.count(), 1, "dropped by `cancel`");
+    assert_eq!(timer.start(), Started::Cancelled);
+    read_inboxes(runtime.handle());
+    assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+    eventually("what was there to read the inbox is over", || {
+        runtime.metrics().total().fired == 3
+    });
+    assert_eq!(runtime.metrics().total().cancelled, 1);
+}
+
+#[test]
+fn a_timer_dropped_before_its_start_leaves_nothing() {
+    alone(|| {
+        let before = threads();
+        let runtime = runtime(2);
+        let (drops, told) = (Drops::new(), Told::new());
+        let mut made = 0;
+        for i in 0..1_000 {
+            let mut token = || {
+                made += 1;
+                drops.token()
+            };
+            let (one, two, three) = (token(), token(), token());
+            let note = told.clone();
+            let name = format!("name {}", i % 10);
+            let plain = Timer::after(SOON).on(runtime.handle()).name(&name);
+            let plain = plain.build(move || drop(one));
+            let tells = Timer::every(SOON).on(runtime.handle()).name(&name);
+            let tells = tells.build_with(move |how| {
+                let _ = &two;
+                note.note(how);
+            });
+            let wall = Timer::after_boot(SOON).on(runtime.handle()).name(&name);
+            let note = told.once();
+            let wall = wall.build_with(move |how| {
+                drop(three);
+                note(how);
+            });
+            // Cancelled and dropped is dropped as well.
+            if i % 2 == 0 {
+                assert_eq!(tells.cancel(), Cancel::Cancelled);
+                assert_eq!(wall.cancel(), Cancel::Cancelled);
+            }
+            if i % 3 == 0 {
+                assert_eq!(plain.cancel(), Cancel::Cancelled);
+            }
+            if i % 5 == 0 {
+                on_worker(&runtime, move || drop((plain, tells, wall)));
+            }
+        }
+        assert_eq!(drops.count(), made);
+        assert_eq!(runtime.timers().named, []);
+        let total = runtime.metrics().total();
+        assert_eq!(total.cancelled, made as u64, "they count as cancelled");
+        let kept = Timer::after(SOON)
+            .on(runtime.handle())
+            .build_with(told.once());
+        drop(runtime);
+        assert_eq!(threads(), before);
+        drop(kept);
+        assert_eq!(
+            told.total(),
+            0,
+            "a timer that never started gets no outcome"
+        );
+    });
+}
+
+#[test]
+fn a_timer_can_be_cancelled_by_its_name_before_its_start() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let told = Told::new();
+    let drops = Drops::new();
+    let token = drops.token();
+    let builder = || Timer::after(SOON).on(runtime.handle()).name("early");
+    let tells = builder().build_with(told.once());
+    let plain = builder().build(move || drop(token));
+    let wall = Timer::at_wall(SystemTime::now())
+        .on(runtime.handle())
+        .name("early");
+    let wall = wall.build_with(told.once());
+    assert_eq!(runtime.count_named("early"), 3);
+    assert_eq!(
+        runtime.refresh_named("early"),
+        0,
+        "their waits have not begun"
+    );
+    assert_eq!(runtime.cancel_named("early", usize::MAX), 3);
+    assert_eq!((runtime.count_named("early"), drops.count()), (0, 1));
+    assert_eq!(told.total(), 0);
+    for started in [tells.start(), plain.start(), wall.start()] {
+        assert_eq!(started, Started::Cancelled);
+    }
+    eventually("they are told", || told.all() == [0, 2, 0]);
+}
+
+#[test]
+fn a_timer_cancelled_before_its_start_has_no_name() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let told = Told::new();
+    let builder = || Timer::after(HOUR).on(runtime.handle()).name("gone");
+    let (tells, plain) = (builder().build_with(told.once()), builder().build(|| ()));
+    assert_eq!(runtime.count_named("gone"), 2);
+    assert_eq!(tells.cancel(), Cancel::Cancelled);
+    assert_eq!(runtime.count_named("gone"), 1);
+    assert_eq!(plain.cancel(), Cancel::Cancelled);
+    assert_eq!(runtime.timers().named, []);
+    assert_eq!(tells.start(), Started::Cancelled);
+    eventually("it is told", || told.all() == [0, 1, 0]);
+}
+
+#[test]
+fn a_timer_starts_once() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let told = Told::new();
+    let timer = Timer::after(HOUR)
+        .on(runtime.handle())
+        .build_with(told.once());
+    for answer in [Reset::NotStarted, Reset::NotStarted] {
+        assert_eq!(timer.refresh(), answer);
+        assert_eq!(timer.reset(SOON), answer);
+        assert_eq!(timer.reset_from_start(SOON), answer);
+        assert_eq!(timer.reset_at(Instant::now()), answer);
+    }
+    let before = Instant::now();
+    assert_eq!(timer.start(), Started::Waiting);
+    // What was too early has changed nothing.
+    assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
+    assert_eq!(timer.start(), Started::TooLate);
+    assert_eq!(timer.reset(Duration::ZERO), Reset::Waiting);
+    eventually("it runs", || told.all() == [1, 0, 0]);
+    eventually("it is over", || {
+        timer.status() == Status::Over(Outcome::Fired)
+    });
+    assert_eq!(timer.start(), Started::TooLate);
+    let started = Timer::after(HOUR)
+        .on(runtime.handle())
+        .start_with(told.once());
+    assert_eq!(started.start(), Started::TooLate);
+
+    // Of many threads one starts it.
+    for _ in 0..200 {
+        let told = Told::new();
+        let timer = Timer::after(Duration::ZERO).on(runtime.handle());
+        let timer = timer.build_with(told.once());
+        let won = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| match timer.start() {
+                    Started::Waiting => _ = won.fetch_add(1, Ordering::SeqCst),
+                    answer => assert_eq!(answer, Started::TooLate),
+                });
+            }
+        });
+        assert_eq!(won.into_inner(), 1);
+        eventually("it runs", || told.total() > 0);
+        assert_eq!(told.all(), [1, 0, 0]);
+    }
+}
+
+#[test]
+fn start_and_cancel_race_for_one_outcome() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    for round in 0..500 {
+        let told = Told::new();
+        let timer = Timer::after(Duration::ZERO).on(runtime.handle());
+        let timer = Arc::new(timer.build_with(told.once()));
+        let (mut started, mut cancelled) = (None, None);
+        thread::scope(|scope| {
+            scope.spawn(|| started = Some(timer.start()));
+            if round % 2 == 0 {
+                thread::yield_now();
+            }
+            cancelled = Some(timer.cancel());
+        });
+        eventually("it is told", || told.total() > 0);
+        let how = match cancelled.unwrap() {
+            Cancel::Cancelled => [0, 1, 0],
+            _ => [1, 0, 0],
+        };
+        assert_eq!(told.all(), how, "{started:?} {cancelled:?}");
+    }
+}
+
+#[test]
+fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
+    let _alarm = alarm();
+    let (told, drops) = (Told::new(), Drops::new());
+    let runtime = runtime(2);
+    let handle = runtime.handle().clone();
+    let tells = Timer::after(SOON).on(&handle).build_with(told.once());
+    let wall = Timer::after_boot(SOON).on(&handle).build_with(told.once());
+    let cancelled = Timer::after(SOON).on(&handle).build_with(told.once());
+    let token = drops.token();
+    let plain = Timer::after(SOON)
+        .on(&handle)
+        .name("kept")
+        .build(move || drop(token));
+    assert_eq!(cancelled.cancel(), Cancel::Cancelled);
+    drop(runtime);
+    assert_eq!((told.total(), tells.status()), (0, Status::Idle));
+    assert_eq!(tells.start(), Started::Waiting);
+    assert_eq!(told.all(), [0, 0, 1]);
+    assert_eq!(wall.start(), Started::Waiting);
+    assert_eq!(told.all(), [0, 0, 2]);
+    assert_eq!(cancelled.start(), Started::Cancelled);
+    assert_eq!(told.all(), [0, 1, 2]);
+    assert_eq!((plain.start(), drops.count()), (Started::Waiting, 1));
+    for timer in [&tells, &plain] {
+        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+    }
+    assert_eq!(handle.timers().named, []);
+
+    // What is built then is over.
+    let thread = Arc::new(Mutex::new(None));
+    let place = thread.clone();
+    let late = Timer::after(SOON).on(&handle).build_with(move |how| {
+        *place.lock().unwrap() = Some((how, thread::current().id()));
+    });
+    let expected = Some((Outcome::Shutdown, thread::current().id()));
+    assert_eq!(
+        *thread.lock().unwrap(),
+        expected,
+        "told by the calling thread"
+    );
+    assert_eq!(late.start(), Started::TooLate);
+    assert_eq!(late.status(), Status::Over(Outcome::Shutdown));
+}

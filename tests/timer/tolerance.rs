@@ -1,0 +1,196 @@
+//! Timers with a tolerance share wake-ups and are never early. Jitter spreads timers.
+
+use std::{
+    collections::HashSet,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use crate::common::{HOUR, PATIENCE, Random, alarm, eventually, runtime};
+use tourbillon::{Cancel, Outcome, Reset, Runtime, Status, Timer};
+
+fn parks(runtime: &Runtime) -> u64 {
+    runtime.metrics().total().parks
+}
+
+/// How often the workers slept while so many timers fired, at random moments of a second. None is
+/// early.
+fn sleeps(tolerance: Duration) -> u64 {
+    const COUNT: u64 = 2_000;
+    let runtime = runtime(1);
+    let mut random = Random::new(3);
+    let (sender, receiver) = mpsc::channel();
+    let start = Instant::now() + Duration::from_millis(100);
+    for _ in 0..COUNT {
+        let at = start + Duration::from_micros(random.below(1_000_000));
+        let sender = sender.clone();
+        let builder = Timer::at(at).on(runtime.handle()).tolerance(tolerance);
+        let _detached = builder.start(move || sender.send((at, Instant::now())).unwrap());
+    }
+    let before = parks(&runtime);
+    for _ in 0..COUNT {
+        let (at, ran) = receiver.recv_timeout(PATIENCE).expect("all of them run");
+        assert!(ran >= at, "early by {:?}", at - ran);
+    }
+    parks(&runtime) - before
+}
+
+#[test]
+fn timers_with_a_tolerance_share_wake_ups() {
+    let _alarm = alarm();
+    let tolerant = sleeps(Duration::from_millis(50));
+    // A second has 20 windows of 50 ms; those that overlap share a round moment. Where workers are
+    // slow they sleep less often yet.
+    assert!(tolerant <= 2_000 / 20, "{tolerant} sleeps");
+    // On a machine that has no time for it, one without tolerance sleeps seldom, too.
+    let exact = sleeps(Duration::ZERO);
+    if exact >= 500 {
+        assert!(tolerant * 5 <= exact, "{tolerant} and {exact} sleeps");
+    }
+}
+
+#[test]
+fn timers_with_zero_or_unlimited_tolerance_fire() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (sender, receiver) = mpsc::channel();
+    let now = Instant::now();
+    let tolerances = [0, 1, 1_000, 1_000_000, 20_000_000].map(Duration::from_nanos);
+    for i in 0..500_u32 {
+        let at = now + i * Duration::from_micros(40);
+        let sender = sender.clone();
+        let builder = Timer::at(at).on(runtime.handle());
+        let builder = builder.tolerance(tolerances[i as usize % tolerances.len()]);
+        let _detached = builder.start(move || sender.send((at, Instant::now())).unwrap());
+    }
+    for _ in 0..500 {
+        let (at, ran) = receiver.recv_timeout(PATIENCE).expect("all of them run");
+        assert!(ran >= at);
+    }
+    // It may be as late as it likes, and need not be: it runs where its worker wakes for another.
+    let patient = Timer::after(Duration::from_micros(10)).on(runtime.handle());
+    let patient = patient.tolerance(Duration::MAX).on_worker(0).start(|| ());
+    eventually("it runs with others", || {
+        crate::common::told::read_inboxes(runtime.handle());
+        patient.status() == Status::Over(Outcome::Fired)
+    });
+    let never = Timer::after(Duration::MAX).on(runtime.handle());
+    let never = never.tolerance(Duration::MAX).start(|| ());
+    assert_eq!(
+        (never.deadline(), never.cancel()),
+        (None, Cancel::Cancelled)
+    );
+}
+
+#[test]
+fn moved_timers_with_a_tolerance_are_never_early() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let tolerance = Duration::from_millis(3);
+    for round in 0..60_u32 {
+        let (sender, ran) = mpsc::channel();
+        let builder = Timer::after(Duration::from_millis(4)).on(runtime.handle());
+        let builder = builder.tolerance(tolerance);
+        let timer = builder.start(move || sender.send(Instant::now()).unwrap());
+        let at = Instant::now() + round % 9 * Duration::from_millis(1);
+        let moved = timer.reset_at(at);
+        let ran = ran.recv_timeout(PATIENCE).expect("it runs");
+        assert!(moved == Reset::TooLate || ran >= at);
+    }
+    // A recurring one keeps its grid, however late its runs.
+    let (period, start) = (Duration::from_millis(5), Instant::now());
+    let (sender, runs) = mpsc::channel();
+    let every = Timer::every(period)
+        .on(runtime.handle())
+        .tolerance(tolerance);
+    let _detached = every
+        .times(10)
+        .start(move || _ = sender.send(Instant::now()));
+    for n in 1..=10 {
+        let ran = runs.recv_timeout(PATIENCE).expect("it runs");
+        assert!(ran >= start + n * period);
+    }
+}
+
+#[test]
+fn jitter_is_added_to_first_and_recurring_deadlines_only() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let jitter = Duration::from_secs(600);
+    let mut deadlines = HashSet::new();
+    for _ in 0..40 {
+        let before = Instant::now();
+        let timer = Timer::after(HOUR)
+            .on(runtime.handle())
+            .jitter(jitter)
+            .start(|| ());
+        let after = Instant::now();
+        let deadline = timer.deadline().unwrap().into_std();
+        assert!(deadline >= before + HOUR, "early");
+        // A jitter is shorter than its bound by more than the clock may be ahead.
+        assert!(deadline <= after + HOUR + jitter, "beyond the jitter");
+        deadlines.insert((deadline - before).as_secs());
+        assert_eq!(timer.reset_at(before + HOUR), Reset::Waiting);
+        assert_eq!(timer.deadline().unwrap().into_std(), before + HOUR);
+        let before = Instant::now();
+        assert_eq!(timer.reset(HOUR), Reset::Waiting);
+        let deadline = timer.deadline().unwrap().into_std();
+        let now = Instant::now();
+        assert!(deadline >= before + HOUR, "early");
+        // A thread that moves a timer soon after another may count from up to 3 µs ahead.
+        let ahead = Duration::from_micros(3);
+        assert!(deadline <= now + HOUR + ahead, "{:?}", deadline - now);
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+    }
+    // All 40 of 600 seconds are the same but once in 600^39 times.
+    assert!(deadlines.len() > 1, "{deadlines:?}");
+
+    // Of a recurring timer: each deadline lies in the jitter after a multiple of its period.
+    let (period, jitter) = (Duration::from_millis(2), Duration::from_millis(1));
+    let (sender, runs) = mpsc::channel();
+    let before = Instant::now();
+    let beat = Timer::every(period)
+        .on(runtime.handle())
+        .jitter(jitter)
+        .times(20);
+    let beat = beat.start(move || _ = sender.send(Instant::now()));
+    for n in 1..=20 {
+        let ran = runs.recv_timeout(PATIENCE).expect("it runs");
+        assert!(ran >= before + n * period, "early in run {n}");
+    }
+    eventually("it has run out", || {
+        beat.status() == Status::Over(Outcome::Fired)
+    });
+}
+
+#[test]
+fn a_tolerance_does_not_change_the_deadline() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let at = Instant::now() + HOUR;
+    let builder = Timer::at(at).on(runtime.handle()).tolerance(HOUR);
+    let timer = builder.start(|| ());
+    assert_eq!(timer.deadline().unwrap().into_std(), at);
+    // The shard looks when it likes within the window.
+    let next = runtime.timers().next_deadline().map(|next| next.into_std());
+    assert!(next.is_none_or(|next| next >= at && next <= at + HOUR));
+    assert_eq!(timer.cancel(), Cancel::Cancelled);
+}
+
+/// Whatever it wakes for: also what is no timer.
+#[test]
+fn a_worker_awake_in_the_window_runs_the_timer() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (sender, receiver) = mpsc::channel();
+    let timer = Timer::after(Duration::from_millis(5))
+        .on(runtime.handle())
+        .tolerance(HOUR)
+        .start(move || sender.send(()).unwrap());
+    let start = Instant::now();
+    while receiver.try_recv().is_err() {
+        assert!(start.elapsed() < PATIENCE, "it waits: {timer:?}");
+        runtime.block_on(runtime.spawn(async {})).unwrap();
+    }
+    assert!(start.elapsed() >= Duration::from_millis(5));
+}
