@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon_shards::{self as shards, SleepOr};
+use tourbillon_shards as shards;
 
 use super::{Instant, clock};
 use crate::{
@@ -44,7 +44,7 @@ pub fn sleep(duration: Duration) -> Sleep {
     }
     let mut sleep = sleep_until(now.saturating_add(duration));
     if duration >= FRESH {
-        sleep.timer = Idle::Fresh.into();
+        sleep.timer = Err(Idle::Fresh);
     }
     sleep
 }
@@ -53,7 +53,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 fn adrift(duration: Duration) -> Sleep {
     Sleep {
         moment: Instant::ZERO.saturating_add(duration),
-        timer: Idle::Adrift.into(),
+        timer: Err(Idle::Adrift),
     }
 }
 
@@ -65,7 +65,7 @@ const FRESH: Duration = Duration::from_micros(100);
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         moment: deadline,
-        timer: Idle::Unpolled.into(),
+        timer: Err(Idle::Unpolled),
     }
 }
 
@@ -84,12 +84,11 @@ pub struct Sleep {
     /// The deadline; of one that is adrift, that of one that was polled when the clock began.
     moment: Instant,
     /// The timer that waits, or is over; or else how it stands.
-    timer: SleepOr<Core>,
+    timer: Result<shards::Sleep<Core>, Idle>,
 }
 
 /// How a sleep stands that has no timer.
 #[derive(Clone, Copy)]
-#[repr(u8)]
 enum Idle {
     /// Not polled.
     Unpolled,
@@ -103,38 +102,11 @@ enum Idle {
     Shutdown,
 }
 
-impl Idle {
-    #[inline]
-    fn of(number: u8) -> Self {
-        const ALL: [Idle; 5] = [
-            Idle::Unpolled,
-            Idle::Fresh,
-            Idle::Adrift,
-            Idle::Elapsed,
-            Idle::Shutdown,
-        ];
-        ALL[usize::from(number)]
-    }
-}
-
-impl From<Idle> for SleepOr<Core> {
-    #[inline]
-    fn from(idle: Idle) -> Self {
-        SleepOr::number(idle as u8)
-    }
-}
-
 impl Sleep {
-    /// The timer, if it has one.
-    #[inline]
-    fn timer(&self) -> Result<&shards::Sleep<Core>, Idle> {
-        self.timer.get().map_err(Idle::of)
-    }
-
     /// The moment that this waits for. (Of one whose time counts from its first poll, and which was not polled: the
     /// one that it would wait for if it were polled now.)
     pub fn deadline(&self) -> Instant {
-        match self.timer() {
+        match self.timer {
             Err(Idle::Adrift) => self.if_polled_now(),
             _ => self.moment,
         }
@@ -148,12 +120,14 @@ impl Sleep {
 
     /// Whether a timer is armed for it, which may wake a task.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.timer().is_ok_and(|timer| timer.outcome().is_none())
+        self.timer
+            .as_ref()
+            .is_ok_and(|timer| timer.outcome().is_none())
     }
 
     /// Whether this has ended because its deadline passed.
     pub fn is_elapsed(&self) -> bool {
-        match self.timer() {
+        match &self.timer {
             Ok(timer) => timer.outcome() == Some(shards::Outcome::Fired),
             Err(idle) => matches!(idle, Idle::Elapsed),
         }
@@ -170,7 +144,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
         self.moment = deadline;
-        let moved = self.timer.get_mut().is_ok_and(|timer| {
+        let moved = self.timer.as_mut().is_ok_and(|timer| {
             let nanos = timer.home().owner().shared.clock.nanos(deadline);
             timer.reset_waiting(nanos)
         });
@@ -183,16 +157,16 @@ impl Sleep {
     #[cold]
     #[inline(never)]
     fn reset_any(&mut self, deadline: Instant) {
-        match self.timer.get_mut() {
+        match &mut self.timer {
             // Its runtime is gone; the next poll may find another.
             Ok(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {
-                self.timer = Idle::Unpolled.into();
+                self.timer = Err(Idle::Unpolled);
             }
             Ok(timer) => {
                 let nanos = timer.home().owner().shared.clock.nanos(deadline);
                 timer.reset(nanos);
             }
-            Err(_) => self.timer = Idle::Unpolled.into(),
+            Err(_) => self.timer = Err(Idle::Unpolled),
         }
     }
 
@@ -206,7 +180,7 @@ impl Sleep {
         if may_be_over && Instant::now() >= self.moment {
             // Over also if it has to give way: asked again it is ready whatever is left, so that a
             // neighbour in a `select` that is greedy at each poll does not keep it waiting for ever.
-            self.timer = Idle::Elapsed.into();
+            self.timer = Err(Idle::Elapsed);
             ready!(budget::check(cx));
             budget::spend();
             return Poll::Ready(());
@@ -223,11 +197,11 @@ impl Sleep {
                     None => Poll::Pending,
                     Some(_) => self.poll_armed(&timer, cx),
                 };
-                self.timer = timer.into();
+                self.timer = Ok(timer);
                 poll
             }
             Err(HomeError::Shutdown) => {
-                self.timer = Idle::Shutdown.into();
+                self.timer = Err(Idle::Shutdown);
                 Poll::Ready(())
             }
             Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
@@ -249,10 +223,10 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match self.timer() {
+        match &self.timer {
             Ok(timer) => self.poll_armed(timer, cx),
             Err(Idle::Elapsed | Idle::Shutdown) => Poll::Ready(()),
-            Err(idle) => self.arm(idle, cx),
+            &Err(idle) => self.arm(idle, cx),
         }
     }
 }
@@ -272,6 +246,6 @@ mod tests {
 
     #[test]
     fn a_sleep_is_small() {
-        assert_eq!(size_of::<Sleep>(), 16);
+        assert_eq!(size_of::<Sleep>(), 24);
     }
 }
