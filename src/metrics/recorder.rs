@@ -57,14 +57,7 @@ impl Recorder {
     /// The counters for the calling thread, which is another than the worker.
     #[inline]
     pub(crate) fn foreign(&self) -> &Counters {
-        &self.foreign.stripe().counters
-    }
-
-    /// Counts a timer that was armed by the calling thread, which is another than the worker, and a tickle that was
-    /// skipped.
-    #[inline]
-    pub(crate) fn armed_quietly(&self) {
-        self.foreign.stripe().armed_quietly.add(1);
+        self.foreign.own()
     }
 
     /// Counts jobs taken from the queue of another. For the worker.
@@ -172,27 +165,14 @@ fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
 /// Counters that many threads write at once: several sets, so that few threads write the same one. The line
 /// of a counter that two threads write goes to and fro between them with each timer that they arm.
 #[derive(Debug, Default)]
-pub(crate) struct Stripes([CachePadded<Stripe>; STRIPES]);
+pub(crate) struct Stripes([CachePadded<Counters>; STRIPES]);
 
 const STRIPES: usize = 4;
 
-#[derive(Debug, Default)]
-#[repr(C)]
-struct Stripe {
-    /// Timers that were armed by other threads without a tickle, which are not among `counters`: one write in place of
-    /// two, for nearly all.
-    armed_quietly: Counter,
-    counters: Counters,
-}
-
 impl Stripes {
-    /// The set of the calling thread.
-    pub(crate) fn own(&self) -> &Counters {
-        &self.stripe().counters
-    }
-
+    /// Returns the set of the calling thread.
     #[inline]
-    fn stripe(&self) -> &Stripe {
+    pub(crate) fn own(&self) -> &Counters {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) });
         let stripe = STRIPE.with(|stripe| {
@@ -207,11 +187,7 @@ impl Stripes {
     pub(crate) fn read(&self) -> Counts {
         let mut counts = Counts::default();
         for stripe in &self.0 {
-            let mut own = stripe.counters.read();
-            let quietly = stripe.armed_quietly.get();
-            own.armed_remote += quietly;
-            own.tickles_skipped += quietly;
-            counts += &own;
+            counts += &stripe.read();
         }
         counts
     }

@@ -18,10 +18,11 @@ use crate::{
     task::budget,
 };
 
-/// Waits until `duration` has passed. One that is too long for the clock never ends.
+/// Waits until `duration` has passed. A duration that is too long for the clock never ends.
 ///
-/// The time counts from this call. (Made outside of any runtime, while there is one whose clock is or
-/// was [paused](super::pause), from the first poll: only then is it known which clock it means.)
+/// The time counts from this call. There is one exception: outside of any runtime, while a runtime
+/// exists whose clock is or was [paused](super::pause), it counts from the first poll, which shows
+/// which clock is meant.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +36,7 @@ use crate::{
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
     let now = if duration >= FRESH {
-        Instant::not_before_now()
+        Instant::now_for_deadline()
     } else {
         Instant::now()
     };
@@ -57,11 +58,12 @@ fn adrift(duration: Duration) -> Sleep {
     }
 }
 
-/// A sleep for so long is not over when it is polled as soon as it was made, as most are: that need not
-/// be asked of the clock, which is a third of what it costs to arm it. And some microseconds more are little for it.
+/// From this duration on, a sleep arms its timer at its first poll without reading the clock. The
+/// reading would be a third of the cost of arming. Most sleeps are polled as soon as they are made,
+/// and are not over then.
 const FRESH: Duration = Duration::from_micros(100);
 
-/// Waits until `deadline`, exact to the nanosecond and never less.
+/// Waits until `deadline`. Deadlines have nanosecond resolution; a sleep never ends early.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         moment: deadline,
@@ -71,40 +73,43 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 
 /// The future of [`sleep`] and [`sleep_until`].
 ///
-/// It arms its timer when it is polled for the first time, on the shard of the worker that polls
-/// it; one that is never polled costs nothing. (One of [`sleep`] is then pending, even if its deadline has
-/// passed meanwhile, unless it was for less than 100 µs; and ends as soon as the worker gets to it.) If its runtime is shut down it ends at once, since
-/// waiting for ever would be no better: [`is_elapsed`](Sleep::is_elapsed) tells.
+/// Its first poll arms its timer, on the shard of the worker that polls it. A sleep that is never
+/// polled costs nothing. The first poll of a [`sleep`] for 100 µs or more is pending, even if the
+/// deadline has passed meanwhile; the sleep then ends as soon as the worker gets to it.
+///
+/// If its runtime is shut down, a sleep ends at once. [`is_elapsed`](Sleep::is_elapsed) tells.
 ///
 /// # Panics
 ///
 /// When polled for the first time outside of a runtime, before its deadline.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
-    /// The deadline; of one that is adrift, that of one that was polled when the clock began.
+    /// The deadline. In state [`Idle::Adrift`]: the deadline of a sleep that was polled at the zero
+    /// of the clock.
     moment: Instant,
-    /// The timer that waits, or is over; or else how it stands.
+    /// The timer, which waits or is over; without a timer, the state of the sleep.
     timer: Result<shards::Sleep<Core>, Idle>,
 }
 
-/// How a sleep stands that has no timer.
+/// The state of a sleep that has no timer.
 #[derive(Clone, Copy)]
 enum Idle {
     /// Not polled.
     Unpolled,
-    /// Not polled, and not over when it was made. If it is by now, its timer is due as soon as it is armed.
+    /// Not polled, and not over when it was made. If it is over by now, its timer is due as soon as
+    /// it is armed.
     Fresh,
-    /// Not polled, and so long from when it is.
+    /// Not polled. The time counts from the first poll.
     Adrift,
     /// The deadline had passed when it was polled.
     Elapsed,
-    /// There was nothing to wait on any more when it was polled.
+    /// The runtime had been shut down when it was polled.
     Shutdown,
 }
 
 impl Sleep {
-    /// The moment that this waits for. (Of one whose time counts from its first poll, and which was not polled: the
-    /// one that it would wait for if it were polled now.)
+    /// Returns the deadline. If the time counts from the first poll, and there was none: the
+    /// deadline that a poll would set now.
     pub fn deadline(&self) -> Instant {
         match self.timer {
             Err(Idle::Adrift) => self.if_polled_now(),
@@ -112,20 +117,20 @@ impl Sleep {
         }
     }
 
-    /// The deadline of one that is adrift and polled now.
+    /// Returns the deadline of a sleep in state [`Idle::Adrift`] that is polled now.
     #[cold]
     fn if_polled_now(&self) -> Instant {
         Instant::now().saturating_add(self.moment.duration_since(Instant::ZERO))
     }
 
-    /// Whether a timer is armed for it, which may wake a task.
+    /// Returns whether a timer is armed for it, which may wake a task.
     pub(crate) fn is_waiting(&self) -> bool {
         self.timer
             .as_ref()
             .is_ok_and(|timer| timer.outcome().is_none())
     }
 
-    /// Whether this has ended because its deadline passed.
+    /// Returns whether this has ended because its deadline passed.
     pub fn is_elapsed(&self) -> bool {
         match &self.timer {
             Ok(timer) => timer.outcome() == Some(shards::Outcome::Fired),
@@ -133,7 +138,7 @@ impl Sleep {
         }
     }
 
-    /// Waits for another moment, also if this has ended. Takes no `poll` to be in force.
+    /// Waits until `deadline`, also if this has ended. In force at once, without a poll.
     ///
     /// Moving a pending sleep later is one atomic operation.
     #[inline]
@@ -146,19 +151,19 @@ impl Sleep {
         self.moment = deadline;
         let moved = self.timer.as_mut().is_ok_and(|timer| {
             let nanos = timer.home().owner().shared.clock.nanos(deadline);
-            timer.reset_waiting(nanos)
+            timer.try_reset(nanos)
         });
         if !moved {
-            self.reset_any(deadline);
+            self.reset_slow(deadline);
         }
     }
 
-    /// The same of a sleep that may not wait.
+    /// Slow path of [`set_deadline`](Sleep::set_deadline): the sleep does not wait.
     #[cold]
     #[inline(never)]
-    fn reset_any(&mut self, deadline: Instant) {
+    fn reset_slow(&mut self, deadline: Instant) {
         match &mut self.timer {
-            // Its runtime is gone; the next poll may find another.
+            // The runtime is gone. The next poll may find another.
             Ok(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {
                 self.timer = Err(Idle::Unpolled);
             }
@@ -170,16 +175,17 @@ impl Sleep {
         }
     }
 
-    /// The first poll, or the first one after it was moved: arms the timer.
+    /// Arms the timer: the first poll, or the first one after it was moved.
     fn arm(&mut self, idle: Idle, cx: &mut Context<'_>) -> Poll<()> {
         if let Idle::Adrift = idle {
             self.set_deadline(self.if_polled_now());
         }
-        // By a clock that goes by hand it may be over long before it is polled.
+        // A clock that is put forward by hand may end the sleep long before it is polled.
         let may_be_over = !matches!(idle, Idle::Fresh) || clock::any_warped();
         if may_be_over && Instant::now() >= self.moment {
-            // Over also if it has to give way: asked again it is ready whatever is left, so that a
-            // neighbour in a `select` that is greedy at each poll does not keep it waiting for ever.
+            // Set before the budget is checked: the next poll is ready whatever is left of the
+            // budget. So a neighbour in a `select` that spends it all cannot delay this sleep for
+            // ever.
             self.timer = Err(Idle::Elapsed);
             ready!(budget::check(cx));
             budget::spend();
@@ -193,7 +199,7 @@ impl Sleep {
         match with_home(Choice::Stay, arm) {
             Ok(timer) => {
                 let poll = match timer.outcome() {
-                    // It has the waker.
+                    // The timer has the waker since it was made.
                     None => Poll::Pending,
                     Some(_) => self.poll_armed(&timer, cx),
                 };
@@ -209,7 +215,7 @@ impl Sleep {
     }
 
     fn poll_armed(&self, timer: &shards::Sleep<Core>, cx: &mut Context<'_>) -> Poll<()> {
-        // Not checked before: it has given way once, when it was armed.
+        // The budget is not checked first: the task gave way when the sleep was armed.
         timer.poll(cx.waker()).map(|how| {
             if how == shards::Outcome::Fired {
                 note_woken(timer, self.moment);
