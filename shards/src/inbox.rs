@@ -103,8 +103,8 @@ impl<O: Owner> Inbox<O> {
         !node.link.queue(head) || self.push_queued(node.clone(), head, || ()).is_ok()
     }
 
-    /// The same for a node that nobody but the caller knows; gives it back if the inbox is closed. `met` is called each time that
-    /// somebody else was at the inbox just then.
+    /// Pushes a node that only the caller knows. Gives it back if the inbox is closed. Calls `met`
+    /// each time that another thread was at the inbox.
     pub(crate) fn push_new(&self, node: NodeRef<O>, met: impl Fn()) -> Result<(), NodeRef<O>> {
         let head = self.head.load(Ordering::Relaxed);
         node.link.queue_new(head);

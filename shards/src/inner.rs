@@ -69,8 +69,9 @@ impl<O: Owner> Inner<O> {
         self.store.seen()
     }
 
-    /// The earliest key of the store, or what may stand in the backlog, if that is earlier; and the earliest moment at
-    /// which [`expire`](Inner::expire) may find something: the first timer's deadline, if that may be late.
+    /// The earliest key of the store, or what may stand in the backlog, if that is earlier; and the
+    /// earliest moment at which [`expire`](Inner::expire) may find something: the first timer's
+    /// deadline, if that may be late.
     #[inline]
     pub(crate) fn next(&self, seen: Seen) -> (u64, u64) {
         let next = self.next_exact(seen);
@@ -241,33 +242,34 @@ impl<O: Owner> Inner<O> {
             return Some(node);
         };
         if node.extras().is_some() {
-            self.insert_slowly(node, deadline);
-        } else if let Err(node) = self.insert_new_quickly(node, deadline) {
-            self.insert_slowly(node, deadline);
+            self.insert_slow(node, deadline);
+        } else if let Err(node) = self.try_insert_new(node, deadline) {
+            self.insert_slow(node, deadline);
         }
         None
     }
 
-    /// The same for one that waits for this deadline, in any case.
+    /// Slow path of [`insert`](Inner::insert): the store has to grow, or a timer has a tolerance.
     #[inline(never)]
-    fn insert_slowly(&mut self, node: NodeRef<O>, deadline: u64) {
+    fn insert_slow(&mut self, node: NodeRef<O>, deadline: u64) {
         let slot = self.store.insert(node.key(deadline));
         self.tolerant += usize::from(is_tolerant(&node));
         self.put(slot, node);
     }
 
-    /// The same for a node that nobody but the caller knows, which waits for this deadline and has no options.
+    /// Puts a node into the store that is new, waits for `deadline` and has no options. No other
+    /// thread knows it.
     #[inline]
     pub(crate) fn insert_new(&mut self, node: NodeRef<O>, deadline: u64) {
         let slot = self.store.insert(deadline);
         self.put(slot, node);
     }
 
-    /// The same where that is no more than some loads and stores, as where many were armed and cancelled before; and what
-    /// the store says then. Otherwise nothing was done, and the caller has the node.
-    // Always: it has two callers, and the owner's way of arming needs no stack.
+    /// Does what [`insert_new`](Inner::insert_new) does, if the store has room: some loads and
+    /// stores, no call and no panic. Returns what the store then says, or gives the node back.
+    // Always inlined: it has two callers, and the owner's path needs no stack.
     #[inline(always)]
-    pub(crate) fn insert_new_quickly(
+    pub(crate) fn try_insert_new(
         &mut self,
         node: NodeRef<O>,
         deadline: u64,
@@ -283,32 +285,32 @@ impl<O: Owner> Inner<O> {
         match self.nodes.get_mut(slot as usize) {
             // It was free: there is nothing to be dropped.
             Some(place) => mem::forget(place.replace(node)),
-            // Slots are had one after the other, each of which gets its place.
+            // The store gives out new slots one after the other.
             None => self.nodes.push(Some(node)),
         }
         Ok(seen)
     }
 
-    /// The node of a slot that was had from the store.
+    /// Sets the node of a slot that the store has given out.
     #[inline]
     fn put(&mut self, slot: u32, node: NodeRef<O>) {
         node.set_location(Location::Slot(slot));
         let index = slot as usize;
         if index == self.nodes.len() {
             self.nodes.push(Some(node));
-            // There is always room for one, as who inserts quickly asks for, but while it grows.
+            // `try_insert_new` needs room for one more.
             if self.nodes.len() == self.nodes.capacity() {
                 self.nodes.reserve(1);
             }
         } else {
             let none = self.nodes[index].replace(node);
             debug_assert!(none.is_none(), "a free slot has no node");
-            // Which need not be asked each time, then.
+            // So that no destructor is called for it.
             mem::forget(none);
         }
     }
 
-    /// Takes a node out of the store. The caller says where it is from now on.
+    /// Takes a node out of the store. The caller sets its location.
     #[inline]
     fn take(&mut self, slot: u32) -> NodeRef<O> {
         self.store.remove(slot);
@@ -335,9 +337,10 @@ impl<O: Owner> Inner<O> {
         self.take(slot)
     }
 
-    /// The same where that is no more than some loads and stores, and what the store says then. Otherwise nothing was done.
+    /// Does what [`take_over`](Inner::take_over) does, if that is some loads and stores, and
+    /// returns what the store then says. Otherwise does nothing.
     #[inline]
-    pub(crate) fn take_over_quickly(
+    pub(crate) fn try_take_over(
         &mut self,
         node: &NodeRef<O>,
         slot: u32,
@@ -379,8 +382,9 @@ impl<O: Owner> Inner<O> {
         }
     }
 
-    /// The same for the owner, which has moved a node to an earlier deadline. What is given back is let go of outside of
-    /// the lock; nothing, if the node stands in the inbox, perhaps, and who reads that has to be told.
+    /// The owner has moved a node to an earlier deadline: makes the store agree. The caller drops
+    /// the node that is given back outside of the lock. Returns `None` if the node may stand in the
+    /// inbox: then the update has to go there.
     #[inline]
     pub(crate) fn hear(&mut self, node: &NodeRef<O>) -> Option<Option<NodeRef<O>>> {
         match node.location() {
@@ -390,16 +394,17 @@ impl<O: Owner> Inner<O> {
         }
     }
 
-    /// Whether the store puts moves to earlier deadlines off, so that [notes](Inner::note_quickly) of them can be left.
+    /// Returns whether the store takes [notes](Inner::try_note) of moves to earlier deadlines.
     #[inline]
     pub(crate) fn puts_off(&self) -> bool {
         self.store.puts_off()
     }
 
-    /// Leaves a note that the node in this slot was moved to `deadline`, if that is `earlier` than it was, and has no options:
-    /// where that is no more than some loads and stores, and no branch depends on `earlier`. False if nothing was done.
+    /// Leaves a note that the node in `slot`, which has no options, was moved to `deadline`. The
+    /// note counts if that is `earlier` than before; no branch depends on it. Returns `false` if
+    /// the store took no note.
     #[inline]
-    pub(crate) fn note_quickly(&mut self, slot: u32, deadline: u64, earlier: bool) -> bool {
+    pub(crate) fn try_note(&mut self, slot: u32, deadline: u64, earlier: bool) -> bool {
         self.store.note_quickly(slot, deadline, earlier)
     }
 

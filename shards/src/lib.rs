@@ -112,7 +112,6 @@ mod shard;
 #[doc(hidden)]
 pub mod sim;
 mod sleep;
-mod sleep_or;
 mod slot;
 #[cfg(not(loom))]
 mod spares;
@@ -150,7 +149,6 @@ pub use self::{
     search::Searchers,
     shard::{Expired, Parked, Shard},
     sleep::Sleep,
-    sleep_or::SleepOr,
     slot::{NextSlot, RawPointer},
     taken::Taken,
     timer::{Cancel, Reset, Started, Status, Timer},

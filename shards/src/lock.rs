@@ -1,9 +1,9 @@
-//! A try-lock that remembers who was denied.
+//! A try-lock that remembers a denied thread.
 //!
-//! Nobody waits for a shard: who cannot have the lock leaves a mark in the same word, and goes on.
-//! Who unlocks takes the mark away with the swap that unlocks, and if there was one, looks again at
-//! what the denied thread may have brought. So either the denied thread's mark is seen, or its
-//! attempt comes after the unlocking and succeeds.
+//! No thread waits for a shard. A thread that is denied the lock leaves a mark in the same word,
+//! and goes on. The swap that unlocks also takes the mark. If there was one, the thread that
+//! unlocks looks again at what the denied thread may have brought. So either the mark is seen, or
+//! the attempt comes after the unlocking, and succeeds.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -18,8 +18,8 @@ impl TryLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Takes the lock, if it is free and nobody was denied. Otherwise there is no mark: that is left by who
-    /// [tries](TryLock::try_acquire) then.
+    /// Takes the lock if it is free. Leaves no mark otherwise: the caller then
+    /// [tries again](TryLock::try_acquire), and that does.
     #[inline]
     pub(crate) fn acquire_free(&self) -> bool {
         self.0
@@ -27,10 +27,10 @@ impl TryLock {
             .is_ok()
     }
 
-    /// Takes the lock, or leaves the mark that it was denied.
+    /// Takes the lock, or leaves the mark that the caller was denied.
     ///
-    /// The mark is left by a read-modify-write even where it stands already: it is what makes the
-    /// denied thread's earlier writes visible to who unlocks.
+    /// The mark is written even where it stands already: that read-modify-write makes the denied
+    /// thread's earlier writes visible to the thread that unlocks.
     #[inline]
     pub(crate) fn try_acquire(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl TryLock {
         }
     }
 
-    /// Unlocks; true if somebody was denied meanwhile.
+    /// Releases the lock. Returns whether a thread was denied meanwhile.
     #[inline]
     #[must_use]
     pub(crate) fn release(&self) -> bool {

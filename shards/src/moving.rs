@@ -1,9 +1,9 @@
 //! Giving a timer another deadline.
 //!
-//! Most wait, have no options, and are moved to later: that is one exchange, of a word in a line that is cold as a rule. How many of
-//! such misses are under way at once depends on how little there is between them. So what is usual is inlined, from the
-//! user's call on, and needs no stack: whatever else there may be to do is one call, the last that is done, of a
-//! function that has all it needs in registers.
+//! Most timers wait, have no options, and are moved later: that is one compare-exchange of a word
+//! that is cold as a rule. The fewer instructions there are between two moves, the more of these
+//! misses are under way at once. So the fast path is inlined into the user's code, and needs no
+//! stack. Each slower case is one call in tail position.
 
 use std::cell::Cell;
 
@@ -21,8 +21,7 @@ pub(crate) fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
     let deadline = deadline.min(NEVER);
     // SAFETY: only timers are moved so, and they have callbacks.
     let wait = unsafe { node.wait_of_callback() };
-    // Most have no options, and wait. The first move to a moment keeps the start of the wait; and
-    // in a run the next wait begins.
+    // The first move to a moment has to keep the start of the wait.
     if node.vtable.extras.is_some() || !wait.is_kept() {
         return reset_any(node, deadline);
     }
@@ -32,7 +31,7 @@ pub(crate) fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
     }
 }
 
-/// As `reset_at`, for any timer.
+/// Slow path of [`reset_at`], for any timer.
 #[cold]
 #[inline(never)]
 fn reset_any<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
@@ -57,10 +56,10 @@ pub(crate) fn reset_from_start<O: Owner>(node: &NodeRef<O>, length: u64) -> Rese
     begun.undo_unless_moved(reset)
 }
 
-/// The wait of a timer that is being moved, and when it began.
+/// The wait of a timer that is being moved, with its start.
 struct Begun<'a> {
     wait: &'a Wait,
-    /// What the deadline was later by than it would have been without jitter.
+    /// The jitter in the present deadline.
     jitter: u64,
     /// The length that this move has changed.
     old: Cell<Option<u64>>,
@@ -77,21 +76,21 @@ impl<'a> Begun<'a> {
         }
     }
 
-    /// The start of the wait whose deadline is `at`, which is kept from now on. Of a timer that
-    /// runs for that deadline (`runs`), the next wait has begun with it.
+    /// Keeps the start of the wait whose deadline is `at`, and returns it. If the timer `runs` for
+    /// that deadline, the next wait has begun with it.
     fn keep(&self, at: u64, runs: bool) -> u64 {
         let grid = at.saturating_sub(self.jitter);
         if runs {
             self.wait.keep(grid);
             return grid;
         }
-        // Of two threads that find it implied one keeps it, and the other takes that: its own
-        // reading of the length may be of what the first has made of it.
+        // If two threads find the start implied, one keeps it, and the other takes that: the
+        // length that the other has read may be the first one's.
         let implied = grid.saturating_sub(self.wait.length());
         self.wait.keep_if_implied(implied)
     }
 
-    /// The wait begins anew at `start`, and its length is this.
+    /// Begins the wait anew at `start`, with this length.
     fn begin(&self, start: u64, length: u64) {
         // Beyond the end of time a deadline does not imply the start.
         if self.wait.is_kept() || start.saturating_add(length) > NEVER {
@@ -104,7 +103,7 @@ impl<'a> Begun<'a> {
         self.old.set(self.old.get().or(Some(old)));
     }
 
-    /// Gives the wait the length that it had, if it was too late to move the timer.
+    /// Restores the length of the wait, if it was too late to move the timer.
     fn undo_unless_moved(&self, reset: Reset) -> Reset {
         if let (Reset::TooLate, Some(old)) = (reset, self.old.get()) {
             self.wait.set(old);
@@ -151,26 +150,27 @@ pub(crate) fn reset<O: Owner>(node: &NodeRef<O>, now: u64, length: u64) -> Reset
     begun.undo_unless_moved(reset)
 }
 
-/// The deadline of a wait that begins now, if that is no earlier than `at`, and implies the start.
+/// Returns the deadline of a wait that begins now, if it is no earlier than `at`, and implies the
+/// start.
 #[inline]
 pub(crate) fn later(wait: &Wait, now: u64, at: u64) -> Option<u64> {
     let next = now.saturating_add(wait.quick()?);
     (next >= at && next < NEVER).then_some(next)
 }
 
-/// The deadline of a wait of so long that begins now.
+/// Returns the deadline of a wait of `length` that begins now.
 #[inline]
 fn ends(now: u64, length: u64) -> u64 {
     now.saturating_add(length).min(NEVER)
 }
 
-/// The deadline that is to be set has no jitter in it; answers how much the present one has.
+/// Notes that the next deadline has no jitter. Returns the jitter of the present one.
 #[inline]
 pub(crate) fn on_grid<O: Owner>(node: &NodeRef<O>) -> u64 {
     node.extras().map_or(0, |extras| extras.set_on_grid())
 }
 
-/// Moves the deadline of any node, quickly if it has no options and waits.
+/// Moves the deadline of any node: by one compare-exchange, if it has no options and waits.
 fn move_by<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64, bool) -> u64) -> Reset {
     if node.vtable.extras.is_none() {
         if let Some((at, next)) = node.claim.move_pending(|at| Some(to(at, false))) {
@@ -180,41 +180,38 @@ fn move_by<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64, bool) -> u64) -> Reset 
     move_any(node, to)
 }
 
-/// What follows where a node without options waited for the one deadline, and was moved to the other.
+/// A node without options was moved from `at` to `next`, while it waited: tells the shard.
 #[inline]
 pub(crate) fn moved<O: Owner>(node: &NodeRef<O>, at: u64, next: u64) -> Reset {
     let home = &*node.home;
-    if !home.owner().is_current() {
-        if next < at {
-            home.hear_moved_from_outside(node);
-        } else {
-            home.owner().moved();
-        }
-    } else if home.expects_earlier() {
-        // Before the next branch, and by another call: which of two deadlines is earlier is not known before they are there.
+    let here = home.owner().is_current();
+    // In this order: where earlier deadlines are expected, no branch waits for the two deadlines.
+    if here && home.expects_earlier() {
         home.hear_moved(node, next, next < at);
     } else if next < at {
-        home.hear_made_earlier(node);
+        home.hear_moved_slow(node, true, here, false);
     } else {
-        home.owner().moved_here();
+        home.owner().moved(here);
     }
     Reset::Waiting
 }
 
-/// The same of any, whatever it does.
+/// Slow path of a move, for any node in any state.
 #[cold]
 #[inline(never)]
 pub(crate) fn move_any<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64, bool) -> u64) -> Reset {
+    let home = &*node.home;
+    let here = home.owner().is_current();
     let reset = match node.claim.reset(node.recurs(), to) {
         Moved::Later => Reset::Waiting,
         Moved::Earlier => {
-            node.home.hear_earlier(node);
+            home.hear_earlier(node, here, false);
             Reset::Waiting
         }
         Moved::AfterRun => Reset::AfterRun,
         Moved::NotStarted => return Reset::NotStarted,
         Moved::TooLate => return Reset::TooLate,
     };
-    node.home.owner().moved();
+    home.owner().moved(here);
     reset
 }

@@ -30,29 +30,14 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// under a lock of the shard. `here`: that thread [is the owner](Owner::is_current).
     fn armed(&self, _kind: Kind, _here: bool) {}
 
-    /// In place of [`armed`](Owner::armed), for a timer that is new and armed by another thread than the owner, and of
-    /// [`wake_skipped`](Owner::wake_skipped), where it does not look as if the owner had to be woken for it. (If it has
-    /// to be, or if the shard is closed, as turns out after this, nothing takes that back.)
-    #[inline]
-    fn armed_quietly(&self, kind: Kind) {
-        self.armed(kind, false);
-        self.wake_skipped();
-    }
-
-    /// The calling thread arms a timer, and meets another that brings something to this shard at the same moment, or takes it
-    /// out: the same lines of the cache are wanted by both. Where it may choose, it had better bring its next ones elsewhere.
+    /// The calling thread arms a timer, and meets another thread at the inbox of this shard: both
+    /// want the same cache lines. The caller had better arm its next timers elsewhere.
     fn met(&self) {}
 
-    /// A timer of this shard that waits, or runs and recurs, was given another deadline, by the calling thread.
-    /// Never under a lock of the shard.
-    fn moved(&self) {}
-
-    /// In place of [`moved`](Owner::moved), by the thread that [is the owner](Owner::is_current).
-    /// Never under a lock of the shard.
-    #[inline]
-    fn moved_here(&self) {
-        self.moved();
-    }
+    /// A timer of this shard that waits, or runs and recurs, was given another deadline by the
+    /// calling thread. `here`: that thread [is the owner](Owner::is_current). Never under a lock of
+    /// the shard.
+    fn moved(&self, _here: bool) {}
 
     /// A timer of this shard is over. Called once for each, from whichever thread ended it, and
     /// never under a lock of the shard.

@@ -74,12 +74,6 @@ impl Parker {
         }
     }
 
-    /// Whether the worker sleeps past `deadline`. A hint.
-    #[inline]
-    pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
-        self.0.load(Ordering::Relaxed) > deadline.max(SEARCH)
-    }
-
     /// Whether the worker runs: it neither sleeps nor has yet to run after it was woken. A hint.
     #[inline]
     pub fn is_awake(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::{
     owner::Owner,
     park::Parker,
     store::{Seen, StoreKind},
-    sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
     taken::Taken,
     watch::Watch,
     watchers::Watchers,
@@ -85,9 +85,10 @@ pub struct Shard<O: Owner> {
     backlogged: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
     _hardly_written: NewLine,
-    /// Which of the owner's last moves were to earlier deadlines, a bit for each. For the owner, who [expects more of
-    /// them](Shard::expects_earlier).
-    earlier: AtomicU32,
+    /// The owner's last moves, one bit for each: whether it was to an earlier deadline. Only the
+    /// owner reads and writes this word, so that it is no part of a protocol, and loom need not know
+    /// it. See [`expects_earlier`](Shard::expects_earlier).
+    earlier: std::sync::atomic::AtomicU32,
     watchers: Watchers,
     owner: O,
 }
@@ -137,7 +138,7 @@ impl<O: Owner> Shard<O> {
             backlogged: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
             _hardly_written: [],
-            earlier: AtomicU32::new(0),
+            earlier: std::sync::atomic::AtomicU32::new(0),
             watchers: Watchers::new(),
             owner,
         }
@@ -262,21 +263,11 @@ impl<O: Owner> Shard<O> {
         self.stored.store(seen.len, Ordering::Relaxed);
     }
 
-    /// For who has the lock: does what `f` does, if that is no more than some loads and stores, publishes what the store says
-    /// then, and answers its first deadline. `f` does not panic. The lock is still the caller's.
+    /// Publishes what the store says, where no timer has a tolerance and the backlog is as before.
     #[inline]
-    fn hold_quickly<R, E>(
-        &self,
-        f: impl FnOnce(&mut Inner<O>) -> Result<(R, Seen), E>,
-    ) -> Result<(R, u64), E> {
-        // SAFETY: by contract we hold the lock.
-        self.inner.with_mut(|inner| unsafe {
-            let (done, seen) = f(&mut *inner)?;
-            // None of them may be late: who takes them quickly has seen to that.
-            let next = (*inner).next_exact(seen);
-            self.publish_store(next, next, seen);
-            Ok((done, next))
-        })
+    fn publish_exact(&self, inner: &Inner<O>, seen: Seen) {
+        let next = inner.next_exact(seen);
+        self.publish_store(next, next, seen);
     }
 
     /// Takes what is due at `now` (in ns) out of the store, in the order of the deadlines, reading

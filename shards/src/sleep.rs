@@ -73,14 +73,14 @@ impl<O: Owner> Sleep<O> {
         Self::arm(home, deadline, None)
     }
 
-    /// The same, and `waker` will be woken, as if the sleep had been [polled](Sleep::poll) at once, but if it
-    /// is over: to be asked by [`outcome`](Sleep::outcome).
+    /// Arms a sleep that wakes `waker`, as if it had been [polled](Sleep::poll) at once. If it is
+    /// over already, `waker` is not woken: ask [`outcome`](Sleep::outcome).
     #[inline]
     pub fn with_waker(home: &Arc<Shard<O>>, deadline: u64, waker: &Waker) -> Self {
         Self::arm(home, deadline, Some(waker.clone()))
     }
 
-    // (Always: the compiler changed its mind with what else there was in the crate that calls this, for 13 instructions.)
+    // Always: whether the compiler inlines this depends on the rest of the calling crate otherwise.
     #[inline(always)]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
@@ -90,7 +90,7 @@ impl<O: Owner> Sleep<O> {
             wait: (),
             payload: WakerSlot::new(waker),
         });
-        home.arrive_new(carried, deadline);
+        home.insert_new(carried, deadline);
         Self(node)
     }
 
@@ -128,10 +128,11 @@ impl<O: Owner> Sleep<O> {
     }
 
     /// Of a sleep that has [fired](Outcome::Fired): when it was taken from the store, if that is
-    /// [one of](Taken::is_one_of) `1 << bits` moments. It is told once for each time that the sleep fires, so that who
-    /// polls it again counts it no more. At least one bit.
+    /// [one of](Taken::is_one_of) `1 << bits` moments. It is told once for each time that the sleep
+    /// fires, so that who polls it again counts it no more. At least one bit.
     ///
-    /// For statistics: of a sleep that was moved at the moment at which it fired, it may be told twice, or not at all.
+    /// For statistics: of a sleep that was moved at the moment at which it fired, it may be told
+    /// twice, or not at all.
     #[inline]
     pub fn sample(&self, bits: u32) -> Option<Taken> {
         let fired = || self.outcome() == Some(Outcome::Fired);
@@ -146,14 +147,15 @@ impl<O: Owner> Sleep<O> {
     /// Moves the deadline; a sleep that is over is armed again.
     #[inline]
     pub fn reset(&mut self, deadline: u64) {
-        if !self.reset_waiting(deadline) {
-            self.reset_any(deadline);
+        if !self.try_reset(deadline) {
+            self.reset_slow(deadline);
         }
     }
 
-    /// The same of a sleep that waits, as most do; false if nothing was done, which may be so although it waits.
+    /// Moves the deadline of a sleep that waits, by one compare-exchange. Returns `false` if
+    /// nothing was done; that may happen although the sleep waits.
     #[inline]
-    pub fn reset_waiting(&mut self, deadline: u64) -> bool {
+    pub fn try_reset(&mut self, deadline: u64) -> bool {
         let deadline = deadline.min(NEVER);
         let Some((at, next)) = self.0.claim.move_pending(|_| Some(deadline)) else {
             return false;
@@ -162,9 +164,10 @@ impl<O: Owner> Sleep<O> {
         true
     }
 
+    /// Slow path of [`reset`](Sleep::reset): the sleep does not wait.
     #[cold]
     #[inline(never)]
-    fn reset_any(&self, deadline: u64) {
+    fn reset_slow(&self, deadline: u64) {
         let deadline = deadline.min(NEVER);
         if move_any(&self.0, |_, _| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
             self.0.home.armed(&self.0);

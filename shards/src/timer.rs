@@ -49,7 +49,8 @@ pub enum Reset {
 pub enum Started {
     /// The timer waits for its deadline (or, on a closed shard, was shut down).
     Waiting,
-    /// It had been cancelled. If its callback takes an outcome, it is told, once, by the first call.
+    /// It had been cancelled. If its callback takes an outcome, it is told, once, by the first
+    /// call.
     Cancelled,
     /// It had been started before.
     TooLate,
@@ -95,10 +96,12 @@ impl<O: Owner> Timer<O> {
     where
         F: FnOnce() + Send + 'static,
     {
-        let home = Home::new(home);
+        let at = Home::new(home);
         let deadline = deadline.min(NEVER);
-        let header = move |table| Header::new(table, home, Claim::Pending(deadline));
-        Self::arm(callback::once(header, wait, f), deadline)
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
+        let (node, carried) = callback::once(header, wait, f);
+        home.insert_new(carried, deadline);
+        Self(node)
     }
 
     /// Arms a timer that runs `f` at `deadline` and then every `period` ns (at least 1).
@@ -106,24 +109,20 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut() + Send + 'static,
     {
-        let home = Home::new(home);
+        let at = Home::new(home);
         let deadline = deadline.min(NEVER);
-        let header = move |table| Header::new(table, home, Claim::Pending(deadline));
-        Self::arm(callback::recurring(header, period, f), deadline)
-    }
-
-    #[inline]
-    fn arm((node, carried): (NodeRef<O>, NodeRef<O>), deadline: u64) -> Self {
-        node.home.arrive_new(carried, deadline);
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
+        let (node, carried) = callback::recurring(header, period, f);
+        home.insert_new(carried, deadline);
         Self(node)
     }
 
     /// Builds a timer with options, which waits for nothing until it is [started](Timer::start):
     /// for `wait` ns then, or until `deadline` if that is given.
     ///
-    /// `f` is called with [`Outcome::Fired`] when the timer runs. If the options say so it is called
-    /// with the other outcomes, too: then it is called exactly once with the outcome that ends the
-    /// timer, but for a timer that ends itself by its answer.
+    /// `f` is called with [`Outcome::Fired`] when the timer runs. If the options say so it is
+    /// called with the other outcomes, too: then it is called exactly once with the outcome that
+    /// ends the timer, but for a timer that ends itself by its answer.
     ///
     /// A timer that is dropped without having been started ends, and `f` is dropped, uncalled.
     ///
@@ -157,8 +156,9 @@ impl<O: Owner> Timer<O> {
         Self::build_as::<F, F>(home, wait, deadline, options, f)
     }
 
-    /// As [`build`](Timer::build), for an `f` that stands for another callback: it goes by the type name
-    /// of `N`, the one that its user would know (see [`Due::type_name`](crate::Due::type_name)).
+    /// As [`build`](Timer::build), for an `f` that stands for another callback: it goes by the type
+    /// name of `N`, the one that its user would know (see
+    /// [`Due::type_name`](crate::Due::type_name)).
     pub fn build_as<N, F>(
         home: &Arc<Shard<O>>,
         wait: u64,
@@ -177,7 +177,8 @@ impl<O: Owner> Timer<O> {
         let header = |table| Header::new(table, home, claim);
         let node =
             callback::optioned::<N, O, F>(header, wait, recurring, tells, Extras::new(options), f);
-        // Before it can be found by its name, and end: as many are armed as are over at any moment, or more.
+        // Before it can be found by its name, and end: as many are armed as are over at any moment,
+        // or more.
         node.home.armed(&node);
         // From here on it ends with its handle, also should its name have no room for it.
         let timer = Self(node);
@@ -260,8 +261,8 @@ impl<O: Owner> Timer<O> {
     }
 
     /// Waits until the callback has returned for the last time and will not be called any more, if
-    /// the timer is ending: it runs once and is running, or was cancelled or shut down and is running
-    /// or yet to be told. Otherwise this is over at once.
+    /// the timer is ending: it runs once and is running, or was cancelled or shut down and is
+    /// running or yet to be told. Otherwise this is over at once.
     ///
     /// So after [`cancel`](Timer::cancel) and this, nothing that the callback uses is in use.
     ///
@@ -346,8 +347,8 @@ impl<O: Owner> Timer<O> {
         reset_from_start(&self.0, wait)
     }
 
-    /// Has what is known of the timer brought into the cache, for who is about to ask or to move it, and has something
-    /// else to do meanwhile.
+    /// Prefetches the timer, for a caller that is about to move it, and has something else to do
+    /// meanwhile.
     #[inline]
     pub fn prefetch(&self) {
         self.0.prefetch();
@@ -364,7 +365,7 @@ impl<O: Owner> Timer<O> {
     #[inline]
     pub fn refresh(&self, now: u64) -> Reset {
         let node = &self.0;
-        // Most have no options, and wait.
+        // Most timers have no options, and wait.
         if node.vtable.extras.is_some() {
             return refresh(node, now);
         }
@@ -428,36 +429,30 @@ impl<O: Owner> Drop for Timer<O> {
 /// See [`Timer::cancel`].
 #[inline]
 pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
-    // Most wait, and have no options.
+    // Most timers wait, and have no options.
     if node.vtable.extras.is_none() && node.claim.end_pending(Outcome::Cancelled) {
         drop(node.home.hear_gone(node));
         ending::let_go(node, Outcome::Cancelled);
         return Cancel::Cancelled;
     }
-    cancel_any(node)
+    cancel_slow(node)
 }
 
-/// The same of any.
+/// Slow path of [`cancel`]: the timer has options, does not wait, or is not alone in being ended.
+#[cold]
 #[inline(never)]
-fn cancel_any<O: Owner>(node: &NodeRef<O>) -> Cancel {
+fn cancel_slow<O: Owner>(node: &NodeRef<O>) -> Cancel {
     let end = node
         .claim
         .end(Outcome::Cancelled, node.recurs(), node.tells());
-    if end != End::Won {
-        return not_won(node, end);
-    }
-    drop(node.home.hear_gone(node));
-    if let Some(notice) = ending::ended(node, Outcome::Cancelled) {
-        node.home.owner().deliver(notice);
-    }
-    Cancel::Cancelled
-}
-
-/// What follows where a timer that waits was not what was cancelled.
-#[cold]
-fn not_won<O: Owner>(node: &NodeRef<O>, end: End) -> Cancel {
     match end {
-        End::Won => Cancel::Cancelled,
+        End::Won => {
+            drop(node.home.hear_gone(node));
+            if let Some(notice) = ending::ended(node, Outcome::Cancelled) {
+                node.home.owner().deliver(notice);
+            }
+            Cancel::Cancelled
+        }
         End::Unstarted => {
             ending::unstarted(node);
             Cancel::Cancelled

@@ -317,7 +317,7 @@ impl Handle {
     /// starts or refreshes meanwhile is not made earlier.
     pub fn refresh_named(&self, name: &str) -> usize {
         let clock = &self.shared.clock;
-        self.shared.names.refresh(name, || clock.not_before_now())
+        self.shared.names.refresh(name, || clock.now_for_deadline())
     }
 
     /// How many timers have this name: those that were built, and can be cancelled still.

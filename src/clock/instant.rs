@@ -50,8 +50,8 @@ impl Instant {
 
     /// As [`now`](Instant::now), or a little later, for a deadline that is calculated from it: see [`sys::ticks`].
     #[inline]
-    pub(crate) fn not_before_now() -> Self {
-        let now = Self::from_kernel(sys::ticks::not_before_now());
+    pub(crate) fn now_for_deadline() -> Self {
+        let now = Self::from_kernel(sys::ticks::now_for_deadline());
         if clock::any_warped() {
             return Self::warped_now(Self::now());
         }

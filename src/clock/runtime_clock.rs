@@ -129,11 +129,11 @@ impl Clock {
 
     /// What is not before the present, for a deadline that is calculated from it: see [`ticks`].
     #[inline]
-    pub(crate) fn not_before_now(&self) -> u64 {
-        self.present(self.epoch.kernel(ticks::not_before_now()))
+    pub(crate) fn now_for_deadline(&self) -> u64 {
+        self.present(self.epoch.kernel(ticks::now_for_deadline()))
     }
 
-    /// The present, in ns, and the latest moment that [`not_before_now`](Clock::not_before_now) has
+    /// The present, in ns, and the latest moment that [`now_for_deadline`](Clock::now_for_deadline) has
     /// told any thread.
     pub(crate) fn told(&self) -> RangeInclusive<u64> {
         let now = self.now();

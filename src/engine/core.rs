@@ -94,25 +94,6 @@ pub trait TimerOwner: Owner {
     fn now(&self) -> u64 {
         self.present(Self::read())
     }
-
-    /// The same as [`read`](TimerOwner::read) and [`present`](TimerOwner::present), where that takes a few loads and no
-    /// call.
-    #[inline]
-    fn read_quickly() -> Option<Self::Read> {
-        None
-    }
-
-    /// The same as [`read`](TimerOwner::read), for who could not read it quickly.
-    #[inline]
-    fn read_slowly() -> Self::Read {
-        Self::read()
-    }
-
-    /// See [`read_quickly`](TimerOwner::read_quickly).
-    #[inline]
-    fn present_quickly(&self, _read: Self::Read) -> Option<u64> {
-        None
-    }
 }
 
 impl Core {
@@ -234,29 +215,13 @@ impl TimerOwner for Core {
 
     #[inline]
     fn read() -> Instant {
-        Instant::from_kernel(sys::ticks::not_before_now())
+        Instant::from_kernel(sys::ticks::now_for_deadline())
     }
 
     #[inline]
     fn present(&self, read: Instant) -> u64 {
         let clock = &self.shared.clock;
         clock.present(clock.nanos(read))
-    }
-
-    #[inline]
-    fn read_quickly() -> Option<Instant> {
-        sys::ticks::not_before_now_by_the_counter().map(Instant::from_kernel)
-    }
-
-    #[inline]
-    fn read_slowly() -> Instant {
-        Instant::from_kernel(sys::ticks::not_before_now_by_the_kernel())
-    }
-
-    #[inline]
-    fn present_quickly(&self, read: Instant) -> Option<u64> {
-        let clock = &self.shared.clock;
-        (!clock.was_paused()).then(|| clock.nanos(read))
     }
 }
 
@@ -305,23 +270,17 @@ impl Owner for Core {
         }
     }
 
-    #[inline]
-    fn armed_quietly(&self, _: Kind) {
-        self.recorder.armed_quietly();
-    }
-
     fn met(&self) {
         spread::make_way();
     }
 
     #[inline]
-    fn moved(&self) {
-        self.count(|counters| &counters.refreshed);
-    }
-
-    #[inline]
-    fn moved_here(&self) {
-        self.recorder.own.refreshed.add_alone(1);
+    fn moved(&self, here: bool) {
+        if here {
+            self.recorder.own.refreshed.add_alone(1);
+        } else {
+            self.count_for_another(|counters| &counters.refreshed);
+        }
     }
 
     #[inline]

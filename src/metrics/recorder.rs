@@ -57,13 +57,7 @@ impl Recorder {
     /// Returns the counters for the calling thread, which is not the worker.
     #[inline]
     pub(crate) fn foreign(&self) -> &Counters {
-        &self.foreign.stripe().counters
-    }
-
-    /// Counts a timer that a remote thread armed, and the wake-up that was not necessary.
-    #[inline]
-    pub(crate) fn armed_quietly(&self) {
-        self.foreign.stripe().armed_quietly.add(1);
+        self.foreign.own()
     }
 
     /// Counts jobs stolen from another queue. For the worker.
@@ -175,27 +169,14 @@ fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
 ///
 /// If two threads write a counter, its cache line moves between their cores with each write.
 #[derive(Debug, Default)]
-pub(crate) struct Stripes([CachePadded<Stripe>; STRIPES]);
+pub(crate) struct Stripes([CachePadded<Counters>; STRIPES]);
 
 const STRIPES: usize = 4;
 
-#[derive(Debug, Default)]
-#[repr(C)]
-struct Stripe {
-    /// Timers armed by remote threads without a wake-up. They are not in `counters`: this makes one
-    /// write of two in the usual case.
-    armed_quietly: Counter,
-    counters: Counters,
-}
-
 impl Stripes {
     /// Returns the set of the calling thread.
-    pub(crate) fn own(&self) -> &Counters {
-        &self.stripe().counters
-    }
-
     #[inline]
-    fn stripe(&self) -> &Stripe {
+    pub(crate) fn own(&self) -> &Counters {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) });
         // Assign the sets to threads in turn.
@@ -211,11 +192,7 @@ impl Stripes {
     pub(crate) fn read(&self) -> Counts {
         let mut counts = Counts::default();
         for stripe in &self.0 {
-            let mut own = stripe.counters.read();
-            let quietly = stripe.armed_quietly.get();
-            own.armed_remote += quietly;
-            own.tickles_skipped += quietly;
-            counts += &own;
+            counts += &stripe.read();
         }
         counts
     }

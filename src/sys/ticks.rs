@@ -227,25 +227,17 @@ impl Last {
     }
 }
 
-/// A moment of the kernel's monotonic clock, in ns, that has not passed, and is not further away than
-/// [`AT_MOST_AHEAD`]. Where the counter is used, each is later than the thread's last.
+/// Returns the time to calculate a deadline from, in ns of the kernel's monotonic clock: a moment
+/// that has not passed, and is no further ahead than [`AT_MOST_AHEAD`]. Where the counter is used,
+/// each answer is later than the thread's last.
+///
+/// All deadlines that are so far from now are calculated from this function's answer.
 #[inline]
-pub(crate) fn not_before_now() -> u64 {
+pub(crate) fn now_for_deadline() -> u64 {
     LAST.with(|last| match last.ticks() {
         Some(ticks) => last.ahead(ticks),
         None => last.asked(),
     })
-}
-
-/// The same, if the counter does.
-#[inline]
-pub(crate) fn not_before_now_by_the_counter() -> Option<u64> {
-    LAST.with(|last| last.ticks().map(|ticks| last.ahead(ticks)))
-}
-
-/// The same, where it does not.
-pub(crate) fn not_before_now_by_the_kernel() -> u64 {
-    LAST.with(Last::asked)
 }
 
 /// A moment of the kernel's monotonic clock, in ns, that is not to come, and is no further back than [`SPAN`].
@@ -326,7 +318,7 @@ mod tests {
         let mut last = 0;
         for _ in 0..1_000_000 {
             let before = monotonic();
-            let moment = not_before_now();
+            let moment = now_for_deadline();
             assert!(moment >= before, "{moment} has passed at {before}");
             let after = monotonic();
             assert!(
@@ -346,7 +338,7 @@ mod tests {
         prepared();
         let (mut last, mut of_the_counter) = (0, 0);
         for _ in 0..1_000_000 {
-            let moment = not_before_now();
+            let moment = now_for_deadline();
             assert!(moment > last);
             of_the_counter += u64::from(LAST.with(|last| last.given.get()) == moment);
             last = moment;
@@ -370,7 +362,7 @@ mod tests {
             while start.elapsed() < Duration::from_millis(200) {
                 for _ in 0..1_000 {
                     let message = sent.load(Ordering::Acquire);
-                    let moment = not_before_now();
+                    let moment = now_for_deadline();
                     assert!(moment >= message, "{moment} has passed at {message}");
                 }
             }

@@ -126,7 +126,7 @@ impl<T> DelayQueue<T> {
 
     /// Adds a value that comes out `timeout` from now. A timeout beyond 73 years means never.
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
-        self.insert_at(value, Instant::not_before_now().saturating_add(timeout))
+        self.insert_at(value, Instant::now_for_deadline().saturating_add(timeout))
     }
 
     /// Adds a value that comes out at `deadline`, at once if that has passed.
@@ -178,7 +178,7 @@ impl<T> DelayQueue<T> {
     /// If it has come out.
     #[track_caller]
     pub fn reset(&mut self, key: &Key, timeout: Duration) {
-        self.reset_at(key, Instant::not_before_now().saturating_add(timeout));
+        self.reset_at(key, Instant::now_for_deadline().saturating_add(timeout));
     }
 
     /// Lets a value come out at `deadline` instead.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon_shards::{self as shards, SleepOr};
+use tourbillon_shards as shards;
 
 use crate::{
     clock::{instant::Instant, runtime_clock as clock},
@@ -22,10 +22,11 @@ use crate::{
     util::budget,
 };
 
-/// Waits until `duration` has passed. One that is too long for the clock never ends.
+/// Waits until `duration` has passed. A duration that is too long for the clock never ends.
 ///
-/// The time counts from this call. (Made outside of any runtime, while there is one whose clock is or
-/// was [paused](crate::time::paused::pause), from the first poll: only then is it known which clock it means.)
+/// The time counts from this call. There is one exception: outside of any runtime, while a runtime
+/// exists whose clock is or was [paused](crate::time::pause), it counts from the first poll, which shows
+/// which clock is meant.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,7 +40,7 @@ use crate::{
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
     let now = if duration >= FRESH {
-        Instant::not_before_now()
+        Instant::now_for_deadline()
     } else {
         Instant::now()
     };
@@ -48,7 +49,7 @@ pub fn sleep(duration: Duration) -> Sleep {
     }
     let mut sleep = sleep_until(now.saturating_add(duration));
     if duration >= FRESH {
-        sleep.timer = Idle::Fresh.into();
+        sleep.timer = Err(Idle::Fresh);
     }
     sleep
 }
@@ -57,113 +58,91 @@ pub fn sleep(duration: Duration) -> Sleep {
 fn adrift(duration: Duration) -> Sleep {
     Sleep {
         moment: Instant::ZERO.saturating_add(duration),
-        timer: Idle::Adrift.into(),
+        timer: Err(Idle::Adrift),
     }
 }
 
-/// A sleep for so long is not over when it is polled as soon as it was made, as most are: that need not
-/// be asked of the clock, which is a third of what it costs to arm it. And some microseconds more are little for it.
+/// From this duration on, a sleep arms its timer at its first poll without reading the clock. The
+/// reading would be a third of the cost of arming. Most sleeps are polled as soon as they are made,
+/// and are not over then.
 const FRESH: Duration = Duration::from_micros(100);
 
-/// Waits until `deadline`, exact to the nanosecond and never less.
+/// Waits until `deadline`. Deadlines have nanosecond resolution; a sleep never ends early.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         moment: deadline,
-        timer: Idle::Unpolled.into(),
+        timer: Err(Idle::Unpolled),
     }
 }
 
 /// The future of [`sleep`] and [`sleep_until`].
 ///
-/// It arms its timer when it is polled for the first time, on the shard of the worker that polls
-/// it; one that is never polled costs nothing. (One of [`sleep`] is then pending, even if its deadline has
-/// passed meanwhile, unless it was for less than 100 µs; and ends as soon as the worker gets to it.) If its runtime is shut down it ends at once, since
-/// waiting for ever would be no better: [`is_elapsed`](Sleep::is_elapsed) tells.
+/// Its first poll arms its timer, on the shard of the worker that polls it. A sleep that is never
+/// polled costs nothing. The first poll of a [`sleep`] for 100 µs or more is pending, even if the
+/// deadline has passed meanwhile; the sleep then ends as soon as the worker gets to it.
+///
+/// If its runtime is shut down, a sleep ends at once. [`is_elapsed`](Sleep::is_elapsed) tells.
 ///
 /// # Panics
 ///
 /// When polled for the first time outside of a runtime, before its deadline.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
-    /// The deadline; of one that is adrift, that of one that was polled when the clock began.
+    /// The deadline. In state [`Idle::Adrift`]: the deadline of a sleep that was polled at the zero
+    /// of the clock.
     moment: Instant,
-    /// The timer that waits, or is over; or else how it stands.
-    timer: SleepOr<Core>,
+    /// The timer, which waits or is over; without a timer, the state of the sleep.
+    timer: Result<shards::Sleep<Core>, Idle>,
 }
 
-/// How a sleep stands that has no timer.
+/// The state of a sleep that has no timer.
 #[derive(Clone, Copy)]
-#[repr(u8)]
 enum Idle {
     /// Not polled.
     Unpolled,
-    /// Not polled, and not over when it was made. If it is by now, its timer is due as soon as it is armed.
+    /// Not polled, and not over when it was made. If it is over by now, its timer is due as soon as
+    /// it is armed.
     Fresh,
-    /// Not polled, and so long from when it is.
+    /// Not polled. The time counts from the first poll.
     Adrift,
     /// The deadline had passed when it was polled.
     Elapsed,
-    /// There was nothing to wait on any more when it was polled.
+    /// The runtime had been shut down when it was polled.
     Shutdown,
 }
 
-impl Idle {
-    #[inline]
-    fn of(number: u8) -> Self {
-        const ALL: [Idle; 5] = [
-            Idle::Unpolled,
-            Idle::Fresh,
-            Idle::Adrift,
-            Idle::Elapsed,
-            Idle::Shutdown,
-        ];
-        ALL[usize::from(number)]
-    }
-}
-
-impl From<Idle> for SleepOr<Core> {
-    #[inline]
-    fn from(idle: Idle) -> Self {
-        SleepOr::number(idle as u8)
-    }
-}
-
 impl Sleep {
-    /// The timer, if it has one.
-    #[inline]
-    fn timer(&self) -> Result<&shards::Sleep<Core>, Idle> {
-        self.timer.get().map_err(Idle::of)
-    }
-
-    /// The moment that this waits for. (Of one whose time counts from its first poll, and which was not polled: the
-    /// one that it would wait for if it were polled now.)
+    /// Returns the deadline. If the time counts from the first poll, and there was none: the
+    /// deadline that a poll would set now.
     pub fn deadline(&self) -> Instant {
-        match self.timer() {
+        match self.timer {
             Err(Idle::Adrift) => self.if_polled_now(),
             _ => self.moment,
         }
     }
 
-    /// The deadline of one that is adrift and polled now.
+    /// Returns the deadline of a sleep in state [`Idle::Adrift`] that is polled now.
     #[cold]
     fn if_polled_now(&self) -> Instant {
         Instant::now().saturating_add(self.moment.duration_since(Instant::ZERO))
     }
 
-    /// Whether a timer is armed for it, which may wake a task.
+    /// Returns whether a timer is armed for it, which may wake a task.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.timer().is_ok_and(|timer| timer.outcome().is_none())
+        self.timer
+            .as_ref()
+            .is_ok_and(|timer| timer.outcome().is_none())
     }
 
-    /// Whether this has ended because its deadline passed.
+    /// Returns whether this has ended because its deadline passed.
     pub fn is_elapsed(&self) -> bool {
-        match self.timer() {
+        match &self.timer {
             Ok(timer) => timer.outcome() == Some(shards::Outcome::Fired),
             Err(idle) => matches!(idle, Idle::Elapsed),
         }
     }
 
-    /// Waits for another moment, also if this has ended. Takes no `poll` to be in force.
+    /// Waits until `deadline`, also if this has ended. In force at once, without a poll.
     ///
     /// Moving a pending sleep later is one atomic operation.
     #[inline]
@@ -174,43 +153,44 @@ impl Sleep {
     #[inline]
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
         self.moment = deadline;
-        let moved = self.timer.get_mut().is_ok_and(|timer| {
+        let moved = self.timer.as_mut().is_ok_and(|timer| {
             let nanos = timer.home().owner().shared.clock.nanos(deadline);
-            timer.reset_waiting(nanos)
+            timer.try_reset(nanos)
         });
         if !moved {
-            self.reset_any(deadline);
+            self.reset_slow(deadline);
         }
     }
 
-    /// The same of a sleep that may not wait.
+    /// Slow path of [`set_deadline`](Sleep::set_deadline): the sleep does not wait.
     #[cold]
     #[inline(never)]
-    fn reset_any(&mut self, deadline: Instant) {
-        match self.timer.get_mut() {
-            // Its runtime is gone; the next poll may find another.
+    fn reset_slow(&mut self, deadline: Instant) {
+        match &mut self.timer {
+            // The runtime is gone. The next poll may find another.
             Ok(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {
-                self.timer = Idle::Unpolled.into();
+                self.timer = Err(Idle::Unpolled);
             }
             Ok(timer) => {
                 let nanos = timer.home().owner().shared.clock.nanos(deadline);
                 timer.reset(nanos);
             }
-            Err(_) => self.timer = Idle::Unpolled.into(),
+            Err(_) => self.timer = Err(Idle::Unpolled),
         }
     }
 
-    /// The first poll, or the first one after it was moved: arms the timer.
+    /// Arms the timer: the first poll, or the first one after it was moved.
     fn arm(&mut self, idle: Idle, cx: &mut Context<'_>) -> Poll<()> {
         if let Idle::Adrift = idle {
             self.set_deadline(self.if_polled_now());
         }
-        // By a clock that goes by hand it may be over long before it is polled.
+        // A clock that is put forward by hand may end the sleep long before it is polled.
         let may_be_over = !matches!(idle, Idle::Fresh) || clock::any_warped();
         if may_be_over && Instant::now() >= self.moment {
-            // Over also if it has to give way: asked again it is ready whatever is left, so that a
-            // neighbour in a `select` that is greedy at each poll does not keep it waiting for ever.
-            self.timer = Idle::Elapsed.into();
+            // Set before the budget is checked: the next poll is ready whatever is left of the
+            // budget. So a neighbour in a `select` that spends it all cannot delay this sleep for
+            // ever.
+            self.timer = Err(Idle::Elapsed);
             ready!(budget::check(cx));
             budget::spend();
             return Poll::Ready(());
@@ -223,15 +203,15 @@ impl Sleep {
         match with_home(Choice::Stay, arm) {
             Ok(timer) => {
                 let poll = match timer.outcome() {
-                    // It has the waker.
+                    // The timer has the waker since it was made.
                     None => Poll::Pending,
                     Some(_) => self.poll_armed(&timer, cx),
                 };
-                self.timer = timer.into();
+                self.timer = Ok(timer);
                 poll
             }
             Err(HomeError::Shutdown) => {
-                self.timer = Idle::Shutdown.into();
+                self.timer = Err(Idle::Shutdown);
                 Poll::Ready(())
             }
             Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
@@ -239,7 +219,7 @@ impl Sleep {
     }
 
     fn poll_armed(&self, timer: &shards::Sleep<Core>, cx: &mut Context<'_>) -> Poll<()> {
-        // Not checked before: it has given way once, when it was armed.
+        // The budget is not checked first: the task gave way when the sleep was armed.
         timer.poll(cx.waker()).map(|how| {
             if how == shards::Outcome::Fired {
                 note_woken(timer, self.moment);
@@ -253,10 +233,10 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match self.timer() {
+        match &self.timer {
             Ok(timer) => self.poll_armed(timer, cx),
             Err(Idle::Elapsed | Idle::Shutdown) => Poll::Ready(()),
-            Err(idle) => self.arm(idle, cx),
+            &Err(idle) => self.arm(idle, cx),
         }
     }
 }
@@ -276,6 +256,6 @@ mod tests {
 
     #[test]
     fn a_sleep_is_small() {
-        assert_eq!(size_of::<Sleep>(), 16);
+        assert_eq!(size_of::<Sleep>(), 24);
     }
 }

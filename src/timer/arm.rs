@@ -1,4 +1,4 @@
-//! Arming: the short ways, without options.
+//! Arms timers without options.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,8 @@ impl From<HomeError> for ArmError {
     }
 }
 
-/// Arms a timer on `home`, if the runtime has room (unless `bounded` is false) and is running.
+/// Arms the timer that `make` makes on `home`. If `bounded`, the runtime has to have room for it,
+/// and to be running.
 #[inline]
 pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     home: &Arc<Shard<O>>,
@@ -60,15 +61,17 @@ fn refused<C: TimerClock>(error: ArmError) -> Timer<C> {
     }
 }
 
-/// A timer for less is exact to the nanosecond, also of a thread that arms many in a row.
+/// The delay of a shorter timer counts from the exact present, also if the thread arms many in a
+/// row.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// The deadline that is `wait` from now, and the wait, which may be no longer than time lasts.
+/// Returns the deadline that is `wait` from now, and the wait, in ns. Both end with the time
+/// itself.
 #[inline]
 fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
     let clock = &home.owner().shared.clock;
     let now = if wait >= SHORT {
-        clock.not_before_now()
+        clock.now_for_deadline()
     } else {
         clock.now()
     };
@@ -116,7 +119,7 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
     })
 }
 
-/// The runtime that the calling thread is in, with the worker that it is where it is one.
+/// Arming on the runtime that the calling thread is in, and on its own shard, if it is a worker.
 pub mod here {
     use super::*;
     use crate::timer::arm::or_refused;

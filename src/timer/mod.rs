@@ -103,17 +103,7 @@ impl<C: TimerClock> Timer<C> {
     /// thread's start or refresh has set meanwhile, by a later reading, stays.
     #[inline]
     pub fn refresh(&self) -> Reset {
-        // All calls are the last that is done, so that this needs no stack.
-        let Some(timer) = &self.0 else {
-            return Reset::TooLate;
-        };
-        let Some(read) = C::Owner::read_quickly() else {
-            return refresh_slowly::<C>(timer);
-        };
-        match timer.home().owner().present_quickly(read) {
-            Some(now) => timer.refresh(now),
-            None => refresh_slowly::<C>(timer),
-        }
+        self.reset_with(|timer| timer.refresh(now::<C>(timer)))
     }
 
     /// Moves the timer to `delay` from now, which becomes its delay, or period. Its wait begins
@@ -189,20 +179,11 @@ impl<C: TimerClock> Timer<C> {
     }
 }
 
-/// [`Timer::refresh`] whatever it takes to read the clock.
-#[inline(never)]
-fn refresh_slowly<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> Reset {
-    // As in `now`.
-    timer.prefetch();
-    let read = C::Owner::read_slowly();
-    timer.refresh(timer.home().owner().present(read))
-}
-
-/// The present, by the clock of the timer, for who is about to move it.
+/// Returns the present by the clock of the timer, which the caller is about to move.
 #[inline]
 fn now<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> u64 {
-    // It may be cold, and says whose clock it goes by. The time is read first: the kernel's clock waits for all that
-    // is being read, but for what is only fetched.
+    // The timer says which clock it goes by, and may be cold. It is fetched while the time is read:
+    // the kernel's clock waits for all loads, but not for a prefetch.
     timer.prefetch();
     let read = C::Owner::read();
     timer.home().owner().present(read)

@@ -1,5 +1,5 @@
-//! How a node gets from who arms it into the store: at once if that is the owner, by way of the inbox if it is
-//! another thread, which then wakes the owner if it would sleep past the deadline.
+//! How a node gets into the store. The owner inserts it at once. A remote thread pushes it into the
+//! inbox, and wakes the owner if that would sleep past the deadline.
 
 use super::Shard;
 use crate::{
@@ -11,7 +11,8 @@ use crate::{
 };
 
 impl<O: Owner> Shard<O> {
-    /// Wakes the owner if it sleeps past `deadline`. `fence` is one, or what does for one behind what was changed before.
+    /// Wakes the owner if it sleeps past `deadline`. `fence` orders the caller's change before the
+    /// look at the parked word.
     #[inline]
     pub(super) fn wake_before(&self, deadline: u64, fence: impl FnOnce()) -> bool {
         fence();
@@ -22,41 +23,90 @@ impl<O: Owner> Shard<O> {
         wake
     }
 
-    /// Tells the owner of a node that is armed, but does not arrive as [new](Shard::arrive_new).
+    /// Counts a node that is armed, and is not [inserted as new](Shard::insert_new).
     pub(crate) fn armed(&self, node: &NodeRef<O>) {
         self.owner.armed(node.vtable.kind, self.owner.is_current());
     }
 
-    /// Brings home a node whose carrier has let go of it (its location is `None`).
+    /// Inserts a node that no thread holds (its location is `None`).
     pub(crate) fn arrive(&self, node: &NodeRef<O>) {
-        let here = self.owner.is_current();
-        if self.store(here, || node.clone()).is_none() {
-            self.tell(node);
-            self.announce(node);
+        let inserted = match self.owner.is_current() {
+            true => self.locked(|inner| {
+                // A node that is over is given back, to be dropped outside of the lock.
+                if inner.closed {
+                    (Some(node.clone()), None)
+                } else {
+                    (None, inner.read(node.clone()))
+                }
+            }),
+            false => None,
+        };
+        match inserted {
+            Some((refused, _over)) => self.arrived(refused),
+            None => {
+                self.tell(node);
+                self.announce(node);
+            }
         }
     }
 
-    /// The same for a node that nobody but the caller knows, who has another reference to it. It is armed by this, for this
-    /// deadline, and has no options.
+    /// Arms a node that is new, waits for `deadline` and has no options. No other thread knows it.
+    /// The caller holds another reference to it.
+    ///
+    /// This is the fast path: the owner, the lock is free, and the store has room. Each slower case
+    /// is a call in tail position, so that this function needs no stack.
     #[inline(never)]
-    pub(crate) fn arrive_new(&self, carried: NodeRef<O>, deadline: u64) {
-        debug_assert!(carried.extras().is_none(), "its key is its deadline");
-        // All calls are the last that is done, so that nothing is kept over them: this needs no stack.
+    pub(crate) fn insert_new(&self, node: NodeRef<O>, deadline: u64) {
+        debug_assert!(node.extras().is_none(), "its key is its deadline");
         if !self.owner.is_current() {
-            return self.arrive_from_outside(carried, deadline);
+            return self.send_new(node, deadline);
         }
-        self.owner.armed(carried.vtable.kind, true);
+        self.owner.armed(node.vtable.kind, true);
         if !self.lock.acquire_free() {
-            return self.arrive_slowly(carried, deadline);
+            return self.insert_new_slow(node, deadline, false);
         }
-        let inserted = self.hold_quickly(|inner| {
-            let seen = inner.insert_new_quickly(carried, deadline)?;
-            Ok(((), seen))
+        // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
+        // path, gives it up.
+        let inserted = self.inner.with_mut(|inner| unsafe {
+            let inner = &mut *inner;
+            let seen = inner.try_insert_new(node, deadline)?;
+            self.publish_exact(inner, seen);
+            Ok(())
         });
         match inserted {
-            Err(carried) => self.arrive_held(carried, deadline),
-            Ok(_) if self.lock.release() => self.look_and_lower_alarm(),
-            Ok(_) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+            // The store has to grow, or the shard is closed.
+            Err(node) => self.insert_new_slow(node, deadline, true),
+            Ok(()) if self.lock.release() => self.look_and_lower_alarm(),
+            // After the release: the alarm is a system call, perhaps.
+            Ok(()) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Slow path of [`insert_new`](Shard::insert_new), for the owner. `held`: the caller has the
+    /// lock, and this function releases it.
+    #[cold]
+    #[inline(never)]
+    fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
+        if !held && !self.lock.try_acquire() {
+            // The holder finds the mark, and reads the inbox.
+            return self.push_new(node, deadline);
+        }
+        let refused = self.hold(|inner| {
+            if inner.closed {
+                return Some(node);
+            }
+            inner.insert_new(node, deadline);
+            None
+        });
+        self.arrived(refused);
+    }
+
+    /// The owner has inserted a node, or the shard is closed and `refused` it.
+    #[inline]
+    fn arrived(&self, refused: Option<NodeRef<O>>) {
+        match refused {
+            None => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+            Some(node) => self.refuse(&node),
         }
     }
 
@@ -67,78 +117,20 @@ impl<O: Owner> Shard<O> {
         self.lower_alarm(self.store_next.load(Ordering::Relaxed));
     }
 
+    /// Arms a new node from a remote thread.
     #[inline(never)]
-    fn arrive_from_outside(&self, carried: NodeRef<O>, deadline: u64) {
-        let kind = carried.vtable.kind;
-        // For the counters alone, and no look that a model has to take.
-        let quiet = !cfg!(loom) && !self.parker.sleeps_past(deadline);
-        if quiet {
-            self.owner.armed_quietly(kind);
-        } else {
-            self.owner.armed(kind, false);
-        }
-        self.send_new(carried, deadline, quiet);
+    fn send_new(&self, node: NodeRef<O>, deadline: u64) {
+        self.owner.armed(node.vtable.kind, false);
+        self.push_new(node, deadline);
     }
 
-    /// The same for the owner, in any case.
-    #[cold]
-    #[inline(never)]
-    fn arrive_slowly(&self, carried: NodeRef<O>, deadline: u64) {
-        if self.lock.try_acquire() {
-            return self.arrive_held(carried, deadline);
-        }
-        self.send_new(carried, deadline, false);
-    }
-
-    /// The same for the owner, who has the lock, and gives it up by this.
-    #[inline(never)]
-    fn arrive_held(&self, carried: NodeRef<O>, deadline: u64) {
-        let refused = self.hold(|inner| {
-            if inner.closed {
-                return Some(carried);
-            }
-            inner.insert_new(carried, deadline);
-            None
-        });
-        self.arrived(refused);
-    }
-
-    /// The owner has put a node into its store, or was refused, and has it still.
+    /// Puts a new node into the inbox, and wakes the owner if it sleeps past `deadline`.
     #[inline]
-    fn arrived(&self, refused: Option<NodeRef<O>>) {
-        match refused {
-            None => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
-            Some(node) => self.refuse(&node),
-        }
-    }
-
-    /// Puts a node that nobody but the caller knows into the inbox, and tells of it. `counted`: the owner has counted that
-    /// it was not woken.
-    #[inline]
-    fn send_new(&self, node: NodeRef<O>, deadline: u64, counted: bool) {
+    fn push_new(&self, node: NodeRef<O>, deadline: u64) {
         if let Err(node) = self.inbox.push_new(node, || self.owner.met()) {
             return self.refuse(&node);
         }
-        self.announce_pushed(deadline, counted);
-    }
-
-    /// Puts an arriving node into the store, if the caller owns that (`here`) and is let in; or ends it, if the shard
-    /// is closed.
-    fn store(&self, here: bool, node: impl FnOnce() -> NodeRef<O>) -> Option<()> {
-        if !here {
-            return None;
-        }
-        // What is over meanwhile is given back, to be let go of outside the lock.
-        let (refused, _over) = self.locked(|inner| {
-            let node = node();
-            if inner.closed {
-                (Some(node), None)
-            } else {
-                (None, inner.read(node))
-            }
-        })?;
-        self.arrived(refused);
-        Some(())
+        self.announce_pushed(deadline);
     }
 
     /// Ends a node that came after the shard was closed.
@@ -152,39 +144,40 @@ impl<O: Owner> Shard<O> {
     /// Publishes the deadline of a node that was pushed, and wakes the owner if it would sleep past
     /// it.
     ///
-    /// The word is read after the push, and once more after the fence: who made the deadline earlier
-    /// and found the node queued before it was pushed relied on that. The owner that it woke found
-    /// nothing.
+    /// The claim word is read after the push, and once more after the fence. Another thread may
+    /// make the deadline earlier while the node is queued and not pushed yet. It relies on this
+    /// read: the owner that it wakes finds an empty inbox.
     pub(super) fn announce(&self, node: &NodeRef<O>) {
         let mut announced = u64::MAX;
         let next = || node.claim.load().deadline().map(|at| node.key(at));
         while let Some(deadline) = next().filter(|&at| at < announced) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
-            self.see_to(deadline, false, full_fence);
+            self.see_to(deadline, full_fence);
             announced = deadline;
         }
     }
 
-    /// The same for what nobody but the caller knew until it pushed it.
+    /// Publishes the deadline of a new node that the caller has pushed, and wakes the owner if it
+    /// would sleep past it.
     ///
-    /// Most pushes find the word low enough, and leave it alone. Who has not pushed may not rely on what it
-    /// finds there: that may have been taken away by a drainer that takes the node later.
+    /// Most callers find an early enough deadline, and write nothing. Only a thread that has pushed
+    /// may rely on what it finds. For another thread, a drainer may have taken that deadline away,
+    /// and take the node later.
     #[inline]
-    fn announce_pushed(&self, deadline: u64, counted: bool) {
+    fn announce_pushed(&self, deadline: u64) {
         if !looks_at_the_deadline() || deadline < self.inbox_next.load(Ordering::Acquire) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
         }
-        self.see_to(deadline, counted, fence_behind_change);
+        self.see_to(deadline, fence_behind_change);
     }
 
-    /// Wakes the owner if it would sleep past a deadline that was published; if it is awake, sees to its alarm.
+    /// Wakes the owner if it would sleep past a deadline that was published. If the owner is awake,
+    /// sets its alarm to go off early enough.
     #[inline]
-    fn see_to(&self, deadline: u64, counted: bool, fence: impl FnOnce()) {
+    fn see_to(&self, deadline: u64, fence: impl FnOnce()) {
         if !self.wake_before(deadline, fence) {
-            if !counted {
-                self.owner.wake_skipped();
-            }
-            // One that sleeps looks at the deadlines when it wakes, and sees to its alarm.
+            self.owner.wake_skipped();
+            // An owner that sleeps looks at the deadlines when it wakes, and sets its alarm itself.
             if !self.watch.is_off() && self.parker.is_awake() {
                 self.lower_alarm(deadline);
             }

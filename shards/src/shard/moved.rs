@@ -1,99 +1,83 @@
-//! How a shard hears of a move: many of them in a row, of which one does not know before whether they are to earlier
-//! deadlines.
+//! How a shard hears that a timer was moved.
+//!
+//! A later deadline is no news: the store finds it when the old one comes up. An earlier one has to
+//! reach the store. Which of both a move is, is a branch on a word that is cold, and no processor
+//! can predict it where timers are moved at random. A branch that is predicted wrongly throws away
+//! the misses of the moves that follow. So an owner that [expects](Shard::expects_earlier) earlier
+//! deadlines takes the lock for each move, and leaves a *note* in the store, which counts or does
+//! not: no branch depends on the two deadlines.
+
+use std::sync::atomic::Ordering;
 
 use super::Shard;
 use crate::{
     node::{Location, NodeRef},
     owner::Owner,
-    sync::Ordering,
 };
 
-/// For so many moves the owner knows whether they were to earlier deadlines.
+/// For how many moves the owner remembers whether they were to earlier deadlines.
 const KNOWN: u32 = 16;
 
 impl<O: Owner> Shard<O> {
-    /// Whether the owner, who asks, expects that timers are made earlier.
+    /// Returns whether some of the last moves were to earlier deadlines. For the owner.
     #[inline]
     pub(crate) fn expects_earlier(&self) -> bool {
-        // In models no notes are left, and this would be one more word to look at.
-        !cfg!(loom) && self.earlier.load(Ordering::Relaxed) != 0
+        self.earlier.load(Ordering::Relaxed) != 0
     }
 
-    /// A node was moved to an earlier deadline by who is not the owner.
-    #[inline(never)]
-    pub(crate) fn hear_moved_from_outside(&self, node: &NodeRef<O>) {
-        self.hear_earlier(node);
-        self.owner.moved();
+    /// The owner hears of an earlier deadline: it expects more of them, if the store takes notes.
+    #[inline]
+    pub(super) fn expect_earlier(&self, takes_notes: bool) {
+        let expected = u32::from(takes_notes) << (KNOWN - 1);
+        self.earlier.store(expected, Ordering::Relaxed);
     }
 
-    /// The owner, who asks, has moved a node to an earlier deadline.
-    #[inline(never)]
-    pub(crate) fn hear_made_earlier(&self, node: &NodeRef<O>) {
-        if !self.lock.try_acquire() {
-            self.tell_earlier(node);
-        } else if self.hear_earlier_held(node) {
-            self.earlier.store(1 << (KNOWN - 1), Ordering::Relaxed);
-        }
-        self.owner.moved_here();
-    }
-
-    /// The owner, who asks, has moved a node without options to `next`, and whether that is earlier than it was, where he
-    /// [expects that](Shard::expects_earlier).
+    /// The owner, which [expects](Shard::expects_earlier) earlier deadlines, has moved a node
+    /// without options to `next`. `earlier`: that is earlier than before.
     ///
-    /// Which of both it is, is a branch on what is cold, and nobody can say before which way it goes: the processor, which
-    /// guesses, would throw away all that it has begun meanwhile, among it the misses of the moves that follow. So where
-    /// some are earlier the owner takes the lock for each, and leaves a note that counts or does not.
-    ///
-    /// All calls are the last that is done, and it is not asked who calls: this needs no stack.
+    /// This is the fast path: the owner leaves a note. Each slower case is a call in tail position,
+    /// so that this function needs no stack.
     #[inline(never)]
     pub(crate) fn hear_moved(&self, node: &NodeRef<O>, next: u64, earlier: bool) {
         if !self.lock.acquire_free() {
-            return self.hear_moved_slowly(node, earlier);
+            return self.hear_moved_slow(node, earlier, true, false);
         }
         let Location::Slot(slot) = node.location() else {
-            return self.hear_moved_held(node);
+            return self.hear_moved_slow(node, earlier, true, true);
         };
-        // SAFETY: we hold the lock.
+        // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
+        // path, gives it up.
         let noted =
-            (self.inner).with_mut(|inner| unsafe { (*inner).note_quickly(slot, next, earlier) });
+            (self.inner).with_mut(|inner| unsafe { (*inner).try_note(slot, next, earlier) });
         if !noted {
-            return self.hear_moved_held(node);
+            return self.hear_moved_slow(node, earlier, true, true);
         }
-        // What is published stays as it is, and so does what the alarm has to be set to.
-        let before = self.earlier.load(Ordering::Relaxed);
-        let now = before >> 1 | u32::from(earlier) << (KNOWN - 1);
-        self.earlier.store(now, Ordering::Relaxed);
+        // A note changes neither what is published nor when the alarm is due.
+        let moves = self.earlier.load(Ordering::Relaxed) >> 1 | u32::from(earlier) << (KNOWN - 1);
+        self.earlier.store(moves, Ordering::Relaxed);
         if self.lock.release() {
             return self.look_and_count_moved();
         }
-        // Behind the release: the owner's code is foreign, and may panic.
-        self.owner.moved_here();
+        // After the release: the owner's code is user code, and may panic.
+        self.owner.moved(true);
     }
 
     #[cold]
     #[inline(never)]
     fn look_and_count_moved(&self) {
         self.look_for_the_denied();
-        self.owner.moved_here();
+        self.owner.moved(true);
     }
 
-    /// The same where he was not let in at once.
-    #[cold]
+    /// Slow path of [`hear_moved`](Shard::hear_moved), for all threads. `here`: the caller is the
+    /// owner. `held`: it has the lock, and this function releases it.
+    // Not `#[cold]`: while the store takes no notes, each move to an earlier deadline comes here.
     #[inline(never)]
-    fn hear_moved_slowly(&self, node: &NodeRef<O>, earlier: bool) {
-        if earlier {
-            self.hear_earlier(node);
+    pub(crate) fn hear_moved_slow(&self, node: &NodeRef<O>, earlier: bool, here: bool, held: bool) {
+        // A later deadline is no news. To hear of it does no harm, where the lock is held anyway.
+        if earlier || held {
+            self.hear_earlier(node, here, held);
         }
-        self.owner.moved_here();
-    }
-
-    /// The same where he has the lock, which he gives up by this.
-    #[inline(never)]
-    fn hear_moved_held(&self, node: &NodeRef<O>) {
-        // To hear of one that is not earlier does no harm.
-        if !self.hear_earlier_held(node) {
-            self.earlier.store(0, Ordering::Relaxed);
-        }
-        self.owner.moved_here();
+        self.owner.moved(here);
     }
 }

@@ -1,4 +1,4 @@
-//! What a shard is told of nodes that it has, and how it comes to read that.
+//! Pending updates of nodes that the shard has, and how they are read from the inbox.
 
 use std::mem;
 
@@ -12,52 +12,55 @@ use crate::{
 };
 
 impl<O: Owner> Shard<O> {
-    /// The node's deadline was made earlier than it was.
-    pub(crate) fn hear_earlier(&self, node: &NodeRef<O>) {
-        if self.owner.is_current() && self.lock.try_acquire() {
-            self.hear_earlier_held(node);
-        } else {
-            self.tell_earlier(node);
-        }
-    }
-
-    /// The same for the owner, who has the lock, and gives it up by this. Whether the store puts such moves off.
+    /// The node's deadline was made earlier: tells the store, or the owner, if that is another
+    /// thread. `here`: the caller is the owner. `held`: it has the lock, and this function releases
+    /// it.
     #[inline]
-    pub(super) fn hear_earlier_held(&self, node: &NodeRef<O>) -> bool {
-        let (heard, puts_off) = self.hold(|inner| (inner.hear(node), inner.puts_off()));
-        if heard.is_some() {
-            self.lower_alarm(self.store_next.load(Ordering::Relaxed));
-        } else {
-            self.tell_earlier(node);
+    pub(crate) fn hear_earlier(&self, node: &NodeRef<O>, here: bool, held: bool) {
+        if !held && !(here && self.lock.try_acquire()) {
+            return self.tell_earlier(node);
         }
-        puts_off
+        let (heard, puts_off) = self.hold(|inner| (inner.hear(node), inner.puts_off()));
+        self.expect_earlier(puts_off);
+        match heard {
+            // What is given back is over, and dropped outside of the lock.
+            Some(_over) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+            None => self.tell_earlier(node),
+        }
     }
 
-    /// The same where that has to go through the inbox, where the node may stand.
-    pub(super) fn tell_earlier(&self, node: &NodeRef<O>) {
+    /// Tells the owner of an earlier deadline by the inbox, where the node may stand already.
+    fn tell_earlier(&self, node: &NodeRef<O>) {
         self.tell(node);
         self.announce(node);
     }
 
-    /// The node is over, for good; its payload is gone already. Answers the reference of its store, if that was ours
-    /// to take it out of.
+    /// The node is over, for good, and its payload is gone: takes it out of the store. Returns the
+    /// store's reference, if this call took it out.
+    ///
+    /// This is the fast path: the owner, the lock is free, and the store need not be tidied. Each
+    /// slower case is a call in tail position, so that this function needs no stack.
     #[inline]
     pub(crate) fn hear_gone(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
-        // All calls are the last that is done, so that nothing is kept over them: this needs no stack.
         if !self.owner.is_current() || !self.lock.acquire_free() {
-            return self.hear_gone_slowly(node);
+            return self.hear_gone_slow(node, false);
         }
         let Location::Slot(slot) = node.location() else {
-            return self.hear_gone_held(node);
+            return self.hear_gone_slow(node, true);
         };
-        let taken = self.hold_quickly(|inner| inner.take_over_quickly(node, slot).ok_or(()));
-        let Ok((carried, _)) = taken else {
-            return self.hear_gone_held(node);
-        };
-        if self.lock.release() {
-            return self.look_and_return(carried);
+        // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
+        // path, gives it up.
+        let taken = self.inner.with_mut(|inner| unsafe {
+            let inner = &mut *inner;
+            let (carried, seen) = inner.try_take_over(node, slot)?;
+            self.publish_exact(inner, seen);
+            Some(carried)
+        });
+        match taken {
+            None => self.hear_gone_slow(node, true),
+            Some(carried) if self.lock.release() => self.look_and_return(carried),
+            carried => carried,
         }
-        Some(carried)
     }
 
     #[cold]
@@ -67,27 +70,21 @@ impl<O: Owner> Shard<O> {
         Some(carried)
     }
 
-    /// The same in any case.
+    /// Slow path of [`hear_gone`](Shard::hear_gone), for all threads. `held`: the caller is the
+    /// owner, has the lock, and this function releases it.
+    #[cold]
     #[inline(never)]
-    fn hear_gone_slowly(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
-        if self.owner.is_current() && self.lock.try_acquire() {
-            return self.hear_gone_held(node);
+    fn hear_gone_slow(&self, node: &NodeRef<O>, held: bool) -> Option<NodeRef<O>> {
+        if !held && !(self.owner.is_current() && self.lock.try_acquire()) {
+            self.tell_gone(node);
+            return None;
         }
-        self.tell_gone(node);
-        None
-    }
-
-    /// The same for the owner, who has the lock, and gives it up by this.
-    #[inline(never)]
-    fn hear_gone_held(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
-        let mut heard = true;
-        let carried = self.hold(|inner| match node.location() {
-            Location::Slot(slot) => Some(inner.take_over(node, slot)),
-            Location::Deque => None,
-            Location::None => {
-                heard = false;
-                None
-            }
+        let (carried, heard) = self.hold(|inner| match node.location() {
+            Location::Slot(slot) => (Some(inner.take_over(node, slot)), true),
+            // Its carrier looks at the claim word.
+            Location::Deque => (None, true),
+            // It may stand in the inbox.
+            Location::None => (None, false),
         });
         if !heard {
             self.tell_gone(node);
@@ -95,11 +92,11 @@ impl<O: Owner> Shard<O> {
         carried
     }
 
-    /// Puts a node whose claim word has changed into the inbox, if it does not stand there already;
-    /// who drains it then finds whether anybody carries it, and if not, carries it from then on.
+    /// Pushes a node whose claim word has changed into the inbox, unless it is queued already. The
+    /// drainer then finds whether another thread holds the node, and if not, holds it from then on.
     ///
-    /// A closed shard has no use for it, and ends it; then this is false. Who closed it may have
-    /// seen the node in a deque, or nowhere.
+    /// Returns `false` if the shard is closed: the node is ended here. The closer may have seen it
+    /// in a deque, or nowhere.
     pub(super) fn tell(&self, node: &NodeRef<O>) -> bool {
         let told = self.inbox.push(node);
         if !told {
@@ -108,7 +105,7 @@ impl<O: Owner> Shard<O> {
         told
     }
 
-    /// The same where that has to go through the inbox, where the node may stand.
+    /// Tells the owner by the inbox, where the node may stand already, that it is over.
     fn tell_gone(&self, node: &NodeRef<O>) {
         if !self.tell(node) {
             return;
@@ -117,11 +114,11 @@ impl<O: Owner> Shard<O> {
         let garbage = self.garbage();
         let live = self.stored().saturating_sub(garbage);
         if garbage > (live / 4).max(GARBAGE_FLOOR) {
-            // A thread that holds the shard meanwhile will find the mark, and drain.
+            // If another thread has the lock, it finds the mark, and drains.
             let drained = self.locked(|inner| self.drain(inner, BATCH));
             if drained.is_none() && garbage > FLOOD {
-                // Such a holder was stopped by the system. On cores that are busy with those who
-                // arm and cancel, what they cancel would be hundreds of MB until it goes on.
+                // The system has stopped the holder. While the cores are busy with threads that
+                // arm and cancel, garbage would grow to hundreds of MB before the holder goes on.
                 #[cfg(all(test, not(loom)))]
                 super::tests::YIELDS.set(super::tests::YIELDS.get() + 1);
                 crate::sync::yield_now();
@@ -129,8 +126,8 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Takes the deadline that is published for the inbox, which is published for the store before
-    /// that. For whoever holds the lock.
+    /// Takes the deadline that is published for the inbox. It is published for the store before, so
+    /// that it is always in one of both words. The caller has the lock.
     fn take_inbox_next(&self) -> u64 {
         let mut next = self.inbox_next.load(Ordering::Acquire);
         loop {
@@ -149,18 +146,18 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Reads at most `limit` news from the inbox. For whoever holds the lock.
+    /// Reads at most `limit` updates from the inbox. The caller has the lock.
     pub(super) fn drain(&self, inner: &mut Inner<O>, limit: usize) {
         let mut read = 0;
         while read < limit {
             if inner.backlog.is_empty() {
-                // A pusher that was overtaken by a drainer leaves a deadline behind: that has to be
-                // taken away, too, or the owner would wake for it again and again.
+                // A drainer may take a node before its pusher publishes the deadline. That stays
+                // behind, and has to be taken, or the owner would wake for it again and again.
                 let stale = self.inbox_next.load(Ordering::Acquire) != NEVER;
                 if self.inbox.is_empty() && !stale {
                     break;
                 }
-                // Before the taking: who pushes later lowers it again.
+                // Before the inbox is taken: a later pusher lowers the deadline again.
                 inner.backlog_next = self.take_inbox_next();
                 let unread = self.unread.swap(0, Ordering::AcqRel);
                 self.sweeping.store(unread, Ordering::Relaxed);
@@ -182,13 +179,13 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Reads what a thread left in the inbox that was denied the lock.
+    /// Reads what a thread that was denied the lock has left in the inbox.
     #[cold]
     pub(super) fn look_for_the_denied(&self) {
         while self.lock.try_acquire() {
-            // A store that is full panics, and so may the condition of a timer that is freed here.
+            // A full store panics, and the condition of a timer that is freed here may.
             let unlock = UnlockOnPanic(self);
-            // SAFETY: we hold the lock.
+            // SAFETY: `try_acquire` above took the lock.
             self.inner.with_mut(|inner| unsafe {
                 self.drain(&mut *inner, BATCH);
                 self.publish(&*inner);

@@ -26,7 +26,7 @@ impl Owner for Loop {
         !self.is_away.load(Ordering::Relaxed)
     }
 
-    fn moved(&self) {
+    fn moved(&self, _: bool) {
         assert!(!self.panics.load(Ordering::Relaxed), "the owner panics");
     }
 }

@@ -50,7 +50,13 @@ const LOOKS: usize = 4;
 const LOWERED: usize = 16;
 
 /// With so many slots the table of their keys is not in the nearest cache any more.
-const FAR: usize = if cfg!(test) { 8 } else { 4_096 };
+const FAR: usize = if cfg!(loom) {
+    1
+} else if cfg!(test) {
+    8
+} else {
+    4_096
+};
 
 /// So many slots are worth to begin anew, when none is held any more. It takes as long as some ten insertions.
 const ANEW: usize = if cfg!(test) { 24 } else { 1_024 };

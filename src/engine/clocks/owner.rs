@@ -146,7 +146,7 @@ impl Owner for ClockCore {
         self.counters().armed_remote.add(1);
     }
 
-    fn moved(&self) {
+    fn moved(&self, _: bool) {
         self.count(|counters| &counters.refreshed);
     }
 

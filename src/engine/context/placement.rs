@@ -21,9 +21,8 @@ pub(crate) enum Choice {
     /// The next in turn, unless that is awake and the one after it is not. For what its home alone
     /// looks at: who sleeps is not stuck in a callback, and who is awake may be.
     NotAwake,
-    /// The same for timers, of which there may be many: one thread's next stay with one worker for some
-    /// time, and meet those of other threads less often, on fewer lines of the cache. A worker that sleeps is
-    /// woken when it was left many, to put them away while the thread goes on to the next.
+    /// As `NotAwake`, for timers: a thread arms [a run](spread::stay) of them on one worker, and
+    /// then wakes that worker to read its inbox.
     Stay,
 }
 
@@ -33,7 +32,7 @@ impl Choice {
         let of = workers.len();
         let at = match self {
             // A runtime that has been shut down has none.
-            Choice::Stay => spread::stay(of, |at| workers.get(at).into_iter().for_each(put_away)),
+            Choice::Stay => spread::stay(of, |at| workers.get(at).into_iter().for_each(read_inbox)),
             Choice::InTurn | Choice::NotAwake => spread::spread().checked_rem(of)?,
         };
         let first = workers.get(at)?;
@@ -47,10 +46,10 @@ impl Choice {
     }
 }
 
-/// Wakes the worker, if it sleeps and something stands in its inbox, to put that away while its nodes are in a cache.
-/// Otherwise it would read all of it when its next timer is due.
+/// Wakes the worker if something stands in its inbox: it reads the nodes while they are in a cache,
+/// and not when its next timer is due.
 #[cold]
-fn put_away(worker: &Arc<WorkerShard>) {
+fn read_inbox(worker: &Arc<WorkerShard>) {
     if worker.has_news() {
         worker.wake();
     }
