@@ -10,10 +10,15 @@ use std::{
 };
 
 use crate::{
-    reactor::{self, Waiter},
+    io::{
+        interest::{Interest, Ready},
+        source::Source,
+    },
+    reactor,
+    reactor::readiness::Waiter,
     sys::poll::{PollEntry, poll_now},
-    task::budget,
-    time::{Sleep, sleep},
+    time::{sleep, sleep::Sleep},
+    util::budget,
 };
 
 /// A source, and the readiness to wait for.

@@ -8,19 +8,18 @@ use crate::{
 };
 
 impl Notify {
-    /// Waits to be notified, for `duration` at most: a condition variable's wait with a limit.
+    /// Waits for a notification for at most `duration`. Like [`timeout`], it arms its timer only if
+    /// it has to wait.
     ///
-    /// Like [`timeout`], it arms its timer only if it has to wait.
-    ///
-    /// Who is told at the last moment is told: it does not elapse, and no permit is lost.
+    /// A notification that arrives at the last moment counts: the call succeeds, and no permit is
+    /// lost.
     ///
     /// # Errors
     ///
-    /// [`Elapsed`], if nobody has told it for so long (or the runtime is shut down).
+    /// Returns [`Elapsed`] if no notification arrived within `duration`, or if the runtime is shut
+    /// down.
     ///
-    /// # Panics
-    ///
-    /// If it has to wait outside of a runtime.
+    /// Panics if it has to wait outside of a runtime.
     ///
     /// ```
     /// use std::time::Duration;

@@ -40,6 +40,8 @@ pub(crate) struct VTable<M: 'static> {
     pub(crate) drop_output: unsafe fn(NonNull<Header<M>>),
     /// Drops the metadata, and frees the memory.
     pub(crate) free: unsafe fn(NonNull<Header<M>>),
+    /// Returns the name of the task.
+    pub(crate) name: fn() -> &'static str,
     /// The functions of the task's wakers. Wakers compare equal if these are at one address.
     pub(crate) waker: RawWakerVTable,
 }
@@ -65,6 +67,16 @@ impl<M: 'static> Task<M> {
     #[inline]
     pub(crate) unsafe fn at(header: NonNull<Header<M>>) -> Self {
         Self(header)
+    }
+
+    /// Returns a function that returns the name of the task: the type of its future, unless its
+    /// [policy](crate::Policy::name) says otherwise.
+    ///
+    /// The task stores no name of its own, so this is one load.
+    #[inline]
+    #[must_use]
+    pub fn name(&self) -> &'static fn() -> &'static str {
+        &self.header().vtable.name
     }
 
     #[inline]

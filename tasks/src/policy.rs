@@ -32,6 +32,12 @@ pub trait Policy: 'static {
     /// [`run`](Runnable::run) on it. Called on the thread that wakes the task.
     fn schedule(task: Runnable<Self::Metadata>, woken: Woken);
 
+    /// Returns the name of a task whose future is an `F`: see [`Task::name`].
+    #[must_use]
+    fn name<F>() -> &'static str {
+        type_name::<F>()
+    }
+
     /// Calls `poll`, which polls the future and drops it if it is ready or panics.
     ///
     /// If this does not call `poll`, the task stays as it is and waits to be woken.

@@ -22,6 +22,8 @@ use crate::engine::{
         watch::{InLoop, OFF},
     },
 };
+#[cfg(feature = "cron")]
+use tourbillon_shards::TypeName;
 
 /// Looks at a worker that is awake, and answers what there is to [report](report) if it has been at its job
 /// for too long. To be called now and then, by any thread but the worker's.
