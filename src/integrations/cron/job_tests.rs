@@ -2,7 +2,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::integrations::cron::{
     builder::Cron,
-    job::{COUNTED, End, Job, Lane, Todo},
+    job::{COUNTED_MAX, End, Job, Lane, Todo},
     policy::{Missed, Overlap, Policy},
 };
 
