@@ -28,24 +28,6 @@ pub fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// Has the line of `at` brought into the cache, and taken away from other cores, who would have to be asked for it again
-/// otherwise when it is written.
-#[inline]
-fn fetch_to_write<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: it reads nothing that the program would see, and faults at no address. A processor that does not know the
-    // instruction, of x86_64, does nothing.
-    unsafe {
-        std::arch::asm!(
-            "prefetchw byte ptr [{at}]",
-            at = in(reg) at,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}
-
 /// Has what the word at `at` is the address of brought into the cache, if it looks like one.
 ///
 /// # Safety
@@ -83,42 +65,6 @@ pub(crate) unsafe fn prefetch_through(at: NonNull<usize>) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom)))))]
     let _ = at;
-}
-
-/// Has what a linked list goes on with brought into the cache by who follows it and writes to each link.
-///
-/// Only from one who learns where the next one is, and that read is what costs. But who arms many timers takes their memory
-/// in its order, so that after two at a small distance there is likely one at the same distance again. Those are
-/// fetched that would come so, though nobody knows yet that they are in the list.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Trail {
-    /// From one to the next, if that is a small distance; otherwise zero.
-    stride: isize,
-}
-
-impl Trail {
-    /// As many are fetched in advance. What is done with each takes some 50 ns, and a miss 200.
-    const AHEAD: isize = 8;
-    /// No distance that is larger is thought to come again.
-    const NEAR: isize = 4 * LINE as isize;
-
-    /// `next` follows `at`.
-    #[inline]
-    pub(crate) fn step<T>(&mut self, at: *const T, next: *const T) {
-        let stride = next.addr().wrapping_sub(at.addr()) as isize;
-        let ahead = |steps| next.wrapping_byte_offset(stride.wrapping_mul(steps));
-        if stride == self.stride {
-            fetch_to_write(ahead(Self::AHEAD));
-        } else if stride.unsigned_abs() <= Self::NEAR.unsigned_abs() {
-            self.stride = stride;
-            for steps in 0..=Self::AHEAD {
-                fetch_to_write(ahead(steps));
-            }
-        } else {
-            self.stride = 0;
-            fetch_to_write(next);
-        }
-    }
 }
 
 /// The bytes of a line of the cache.
