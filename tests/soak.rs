@@ -127,7 +127,7 @@ fn a_soak_finds_nothing_and_did_all_that_it_says() {
 
 #[test]
 fn one_worker_nobody_outside_and_any_store() {
-    for store in ["heap", "wheel", "lanes"] {
+    for store in ["heap", "wheel"] {
         let args = [
             "--duration",
             "1s",
