@@ -20,11 +20,11 @@ use crate::{
     callback::Flow,
     claim::{Claim, ClaimWord, Outcome},
     extras::{Extras, coalesced},
-    home::Home,
     inbox::Link,
     owner::Owner,
     pool, prefetch,
-    sync::{AtomicU32, Ordering},
+    shard::Shard,
+    sync::{Arc, AtomicU32, Ordering},
     taken::Taken,
     type_name::TypeName,
     wait::Wait,
@@ -103,8 +103,6 @@ pub(crate) struct VTable<O: Owner> {
     pub(crate) kind: Kind,
     /// The type of the callback.
     pub(crate) name: TypeName,
-    /// How many words of the payload, which stands behind the wait, may be addresses of what the callback is about to use.
-    pub(crate) leads: usize,
     /// Runs the payload. The caller won the claim to Running; a `Once` is used up by it.
     pub(crate) run: unsafe fn(NonNull<Header<O>>) -> Flow,
     /// Lets go of the payload, or wakes it. The caller won the claim to end it without running it,
@@ -125,14 +123,14 @@ pub(crate) struct Header<O: Owner> {
     /// Whether the node stands in an inbox, and what follows it there.
     pub(crate) link: Link<O>,
     pub(crate) vtable: &'static VTable<O>,
-    pub(crate) home: Home<O>,
+    pub(crate) home: Arc<Shard<O>>,
     refs: AtomicU32,
     location: AtomicU32,
 }
 
 impl<O: Owner> Header<O> {
     #[inline]
-    pub(crate) fn new(vtable: &'static VTable<O>, home: Home<O>, claim: Claim) -> Self {
+    pub(crate) fn new(vtable: &'static VTable<O>, home: Arc<Shard<O>>, claim: Claim) -> Self {
         Self {
             claim: ClaimWord::new(claim),
             link: Link::new(),
@@ -299,25 +297,13 @@ impl<O: Owner> NodeRef<O> {
         self.ptr
     }
 
-    /// Has what is known of the node brought into the cache: it was cold for as long as it waited.
+    /// Prefetches the header, which is cold after a long wait.
     #[inline]
     pub(crate) fn prefetch(&self) {
         let at = self.ptr.as_ptr();
         prefetch::prefetch(at, 1);
-        // Where a node is no whole lines, its header may be on two.
+        // A node that is not a whole number of lines may have its header on two.
         prefetch::prefetch(at.wrapping_byte_add(pool::LINE - 1), 1);
-    }
-
-    /// Has what the callback captures by reference brought into the cache.
-    #[inline]
-    pub(crate) fn prefetch_captured(&self) {
-        // SAFETY: the table is the node's own, so that there are so many words. The callback is moved out by
-        // who ends the timer, but not written, unless by a run, which is the carrier's.
-        let payload = unsafe { self.ptr.cast::<Waiting<O>>().add(1) }.cast();
-        for word in 0..self.vtable.leads {
-            // SAFETY: as above.
-            unsafe { prefetch::prefetch_through(payload.add(word)) };
-        }
     }
 
     /// What tells this node from all others that live.
@@ -463,7 +449,7 @@ pub mod model {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{shard::Shard, sync::Arc, waker::WakerSlot};
+    use crate::waker::WakerSlot;
 
     struct Nobody;
 

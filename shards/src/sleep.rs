@@ -8,7 +8,6 @@ use std::{
 use crate::{
     callback::Flow,
     claim::{Claim, End, NEVER, Outcome},
-    home::Home,
     moving::{move_any, moved},
     node::{Header, Kind, Node, NodeRef, VTable},
     owner::Owner,
@@ -26,7 +25,6 @@ impl<O: Owner> Table<O> {
     const SLEEP: VTable<O> = VTable {
         kind: Kind::Sleep,
         name: TypeName::new::<Sleep<O>>(),
-        leads: 0,
         run: Self::run,
         end: Some(Self::wake),
         tell: None,
@@ -84,7 +82,7 @@ impl<O: Owner> Sleep<O> {
     #[inline(always)]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
-        let at = Home::new(home);
+        let at = home.clone();
         let (node, carried) = NodeRef::pair(move || Node {
             header: Header::new(&Table::<O>::SLEEP, at, Claim::Pending(deadline)),
             wait: (),

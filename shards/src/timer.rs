@@ -5,7 +5,6 @@ use crate::{
     claim::{Armed, Claim, End, NEVER, Outcome},
     ending,
     extras::{Extras, Options},
-    home::Home,
     moving::{later, moved, refresh, reset, reset_at, reset_from_start},
     node::{Header, NodeRef},
     notice::Notice,
@@ -95,7 +94,7 @@ impl<O: Owner> Timer<O> {
     where
         F: FnOnce() + Send + 'static,
     {
-        let home = Home::new(home);
+        let home = home.clone();
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, home, Claim::Pending(deadline));
         Self::arm(callback::once(header, wait, f), deadline)
@@ -106,7 +105,7 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut() + Send + 'static,
     {
-        let home = Home::new(home);
+        let home = home.clone();
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, home, Claim::Pending(deadline));
         Self::arm(callback::recurring(header, period, f), deadline)
@@ -170,7 +169,7 @@ impl<O: Owner> Timer<O> {
         N: 'static,
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
-        let home = Home::new(home);
+        let home = home.clone();
         // Zero stands for the wait; a deadline of zero has passed as has one of 1.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, tells) = (options.recurring, options.outcome);
