@@ -92,6 +92,7 @@ mod due;
 mod ending;
 mod extras;
 mod foreign;
+mod home;
 mod inbox;
 mod inner;
 mod lock;
@@ -114,6 +115,7 @@ mod sleep;
 mod sleep_or;
 mod slot;
 #[cfg(not(loom))]
+mod spares;
 mod standby;
 pub mod store;
 mod sync;
@@ -157,6 +159,8 @@ pub use self::{
     watchers::{Ended, InsideCallback},
 };
 #[cfg(not(loom))]
+pub use self::{home::Home, spares::Spares};
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -20,11 +20,11 @@ use crate::{
     callback::Flow,
     claim::{Claim, ClaimWord, Outcome},
     extras::{Extras, coalesced},
+    home::Home,
     inbox::Link,
     owner::Owner,
     pool, prefetch,
-    shard::Shard,
-    sync::{Arc, AtomicU32, Ordering},
+    sync::{AtomicU32, Ordering},
     taken::Taken,
     type_name::TypeName,
     wait::Wait,
@@ -123,14 +123,14 @@ pub(crate) struct Header<O: Owner> {
     /// Whether the node stands in an inbox, and what follows it there.
     pub(crate) link: Link<O>,
     pub(crate) vtable: &'static VTable<O>,
-    pub(crate) home: Arc<Shard<O>>,
+    pub(crate) home: Home<O>,
     refs: AtomicU32,
     location: AtomicU32,
 }
 
 impl<O: Owner> Header<O> {
     #[inline]
-    pub(crate) fn new(vtable: &'static VTable<O>, home: Arc<Shard<O>>, claim: Claim) -> Self {
+    pub(crate) fn new(vtable: &'static VTable<O>, home: Home<O>, claim: Claim) -> Self {
         Self {
             claim: ClaimWord::new(claim),
             link: Link::new(),
@@ -449,7 +449,7 @@ pub mod model {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::waker::WakerSlot;
+    use crate::{shard::Shard, sync::Arc, waker::WakerSlot};
 
     struct Nobody;
 

@@ -57,6 +57,9 @@ const FLOOD: usize = 16 * 1024;
 /// Its words are on lines of the cache by who writes them.
 #[repr(C)]
 pub struct Shard<O: Owner> {
+    /// Written by who arms and frees timers, but for who keeps spares.
+    #[cfg(not(loom))]
+    pub(crate) homes: CachePadded<crate::home::Homes>,
     parker: CachePadded<Parker>,
     /// Read by all who arm, written by those who look after a shard.
     pub(crate) watch: CachePadded<Watch>,
@@ -116,6 +119,8 @@ impl<O: Owner> Shard<O> {
 
     pub(crate) fn with_watch(owner: O, watch: Watch) -> Self {
         Self {
+            #[cfg(not(loom))]
+            homes: CachePadded::new(crate::home::Homes::new()),
             parker: CachePadded::new(Parker::new()),
             watch: CachePadded::new(watch),
             _written_by_who_pushes: [],

@@ -8,6 +8,7 @@ use std::{
 use crate::{
     callback::Flow,
     claim::{Claim, End, NEVER, Outcome},
+    home::Home,
     moving::{move_any, moved},
     node::{Header, Kind, Node, NodeRef, VTable},
     owner::Owner,
@@ -82,7 +83,7 @@ impl<O: Owner> Sleep<O> {
     #[inline(always)]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
-        let at = home.clone();
+        let at = Home::new(home);
         let (node, carried) = NodeRef::pair(move || Node {
             header: Header::new(&Table::<O>::SLEEP, at, Claim::Pending(deadline)),
             wait: (),

@@ -5,6 +5,7 @@ use crate::{
     claim::{Armed, Claim, End, NEVER, Outcome},
     ending,
     extras::{Extras, Options},
+    home::Home,
     moving::{later, moved, refresh, reset, reset_at, reset_from_start},
     node::{Header, NodeRef},
     notice::Notice,
@@ -94,7 +95,7 @@ impl<O: Owner> Timer<O> {
     where
         F: FnOnce() + Send + 'static,
     {
-        let home = home.clone();
+        let home = Home::new(home);
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, home, Claim::Pending(deadline));
         Self::arm(callback::once(header, wait, f), deadline)
@@ -105,7 +106,7 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut() + Send + 'static,
     {
-        let home = home.clone();
+        let home = Home::new(home);
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, home, Claim::Pending(deadline));
         Self::arm(callback::recurring(header, period, f), deadline)
@@ -169,7 +170,7 @@ impl<O: Owner> Timer<O> {
         N: 'static,
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
-        let home = home.clone();
+        let home = Home::new(home);
         // Zero stands for the wait; a deadline of zero has passed as has one of 1.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, tells) = (options.recurring, options.outcome);

@@ -30,11 +30,9 @@ fn cancel(timer: Timer<Threaded>) {
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 }
 
-/// Returns how many cancelled timers still refer to the shard, which has `live` others. No other thread
-/// may use the shard meanwhile.
-fn garbage(shard: &Arc<Shard<Threaded>>, live: usize) -> usize {
-    // One reference is the caller's; each timer has one.
-    Arc::strong_count(shard) - 1 - live
+/// Cancelled timers that are still somewhere. For a moment in which nobody else does anything.
+fn garbage(shard: &Shard<Threaded>, live: usize) -> usize {
+    shard.references() - live
 }
 
 fn bound(live: usize) -> usize {
@@ -68,7 +66,7 @@ impl Order {
 }
 
 /// Cancels all from this thread, which is not the owner, and looks after each.
-fn cancel_all_within_the_bound(shard: &Arc<Shard<Threaded>>, mut timers: Timers) {
+fn cancel_all_within_the_bound(shard: &Shard<Threaded>, mut timers: Timers) {
     while let Some(timer) = timers.pop() {
         cancel(timer);
         let live = timers.len();

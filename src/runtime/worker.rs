@@ -124,6 +124,8 @@ pub(super) fn run_as(
             contain(shard.owner(), || hook());
         }
     };
+    // A helper's shard has no timers.
+    let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
     let local = Local::new(shard.clone(), deque);
     // Dropped after the worker, and before the last reference to its shard.
     let stage = OnceCell::new();

@@ -2,6 +2,7 @@
 
 use std::{marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr, ptr::NonNull, sync::Arc};
 
+use tourbillon_shards as shards;
 use tourbillon_tasks::Task;
 
 use super::{
@@ -33,7 +34,7 @@ unsafe impl Send for Home {}
 unsafe impl Sync for Home {}
 const _: () = {
     const fn is_send_and_sync<T: Send + Sync>() {}
-    is_send_and_sync::<Arc<WorkerShard>>();
+    is_send_and_sync::<shards::Home<Core>>();
     is_send_and_sync::<Arc<Set>>();
 };
 
@@ -47,19 +48,12 @@ impl Home {
     /// In the books of a worker; any worker runs it.
     #[inline]
     pub(super) fn worker(shard: &Arc<WorkerShard>) -> Self {
-        Self::of_worker(shard.clone(), WORKER)
+        Self::tagged(shards::Home::new(shard).into_raw().cast(), WORKER)
     }
 
     /// A worker, which alone runs it.
     pub(super) fn pinned(shard: &Arc<WorkerShard>) -> Self {
-        Self::of_worker(shard.clone(), PINNED)
-    }
-
-    #[inline]
-    fn of_worker(shard: Arc<WorkerShard>, tag: usize) -> Self {
-        // SAFETY: the address of a value is not null.
-        let address = unsafe { NonNull::new_unchecked(Arc::into_raw(shard).cast_mut()) };
-        Self::tagged(address.cast(), tag)
+        Self::tagged(shards::Home::new(shard).into_raw().cast(), PINNED)
     }
 
     /// A set that runs where it is polled, on one thread.
@@ -103,12 +97,11 @@ impl Home {
 
     /// The reference that this is, which the caller does not give up.
     #[inline]
-    fn reference(&self) -> Behind<ManuallyDrop<Arc<WorkerShard>>, ManuallyDrop<Arc<Set>>> {
+    fn reference(&self) -> Behind<ManuallyDrop<shards::Home<Core>>, ManuallyDrop<Arc<Set>>> {
         match self.behind() {
             Behind::Worker(shard) => {
-                // SAFETY: the address is from `Arc::into_raw`, of this type by the tag, and `self` owns the
-                // reference.
-                let shard = unsafe { Arc::from_raw(shard.as_ptr()) };
+                // SAFETY: it is from `into_raw`, of this type by its tag, and this has a reference to it.
+                let shard = unsafe { shards::Home::from_raw(shard) };
                 Behind::Worker(ManuallyDrop::new(shard))
             }
             Behind::Set(set) => {

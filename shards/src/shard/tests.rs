@@ -289,7 +289,8 @@ fn who_pushes_and_who_has_the_lock_write_lines_of_their_own() {
     assert_eq!(line(offset_of!(Shard<Loop>, store_next)), locked);
     assert_eq!(line(offset_of!(Shard<Loop>, backlogged)), locked);
     let rest = line(offset_of!(Shard<Loop>, watchers));
-    let all = [pushing, locked, rest];
+    let homes = line(offset_of!(Shard<Loop>, homes));
+    let all = [homes, pushing, locked, rest];
     assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
 }
 
