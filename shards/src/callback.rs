@@ -69,7 +69,6 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
         VTable {
             kind,
             name: TypeName::new::<F>(),
-            leads: leads::<F>(),
             run,
             end: if needs_drop::<F>() {
                 Some(Self::end)
@@ -106,17 +105,6 @@ impl<O: Owner, F: FnMut() + Send + 'static> Plain<O, F> {
         unsafe { payload::<O, Callback<F>>(ptr).with(|f| f()) };
         Flow::Continue(())
     }
-}
-
-/// How many words of a callback may be addresses: see [`VTable::leads`]. What is captured first, of those that fit into
-/// the node's line.
-const fn leads<F>() -> usize {
-    const WORD: usize = size_of::<usize>();
-    if align_of::<F>() != WORD {
-        return 0;
-    }
-    let words = size_of::<F>() / WORD;
-    if words < 2 { words } else { 2 }
 }
 
 /// A node for a callback that runs once, and the reference of who will carry it.
@@ -173,7 +161,6 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
         VTable {
             kind,
             name: TypeName::new::<N>(),
-            leads: 0,
             run: if once {
                 Self::run_once
             } else {

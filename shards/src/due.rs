@@ -57,13 +57,6 @@ impl<O: Owner> Due<O> {
         &self.node().vtable.name
     }
 
-    /// Has what the callback captures by reference, an `Arc` for one, brought into the cache, for who will run it a
-    /// little later. It was cold for as long as the timer waited.
-    #[inline]
-    pub fn prefetch(&self) {
-        self.node().prefetch_captured();
-    }
-
     /// The deadline that passed, in ns, unless the timer was cancelled since.
     #[inline]
     pub fn deadline(&self) -> Option<u64> {

@@ -17,9 +17,12 @@ use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use crate::{
     node::{Header, NodeRef},
     owner::Owner,
-    prefetch::Trail,
+    prefetch::prefetch,
     sync::{AtomicPtr, Ordering},
 };
+
+/// Prefetch distance of a [`Batch`], in nodes.
+const AHEAD: usize = 8;
 
 /// The head of an inbox whose shard is closed.
 fn closed<O: Owner>() -> *mut Header<O> {
@@ -171,8 +174,6 @@ impl<O: Owner> Inbox<O> {
 /// A list of nodes taken from an inbox, newest first.
 pub(crate) struct Batch<O: Owner> {
     head: *mut Header<O>,
-    /// Where the nodes of the list are that come after the first.
-    trail: Trail,
 }
 
 // SAFETY: the list owns its references, which are Send, and nobody else follows its links.
@@ -180,10 +181,7 @@ unsafe impl<O: Owner> Send for Batch<O> {}
 
 impl<O: Owner> Batch<O> {
     fn of(head: *mut Header<O>) -> Self {
-        Self {
-            head,
-            trail: Trail::default(),
-        }
+        Self { head }
     }
 
     pub(crate) fn empty() -> Self {
@@ -203,10 +201,11 @@ impl<O: Owner> Iterator for Batch<O> {
         // SAFETY: the list owns a reference to each of its nodes, and gives it up here.
         let node = unsafe { NodeRef::from_raw(ptr) };
         self.head = node.link.take();
-        if !self.head.is_null() {
-            // It was written elsewhere, and is read while this one is put where it belongs.
-            self.trail.step(ptr.as_ptr(), self.head);
-        }
+        // The link is the only way to the next node, and a read of it misses the cache. But a thread that
+        // arms many timers takes their nodes in the order of memory. So the node `AHEAD` steps on is
+        // likely at `AHEAD` times the distance from this node to the next.
+        let stride = self.head.addr().wrapping_sub(ptr.addr().get());
+        prefetch(self.head.wrapping_byte_add(stride.wrapping_mul(AHEAD)), 1);
         Some(node)
     }
 }

@@ -103,8 +103,6 @@ pub(crate) struct VTable<O: Owner> {
     pub(crate) kind: Kind,
     /// The type of the callback.
     pub(crate) name: TypeName,
-    /// How many words of the payload, which stands behind the wait, may be addresses of what the callback is about to use.
-    pub(crate) leads: usize,
     /// Runs the payload. The caller won the claim to Running; a `Once` is used up by it.
     pub(crate) run: unsafe fn(NonNull<Header<O>>) -> Flow,
     /// Lets go of the payload, or wakes it. The caller won the claim to end it without running it,
@@ -299,25 +297,13 @@ impl<O: Owner> NodeRef<O> {
         self.ptr
     }
 
-    /// Has what is known of the node brought into the cache: it was cold for as long as it waited.
+    /// Prefetches the header, which is cold after a long wait.
     #[inline]
     pub(crate) fn prefetch(&self) {
         let at = self.ptr.as_ptr();
         prefetch::prefetch(at, 1);
-        // Where a node is no whole lines, its header may be on two.
+        // A node that is not a whole number of lines may have its header on two.
         prefetch::prefetch(at.wrapping_byte_add(pool::LINE - 1), 1);
-    }
-
-    /// Has what the callback captures by reference brought into the cache.
-    #[inline]
-    pub(crate) fn prefetch_captured(&self) {
-        // SAFETY: the table is the node's own, so that there are so many words. The callback is moved out by
-        // who ends the timer, but not written, unless by a run, which is the carrier's.
-        let payload = unsafe { self.ptr.cast::<Waiting<O>>().add(1) }.cast();
-        for word in 0..self.vtable.leads {
-            // SAFETY: as above.
-            unsafe { prefetch::prefetch_through(payload.add(word)) };
-        }
     }
 
     /// What tells this node from all others that live.

@@ -1,22 +1,24 @@
-//! Having memory brought into the cache before it is used.
+//! Cache prefetching.
 
-use std::ptr::NonNull;
-
-/// Has some `bytes` of memory from `at` on brought into the cache, if this kind of processor knows how, and does not
-/// wait for them: the line of `at`, and as many more as so many bytes are. `at` need not be an address of anything.
+/// Prefetches `bytes` bytes of memory from `at` on into the cache, one cache line at least. Returns at once.
 ///
-/// For who comes to many things that are cold one after the other, and knows of some before: the
-/// misses overlap then, where otherwise each waits for the one before.
+/// `at` may be any address, even one that is not mapped. On processors other than x86_64 nothing is
+/// done.
+///
+/// A thread that works through many cold values prefetches some of them ahead of their turn. Then the
+/// cache misses overlap; otherwise each one waits for the one before.
 #[inline]
 pub fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        /// Bytes of a cache line.
+        const LINE: usize = 64;
         let at = at.cast::<i8>();
         let mut offset = 0;
         loop {
-            // SAFETY: every x86_64 has SSE. A prefetch reads nothing that the program would see, and faults
-            // at no address.
+            // SAFETY: every x86_64 has SSE. A prefetch changes no value that a program can read, and
+            // faults at no address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(offset)) };
             offset += LINE;
             if offset >= bytes {
@@ -28,122 +30,14 @@ pub fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// Has the line of `at` brought into the cache, and taken away from other cores, who would have to be asked for it again
-/// otherwise when it is written.
-#[inline]
-fn fetch_to_write<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: it reads nothing that the program would see, and faults at no address. A processor that does not know the
-    // instruction, of x86_64, does nothing.
-    unsafe {
-        std::arch::asm!(
-            "prefetchw byte ptr [{at}]",
-            at = in(reg) at,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}
-
-/// Has what the word at `at` is the address of brought into the cache, if it looks like one.
-///
-/// # Safety
-///
-/// So many bytes at `at`, which is aligned, may be read, though they need not be initialized, and are not written meanwhile.
-#[inline]
-pub(crate) unsafe fn prefetch_through(at: NonNull<usize>) {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
-    {
-        // Where nothing is mapped the processor would search for it in vain. Linux has what is on the heap and in libraries
-        // from here on, and numbers are there by chance.
-        const FIRST: usize = 0x5000_0000_0000;
-        const END: usize = 0x8000_0000_0000;
-        // By the processor's instructions, for which memory that is not initialized, as between the fields of a closure, holds
-        // some value. And without a branch on that, which memcheck would report: what looks like no address is
-        // replaced by `at`. (A word that is not aligned is a large one, rotated.)
-        // SAFETY: by contract it may be read; a prefetch reads nothing that the program would see, and faults at no address.
-        unsafe {
-            std::arch::asm!(
-                "mov {word}, qword ptr [{at}]",
-                "mov {turned}, {word}",
-                "ror {turned}, 3",
-                "sub {turned}, {first}",
-                "cmp {turned}, {count}",
-                "cmovae {word}, {at}",
-                "prefetcht0 byte ptr [{word}]",
-                at = in(reg) at.as_ptr(),
-                first = in(reg) FIRST >> 3,
-                count = in(reg) (END - FIRST) >> 3,
-                word = out(reg) _,
-                turned = out(reg) _,
-                options(readonly, nostack),
-            );
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom)))))]
-    let _ = at;
-}
-
-/// Has what a linked list goes on with brought into the cache by who follows it and writes to each link.
-///
-/// Only from one who learns where the next one is, and that read is what costs. But who arms many timers takes their memory
-/// in its order, so that after two at a small distance there is likely one at the same distance again. Those are
-/// fetched that would come so, though nobody knows yet that they are in the list.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Trail {
-    /// From one to the next, if that is a small distance; otherwise zero.
-    stride: isize,
-}
-
-impl Trail {
-    /// As many are fetched in advance. What is done with each takes some 50 ns, and a miss 200.
-    const AHEAD: isize = 8;
-    /// No distance that is larger is thought to come again.
-    const NEAR: isize = 4 * LINE as isize;
-
-    /// `next` follows `at`.
-    #[inline]
-    pub(crate) fn step<T>(&mut self, at: *const T, next: *const T) {
-        let stride = next.addr().wrapping_sub(at.addr()) as isize;
-        let ahead = |steps| next.wrapping_byte_offset(stride.wrapping_mul(steps));
-        if stride == self.stride {
-            fetch_to_write(ahead(Self::AHEAD));
-        } else if stride.unsigned_abs() <= Self::NEAR.unsigned_abs() {
-            self.stride = stride;
-            for steps in 0..=Self::AHEAD {
-                fetch_to_write(ahead(steps));
-            }
-        } else {
-            self.stride = 0;
-            fetch_to_write(next);
-        }
-    }
-}
-
-/// The bytes of a line of the cache.
-const LINE: usize = 64;
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn any_word_may_be_no_address() {
-        let line = Box::new(0_u64);
-        let address = std::ptr::from_ref(&*line).expose_provenance();
-        for word in [
-            0,
-            1,
-            8,
-            usize::MAX,
-            0x7fff_ffff_fff8,
-            0x8000_0000_0000,
-            address,
-        ] {
-            // SAFETY: it is ours.
-            unsafe { prefetch_through(NonNull::from(&word)) };
-            prefetch(std::ptr::without_provenance::<u8>(word), 256);
+    fn any_address_may_be_prefetched() {
+        for address in [0, 1, 8, usize::MAX, 0x7fff_ffff_fff8, 0x8000_0000_0000] {
+            prefetch(std::ptr::without_provenance::<u8>(address), 256);
         }
     }
 }

@@ -155,7 +155,7 @@ impl<O: Owner> Shard<O> {
     /// #     fn wake(&self) {}
     /// #     fn is_current(&self) -> bool { true }
     /// # }
-    /// let shard = Arc::new(Shard::new(Loop).with_store(StoreKind::Lanes));
+    /// let shard = Arc::new(Shard::new(Loop).with_store(StoreKind::Heap));
     /// ```
     #[must_use]
     pub fn with_store(self, kind: StoreKind) -> Self {

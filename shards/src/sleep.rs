@@ -26,7 +26,6 @@ impl<O: Owner> Table<O> {
     const SLEEP: VTable<O> = VTable {
         kind: Kind::Sleep,
         name: TypeName::new::<Sleep<O>>(),
-        leads: 0,
         run: Self::run,
         end: Some(Self::wake),
         tell: None,

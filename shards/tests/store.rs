@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use checked::{Checked, Op};
 use proptest::prelude::*;
-use tourbillon_shards::store::{Heap, Lanes, Store, Wheel};
+use tourbillon_shards::store::{Heap, Store, Wheel};
 
 const SECOND: u64 = 1_000_000_000;
 const YEAR: u64 = 365 * 24 * 3_600 * SECOND;
@@ -345,5 +345,4 @@ macro_rules! stores {
 stores! {
     heap: Heap, Heap::new();
     wheel: Wheel, Wheel::new();
-    lanes: Lanes, Lanes::new();
 }

@@ -281,27 +281,24 @@ impl Builder {
         self
     }
 
-    /// In what each worker keeps its timers, and the runtime those on the wall clock and the boot-time
-    /// clock. By default [`StoreKind::Wheel`], which is right unless a measurement says otherwise. All are
-    /// exact to the nanosecond, and take any deadline.
+    /// Sets the data structure in which each worker keeps its timers, and the runtime those on the wall
+    /// clock and the boot-time clock. The default is [`StoreKind::Wheel`]; change it only if a measurement
+    /// says so. Both kinds keep deadlines to the nanosecond, and take any deadline.
     ///
-    /// - [`StoreKind::Wheel`]: a lazy hierarchical wheel. Whatever is done costs about the same however many
-    ///   there are; now and then one operation pays for those that come due at about the same time, which is
-    ///   some tens of microseconds.
-    /// - [`StoreKind::Lanes`]: where there are hundreds of thousands of timers at a time, and they wait for
-    ///   one of a few durations, up to 15, and most of them fire. What is armed or put off goes to the end of a
-    ///   queue, and firing costs about the same however many there are.
-    /// - [`StoreKind::Heap`]: a 4-ary heap. No operation takes much longer than another, nor does anything that
-    ///   was cancelled or moved leave a trace.
+    /// - [`StoreKind::Wheel`]: a lazy hierarchical wheel. The cost of an operation hardly depends on the
+    ///   number of timers. Now and then one operation sorts the timers that come due next, which takes some
+    ///   tens of microseconds.
+    /// - [`StoreKind::Heap`]: a 4-ary heap. No operation takes much longer than another, and a timer that is
+    ///   cancelled or moved leaves nothing behind.
     ///
-    /// A worker's wheel or lanes hold up to 2^29 timers, its heap 2^31. One more is lost, with a panic where it
-    /// is armed, or on the worker, if it is armed elsewhere.
+    /// A worker's wheel holds up to 2^29 timers, its heap 2^31. One more is lost, with a panic in the
+    /// thread that arms it, or on the worker if it is armed elsewhere.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
     /// use tourbillon::runtime::{Builder, StoreKind};
     ///
-    /// let runtime = Builder::new().timer_store(StoreKind::Lanes).build()?;
+    /// let runtime = Builder::new().timer_store(StoreKind::Heap).build()?;
     /// # Ok(())
     /// # }
     /// ```

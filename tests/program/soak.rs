@@ -129,7 +129,7 @@ fn a_soak_passes_all_of_its_checks() {
 
 #[test]
 fn a_soak_runs_on_one_worker_with_any_store() {
-    for store in ["heap", "wheel", "lanes"] {
+    for store in ["heap", "wheel"] {
         let args = [
             "--duration",
             "1s",

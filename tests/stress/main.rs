@@ -346,7 +346,7 @@ fn a_storm_on_four_workers_adds_up() {
 #[test]
 fn a_storm_adds_up_whatever_the_store() {
     let _alarm = alarm();
-    for store in [StoreKind::Wheel, StoreKind::Lanes] {
+    for store in StoreKind::ALL {
         for cut_short in [false, true] {
             let builder = Runtime::builder().worker_threads(2).timer_store(store);
             storm(builder.build().unwrap(), cut_short);

@@ -25,9 +25,9 @@ fn the_wheel_is_the_default() {
     assert_eq!(StoreKind::default(), StoreKind::Wheel);
     let builder = format!("{:?}", Runtime::builder());
     assert!(builder.contains("timer_store: Wheel"), "{builder}");
-    let builder = Runtime::builder().timer_store(StoreKind::Lanes);
+    let builder = Runtime::builder().timer_store(StoreKind::Heap);
     let builder = format!("{builder:?}");
-    assert!(builder.contains("timer_store: Lanes"), "{builder}");
+    assert!(builder.contains("timer_store: Heap"), "{builder}");
 }
 
 /// Delays as a server has them, and as nobody has.

@@ -1,30 +1,28 @@
-//! The store that was chosen at run time.
+//! A store whose kind is chosen at run time.
 
-use super::{Heap, Lanes, Store, Wheel};
+use super::{Heap, Store, Wheel};
 
-/// Which store a shard has.
+/// Selects the store of a shard.
 ///
-/// Each holds a number of timers that is bounded, far beyond what fits the memory of most machines. With one
-/// more, whoever brings it to the store panics: that is who arms it, or the owner who reads it from the inbox. It
-/// is lost then, neither run nor told; the shard goes on with the others.
+/// Each store has a maximum number of timers, far beyond what fits the memory of most machines. The
+/// thread that inserts one more panics: the caller that arms the timer, or the owner that reads it from
+/// the inbox. That timer is lost. It neither runs nor is told. The shard goes on with the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// [`Heap`]: no operation takes much longer than another, and none pays for others. Up to 2^31 timers.
+    /// [`Heap`]: no operation takes much longer than another. Up to 2^31 timers.
     Heap,
-    /// [`Wheel`]: good at everything, the best at very many timers. Up to 2^29.
+    /// [`Wheel`]: fast for every workload, and the fastest for very many timers. Up to 2^29 timers.
     #[default]
     Wheel,
-    /// [`Lanes`]: for many timers that wait for one of a few durations. Up to 2^29.
-    Lanes,
 }
 
 impl StoreKind {
-    /// All there are.
-    pub const ALL: [StoreKind; 3] = [StoreKind::Heap, StoreKind::Wheel, StoreKind::Lanes];
+    /// All kinds of stores.
+    pub const ALL: [StoreKind; 2] = [StoreKind::Heap, StoreKind::Wheel];
 }
 
-/// Any of the stores, by a branch that always goes the same way.
+/// A store of either kind. Each operation is one branch, which is predicted well.
 ///
 /// ```
 /// use tourbillon_shards::store::{AnyStore, Store, StoreKind};
@@ -36,7 +34,8 @@ impl StoreKind {
 ///     assert_eq!(store.pop_due(10, |_| ()), Some((10, slot)));
 /// }
 /// ```
-// With a tag of its own: one that hides in a field of a store takes some instructions to find, for each look.
+// `repr(u32)` gives the enum a tag of its own. A tag in the niche of a field costs some instructions for
+// each operation.
 #[derive(Debug)]
 #[repr(u32)]
 pub enum AnyStore {
@@ -44,33 +43,29 @@ pub enum AnyStore {
     Heap(Heap),
     /// See [`StoreKind::Wheel`].
     Wheel(Box<Wheel>),
-    /// See [`StoreKind::Lanes`].
-    Lanes(Box<Lanes>),
 }
 
-/// The same call to the store that there is.
+/// Calls the store, of whichever kind it is.
 macro_rules! each {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
             AnyStore::Heap($store) => $call,
             AnyStore::Wheel($store) => $call,
-            AnyStore::Lanes($store) => $call,
         }
     };
 }
 
 impl AnyStore {
-    /// An empty store of this kind.
+    /// Creates an empty store of this kind.
     pub fn new(kind: StoreKind) -> Self {
         match kind {
             StoreKind::Heap => AnyStore::Heap(Heap::new()),
             StoreKind::Wheel => AnyStore::Wheel(Box::default()),
-            StoreKind::Lanes => AnyStore::Lanes(Box::default()),
         }
     }
 }
 
-/// What is published of a store after each change.
+/// The state of a store that the shard publishes after each change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     /// The smallest key.
@@ -93,7 +88,6 @@ impl AnyStore {
         match self {
             AnyStore::Heap(_) => StoreKind::Heap,
             AnyStore::Wheel(_) => StoreKind::Wheel,
-            AnyStore::Lanes(_) => StoreKind::Lanes,
         }
     }
 
@@ -102,15 +96,15 @@ impl AnyStore {
         match self {
             AnyStore::Heap(heap) => Seen::of(heap),
             AnyStore::Wheel(wheel) => Seen::of(&**wheel),
-            AnyStore::Lanes(lanes) => Seen::of(&**lanes),
         }
     }
 
-    /// See [`Store::insert`]: where that is no more than some loads and stores, and by the way what is to be published then.
+    /// Fast path of [`Store::insert`]: inserts if that takes only a few loads and stores, and returns the
+    /// slot and the state to publish.
     #[inline(always)]
     pub(crate) fn insert_quickly(&mut self, key: u64) -> Option<(u32, Seen)> {
         if cfg!(loom) {
-            // Where there are few, as in the models, it never is. They are to meet this way all the same.
+            // The fast path needs more timers than a model has. The models still run its caller.
             return Some((self.insert(key), self.seen()));
         }
         let AnyStore::Wheel(wheel) = self else {
@@ -120,7 +114,8 @@ impl AnyStore {
         Some((slot, Seen::of(&**wheel)))
     }
 
-    /// See [`Store::remove`]: likewise.
+    /// Fast path of [`Store::remove`]: removes if that takes only a few loads and stores, and returns the
+    /// state to publish.
     #[inline]
     pub(crate) fn remove_quickly(&mut self, slot: u32) -> Option<Seen> {
         if cfg!(loom) {
@@ -133,22 +128,22 @@ impl AnyStore {
         wheel.remove_quickly(slot).then(|| Seen::of(&**wheel))
     }
 
-    /// Whether notes may be left [quickly](AnyStore::note_quickly).
+    /// Returns whether [`note_quickly`](AnyStore::note_quickly) may take notes.
     #[inline]
     pub(crate) fn puts_off(&self) -> bool {
         match self {
             AnyStore::Wheel(wheel) => wheel.puts_off(),
-            AnyStore::Heap(_) | AnyStore::Lanes(_) => false,
+            AnyStore::Heap(_) => false,
         }
     }
 
-    /// See [`Store::lower`]: of a slot that is held, where all there is to do is to leave a note of it, if `earlier` says so.
-    /// What the store says of itself stays as it is.
+    /// Fast path of [`Store::lower`]: notes the move of a held slot, to be made later, if `earlier` is true.
+    /// The published state does not change.
     #[inline]
     pub(crate) fn note_quickly(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
         match self {
             AnyStore::Wheel(wheel) => wheel.note_quickly(slot, key, earlier),
-            AnyStore::Heap(_) | AnyStore::Lanes(_) => false,
+            AnyStore::Heap(_) => false,
         }
     }
 }

@@ -7,7 +7,6 @@ mod any;
 mod blocks;
 mod heap;
 mod keys;
-mod lanes;
 mod slots;
 mod tree;
 mod wheel;
@@ -15,7 +14,6 @@ mod wheel;
 pub(crate) use any::Seen;
 pub use any::{AnyStore, StoreKind};
 pub use heap::Heap;
-pub use lanes::Lanes;
 pub use wheel::Wheel;
 
 /// What a store is made of. 12 bytes, so that four of them span less than a cache line.

@@ -43,8 +43,6 @@ enum Store {
     Heap,
     /// A hierarchical wheel.
     Wheel,
-    /// Lanes of equal durations.
-    Lanes,
 }
 
 impl From<Store> for StoreKind {
@@ -52,7 +50,6 @@ impl From<Store> for StoreKind {
         match store {
             Store::Heap => StoreKind::Heap,
             Store::Wheel => StoreKind::Wheel,
-            Store::Lanes => StoreKind::Lanes,
         }
     }
 }

@@ -397,7 +397,6 @@ impl<'a> Worker<'a> {
                         if !wakers.is_empty() {
                             wake_all(core, wakers);
                         }
-                        timer.prefetch();
                         local.deque.push(Job::Timer(timer));
                     }
                 }

@@ -103,7 +103,7 @@ impl Plan {
             world,
             workers: rng.usize(1..=4),
             helpers: [(0, 0), (0, 0), (0, 1), (0, 2), (1, 2)][rng.usize(..5)],
-            store: [StoreKind::Heap, StoreKind::Wheel, StoreKind::Lanes][rng.usize(..3)],
+            store: StoreKind::ALL[rng.usize(..StoreKind::ALL.len())],
             grace: [
                 None,
                 Some(Duration::from_micros(50)),

@@ -12,7 +12,7 @@ use clap::Parser;
 use fastrand::Rng;
 use queues::{Delays, Lazy, Orx, Ours, Queue, Ticks, Tree};
 use rustix::time::{ClockId, clock_gettime};
-use tourbillon_shards::store::{Heap, Lanes, Wheel};
+use tourbillon_shards::store::{Heap, Wheel};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -173,7 +173,7 @@ fn main() {
     let args = Args::parse();
     // For `Delays`, which asks for it wherever it is.
     let _inside = queues::runtime().enter();
-    let ours: [(&str, Run, Run); 3] = [
+    let ours: [(&str, Run, Run); 2] = [
         (
             "`Heap`",
             Program::run::<Ours<Heap>>,
@@ -183,11 +183,6 @@ fn main() {
             "`Wheel`",
             Program::run::<Ours<Wheel>>,
             Program::longest::<Ours<Wheel>>,
-        ),
-        (
-            "`Lanes`",
-            Program::run::<Ours<Lanes>>,
-            Program::longest::<Ours<Lanes>>,
         ),
     ];
     let exact: [(&str, Run, Run); 3] = [
