@@ -452,7 +452,7 @@ fn without_descriptors_it_says_so_and_goes_on() {
 #[test]
 fn arguments_that_make_no_sense_are_refused() {
     for (args, message) in [
-        (&["--idle", "0s"][..], "longer than nothing"),
+        (&["--idle", "0s"][..], "longer than zero"),
         (&["--idle", "soon"], "such as 250ms"),
         (
             &["--idle", "1s", "--heartbeat", "1s"],
