@@ -1,4 +1,4 @@
-//! The owner of the shard, and what its timers run.
+//! The owner of the shard, and its timers' callbacks.
 
 use std::{
     panic::resume_unwind,
@@ -11,7 +11,7 @@ use std::{
 
 use tourbillon_shards::{Cancel, Flow, Kind, Outcome, Owner, Reset, Timer};
 
-/// At home when the program says so.
+/// An owner. The program decides whether the calling thread counts as the owner.
 #[derive(Default)]
 pub struct Desk {
     pub is_local: AtomicBool,
@@ -47,18 +47,18 @@ impl Owner for Desk {
     }
 }
 
-/// What a callback does in its next run, to its own timer.
+/// What a callback does to its own timer in its next run.
 #[derive(Clone, Copy, Debug)]
 pub enum Script {
     Cancel,
     Move(u64),
     MoveAndCancel(u64),
     Panic,
-    /// Says that this was the last run.
+    /// Returns that this was the last run.
     End,
 }
 
-/// What it did, and was answered.
+/// What the callback did, and the answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answers {
     pub script: Option<Script>,
@@ -66,13 +66,13 @@ pub struct Answers {
     pub reset: Option<Reset>,
 }
 
-/// What a callback has, and writes down.
+/// State that a callback shares with the model.
 #[derive(Default)]
 pub struct Log {
     pub timer: Mutex<Weak<Timer<Desk>>>,
     pub script: Mutex<Option<Script>>,
     pub answers: Mutex<Answers>,
-    /// By outcome.
+    /// Number of calls, by outcome.
     calls: [AtomicUsize; 3],
 }
 
@@ -117,7 +117,7 @@ pub fn index(how: Outcome) -> usize {
     }
 }
 
-/// A waker that counts.
+/// A waker that counts its calls.
 #[derive(Default)]
 pub struct Woken(pub AtomicUsize);
 
