@@ -1,4 +1,4 @@
-//! What the live page costs the runtime that it shows.
+//! The cost of the live page for the runtime that it shows.
 //!
 //! It runs storms in turns: without an inspector; with an inspector without clients; with one
 //! client that reads events while `/metrics` is scraped each second; and with 1,000 clients that

@@ -44,7 +44,8 @@ fn main() {
 
     println!("\n## Simulated, million arms a second\n");
     println!(
-        "| cores | local path | spread over all shards | one shard | its pushes, p50 / p99 ns | its worker keeps up with |"
+        "| cores | local path | spread over all shards | one shard | its pushes, p50 / p99 ns \
+         | its worker keeps up with |"
     );
     println!("|---|---|---|---|---|---|");
     for n in [1, 2, 4, 8, 16, 32, 64] {
@@ -64,7 +65,8 @@ fn main() {
 
     println!("\n## Simulated: workers that sleep and wake, each 20,000 times a second\n");
     println!(
-        "| cores | share of the time that the word of searchers and sleepers is being passed on | wait for it, p50 / p99 ns |"
+        "| cores | share of the time in which the word of searchers and sleepers is busy \
+         | wait for it, p50 / p99 ns |"
     );
     println!("|---|---|---|");
     for n in [1, 2, 4, 8, 16, 32, 64, 128] {

@@ -186,7 +186,7 @@ fn spin() {
     while begun.elapsed() < STUCK {}
 }
 
-/// What the spinning task does between the last registration and spinning.
+/// The action of the spinning task between the last registration and spinning.
 #[derive(Clone, Copy, PartialEq)]
 enum Before {
     Nothing,

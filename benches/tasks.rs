@@ -217,7 +217,8 @@ fn compare(wanted: &[String]) {
             (each(took[took.len() / 2]), each(took[0]))
         });
         println!(
-            "{name:<10} {median:>11.1}{least:>11.1} {tokio_median:>11.1}{tokio_least:>11.1}   {:.2} {:.2}",
+            "{name:<10} {median:>11.1}{least:>11.1} {tokio_median:>11.1}{tokio_least:>11.1}   \
+             {:.2} {:.2}",
             median / tokio_median,
             least / tokio_least,
         );
