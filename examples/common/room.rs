@@ -27,8 +27,8 @@ pub fn room_for(wanted: Option<usize>, each: u64) -> Result<usize, String> {
     if wanted > room {
         let needed = wanted.saturating_mul(each).saturating_add(reserve);
         return Err(format!(
-            "{wanted} connections need {needed} descriptors, and the limit is {limit}: raise it with \
-             `ulimit -n {needed}` (for a service, `LimitNOFILE={needed}`), or ask for {room} \
+            "{wanted} connections need {needed} descriptors, and the limit is {limit}: raise it \
+             with `ulimit -n {needed}` (for a service, `LimitNOFILE={needed}`), or ask for {room} \
              connections at most with --max-connections"
         ));
     }

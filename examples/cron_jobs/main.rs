@@ -40,15 +40,18 @@ struct Args {
     /// Time zone of the jobs that name none.
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     zone: String,
-    /// What to do with a run that is due while the previous one is in progress.
+    /// Policy for a run that is due while the previous one is in progress.
     #[arg(long, value_enum, default_value_t = Overlap::Skip)]
     overlap: Overlap,
-    /// What to do with runs that were missed because the machine was suspended or its clock was set
+    /// Policy for runs that were missed because the machine was suspended or its clock was set
     /// forward.
     #[arg(long, value_enum, default_value_t = Missed::Skip)]
     missed: Missed,
     /// After Ctrl-C or SIGTERM, wait up to this long for running commands.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s",
+        value_parser = humantime::parse_duration,
+    )]
     drain: Duration,
     /// Run nothing; print the next COUNT times of each job.
     #[arg(long, value_name = "COUNT")]

@@ -37,13 +37,22 @@ struct Args {
     #[arg(long)]
     per_core: bool,
     /// Delay of the reply to `/`.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "1s",
+        value_parser = humantime::parse_duration,
+    )]
     delay: Duration,
     /// Close a connection after this time without a request.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "30s",
+        value_parser = humantime::parse_duration,
+    )]
     idle: Duration,
     /// After Ctrl-C or SIGTERM, wait up to this long for pending replies.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s",
+        value_parser = humantime::parse_duration,
+    )]
     drain: Duration,
 }
 

@@ -59,8 +59,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} cooldowns in {} of the game: {} ended exactly at their time, {} were silenced, {} wait; \
-             on the way {} ended by a refresher, {} were hastened, {} prolonged; {} wrong",
+            "{} cooldowns in {} of the game: {} ended exactly at their time, {} were silenced, {} \
+             wait; on the way {} ended by a refresher, {} were hastened, {} prolonged; {} wrong",
             self.cooldowns,
             humantime::format_duration(self.length),
             self.ended,
@@ -293,8 +293,8 @@ impl Table {
             let (ends, last) = self.world.ends(ability);
             let Ability { began, length, .. } = self.abilities[ability];
             eprintln!(
-                "ability {ability} (since {began} ns, for {length} ns; ended {ends} times, last at {last} \
-                 ns): not as it has to be: {what}"
+                "ability {ability} (since {began} ns, for {length} ns; ended {ends} times, last at \
+                 {last} ns) is wrong: expected that {what}"
             );
         }
     }

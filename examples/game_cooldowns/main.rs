@@ -14,13 +14,19 @@ use self::game::{Game, Report};
 #[derive(Parser)]
 struct Args {
     /// Number of players.
-    #[arg(long, default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(
+        long, default_value = "10000",
+        value_parser = clap::value_parser!(u32).range(1..=10_000_000),
+    )]
     players: u32,
     /// Number of abilities per player.
     #[arg(long, default_value = "10", value_parser = clap::value_parser!(u32).range(1..=100))]
     abilities: u32,
     /// Length of the game, in its own time.
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "2m",
+        value_parser = humantime::parse_duration,
+    )]
     length: Duration,
     /// Random seed. The line on stdout depends on nothing else.
     #[arg(long, default_value = "1")]

@@ -45,7 +45,10 @@ struct Args {
     heartbeat: Option<Duration>,
     /// Maximum length of a line in bytes, with its line feed. A longer line is an error and ends
     /// its connection.
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = clap::value_parser!(u32).range(2..=1 << 20))]
+    #[arg(
+        long, value_name = "BYTES", default_value = "4096",
+        value_parser = clap::value_parser!(u32).range(2..=1 << 20),
+    )]
     max_line: u32,
     /// Maximum number of connections; more clients wait [default: as many as the descriptor limit
     /// allows].

@@ -45,7 +45,10 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = count)]
     pub max_connections: Option<usize>,
     /// After Ctrl-C or SIGTERM, wait up to this long for connections to end.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s",
+        value_parser = humantime::parse_duration,
+    )]
     pub drain: Duration,
     /// Print each failed attempt.
     #[arg(long, short)]

@@ -70,7 +70,7 @@ impl Drop for Client {
     }
 }
 
-/// What `CLIENT LIST` shows of a client.
+/// A connected client, as `CLIENT LIST` shows it.
 #[derive(Debug)]
 pub struct Peer {
     pub id: u64,
@@ -86,7 +86,7 @@ pub struct Peer {
     about: Mutex<About>,
 }
 
-/// What the client sent about itself.
+/// The description that a client sent about itself.
 #[derive(Debug, Default)]
 pub struct About {
     pub name: Vec<u8>,

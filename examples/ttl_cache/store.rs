@@ -69,7 +69,7 @@ impl Deadline {
     }
 }
 
-/// What to do with a key's deadline.
+/// A change of a key's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// Keep it.

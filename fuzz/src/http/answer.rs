@@ -2,7 +2,7 @@
 
 use super::show;
 
-/// What is known about the requests.
+/// Known properties of the requests.
 #[derive(Clone, Copy)]
 pub struct Known {
     /// Whether some may be `HEAD`: their answers have a length but no body.

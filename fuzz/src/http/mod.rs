@@ -65,7 +65,7 @@ fn show(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// What a client waits for.
+/// The event that a client waits for.
 #[derive(Clone, Copy)]
 enum Until {
     /// One complete answer.

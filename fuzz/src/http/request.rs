@@ -32,8 +32,8 @@ impl Request {
 }
 
 fn is_script(file: &str) -> bool {
-    let names = "app buckets canvas charts columns format frame heatmap history lanes matrix palette \
-                 stream tables tiles tip view window";
+    let names = "app buckets canvas charts columns format frame heatmap history lanes matrix \
+                 palette stream tables tiles tip view window";
     let name = file.strip_suffix(".js");
     name.is_some_and(|name| names.split(' ').any(|is| is == name))
 }

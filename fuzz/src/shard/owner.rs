@@ -47,7 +47,7 @@ impl Owner for Desk {
     }
 }
 
-/// What a callback does to its own timer in its next run.
+/// An action of a callback on its own timer, in its next run.
 #[derive(Clone, Copy, Debug)]
 pub enum Script {
     Cancel,
@@ -58,7 +58,7 @@ pub enum Script {
     End,
 }
 
-/// What the callback did, and the answers.
+/// The action of a callback, and the answers that it got.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answers {
     pub script: Option<Script>,

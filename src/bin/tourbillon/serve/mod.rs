@@ -47,7 +47,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Address to listen on; port 0 picks a free port.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = Addrs::parse)]
+    #[arg(
+        long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080",
+        value_parser = Addrs::parse,
+    )]
     listen: Addrs,
     /// Delay before each reply.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
@@ -120,7 +123,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         if open > 0 {
             let drain = humantime::format_duration(args.drain);
             complain(format_args!(
-                "waiting up to {drain} for {open} open connections; press Ctrl-C again to stop at once"
+                "waiting up to {drain} for {open} open connections; press Ctrl-C again to stop at \
+                 once"
             ));
             let drained = first(server.gate.at_most(0), stop.recv());
             drop(timeout(args.drain, drained).await);

@@ -83,7 +83,10 @@ pub(crate) struct Args {
     timers: u32,
     /// Number of threads outside the runtime that arm, move and cancel timers; 0 leaves this to
     /// tasks and callbacks.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=1024))]
+    #[arg(
+        long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(..=1024),
+    )]
     outside: u32,
     /// Operations per second of all outside threads together; 0 means no limit. Tasks and callbacks
     /// are not limited.

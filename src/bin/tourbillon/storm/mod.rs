@@ -65,19 +65,34 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lead: Option<Duration>,
     /// Number of threads outside the runtime that arm timers; 0 lets the workers arm all of them.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=1024))]
+    #[arg(
+        long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(..=1024),
+    )]
     outside: u32,
     /// Number of threads that cancel, refresh and reset timers.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(
+        long, value_name = "N", default_value = "2",
+        value_parser = clap::value_parser!(u32).range(1..=1024),
+    )]
     meddlers: u32,
     /// Percentage of timers to cancel.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=100))]
+    #[arg(
+        long, value_name = "PERCENT", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(..=100),
+    )]
     cancel: u32,
     /// Percentage of timers to refresh.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=100))]
+    #[arg(
+        long, value_name = "PERCENT", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(..=100),
+    )]
     refresh: u32,
     /// Percentage of timers to reset, to an earlier or a later deadline.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=100))]
+    #[arg(
+        long, value_name = "PERCENT", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(..=100),
+    )]
     reset: u32,
     /// Random seed.
     #[arg(long, value_name = "N", default_value = "1", value_parser = number)]
