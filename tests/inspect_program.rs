@@ -188,7 +188,7 @@ fn a_page_and_a_server_at_one_address_are_told_apart() {
         .unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(err.contains("that is where --inspect listens"), "{err}");
+    assert!(err.contains("--inspect uses this port"), "{err}");
     assert!(!err.contains("another program"), "{err}");
 }
 
