@@ -25,8 +25,8 @@ const TIMERS: u64 = 200;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A thread that builds and drops one runtime after the other, until the soak ends. It checks
-/// descriptors only if `look_at_descriptors` is set: clients of the dashboard open and close some.
-pub(super) fn thread(shared: Shared, period: Duration, look_at_descriptors: bool) {
+/// descriptors only if `check_descriptors` is set: clients of the dashboard open and close some.
+pub(super) fn thread(shared: Shared, period: Duration, check_descriptors: bool) {
     shared.enlist();
     while !shared.is_stopping() {
         let before = or_fault(shared, proc::event_descriptors());
@@ -37,7 +37,7 @@ pub(super) fn thread(shared: Shared, period: Duration, look_at_descriptors: bool
         settles(shared, "a dropped runtime left a thread", 0, || {
             proc::threads_named(NAME)
         });
-        if let Some(before) = before.filter(|_| look_at_descriptors) {
+        if let Some(before) = before.filter(|_| check_descriptors) {
             let what = "a dropped runtime left a descriptor";
             settles(shared, what, before, proc::event_descriptors);
         }
@@ -110,9 +110,9 @@ pub(super) fn once(shared: Shared) -> Result<(), String> {
     // Wait by the clock of the standard library, so that a runtime that hangs is reported.
     let deadline = Instant::now() + PATIENCE;
     let is_well = |task: JoinHandle<()>| matches!(end::ended(task, deadline), Some(Ok(())));
-    let well = [task, job].map(is_well) == [true; 2];
+    let ok = [task, job].map(is_well) == [true; 2];
     let what = "a task or a job of a runtime beside failed";
-    shared.faults.unless(well, what, "");
+    shared.faults.unless(ok, what, "");
     // End the runtime in one of three ways.
     match fastrand::u8(..3) {
         0 => drop(runtime),

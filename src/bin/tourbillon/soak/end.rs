@@ -16,7 +16,7 @@ use super::shared::{PATIENCE, Shared};
 use crate::{complain, stop::Stop};
 
 /// Interval at which to check whether something has ended.
-pub(super) const GLANCE: Duration = Duration::from_millis(10);
+pub(super) const POLL: Duration = Duration::from_millis(10);
 /// Interval at which the watchdog checks the time.
 const ROUND: Duration = Duration::from_millis(100);
 /// Steps at the end that may each take [`PATIENCE`]: tasks, the echo server, the runtime beside,
@@ -103,7 +103,7 @@ pub(super) fn ended<T>(mut task: JoinHandle<T>, deadline: Instant) -> Option<Res
         if Instant::now() > deadline {
             return None;
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL);
     }
     match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),
@@ -134,7 +134,7 @@ mod tests {
     fn a_task_that_does_not_end_is_awaited_until_the_deadline() {
         let runtime = Runtime::builder().worker_threads(1).build().unwrap();
         let never = runtime.spawn(std::future::pending::<()>());
-        assert!(ended(never, Instant::now() + GLANCE).is_none());
+        assert!(ended(never, Instant::now() + POLL).is_none());
         let deadline = Instant::now() + PATIENCE;
         let answer = ended(runtime.spawn(async { 7 }), deadline);
         assert!(matches!(answer, Some(Ok(7))));

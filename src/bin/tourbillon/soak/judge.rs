@@ -12,20 +12,21 @@ use super::{
 };
 use crate::figures::{grouped, scaled};
 
-/// Growth is judged if the run lasts at least this long, in s, and has more windows than `ENOUGH`.
-const LONG_ENOUGH: f64 = 55.0;
-const ENOUGH: usize = 9;
+/// Growth is judged if the run lasts at least this long, in s, and has more windows than
+/// `MIN_WINDOWS`.
+const MIN_SECONDS: f64 = 55.0;
+const MIN_WINDOWS: usize = 9;
 
 /// Memory may grow by a tenth, or by this many bytes.
 const RSS_SLACK: f64 = 8.0 * 1024.0 * 1024.0;
 /// Descriptors and threads that come and go: connections, blocking threads, runtimes beside.
 const COMING_AND_GOING: f64 = 8.0;
-/// The median lateness may grow by this factor, or up to `LATE`, in µs. A figure that grows evenly
-/// from zero grows 3.5-fold from the first to the last third.
-const LATER: f64 = 2.5;
-const LATE: f64 = 5_000_000.0;
+/// The median lateness may grow by this factor, or up to `LATENESS_SLACK`, in µs. A figure that
+/// grows evenly from zero grows 3.5-fold from the first to the last third.
+const LATENESS_FACTOR: f64 = 2.5;
+const LATENESS_SLACK: f64 = 5_000_000.0;
 /// CPU time per operation may grow by this factor.
-const DEARER: f64 = 3.0;
+const COST_FACTOR: f64 = 3.0;
 
 /// A check and its result.
 #[derive(Clone, Debug, Serialize)]
@@ -172,8 +173,8 @@ fn thirds(windows: &[Window]) -> Option<(&[Window], &[Window])> {
 
 /// Returns the checks of growth. They are judged only if the run was long enough.
 pub(super) fn trends(windows: &[Window]) -> Vec<Check> {
-    let long = windows.last().is_some_and(|last| last.at >= LONG_ENOUGH);
-    let judged = long && windows.len() > ENOUGH;
+    let long = windows.last().is_some_and(|last| last.at >= MIN_SECONDS);
+    let judged = long && windows.len() > MIN_WINDOWS;
     let Some((first, last)) = thirds(windows) else {
         return Vec::new();
     };
@@ -216,13 +217,13 @@ pub(super) fn trends(windows: &[Window]) -> Vec<Check> {
             "lateness stays flat",
             |it| it.late_us.p50,
             |micros| scaled(micros * 1e3),
-            |first, last| last <= (first * LATER).max(LATE),
+            |first, last| last <= (first * LATENESS_FACTOR).max(LATENESS_SLACK),
         ),
         check(
             "timers cost the same",
             Window::rate_of_cpu,
             |rate| format!("{} per second of CPU time", grouped(rate as u64)),
-            |first, last| last >= first / DEARER,
+            |first, last| last >= first / COST_FACTOR,
         ),
     ]
 }

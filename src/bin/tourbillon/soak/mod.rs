@@ -55,7 +55,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tourbillon::{JoinHandle, Runtime};
 
 use self::{
-    end::GLANCE,
+    end::POLL,
     judge::Rest,
     report::{Report, Setting},
     shared::{Deliberate, PATIENCE, Shared, State},
@@ -223,19 +223,19 @@ fn soak(args: &Args) -> Result<Report, String> {
         let windows = Watch::new(shared, &runtime).run(args.duration, |passed, windows| {
             bar.set_position(passed.as_secs());
             if let Some(window) = windows.last() {
-                bar.set_message(glance(window));
+                bar.set_message(progress_message(window));
             }
         });
         // Stop the load: all threads and tasks see the flag and end.
         shared.stop();
         bar.finish_and_clear();
         for thread in outside {
-            let well = thread.join().is_ok();
-            shared.faults.unless(well, "an outside thread panicked", "");
+            let ok = thread.join().is_ok();
+            shared.faults.unless(ok, "an outside thread panicked", "");
         }
-        let well = beside.join().is_ok();
+        let ok = beside.join().is_ok();
         let what = "the thread that builds runtimes beside panicked";
-        shared.faults.unless(well, what, "");
+        shared.faults.unless(ok, what, "");
         windows
     });
     let seconds = start.elapsed().as_secs_f64();
@@ -323,9 +323,9 @@ fn come_to_rest(
     let server = tasks.pop();
     let deadline = Instant::now() + PATIENCE;
     for task in tasks {
-        let well = matches!(end::ended(task, deadline), Some(Ok(())));
+        let ok = matches!(end::ended(task, deadline), Some(Ok(())));
         let what = "a task of the soak did not end";
-        shared.faults.unless(well, what, "");
+        shared.faults.unless(ok, what, "");
     }
     // The accept loop has no end of its own: abort it.
     if let Some(server) = server {
@@ -349,7 +349,7 @@ fn come_to_rest(
             && total.panics == shared.tally.get(Count::Panics)
     };
     while !is_at_rest() && Instant::now() < deadline {
-        thread::sleep(GLANCE);
+        thread::sleep(POLL);
     }
 }
 
@@ -375,7 +375,7 @@ fn settled(shared: Shared, wanted: usize, count: fn() -> Result<usize, String>) 
         if there == Some(wanted) || start.elapsed() > PATIENCE {
             return there.unwrap_or(0);
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL);
     }
 }
 
@@ -391,7 +391,7 @@ fn progress(duration: Duration) -> ProgressBar {
 }
 
 /// Formats a window for the progress bar.
-fn glance(window: &Window) -> String {
+fn progress_message(window: &Window) -> String {
     format!(
         "{:.0}k/s, {:.0} MB, late {}",
         window.rate() / 1e3,

@@ -273,10 +273,8 @@ async fn clocks(shared: Shared) {
     sleep(millis(5)).await;
     let answers = (wall.cancel_and_wait().await, boot.cancel_and_wait().await);
     let what = "a timer of another clock was not cancelled";
-    let well = answers == (Ok(Cancel::Cancelled), Ok(Cancel::Cancelled));
-    shared
-        .faults
-        .unless(well, what, format_args!("{answers:?}"));
+    let ok = answers == (Ok(Cancel::Cancelled), Ok(Cancel::Cancelled));
+    shared.faults.unless(ok, what, format_args!("{answers:?}"));
     // Each of the four callbacks takes exactly one outcome.
     let start = Instant::now();
     while outcomes.load(Relaxed) < 4 && start.elapsed() < PATIENCE {
@@ -296,9 +294,9 @@ async fn blocks(shared: Shared) {
         number.rotate_left(7)
     });
     let answer = job.await;
-    let well = matches!(answer, Ok(answer) if answer == number.rotate_left(7));
+    let ok = matches!(answer, Ok(answer) if answer == number.rotate_left(7));
     let what = "a blocking job returned a wrong value";
-    shared.faults.unless(well, what, format_args!("{answer:?}"));
+    shared.faults.unless(ok, what, format_args!("{answer:?}"));
     let job = spawn_blocking(|| panic_any(Deliberate));
     let is_panic = job.await.is_err_and(|error| error.is_panic());
     let what = "joining a panicked blocking job did not return its panic";

@@ -24,7 +24,7 @@ pub(super) fn or_fault<T>(shared: Shared, said: Result<T, String>) -> Option<T> 
 }
 
 /// Interval between samples.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 /// Stop if no timer has ended for this long.
 const STALLED: Duration = Duration::from_secs(300);
 
@@ -109,7 +109,7 @@ pub(super) fn window(duration: Duration) -> Duration {
 
 /// The samples of one window.
 #[derive(Default)]
-struct Glances {
+struct Samples {
     fds: Vec<usize>,
     threads: Vec<usize>,
     pending: Vec<usize>,
@@ -149,12 +149,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Samples for `duration`, or until the soak is stopped. Calls `at_glance` with the elapsed
+    /// Samples for `duration`, or until the soak is stopped. Calls `at_sample` with the elapsed
     /// time after each sample.
     pub(super) fn run(
         &self,
         duration: Duration,
-        mut at_glance: impl FnMut(Duration, &[Window]),
+        mut at_sample: impl FnMut(Duration, &[Window]),
     ) -> Vec<Window> {
         let window = window(duration);
         let mut windows = Vec::new();
@@ -165,23 +165,23 @@ impl<'a> Watch<'a> {
             && self.start.elapsed() < duration
             && !self.shared.is_stopping()
         {
-            at_glance(self.start.elapsed(), &windows);
-            thread::sleep(GLANCE.min(window / 4));
+            at_sample(self.start.elapsed(), &windows);
+            thread::sleep(POLL.min(window / 4));
         }
         while self.start.elapsed() < duration && !self.shared.is_stopping() {
             let before = or_fault(self.shared, self.before());
             let began = Instant::now();
-            let mut glances = Glances::default();
+            let mut samples = Samples::default();
             while began.elapsed() < window && !self.shared.is_stopping() {
-                or_fault(self.shared, self.glance(&mut glances));
-                at_glance(self.start.elapsed(), &windows);
-                thread::sleep(GLANCE.min(window / 4));
+                or_fault(self.shared, self.sample(&mut samples));
+                at_sample(self.start.elapsed(), &windows);
+                thread::sleep(POLL.min(window / 4));
             }
             // Skip a window that was cut short.
             if let Some(before) = before
                 && began.elapsed() >= window
             {
-                windows.extend(or_fault(self.shared, self.window(&before, &glances)));
+                windows.extend(or_fault(self.shared, self.window(&before, &samples)));
             }
             // Give up if timers stopped ending.
             let ended = self.count(Count::Fired) + self.count(Count::Cancelled);
@@ -210,22 +210,22 @@ impl<'a> Watch<'a> {
         })
     }
 
-    fn glance(&self, glances: &mut Glances) -> Result<(), String> {
-        glances.fds.push(proc::descriptors()?);
-        glances.threads.push(proc::threads()?);
+    fn sample(&self, samples: &mut Samples) -> Result<(), String> {
+        samples.fds.push(proc::descriptors()?);
+        samples.threads.push(proc::threads()?);
         let metrics = self.runtime.metrics();
         let workers = metrics.workers();
-        glances
+        samples
             .pending
             .push(workers.iter().map(|it| it.pending).sum());
-        glances
+        samples
             .garbage
             .push(workers.iter().map(|it| it.garbage).sum());
-        glances.garbage_share.push(garbage_share(&metrics));
+        samples.garbage_share.push(garbage_share(&metrics));
         Ok(())
     }
 
-    fn window(&self, before: &Before, glances: &Glances) -> Result<Window, String> {
+    fn window(&self, before: &Before, samples: &Samples) -> Result<Window, String> {
         let seconds = before.at.elapsed().as_secs_f64();
         let mut rates = [0.0; 4];
         for (i, what) in COUNTS.into_iter().enumerate() {
@@ -242,14 +242,14 @@ impl<'a> Watch<'a> {
             at: rounded(self.start.elapsed().as_secs_f64()),
             seconds: rounded(seconds),
             rss: proc::resident_bytes()?,
-            fds: bounds(&glances.fds),
-            threads: bounds(&glances.threads),
-            pending: median(glances.pending.iter().copied()).unwrap_or(0),
+            fds: bounds(&samples.fds),
+            threads: bounds(&samples.threads),
+            pending: median(samples.pending.iter().copied()).unwrap_or(0),
             garbage: [
-                median(glances.garbage.iter().copied()).unwrap_or(0),
-                bounds(&glances.garbage)[1],
+                median(samples.garbage.iter().copied()).unwrap_or(0),
+                bounds(&samples.garbage)[1],
             ],
-            garbage_share: rounded(median(glances.garbage_share.iter().copied()).unwrap_or(0.0)),
+            garbage_share: rounded(median(samples.garbage_share.iter().copied()).unwrap_or(0.0)),
             armed,
             fired,
             cancelled,

@@ -80,12 +80,12 @@ impl Walker {
             Walk::WhenDue => {
                 let index = plan.at_rank(self.next);
                 let moment = plan.moment(self.next).saturating_sub(AHEAD);
-                (moment, plan.is_met_when_due(index).then_some(index))
+                (moment, plan.acts_when_due(index).then_some(index))
             }
             Walk::AnyTime => {
                 let index = self.next;
                 let moment = plan.moment(index);
-                (moment, (!plan.is_met_when_due(index)).then_some(index))
+                (moment, (!plan.acts_when_due(index)).then_some(index))
             }
             Walk::WhenArmed => (plan.late_arming(self.next), Some(self.next)),
         })
@@ -143,9 +143,9 @@ impl Meddler<'_> {
             if moment > now {
                 return false;
             }
-            if let Some(action) = index.and_then(|index| self.duty(index)) {
+            if let Some(action) = index.and_then(|index| self.action(index)) {
                 match self.context.ledger.timer(action.0) {
-                    Some(timer) => self.meet(action, timer),
+                    Some(timer) => self.act(action, timer),
                     // The thread that arms it is behind schedule.
                     None if now < moment + PATIENCE => return false,
                     None => {}
@@ -157,7 +157,7 @@ impl Meddler<'_> {
     }
 
     /// Returns the action that this meddler has to take on a timer, if any.
-    fn duty(&self, index: u32) -> Option<(u32, Action)> {
+    fn action(&self, index: u32) -> Option<(u32, Action)> {
         let plan = self.context.plan;
         let owner = index % self.of;
         match plan.action(index) {
@@ -170,7 +170,7 @@ impl Meddler<'_> {
         }
     }
 
-    fn meet(&self, (index, action): (u32, Action), timer: &Timer) {
+    fn act(&self, (index, action): (u32, Action), timer: &Timer) {
         let meddled = self.meddled;
         match action {
             Action::None => {}

@@ -140,7 +140,7 @@ impl Plan {
     }
 
     /// Returns whether a meddler acts on an early timer close to its deadline, not at any time.
-    pub(super) fn is_met_when_due(&self, index: u32) -> bool {
+    pub(super) fn acts_when_due(&self, index: u32) -> bool {
         self.bits(index, 3) % 2 == 0
     }
 
