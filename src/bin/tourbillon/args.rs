@@ -111,6 +111,7 @@ impl RuntimeArgs {
         if let Ok(named) = builder.clone().allow_host(&addrs.name) {
             builder = named;
         }
+        // The other names come from the user: a wrong one is a usage error.
         for name in &self.inspect_host {
             let allowed = builder.allow_host(name);
             builder =

@@ -31,12 +31,14 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
                 let pass = server.gate.enter();
                 tourbillon::spawn(connection::serve(stream, pass, server.clone()));
                 accepted = accepted.wrapping_add(1);
+                // A burst of clients must not keep this worker from its other tasks.
                 if accepted % BATCH == 0 {
                     yield_now().await;
                 }
             }
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
+                // Running out of descriptors can last: do not print the error each time.
                 if complained.is_none_or(|when| when.elapsed() >= SILENCE) {
                     complained = Some(Instant::now());
                     cannot_accept(&error, server.gate.open());

@@ -115,6 +115,7 @@ where
     let mut closing = false;
     poll_fn(|cx| {
         loop {
+            // Drive hyper first: it may start or finish a request.
             if let Poll::Ready(result) = connection.as_mut().poll(cx) {
                 return Poll::Ready(match result {
                     Ok(()) if closing => End::ClosedByServer,
@@ -124,6 +125,7 @@ where
                 });
             }
             let (begun, over) = (requests.begun.load(Relaxed), requests.over.load(Relaxed));
+            // The server closes. Without a request there is nothing to wait for.
             if !closing && pass.is_closing(cx) {
                 closing = true;
                 if begun == 0 {
@@ -133,6 +135,7 @@ where
                 connection.as_mut().graceful_shutdown();
                 continue;
             }
+            // While a request is being answered, the connection is not idle.
             if begun > over {
                 return Poll::Pending;
             }

@@ -45,6 +45,7 @@ use crate::{
 
 /// Arguments of `tourbillon serve`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = stats::HELP)]
 pub(crate) struct Args {
     /// Address to listen on; port 0 picks a free port.
     #[arg(
@@ -101,6 +102,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         stats: Stats::default(),
         gate: Gate::default(),
     });
+    // Listen to signals before the address is printed: a caller may send one right after it.
     let (listener, mut stop) = runtime.block_on(async {
         let stop = Stop::new().map_err(to_text)?;
         let listener = TcpListener::bind(&*args.listen.addrs)
@@ -115,10 +117,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let acceptor = runtime.spawn(accept::accept(listener, server.clone()));
 
     runtime.block_on(async {
+        // Serve until a signal comes, then drop the listener.
         stop.recv().await.map_err(to_text)?;
         acceptor.abort();
         // Once this returns, the acceptor has dropped the listener: new connections are refused.
         drop(acceptor.await);
+        // Idle connections close at once. Wait for pending replies, up to the limit or another
+        // signal.
         let open = server.gate.close();
         if open > 0 {
             let drain = humantime::format_duration(args.drain);

@@ -6,6 +6,16 @@ use std::{
     time::Duration,
 };
 
+/// The end of `serve --help`.
+pub(super) const HELP: &str = "\
+At its end the server prints a summary. It counts each connection once:
+  closed by the client  the client closed or reset it, or asked the server to close it
+  closed by the server  the server closed it at its shutdown, after all replies
+  closed idle           no request came within --idle
+  failed                an I/O error, or bytes that are not HTTP
+  cut off               a reply was still pending after --drain
+Abandoned requests were dropped without a reply.";
+
 /// A counter that any task can increment.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);

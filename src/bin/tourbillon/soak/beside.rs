@@ -34,6 +34,7 @@ pub(super) fn thread(shared: Shared, period: Duration, check_descriptors: bool) 
         if let Err(error) = once(shared) {
             shared.faults.add("a runtime beside was not built", error);
         }
+        // Its threads and descriptors must be gone.
         settles(shared, "a dropped runtime left a thread", 0, || {
             proc::threads_named(NAME)
         });
@@ -99,6 +100,7 @@ pub(super) fn once(shared: Shared) -> Result<(), String> {
             kept.push(timer);
         }
     }
+    // One task is pending at the end; another task and a job end before.
     let sleeper = runtime.spawn(sleep(HOUR));
     let (task, job) = runtime.block_on(async {
         let task = tourbillon::spawn(sleep(Duration::from_millis(1)));

@@ -145,6 +145,7 @@ async fn message(shared: Shared, stream: &mut TcpStream) -> io::Result<()> {
 /// usable.
 async fn silence(shared: Shared, stream: &mut TcpStream) -> io::Result<()> {
     write_all(stream, &text(SILENCE)).await?;
+    // The server does not answer, so the read must end by its timeout.
     let limit = Duration::from_micros(fastrand::u64(1_000..8_000));
     stream.set_read_timeout(Some(limit))?;
     let start = Instant::now();

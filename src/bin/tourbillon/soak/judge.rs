@@ -174,6 +174,7 @@ fn thirds(windows: &[Window]) -> Option<(&[Window], &[Window])> {
 /// Returns the checks of growth. They are judged only if the run was long enough.
 pub(super) fn trends(windows: &[Window]) -> Vec<Check> {
     let long = windows.last().is_some_and(|last| last.at >= MIN_SECONDS);
+    // A short run is reported, but not judged: its figures still change with the warm-up.
     let judged = long && windows.len() > MIN_WINDOWS;
     let Some((first, last)) = thirds(windows) else {
         return Vec::new();

@@ -169,6 +169,7 @@ impl<'a> Watch<'a> {
             thread::sleep(POLL.min(window / 4));
         }
         while self.start.elapsed() < duration && !self.shared.is_stopping() {
+            // Sample the gauges during the window, and the counters at its ends.
             let before = or_fault(self.shared, self.before());
             let began = Instant::now();
             let mut samples = Samples::default();

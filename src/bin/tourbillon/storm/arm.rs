@@ -115,8 +115,10 @@ pub(super) fn start_early(
 ) -> Vec<thread::JoinHandle<()>> {
     let early = context.plan.early();
     let middle = if outside == 0 { early } else { early / 2 };
+    // Split the early timers between the workers and the outside threads.
     let inner = Chunks::new(0..middle);
     let outer = Chunks::new(middle..early);
+    // On each worker, a task and a chain of callbacks arm, so that both paths are tested.
     for _ in 0..runtime.metrics().num_workers() {
         let chunks = inner.clone();
         drop(runtime.spawn(async move {
@@ -198,6 +200,7 @@ pub(super) fn start_late<'scope>(
     outside: u32,
 ) -> LateArmers<'scope> {
     let workers = runtime.metrics().num_workers() as u32;
+    // Each task or thread arms every `stride`-th late timer, so all of them have equal shares.
     let late = |number| Late {
         context,
         next: context.plan.late().start.saturating_add(number),

@@ -163,9 +163,11 @@ impl Ledger {
             verdict.fired += u64::from(runs > 0);
             verdict.cancelled += u64::from(cancels > 0);
             verdict.lost += u64::from(timer.get().is_some() && ends == 0);
+            // More than one end is a fault, in any combination.
             verdict.duplicated += u64::from(runs + cancels > 1);
             if runs > 0 {
                 let (ran_at, due) = (record.ran_at.load(Relaxed), record.due.load(Relaxed));
+                // Compare with the last granted deadline, which may be later than the first one.
                 verdict.early += u64::from(ran_at < due);
                 verdict
                     .lateness

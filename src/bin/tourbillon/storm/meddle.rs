@@ -143,6 +143,7 @@ impl Meddler<'_> {
             if moment > now {
                 return false;
             }
+            // Other meddlers visit this timer, too; only one of them has to act on it.
             if let Some(action) = index.and_then(|index| self.action(index)) {
                 match self.context.ledger.timer(action.0) {
                     Some(timer) => self.act(action, timer),
