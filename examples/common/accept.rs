@@ -60,6 +60,7 @@ where
             Ok(Event::Came(acceptor.next(count).await))
         };
         let stopped = async { stop.recv().await.map(|()| Event::Stop) };
+        // A signal takes precedence over new clients.
         match or(stopped, or(ended, came)).await? {
             Event::Came(stream) => drop(open.spawn(serve(stream))),
             Event::Ended => {}
@@ -68,6 +69,7 @@ where
     }
     // Close the listener, so that new clients are refused.
     drop(acceptor);
+    // Wait for the open connections, up to the limit or another signal.
     if !open.is_empty() {
         let all = async { while open.join_next().await.is_some() {} };
         let again = async { drop(stop.recv().await) };

@@ -44,6 +44,7 @@ impl Job {
                 "there is no command after this".into(),
             ));
         }
+        // The time zone is optional; the rest before `--` is the pattern.
         let named = words[0].strip_prefix("TZ=");
         let fields = &words[usize::from(named.is_some())..end];
         let cron = Cron::parse(&fields.join(" ")).map_err(|error| {

@@ -169,6 +169,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
     let (callback, mut callbacks) = mpsc::unbounded::<Infallible>();
     let running = runtime.block_on(async {
         let mut stop = Stop::new()?;
+        // Start all jobs. Each callback holds a sender, to report its end.
         let mut started = Vec::new();
         for (at, job) in jobs.into_iter().enumerate() {
             let runner = Runner {

@@ -142,6 +142,7 @@ impl Table {
         let opening = (rounds / 10).max(1);
         for round in 0..rounds {
             sleep_until(self.world.at(round * ROUND)).await;
+            // Players start one after the other; later some of them act at random.
             if round < opening {
                 let share = |round: u64| (players as u64 * round / opening) as usize;
                 for ability in share(round) * abilities..share(round + 1) * abilities {
@@ -160,6 +161,7 @@ impl Table {
         sleep_until(self.world.at(end)).await;
         for ability in 0..self.abilities.len() {
             if self.is_cooling(ability, end) {
+                // A cooldown that has not ended must still be pending.
                 self.report.waiting += 1;
                 let answer = self.timer(ability).cancel();
                 self.expect(ability, answer == Cancel::Cancelled, "it is still pending");

@@ -52,6 +52,7 @@ pub async fn serve(stream: TcpStream, rules: Rules, stats: Arc<Stats>) {
         })
         .cancel_on_drop();
 
+    // Only connections with heartbeats need a second timer.
     let end = match rules.heartbeat {
         None => echo(&stream, &idle, None, rules, &stats).await,
         Some(after) => {

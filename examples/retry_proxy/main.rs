@@ -120,6 +120,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    // Each client needs two descriptors. Fail now rather than under load.
     let max = room::room_for(args.max_connections, 2)?;
     let upstreams: Vec<_> = args
         .upstream
@@ -139,6 +140,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
 
     let runtime = Runtime::new()?;
     let left = runtime.block_on(async {
+        // Listen to signals before the address is printed: a caller may send one right after it.
         let stop = Stop::new()?;
         let listener = TcpListener::bind(&*args.listen)
             .await

@@ -57,6 +57,7 @@ fn idle_timer(stream: &Arc<TcpStream>, client: &Client) -> Option<CancelOnDrop> 
     if idle.is_zero() {
         return None;
     }
+    // The timer must not keep the connection or the server alive.
     let (timed, server) = (Arc::downgrade(stream), Arc::downgrade(&client.server));
     let timer = tourbillon::after(idle, move || {
         if let (Some(stream), Some(server)) = (timed.upgrade(), server.upgrade()) {
@@ -109,6 +110,7 @@ impl Connection {
         let mut ran = 0;
         let end = loop {
             let input = &mut self.input[at..self.filled];
+            // Parse the next request in place. An incomplete one waits for more bytes.
             let length = match self.parser.parse(input) {
                 Ok(Some(length)) => length,
                 Ok(None) => break Ok(()),
@@ -136,6 +138,7 @@ impl Connection {
             if self.session.quit {
                 break Ok(());
             }
+            // Limit the memory of replies, and give other tasks a turn.
             if self.out.len() >= FLUSH {
                 self.flush().await?;
             }
@@ -145,6 +148,7 @@ impl Connection {
             }
         };
         server.stats.commands.add(ran);
+        // Move the incomplete request to the start of the buffer.
         self.input.copy_within(at..self.filled, 0);
         self.filled -= at;
         Ok(end)

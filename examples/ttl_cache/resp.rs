@@ -87,6 +87,7 @@ impl Parser {
     ///
     /// It removes the quotes of an inline command in place.
     pub fn parse(&mut self, input: &mut [u8]) -> Result<Option<usize>, ProtocolError> {
+        // At the start of a request, decide between an array and an inline command.
         if self.at == 0 {
             self.args.clear();
             self.args.shrink_to(64);
@@ -108,6 +109,7 @@ impl Parser {
                 None => return Ok(None),
             },
         };
+        // Keep the count, so that the next call continues with the same argument.
         while missing > 0 {
             self.missing = Some(missing);
             if !self.argument(input)? {

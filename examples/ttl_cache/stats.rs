@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_hold_what_they_say_and_are_narrow() {
+    fn buckets_contain_their_values_and_are_narrow() {
         for nanos in (0..64)
             .map(|bits| 1_u64 << bits)
             .flat_map(|n| [n - 1, n, n | (n / 3), n | (n / 2)])
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_what_was_recorded() {
+    fn percentiles_match_the_recorded_values() {
         let lateness = Lateness::default();
         assert_eq!(lateness.per_mille(500), Duration::ZERO);
         for us in 1..=1_000 {

@@ -318,6 +318,7 @@ impl Store {
         let part = self.part(key);
         let mut keys = part.lock();
         let Some(entry) = part.live(&mut keys, key) else {
+            // A new key pays for its bytes first, so that the limit is never exceeded.
             let set = when != When::Present;
             if set {
                 self.resize(paid, cost(key, value))?;
@@ -334,6 +335,7 @@ impl Store {
         let set = when != When::Absent;
         let mut old = None;
         if set {
+            // Pay only for the difference to the old value.
             self.resize(entry.value.len() as u64 + paid, value.len() as u64)?;
             old = Some(mem::replace(&mut entry.value, value.into()));
             part.set_expiry(key, entry, expiry);
@@ -437,6 +439,7 @@ impl Store {
             return false;
         };
         let before = entry.deadline().map(|before| before.unix_ms);
+        // All conditions must hold.
         let refused = only.unset && before.is_some()
             || only.set && before.is_none()
             || only.later && before.is_none_or(|before| deadline.unix_ms <= before)
@@ -471,6 +474,7 @@ impl Store {
             let least = keys.len() / LEAST;
             let live = keys.iter().filter(|(_, entry)| !entry.is_over());
             let placed = live.map(|(key, _)| (self.position(key), key));
+            // Hash maps have no order: sort the keys of this part from `from` on.
             let mut rest: Vec<_> = placed.filter(|(position, _)| *position >= from).collect();
             rest.sort_unstable_by_key(|(position, _)| *position);
             let (mut stopped, mut before) = (false, None);

@@ -126,6 +126,7 @@ pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
             _ => return Err(Error::Syntax),
         }
     }
+    // Encode the keys apart: their number must precede them.
     let (mut found, mut matched) = (Replies::default(), 0);
     let next = context.server.store.scan(cursor, |key| {
         if strings && glob::matches(pattern, key, Case::Matters) {
