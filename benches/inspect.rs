@@ -31,7 +31,7 @@ const CLIENTS: usize = 1000;
 
 /// The clients of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lookers {
+enum Viewers {
     /// There is no inspector.
     None,
     /// There is an inspector without clients.
@@ -42,7 +42,7 @@ enum Lookers {
     Many,
 }
 
-impl Lookers {
+impl Viewers {
     const ALL: [Self; 4] = [Self::None, Self::Nobody, Self::Page, Self::Many];
 
     fn name(self) -> &'static str {
@@ -92,11 +92,11 @@ impl Clients {
     }
 
     /// Starts the clients and counts their events. Some events arrive after the end of the storm.
-    fn look_on(&self, addr: SocketAddr, lookers: Lookers, events: &Arc<AtomicUsize>) {
-        let count = match lookers {
-            Lookers::None | Lookers::Nobody => 0,
-            Lookers::Page => 1,
-            Lookers::Many => CLIENTS,
+    fn start(&self, addr: SocketAddr, viewers: Viewers, events: &Arc<AtomicUsize>) {
+        let count = match viewers {
+            Viewers::None | Viewers::Nobody => 0,
+            Viewers::Page => 1,
+            Viewers::Many => CLIENTS,
         };
         for _ in 0..count {
             let events = events.clone();
@@ -104,7 +104,7 @@ impl Clients {
             let listen = async move { listen(addr, &events).await };
             drop(self.runtime.spawn(listen));
         }
-        if lookers == Lookers::Page {
+        if viewers == Viewers::Page {
             drop(self.runtime.spawn(async move {
                 while ask(addr, "/metrics", |_| {}).await.is_ok() {
                     sleep(Duration::from_secs(1)).await;
@@ -137,18 +137,19 @@ async fn ask(addr: SocketAddr, path: &str, mut part: impl FnMut(&[u8])) -> std::
 }
 
 /// Runs a storm with clients, and returns its report.
-fn storm(lookers: Lookers, clients: &Clients, events: &Arc<AtomicUsize>) -> Value {
+fn storm(viewers: Viewers, clients: &Clients, events: &Arc<AtomicUsize>) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
     command.args(STORM).stdout(Stdio::piped());
-    if lookers != Lookers::None {
+    if viewers != Viewers::None {
         command
             .args(["--inspect", "127.0.0.1:0"])
             .stderr(Stdio::piped());
     }
     let mut child = command.spawn().expect("it was built");
-    if lookers != Lookers::None {
-        clients.look_on(address(&mut child), lookers, events);
+    if viewers != Viewers::None {
+        clients.start(address(&mut child), viewers, events);
     }
+    // The report comes at the end of the storm.
     let mut report = String::new();
     let stdout = child.stdout.as_mut().expect("piped");
     stdout.read_to_string(&mut report).expect("it is text");
@@ -186,7 +187,7 @@ fn main() {
         for turn in 0..reports.len() {
             // Rotate the order, so that no variant always runs after the same one.
             let which = (round + turn) % reports.len();
-            let report = storm(Lookers::ALL[which], &clients, &events[which]);
+            let report = storm(Viewers::ALL[which], &clients, &events[which]);
             reports[which].push(report);
         }
     }
@@ -194,7 +195,7 @@ fn main() {
     FIGURES.iter().for_each(|(name, _)| print!("{name:>24}"));
     println!("{:>14}", "events a run");
     for (which, reports_of) in reports.iter().enumerate() {
-        print!("{:<18}", Lookers::ALL[which].name());
+        print!("{:<18}", Viewers::ALL[which].name());
         for (_, figure) in FIGURES {
             let of = |reports: &[Value]| median(reports.iter().map(figure).collect());
             let (here, without) = (of(reports_of), of(&reports[0]));

@@ -241,7 +241,7 @@ fn on_worker(runtime: &Runtime, task: impl Future<Output = ()> + Send + 'static)
     let (sender, receiver) = mpsc::channel();
     runtime.spawn(async move {
         task.await;
-        sender.send(()).expect("somebody waits");
+        sender.send(()).expect("the receiver exists");
     });
     receiver.recv().expect("it does not panic");
 }

@@ -80,7 +80,7 @@ async fn hold<F: Future<Output = ()> + Unpin>(mut sleeps: Vec<F>, armed: mpsc::S
         Poll::Ready(())
     })
     .await;
-    armed.send(()).expect("somebody waits");
+    armed.send(()).expect("the receiver exists");
     std::future::pending::<()>().await;
     drop(sleeps);
 }
@@ -112,6 +112,7 @@ fn program(what: &str) {
         OURS.set(runtime.handle().clone()).expect("once");
         |task| drop(OURS.get().expect("set").spawn(task))
     };
+    // Measure after the runtime was built, and leak it, so that only timers count.
     let before = (resident(), ALLOCATIONS.load(Relaxed));
     let mut random = 1;
     match what {
@@ -121,7 +122,7 @@ fn program(what: &str) {
                 let f = move || _ = black_box(captured);
                 drop(tourbillon::after(delay(&mut random), f));
             }
-            sender.send(()).expect("somebody waits");
+            sender.send(()).expect("the receiver exists");
         })),
         "sleep" => spawn(Box::pin(async move {
             let sleeps = (0..TIMERS).map(|_| tourbillon::time::sleep(delay(&mut random)));
@@ -144,13 +145,13 @@ fn program(what: &str) {
             })
             .await;
             drop(sleeps);
-            sender.send(()).expect("somebody waits");
+            sender.send(()).expect("the receiver exists");
         })),
         _ => {
             let tokios = what.starts_with("tokio");
             for _ in 0..TIMERS {
                 let (delay, sender) = (delay(&mut random), sender.clone());
-                let begun = move || sender.send(()).expect("somebody waits");
+                let begun = move || sender.send(()).expect("the receiver exists");
                 if tokios {
                     TOKIO.get().expect("set").spawn(async move {
                         begun();

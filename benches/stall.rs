@@ -27,7 +27,7 @@
 //!
 //! *resumed*: the task sleeps for 1 ms before it spins, as a task does that waits for anything.
 //! tokio has one I/O and timer driver for all workers. The worker that polled the driver runs the
-//! resumed task, and nobody polls the driver until that worker is done. Without the sleep, the
+//! resumed task, and no worker polls the driver until that worker is done. Without the sleep, the
 //! other worker polls the last of the tasks and then the driver, and nothing is late. (tokio's
 //! timers count milliseconds, rounded up: a lateness of 1 to 2 ms is no sign of a stuck worker.)
 //!
@@ -209,7 +209,7 @@ fn run<S: System, R: Send + 'static>(
     let (sender, receiver) = mpsc::channel();
     system.start(async move {
         let answer = task.await;
-        sender.send(answer).expect("somebody waits");
+        sender.send(answer).expect("the receiver exists");
     });
     receiver.recv().expect("tasks do not panic")
 }
@@ -330,8 +330,8 @@ fn connections() -> Vec<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let addr = listener.local_addr().expect("it is bound");
     let connect = |_| {
-        let client = TcpStream::connect(addr).expect("somebody listens");
-        (client, listener.accept().expect("somebody connects").0)
+        let client = TcpStream::connect(addr).expect("the listener is open");
+        (client, listener.accept().expect("a client connects").0)
     };
     (0..COUNT).map(connect).collect()
 }
@@ -357,7 +357,7 @@ fn sockets<S: System>(system: &S, before: Before) -> Option<Vec<Duration>> {
         waits.wait_for::<S>(COUNT).await;
         before.pass::<S>().await;
         let stayed = thread::current().id() == here;
-        sender.send(stayed).expect("somebody waits");
+        sender.send(stayed).expect("the receiver exists");
         if stayed {
             spin();
         }
@@ -377,7 +377,7 @@ fn outside<S: System>(system: &S) -> Vec<Duration> {
     let moments = Moments::new(COUNT);
     let (sender, spinning) = mpsc::channel();
     system.start(async move {
-        sender.send(()).expect("somebody waits");
+        sender.send(()).expect("the receiver exists");
         spin();
     });
     spinning.recv().expect("tasks do not panic");
@@ -394,7 +394,7 @@ fn all<S: System>(system: &S, stuck: Stuck) -> Option<Vec<Duration>> {
     let (sender, begun) = mpsc::channel();
     let (over, until_over) = mpsc::channel();
     system.start(async move {
-        sender.send(()).expect("somebody waits");
+        sender.send(()).expect("the receiver exists");
         stuck.stay_until(&until_over);
     });
     begun.recv().expect("tasks do not panic");
@@ -449,6 +449,7 @@ fn main() {
         "late", "system", "p50 µs", "max, median µs", "max µs"
     );
     for (what, scenario) in SCENARIOS {
+        // The systems take turns, so that disturbances hit all of them.
         let mut rounds: Vec<Vec<_>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
         for _ in 0..ROUNDS {
             for ((_, setup), rounds) in SYSTEMS.iter().zip(&mut rounds) {

@@ -107,7 +107,7 @@ impl Countdown {
     fn count(&self) {
         let (left, done) = &*self.0;
         if left.fetch_sub(1, Relaxed) == 1 {
-            done.send(()).expect("somebody waits");
+            done.send(()).expect("the receiver exists");
         }
     }
 }
@@ -141,9 +141,9 @@ async fn program(system: impl System, program: Program, n: usize, done: mpsc::Se
                     let (pong, ponged) = oneshot::channel();
                     system.spawn(async move {
                         pinged.await.expect("a ping");
-                        pong.send(()).expect("somebody waits");
+                        pong.send(()).expect("the receiver exists");
                     });
-                    ping.send(()).expect("somebody waits");
+                    ping.send(()).expect("the receiver exists");
                     ponged.await.expect("a pong");
                     countdown.count();
                 });

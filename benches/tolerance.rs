@@ -117,6 +117,7 @@ fn row(workers: usize, tolerance: Duration) {
     // Wait one period to settle, and half a period, to avoid a round moment.
     thread::sleep((start + PERIOD * 3 / 2).saturating_duration_since(Instant::now()));
 
+    // Measure only in the steady state.
     let (parks, cpu, begun) = (
         runtime.metrics().total().parks,
         cpu_seconds(),

@@ -168,7 +168,7 @@ pub fn local_arms(workers: usize) -> f64 {
                             || (),
                         ));
                     }
-                    sender.send(start.elapsed()).expect("somebody waits");
+                    sender.send(start.elapsed()).expect("the receiver exists");
                 },
                 worker,
             );
@@ -243,7 +243,7 @@ fn wake() -> f64 {
         let at = epoch.elapsed();
         ran.fetch_add(1, AcqRel);
         drop(runtime.after(Duration::ZERO, move || {
-            sender.send(epoch.elapsed()).expect("somebody waits");
+            sender.send(epoch.elapsed()).expect("the receiver exists");
         }));
         let ran_at: Duration = receiver.recv().expect("it runs");
         (ran_at - at).as_nanos() as f64
