@@ -126,6 +126,7 @@ pub fn verdict(method: &Method, uri: &Uri, headers: &HeaderMap) -> u16 {
     if target.is_some_and(|target| target != host) || !is_ours(&host, ALLOWED) {
         return 421;
     }
+    // The origin must be the page itself, unless a link leads to it.
     let own = format!("http://{host}");
     let is_own = |origin: &Option<String>| {
         // The scheme must be in lower case, as browsers write it; the host can be in any case.

@@ -44,6 +44,7 @@ pub fn run(bytes: &[u8]) {
     let times = (most / rest.len().max(1)).clamp(1, MOST_TIMES);
     let sent = [head, &rest.repeat(times)].concat();
 
+    // However the bytes are cut, the result must be the same.
     let whole = parse(max_bulk, &[&sent]);
     assert_eq!(parse(max_bulk, &cut(&sent, &cuts)), whole, "cut");
     if sent.len() <= 8 * 1024 {

@@ -167,7 +167,7 @@ fn replay(target: &'static str, run: fn(&[u8]), count: u64) {
     let mut random = Random(seed.max(1));
     let watch = watch(target);
     let one = |bytes: &[u8]| {
-        watch.send(bytes.to_vec()).expect("somebody watches");
+        watch.send(bytes.to_vec()).expect("the watchdog runs");
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(bytes))) {
             eprintln!("{target}, with seed {seed}, fails on: {}", show(bytes));
             resume_unwind(panic);

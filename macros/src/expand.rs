@@ -35,6 +35,7 @@ pub(crate) fn expand(
             return quote!(#error #function);
         }
     };
+    // Collect all errors, so that the user sees them at once.
     let mut errors = Errors::default();
     let options = errors.note(Options::parse(options));
     check(attribute, &function, &mut errors);
@@ -81,6 +82,7 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
     let krate = options.crate_path.clone();
     let krate: Path = krate.unwrap_or_else(|| parse_quote!(::tourbillon));
     let mut builder = quote!(#krate::runtime::Builder::new());
+    // By default, a test has one worker, not pinned: tests run in parallel.
     let workers = match attribute {
         Attribute::Main => options.worker_threads,
         Attribute::Test => Some(options.worker_threads.unwrap_or(1)),

@@ -150,7 +150,7 @@ fn check_page(addr: SocketAddr, sent: &[u8], pieces: &[&[u8]]) {
         if answer.status == 200 {
             assert!(
                 request::may_be_ours(sent),
-                "data for nobody of ours: {}",
+                "data for a host that is not allowed: {}",
                 show(sent)
             );
         }

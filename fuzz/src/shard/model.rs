@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Sleep, Started, Status, Timer};
 
-use super::owner::{Desk, Log, Woken, index};
+use super::owner::{Log, TestOwner, Woken, index};
 
 /// The state of a timer or sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum State {
     /// Not started. It will wait until this time, or for its delay if this is zero.
     Idle(u64),
     /// Cancelled before start. Its callback takes the outcome when it is started.
-    Barred,
+    CancelledBeforeStart,
     Pending(u64),
     /// Taken from the store, to be run.
     Due(u64),
@@ -24,7 +24,7 @@ pub struct Model {
     pub state: State,
     pub recurs: bool,
     /// Whether the callback takes outcomes.
-    pub tells: bool,
+    pub takes_outcome: bool,
     pub tolerance: u64,
     pub wait: u64,
     /// Start of the current wait.
@@ -42,14 +42,14 @@ pub struct Model {
     pub log: Arc<Log>,
     /// The callback holds a reference, too, until it is dropped.
     pub payload: Arc<()>,
-    pub timer: Option<Arc<Timer<Desk>>>,
+    pub timer: Option<Arc<Timer<TestOwner>>>,
 }
 
 /// The model of a sleep.
 pub struct Nap {
     pub state: State,
     pub is_moved: bool,
-    pub sleep: Sleep<Desk>,
+    pub sleep: Sleep<TestOwner>,
     pub waker: Arc<Woken>,
     /// Whether a task waits for it.
     pub is_polled: bool,
@@ -73,7 +73,7 @@ impl Model {
     pub fn end(&mut self, how: Outcome) {
         assert!(!self.state.is_over());
         self.state = State::Over(how);
-        if self.tells {
+        if self.takes_outcome {
             self.calls[index(how)] += 1;
         }
     }
@@ -93,7 +93,7 @@ impl Model {
 
     pub fn expect_cancel(&self) -> Cancel {
         match self.state {
-            State::Barred | State::Over(_) => Cancel::Over,
+            State::CancelledBeforeStart | State::Over(_) => Cancel::Over,
             _ => Cancel::Cancelled,
         }
     }
@@ -102,14 +102,14 @@ impl Model {
         match self.state {
             State::Idle(_) => Reset::NotStarted,
             State::Pending(_) | State::Due(_) => Reset::Waiting,
-            State::Barred | State::Over(_) => Reset::TooLate,
+            State::CancelledBeforeStart | State::Over(_) => Reset::TooLate,
         }
     }
 
     pub fn expect_start(&self) -> Started {
         match self.state {
             State::Idle(_) => Started::Waiting,
-            State::Barred | State::Over(Outcome::Cancelled) => Started::Cancelled,
+            State::CancelledBeforeStart | State::Over(Outcome::Cancelled) => Started::Cancelled,
             _ => Started::TooLate,
         }
     }
@@ -123,7 +123,7 @@ impl Model {
         let Some(timer) = &self.timer else { return };
         let status = match self.state {
             State::Idle(_) => Status::Idle,
-            State::Barred => Status::Over(Outcome::Cancelled),
+            State::CancelledBeforeStart => Status::Over(Outcome::Cancelled),
             State::Pending(_) | State::Due(_) => Status::Pending,
             State::Over(how) => Status::Over(how),
         };

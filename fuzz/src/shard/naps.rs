@@ -9,14 +9,14 @@ use tourbillon_shards::{Due, NEVER, Outcome, Ran, Sleep};
 
 use super::{
     model::{Nap, State},
-    owner::Desk,
+    owner::TestOwner,
     world::World,
 };
 
 impl World {
     /// Wakes the task of a sleep and finds the sleep by its outcome. Returns whether it had been
     /// moved.
-    pub fn fire_nap(&mut self, due: Due<Desk>, at: u64) -> bool {
+    pub fn fire_nap(&mut self, due: Due<TestOwner>, at: u64) -> bool {
         let now = self.now;
         assert!(matches!(due.run(|| now), Ran::Fired));
         let mut fired = self

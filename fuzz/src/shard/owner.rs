@@ -13,7 +13,7 @@ use tourbillon_shards::{Cancel, Flow, Kind, Outcome, Owner, Reset, Timer};
 
 /// An owner. The program decides whether the calling thread counts as the owner.
 #[derive(Default)]
-pub struct Desk {
+pub struct TestOwner {
     pub is_local: AtomicBool,
     pub armed: AtomicU64,
     pub over: AtomicU64,
@@ -21,9 +21,9 @@ pub struct Desk {
     pub told: AtomicU64,
 }
 
-impl Owner for Desk {
+impl Owner for TestOwner {
     fn wake(&self) {
-        panic!("nobody sleeps");
+        panic!("the owner never sleeps");
     }
 
     fn is_current(&self) -> bool {
@@ -69,7 +69,7 @@ pub struct Answers {
 /// State that a callback shares with the model.
 #[derive(Default)]
 pub struct Log {
-    pub timer: Mutex<Weak<Timer<Desk>>>,
+    pub timer: Mutex<Weak<Timer<TestOwner>>>,
     pub script: Mutex<Option<Script>>,
     pub answers: Mutex<Answers>,
     /// Number of calls, by outcome.
@@ -83,11 +83,19 @@ impl Log {
 
     pub fn call(&self, how: Outcome) -> Flow {
         self.calls[index(how)].fetch_add(1, Relaxed);
-        let timer = self.timer.lock().expect("nobody panics with it").upgrade();
+        let timer = self
+            .timer
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .upgrade();
         if how != Outcome::Fired {
             return Flow::Continue(());
         }
-        let script = self.script.lock().expect("nobody panics with it").take();
+        let script = self
+            .script
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .take();
         let mut answers = Answers {
             script,
             ..Answers::default()
@@ -100,7 +108,10 @@ impl Log {
                 answers.cancel = Some(timer.cancel());
             }
         }
-        *self.answers.lock().expect("nobody panics with it") = answers;
+        *self
+            .answers
+            .lock()
+            .expect("no thread panics while it holds the lock") = answers;
         match script {
             Some(Script::Panic) => resume_unwind(Box::new("as the program wants it")),
             Some(Script::End) => Flow::Break(Outcome::Fired),

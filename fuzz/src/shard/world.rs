@@ -8,17 +8,17 @@ use tourbillon_shards::{
 
 use super::{
     model::{Model, Nap, State},
-    owner::{Desk, Log, Script},
+    owner::{Log, Script, TestOwner},
 };
 
 /// The shard under test and the models of its timers and sleeps.
 pub struct World {
-    pub shard: Arc<Shard<Desk>>,
+    pub shard: Arc<Shard<TestOwner>>,
     pub now: u64,
     pub timers: Vec<Model>,
     pub naps: Vec<Nap>,
     /// Timers that were taken but not run.
-    held: Vec<(usize, Due<Desk>)>,
+    held: Vec<(usize, Due<TestOwner>)>,
     /// Number of sleeps made so far.
     pub naps_made: usize,
     is_local: bool,
@@ -27,10 +27,10 @@ pub struct World {
 
 impl World {
     pub fn new(kind: StoreKind) -> Self {
-        let desk = Desk::default();
-        desk.is_local.store(true, Relaxed);
+        let owner = TestOwner::default();
+        owner.is_local.store(true, Relaxed);
         Self {
-            shard: Arc::new(Shard::new(desk).with_store(kind)),
+            shard: Arc::new(Shard::new(owner).with_store(kind)),
             now: 0,
             timers: Vec::new(),
             naps: Vec::new(),
@@ -77,7 +77,7 @@ impl World {
             begun: state.deadline().unwrap_or(0).saturating_sub(wait),
             state,
             recurs,
-            tells: false,
+            takes_outcome: false,
             tolerance: 0,
             wait,
             is_held: false,
@@ -91,9 +91,13 @@ impl World {
         }
     }
 
-    fn keep(&mut self, mut model: Model, timer: Timer<Desk>) -> usize {
+    fn keep(&mut self, mut model: Model, timer: Timer<TestOwner>) -> usize {
         let timer = Arc::new(timer);
-        *model.log.timer.lock().expect("nobody panics with it") = Arc::downgrade(&timer);
+        *model
+            .log
+            .timer
+            .lock()
+            .expect("no thread panics while it holds the lock") = Arc::downgrade(&timer);
         model.timer = Some(timer);
         self.timers.push(model);
         self.timers.len() - 1
@@ -131,7 +135,7 @@ impl World {
     ) -> usize {
         let set = deadline.map_or(0, |at| at.clamp(1, NEVER));
         let mut model = self.model(State::Idle(set), recurring, wait);
-        model.tells = outcome;
+        model.takes_outcome = outcome;
         model.tolerance = tolerance;
         model.has_tag = true;
         let options = Options {
@@ -149,7 +153,7 @@ impl World {
         self.keep(model, timer)
     }
 
-    fn timer(&self, id: usize) -> Option<Arc<Timer<Desk>>> {
+    fn timer(&self, id: usize) -> Option<Arc<Timer<TestOwner>>> {
         self.timers[id].timer.clone()
     }
 
@@ -175,7 +179,7 @@ impl World {
                 model.state = State::Pending(at);
                 self.arrive(id);
             }
-            State::Barred => model.end(Outcome::Cancelled),
+            State::CancelledBeforeStart => model.end(Outcome::Cancelled),
             _ => {}
         }
         assert_eq!(timer.start(self.now), expected);
@@ -186,13 +190,13 @@ impl World {
         let model = &mut self.timers[id];
         let expected = model.expect_cancel();
         match model.state {
-            State::Idle(_) if model.tells => model.state = State::Barred,
+            State::Idle(_) if model.takes_outcome => model.state = State::CancelledBeforeStart,
             State::Idle(_) => model.end(Outcome::Cancelled),
             State::Pending(_) | State::Due(_) => {
                 model.end(Outcome::Cancelled);
                 self.tell(id);
             }
-            State::Barred | State::Over(_) => {}
+            State::CancelledBeforeStart | State::Over(_) => {}
         }
         assert_eq!(timer.cancel(), expected);
     }
@@ -256,7 +260,9 @@ impl World {
 
     pub fn drop_handle(&mut self, id: usize) {
         let model = &mut self.timers[id];
-        if model.timer.take().is_some() && matches!(model.state, State::Idle(_) | State::Barred) {
+        if model.timer.take().is_some()
+            && matches!(model.state, State::Idle(_) | State::CancelledBeforeStart)
+        {
             // The timer never began, so its callback takes no outcome.
             model.state = State::Over(Outcome::Cancelled);
         }
@@ -264,11 +270,14 @@ impl World {
 
     pub fn script(&mut self, id: usize, script: Script) {
         let log = &self.timers[id].log;
-        *log.script.lock().expect("nobody panics with it") = Some(script);
+        *log.script
+            .lock()
+            .expect("no thread panics while it holds the lock") = Some(script);
     }
 
     pub fn expire(&mut self, limit: usize) {
         let until = self.now.min(NEVER - 1);
+        // With tolerance, a range of timers may be taken.
         let must = self.windows().filter(|&(_, last)| last <= until).count();
         let may = self.windows().filter(|&(at, _)| at <= until).count();
         let mut due = Vec::new();
@@ -291,7 +300,7 @@ impl World {
             }
         };
         for due in due {
-            let at = due.deadline().expect("nobody ended it since");
+            let at = due.deadline().expect("it was not ended since");
             assert!(at <= self.now, "early: {at} at {}", self.now);
             match (due.kind(), due.tag()) {
                 (Kind::Sleep, _) => {
@@ -326,7 +335,7 @@ impl World {
     }
 
     /// Runs a timer without a tag and finds it by its log.
-    fn run_untagged(&mut self, due: Due<Desk>, at: u64) -> usize {
+    fn run_untagged(&mut self, due: Due<TestOwner>, at: u64) -> usize {
         let now = self.now;
         let ran = due.run(|| now);
         let mut called = (0..self.timers.len())
@@ -341,12 +350,18 @@ impl World {
     /// Updates the model after the callback ran for the deadline `at` and followed its script.
     fn has_run(&mut self, id: usize, at: u64, ran: &Ran) {
         let log = self.timers[id].log.clone();
-        let answers = std::mem::take(&mut *log.answers.lock().expect("nobody panics with it"));
+        let answers = std::mem::take(
+            &mut *log
+                .answers
+                .lock()
+                .expect("no thread panics while it holds the lock"),
+        );
         let model = &mut self.timers[id];
         model.calls[0] += 1;
         assert!(matches!(ran, Ran::Fired | Ran::Panicked(_)), "{ran:?}");
         let panics = matches!(answers.script, Some(Script::Panic));
         assert_eq!(matches!(ran, Ran::Panicked(_)), panics);
+        // The answers that the callback got about its own timer.
         let (reset, cancel) = match model.recurs {
             true => (Reset::AfterRun, Cancel::AfterRun),
             false => (Reset::TooLate, Cancel::Running),
@@ -381,7 +396,7 @@ impl World {
         }
     }
 
-    fn take_held(&mut self, which: usize) -> Option<(usize, Due<Desk>)> {
+    fn take_held(&mut self, which: usize) -> Option<(usize, Due<TestOwner>)> {
         let nth = which.checked_rem(self.held.len())?;
         let (id, due) = self.held.swap_remove(nth);
         self.timers[id].is_held = false;
@@ -439,8 +454,8 @@ impl World {
     }
 
     pub fn close(&mut self) {
-        let orphans = self.shard.close();
-        assert!(orphans.is_empty() || !self.is_closed);
+        let drained = self.shard.close();
+        assert!(drained.is_empty() || !self.is_closed);
         for timer in &mut self.timers {
             // Closing ends pending timers, and held timers with an entry in the inbox.
             let is_here = !timer.is_held || std::mem::take(&mut timer.is_queued);
@@ -455,7 +470,7 @@ impl World {
             }
         }
         self.is_closed = true;
-        drop(orphans);
+        drop(drained);
         assert_eq!(self.shard.stored(), 0);
         assert_eq!(self.shard.next_deadline(), NEVER);
     }
@@ -485,15 +500,15 @@ impl World {
         while !self.naps.is_empty() {
             self.drop_nap(0);
         }
-        let desk = self.shard.owner();
+        let owner = self.shard.owner();
         assert_eq!(
-            desk.armed.load(Relaxed),
-            desk.over.load(Relaxed),
+            owner.armed.load(Relaxed),
+            owner.over.load(Relaxed),
             "armed and over"
         );
         assert_eq!(
-            desk.owed.load(Relaxed),
-            desk.told.load(Relaxed),
+            owner.owed.load(Relaxed),
+            owner.told.load(Relaxed),
             "owed and told"
         );
         assert_eq!(Arc::strong_count(&self.shard), 1, "a node was left behind");
