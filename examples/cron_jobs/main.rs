@@ -199,7 +199,8 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         let running: usize = started.iter().map(CronJob::running).sum();
         if running > 0 {
             complain(&format!(
-                "waiting up to {} for {running} commands; press Ctrl-C again to stop at once",
+                "waiting up to {} for running commands ({running}); press Ctrl-C again to stop at \
+                 once",
                 humantime::format_duration(drain)
             ));
         }
