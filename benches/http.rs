@@ -1,20 +1,21 @@
-//! HTTP/1 by the same hyper on our runtime and on tokio's, driven by `wrk`, by turns, in one run.
+//! HTTP/1 through hyper, on Tourbillon and on tokio, under the load of `wrk`. The runtimes take
+//! turns.
 //!
-//! Each server is a process of its own, with two workers; `wrk` shares the cores with it.
+//! Each server is a separate process with two workers. `wrk` shares the cores with it.
 //!
-//! | | what is served | `wrk` |
+//! | | reply | `wrk` |
 //! |---|---|---|
-//! | *hello* | 13 bytes at once, and no timer | 1 thread, 64 connections |
-//! | *header timeout* | the same, with hyper's timeout of 30 s for the head of each request | the same |
-//! | *delayed* | the same 13 bytes after a sleep of 100 ms | 1 thread, 2,000 connections |
+//! | *hello* | 13 bytes at once, without a timer | 1 thread, 64 connections |
+//! | *header timeout* | 13 bytes at once; hyper's timeout of 30 s for each request's head | 1 thread, 64 connections |
+//! | *delayed* | 13 bytes after a sleep of 100 ms | 1 thread, 2,000 connections |
 //!
-//! The columns: requests answered in a second; processor time of the server, by the kernel's books of its
-//! threads, divided by the requests; and the latencies that `wrk` saw. Each is the median of the rounds, and the
-//! ratios are the medians of those of the rounds. How the processor time divides between the server and `wrk` is up
-//! to the kernel's scheduler; the processor time for a request is what the rest of the machine distorts least.
+//! Columns: requests per second; CPU time of the server's threads, as counted by the kernel, per
+//! request; and latencies as seen by `wrk`. Each figure is the median of the rounds. The ratios are
+//! medians of the rounds' ratios. The kernel's scheduler divides the CPU between the server and
+//! `wrk`, so the CPU time per request is the most reliable figure.
 //!
-//! `cargo bench --bench http --features hyper`; after `--` may stand how many rounds (5), and how many seconds
-//! each takes (5): `-- 9 3`.
+//! Run `cargo bench --bench http --features hyper`. Arguments after `--` set the number of rounds
+//! (5) and the seconds per round (5): `-- 9 3`.
 
 #[path = "http/client.rs"]
 mod client;
@@ -35,11 +36,11 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// All rounds of a load; for each system the figures of each round.
+/// Runs all rounds of a load. Returns each system's figures per round.
 fn measure(load: &Load, rounds: usize, seconds: u64) -> Result<Vec<Vec<Figures>>, Box<dyn Error>> {
     let mut all: Vec<_> = SYSTEMS.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
-        // Who is first in a round is last in the next.
+        // Rotate the order, so that no system always runs first.
         for turn in 0..SYSTEMS.len() {
             let system = (round + turn) % SYSTEMS.len();
             all[system].push(client::run(SYSTEMS[system].name, load, seconds)?);

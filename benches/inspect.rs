@@ -1,11 +1,12 @@
-//! What the live page costs the runtime that it shows.
+//! The cost of the live page for the runtime that it shows.
 //!
-//! Storms one after another, by turns: without an inspector; with one that nobody asks; with one client that reads
-//! events while `/metrics` is scraped each second; and with 1,000 clients that read events. For each: the CPU time of
-//! the workers and of the whole process, and how late timers were; and by how much that is more than without, as the
-//! ratio of the medians. The clients are nicer than the storm, as those of another machine would cost nothing.
+//! It runs storms in turns: without an inspector; with an inspector without clients; with one
+//! client that reads events while `/metrics` is scraped each second; and with 1,000 clients that
+//! read events. For each it prints the CPU time of the workers and of the whole process, and the
+//! timers' lateness, with the ratio of the medians to those without an inspector. The clients run
+//! at low priority, because clients on another machine would take no CPU time.
 //!
-//! `cargo bench --bench inspect --features cli`, with the number of rounds after `--` (5)
+//! Run `cargo bench --bench inspect --features cli`. A number after `--` sets the rounds (5).
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -22,26 +23,26 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use serde_json::Value;
 use tourbillon::{Runtime, net::TcpStream, runtime::Builder, time::sleep};
 
-/// 50,000 timers a second for 4 s, of which the page is open the whole time.
+/// 50,000 timers per second for 4 s. The page is open the whole time.
 const STORM: [&str; 9] = [
     "storm", "--timers", "200k", "--spread", "4s", "--lead", "1s", "--format", "json",
 ];
 const CLIENTS: usize = 1000;
 
-/// Who looks on.
+/// The clients of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lookers {
+enum Viewers {
     /// There is no inspector.
     None,
-    /// There is one, and nobody asks.
+    /// There is an inspector without clients.
     Nobody,
-    /// One reads events, and one scrapes each second.
+    /// One client reads events, and one scrapes each second.
     Page,
-    /// So many read events.
+    /// [`CLIENTS`] clients read events.
     Many,
 }
 
-impl Lookers {
+impl Viewers {
     const ALL: [Self; 4] = [Self::None, Self::Nobody, Self::Page, Self::Many];
 
     fn name(self) -> &'static str {
@@ -54,7 +55,7 @@ impl Lookers {
     }
 }
 
-/// What is taken of a storm's report: its name, and how.
+/// A figure of a storm's report: its name, and a function that reads it.
 type Figure = (&'static str, fn(&Value) -> f64);
 
 const FIGURES: [Figure; 5] = [
@@ -71,7 +72,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().expect("it is a number")
 }
 
-/// The clients: on a thread that lets all others go first.
+/// The clients, on a thread with low priority.
 struct Clients {
     runtime: Runtime,
 }
@@ -82,7 +83,7 @@ impl Clients {
             .worker_threads(1)
             .pin(false)
             .on_thread_start(|| {
-                // SAFETY: no pointers. (On Linux this is a thread's alone.)
+                // SAFETY: no pointers. (On Linux this affects only the calling thread.)
                 unsafe { libc::nice(19) };
             })
             .build()
@@ -90,20 +91,20 @@ impl Clients {
         Self { runtime }
     }
 
-    /// Has clients look on, whose events are counted; some of these come when the storm is over.
-    fn look_on(&self, addr: SocketAddr, lookers: Lookers, events: &Arc<AtomicUsize>) {
-        let count = match lookers {
-            Lookers::None | Lookers::Nobody => 0,
-            Lookers::Page => 1,
-            Lookers::Many => CLIENTS,
+    /// Starts the clients and counts their events. Some events arrive after the end of the storm.
+    fn start(&self, addr: SocketAddr, viewers: Viewers, events: &Arc<AtomicUsize>) {
+        let count = match viewers {
+            Viewers::None | Viewers::Nobody => 0,
+            Viewers::Page => 1,
+            Viewers::Many => CLIENTS,
         };
         for _ in 0..count {
             let events = events.clone();
-            // Ends with the storm, by an end of the stream or by an error.
+            // Ends with the storm, by the end of the stream or an error.
             let listen = async move { listen(addr, &events).await };
             drop(self.runtime.spawn(listen));
         }
-        if lookers == Lookers::Page {
+        if viewers == Viewers::Page {
             drop(self.runtime.spawn(async move {
                 while ask(addr, "/metrics", |_| {}).await.is_ok() {
                     sleep(Duration::from_secs(1)).await;
@@ -121,7 +122,7 @@ async fn listen(addr: SocketAddr, events: &AtomicUsize) -> std::io::Result<()> {
     .await
 }
 
-/// Asks for a path, and reads to the end.
+/// Requests a path and reads the response to its end.
 async fn ask(addr: SocketAddr, path: &str, mut part: impl FnMut(&[u8])) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(addr).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
@@ -135,19 +136,20 @@ async fn ask(addr: SocketAddr, path: &str, mut part: impl FnMut(&[u8])) -> std::
     }
 }
 
-/// Starts a storm, and has it looked on; answers its report.
-fn storm(lookers: Lookers, clients: &Clients, events: &Arc<AtomicUsize>) -> Value {
+/// Runs a storm with clients, and returns its report.
+fn storm(viewers: Viewers, clients: &Clients, events: &Arc<AtomicUsize>) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
     command.args(STORM).stdout(Stdio::piped());
-    if lookers != Lookers::None {
+    if viewers != Viewers::None {
         command
             .args(["--inspect", "127.0.0.1:0"])
             .stderr(Stdio::piped());
     }
     let mut child = command.spawn().expect("it was built");
-    if lookers != Lookers::None {
-        clients.look_on(address(&mut child), lookers, events);
+    if viewers != Viewers::None {
+        clients.start(address(&mut child), viewers, events);
     }
+    // The report comes at the end of the storm.
     let mut report = String::new();
     let stdout = child.stdout.as_mut().expect("piped");
     stdout.read_to_string(&mut report).expect("it is text");
@@ -183,9 +185,9 @@ fn main() {
     let events: [Arc<AtomicUsize>; 4] = Default::default();
     for round in 0..rounds.max(1) {
         for turn in 0..reports.len() {
-            // By turns, so that none is always after the same one.
+            // Rotate the order, so that no variant always runs after the same one.
             let which = (round + turn) % reports.len();
-            let report = storm(Lookers::ALL[which], &clients, &events[which]);
+            let report = storm(Viewers::ALL[which], &clients, &events[which]);
             reports[which].push(report);
         }
     }
@@ -193,7 +195,7 @@ fn main() {
     FIGURES.iter().for_each(|(name, _)| print!("{name:>24}"));
     println!("{:>14}", "events a run");
     for (which, reports_of) in reports.iter().enumerate() {
-        print!("{:<18}", Lookers::ALL[which].name());
+        print!("{:<18}", Viewers::ALL[which].name());
         for (_, figure) in FIGURES {
             let of = |reports: &[Value]| median(reports.iter().map(figure).collect());
             let (here, without) = (of(reports_of), of(&reports[0]));

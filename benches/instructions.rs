@@ -1,25 +1,26 @@
-//! What the hot paths cost, and what the watch over stuck workers adds to that: instructions, by callgrind, and system
-//! calls, by perf. (strace would slow down what it counts, until alarms go off that do not otherwise.)
+//! The cost of the hot paths, and the extra cost of the watchdog: instructions by callgrind, system
+//! calls by perf. (strace would slow down the program so much that the watchdog finds stalls.)
 //!
-//! Two workers; *on* is the default, *off* is `rescue_grace(Duration::MAX)`. Each program does something
-//! `n` times, and again `3 n` times in another process; what is printed is the difference by `2 n`, so that
-//! neither start nor end counts. All threads are counted.
+//! There are two workers. *on* is the default; *off* is `rescue_grace(Duration::MAX)`. Each program
+//! does `n` operations, and `3 n` in another process. The result is the difference divided by `2
+//! n`, so start and end do not count. All threads are counted.
 //!
-//! | | what is done |
+//! | | program |
 //! |---|---|
 //! | *arm, local* | a task arms callbacks for the next hours |
-//! | *cancel + arm* | the same, and it cancels the oldest of 1,000 before each |
-//! | *sleep, drop + arm* | a task polls boxed sleeps once, and drops the oldest of 1,000 before each |
-//! | *refresh*, *reset_at* | a task moves one of 1,000 timers later, and the clock is read, or the instant given |
-//! | *move, callback*, *move, sleep* | a task moves any of 1,000 callbacks, or boxed sleeps, to any moment, later or earlier |
-//! | *arm, from outside* | the main thread does; what the worker does with its inbox is in it |
+//! | *cancel + arm* | a task cancels the oldest of 1,000 callbacks, then arms one |
+//! | *sleep, drop + arm* | a task drops the oldest of 1,000 boxed sleeps, then polls a new one once |
+//! | *refresh*, *reset_at* | a task moves one of 1,000 timers later; the clock is read, or the instant is given |
+//! | *move, callback*, *move, sleep* | a task moves a random callback or boxed sleep of 1,000 to a random time |
+//! | *arm, from outside* | the main thread arms; includes the worker's handling of its inbox |
 //! | *job* | a task yields |
 //! | *fire* | a task arms callbacks that are due at once, 100 at a time, and yields until they ran |
-//! | *fire sleeps* | the same with sleeps, 100 at a time, that it polls until they are over |
-//! | *sleep* | a task sleeps again and again, for so long: arm, park, wake, run |
-//! | *callback* | a recurring one, each ms |
+//! | *fire sleeps* | a task polls 100 due sleeps at a time until they are over |
+//! | *sleep* | a task sleeps again and again: arm, park, wake, run |
+//! | *callback* | a recurring callback, each ms |
 //!
-//! `cargo bench --bench instructions` (`-- WHAT`: only those whose names have that in them), where valgrind is installed, and perf may count system calls.
+//! Run `cargo bench --bench instructions`, where valgrind is installed and perf may count system
+//! calls. `-- WHAT` selects programs by a part of their names.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -44,12 +45,12 @@ use tourbillon::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: Duration = Duration::from_millis(1);
-/// The shortest that a sleep can be that is armed when it is polled first, be it over by then or not.
+/// The shortest sleep that is armed at its first poll. It may be due by then.
 const SOON: Duration = Duration::from_micros(100);
-/// How many timers stand where one of them is cancelled or moved.
+/// Number of pending timers in the programs that cancel or move one.
 const STANDING: u64 = 1_000;
 
-/// What is done, how often, and by what it is counted.
+/// Name, number of operations, and what to count.
 const PROGRAMS: [(&str, u64, Count); 15] = [
     ("arm, local", 20_000, Count::Instructions),
     ("cancel + arm", 20_000, Count::Instructions),
@@ -68,7 +69,7 @@ const PROGRAMS: [(&str, u64, Count); 15] = [
     ("callback", 1_000, Count::Calls),
 ];
 
-/// Those that a runtime makes.
+/// The system calls of a runtime.
 const CALLS: [&str; 6] = [
     "epoll_pwait2",
     "epoll_wait",
@@ -188,7 +189,7 @@ fn program(what: &'static str, n: u64, watch: &str) {
             for _ in (0..n).step_by(100) {
                 let sleeps = (0..100).map(|_| Box::pin(sleep(SOON)));
                 let mut sleeps: Vec<_> = sleeps.collect();
-                // So they are due when they are armed, which takes no instructions.
+                // Make the sleeps due before they are armed. This takes no instructions.
                 std::thread::sleep(SOON);
                 poll_fn(|cx| {
                     sleeps.retain_mut(|it| it.as_mut().poll(cx).is_pending());
@@ -213,11 +214,12 @@ fn program(what: &'static str, n: u64, watch: &str) {
         }
         what => panic!("no such program: {what}"),
     }
-    // The end of what was armed is not counted.
+    // Dropping the timers does not count.
     std::mem::forget(runtime);
 }
 
-/// Which timer is moved, and to when: any, to any moment from an hour to two ahead. (By MINSTD.)
+/// Returns which timer to move, and to when: a random one, to a time one to two hours ahead, from
+/// the generator MINSTD.
 fn moves(n: u64) -> impl Iterator<Item = (usize, Instant)> {
     let start = Instant::now() + HOUR;
     let mut random = 1;
@@ -234,17 +236,17 @@ async fn sleeps(n: u64, delay: Duration) {
     }
 }
 
-/// Waits for a task, by no means of the runtime.
+/// Waits for a task through a channel, without the runtime's help.
 fn on_worker(runtime: &Runtime, task: impl Future<Output = ()> + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     runtime.spawn(async move {
         task.await;
-        sender.send(()).expect("somebody waits");
+        sender.send(()).expect("the receiver exists");
     });
     receiver.recv().expect("it does not panic");
 }
 
-/// Runs a program in a process of its own, behind `before`; what that says.
+/// Runs a program in its own process, under the command `before`. Returns its stderr.
 fn run(before: &[&str], what: &str, n: u64, watch: &str) -> Option<String> {
     let this = env::current_exe().expect("it has a path");
     let output = Command::new(before[0])
@@ -272,7 +274,7 @@ fn instructions(what: &str, n: u64, watch: &str) -> Option<f64> {
     Some((count(3 * n)? - count(n)?) / (2 * n) as f64)
 }
 
-/// System calls, by their names.
+/// Returns the system calls per operation, by name.
 fn calls(what: &str, n: u64, watch: &str) -> Option<BTreeMap<String, f64>> {
     let count = |n| {
         let events = CALLS.map(|call| format!("syscalls:sys_enter_{call}"));
@@ -296,7 +298,7 @@ fn calls(what: &str, n: u64, watch: &str) -> Option<BTreeMap<String, f64>> {
     for (name, count) in &mut many {
         *count = (*count - few.get(name).unwrap_or(&0.0)) / (2 * n) as f64;
     }
-    // Less is by chance.
+    // Smaller values are noise.
     many.retain(|_, count| *count >= 0.02);
     Some(many)
 }

@@ -1,12 +1,12 @@
-//! What a pending timer takes: bytes of resident memory, and allocations, for a million of each sort.
+//! The memory of a pending timer: resident bytes and allocations, for a million of each kind.
 //!
-//! | | what waits |
+//! | | pending |
 //! |---|---|
-//! | *callback* | callbacks that capture 16 bytes, their handles dropped |
-//! | *sleep* | sleeps in a vector that one task holds, which is counted in |
+//! | *callback* | callbacks that capture 16 bytes, with dropped handles |
+//! | *sleep* | sleeps in a vector that one task holds; the vector counts, too |
 //! | *task* | tasks that sleep |
 //!
-//! Each in a process of its own; ours and tokio's. `cargo bench --bench memory`.
+//! Each kind runs in its own process, for Tourbillon and tokio. Run `cargo bench --bench memory`.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -26,7 +26,7 @@ use std::{
 const TIMERS: u64 = 1_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Counts what the system's allocator is asked for.
+/// Counts the calls of the system's allocator.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -34,33 +34,33 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: all calls are passed on as they are.
+// SAFETY: forwards all calls unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: as our own.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as our own.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: as our own.
+        // SAFETY: the caller upholds the contract of `realloc`.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
 
-/// The deadline of a timer: in no order, by a multiplicative generator (MINSTD).
+/// Returns a random delay from the generator MINSTD.
 fn delay(random: &mut u64) -> Duration {
     *random = *random * 48_271 % 0x7fff_ffff;
     HOUR + Duration::from_nanos(*random * 27)
 }
 
-/// Resident memory, in bytes.
+/// Returns the resident memory, in bytes.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -68,10 +68,10 @@ fn resident() -> u64 {
     kib.expect("a size").parse::<u64>().expect("a number") * 1024
 }
 
-/// Spawns a task that arms, and answers when all are armed.
+/// Spawns a task that arms timers and sends a message when all are armed.
 type Spawn = fn(Pin<Box<dyn Future<Output = ()> + Send>>);
 
-/// Polls sleeps, and holds them.
+/// Polls sleeps once and holds them.
 async fn hold<F: Future<Output = ()> + Unpin>(mut sleeps: Vec<F>, armed: mpsc::Sender<()>) {
     poll_fn(|cx| {
         for sleep in &mut sleeps {
@@ -80,7 +80,7 @@ async fn hold<F: Future<Output = ()> + Unpin>(mut sleeps: Vec<F>, armed: mpsc::S
         Poll::Ready(())
     })
     .await;
-    armed.send(()).expect("somebody waits");
+    armed.send(()).expect("the receiver exists");
     std::future::pending::<()>().await;
     drop(sleeps);
 }
@@ -112,6 +112,7 @@ fn program(what: &str) {
         OURS.set(runtime.handle().clone()).expect("once");
         |task| drop(OURS.get().expect("set").spawn(task))
     };
+    // Measure after the runtime was built, and leak it, so that only timers count.
     let before = (resident(), ALLOCATIONS.load(Relaxed));
     let mut random = 1;
     match what {
@@ -121,17 +122,17 @@ fn program(what: &str) {
                 let f = move || _ = black_box(captured);
                 drop(tourbillon::after(delay(&mut random), f));
             }
-            sender.send(()).expect("somebody waits");
+            sender.send(()).expect("the receiver exists");
         })),
         "sleep" => spawn(Box::pin(async move {
             let sleeps = (0..TIMERS).map(|_| tourbillon::time::sleep(delay(&mut random)));
             hold(sleeps.collect(), sender).await;
         })),
-        // tokio's are not Unpin: the vector has them pinned in place.
+        // tokio's sleeps are not `Unpin`: pin them in the vector's memory.
         "tokio sleep" => spawn(Box::pin(async move {
             let sleeps = (0..TIMERS).map(|_| tokio::time::sleep(delay(&mut random)));
             let sleeps: &'static mut [_] = Box::leak(sleeps.collect());
-            // SAFETY: what is leaked is never moved.
+            // SAFETY: leaked memory never moves.
             let sleeps = sleeps
                 .iter_mut()
                 .map(|it| unsafe { Pin::new_unchecked(it) });
@@ -144,13 +145,13 @@ fn program(what: &str) {
             })
             .await;
             drop(sleeps);
-            sender.send(()).expect("somebody waits");
+            sender.send(()).expect("the receiver exists");
         })),
         _ => {
             let tokios = what.starts_with("tokio");
             for _ in 0..TIMERS {
                 let (delay, sender) = (delay(&mut random), sender.clone());
-                let begun = move || sender.send(()).expect("somebody waits");
+                let begun = move || sender.send(()).expect("the receiver exists");
                 if tokios {
                     TOKIO.get().expect("set").spawn(async move {
                         begun();
@@ -167,7 +168,7 @@ fn program(what: &str) {
         }
     }
     armed.recv().expect("it does not panic");
-    // Who sent it is about to sleep.
+    // The task that sent the message goes to sleep next. Wait for that.
     std::thread::sleep(Duration::from_millis(500));
     let count = |now: u64, then: u64| now.saturating_sub(then) as f64 / TIMERS as f64;
     println!(

@@ -1,13 +1,13 @@
-//! How late a sleep ends on an idle runtime, ours and tokio's in one run.
+//! How late a sleep ends on an idle runtime; Tourbillon and tokio in one run.
 //!
-//! 2,000 sleeps of 0.1 to 5 ms, one after another, in a spawned task; the systems take turns, a
-//! fifth of the sleeps at a time, so that what else the machine does hits all of them. `floor` is
-//! what the kernel gives to a thread that does nothing but `epoll_pwait2`. *spinning* is ours with
-//! `spin_before` of 200 µs, of which each sleep may cost that much processor time. Then the same with a few
-//! sleeps of half a second, at which `epoll_pwait2` allows itself to be half a millisecond late.
+//! A task makes 2,000 sleeps of 0.1 to 5 ms, one after another. The systems take turns of 400
+//! sleeps, so that disturbances hit all of them. `floor` is a plain thread that only calls
+//! `epoll_pwait2`. *spinning* is Tourbillon with a `spin_before` of 200 µs, which can cost that
+//! much CPU time per sleep. Then a few sleeps of half a second follow, at which `epoll_pwait2` may
+//! be half a millisecond late.
 //!
-//! `cargo bench --bench precision`; with `-- --check` it fails if ours is not a tenth of tokio's at
-//! p50 and p99.
+//! Run `cargo bench --bench precision`. With `-- --check` it fails unless Tourbillon's lateness is
+//! at most a tenth of tokio's at p50 and p99.
 
 use std::{
     process::ExitCode,
@@ -22,7 +22,7 @@ const LONG_SLEEPS: usize = 4;
 const LONG: Duration = Duration::from_millis(500);
 const SPIN: Duration = Duration::from_micros(200);
 
-/// A sleep's length: 0.1 to 5 ms, by a multiplicative generator (MINSTD), alike for all systems.
+/// Sleeps of 0.1 to 5 ms from the generator MINSTD, equal for all systems.
 struct Lengths(u64);
 
 impl Iterator for Lengths {
@@ -49,7 +49,7 @@ impl Figures {
 
 fn cpu_seconds() -> f64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` has room for what is written, and zeroes are a valid rusage.
+    // SAFETY: `usage` has room for the result, and a zeroed `rusage` is valid.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
@@ -86,7 +86,7 @@ async fn tokio(lengths: Vec<Duration>) -> Vec<Duration> {
     lateness
 }
 
-/// What a thread of its own gets that only waits.
+/// Measures a thread that only waits.
 fn floor(lengths: Vec<Duration>) -> Vec<Duration> {
     let thread = std::thread::spawn(move || {
         // SAFETY: no pointers.
@@ -104,7 +104,7 @@ fn floor(lengths: Vec<Duration>) -> Vec<Duration> {
                 tv_sec: left.as_secs() as libc::time_t,
                 tv_nsec: left.subsec_nanos().into(),
             };
-            // SAFETY: room for one event; the timeout lives through the call.
+            // SAFETY: `event` has room for one event; the timeout lives through the call.
             unsafe {
                 libc::syscall(
                     libc::SYS_epoll_pwait2,
@@ -118,17 +118,17 @@ fn floor(lengths: Vec<Duration>) -> Vec<Duration> {
             }
             lateness.push(Instant::now().saturating_duration_since(deadline));
         }
-        // SAFETY: the descriptor is ours.
+        // SAFETY: this function owns the descriptor.
         unsafe { libc::close(epoll) };
         lateness
     });
     thread.join().expect("the thread does not panic")
 }
 
-/// A name, and a function that sleeps for so long, again and again, and answers how late it was.
+/// A name, and a function that makes sleeps of these lengths and returns their lateness.
 type System<'a> = (&'a str, Box<dyn Fn(Vec<Duration>) -> Vec<Duration> + 'a>);
 
-/// Has the systems sleep by turns, and sorts what came of it.
+/// Runs the systems in turns and sorts their lateness.
 fn measure(
     systems: &[System<'_>; SYSTEMS],
     rounds: usize,

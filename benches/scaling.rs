@@ -1,14 +1,16 @@
-//! How arming scales with the number of cores: measured as far as this machine goes, and simulated for 64.
+//! How arming scales with the number of cores: measured on this machine, and simulated for up to 64
+//! cores.
 //!
-//! 1. *Measured*: the local path (each worker arms on its own shard) with 1 worker to as many as there
-//!    are cores; the contended path (threads outside of the runtime arm on the one shard of a runtime with
-//!    one worker) with 1 thread to as many.
-//! 2. *Costs*: what the simulation is made of, measured by themselves: a read-modify-write of a line that the
-//!    core has, and of one that another core had last; a push; what a worker takes to read one arrival.
-//! 3. *Simulated* (`scaling/model.rs`): cores that pass cache lines to each other, first in as many as were
-//!    measured, to see how far the model is off, then in up to 64.
+//! 1. *Measured*: the local path, on which each worker arms on its own shard, with 1 worker up to
+//!    one per core; and the contended path, on which outside threads arm on the only shard of a
+//!    runtime, with 1 thread up to one per core.
+//! 2. *Costs*: the costs that the simulation uses, each measured alone: a read-modify-write of a
+//!    cache line that the core owns, and of one that another core used last; a push; reading one
+//!    new timer from the inbox.
+//! 3. *Simulated* (`scaling/model.rs`): cores that pass cache lines to each other. First as many
+//!    cores as were measured, to show the model's error, then up to 64.
 //!
-//! `cargo bench --bench scaling`; `-- --line 200` simulates with transfers of a line that take 200 ns, as
+//! Run `cargo bench --bench scaling`. With `-- --line 200` a cache line takes 200 ns to move, as
 //! between sockets.
 
 #[path = "scaling/measure.rs"]
@@ -42,7 +44,8 @@ fn main() {
 
     println!("\n## Simulated, million arms a second\n");
     println!(
-        "| cores | local path | spread over all shards | one shard | its pushes, p50 / p99 ns | its worker keeps up with |"
+        "| cores | local path | spread over all shards | one shard | its pushes, p50 / p99 ns \
+         | its worker keeps up with |"
     );
     println!("|---|---|---|---|---|---|");
     for n in [1, 2, 4, 8, 16, 32, 64] {
@@ -62,7 +65,8 @@ fn main() {
 
     println!("\n## Simulated: workers that sleep and wake, each 20,000 times a second\n");
     println!(
-        "| cores | share of the time that the word of searchers and sleepers is being passed on | wait for it, p50 / p99 ns |"
+        "| cores | share of the time in which the word of searchers and sleepers is busy \
+         | wait for it, p50 / p99 ns |"
     );
     println!("|---|---|---|");
     for n in [1, 2, 4, 8, 16, 32, 64, 128] {

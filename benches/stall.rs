@@ -1,42 +1,42 @@
-//! How late things are that belong to a worker which is stuck in a job; ours and tokio's, by turns, in
-//! one run.
+//! How late other work of a worker is while that worker is stuck in a job; Tourbillon and tokio in
+//! turns.
 //!
-//! Each runtime has two workers, and is new in each round. One of them, or both, run a job that takes
-//! 200 ms; everything else would take microseconds. Lateness counts from the moment at which something
-//! was due, or was done, to the first instruction of what follows from it.
+//! Each round uses a new runtime with two workers. One of them, or both, run a job that takes 200
+//! ms; all other work takes microseconds. Lateness counts from the deadline, or from the event, to
+//! the first instruction that runs because of it.
 //!
-//! | | what is done | late since | what runs |
+//! | | scenario | late since | what runs |
 //! |---|---|---|---|
-//! | *armed* | a task arms 100 timers, due in 10 ms, then spins | the deadline | ours: callbacks; tokio, which has none: tasks that sleep |
-//! | *asleep* | the same, with tasks that sleep for both | the deadline | tasks |
-//! | *spawn* | a task spawns 100 tasks, then spins | each one's spawn | tasks |
-//! | *woken* | a task sends to another, which waits on a channel, then spins | the sending | the task that waited |
-//! | *sockets* | a task registers 100 loopback TCP connections, each read by a task, then spins; 10 ms later a thread writes a byte to each | each one's write | the tasks that read, after the read |
-//! | *outside* | a task spins; 10 ms later a thread outside arms 100 timers, due in 10 ms | the deadline | as *armed* |
+//! | *armed* | a task arms 100 timers, due in 10 ms, then spins | the deadline | Tourbillon: callbacks; tokio, which has none: tasks that sleep |
+//! | *asleep* | a task starts 100 sleeping tasks, due in 10 ms, then spins | the deadline | tasks |
+//! | *spawn* | a task spawns 100 tasks, then spins | each spawn | tasks |
+//! | *woken* | a task sends to another one, which waits on a channel, then spins | the send | the task that waited |
+//! | *sockets* | a task registers 100 loopback TCP connections, each read by a task, then spins; 10 ms later a thread writes a byte to each | each write | the reading tasks, after the read |
+//! | *outside* | a task spins; 10 ms later an outside thread arms 100 timers, due in 10 ms | the deadline | as *armed* |
 //! | *all spin* | as *armed*, while another task spins on the other worker, from before to after | the deadline | as *armed* |
-//! | *all block* | the same, but that both block their threads instead of spinning | the deadline | as *armed* |
+//! | *all block* | as *all spin*, but both block their threads instead of spinning | the deadline | as *armed* |
 //!
-//! What is registered before the job that takes long is registered by its worker:
+//! The worker of the long job registers everything before that job:
 //!
-//! - A sleep is polled once by the task that will spin, and handed to a task of its own; then the
-//!   task that will spin yields, until all of these tasks have been polled, on whichever worker. A callback
-//!   of ours is armed by the call, so there is nothing to yield for.
-//! - A socket is registered by the task that will spin; the tasks that read it are awaited in the same way.
-//! - Should the task that will spin have been moved to the other worker by then, or the deadline have passed,
-//!   the round is done again, in a new runtime.
+//! - The spinning task polls each sleep once and hands it to a task. Then it yields until all of
+//!   these tasks have been polled, on either worker. A call arms a callback of Tourbillon, so there
+//!   is nothing to wait for.
+//! - The spinning task registers each socket. It waits for the reading tasks in the same way.
+//! - If the spinning task has moved to the other worker by then, or the deadline has passed, the
+//!   round is repeated in a new runtime.
 //!
-//! *resumed*: the same, but that the task sleeps for 1 ms before it spins, as one does that waits for
-//! anything. tokio has one driver for all workers, and who is resumed by it is run by the worker that looked
-//! after it; nobody does so then until that worker is done. Without that sleep it is the other worker, having
-//! polled the last of the tasks, that looks after the driver, and nothing is late. (tokio's timers count in
-//! milliseconds, rounded up: 1 to 2 ms are no sign of a worker that is stuck.)
+//! *resumed*: the task sleeps for 1 ms before it spins, as a task does that waits for anything.
+//! tokio has one I/O and timer driver for all workers. The worker that polled the driver runs the
+//! resumed task, and no worker polls the driver until that worker is done. Without the sleep, the
+//! other worker polls the last of the tasks and then the driver, and nothing is late. (tokio's
+//! timers count milliseconds, rounded up: a lateness of 1 to 2 ms is no sign of a stuck worker.)
 //!
-//! The columns: p50 of all rounds together; the maximum of each round, and the median of these; and the
-//! maximum of all. The second is what to compare: one interruption by the rest of the machine in
-//! one of the rounds makes the third.
+//! Columns: the p50 of all rounds together; the median of the rounds' maxima; and the maximum of
+//! all. Compare the second one: a single interruption by the rest of the machine decides the third.
 //!
-//! `cargo bench --bench stall`; with tokio's unstable options beside it, which takes a build of its own,
-//! `RUSTFLAGS="--cfg tokio_unstable" cargo bench --bench stall --target-dir target/unstable`.
+//! Run `cargo bench --bench stall`. To include tokio's unstable options, which need a separate
+//! build, run `RUSTFLAGS="--cfg tokio_unstable" cargo bench --bench stall --target-dir
+//! target/unstable`.
 
 #[path = "stall/systems.rs"]
 mod systems;
@@ -56,22 +56,22 @@ use systems::{Count, Ours, System, Tokio, counted, sleep_here};
 const ROUNDS: usize = 7;
 const WORKERS: usize = 2;
 const COUNT: usize = 100;
-/// How long the job takes.
+/// Duration of the long job.
 const STUCK: Duration = Duration::from_millis(200);
-/// From arming to the deadline, and from the beginning of the job to what comes from outside.
+/// From arming to the deadline, and from the start of the job to the events from outside.
 const AHEAD: Duration = Duration::from_millis(10);
-/// For how long a task sleeps that is resumed.
+/// Sleep of a *resumed* task.
 const NAP: Duration = Duration::from_millis(1);
-/// How often *woken* is done in a round: each is one task.
+/// Number of wake-ups in a round of *woken*; each wakes one task.
 const WAKES: usize = 5;
-/// How long a runtime gets to start its workers, and to let them go to sleep.
+/// Time for a runtime to start its workers and let them sleep.
 const SETTLE: Duration = Duration::from_millis(10);
-/// After this long something is lost.
+/// Something is lost if it takes this long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a round is begun at most.
+/// Maximum number of attempts per round.
 const ATTEMPTS: usize = 100;
 
-/// What is measured. A runtime with other options is a line here.
+/// The systems to measure. Add a line to measure other options.
 const SYSTEMS: &[(&str, Setup)] = &[
     ("tourbillon", Setup::Ours(|builder| builder)),
     (
@@ -97,7 +97,7 @@ enum Setup {
 }
 
 impl Setup {
-    /// One round.
+    /// Runs one round.
     fn run(&self, scenario: Scenario) -> Vec<Duration> {
         let lateness = (0..ATTEMPTS).find_map(|_| match self {
             Setup::Ours(options) => {
@@ -114,7 +114,7 @@ impl Setup {
     }
 }
 
-/// When each of some things was due, and when it came.
+/// The due time and the actual time of each event.
 #[derive(Clone)]
 struct Moments(Arc<[[OnceLock<Instant>; 2]]>);
 
@@ -128,19 +128,19 @@ impl Moments {
     }
 
     fn came(&self, index: usize) {
-        // First of all.
+        // Read the clock first.
         let now = Instant::now();
         self.0[index][1].set(now).expect("once");
     }
 
-    /// What notes that one came, which is due then.
+    /// Records the due time of an event. Returns a function that records its actual time.
     fn comes(&self, index: usize, due: Instant) -> impl FnOnce() + Send + 'static {
         self.due(index, due);
         let moments = self.clone();
         move || moments.came(index)
     }
 
-    /// Waits for all of them, without keeping a core busy.
+    /// Waits for all events without keeping a core busy, and returns their lateness.
     fn lateness(&self) -> Vec<Duration> {
         let begun = Instant::now();
         let have_come = || self.0.iter().all(|[_, came]| came.get().is_some());
@@ -157,7 +157,7 @@ impl Moments {
     }
 }
 
-/// How a job takes long.
+/// How a job is stuck.
 #[derive(Clone, Copy)]
 enum Stuck {
     Spinning,
@@ -172,7 +172,7 @@ impl Stuck {
         }
     }
 
-    /// Until the other end is dropped.
+    /// Stays until the other end of the channel is dropped.
     fn stay_until(self, over: &mpsc::Receiver<()>) {
         match self {
             Stuck::Spinning => while over.try_recv() == Err(mpsc::TryRecvError::Empty) {},
@@ -186,7 +186,7 @@ fn spin() {
     while begun.elapsed() < STUCK {}
 }
 
-/// What the task does that will spin, between the last that it registers and that.
+/// The action of the spinning task between the last registration and spinning.
 #[derive(Clone, Copy, PartialEq)]
 enum Before {
     Nothing,
@@ -201,7 +201,7 @@ impl Before {
     }
 }
 
-/// Runs a task, and waits for what it answers.
+/// Runs a task and waits for its result.
 fn run<S: System, R: Send + 'static>(
     system: &S,
     task: impl Future<Output = R> + Send + 'static,
@@ -209,7 +209,7 @@ fn run<S: System, R: Send + 'static>(
     let (sender, receiver) = mpsc::channel();
     system.start(async move {
         let answer = task.await;
-        sender.send(answer).expect("somebody waits");
+        sender.send(answer).expect("the receiver exists");
     });
     receiver.recv().expect("tasks do not panic")
 }
@@ -240,7 +240,7 @@ const SCENARIOS: [(&str, Scenario); 11] = [
 ];
 
 impl Scenario {
-    /// One round on a new runtime; `None` if it was not as it should be when the job began.
+    /// Runs one round on a new runtime. Returns `None` if the state was wrong when the job began.
     fn run<S: System>(self, system: &S) -> Option<Vec<Duration>> {
         thread::sleep(SETTLE);
         run(system, async {});
@@ -260,8 +260,8 @@ impl Scenario {
 /// Arms a timer from a task: [`System::arm_here`] or [`sleep_here`].
 type Arm = fn(Instant, &Count, Box<dyn FnOnce() + Send>);
 
-/// From a task: arms all timers, and lets others run until nothing has to be done for any. True if the
-/// task is still on the worker whose timers they are, and in time.
+/// Arms all timers from a task, and yields until arming is complete. Returns `true` if the task is
+/// still on the worker that owns the timers, and the deadline has not passed.
 async fn arm_all<S: System>(moments: Moments, arm: Arm, before: Before) -> bool {
     let here = thread::current().id();
     let set = Count::default();
@@ -313,7 +313,7 @@ fn woken<S: System>(system: &S) -> Vec<Duration> {
         while waits.get() < 1 {
             thread::sleep(SETTLE);
         }
-        // It has been polled then, and the workers sleep.
+        // The task has been polled. Wait until the workers sleep.
         thread::sleep(SETTLE);
         let sending = moments.clone();
         run(system, async move {
@@ -325,13 +325,13 @@ fn woken<S: System>(system: &S) -> Vec<Duration> {
     moments.lateness()
 }
 
-/// Both ends of some connections.
+/// Returns both ends of some connections.
 fn connections() -> Vec<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let addr = listener.local_addr().expect("it is bound");
     let connect = |_| {
-        let client = TcpStream::connect(addr).expect("somebody listens");
-        (client, listener.accept().expect("somebody connects").0)
+        let client = TcpStream::connect(addr).expect("the listener is open");
+        (client, listener.accept().expect("a client connects").0)
     };
     (0..COUNT).map(connect).collect()
 }
@@ -348,7 +348,7 @@ fn sockets<S: System>(system: &S, before: Before) -> Option<Vec<Duration>> {
             let (mut socket, reading) = (S::socket(stream), reading.clone());
             let waits = waits.clone();
             S::spawn(async move {
-                // Not so in a round that is done again.
+                // `false` in a round that is repeated: the runtime was dropped.
                 if counted(S::read(&mut socket), waits).await {
                     reading.came(index);
                 }
@@ -357,7 +357,7 @@ fn sockets<S: System>(system: &S, before: Before) -> Option<Vec<Duration>> {
         waits.wait_for::<S>(COUNT).await;
         before.pass::<S>().await;
         let stayed = thread::current().id() == here;
-        sender.send(stayed).expect("somebody waits");
+        sender.send(stayed).expect("the receiver exists");
         if stayed {
             spin();
         }
@@ -377,7 +377,7 @@ fn outside<S: System>(system: &S) -> Vec<Duration> {
     let moments = Moments::new(COUNT);
     let (sender, spinning) = mpsc::channel();
     system.start(async move {
-        sender.send(()).expect("somebody waits");
+        sender.send(()).expect("the receiver exists");
         spin();
     });
     spinning.recv().expect("tasks do not panic");
@@ -394,12 +394,12 @@ fn all<S: System>(system: &S, stuck: Stuck) -> Option<Vec<Duration>> {
     let (sender, begun) = mpsc::channel();
     let (over, until_over) = mpsc::channel();
     system.start(async move {
-        sender.send(()).expect("somebody waits");
+        sender.send(()).expect("the receiver exists");
         stuck.stay_until(&until_over);
     });
     begun.recv().expect("tasks do not panic");
     let arming = moments.clone();
-    // On the only worker that is left, so it cannot be moved.
+    // Only one worker is free, so the task cannot move.
     let is_set = run(system, async move {
         let is_set = arm_all::<S>(arming, S::arm_here, Before::Nothing).await;
         if is_set {
@@ -449,6 +449,7 @@ fn main() {
         "late", "system", "p50 µs", "max, median µs", "max µs"
     );
     for (what, scenario) in SCENARIOS {
+        // The systems take turns, so that disturbances hit all of them.
         let mut rounds: Vec<Vec<_>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
         for _ in 0..ROUNDS {
             for ((_, setup), rounds) in SYSTEMS.iter().zip(&mut rounds) {

@@ -1,19 +1,19 @@
-//! What a task costs: spawning, yielding, waking; ours and tokio's side by side.
+//! The cost of a task: spawning, yielding, waking; Tourbillon and tokio side by side.
 //!
-//! The same programs run on both, each with two workers, in turns: what is printed are the median and the least
-//! of the rounds, and the ratio to tokio's of either. All begin on a worker. The oneshots are tokio's for both:
-//! they wake wakers, and know of no runtime.
+//! Both run the same programs in turns, with two workers each. It prints the median and the minimum
+//! of the rounds, and both ratios to tokio's. All programs start on a worker. Both systems use
+//! tokio's oneshot channels, which wake any waker and do not depend on a runtime.
 //!
-//! | | what is done | figure |
+//! | | program | figure |
 //! |---|---|---|
-//! | *spawn 1M*, *spawn 10k* | a task spawns so many; each counts itself down, and the last tells that all have run | ns per task |
+//! | *spawn 1M*, *spawn 10k* | a task spawns this many tasks; each counts down, and the last one reports the end | ns per task |
 //! | *yield* | 200 tasks, each of which yields 1,000 times | ns per yield |
-//! | *ping-pong* | 1,000 tasks, each of which spawns a second, sends it something over a oneshot, and gets an answer over another | ns per pair |
+//! | *ping-pong* | 1,000 tasks; each spawns a second one, sends to it over a oneshot, and gets an answer over another | ns per pair |
 //! | *chain* | a task spawns a task, which spawns a task, and so on, 1,000 deep | ns per task |
 //!
-//! `cargo bench --bench tasks`; with words behind `--`, what they name alone. With `-- instructions`,
-//! where valgrind is installed, how many instructions each takes on one worker: the difference between a
-//! process that does it often and one that does it less, so that neither start nor end counts.
+//! Run `cargo bench --bench tasks`. Words after `--` select programs by name. `-- instructions`
+//! needs valgrind and prints the instructions of each program on one worker: the difference between
+//! a process with many operations and one with fewer, so that start and end do not count.
 
 use std::{
     env,
@@ -29,10 +29,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// How many yields a task makes.
+/// Number of yields per task.
 const YIELDS: usize = 1_000;
 
-/// Name, how many, how often in a row in a round, and how many rounds.
+/// Name, program, number of items, repetitions per round, and number of rounds.
 const PROGRAMS: [(&str, Program, usize, usize, usize); 5] = [
     ("spawn 1M", Program::Spawn, 1_000_000, 1, 15),
     ("spawn 10k", Program::Spawn, 10_000, 20, 31),
@@ -52,7 +52,7 @@ enum Program {
 impl Program {
     const ALL: [Self; 4] = [Self::Spawn, Self::Yield, Self::PingPong, Self::Chain];
 
-    /// Of how many things it tells the price.
+    /// Returns the number of items by which to divide the time.
     fn items(self, n: usize) -> usize {
         match self {
             Self::Yield => n * YIELDS,
@@ -61,9 +61,9 @@ impl Program {
     }
 }
 
-/// A runtime with its own way to spawn and to yield.
+/// A runtime with its functions to spawn and to yield.
 trait System: Copy + Send + 'static {
-    /// Spawns a task where this is called, and lets go of its handle.
+    /// Spawns a task on the current runtime and drops its handle.
     fn spawn(self, task: impl Future<Output = ()> + Send + 'static);
 
     fn yield_now(self) -> impl Future<Output = ()> + Send;
@@ -95,7 +95,7 @@ impl System for Tokio {
     }
 }
 
-/// Tells the main thread when so many have come.
+/// Tells the main thread when `n` tasks have run.
 #[derive(Clone)]
 struct Countdown(Arc<(AtomicUsize, mpsc::Sender<()>)>);
 
@@ -107,12 +107,12 @@ impl Countdown {
     fn count(&self) {
         let (left, done) = &*self.0;
         if left.fetch_sub(1, Relaxed) == 1 {
-            done.send(()).expect("somebody waits");
+            done.send(()).expect("the receiver exists");
         }
     }
 }
 
-/// What the first task does, which is on a worker.
+/// The first task of a program. It runs on a worker.
 async fn program(system: impl System, program: Program, n: usize, done: mpsc::Sender<()>) {
     let countdown = Countdown::new(n, done);
     match program {
@@ -141,9 +141,9 @@ async fn program(system: impl System, program: Program, n: usize, done: mpsc::Se
                     let (pong, ponged) = oneshot::channel();
                     system.spawn(async move {
                         pinged.await.expect("a ping");
-                        pong.send(()).expect("somebody waits");
+                        pong.send(()).expect("the receiver exists");
                     });
-                    ping.send(()).expect("somebody waits");
+                    ping.send(()).expect("the receiver exists");
                     ponged.await.expect("a pong");
                     countdown.count();
                 });
@@ -177,7 +177,7 @@ fn tokios(workers: usize) -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// How long it takes on average.
+/// Returns the average duration of one repetition.
 fn measure(times: usize, mut once: impl FnMut(mpsc::Sender<()>)) -> Duration {
     let (sender, done) = mpsc::channel();
     let begin = Instant::now();
@@ -205,7 +205,7 @@ fn compare(wanted: &[String]) {
             let theirs = measure(times, |done| {
                 drop(tokio.spawn(program(Tokio, what, n, done)))
             });
-            // The first is to warm up.
+            // The first round only warms up.
             if round > 0 {
                 took[0].push(mine);
                 took[1].push(theirs);
@@ -217,14 +217,15 @@ fn compare(wanted: &[String]) {
             (each(took[took.len() / 2]), each(took[0]))
         });
         println!(
-            "{name:<10} {median:>11.1}{least:>11.1} {tokio_median:>11.1}{tokio_least:>11.1}   {:.2} {:.2}",
+            "{name:<10} {median:>11.1}{least:>11.1} {tokio_median:>11.1}{tokio_least:>11.1}   \
+             {:.2} {:.2}",
             median / tokio_median,
             least / tokio_least,
         );
     }
 }
 
-/// Does it on one worker, and does not end the runtime.
+/// Runs a program on one worker. Does not shut down the runtime.
 fn run(system: &str, what: Program, n: usize) {
     let (sender, done) = mpsc::channel();
     if system == "tokio" {

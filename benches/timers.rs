@@ -1,8 +1,7 @@
-//! What a timer costs: arming, cancelling and refreshing, ours and tokio's side by side.
+//! The cost of a timer: arming, cancelling and refreshing; Tourbillon and tokio side by side.
 //!
-//! Each body runs on one worker of its runtime, with 100,000 timers pending; callbacks capture 16 bytes. The one
-//! that is refreshed is one of so many, drawn.
-//! `cargo bench --bench timers`.
+//! Each benchmark runs on one worker with 100,000 pending timers. Callbacks capture 16 bytes. Each
+//! refresh picks a random timer. Run `cargo bench --bench timers`.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +16,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 
 const PENDING: usize = 100_000;
 
-/// 1 to 60 s, by a multiplicative generator (MINSTD), alike for all systems.
+/// Delays of 1 to 60 s from the generator MINSTD, equal for all systems.
 struct Delays(u64);
 
 impl Delays {
@@ -42,7 +41,7 @@ fn tokios() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// Polls a future once, and expects it to wait.
+/// Polls a future once. It must be pending.
 async fn start<F: Future>(mut future: Pin<Box<F>>) -> Pin<Box<F>> {
     poll_fn(|cx| {
         assert!(future.as_mut().poll(cx).is_pending());
@@ -106,7 +105,7 @@ fn cancel_and_arm(c: &mut Criterion) {
     group.finish();
 }
 
-/// tokio's budget would make a task wait that polls so many sleeps without yielding.
+/// Without `unconstrained`, tokio's budget stops a task that polls many sleeps without yielding.
 fn unconstrained_sleep(delay: Duration) -> impl Future<Output = ()> {
     tokio::task::unconstrained(tokio::time::sleep(delay))
 }
@@ -128,7 +127,7 @@ fn refresh(c: &mut Criterion) {
     group.finish();
 }
 
-/// One of many, drawn: what counts is whether its node is in the cache.
+/// Refreshes a random timer among many: the cost depends on whether its node is in the cache.
 fn refresh_one_of(c: &mut Criterion) {
     for n in [10_000, 1_000_000] {
         let mut group = c.benchmark_group(format!("refresh one of {n}"));

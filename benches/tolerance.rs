@@ -1,10 +1,10 @@
-//! How often workers wake up, by how late their timers may be.
+//! How often workers wake up, depending on the timers' tolerance.
 //!
-//! 20,000 recurring timers of one second, each with a random phase, on one worker and on two; the
-//! tolerance goes up from row to row. For some seconds: how often workers went to sleep, which is how
-//! often they woke up; what CPU time the process used; and how late the callbacks ran.
+//! 20,000 recurring timers of one second, each with a random phase, run on one worker and on two.
+//! The tolerance grows from row to row. It measures for some seconds: how often workers went to
+//! sleep, which equals their wake-ups; the CPU time of the process; and the callbacks' lateness.
 //!
-//! `cargo bench --bench tolerance`
+//! Run `cargo bench --bench tolerance`.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ const TOLERANCES: [Duration; 4] = [
     Duration::from_millis(100),
 ];
 
-/// Phases within a period, by a multiplicative generator (MINSTD), alike for all rows.
+/// Phases within a period from the generator MINSTD, equal for all rows.
 struct Phases(u64);
 
 impl Iterator for Phases {
@@ -39,7 +39,7 @@ impl Iterator for Phases {
     }
 }
 
-/// How late each run was, in ns.
+/// The lateness of each run, in ns.
 struct Lateness {
     measuring: AtomicBool,
     runs: AtomicUsize,
@@ -56,7 +56,7 @@ impl Lateness {
         })
     }
 
-    /// A run of a timer that is due at `first`, and each period after it.
+    /// Records a run of a timer that is due at `first` and each period after it.
     fn note(&self, first: Instant) {
         if !self.measuring.load(Relaxed) {
             return;
@@ -81,7 +81,7 @@ impl Lateness {
 
 fn cpu_seconds() -> f64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` has room for what is written, and zeroes are a valid rusage.
+    // SAFETY: `usage` has room for the result, and a zeroed `rusage` is valid.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
@@ -90,14 +90,14 @@ fn cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// One row of the table.
+/// Measures and prints one row.
 fn row(workers: usize, tolerance: Duration) {
     let runtime = Runtime::builder()
         .worker_threads(workers)
         .build()
         .expect("a runtime of a few workers");
     let lateness = Lateness::new();
-    // All begin when all are armed.
+    // All timers start after all are armed.
     let start = Instant::now() + PERIOD;
     let timers: Vec<CancelOnDrop> = Phases(1)
         .take(TIMERS)
@@ -114,9 +114,10 @@ fn row(workers: usize, tolerance: Duration) {
         })
         .collect();
     assert!(Instant::now() < start, "too slow to arm them in a period");
-    // One period to settle, and a half, so as not to begin at a round moment.
+    // Wait one period to settle, and half a period, to avoid a round moment.
     thread::sleep((start + PERIOD * 3 / 2).saturating_duration_since(Instant::now()));
 
+    // Measure only in the steady state.
     let (parks, cpu, begun) = (
         runtime.metrics().total().parks,
         cpu_seconds(),

@@ -1,6 +1,6 @@
-//! All that the core does, once: timers from every side, tasks, sockets, panics, shutdown.
+//! A tour of the core: timers from all threads, tasks, sockets, panics, shutdown.
 //!
-//! `cargo run --example tour`. CI runs it under valgrind, which must find that nothing is left.
+//! Run it with `cargo run --example tour`. CI runs it under valgrind, which must find no leak.
 
 use std::{
     cell::Cell,
@@ -24,7 +24,7 @@ use tourbillon::{
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Callbacks, armed from here, from a callback, and from a task.
+/// Arms callbacks from this thread, from a callback and from a task.
 fn callbacks(runtime: &Runtime) {
     let ran = Arc::new(AtomicU32::new(0));
     let count = |n: u32| {
@@ -34,11 +34,13 @@ fn callbacks(runtime: &Runtime) {
         }
     };
 
+    // Arm from outside the runtime, from a callback, and from a task.
     runtime.after(MS, count(1));
     let inner = count(10);
     runtime.after(MS, move || drop(tourbillon::after(MS, inner)));
     let from_task = count(100);
     runtime.spawn(async move { tourbillon::after(MS, from_task) });
+    // A recurring timer, one that is cancelled, one that is moved, and one that panics.
     let every = runtime.every(MS, count(1_000));
     let never = runtime.after(HOUR, count(1_000_000));
     never.refresh();
@@ -56,7 +58,7 @@ fn callbacks(runtime: &Runtime) {
     println!("callbacks: {} points", ran.load(Ordering::Relaxed));
 }
 
-/// Sleeps, intervals and timeouts; tasks that end by themselves, by a panic, and by abort.
+/// Runs sleeps, intervals and timeouts, and tasks that end, panic or are aborted.
 async fn tasks() {
     let sleepers: Vec<_> = (0..10).map(|n| tourbillon::spawn(sleep(MS * n))).collect();
     for sleeper in sleepers {
@@ -76,7 +78,7 @@ async fn tasks() {
     println!("tasks: done");
 }
 
-/// Tasks that share what is not `Send`, on this thread and on each worker.
+/// Runs tasks that share a value that is not `Send`, on this thread and on each worker.
 fn local_tasks(runtime: &Runtime) {
     async fn count() -> u32 {
         let count = Rc::new(Cell::new(0));
@@ -105,14 +107,14 @@ fn local_tasks(runtime: &Runtime) {
         sum
     });
     assert_eq!((here, workers), (6, 12));
-    // What waits in the set ends with it, whoever wakes it later.
+    // Dropping the set drops its pending tasks.
     let left = set.spawn_local(async { sleep(HOUR).await });
     drop(set);
     assert!(left.is_finished());
     println!("local tasks: {here} here, {workers} on the workers");
 }
 
-/// An echo, over a connection whose halves belong to different tasks.
+/// Echoes bytes over a connection. Two tasks own its halves.
 async fn sockets() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let addr = listener.local_addr()?;
@@ -139,7 +141,7 @@ fn main() -> io::Result<()> {
     runtime.block_on(sockets())?;
     local_tasks(&runtime);
 
-    // What is pending at the end ends with the runtime: callbacks are dropped, tasks, too.
+    // Dropping the runtime drops pending callbacks and tasks.
     let pending = Arc::new(());
     for n in 0..1_000 {
         let pending = pending.clone();

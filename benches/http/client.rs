@@ -1,4 +1,4 @@
-//! One run of `wrk` against a server of its own.
+//! One run of `wrk` against a new server.
 
 use std::{
     env,
@@ -11,10 +11,10 @@ use std::{
 
 use crate::servers::Load;
 
-/// How long the server gets to answer the first requests, and to fill its caches.
+/// Load before the measurement, so that the server's caches are warm.
 const WARM_UP: &str = "1s";
 
-/// What one run came to.
+/// The figures of one run.
 pub struct Figures {
     pub requests_a_second: f64,
     pub cpu_micros_a_request: f64,
@@ -22,7 +22,7 @@ pub struct Figures {
     pub p99_millis: f64,
 }
 
-/// A server process, which ends with this.
+/// A server process. Dropping it ends the process.
 struct Server {
     child: Child,
     url: String,
@@ -43,7 +43,7 @@ impl Server {
         Ok(Self { child, url })
     }
 
-    /// The processor time of all its threads so far.
+    /// Returns the CPU time of all its threads so far.
     fn cpu(&self) -> Result<Duration, Box<dyn Error>> {
         let mut nanos = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -57,13 +57,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs `wrk`; answers what it printed.
+/// Runs `wrk` and returns its output.
 fn wrk(server: &Server, load: &Load, duration: &str) -> Result<String, Box<dyn Error>> {
     let output = Command::new("wrk")
         .args(["-t1", "-c", load.connections, "-d", duration, "--latency"])
@@ -79,14 +79,14 @@ fn wrk(server: &Server, load: &Load, duration: &str) -> Result<String, Box<dyn E
     Ok(text)
 }
 
-/// The word after the last of these.
+/// Returns the word after the last occurrence of `label`.
 fn after<'a>(text: &'a str, label: &str) -> Result<&'a str, Box<dyn Error>> {
     let rest = text.rsplit_once(label).map(|(_, rest)| rest);
     let word = rest.and_then(|rest| rest.split_whitespace().next());
     word.ok_or_else(|| format!("{label:?} is not in: {text}").into())
 }
 
-/// A time as `wrk` prints it, in ms.
+/// Parses a time of `wrk`, and returns ms.
 fn millis(text: &str) -> Result<f64, Box<dyn Error>> {
     let number = text.trim_end_matches(char::is_alphabetic);
     let scale = match &text[number.len()..] {
@@ -98,7 +98,7 @@ fn millis(text: &str) -> Result<f64, Box<dyn Error>> {
     Ok(number.parse::<f64>()? * scale)
 }
 
-/// Runs `wrk` for so many seconds against a new server.
+/// Runs `wrk` for this many seconds against a new server.
 pub fn run(system: &str, load: &Load, seconds: u64) -> Result<Figures, Box<dyn Error>> {
     let server = Server::start(system, load)?;
     wrk(&server, load, WARM_UP)?;

@@ -1,4 +1,4 @@
-//! The servers: the same, line for line, but for the runtime.
+//! The servers. They differ only in the runtime.
 
 use std::{convert::Infallible, error::Error, time::Duration};
 
@@ -10,7 +10,7 @@ use tourbillon::hyper::TourbillonTimer;
 const WORKERS: usize = 2;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is served, and to how many.
+/// The reply of a server, and the number of its clients.
 pub struct Load {
     pub name: &'static str,
     pub connections: &'static str,
@@ -45,7 +45,7 @@ pub struct System {
     serve: fn(&'static Load) -> Result<(), Box<dyn Error>>,
 }
 
-/// Ours first, and last who it is compared with.
+/// Tourbillon first, the runtime to compare it with last.
 pub const SYSTEMS: &[System] = &[
     System {
         name: "tourbillon",
@@ -57,7 +57,7 @@ pub const SYSTEMS: &[System] = &[
     },
 ];
 
-/// Serves for ever; prints where.
+/// Serves until the process is killed, and prints the address.
 pub fn serve(system: &str, load: &str) -> Result<(), Box<dyn Error>> {
     let system = SYSTEMS.iter().find(|it| it.name == system);
     let load = LOADS.iter().find(|it| it.name == load);
@@ -88,7 +88,7 @@ async fn on_tourbillon(load: &'static Load) -> Result<(), Box<dyn Error>> {
                     }
                     hello()
                 });
-                // That the client goes away is how it ends.
+                // An error means that the client closed the connection.
                 let _ = http1::Builder::new()
                     .timer(TourbillonTimer::new())
                     .header_read_timeout(load.header_timeout)
@@ -118,7 +118,7 @@ async fn on_tokio(load: &'static Load) -> Result<(), Box<dyn Error>> {
                     }
                     hello()
                 });
-                // That the client goes away is how it ends.
+                // An error means that the client closed the connection.
                 let _ = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(load.header_timeout)

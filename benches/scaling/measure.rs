@@ -1,4 +1,4 @@
-//! What this machine takes for what the model is made of.
+//! Measures the costs that the model uses.
 
 use std::{
     fmt,
@@ -19,27 +19,30 @@ use tourbillon::{Runtime, runtime::Builder, task::spawn_pinned_by_idx};
 const HOUR: Duration = Duration::from_secs(3600);
 const ROUNDS: usize = 7;
 
-/// In ns.
+/// Costs, in ns.
 #[derive(Clone, Copy)]
 pub struct Costs {
-    /// A read-modify-write of a line that this core has.
+    /// A read-modify-write of a cache line that this core owns.
     pub own: f64,
-    /// One of a line that another core had last: its transfer, and the operation.
+    /// A read-modify-write of a cache line that another core used last, including its transfer.
     pub transfer: f64,
     /// Arming a callback on the worker's own shard.
     pub local: f64,
-    /// Arming one from a thread outside that has all lines to itself, without its read-modify-writes of shared lines.
+    /// Arming a callback from an uncontended outside thread, without its read-modify-writes of
+    /// shared lines.
     pub private: f64,
-    /// A worker's reading of one arrival from its inbox, until the store has it.
+    /// Moving one new timer from the inbox to the store, by the worker.
     pub drain: f64,
-    /// From the write of an eventfd until the worker that it woke runs.
+    /// From the write of an eventfd until the woken worker runs.
     pub wake: f64,
 }
 
-/// How many lines that all pushers to a shard share a push changes: the count of its shard's references, and that of the
-/// inbox's head. (Its deadline is on that one, too, and most pushes find it low enough.)
+/// Number of cache lines shared by all pushers to a shard that one push changes: the shard's
+/// reference count and the inbox's head. The shard's deadline is on the same line as the head; most
+/// pushes find it low enough.
 pub const SHARED_LINES: usize = 2;
-/// How many sets of counters a shard has for other threads, of which each thread uses one: a line, changed twice.
+/// Number of counter sets that a shard has for other threads. Each thread uses one set, which is
+/// one line, changed twice.
 pub const COUNTER_SETS: usize = 4;
 
 impl Costs {
@@ -74,19 +77,20 @@ impl fmt::Display for Costs {
     }
 }
 
+/// Returns the median of the rounds.
 pub fn median(mut measure: impl FnMut() -> f64) -> f64 {
     let mut all: Vec<f64> = (0..ROUNDS).map(|_| measure()).collect();
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
 }
 
-/// For what can only be disturbed.
+/// Returns the minimum, for measurements that can only be disturbed upwards.
 fn least(measure: impl FnMut() -> f64) -> f64 {
     let all = std::iter::repeat_with(measure).take(ROUNDS);
     all.min_by(f64::total_cmp).expect("there are rounds")
 }
 
-/// Runs `f` on so many threads at once; the longest that one took, in ns.
+/// Runs `f` on this many threads at the same time. Returns the longest duration, in ns.
 fn at_once(threads: usize, f: impl Fn(usize) + Sync) -> f64 {
     let barrier = Barrier::new(threads);
     let took = thread::scope(|scope| {
@@ -109,7 +113,7 @@ fn at_once(threads: usize, f: impl Fn(usize) + Sync) -> f64 {
     took.as_nanos() as f64
 }
 
-/// Read-modify-writes of a line that the core has, ns for each.
+/// Returns the time of a read-modify-write of a line that the core owns, in ns.
 fn own() -> f64 {
     const N: u64 = 2_000_000;
     let word = AtomicU64::new(0);
@@ -121,8 +125,8 @@ fn own() -> f64 {
     took / N as f64
 }
 
-/// Read-modify-writes of a line by two threads in turn, ns for each: not as many as they can, for a core that
-/// has the line does several before it lets it go.
+/// Returns the time of a read-modify-write of a line by two threads in turn, in ns. The threads
+/// alternate strictly: otherwise a core does several operations before it gives up the line.
 fn pass() -> f64 {
     const N: u64 = 200_000;
     let word = AtomicU64::new(0);
@@ -144,7 +148,7 @@ fn runtime(workers: usize) -> Runtime {
         .expect("a runtime")
 }
 
-/// Callbacks that workers arm on their own shards, in millions a second.
+/// Returns the rate at which workers arm callbacks on their own shards, in millions per second.
 pub fn local_arms(workers: usize) -> f64 {
     const N: u32 = 200_000;
     1.0 / median(|| {
@@ -164,7 +168,7 @@ pub fn local_arms(workers: usize) -> f64 {
                             || (),
                         ));
                     }
-                    sender.send(start.elapsed()).expect("somebody waits");
+                    sender.send(start.elapsed()).expect("the receiver exists");
                 },
                 worker,
             );
@@ -176,8 +180,9 @@ pub fn local_arms(workers: usize) -> f64 {
     })
 }
 
-/// Callbacks that threads outside arm on one shard, in millions a second. Each is later than the one for which its worker
-/// wakes, so that this is woken by none of them, but now and then by their number, to put them away.
+/// Returns the rate at which outside threads arm callbacks on one shard, in millions per second.
+/// All deadlines are later than the one that the worker waits for. So the worker is woken only now
+/// and then, when its inbox is long.
 pub fn contended_arms(threads: usize) -> f64 {
     const N: u32 = 100_000;
     1.0 / median(|| {
@@ -193,8 +198,8 @@ pub fn contended_arms(threads: usize) -> f64 {
     })
 }
 
-/// How long a worker takes to read one arrival, in ns: of a full inbox, which is filled while the worker is in a callback. One
-/// that sleeps would be woken in between to read it.
+/// Returns the time in which a worker moves one new timer from its inbox to its store, in ns. The
+/// inbox is filled while the worker is in a callback: a sleeping worker would be woken in between.
 fn drain() -> f64 {
     const N: u32 = 100_000;
     let took = |n: u32| {
@@ -217,7 +222,7 @@ fn drain() -> f64 {
         assert_eq!(stored(), 0, "all are in the inbox");
         let start = Instant::now();
         filled.store(true, Release);
-        // One more, so that there is something to wait for where there is none before.
+        // One more timer, so that there is something to wait for even if `n` is 0.
         drop(runtime.after(2 * HOUR, || ()));
         while stored() <= n as usize {
             std::hint::spin_loop();
@@ -227,7 +232,7 @@ fn drain() -> f64 {
     (took(N) - took(0)) / f64::from(N)
 }
 
-/// How long it takes until a worker that sleeps runs what it is woken for, in ns.
+/// Returns the time from arming until a sleeping worker runs the callback, in ns.
 fn wake() -> f64 {
     let runtime = runtime(1);
     let ran = Arc::new(AtomicU64::new(0));
@@ -238,7 +243,7 @@ fn wake() -> f64 {
         let at = epoch.elapsed();
         ran.fetch_add(1, AcqRel);
         drop(runtime.after(Duration::ZERO, move || {
-            sender.send(epoch.elapsed()).expect("somebody waits");
+            sender.send(epoch.elapsed()).expect("the receiver exists");
         }));
         let ran_at: Duration = receiver.recv().expect("it runs");
         (ran_at - at).as_nanos() as f64

@@ -1,33 +1,33 @@
-//! Cores that pass cache lines to each other: a discrete simulation.
+//! A discrete simulation of cores that pass cache lines to each other.
 //!
-//! A line is where its last user has it. Whoever wants it next waits until those that asked before have had
-//! it, and then for its transfer, or, if it was the last user itself, only for the operation. That
-//! is what coherence comes to for lines that are written: one owner at a time, in the order of the requests. What is left out:
-//! that transfers within a cluster of cores are cheaper than across, the bandwidth of memory, and simultaneous
-//! threads. `--line` shows what a dearer transfer does.
+//! A line stays with the core that used it last. A core that wants it waits for the cores that
+//! asked before, and then for the transfer. The last user pays only for the operation. This models
+//! coherence for written lines: one owner at a time, in the order of the requests. The model leaves
+//! out cheaper transfers within a cluster, memory bandwidth, and SMT. `--line` shows the effect of
+//! more expensive transfers.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use crate::measure::{COUNTER_SETS, Costs, SHARED_LINES};
 
-/// Of the model's generator, so that each run says the same.
+/// Seed of the generator. It is fixed, so that all runs give the same result.
 const SEED: u64 = 7;
-/// Operations that each core does.
+/// Operations per core.
 const OPERATIONS: usize = 4_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// Each core is a worker, which arms on its own shard.
+    /// Each core is a worker that arms on its own shard.
     Local,
-    /// Each core is outside, and arms on the next shard of as many as there are cores.
+    /// Each core is an outside thread. It arms on the shards in turn; there are as many as cores.
     Spread,
-    /// All arm on one shard.
+    /// All cores arm on one shard.
     OneShard,
 }
 
 pub struct Answer {
     pub millions_a_second: f64,
-    /// Of one arm, in ns.
+    /// Duration of one arm, in ns.
     pub p50: f64,
     pub p99: f64,
 }
@@ -44,7 +44,7 @@ impl Line {
         last: usize::MAX,
     };
 
-    /// A core has the line at `now` or later; when it is done with it.
+    /// A core uses the line at `now` or later. Returns the time at which it is done.
     fn take(&mut self, core: usize, now: f64, costs: &Costs) -> f64 {
         let cost = if self.last == core {
             costs.own
@@ -57,12 +57,13 @@ impl Line {
     }
 }
 
-/// What a core does next.
+/// The next step of a core.
 #[derive(Clone, Copy)]
 enum Step {
     Private,
-    /// A read-modify-write of one of the shard's lines, or, twice, of the line of its counters. That of the inbox's head is a load and a
-    /// compare-exchange, some ns later: too soon for another core to have got the line meanwhile.
+    /// A read-modify-write of one of the shard's lines, or, twice, of the line of its counters. On
+    /// the inbox's head it is a load and a compare-exchange some ns later; no other core gets the
+    /// line in between.
     Change(usize),
 }
 
@@ -90,7 +91,7 @@ impl Machine {
         let mut steps = vec![Step::Private; self.cores];
         let mut took = Vec::with_capacity(self.cores * OPERATIONS);
         let mut end: f64 = 0.0;
-        // Cores, by when they do their next step. They do not begin as one.
+        // The cores by the time of their next step. They start at different times.
         let mut next: BinaryHeap<Reverse<(Time, usize)>> = (0..self.cores)
             .map(|core| Reverse((Time(random.draw() * self.costs.private), core)))
             .collect();
@@ -100,10 +101,10 @@ impl Machine {
                 Step::Private => {
                     begun[core] = now;
                     match self.path {
-                        // Nothing that it changes is anybody else's.
+                        // On the local path a core changes only its own lines.
                         Path::Local => (now + self.costs.local, None),
                         _ => {
-                            // Half as much more or less, so that cores do not march in step.
+                            // Vary by 50 %, so that cores do not run in lockstep.
                             let private = self.costs.private * (0.5 + random.draw());
                             (now + private, Some(Step::Change(0)))
                         }
@@ -141,14 +142,14 @@ impl Machine {
 }
 
 pub struct Parks {
-    /// Which part of the time the word is on its way or in use.
+    /// Share of the time in which the line is used or moved.
     pub busy: f64,
     pub p50: f64,
     pub p99: f64,
 }
 
-/// Workers that each sleep and wake so many times a second: each changes the one word in which searchers and
-/// sleepers are counted when it goes to sleep, and when it is awake again.
+/// Simulates workers that sleep and wake `a_second` times per second. Each change of state updates
+/// the word that counts searching and sleeping workers.
 pub fn parks(costs: Costs, workers: usize, a_second: f64) -> Parks {
     let mut word = Line::NEW;
     let mut random = Random(SEED);
@@ -178,12 +179,12 @@ pub fn parks(costs: Costs, workers: usize, a_second: f64) -> Parks {
     }
 }
 
-/// How long it takes, in ns, until all workers run, when one of them has queued more than enough: each that finds
-/// work as the last searcher wakes the next, and so on.
+/// Returns the time, in ns, until all workers run after one of them queued enough tasks. Each
+/// worker that finds work as the last searcher wakes the next one.
 pub fn ramp(costs: Costs, workers: usize) -> f64 {
     let mut random = Random(SEED);
-    // A wake-up is now and then half as long or half as much longer. The one that was woken takes the
-    // word, steals from one who has (a transfer for the deque's ends), and wakes the next.
+    // A wake-up varies by 50 %. The woken worker updates the word, steals (one transfer for each
+    // end of the deque), and wakes the next one.
     (1..workers)
         .map(|_| costs.wake * (0.5 + random.draw()) + 3.0 * costs.transfer)
         .sum()
@@ -195,7 +196,7 @@ fn quantiles(values: &mut [f64]) -> (f64, f64) {
     (at(0.5), at(0.99))
 }
 
-/// A moment of the simulation, in ns.
+/// A time of the simulation, in ns.
 #[derive(Clone, Copy, PartialEq)]
 struct Time(f64);
 
@@ -213,11 +214,11 @@ impl Ord for Time {
     }
 }
 
-/// MINSTD.
+/// The generator MINSTD.
 struct Random(u64);
 
 impl Random {
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     fn draw(&mut self) -> f64 {
         self.0 = self.0 * 48_271 % 0x7fff_ffff;
         self.0 as f64 / f64::from(0x7fff_ffff)

@@ -1,4 +1,4 @@
-//! What is measured, seen alike.
+//! A common interface to the runtimes under test.
 
 use std::{
     future::{Future, poll_fn},
@@ -14,22 +14,22 @@ use std::{
 
 use futures_lite::AsyncReadExt as _;
 
-/// What the scenarios need of a runtime.
+/// The operations of a runtime that the scenarios use.
 pub trait System: Sync {
     type Sleep: Future<Output = ()> + Send + 'static;
     type Socket: Send + 'static;
 
-    /// From outside.
+    /// Starts a task, from outside.
     fn start(&self, task: impl Future<Output = ()> + Send + 'static);
 
-    /// From outside: runs `f` at the deadline.
+    /// Runs `f` at the deadline, armed from outside.
     fn arm(&self, deadline: Instant, f: impl FnOnce() + Send + 'static);
 
-    /// From a task.
+    /// Spawns a task, from a task.
     fn spawn(task: impl Future<Output = ()> + Send + 'static);
 
-    /// From a task: runs `f` at the deadline. The timer is this worker's, and `set` is counted up when
-    /// nothing has to be done for it any more.
+    /// Runs `f` at the deadline, armed from a task. The timer belongs to this worker. `set` is
+    /// incremented when arming is complete.
     fn arm_here(deadline: Instant, set: &Count, f: impl FnOnce() + Send + 'static);
 
     fn sleep_until(deadline: Instant) -> Self::Sleep;
@@ -39,7 +39,7 @@ pub trait System: Sync {
     /// Registers a connection with the calling worker.
     fn socket(stream: TcpStream) -> Self::Socket;
 
-    /// Reads one byte; false if the connection was closed.
+    /// Reads one byte. Returns `false` if the connection was closed.
     fn read(socket: &mut Self::Socket) -> impl Future<Output = bool> + Send;
 }
 
@@ -132,7 +132,7 @@ impl System for Tokio {
     }
 }
 
-/// [`System::arm_here`] by a task that sleeps.
+/// Implements [`System::arm_here`] by a task that sleeps.
 pub fn sleep_here<S, F>(deadline: Instant, set: &Count, f: F)
 where
     S: System,
@@ -160,7 +160,7 @@ impl Count {
         self.0.load(SeqCst)
     }
 
-    /// Lets others run until it is so much.
+    /// Yields until the count is reached.
     pub async fn wait_for<S: System>(&self, count: usize) {
         while self.get() < count {
             S::yield_now().await;
@@ -168,7 +168,7 @@ impl Count {
     }
 }
 
-/// A future that is counted when it has been polled.
+/// Increments `polled` after the first poll of `future`.
 pub async fn counted<F: Future>(future: F, polled: Count) -> F::Output {
     let mut future = pin!(future);
     let mut polled = Some(polled);

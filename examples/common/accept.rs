@@ -1,4 +1,4 @@
-//! Accepting connections: so many at once, through errors, until a signal comes.
+//! An accept loop with a limit of connections. It continues after errors and ends on a signal.
 
 use std::{future::pending, io, time::Duration};
 
@@ -13,18 +13,18 @@ use crate::{stop::Stop, trouble::Trouble};
 
 enum Event {
     Came(TcpStream),
-    /// A connection has ended, and there is room for another.
+    /// A connection has ended, so there is room for another.
     Ended,
     Stop,
 }
 
-/// Runs `serve` in a task for each connection, for at most `max` at once: the others wait in the
-/// listener's queue. When a signal comes no more are accepted, and those that are open have until
-/// `drain`, or another signal, to end; what is left is aborted. Answers how many that were.
+/// Runs `serve` in a task for each connection, for at most `max` at a time. More clients wait in
+/// the listener's queue. After a signal it stops accepting and waits for open connections, until
+/// `drain` has passed or another signal comes. Then it aborts the rest and returns their number.
 ///
 /// # Errors
 ///
-/// If signals cannot be waited for. An `accept` that fails is tried again.
+/// Fails if it cannot wait for signals. A failed `accept` is retried.
 pub async fn accept<F>(
     listener: TcpListener,
     max: usize,
@@ -41,12 +41,13 @@ where
         trouble: Trouble::default(),
     };
     loop {
-        // A task that panicked has said so, and is no concern of the others.
+        // Collect tasks that ended. The panic of a task was reported, and does not concern the
+        // others.
         while open.try_join_next().is_some() {}
         let count = open.len();
         let ended = async {
             if count == 0 {
-                // There is none to wait for.
+                // `join_next` would return at once.
                 pending::<()>().await;
             }
             open.join_next().await;
@@ -59,14 +60,16 @@ where
             Ok(Event::Came(acceptor.next(count).await))
         };
         let stopped = async { stop.recv().await.map(|()| Event::Stop) };
+        // A signal takes precedence over new clients.
         match or(stopped, or(ended, came)).await? {
             Event::Came(stream) => drop(open.spawn(serve(stream))),
             Event::Ended => {}
             Event::Stop => break,
         }
     }
-    // Who connects from here on is told that nobody listens.
+    // Close the listener, so that new clients are refused.
     drop(acceptor);
+    // Wait for the open connections, up to the limit or another signal.
     if !open.is_empty() {
         let all = async { while open.join_next().await.is_some() {} };
         let again = async { drop(stop.recv().await) };
@@ -84,7 +87,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// The next connection.
+    /// Waits for the next connection.
     async fn next(&mut self, open: usize) -> TcpStream {
         loop {
             match self.listener.accept().await {

@@ -1,14 +1,13 @@
-//! The limit of descriptors, of which each connection takes one or more.
+//! The limit of open descriptors. Each connection needs one or more.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises it to what the system lets us have, of which it grants 1024 unasked, for the sake of programs that
-/// use `select`. Answers what it is then.
+/// Raises the soft limit to the hard limit and returns it. Many systems set the soft limit to 1024.
 pub fn raise_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Refused, the limit stays as it is, which is looked at next.
+    // If this fails, the limit stays as it is; the next line reads it.
     let _ = setrlimit(Resource::Nofile, limit);
-    // None is no limit.
+    // `None` means that there is no limit.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

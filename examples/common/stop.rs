@@ -1,18 +1,18 @@
-//! The signals that end a server.
+//! Signals that end a server.
 
 use std::io;
 
 use futures_lite::future::or;
 use tourbillon::signal::{Signal, SignalKind, signal};
 
-/// Ctrl-C (SIGINT), and what service managers send (SIGTERM).
+/// Listens for SIGINT (Ctrl-C) and SIGTERM (from service managers).
 pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
-    /// Listens for them from now on: they end the process no more.
+    /// Starts to listen. From here on the signals do not end the process by themselves.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -20,7 +20,7 @@ impl Stop {
         })
     }
 
-    /// Waits for one of them.
+    /// Waits for one of the signals.
     pub async fn recv(&mut self) -> io::Result<()> {
         or(self.interrupt.recv(), self.terminate.recv()).await
     }

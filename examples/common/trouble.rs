@@ -1,4 +1,4 @@
-//! What to do about a connection that could not be accepted.
+//! Errors of `accept`.
 
 use std::{fmt::Display, io, time::Duration};
 
@@ -6,20 +6,21 @@ use tourbillon::time::{Instant, sleep};
 
 use crate::say::complain;
 
-/// How long to wait when the system gives no more descriptors.
+/// Delay before the next attempt if the system is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long to be silent after saying so.
+/// Minimum interval between two messages.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// An acceptor's troubles.
+/// The error state of an accept loop.
 #[derive(Default)]
 pub struct Trouble {
     complained: Option<Instant>,
 }
 
 impl Trouble {
-    /// Returns when it is time to accept again; at once, unless it is the system that has a problem. Says so then, and
-    /// with how many connections open, but not too often.
+    /// Waits until it makes sense to accept again. Returns at once if the error concerns one
+    /// connection. Otherwise it prints the error with the number of open connections (at most one
+    /// message per [`SILENCE`]) and sleeps.
     pub async fn outlast(&mut self, error: &io::Error, open: impl Display) {
         if concerns_one_connection(error) {
             return;
@@ -32,15 +33,15 @@ impl Trouble {
                 _ => "",
             };
             complain(&format!(
-                "cannot accept with {open} connections open, trying again: {error}{hint}"
+                "cannot accept with {open} open connections, trying again: {error}{hint}"
             ));
         }
-        // The connection waits in the listener's queue meanwhile.
+        // Meanwhile the connection waits in the listener's queue.
         sleep(PAUSE).await;
     }
 }
 
-/// Whether the error is that of a client who is gone, and the next one may be served.
+/// Returns whether only one client is affected, so that the next one can be accepted at once.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

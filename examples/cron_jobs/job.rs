@@ -1,30 +1,30 @@
-//! Jobs as they are written: `[TZ=ZONE] PATTERN -- COMMAND`.
+//! Parses jobs: `[TZ=ZONE] PATTERN -- COMMAND`.
 
 use std::fmt;
 
 use tourbillon::cron::{Cron, CronError, Field};
 
-/// A command, and when it runs.
+/// A command and its schedule.
 pub struct Job {
     pub cron: Cron,
     pub command: String,
 }
 
-/// What is wrong with a job, and where.
+/// An error in a job, with its position.
 #[derive(Debug)]
 pub struct BadJob {
     text: String,
-    /// Which part of the text is wrong, in characters: the first, and how many.
+    /// The wrong part of the text, in characters: its start and length.
     part: Option<(usize, usize)>,
     reason: String,
 }
 
 impl Job {
-    /// Reads a job. Its time zone is `zone` unless it names another.
+    /// Parses a job. Its time zone is `zone` unless the job names another one.
     ///
     /// # Errors
     ///
-    /// If it has no command, or its pattern or its time zone is none.
+    /// Fails if the job has no command, or if its pattern or time zone is invalid.
     pub fn parse(text: &str, zone: &str) -> Result<Self, BadJob> {
         let bad = |part: Option<&str>, reason: String| BadJob {
             text: text.to_owned(),
@@ -44,6 +44,7 @@ impl Job {
                 "there is no command after this".into(),
             ));
         }
+        // The time zone is optional; the rest before `--` is the pattern.
         let named = words[0].strip_prefix("TZ=");
         let fields = &words[usize::from(named.is_some())..end];
         let cron = Cron::parse(&fields.join(" ")).map_err(|error| {
@@ -69,23 +70,23 @@ fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
 
-/// Where a part of a text begins, in bytes.
+/// Returns the byte offset of a part within its text.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
 }
 
-/// The text from one of its parts on.
+/// Returns the text from the start of one of its parts.
 fn from<'a>(text: &'a str, part: &str) -> &'a str {
     &text[offset(text, part)..]
 }
 
-/// Where a part of a text is, in characters.
+/// Returns the position of a part within its text, in characters.
 fn position(text: &str, part: &str) -> (usize, usize) {
     let before = &text[..offset(text, part)];
     (before.chars().count(), part.chars().count().max(1))
 }
 
-/// Which of so many fields that is.
+/// Returns the index of a field among `fields` fields.
 fn place(field: Field, fields: usize) -> usize {
     let place: usize = match field {
         Field::Second => 0,
@@ -95,7 +96,7 @@ fn place(field: Field, fields: usize) -> usize {
         Field::Month => 4,
         Field::DayOfWeek => 5,
     };
-    // Of five the first is the minute.
+    // A pattern of five fields starts with the minute.
     if fields == 5 {
         place.saturating_sub(1)
     } else {

@@ -1,4 +1,4 @@
-//! Commands by cron patterns, in time zones. See README.md beside this.
+//! Runs commands by cron patterns, in time zones. See the README in this directory.
 
 mod job;
 mod run;
@@ -27,54 +27,57 @@ use self::{
     stop::Stop,
 };
 
-/// Runs commands by cron patterns.
+/// Run commands by cron patterns.
 #[derive(Parser)]
 struct Args {
-    /// A job: `[TZ=ZONE] PATTERN -- COMMAND`, of five fields, or six with a second before them, or
-    /// `@daily` and the like.
+    /// A job: `[TZ=ZONE] PATTERN -- COMMAND`. A pattern has five fields, or six with a second
+    /// first, or is `@daily` and the like.
     #[arg(long = "job", value_name = "JOB")]
     jobs: Vec<String>,
-    /// A file of jobs, one in a line. Lines that begin with `#` are skipped, and so are empty ones.
+    /// A file of jobs, one per line. Empty lines and lines that start with `#` are skipped.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// The time zone of jobs that name none.
+    /// Time zone of the jobs that name none.
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     zone: String,
-    /// What becomes of a run that is due while the one before it is in progress.
+    /// Policy for a run that is due while the previous one is in progress.
     #[arg(long, value_enum, default_value_t = Overlap::Skip)]
     overlap: Overlap,
-    /// What becomes of runs that passed while nobody could run them: the machine was suspended, or its
-    /// clock was put forward.
+    /// Policy for runs that were missed because the machine was suspended or its clock was set
+    /// forward.
     #[arg(long, value_enum, default_value_t = Missed::Skip)]
     missed: Missed,
-    /// After Ctrl-C or SIGTERM, how long to wait for commands that run.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    /// After Ctrl-C or SIGTERM, wait up to this long for running commands.
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s",
+        value_parser = humantime::parse_duration,
+    )]
     drain: Duration,
-    /// Run nothing: print the next so many times of each job.
+    /// Run nothing; print the next COUNT times of each job.
     #[arg(long, value_name = "COUNT")]
     dry_run: Option<usize>,
-    /// After when to look for these times, such as 2025-03-29T12:00[Europe/Paris]; by default now.
+    /// Start time of --dry-run, such as 2025-03-29T12:00[Europe/Paris] [default: now].
     #[arg(long, value_name = "TIME", requires = "dry_run")]
     from: Option<Zoned>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Overlap {
-    /// It is dropped.
+    /// Drop it.
     Skip,
-    /// It is run after that.
+    /// Run it after the previous one.
     Queue,
-    /// It is run at once.
+    /// Run both at the same time.
     Both,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Missed {
-    /// They are dropped.
+    /// Drop them.
     Skip,
-    /// One run stands for all.
+    /// Run once for all of them.
     Once,
-    /// Each is run.
+    /// Run each of them.
     All,
 }
 
@@ -97,7 +100,7 @@ fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The jobs of the command line, and then those of the file.
+/// Reads the jobs of the command line, then those of the file.
 fn read_jobs(args: &Args) -> Result<Vec<Job>, Box<dyn Error>> {
     let mut jobs = Vec::new();
     let mut read = |text: &str, place: String| {
@@ -138,7 +141,7 @@ fn read_jobs(args: &Args) -> Result<Vec<Job>, Box<dyn Error>> {
     Ok(jobs)
 }
 
-/// Prints the next so many times of each job.
+/// Prints the next `count` times of each job.
 fn print_times(jobs: &[Job], from: Zoned, count: usize) {
     let from = from.into();
     for (at, job) in jobs.iter().enumerate() {
@@ -158,14 +161,15 @@ fn print_times(jobs: &[Job], from: Zoned, count: usize) {
     }
 }
 
-/// Runs jobs until a signal comes, and waits then for the commands that run, but for no longer than
-/// `drain`: whether they have ended.
+/// Runs jobs until a signal comes. Then waits up to `drain` for running commands. Returns failure
+/// if some are still running.
 fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>> {
     let runtime = Runtime::new()?;
-    // Nothing is sent: the end comes when the last callback is gone.
+    // Nothing is sent on this channel. It closes when the last callback is dropped.
     let (callback, mut callbacks) = mpsc::unbounded::<Infallible>();
     let running = runtime.block_on(async {
         let mut stop = Stop::new()?;
+        // Start all jobs. Each callback holds a sender, to report its end.
         let mut started = Vec::new();
         for (at, job) in jobs.into_iter().enumerate() {
             let runner = Runner {
@@ -187,6 +191,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         }
         drop(callback);
 
+        // After a signal, start no more runs.
         stop.recv().await?;
         for job in &started {
             job.cancel();
@@ -194,10 +199,12 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         let running: usize = started.iter().map(CronJob::running).sum();
         if running > 0 {
             complain(&format!(
-                "waiting for {running} to end, for {} at most; once more to stop at once",
+                "waiting up to {} for running commands ({running}); press Ctrl-C again to stop at \
+                 once",
                 humantime::format_duration(drain)
             ));
         }
+        // Wait for the running commands, until the time limit or another signal.
         let ended = async { callbacks.next().await.is_none() };
         let again = async { stop.recv().await.is_err() };
         Ok::<_, Box<dyn Error>>(match timeout(drain, or(ended, again)).await {
@@ -208,7 +215,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
     if running == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    // They go on without us, as do those of a cron daemon that is stopped.
+    // The commands continue without this process, as with a cron daemon that stops.
     complain(&format!(
         "cron_jobs: {running} still running, and left alone"
     ));

@@ -1,4 +1,4 @@
-//! Running commands.
+//! Runs commands.
 
 use std::{
     io,
@@ -15,20 +15,20 @@ use tourbillon::{
 
 use crate::say::say;
 
-/// A command, as it is run.
+/// Runs the command of a job.
 pub struct Runner {
-    /// The number of its job.
+    /// The number of the job.
     pub job: usize,
     pub schedule: Schedule,
     pub command: String,
 }
 
 impl Runner {
-    /// Runs the command, and returns when it has ended, so that the job knows that it runs.
+    /// Runs the command and returns when it has ended, so that the job counts as running meanwhile.
     pub fn run(&self, occurrence: &Occurrence) {
         let began = SystemTime::now();
         let (job, due) = (self.job, self.time(occurrence.scheduled()));
-        // Not even late, if the clock was put back meanwhile.
+        // If the clock was set back meanwhile, this run is not late.
         let late = began
             .duration_since(occurrence.scheduled())
             .unwrap_or_default();
@@ -44,8 +44,9 @@ impl Runner {
 
         let begin = Instant::now();
         let command = self.command.clone();
-        // On a thread that blocks, whose core and timer slack are those of the process: workers are pinned,
-        // and what they start would be, too. The worker gives its work to others while it waits.
+        // Run it on a blocking thread, which is not pinned: a child process inherits the affinity
+        // and the timer slack of its thread. Meanwhile `block_in_place` hands this worker's tasks
+        // to others.
         let ended = spawn_blocking(move || shell(&command));
         let ended = block_in_place(|| Handle::current().block_on(ended));
         let how = match ended {
@@ -59,7 +60,7 @@ impl Runner {
         ));
     }
 
-    /// A time, as clocks show it in the zone of the job.
+    /// Formats a time in the time zone of the job.
     fn time(&self, at: SystemTime) -> String {
         self.schedule
             .zoned(at)
@@ -68,8 +69,8 @@ impl Runner {
 }
 
 fn shell(command: &str) -> io::Result<ExitStatus> {
-    // What it prints goes where our lines go; it has nothing to read. In a process group of its own it does not
-    // hear of Ctrl-C, which a terminal sends to the whole group that stands before it.
+    // The command inherits stdout and stderr; its stdin is empty. Its own process group keeps it
+    // from receiving Ctrl-C, which a terminal sends to the whole foreground group.
     Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())

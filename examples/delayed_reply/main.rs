@@ -1,4 +1,4 @@
-//! An HTTP server that answers a second later: see the README beside this file.
+//! An HTTP server that replies after a delay. See the README in this directory.
 
 #[path = "../common/descriptors.rs"]
 mod descriptors;
@@ -26,30 +26,39 @@ use self::{
 /// The longest delay that a client may ask for.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Answers HTTP requests after a delay.
+/// Answer HTTP requests after a delay.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Where to listen; port 0 is one that the system chooses.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Listens with a socket for each worker, among which the kernel spreads the connections. Another
-    /// server of the same user may then listen there, too.
+    /// Use one listening socket per worker; the kernel spreads the connections. Then another server
+    /// of the same user can listen on the same port.
     #[arg(long)]
     per_core: bool,
-    /// How long the reply to `/` is delayed.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    /// Delay of the reply to `/`.
+    #[arg(
+        long, value_name = "DURATION", default_value = "1s",
+        value_parser = humantime::parse_duration,
+    )]
     delay: Duration,
-    /// For how long a connection may be without a request before it is closed.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    /// Close a connection after this time without a request.
+    #[arg(
+        long, value_name = "DURATION", default_value = "30s",
+        value_parser = humantime::parse_duration,
+    )]
     idle: Duration,
-    /// After Ctrl-C or SIGTERM, how long to wait for the requests that are being answered.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    /// After Ctrl-C or SIGTERM, wait up to this long for pending replies.
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s",
+        value_parser = humantime::parse_duration,
+    )]
     drain: Duration,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    // Refused, it stays as it is; the server says if that is too few.
+    // If this fails, the limit stays as it is. The server reports running out of descriptors.
     descriptors::raise_limit();
     let runtime = Runtime::new()?;
     runtime.block_on(run(args))?;
@@ -57,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn run(args: Args) -> io::Result<()> {
-    // From here on, neither ends the process by itself.
+    // From here on the signals do not end the process by themselves.
     let mut stop = Stop::new()?;
     let listeners: Vec<_> = if args.per_core {
         let listeners = TcpListener::bind_per_core(args.listen).await?;
@@ -71,7 +80,7 @@ async fn run(args: Args) -> io::Result<()> {
         .keep_alive_timeout(args.idle)
         .shutdown_timeout(args.drain)
         .on_accept_error(|error| complain(&error.to_string()))
-        // An error says that the runtime is shut down: then it is time, too.
+        // An error means that the runtime shuts down, so the server must end, too.
         .with_graceful_shutdown(async move { drop(stop.recv().await) })
         .await
 }
@@ -84,7 +93,7 @@ fn router(delay: Duration) -> Router {
         .with_state(delay)
 }
 
-/// No thread waits, only a timer of the worker that answers.
+/// Answers after the delay. Only a timer waits, no thread.
 async fn delayed(State(delay): State<Duration>) -> String {
     sleep(delay).await;
     format!("hello after {}\n", humantime::format_duration(delay))

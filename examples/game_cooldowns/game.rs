@@ -1,8 +1,8 @@
-//! The game: what players do, what that means for their cooldowns, and whether it came true.
+//! The game: the players' actions, their effect on cooldowns, and the check of each cooldown.
 //!
-//! Each ability has a timer, and beside it stands what the rules of the game say of it, reckoned
-//! without any timer. The two are compared whenever something happens to the ability, and at the end:
-//! what the timer answers, how often its callback ran, and when, to the nanosecond.
+//! Each ability has a timer. Beside it, the game computes the expected end from its rules, without
+//! a timer. It compares the two at each action and at the end: the timer's answers, the number of
+//! runs of its callback, and their times, to the nanosecond.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,27 +11,27 @@ use tourbillon::{Cancel, Reset, Timer, time::sleep_until};
 
 use crate::world::World;
 
-/// Players act every so often, in ns of the game.
+/// Interval between the players' actions, in ns of the game.
 const ROUND: u64 = 100_000_000;
-/// Cooldowns are whole numbers of this.
+/// Cooldowns are multiples of this, in ns.
 const STEP: u64 = 1_000_000;
-/// Of so many players that could, one acts in a round, once all have begun.
+/// After the opening, one in this many players acts in each round.
 const CALM: usize = 64;
 
 /// One ability of one player.
 struct Ability {
     timer: Option<Timer>,
-    /// When its present wait began, in ns of the game; haste counts from then.
+    /// Start of the current wait, in ns of the game. Haste counts from here.
     began: u64,
-    /// How long its cooldown is.
+    /// Length of the cooldown, in ns.
     length: u64,
-    /// When it has to end, or when the last one did. `None`: it was silenced, or never cast.
+    /// Expected end of the current or last cooldown. `None` if it was silenced or never cast.
     end: Option<u64>,
-    /// How many cooldowns have to have ended, if that one has.
+    /// Expected number of ended cooldowns, without the current one.
     ends: u32,
 }
 
-/// A game that was not played yet.
+/// A game that has not started.
 pub struct Game {
     players: usize,
     abilities: usize,
@@ -40,7 +40,7 @@ pub struct Game {
     rng: Rng,
 }
 
-/// How it was.
+/// The counts of a game.
 #[derive(Default)]
 pub struct Report {
     pub length: Duration,
@@ -51,7 +51,7 @@ pub struct Report {
     prolonged: u64,
     silenced: u64,
     waiting: u64,
-    /// How many things were not as they had to be.
+    /// Number of checks that failed.
     pub wrong: u64,
 }
 
@@ -59,8 +59,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} cooldowns in {} of the game: {} ended exactly at their time, {} were silenced, {} wait; \
-             on the way {} ended by a refresher, {} were hastened, {} prolonged; {} wrong",
+            "{} cooldowns in {} of the game: {} ended exactly at their time, {} were silenced, {} \
+             wait; on the way {} ended by a refresher, {} were hastened, {} prolonged; {} wrong",
             self.cooldowns,
             humantime::format_duration(self.length),
             self.ended,
@@ -75,9 +75,11 @@ impl fmt::Display for Report {
 }
 
 impl Game {
+    /// Creates a game.
+    ///
     /// # Errors
     ///
-    /// If it is too long, or has no rounds.
+    /// Fails if the game is longer than a year or shorter than a round.
     pub fn new(players: u32, abilities: u32, length: Duration, seed: u64) -> Result<Self, String> {
         let length = u64::try_from(length.as_nanos())
             .ok()
@@ -94,8 +96,8 @@ impl Game {
         })
     }
 
-    /// Plays it, on a runtime whose clock is paused. The cooldowns of `spoiled` are a nanosecond too
-    /// long.
+    /// Plays the game, on a runtime with a paused clock. The cooldowns of the ability `spoiled` are
+    /// a nanosecond too long.
     pub async fn play(self, spoiled: Option<usize>) -> Report {
         let count = self.players * self.abilities;
         let table = Table {
@@ -124,7 +126,7 @@ impl Ability {
     }
 }
 
-/// A game that is played.
+/// A running game.
 struct Table {
     world: Arc<World>,
     abilities: Vec<Ability>,
@@ -135,11 +137,12 @@ struct Table {
 
 impl Table {
     async fn play(mut self, players: usize, abilities: usize, length: u64) -> Report {
-        // All begin within the first tenth of the game.
+        // All players start within the first tenth of the game.
         let rounds = length / ROUND;
         let opening = (rounds / 10).max(1);
         for round in 0..rounds {
             sleep_until(self.world.at(round * ROUND)).await;
+            // Players start one after the other; later some of them act at random.
             if round < opening {
                 let share = |round: u64| (players as u64 * round / opening) as usize;
                 for ability in share(round) * abilities..share(round + 1) * abilities {
@@ -153,11 +156,12 @@ impl Table {
                 }
             }
         }
-        // One step on, so that what ends with the game has.
+        // Wait half a step more, so that cooldowns that end with the game have ended.
         let end = length + STEP / 2;
         sleep_until(self.world.at(end)).await;
         for ability in 0..self.abilities.len() {
             if self.is_cooling(ability, end) {
+                // A cooldown that has not ended must still be pending.
                 self.report.waiting += 1;
                 let answer = self.timer(ability).cancel();
                 self.expect(ability, answer == Cancel::Cancelled, "it is still pending");
@@ -169,25 +173,25 @@ impl Table {
         self.report
     }
 
-    /// One player does something.
+    /// One player acts.
     fn act(&mut self, abilities: std::ops::Range<usize>, now: u64) {
         let one = self.rng.usize(abilities.clone());
         if self.abilities[one].end == Some(now) {
-            // It ends at this very moment, so that it may have ended already or not.
+            // It ends at this very instant, and may have ended already or not.
             return;
         }
         match self.rng.u32(0..8) {
-            // The refresher: all abilities of the player are ready at once.
+            // The refresher: all abilities of the player become ready at once.
             0 => {
                 for ability in abilities {
                     self.refresh_item(ability, now);
                 }
             }
-            // Silenced: the ability is taken away, and will not be ready again by itself.
+            // Silence: the cooldown is cancelled, so the ability does not become ready by itself.
             1 => self.silence(one, now),
-            // Haste: it takes three quarters of the time, from when it was cast.
+            // Haste: the cooldown takes three quarters of its time, counted from the cast.
             2 | 3 => self.haste(one, now),
-            // Cast too early: the cooldown begins anew. Or cast.
+            // Cast during the cooldown: it starts again. Otherwise: cast.
             _ if self.is_cooling(one, now) => self.prolong(one, now),
             _ => self.cast(one, now),
         }
@@ -230,7 +234,7 @@ impl Table {
             self.expect(ability, answer == Reset::Waiting, "it can be hastened");
             let place = &mut self.abilities[ability];
             place.length = length;
-            // At once, where that is over.
+            // At once if that time has passed.
             place.end = Some((began + length).max(now));
             self.report.hastened += 1;
         }
@@ -262,12 +266,13 @@ impl Table {
         timer.expect("an ability that was cast has a timer")
     }
 
-    /// Whether the rules say that it cools down; what ends now may not have.
+    /// Returns whether the ability cools down by the rules. A cooldown that ends now may have
+    /// ended.
     fn is_cooling(&self, ability: usize, now: u64) -> bool {
         self.abilities[ability].end.is_some_and(|end| end > now)
     }
 
-    /// Looks whether a cooldown that is over ended once, and when it had to.
+    /// Checks that a cooldown that is over ended once, at the expected time.
     fn settle(&mut self, ability: usize) {
         let place = &mut self.abilities[ability];
         let end = place.end.take();
@@ -280,7 +285,7 @@ impl Table {
         self.expect(ability, is_right, "it ends once, and exactly at its time");
     }
 
-    /// Counts what is wrong, and says what the first ones are.
+    /// Counts a failed check, and prints the first ten.
     fn expect(&mut self, ability: usize, is_right: bool, what: &str) {
         if is_right {
             return;
@@ -290,8 +295,8 @@ impl Table {
             let (ends, last) = self.world.ends(ability);
             let Ability { began, length, .. } = self.abilities[ability];
             eprintln!(
-                "ability {ability} (since {began} ns, for {length} ns; ended {ends} times, last at {last} \
-                 ns): not as it has to be: {what}"
+                "ability {ability} (since {began} ns, for {length} ns; ended {ends} times, last at \
+                 {last} ns) is wrong: expected that {what}"
             );
         }
     }

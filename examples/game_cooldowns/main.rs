@@ -1,5 +1,4 @@
-//! Players and the cooldowns of their abilities, on a clock that takes no time. See README.md
-//! beside this.
+//! A game with cooldowns on a paused clock. See the README in this directory.
 
 mod game;
 mod world;
@@ -11,23 +10,29 @@ use tourbillon::Runtime;
 
 use self::game::{Game, Report};
 
-/// Plays a game, and checks that each cooldown ended exactly when it had to.
+/// Play a game, and check that each cooldown ended exactly at its time.
 #[derive(Parser)]
 struct Args {
-    /// How many players there are.
-    #[arg(long, default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    /// Number of players.
+    #[arg(
+        long, default_value = "10000",
+        value_parser = clap::value_parser!(u32).range(1..=10_000_000),
+    )]
     players: u32,
-    /// How many abilities each of them has.
+    /// Number of abilities per player.
     #[arg(long, default_value = "10", value_parser = clap::value_parser!(u32).range(1..=100))]
     abilities: u32,
-    /// How long the game is, in its own time.
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = humantime::parse_duration)]
+    /// Length of the game, in its own time.
+    #[arg(
+        long, value_name = "DURATION", default_value = "2m",
+        value_parser = humantime::parse_duration,
+    )]
     length: Duration,
-    /// Where the dice begin: the same game, and the same line on stdout, each time.
+    /// Random seed. The line on stdout depends on nothing else.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Let the cooldowns of this ability, by its number, be a nanosecond too long: to see that it is
-    /// found out.
+    /// Make the cooldowns of this ability (by number) a nanosecond too long, to see that the check
+    /// finds it.
     #[arg(long, value_name = "ABILITY")]
     spoil: Option<usize>,
 }
@@ -53,7 +58,7 @@ fn play(args: &Args) -> Result<Report, Box<dyn std::error::Error>> {
     let game = Game::new(args.players, args.abilities, args.length, args.seed)?;
     let report = runtime.block_on(game.play(args.spoil));
     println!("{report}");
-    // Apart from what is the same each time.
+    // On stderr, because it differs between runs.
     let (game, wall) = (report.length.as_secs_f64(), begin.elapsed().as_secs_f64());
     eprintln!(
         "{game:.3} s of the game took {wall:.3} s: {:.1} times as fast",

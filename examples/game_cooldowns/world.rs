@@ -1,4 +1,4 @@
-//! What the callbacks write down: when each cooldown ended.
+//! The times at which cooldowns ended, as recorded by the callbacks.
 
 use std::{
     sync::atomic::{
@@ -10,23 +10,23 @@ use std::{
 
 use tourbillon::time::Instant;
 
-/// One ability's place.
+/// The record of one ability.
 #[derive(Default)]
 struct Cell {
-    /// How many cooldowns of it have ended.
+    /// Number of its ended cooldowns.
     ends: AtomicU32,
-    /// When the last of them did, in ns of the game.
+    /// End of the last cooldown, in ns of the game.
     last: AtomicU64,
 }
 
-/// All abilities of all players.
+/// The records of all abilities of all players.
 pub struct World {
     start: Instant,
     cells: Box<[Cell]>,
 }
 
 impl World {
-    /// Begins now.
+    /// Creates the records. The game's time starts now.
     pub fn new(abilities: usize) -> Self {
         Self {
             start: Instant::now(),
@@ -34,25 +34,25 @@ impl World {
         }
     }
 
-    /// The time of the game, in ns.
+    /// Returns the time of the game, in ns.
     pub fn now(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).expect("no game takes centuries")
     }
 
-    /// The moment at a time of the game.
+    /// Converts a time of the game to an instant.
     pub fn at(&self, ns: u64) -> Instant {
         self.start + Duration::from_nanos(ns)
     }
 
-    /// A cooldown has ended: what its timer calls.
+    /// Records the end of a cooldown; the callback of each timer.
     pub fn ended(&self, ability: usize) {
         let cell = &self.cells[ability];
         cell.last.store(self.now(), Relaxed);
-        // Who sees the count sees the time.
+        // Release: a thread that reads the count also reads the time.
         cell.ends.fetch_add(1, Release);
     }
 
-    /// How many cooldowns of an ability have ended, and when the last did.
+    /// Returns the number of ended cooldowns of an ability, and the end of the last one.
     pub fn ends(&self, ability: usize) -> (u32, u64) {
         let cell = &self.cells[ability];
         let ends = cell.ends.load(Acquire);

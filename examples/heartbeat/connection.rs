@@ -1,7 +1,7 @@
-//! One connection, and its timer.
+//! One connection and its timer.
 //!
-//! A connection that waits holds no buffer. One that is served holds up to two lines; what the peer
-//! sends beyond that stays in the socket, until the peer has read what was sent to it.
+//! A silent connection holds no buffer. An active one holds up to two lines. More bytes from the
+//! peer stay in the socket until the peer has read its replies.
 
 use std::{
     io,
@@ -20,11 +20,11 @@ use tourbillon::{
 
 use crate::stats::Stats;
 
-/// How much is read at once.
+/// Number of bytes to read at once.
 const CHUNK: usize = 4096;
 const HEARTBEAT: &[u8] = b"heartbeat\n";
 
-/// What holds for each connection.
+/// The options of all connections.
 #[derive(Clone, Copy)]
 pub struct Rules {
     pub idle: Duration,
@@ -32,26 +32,27 @@ pub struct Rules {
     pub max_line: usize,
 }
 
-/// How a connection ended by itself.
+/// How a connection ended.
 enum End {
     Closed,
     TooLong,
 }
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub async fn serve(stream: TcpStream, rules: Rules, stats: Arc<Stats>) {
-    // A line is written in one go, and nothing is gained by waiting for more.
+    // Each reply is one write, so waiting for more data gains nothing.
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
-    // The callback holds no reference: a connection that ends is not kept open by its timer.
+    // The callback holds only a weak reference, so the timer does not keep a connection open.
     let idle = Timer::after(rules.idle)
         .while_alive(Arc::downgrade(&stream))
         .start(|stream| {
-            // The task finds the end of the stream, or that it can write no more.
+            // The task then reads the end of the stream, or its write fails.
             let _ = stream.shutdown(Shutdown::Both);
         })
         .cancel_on_drop();
 
+    // Only connections with heartbeats need a second timer.
     let end = match rules.heartbeat {
         None => echo(&stream, &idle, None, rules, &stats).await,
         Some(after) => {
@@ -63,10 +64,10 @@ pub async fn serve(stream: TcpStream, rules: Rules, stats: Arc<Stats>) {
             echo(&stream, &idle, Some(beat), rules, &stats).await
         }
     };
-    // The timer knows whether it was in time to close the connection.
+    // `Cancelled` means that the timer did not fire, so the connection was not idle.
     let is_idle = idle.cancel() != Cancel::Cancelled;
     if is_idle && end.is_err() {
-        // There is more to be sent, and the peer does not read it: the system is not to keep it.
+        // The peer does not read its replies: the system must not keep them.
         let _ = stream.set_zero_linger();
     }
     let count = match end {
@@ -85,16 +86,17 @@ struct Beat<'a> {
 }
 
 impl Beat<'_> {
-    /// The next is due when the peer was silent for as long again.
+    /// Restarts the silence after which the next heartbeat is due.
     fn put_off(&mut self) {
-        // Beyond what the clock knows it has never been due, and never will be.
+        // A deadline beyond the clock's range cannot be set. The first one was then out of range,
+        // too.
         if let Some(next) = Instant::now().checked_add(self.after) {
             self.sleep.as_mut().reset(next);
         }
     }
 }
 
-/// Sends back each line, until the connection ends.
+/// Echoes lines until the connection ends.
 async fn echo(
     stream: &TcpStream,
     idle: &CancelOnDrop,
@@ -105,6 +107,7 @@ async fn echo(
     let mut writer = stream;
     let mut line = Vec::new();
     loop {
+        // Wait for bytes or for the heartbeat.
         let is_beat = match &mut beat {
             None => stream.readable().await.map(|()| false)?,
             Some(beat) => {
@@ -126,19 +129,19 @@ async fn echo(
         }
         match read(stream, &mut line, rules.max_line) {
             Ok(Read::Lines(end)) => {
-                // The keep-alive. Only whole lines are: a peer who sends a byte now and then is idle.
+                // Only whole lines refresh the idle timer: a peer that sends single bytes is idle.
                 idle.refresh();
                 if let Some(beat) = &mut beat {
                     beat.put_off();
                 }
-                // Not read on before the peer has taken what is due to it. Nor does that refresh the
-                // timer: a peer who does not read is idle, too.
+                // Read no more until the peer has taken its reply. Writing does not refresh the
+                // timer, so a peer that does not read is idle, too.
                 writer.write_all(&line[..end]).await?;
                 let lines = line[..end].iter().filter(|&&byte| byte == b'\n').count();
                 stats.lines.fetch_add(lines as u64, Relaxed);
                 line.drain(..end);
                 if line.is_empty() {
-                    // Nor does a connection that is silent hold memory.
+                    // A silent connection holds no memory.
                     line = Vec::new();
                 }
             }
@@ -157,21 +160,21 @@ async fn echo(
     }
 }
 
-/// What came.
+/// The result of a read.
 enum Read {
-    /// Whole lines, up to there.
+    /// Whole lines, up to this position.
     Lines(usize),
-    /// A part of one.
+    /// Part of a line.
     Part,
-    /// A line that is longer than it may be.
+    /// A line that is too long.
     TooLong,
-    /// Nothing more will.
+    /// The end of the stream.
     End,
 }
 
-/// Reads what is there behind what has come of a line.
+/// Reads available bytes and appends them to `line`.
 fn read(stream: &TcpStream, line: &mut Vec<u8>, max_line: usize) -> io::Result<Read> {
-    // On the stack, and not in the future, which lives for as long as the connection.
+    // On the stack: a buffer in the future would exist as long as the connection.
     let mut chunk = [0; CHUNK];
     let room = chunk.len().min(max_line);
     let n = stream.try_read(&mut chunk[..room])?;
@@ -179,7 +182,7 @@ fn read(stream: &TcpStream, line: &mut Vec<u8>, max_line: usize) -> io::Result<R
         return Ok(Read::End);
     }
     let first = chunk[..n].iter().position(|&byte| byte == b'\n');
-    // Lines that begin in the chunk are no longer than that.
+    // The chunk has at most `max_line` bytes, so only the first line can be too long.
     if first.map_or(line.len() + n >= max_line, |at| line.len() + at >= max_line) {
         return Ok(Read::TooLong);
     }
@@ -189,8 +192,8 @@ fn read(stream: &TcpStream, line: &mut Vec<u8>, max_line: usize) -> io::Result<R
     Ok(end.map_or(Read::Part, Read::Lines))
 }
 
-/// Says what is wrong, and waits for the peer to close: to close before all that it sent was read
-/// would reset the connection, and take the message away. The timer bounds it.
+/// Sends an error and waits until the peer closes. Closing while received bytes are unread would
+/// reset the connection and discard the message. The idle timer limits the wait.
 async fn refuse(mut stream: &TcpStream, idle: &CancelOnDrop, max_line: usize) -> io::Result<End> {
     let error = format!("error: a line is longer than {max_line} bytes\n");
     stream.write_all(error.as_bytes()).await?;

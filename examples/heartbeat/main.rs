@@ -1,5 +1,4 @@
-//! A TCP server that echoes lines, and closes connections that are idle for longer than they may be.
-//! See README.md beside this.
+//! A TCP server that echoes lines and closes idle connections. See the README in this directory.
 
 #[path = "../common/accept.rs"]
 mod accept;
@@ -31,25 +30,28 @@ use self::{
     values::{count, positive},
 };
 
-/// Echoes lines, and closes connections that are idle for too long.
+/// Echo lines, and close idle connections.
 #[derive(Parser)]
 struct Args {
-    /// Where to listen; port 0 is one that the system chooses.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7777")]
     listen: String,
-    /// For how long a connection may be without a whole line from its peer before it is closed.
+    /// Close a connection after this time without a whole line from its peer.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive)]
     idle: Duration,
-    /// Send a line to a peer that was silent for so long, and again each time that it has been;
-    /// without this, none.
+    /// Send a heartbeat line to a peer after each period of silence of this length [default:
+    /// never].
     #[arg(long, value_name = "DURATION", value_parser = positive)]
     heartbeat: Option<Duration>,
-    /// How long a line may be, in bytes with its end. A longer one is an error, and the end of its
-    /// connection.
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = clap::value_parser!(u32).range(2..=1 << 20))]
+    /// Maximum length of a line in bytes, with its line feed. A longer line is an error and ends
+    /// its connection.
+    #[arg(
+        long, value_name = "BYTES", default_value = "4096",
+        value_parser = clap::value_parser!(u32).range(2..=1 << 20),
+    )]
     max_line: u32,
-    /// How many connections to have at once, the others wait; by default as many as there may be
-    /// descriptors.
+    /// Maximum number of connections; more clients wait [default: as many as the descriptor limit
+    /// allows].
     #[arg(long, value_name = "COUNT", value_parser = count)]
     max_connections: Option<usize>,
 }
@@ -84,7 +86,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
             .map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
         say(&format!("listening on {}", listener.local_addr()?));
         let serve = |stream| connection::serve(stream, rules, stats.clone());
-        // Nothing is lost with a connection that waits for a line: no need to wait for its end.
+        // An idle connection loses nothing, so do not wait for connections to end.
         let left = accept::accept(listener, max, stop, Duration::ZERO, serve).await?;
         Ok::<_, Box<dyn Error>>(left)
     })?;

@@ -1,8 +1,8 @@
-//! What became of the connections.
+//! Counts of connections.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts, which say nothing about each other while connections are served.
+/// The counters. They are consistent with each other only after all connections have ended.
 #[derive(Default)]
 pub struct Stats {
     pub lines: AtomicU64,
@@ -14,7 +14,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// All of it in a line; `left` are the connections that were open at the end.
+    /// Returns the counts as one line. `left` is the number of connections open at the end.
     pub fn summary(&self, left: usize) -> String {
         let [lines, heartbeats, closed, idle, too_long, failed] = [
             &self.lines,

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line arguments.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -12,42 +12,45 @@ use crate::{
     values::{count, positive},
 };
 
-/// A TCP proxy that tries its upstreams until one takes the connection.
+/// A TCP proxy that retries its upstreams with backoff until one accepts the connection.
 #[derive(Parser)]
 pub struct Args {
-    /// Where to listen; port 0 is one that the system chooses.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7778")]
     pub listen: String,
-    /// Where to connect to; more than one take turns. A name stands for all of its addresses, as they
-    /// are at the start.
+    /// Upstream addresses; clients start with each in turn. A name stands for all of its addresses,
+    /// as resolved at the start.
     #[arg(long, value_name = "HOST:PORT", required = true, num_args = 1.., value_parser = addrs)]
     pub upstream: Vec<Addrs>,
-    /// How long one try to connect may take.
+    /// Time limit of one connection attempt.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = positive)]
     pub connect_timeout: Duration,
-    /// How long all tries for a client may take; then it is closed.
+    /// Time limit of all attempts for one client; then the client is closed.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
     deadline: Duration,
-    /// How long to wait when all upstreams have failed; twice as long each time.
+    /// Delay after all upstreams have failed; doubles each time.
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = positive)]
     backoff: Duration,
-    /// The longest wait.
+    /// Maximum delay.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive)]
     max_backoff: Duration,
-    /// Which part of each wait is left to chance, from 0 to 1.
+    /// Random share of each delay, from 0 to 1.
     #[arg(long, default_value = "0.5", value_parser = part)]
     jitter: f64,
-    /// For how long a connection may be without a byte in either direction before it is closed.
+    /// Close a connection after this time without a byte in either direction.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive)]
     pub idle: Duration,
-    /// How many clients to have at once, the others wait; by default as many as there may be
-    /// descriptors, two for each.
+    /// Maximum number of clients; more clients wait [default: as many as the descriptor limit
+    /// allows, at two each].
     #[arg(long, value_name = "COUNT", value_parser = count)]
     pub max_connections: Option<usize>,
-    /// After Ctrl-C or SIGTERM, how long to wait for connections to end.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    /// After Ctrl-C or SIGTERM, wait up to this long for connections to end.
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s",
+        value_parser = humantime::parse_duration,
+    )]
     pub drain: Duration,
-    /// Print each try that fails.
+    /// Print each failed attempt.
     #[arg(long, short)]
     pub verbose: bool,
 }
@@ -56,7 +59,7 @@ pub struct Args {
 pub type Addrs = std::sync::Arc<[SocketAddr]>;
 
 impl Args {
-    /// How to try so many addresses.
+    /// Returns the retry policy for this number of addresses.
     pub fn policy(&self, addrs: usize) -> Policy {
         Policy {
             deadline: self.deadline,
@@ -74,7 +77,7 @@ fn addrs(text: &str) -> Result<Addrs, String> {
         .map_err(|error| format!("{error}; such as 127.0.0.1:8080 or localhost:8080"))?
         .collect();
     if addrs.is_empty() {
-        return Err("it has no address".into());
+        return Err("the name has no address".into());
     }
     Ok(addrs.into())
 }

@@ -1,5 +1,5 @@
-//! A TCP proxy that tries its upstreams again, with backoff, until a deadline. See README.md beside
-//! this.
+//! A TCP proxy that retries its upstreams with backoff until a deadline. See the README in this
+//! directory.
 
 #[path = "../common/accept.rs"]
 mod accept;
@@ -48,21 +48,22 @@ use self::{
     stop::Stop,
 };
 
-/// What all connections share.
+/// State that all connections share.
 struct Proxy {
     upstreams: Vec<SocketAddr>,
-    /// How many clients there were, which says whose turn it is to be tried first.
+    /// Number of clients so far, which decides the first upstream of the next client.
     turn: AtomicUsize,
     policy: Policy,
     connect_timeout: Duration,
     idle: Duration,
-    /// Whether each try that fails is printed.
+    /// Whether to print each failed attempt.
     verbose: bool,
     stats: Stats,
 }
 
 impl Proxy {
-    /// Tries to connect for a client who begins with the upstream `first`, after so many tries.
+    /// Makes one connection attempt for a client. `first` is the client's first upstream, `before`
+    /// is the number of attempts made so far.
     async fn connect(&self, first: usize, before: u32) -> io::Result<TcpStream> {
         let len = self.upstreams.len();
         let addr = self.upstreams[(first % len + before as usize % len) % len];
@@ -78,7 +79,8 @@ impl Proxy {
     async fn serve(self: Arc<Self>, client: TcpStream) {
         let stats = &self.stats;
         stats.clients.fetch_add(1, Relaxed);
-        // The client's own order, whatever others do meanwhile: so each round tries all.
+        // Fix the order for this client. So each of its rounds tries all upstreams, whatever other
+        // clients do.
         let first = self.turn.fetch_add(1, Relaxed);
         let connect = |before| self.connect(first, before);
         let upstream = match self.policy.run(&mut Rng::new(), connect).await {
@@ -94,7 +96,7 @@ impl Proxy {
             }
         };
         stats.connected.fetch_add(1, Relaxed);
-        // What comes in small parts goes on in small parts.
+        // Forward small writes without delay.
         let _ = client.set_nodelay(true);
         let _ = upstream.set_nodelay(true);
         let bytes = (&stats.bytes_up, &stats.bytes_down);
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    // Each client needs two descriptors. Fail now rather than under load.
     let max = room::room_for(args.max_connections, 2)?;
     let upstreams: Vec<_> = args
         .upstream
@@ -137,6 +140,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
 
     let runtime = Runtime::new()?;
     let left = runtime.block_on(async {
+        // Listen to signals before the address is printed: a caller may send one right after it.
         let stop = Stop::new()?;
         let listener = TcpListener::bind(&*args.listen)
             .await

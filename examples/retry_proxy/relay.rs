@@ -1,7 +1,7 @@
-//! What happens between a client and an upstream that are connected.
+//! Relays bytes between a client and an upstream.
 //!
-//! Each direction has one buffer, while it has something to pass on, and reads no more before that was
-//! written: who is slow is waited for, and the other end learns of it by TCP's own means.
+//! Each direction has a buffer only while it has bytes to forward. It reads no more until the
+//! buffer was written. So a slow receiver slows down the sender, through TCP's flow control.
 
 use std::{
     io,
@@ -19,23 +19,23 @@ use futures_lite::{
 };
 use tourbillon::{Timer, net::TcpStream, sync::Notify};
 
-/// The buffer of each direction, in bytes.
+/// Size of each direction's buffer, in bytes.
 const BUFFER: usize = 16 * 1024;
 
-/// How a connection ended.
+/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Both ends were done.
+    /// Both sides finished.
     Closed,
-    /// No byte went either way for too long.
+    /// No byte moved within the idle timeout.
     Idle,
-    /// One end reset it, and so was the other.
+    /// One side reset the connection, so the other was reset, too.
     Reset,
 }
 
-/// Two connections that are one to those at their ends. Both are reset when this is dropped, unless both ends
-/// were done: what was cut off, by whomever, must not look like what has ended; nor is the system to keep what
-/// an end that does not read was sent.
+/// A pair of connections. Unless both sides finished, dropping it resets both: a connection that
+/// was cut off must not look complete, and the system must not keep bytes for a peer that does not
+/// read.
 struct Pair {
     client: TcpStream,
     upstream: TcpStream,
@@ -45,16 +45,16 @@ struct Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         if !self.is_done {
-            // Of one that is gone there is nothing to reset.
+            // Fails if the connection is gone already.
             let _ = self.client.set_zero_linger();
             let _ = self.upstream.set_zero_linger();
         }
     }
 }
 
-/// Passes bytes both ways until both ends are done, one is reset, or nothing has moved for `idle`.
-/// Counts those from the client in `up`, and those from the upstream in `down`. Dropped before, it resets
-/// both connections.
+/// Relays bytes both ways until both sides finish, one is reset, or nothing moves for `idle`.
+/// Counts bytes from the client in `up` and bytes from the upstream in `down`. Dropping the future
+/// resets both connections.
 pub async fn relay(
     client: TcpStream,
     upstream: TcpStream,
@@ -66,7 +66,7 @@ pub async fn relay(
         upstream,
         is_done: false,
     };
-    // One timer for both directions; who moves a byte refreshes it.
+    // One timer for both directions. Each forwarded byte refreshes it.
     let over = Arc::new(Notify::new());
     let tell = over.clone();
     let timer = tourbillon::after(idle, move || tell.notify_one()).cancel_on_drop();
@@ -87,7 +87,7 @@ pub async fn relay(
     end
 }
 
-/// Passes on what comes from one end to the other, and then its end.
+/// Forwards bytes from one side to the other, and then the end of the stream.
 async fn pass(
     from: &TcpStream,
     mut to: &TcpStream,
@@ -96,13 +96,14 @@ async fn pass(
 ) -> io::Result<()> {
     loop {
         from.readable().await?;
-        // Not while there is nothing to read: most connections are silent most of the time.
+        // Allocate only when there is something to read: most connections are silent most of the
+        // time.
         let mut buf = vec![0; BUFFER];
         loop {
             let n = match from.try_read(&mut buf) {
                 Ok(0) => {
-                    // Half a close: the other direction goes on. Refused by an end that is gone, of which
-                    // the other direction hears.
+                    // Forward the half close; the other direction continues. If the peer is gone,
+                    // this fails, and the other direction reports it.
                     let _ = to.shutdown(Shutdown::Write);
                     return Ok(());
                 }
@@ -114,7 +115,7 @@ async fn pass(
             let mut rest = &buf[..n];
             while !rest.is_empty() {
                 let n = to.write(rest).await?;
-                // A slow reader is not idle, as long as it reads.
+                // A slow receiver is not idle as long as it reads.
                 idle.refresh();
                 count.fetch_add(n as u64, Relaxed);
                 rest = &rest[n..];

@@ -1,6 +1,6 @@
-//! Trying again: with waits that grow and differ, and a deadline over all of it.
+//! Retries with a growing, random delay and a deadline for all attempts.
 //!
-//! Nothing here knows what is tried.
+//! It does not depend on what is retried.
 
 use std::{
     future::{Future, pending},
@@ -10,33 +10,33 @@ use std::{
 use fastrand::Rng;
 use tourbillon::time::{Instant, sleep, timeout_at};
 
-/// How to try again.
+/// A retry policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// For how long all of it may take.
+    /// Time limit of all attempts.
     pub deadline: Duration,
-    /// How many tries are made without a wait between them: one for each place to try at.
+    /// Number of attempts without a delay between them: one per address.
     pub round: u32,
-    /// The wait after the first round; it doubles with each round.
+    /// Delay after the first round. It doubles with each round.
     pub backoff: Duration,
-    /// The longest wait.
+    /// Maximum delay.
     pub max_backoff: Duration,
-    /// Which part of each wait is left to chance, 0 to 1, so that those who failed at the same time do
-    /// not all come back at the same time.
+    /// Random share of each delay, 0 to 1. It keeps clients that failed together from retrying
+    /// together.
     pub jitter: f64,
 }
 
-/// Why it was given up: the deadline has passed.
+/// The deadline has passed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct GaveUp<E> {
-    /// How many tries were made, or begun.
+    /// Number of attempts that were started.
     pub tries: u32,
-    /// What the last of them that ended failed with; `None` if none has.
+    /// Error of the last attempt that ended; `None` if none has ended.
     pub last: Option<E>,
 }
 
 impl Policy {
-    /// How long to wait after so many tries have failed.
+    /// Returns the delay after `failed` failed attempts.
     pub fn wait(&self, failed: u32, rng: &mut Rng) -> Duration {
         if failed % self.round != 0 {
             return Duration::ZERO;
@@ -47,12 +47,12 @@ impl Policy {
             .and_then(|factor| self.backoff.checked_mul(factor))
             .map_or(self.max_backoff, |wait| wait.min(self.max_backoff));
         let part = 1.0 - self.jitter * rng.f64();
-        // More than a `Duration` holds, by what is lost in the sum, is not less than the whole.
+        // The rounded product can exceed the maximum of `Duration`.
         Duration::try_from_secs_f64(wait.as_secs_f64() * part).unwrap_or(wait)
     }
 
-    /// Tries until it succeeds, or the deadline is over: then it is given up at once, in the midst of a
-    /// try or of a wait. The function is told how many tries were made before.
+    /// Retries until an attempt succeeds or the deadline passes. The deadline also interrupts an
+    /// attempt or a delay. `try_once` gets the number of attempts made before.
     pub async fn run<T, E, F>(
         &self,
         rng: &mut Rng,
@@ -69,8 +69,8 @@ impl Policy {
         let tries = async {
             loop {
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    // Where a wait ends with the deadline it is the deadline that counts, whichever of
-                    // the two is heard of first.
+                    // If a delay ends at the deadline, the deadline wins, whichever timer fires
+                    // first.
                     pending::<()>().await;
                 }
                 let before = gave_up.tries;
@@ -84,7 +84,7 @@ impl Policy {
         };
         let done = match deadline {
             Some(deadline) => timeout_at(deadline, tries).await,
-            // Beyond what the clock knows.
+            // The deadline is beyond the clock's range.
             None => Ok(tries.await),
         };
         done.map_err(|_| gave_up)

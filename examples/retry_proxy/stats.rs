@@ -1,11 +1,11 @@
-//! What became of the connections.
+//! Counts of connections.
 
 use std::{
     fmt,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Counts, which say nothing about each other while connections are served.
+/// The counters. They are consistent with each other only after all connections have ended.
 #[derive(Default)]
 pub struct Stats {
     pub clients: AtomicU64,

@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! The accept loop.
 
 use std::sync::Arc;
 
@@ -6,11 +6,10 @@ use tourbillon::{net::TcpListener, task::yield_now};
 
 use crate::{Server, clients::Client, connection, trouble::Trouble};
 
-/// How many connections are accepted before other jobs of the worker get their turn.
+/// Number of connections to accept before yielding to other tasks of the worker.
 const BATCH: u64 = 32;
 
-/// Accepts connections, each of which becomes a task that any worker may steal, until it is
-/// dropped.
+/// Accepts connections until it is dropped. Spawns a task for each; any worker may steal it.
 pub async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut trouble = Trouble::default();
     let mut id = 0;
@@ -23,7 +22,8 @@ pub async fn accept(listener: TcpListener, server: Arc<Server>) {
                     Some(client) => drop(tourbillon::spawn(connection::serve(stream, client))),
                     None => {
                         server.stats.rejected.add(1);
-                        // If there is no room even for that, it is closed without a word.
+                        // If the socket's buffer is full, the connection is closed without a
+                        // message.
                         let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
                     }
                 }

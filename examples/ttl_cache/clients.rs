@@ -1,4 +1,4 @@
-//! The clients that are connected: how many there may be, and what `CLIENT LIST` tells of them.
+//! The connected clients: their limit, and what `CLIENT LIST` shows.
 
 use std::{
     collections::BTreeMap,
@@ -14,12 +14,12 @@ use tourbillon::{net::TcpStream, time::Instant};
 
 use crate::Server;
 
-/// All clients, by their numbers.
+/// All clients, by id.
 #[derive(Debug, Default)]
 pub struct Clients(Mutex<BTreeMap<u64, Arc<Peer>>>);
 
 impl Clients {
-    /// Returns those that are connected, in the order in which they came.
+    /// Returns the connected clients in the order in which they came.
     pub fn all(&self) -> Vec<Arc<Peer>> {
         self.lock().values().cloned().collect()
     }
@@ -29,14 +29,14 @@ impl Clients {
     }
 }
 
-/// A client's place among those that there may be. It is free again when this is dropped.
+/// A client's place among the maximum number of clients. Dropping it frees the place.
 pub struct Client {
     pub server: Arc<Server>,
     pub peer: Arc<Peer>,
 }
 
 impl Client {
-    /// Counts a client in, unless there are as many as there may be.
+    /// Takes a place for a client. Returns `None` if all are taken.
     pub fn enter(
         server: &Arc<Server>,
         stream: &TcpStream,
@@ -70,23 +70,23 @@ impl Drop for Client {
     }
 }
 
-/// What others may know of a client.
+/// A connected client, as `CLIENT LIST` shows it.
 #[derive(Debug)]
 pub struct Peer {
     pub id: u64,
     addr: SocketAddr,
-    /// `None` if the system did not say.
+    /// `None` if the system did not return it.
     local_addr: Option<SocketAddr>,
     descriptor: i32,
     since: Instant,
-    /// When it was last sent replies: so many seconds after `since`.
+    /// Time of the last reply, in seconds after `since`.
     active_after: AtomicU64,
-    /// The index of its last command among all commands; a larger number if there was none.
+    /// Index of the last command in the table of commands; a larger number if there was none.
     command: AtomicUsize,
     about: Mutex<About>,
 }
 
-/// What a client says of itself.
+/// The description that a client sent about itself.
 #[derive(Debug, Default)]
 pub struct About {
     pub name: Vec<u8>,
@@ -109,8 +109,7 @@ impl Peer {
         self.active_after.store(after, Relaxed);
     }
 
-    /// Returns the line of `CLIENT LIST`, with the fields that redis has and this server has
-    /// something to say of.
+    /// Returns the client's line of `CLIENT LIST`, with those fields of redis that this server has.
     pub fn line(&self, command_name: impl Fn(usize) -> &'static str) -> String {
         let age = self.since.elapsed().as_secs();
         let idle = age.saturating_sub(self.active_after.load(Relaxed));
@@ -132,7 +131,7 @@ impl Peer {
     }
 }
 
-/// What a client said, which is ASCII.
+/// Returns a field as text. It is ASCII.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }

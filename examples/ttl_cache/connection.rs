@@ -1,13 +1,12 @@
-//! One connection: reads what has come, runs all requests that are complete, writes all replies in
-//! one go.
+//! One connection: reads bytes, runs all complete requests, and writes all replies at once.
 //!
-//! What it takes is bounded. Of the input there is one request at most beyond what one read brings,
-//! and memory grows with what has come, not with what was announced; replies are written when there
-//! are 64 KiB of them, and nothing is read or run until the client has taken them.
+//! Its memory is bounded. It holds at most one request beyond the bytes of one read. Its buffer
+//! grows with the received bytes, not with an announced length. Replies are written when they reach
+//! 64 KiB; meanwhile nothing is read or run until the client has taken them.
 //!
-//! One timer watches over it, refreshed by each batch of requests that was answered in full: not by
-//! single bytes, so that a client who sends half a request, sends one too slowly or does not take
-//! its replies is idle, too.
+//! One idle timer watches the connection. Each batch of requests that was answered in full
+//! refreshes it; single bytes do not. So a client is also idle if it sends half a request, sends
+//! too slowly, or does not read its replies.
 
 use std::{io, net::Shutdown, sync::Arc, time::Duration};
 
@@ -21,20 +20,19 @@ use crate::{
     resp::{Parser, ProtocolError},
 };
 
-/// How large each of a connection's buffers is when it has nothing large to do.
+/// Size of each buffer while nothing large is read or written.
 const BUFFER: usize = 16 * 1024;
-/// How many bytes of replies are held back for more.
+/// Write the replies once they have this many bytes.
 pub const FLUSH: usize = 64 * 1024;
-/// How many requests of one client run before other jobs of the worker get their turn.
+/// Number of requests to run before yielding to other tasks of the worker.
 const TURN: u32 = 1_024;
-/// For how long a client that was told of its mistake is listened to, and how much it may say
-/// meanwhile.
+/// After a protocol error, how long to read from the client, and at most how many bytes.
 const LINGER: Duration = Duration::from_secs(1);
 const LEFTOVERS: usize = 1024 * 1024;
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub async fn serve(stream: TcpStream, client: Client) {
-    // Replies are written in one go, and nothing is gained by waiting for more.
+    // Each batch of replies is one write, so waiting for more data gains nothing.
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
     let mut connection = Connection {
@@ -49,7 +47,7 @@ pub async fn serve(stream: TcpStream, client: Client) {
         client,
     };
     if connection.run().await.is_err() {
-        // The client is gone, or does not take what it was sent: the system is not to keep that.
+        // The client is gone or does not read its replies: the system must not keep them.
         let _ = connection.stream.set_zero_linger();
     }
 }
@@ -59,11 +57,12 @@ fn idle_timer(stream: &Arc<TcpStream>, client: &Client) -> Option<CancelOnDrop> 
     if idle.is_zero() {
         return None;
     }
+    // The timer must not keep the connection or the server alive.
     let (timed, server) = (Arc::downgrade(stream), Arc::downgrade(&client.server));
     let timer = tourbillon::after(idle, move || {
         if let (Some(stream), Some(server)) = (timed.upgrade(), server.upgrade()) {
             server.stats.closed_idle.add(1);
-            // The task finds the end of the stream, or that it can write no more.
+            // The task then reads the end of the stream, or its write fails.
             let _ = stream.shutdown(Shutdown::Both);
         }
     });
@@ -74,13 +73,13 @@ struct Connection {
     stream: Arc<TcpStream>,
     client: Client,
     idle: Option<CancelOnDrop>,
-    /// What has come and was not understood yet stands at the beginning, `filled` bytes of it.
+    /// The first `filled` bytes were received and not parsed yet.
     input: Vec<u8>,
     filled: usize,
     parser: Parser,
     out: Replies,
     session: Session,
-    /// Requests since others had their turn.
+    /// Number of requests since the last yield.
     turn: u32,
 }
 
@@ -104,13 +103,14 @@ impl Connection {
         }
     }
 
-    /// Runs all requests that are complete.
+    /// Runs all complete requests.
     async fn answer(&mut self) -> io::Result<Result<(), ProtocolError>> {
         let server = self.client.server.clone();
         let mut at = 0;
         let mut ran = 0;
         let end = loop {
             let input = &mut self.input[at..self.filled];
+            // Parse the next request in place. An incomplete one waits for more bytes.
             let length = match self.parser.parse(input) {
                 Ok(Some(length)) => length,
                 Ok(None) => break Ok(()),
@@ -120,7 +120,7 @@ impl Connection {
             at += length;
             loop {
                 let args = self.parser.args(&self.input[from..at]);
-                // An empty line asks for nothing.
+                // An empty line is no request.
                 if args.is_empty() {
                     break;
                 }
@@ -130,14 +130,15 @@ impl Connection {
                     self.turn += 1;
                     break;
                 }
-                // The rest of the reply is made when the client has taken this, and others had
-                // their turn.
+                // Continue the reply when the client has taken this part and other tasks had a
+                // turn.
                 self.flush().await?;
                 yield_now().await;
             }
             if self.session.quit {
                 break Ok(());
             }
+            // Limit the memory of replies, and give other tasks a turn.
             if self.out.len() >= FLUSH {
                 self.flush().await?;
             }
@@ -147,6 +148,7 @@ impl Connection {
             }
         };
         server.stats.commands.add(ran);
+        // Move the incomplete request to the start of the buffer.
         self.input.copy_within(at..self.filled, 0);
         self.filled -= at;
         Ok(end)
@@ -165,13 +167,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Sees to it that something can be read.
+    /// Makes room to read.
     fn make_room(&mut self) {
         if self.filled == 0 && self.input.len() > BUFFER {
             self.input = vec![0; BUFFER];
         }
         if self.filled == self.input.len() {
-            // With so much to look at the parser does not ask for more: it answers, or errs.
+            // At this size the parser does not ask for more: it returns a request or an error.
             let max = self.parser.max_request();
             let len = (2 * self.input.len()).min(max);
             debug_assert!(len > self.filled, "the parser waits for too much");
@@ -180,8 +182,8 @@ impl Connection {
         }
     }
 
-    /// Tells the client that what it sent is no RESP, and closes. What it has sent meanwhile is
-    /// read, or else the system would close by a reset, which may overtake the message.
+    /// Sends a protocol error and closes. First reads what the client sent meanwhile: otherwise the
+    /// system would reset the connection, and the reset could overtake the message.
     async fn refuse(&mut self, error: ProtocolError) -> io::Result<()> {
         self.out.error(&format_args!("ERR Protocol error: {error}"));
         self.flush().await?;

@@ -1,9 +1,9 @@
-//! Patterns, as `KEYS`, `SCAN` and `CONFIG GET` have them.
+//! Patterns of `KEYS`, `SCAN` and `CONFIG GET`.
 //!
-//! `?` stands for any byte and `*` for any bytes. `[abc]` stands for one of these bytes, `[a-z]`
-//! for one of this range, `[^…]` for one of the others. A byte after `\` stands for itself.
+//! `?` matches any byte and `*` any bytes. `[abc]` matches one of these bytes, `[a-z]` one of this
+//! range, `[^…]` one byte not in the set. A byte after `\` matches itself.
 
-/// Whether letters of either case are meant.
+/// Whether the case of letters matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     Matters,
@@ -19,13 +19,12 @@ impl Case {
     }
 }
 
-/// Whether `text` is one of those that `pattern` stands for.
+/// Returns whether `pattern` matches `text`.
 ///
-/// If a part does not match, this goes back to the last `*` alone. So it takes no longer than the
-/// product of both lengths.
+/// A mismatch goes back to the last `*` only. So the time is at most the product of both lengths.
 pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on in both if what comes after the last `*` does not match there.
+    // Positions to continue from, in both, if the text after the last `*` does not match.
     let mut retry = None;
     while t < text.len() {
         if pattern.get(p) == Some(&b'*') {
@@ -43,15 +42,15 @@ pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
         let Some((after, from)) = retry else {
             return false;
         };
-        // The `*` takes one byte more.
+        // Let the `*` match one more byte.
         retry = Some((after, from + 1));
         (p, t) = (after, from + 1);
     }
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-/// Matches one byte with the beginning of a pattern, which is not empty. Returns whether it
-/// matches, and how many bytes of the pattern stand for it.
+/// Matches one byte with the start of a pattern that is not empty. Returns whether it matches, and
+/// the length of the pattern's first element.
 fn one(pattern: &[u8], byte: u8, case: Case) -> (bool, usize) {
     match *pattern {
         [b'?', ..] => (true, 1),
@@ -65,8 +64,8 @@ fn one(pattern: &[u8], byte: u8, case: Case) -> (bool, usize) {
     }
 }
 
-/// Matches one byte with a set, of which the bracket that opens it has been read. A set that is not
-/// closed ends with the pattern, as in redis.
+/// Matches one byte with a set, after its opening bracket. A set without a closing bracket ends
+/// with the pattern, as in redis.
 fn one_of(set: &[u8], byte: u8, case: Case) -> (bool, usize) {
     let is_negated = set.first() == Some(&b'^');
     let mut at = usize::from(is_negated);
@@ -78,7 +77,7 @@ fn one_of(set: &[u8], byte: u8, case: Case) -> (bool, usize) {
                 at += 1;
                 break;
             }
-            // Redis looks at the case of an escaped byte, whatever it was told.
+            // Redis compares an escaped byte with its case, even if case is ignored.
             [b'\\', escaped, ..] => {
                 found |= escaped == byte;
                 2

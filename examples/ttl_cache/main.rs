@@ -1,4 +1,4 @@
-//! A cache with key expiry that speaks RESP, redis's protocol: each key's expiry is one timer of
+//! A cache with key expiry that speaks RESP, redis's protocol. Each key's expiry is one timer of
 //! the runtime.
 //!
 //! ```text
@@ -6,18 +6,18 @@
 //! redis-cli SET greeting hello PX 1500
 //! ```
 //!
-//! | file | what is there |
+//! | file | content |
 //! |---|---|
-//! | `options` | the program's arguments |
-//! | `accept` | the task that accepts, and survives that it cannot |
-//! | `clients` | the clients that are connected |
+//! | `options` | command-line options |
+//! | `accept` | the accept loop, which continues after errors |
+//! | `clients` | the connected clients |
 //! | `connection` | one connection: its buffers, its idle timer, its end |
 //! | `resp` | the parser of requests |
-//! | `reply` | how replies are written |
-//! | `commands` | what clients can ask for |
+//! | `reply` | the encoder of replies |
+//! | `commands` | the commands |
 //! | `glob` | the patterns of KEYS and SCAN |
-//! | `store` | the keys, and their timers |
-//! | `stats` | what was done, and how late keys expired |
+//! | `store` | the keys and their timers |
+//! | `stats` | counters, and the lateness of expired keys |
 
 mod accept;
 mod clients;
@@ -58,19 +58,20 @@ use self::{
     store::Store,
 };
 
-/// What all connections share.
+/// State that all connections share.
 struct Server {
     options: Options,
     stats: Arc<Stats>,
     store: Store,
     clients: Clients,
     started: Instant,
-    /// When it was said that a client speaks HTTP: so many seconds after `started`, and one more.
+    /// Time of the last warning about HTTP, in seconds after `started`, plus one; 0 before the
+    /// first.
     warned: AtomicU64,
 }
 
 impl Server {
-    /// Says that a client speaks HTTP, once a minute at most.
+    /// Warns that a client speaks HTTP, at most once a minute.
     fn warn_of_http(&self) {
         const SILENCE: u64 = 60;
         let now = self.started.elapsed().as_secs() + 1;
@@ -86,7 +87,7 @@ impl Server {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    // Refused, it stays as it is; the acceptor tells if that is too few.
+    // If this fails, the limit stays as it is. The acceptor reports running out of descriptors.
     descriptors::raise_limit();
     let mut builder = Builder::new();
     if let Some(workers) = options.workers {
@@ -108,7 +109,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         options,
     });
     runtime.block_on(async {
-        // From here on neither ends the process by itself.
+        // From here on the signals do not end the process by themselves.
         let mut stop = Stop::new()?;
         let addr = server.options.listen;
         let listener = TcpListener::bind(addr)
@@ -119,8 +120,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         stop.recv().await?;
         Ok::<_, Box<dyn Error>>(())
     })?;
-    // A request that has begun to run is through by the end of its poll, so nothing is cut off here
-    // but connections. Timers that are pending end with the runtime.
+    // A request runs within one poll, so dropping the runtime interrupts none. It closes the
+    // connections and drops pending timers.
     drop(runtime);
     let stats = &server.stats;
     say(&format!(

@@ -1,12 +1,12 @@
-//! Replies, in RESP2 or RESP3. All that differs between the two is here.
+//! The encoder of replies in RESP2 and RESP3. Only this file knows how the two differ.
 
 use std::fmt::{self, Write};
 
-/// Replies that wait to be written, all in one go.
+/// Replies that wait to be written.
 #[derive(Debug, Default)]
 pub struct Replies {
     bytes: Vec<u8>,
-    /// Whether the client has asked for RESP3.
+    /// Whether the client asked for RESP3.
     pub resp3: bool,
 }
 
@@ -23,7 +23,7 @@ impl Replies {
         &self.bytes
     }
 
-    /// Forgets what has been written, and gives memory back that an unusually large reply needed.
+    /// Clears the buffer after writing, and frees memory beyond `keep` bytes.
     pub fn clear(&mut self, keep: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(keep);
@@ -39,11 +39,11 @@ impl Replies {
         self.bytes.extend_from_slice(b"+OK\r\n");
     }
 
-    /// An error, whose first word is what sort it is.
+    /// Writes an error. Its first word is the kind of error.
     pub fn error(&mut self, error: &dyn fmt::Display) {
         self.bytes.push(b'-');
         let mut line = Line(&mut self.bytes);
-        // A vector takes all that is written.
+        // Writing to a vector cannot fail.
         let _ = write!(line, "{error}");
         self.end();
     }
@@ -62,7 +62,7 @@ impl Replies {
         self.end();
     }
 
-    /// A bulk string, or that there is none.
+    /// Writes a bulk string or null.
     pub fn maybe_bulk(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -75,7 +75,7 @@ impl Replies {
         self.bytes.extend_from_slice(null);
     }
 
-    /// Text for people to read, which RESP3 tells apart from values.
+    /// Writes text for people. RESP3 marks it as such.
     pub fn text(&mut self, text: &str) {
         if !self.resp3 {
             return self.bulk(text.as_bytes());
@@ -89,15 +89,15 @@ impl Replies {
         self.end();
     }
 
-    /// The head of an array; the elements are the next replies.
+    /// Writes the head of an array. Its elements are the next replies.
     pub fn array(&mut self, len: usize) {
         self.bytes.push(b'*');
         self.number(len as u64, false);
         self.end();
     }
 
-    /// The head of a map; its keys and values are the next replies, by turns. In RESP2 it is an
-    /// array of these.
+    /// Writes the head of a map. Its keys and values are the next replies, in turns. In RESP2 it is
+    /// an array.
     pub fn map(&mut self, len: usize) {
         if !self.resp3 {
             return self.array(2 * len);
@@ -107,10 +107,10 @@ impl Replies {
         self.end();
     }
 
-    /// An array of so many elements, which were written apart because their number was not known.
+    /// Writes an array whose elements were encoded before, because their number was unknown.
     pub fn array_of(&mut self, len: usize, mut elements: Self) {
         self.array(len);
-        // Many elements are moved rather than copied: there is no room for two of them.
+        // Insert the head before the elements: a copy of many elements could take too much memory.
         elements.bytes.reserve_exact(self.bytes.len());
         elements.bytes.splice(0..0, self.bytes.drain(..));
         self.bytes = elements.bytes;
@@ -120,7 +120,7 @@ impl Replies {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Without the machinery of `write!`: every reply to a GET has one.
+    /// Writes digits without the overhead of `write!`: every reply to a GET contains a number.
     fn number(&mut self, mut number: u64, negative: bool) {
         let mut digits = [0; 20];
         let mut at = digits.len();
@@ -139,7 +139,7 @@ impl Replies {
     }
 }
 
-/// Text that has to stay on one line, whatever a client made it of.
+/// Text on one line. Control characters of clients become spaces.
 struct Line<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Line<'_> {

@@ -1,36 +1,39 @@
-//! Requests in RESP2, redis's protocol: arrays of bulk strings, and plain lines ("inline commands").
+//! The parser of requests in RESP2, redis's protocol: arrays of bulk strings, and plain lines
+//! ("inline commands").
 //!
-//! A request is parsed where it lies in the connection's buffer, and its arguments are ranges of that. The parser
-//! remembers how far it has come, so that a request that arrives byte by byte is not read anew each time.
+//! It parses a request in the connection's buffer; the arguments are ranges of the buffer. It
+//! remembers its position, so a request that arrives byte by byte is not parsed from the start each
+//! time.
 
 use std::{
     fmt,
     ops::{Index, Range},
 };
 
-/// How long a line may be: an inline command, or the header of a bulk string.
+/// Maximum length of a line: an inline command, or the header of a bulk string.
 pub const MAX_LINE: usize = 64 * 1024;
-/// How many arguments a request may have.
+/// Maximum number of arguments of a request.
 pub const MAX_ARGS: usize = 1024 * 1024;
-/// What a request may take beside one bulk string of the largest size: its other arguments, and their headers.
+/// Maximum size of a request in addition to one bulk string of maximum length: its other arguments
+/// and headers.
 pub const MAX_BESIDES: usize = 1024 * 1024;
 
-/// What is no RESP. There is no way to find the next request after it.
+/// A violation of the protocol. The start of the next request is unknown afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// A line that does not end within [`MAX_LINE`]; which sort of line it is.
+    /// A line that does not end within [`MAX_LINE`], with the kind of line.
     Line(&'static str),
-    /// A number of arguments that is none, or more than [`MAX_ARGS`].
+    /// An invalid number of arguments, or more than [`MAX_ARGS`].
     Count,
-    /// A length that is none, or more than a bulk string may have.
+    /// An invalid length, or more than the maximum of a bulk string.
     Length,
-    /// Something else where a bulk string has to begin.
+    /// Another byte where a bulk string must begin.
     NoBulk(u8),
-    /// A bulk string that does not end where it said.
+    /// A bulk string without CRLF at its end.
     BulkEnd,
-    /// More bytes than a request may have.
+    /// A request that is too large.
     TooBig,
-    /// An inline command with a quote that is not closed, or is followed by more.
+    /// An inline command with a quote that is not closed, or is followed by a character.
     Quotes,
 }
 
@@ -48,23 +51,23 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-/// Finds requests in bytes.
+/// Finds requests in received bytes.
 #[derive(Debug)]
 pub struct Parser {
     max_bulk: usize,
-    /// How much of the request has been understood.
+    /// Number of bytes of the request parsed so far.
     at: usize,
-    /// How far the line that begins there has been searched for its end.
+    /// The end of the current line was searched up to here.
     searched: usize,
-    /// Of an array whose head was read: how many arguments are to come.
+    /// Within an array: the number of missing arguments.
     missing: Option<usize>,
-    /// Of a bulk string whose head was read: its length.
+    /// Within a bulk string: its length.
     bulk: Option<usize>,
     args: Vec<Range<u32>>,
 }
 
 impl Parser {
-    /// For bulk strings of so many bytes at most, which is less than 4 GiB.
+    /// Returns a parser for bulk strings of at most `max_bulk` bytes, which must be below 4 GiB.
     pub fn new(max_bulk: usize) -> Self {
         Self {
             max_bulk,
@@ -76,16 +79,18 @@ impl Parser {
         }
     }
 
-    /// How many bytes [`parse`](Self::parse) may need to see at once before it answers something else than `None`.
+    /// Returns the input length at which [`parse`](Self::parse) never returns `None`.
     pub fn max_request(&self) -> usize {
         self.max_bulk + MAX_BESIDES + MAX_LINE + 1
     }
 
-    /// Looks for a request at the beginning of `input`: answers its length, and [`args`](Self::args) are those of it; or
-    /// `None` if more bytes are needed. Then the next call has to begin with the same bytes; otherwise, with what follows.
+    /// Looks for a request at the start of `input`. Returns its length, and sets
+    /// [`args`](Self::args); or returns `None` if it needs more bytes. After `None`, the next call
+    /// must pass the same bytes first; otherwise the bytes that follow the request.
     ///
-    /// An inline command is freed of its quotes in place.
+    /// It removes the quotes of an inline command in place.
     pub fn parse(&mut self, input: &mut [u8]) -> Result<Option<usize>, ProtocolError> {
+        // At the start of a request, decide between an array and an inline command.
         if self.at == 0 {
             self.args.clear();
             self.args.shrink_to(64);
@@ -98,7 +103,7 @@ impl Parser {
         let mut missing = match self.missing {
             Some(missing) => missing,
             None => match self.number(input, "mbulk count string", ProtocolError::Count)? {
-                // An array that is null or empty asks for nothing.
+                // A null or empty array is no request.
                 Some(count) if count <= 0 => 0,
                 Some(count) => usize::try_from(count)
                     .ok()
@@ -107,6 +112,7 @@ impl Parser {
                 None => return Ok(None),
             },
         };
+        // Keep the count, so that the next call continues with the same argument.
         while missing > 0 {
             self.missing = Some(missing);
             if !self.argument(input)? {
@@ -118,7 +124,7 @@ impl Parser {
         Ok(Some(self.finish()))
     }
 
-    /// The arguments of the request that was found in `input`.
+    /// Returns the arguments of the request that was found in `input`.
     pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
         Args {
             input,
@@ -131,7 +137,7 @@ impl Parser {
         std::mem::take(&mut self.at)
     }
 
-    /// Reads one argument of an array; false if it is not all there.
+    /// Parses one argument of an array. Returns `false` if it is incomplete.
     fn argument(&mut self, input: &[u8]) -> Result<bool, ProtocolError> {
         let length = match self.bulk {
             Some(length) => length,
@@ -148,7 +154,7 @@ impl Parser {
                         .ok_or(ProtocolError::Length)?,
                     None => return Ok(false),
                 };
-                // Said before the bytes come, so that they are never waited for.
+                // Check the length now, not when all bytes have arrived.
                 if self.at + length + 2 > self.max_bulk + MAX_BESIDES {
                     return Err(ProtocolError::TooBig);
                 }
@@ -168,7 +174,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// Reads a line of a sign and a number.
+    /// Parses a line of a sign byte and a number.
     fn number(
         &mut self,
         input: &[u8],
@@ -184,7 +190,7 @@ impl Parser {
         Ok(Some(number))
     }
 
-    /// Where the line ends that begins where we are.
+    /// Returns the end of the line at the current position.
     fn line(&mut self, input: &[u8], what: &'static str) -> Result<Option<usize>, ProtocolError> {
         let from = self.searched.max(self.at);
         let end = input[from..].iter().position(|&byte| byte == b'\n');
@@ -206,8 +212,8 @@ impl Parser {
     }
 }
 
-/// Splits a line into words as redis does: `"…"` knows escapes, `'…'` only that of itself. What a word stands for is
-/// never longer than the word, and written over it.
+/// Splits a line into words as redis does. `"…"` supports escapes, `'…'` only the escaped quote. An
+/// unquoted word is never longer than its source, and overwrites it.
 fn split_line(line: &mut [u8], words: &mut Vec<Range<u32>>) -> Result<(), ProtocolError> {
     let (mut from, mut to) = (0, 0);
     loop {
@@ -232,7 +238,8 @@ fn split_line(line: &mut [u8], words: &mut Vec<Range<u32>>) -> Result<(), Protoc
     }
 }
 
-/// Reads up to the quote that closes, and writes what that stands for; answers where to go on.
+/// Reads up to the closing quote and writes the unquoted text. Returns the position after the
+/// quote.
 fn unquote(
     line: &mut [u8],
     mut from: usize,
@@ -274,7 +281,7 @@ fn escape(byte: u8) -> u8 {
     }
 }
 
-/// The value of a digit, which it is known to be.
+/// Returns the value of a hexadecimal digit.
 fn hex(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',
@@ -286,7 +293,7 @@ fn is_space(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// A whole number, in the one way to write it: no plus, no leading zeros, no spaces.
+/// Parses a whole number without plus sign, leading zeros or spaces.
 pub fn integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     match digits {
@@ -296,7 +303,7 @@ pub fn integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The arguments of a request, its name the first of them.
+/// The arguments of a request, including its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Args<'a> {
     input: &'a [u8],
@@ -316,7 +323,7 @@ impl<'a> Args<'a> {
         self.ranges.get(index).map(|range| self.slice(range))
     }
 
-    /// Those from `first` on.
+    /// Returns the arguments from index `first` on.
     pub fn from(&self, first: usize) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let args = *self;
         let ranges = self.ranges.get(first..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What was done, and how late keys expired.
+//! Counters, and the lateness of expired keys.
 
 use std::{
     sync::atomic::{
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// A number that grows, or one that goes up and down. Who sees it sees what was counted before.
+/// A counter or gauge. A thread that reads it also sees the writes before the update.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
@@ -25,9 +25,10 @@ impl Count {
         self.0.load(Acquire)
     }
 
-    /// Adds `n` unless that is more than `max` then; says whether it did.
+    /// Adds `n` unless the sum would exceed `max`. Returns whether it did.
     pub fn add_up_to(&self, n: u64, max: u64) -> bool {
-        // In one step: what is added and taken back would make others not fit meanwhile.
+        // One atomic step: an addition that is undone later could make other additions fail
+        // meanwhile.
         let add = |count: u64| count.checked_add(n).filter(|&sum| sum <= max);
         self.0.fetch_update(AcqRel, Acquire, add).is_ok()
     }
@@ -36,16 +37,16 @@ impl Count {
 /// The server's counters.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Keys, and what they and their values take.
+    /// Number of keys, and bytes of keys and values.
     pub keys: Count,
     pub bytes: Count,
-    /// Keys whose timers removed them.
+    /// Keys that their timers removed.
     pub expired_by_timer: Count,
-    /// Keys that a command met after their deadlines, before their timers had come to it.
+    /// Expired keys that a command removed before their timers fired.
     pub expired_on_access: Count,
-    /// How late timers were.
+    /// Lateness of the timers.
     pub lateness: Lateness,
-    /// Connections that are open.
+    /// Open connections.
     pub clients: Count,
     pub connections: Count,
     pub rejected: Count,
@@ -53,11 +54,11 @@ pub struct Stats {
     pub commands: Count,
 }
 
-/// Values of 2^n up to 2^(n+1) share 2^STEPS buckets, which makes them exact to 6 %.
+/// Values from 2^n to 2^(n+1) share 2^STEPS buckets, so each value is exact to 6 %.
 const STEPS: u32 = 4;
 const BUCKETS: usize = ((64 - STEPS + 1) << STEPS) as usize;
 
-/// How often there was which lateness: a histogram whose buckets grow with the values.
+/// A histogram of lateness. The width of a bucket grows with its values.
 #[derive(Debug)]
 pub struct Lateness {
     buckets: Box<[AtomicU64]>,
@@ -73,17 +74,17 @@ impl Default for Lateness {
     }
 }
 
-/// The bucket of a value in ns: its highest bit, and the STEPS bits after that.
+/// Returns the bucket of a value in ns: its highest bit and the next STEPS bits.
 fn bucket(nanos: u64) -> usize {
     let shift = (u64::BITS - nanos.leading_zeros()).saturating_sub(STEPS + 1);
     ((u64::from(shift) << STEPS) + (nanos >> shift)) as usize
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn upper(bucket: usize) -> u64 {
     let shift = (bucket >> STEPS).saturating_sub(1) as u32;
     let steps = bucket as u64 - (u64::from(shift) << STEPS);
-    // In this order, since the last bucket ends where numbers do.
+    // In this order, because the last bucket ends at `u64::MAX`.
     (steps << shift) + ((1 << shift) - 1)
 }
 
@@ -91,7 +92,7 @@ impl Lateness {
     pub fn record(&self, lateness: Duration) {
         let nanos = u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanos)].fetch_add(1, Relaxed);
-        // Written only when it grows, so that the line it stands in is mostly shared.
+        // Write only a new maximum, so that threads can share the cache line.
         if nanos > self.max.load(Relaxed) {
             self.max.fetch_max(nanos, Relaxed);
         }
@@ -101,7 +102,7 @@ impl Lateness {
         Duration::from_nanos(self.max.load(Relaxed))
     }
 
-    /// What so many of a thousand were no later than; zero if there was none.
+    /// Returns the value that `part` per mille of the values do not exceed, or zero without values.
     pub fn per_mille(&self, part: u64) -> Duration {
         let counts: Vec<u64> = self
             .buckets
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_hold_what_they_say_and_are_narrow() {
+    fn buckets_contain_their_values_and_are_narrow() {
         for nanos in (0..64)
             .map(|bits| 1_u64 << bits)
             .flat_map(|n| [n - 1, n, n | (n / 3), n | (n / 2)])
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_what_was_recorded() {
+    fn percentiles_match_the_recorded_values() {
         let lateness = Lateness::default();
         assert_eq!(lateness.per_mille(500), Duration::ZERO);
         for us in 1..=1_000 {

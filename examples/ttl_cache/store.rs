@@ -1,20 +1,20 @@
-//! The keys, and the one timer that each key with an expiry has.
+//! The keys, and one timer for each key with an expiry.
 //!
-//! The map is split into parts by the hash of the key, each under a mutex of its own that is held
-//! for a moment and never across an await. A timer's callback has the part and the key, takes the
-//! part's mutex, and removes the key **if its deadline has passed**. That is all there is to the
-//! races:
+//! The map is split into parts by the hash of the key. Each part has its own mutex, which is held
+//! briefly and never across an await. A timer's callback holds the part and the key. It locks the
+//! part, and removes the key **if the key's deadline has passed**. This check covers all races:
 //!
-//! - A key that is overwritten, or given another time, while its timer runs: the callback finds a
-//!   deadline that is yet to come, or none, and leaves the key alone. The new time has a timer of
-//!   its own then, for moving the old one was too late.
-//! - A key that is removed and made anew at the same time: the same.
-//! - If the callback of an earlier timer comes so late that the later deadline has passed, too, it
-//!   may as well remove the key: that cancels the later timer. A key is removed, and counted, once.
+//! - A key is overwritten or gets a new deadline while its timer fires. The callback finds a later
+//!   deadline, or none, and keeps the key. The new deadline has its own timer, because moving the
+//!   old one was too late.
+//! - A key is removed and set again at the same time. The callback finds a later deadline, or none,
+//!   too.
+//! - The callback of an earlier timer runs so late that the later deadline has also passed. Then it
+//!   may remove the key, which cancels the later timer. A key is removed and counted once.
 //!
-//! An entry owns its timer through a guard, so that removing and overwriting it cancels the timer.
-//! A command that meets a key after its deadline, before its timer has fired, removes the key: no
-//! command sees it.
+//! An entry owns its timer through a guard, so removing or overwriting the entry cancels the timer.
+//! A command that finds a key after its deadline, before its timer has fired, removes the key. So
+//! no command sees an expired key.
 
 use std::{
     collections::HashMap,
@@ -33,33 +33,33 @@ use tourbillon::{
 
 use super::stats::Stats;
 
-/// Many more than cores, so that two seldom want the same.
+/// Number of parts: many more than cores, so that two threads seldom need the same part.
 const PARTS: usize = 128;
-/// Into how many calls a whole scan of one part may fall at most: each call looks at all keys of
-/// the part.
+/// A call that scans a part visits at least one part in this many of its keys. Each call looks at
+/// all keys of the part, so this bounds the total work of a scan.
 const LEAST: usize = 16;
-/// What a key costs beside its bytes and its value's, roughly: its place in the map, three
+/// Approximate memory per key in addition to its bytes and its value's: its place in the map, three
 /// allocations, and a timer.
 const OVERHEAD: usize = 320;
 
-/// What the visitor of a [scan](Store::scan) wants next.
+/// Whether a [scan](Store::scan) should continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
     Continue,
     Stop,
 }
 
-/// There is no room for the value.
+/// The store has no room for the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The moment from which on a key is gone.
+/// The time at which a key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// Milliseconds since 1970, which is what clients give, compare and are told.
+    /// Milliseconds since 1970, as clients send, compare and receive them.
     pub unix_ms: i64,
-    /// When the timer fires. `None` if it is further off than instants reach, about 292 years: no
-    /// timer is needed then.
+    /// When the timer fires. `None` if it is beyond the range of instants, about 292 years; then
+    /// the key needs no timer.
     pub at: Option<Instant>,
 }
 
@@ -69,17 +69,17 @@ impl Deadline {
     }
 }
 
-/// What becomes of a key's deadline.
+/// A change of a key's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// It stays.
+    /// Keep it.
     Keep,
-    /// The key has none.
+    /// Remove it.
     Never,
     At(Deadline),
 }
 
-/// When a key is set.
+/// Condition for setting a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     Always,
@@ -87,24 +87,24 @@ pub enum When {
     Present,
 }
 
-/// When a key's deadline is moved.
+/// Conditions for changing a key's deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Only {
-    /// If it has none.
+    /// Only if the key has no deadline.
     pub unset: bool,
-    /// If it has one.
+    /// Only if the key has a deadline.
     pub set: bool,
-    /// If the new one is later. None is later than all.
+    /// Only if the new deadline is later. No deadline counts as later than any.
     pub later: bool,
-    /// If the new one is earlier.
+    /// Only if the new deadline is earlier.
     pub earlier: bool,
 }
 
-/// What [`Store::set`] did.
+/// The result of [`Store::set`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Was {
     pub set: bool,
-    /// The value before, if it was asked for.
+    /// The value before, if the caller asked for it.
     pub old: Option<Box<[u8]>>,
 }
 
@@ -117,12 +117,12 @@ struct Entry {
 #[derive(Debug)]
 struct Timed {
     deadline: Deadline,
-    /// There is none if the deadline is out of its reach.
+    /// `None` if the deadline is beyond the range of instants.
     timer: Option<CancelOnDrop>,
 }
 
 impl Entry {
-    /// Whether the deadline has passed. Reads the clock only if there is a deadline.
+    /// Returns whether the deadline has passed. Reads the clock only if there is a deadline.
     fn is_over(&self) -> bool {
         let expiry = self.expiry.as_ref();
         expiry.is_some_and(|expiry| expiry.deadline.has_passed())
@@ -133,22 +133,22 @@ impl Entry {
     }
 }
 
-/// By how many bits a position is shifted to get the number of its part.
+/// Shift that turns a position into the index of its part.
 const PART_SHIFT: u32 = u64::BITS - PARTS.ilog2();
 
-/// Returns the number of the part in which a key of this position is.
+/// Returns the index of a position's part.
 fn part_of(position: u64) -> usize {
     (position >> PART_SHIFT) as usize
 }
 
-/// Returns the first position of a part, or 0 behind the last part.
+/// Returns the first position of a part, or 0 after the last part.
 fn first_of(part: usize) -> u64 {
     ((part % PARTS) as u64) << PART_SHIFT
 }
 
 type Keys = HashMap<Box<[u8]>, Entry>;
 
-/// What one key takes.
+/// Returns the bytes that a key counts for.
 fn cost(key: &[u8], value: &[u8]) -> u64 {
     (key.len() + value.len() + OVERHEAD) as u64
 }
@@ -156,7 +156,7 @@ fn cost(key: &[u8], value: &[u8]) -> u64 {
 #[derive(Debug)]
 struct Part {
     keys: Mutex<Keys>,
-    /// Whether timers remove keys. If not, a key is removed when a command meets it.
+    /// Whether timers remove keys. If not, the next command that finds an expired key removes it.
     active: Arc<AtomicBool>,
     stats: Arc<Stats>,
 }
@@ -166,11 +166,11 @@ impl Part {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a key's timer does.
+    /// The callback of a key's timer.
     fn expire(&self, key: &[u8]) {
         let mut keys = self.lock();
-        // Read under the mutex: `set_active` takes it after it has changed this, and removes what
-        // is left here.
+        // Read under the mutex. `set_active` changes this flag before it takes the mutex, and then
+        // removes the keys that were left here.
         if !self.active.load(Relaxed) {
             return;
         }
@@ -182,7 +182,7 @@ impl Part {
             self.stats.lateness.record(late);
             let entry = self.remove(&mut keys, key);
             drop(keys);
-            // Freed without the mutex.
+            // Free the entry without holding the mutex.
             drop(entry);
         }
     }
@@ -194,7 +194,7 @@ impl Part {
         Some(entry)
     }
 
-    /// The key's entry, unless its time is over.
+    /// Returns the key's entry, unless its deadline has passed; then it removes the entry.
     fn live<'a>(&self, keys: &'a mut Keys, key: &[u8]) -> Option<&'a mut Entry> {
         if keys.get(key)?.is_over() {
             self.stats.expired_on_access.add(1);
@@ -204,7 +204,7 @@ impl Part {
         keys.get_mut(key)
     }
 
-    /// Gives an entry of this part another deadline. The caller holds the part's mutex.
+    /// Changes the deadline of an entry in this part. The caller holds the part's mutex.
     fn set_expiry(self: &Arc<Self>, key: &[u8], entry: &mut Entry, expiry: Expiry) {
         let deadline = match expiry {
             Expiry::Keep => return,
@@ -219,6 +219,7 @@ impl Part {
             entry.expiry = Some(Timed { deadline, timer });
             return;
         };
+        // Try to move the existing timer.
         if let Some(Timed {
             deadline: before,
             timer: Some(timer),
@@ -228,8 +229,8 @@ impl Part {
             if timer.reset_at(at) == Reset::Waiting {
                 return;
             }
-            // Its callback has begun, and waits for the mutex. It finds that the deadline was
-            // moved, and does nothing.
+            // Too late: the callback has started and waits for the mutex. It will find the moved
+            // deadline and do nothing. Arm another timer.
         }
         let (part, key) = (self.clone(), Box::<[u8]>::from(key));
         let timer = tourbillon::at(at, move || part.expire(&key)).cancel_on_drop();
@@ -238,7 +239,7 @@ impl Part {
     }
 }
 
-/// Keys, values and deadlines. To be used in a runtime, on which the timers are armed.
+/// Keys, values and deadlines. Use it within a runtime, which arms the timers.
 #[derive(Debug)]
 pub struct Store {
     parts: Box<[Arc<Part>]>,
@@ -249,7 +250,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A store for `max_bytes` of keys and values; `u64::MAX` is no bound.
+    /// Returns a store for `max_bytes` of keys and values; `u64::MAX` means no limit.
     pub fn new(max_bytes: u64, stats: Arc<Stats>) -> Self {
         let active = Arc::new(AtomicBool::new(true));
         let part = || Part {
@@ -266,8 +267,8 @@ impl Store {
         }
     }
 
-    /// Where a key stands in the order in which [`scan`](Self::scan) visits the keys. The highest
-    /// bits are the part's number.
+    /// Returns a key's position in the order of [`scan`](Self::scan). The highest bits are the
+    /// index of the part.
     fn position(&self, key: &[u8]) -> u64 {
         self.hasher.hash_one(key)
     }
@@ -276,7 +277,7 @@ impl Store {
         &self.parts[part_of(self.position(key))]
     }
 
-    /// Sets a key, if it is as `when` says, and its deadline.
+    /// Sets a key and its deadline, on the condition `when`.
     pub fn set(
         &self,
         key: &[u8],
@@ -288,8 +289,8 @@ impl Store {
         self.put(key, value, expiry, when, give_old, 0)
     }
 
-    /// Sets all of these keys, without deadlines, or none of them if there is no room. Others may
-    /// see some of them set while the rest is not.
+    /// Sets all keys, without deadlines, or none of them if there is no room. Other clients may see
+    /// some of the keys before the rest is set.
     pub fn set_all<'a>(
         &self,
         pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -303,8 +304,8 @@ impl Store {
         Ok(())
     }
 
-    /// As [`set`](Self::set), where `paid` bytes of what it takes are reserved. The rest of those
-    /// is given back.
+    /// Like [`set`](Self::set), but the caller has reserved `paid` bytes. Gives back what it does
+    /// not need.
     fn put(
         &self,
         key: &[u8],
@@ -317,6 +318,7 @@ impl Store {
         let part = self.part(key);
         let mut keys = part.lock();
         let Some(entry) = part.live(&mut keys, key) else {
+            // A new key pays for its bytes first, so that the limit is never exceeded.
             let set = when != When::Present;
             if set {
                 self.resize(paid, cost(key, value))?;
@@ -333,6 +335,7 @@ impl Store {
         let set = when != When::Absent;
         let mut old = None;
         if set {
+            // Pay only for the difference to the old value.
             self.resize(entry.value.len() as u64 + paid, value.len() as u64)?;
             old = Some(mem::replace(&mut entry.value, value.into()));
             part.set_expiry(key, entry, expiry);
@@ -345,8 +348,8 @@ impl Store {
         })
     }
 
-    /// Replaces a key's value by what `change` makes of it, under the mutex of its part. The
-    /// deadline stays.
+    /// Replaces a key's value by the result of `change`, under the part's mutex. The deadline
+    /// stays.
     pub fn update<E: From<Full>>(
         &self,
         key: &[u8],
@@ -379,20 +382,20 @@ impl Store {
         }
     }
 
-    /// What took `before` bytes takes `after` from now on.
+    /// Changes the counted bytes from `before` to `after`.
     fn resize(&self, before: u64, after: u64) -> Result<(), Full> {
         self.reserve(after.saturating_sub(before))?;
         self.stats.bytes.sub(before.saturating_sub(after));
         Ok(())
     }
 
-    /// Looks at a key's value, and changes its deadline. A value is copied under the mutex of its
-    /// part: that is no longer than its writing took.
+    /// Passes a key's value to `look`, and changes its deadline. `look` may copy the value under
+    /// the part's mutex: that takes no longer than writing it did.
     pub fn get<R>(&self, key: &[u8], expiry: Expiry, look: impl FnOnce(Option<&[u8]>) -> R) -> R {
         let part = self.part(key);
         let mut keys = part.lock();
         if expiry == Expiry::Keep {
-            // Most of what a cache does, with one look at the map.
+            // Fast path: most commands of a cache only read. It needs one look-up.
             match keys.get(key) {
                 None => return look(None),
                 Some(entry) if !entry.is_over() => return look(Some(&entry.value)),
@@ -407,7 +410,7 @@ impl Store {
         answer
     }
 
-    /// Removes a key; answers its value, if it was there.
+    /// Removes a key. Returns its value if it existed.
     pub fn remove(&self, key: &[u8]) -> Option<Box<[u8]>> {
         let part = self.part(key);
         let mut keys = part.lock();
@@ -416,19 +419,19 @@ impl Store {
             None => None,
         };
         drop(keys);
-        // The timer is cancelled without the mutex.
+        // Drop the entry, which cancels the timer, without holding the mutex.
         entry.map(|entry| entry.value)
     }
 
-    /// A key's deadline, if there is the key, and it has one.
+    /// Returns a key's deadline: `None` without the key, `Some(None)` without a deadline.
     pub fn deadline(&self, key: &[u8]) -> Option<Option<Deadline>> {
         let part = self.part(key);
         part.live(&mut part.lock(), key)
             .map(|entry| entry.deadline())
     }
 
-    /// Gives a key that there is a deadline, if `only` allows it; says whether it did. One that has
-    /// passed removes the key.
+    /// Changes a key's deadline if the key exists and `only` allows it. Returns whether it did. A
+    /// deadline in the past removes the key.
     pub fn expire_at(&self, key: &[u8], deadline: Deadline, only: Only) -> bool {
         let part = self.part(key);
         let mut keys = part.lock();
@@ -436,6 +439,7 @@ impl Store {
             return false;
         };
         let before = entry.deadline().map(|before| before.unix_ms);
+        // All conditions must hold.
         let refused = only.unset && before.is_some()
             || only.set && before.is_none()
             || only.later && before.is_none_or(|before| deadline.unix_ms <= before)
@@ -451,7 +455,7 @@ impl Store {
         true
     }
 
-    /// Takes a key's deadline away; says whether it had one.
+    /// Removes a key's deadline. Returns whether it had one.
     pub fn persist(&self, key: &[u8]) -> bool {
         let part = self.part(key);
         let mut keys = part.lock();
@@ -459,23 +463,23 @@ impl Store {
         entry.is_some_and(|entry| entry.expiry.take().is_some())
     }
 
-    /// Visits keys in the order of their positions, from the position `from` on, until `visit` says
-    /// to stop. Returns where to go on, which is 0 at the end.
+    /// Visits keys in the order of their positions, starting at `from`, until `visit` stops it.
+    /// Returns the position to continue from, or 0 at the end.
     ///
-    /// A key that exists from the first call, which begins at 0, to the last is visited once. To
-    /// find the next keys a call looks at all keys of a part, under its mutex, so a call that stops
-    /// has visited a [`LEAST`]th of a part before.
+    /// A key that exists during the whole scan is visited once. Each call looks at all keys of a
+    /// part, under its mutex. So a call visits at least a [`LEAST`]th of a part before it stops.
     pub fn scan(&self, from: u64, mut visit: impl FnMut(&[u8]) -> Visit) -> u64 {
         for (index, part) in self.parts.iter().enumerate().skip(part_of(from)) {
             let keys = part.lock();
             let least = keys.len() / LEAST;
             let live = keys.iter().filter(|(_, entry)| !entry.is_over());
             let placed = live.map(|(key, _)| (self.position(key), key));
+            // Hash maps have no order: sort the keys of this part from `from` on.
             let mut rest: Vec<_> = placed.filter(|(position, _)| *position >= from).collect();
             rest.sort_unstable_by_key(|(position, _)| *position);
             let (mut stopped, mut before) = (false, None);
             for (visited, (position, key)) in rest.into_iter().enumerate() {
-                // Keys that share a position are visited in one call.
+                // Visit keys with equal positions in one call.
                 if stopped && visited >= least && before != Some(position) {
                     return position;
                 }
@@ -489,7 +493,8 @@ impl Store {
         0
     }
 
-    /// Lets timers remove keys, or lets them leave the keys until a command meets them.
+    /// Sets whether timers remove keys. If not, the next command that finds an expired key removes
+    /// it.
     pub fn set_active(&self, active: bool) {
         self.active.store(active, Relaxed);
         if !active {
@@ -506,7 +511,7 @@ impl Store {
         }
     }
 
-    /// Removes all keys. What is dropped, which may take a while, is handed out.
+    /// Removes all keys. Returns what to drop, because dropping may take a while.
     pub fn clear(&self) -> impl Send + use<> {
         let take = |part: &Arc<Part>| {
             let keys = mem::take(&mut *part.lock());

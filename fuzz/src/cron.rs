@@ -1,7 +1,8 @@
-//! Cron patterns in time zones: what comes next, beside [the fields](crate::fields) written anew.
+//! Fuzzes cron patterns in time zones, against [a second implementation](crate::fields) of the
+//! fields.
 //!
-//! The bytes are text: a line with the name of a zone, one with the second (since 1970) from which
-//! on, and the pattern.
+//! The input is text: a line with the name of a zone, a line with the second to start from (since
+//! 1970), and the pattern.
 
 use std::{fmt::Write, time::SystemTime};
 
@@ -16,9 +17,9 @@ use crate::fields::Fields;
 mod job;
 
 const DAY: i64 = 86_400;
-/// How many instants are looked at.
+/// Number of instants to check.
 const COUNT: usize = 6;
-/// How many seconds are looked at one by one, from each end of a wait.
+/// Number of seconds to check one by one, at each end of a wait.
 const NEAR: i64 = 600;
 
 pub fn run(bytes: &[u8]) {
@@ -43,7 +44,7 @@ pub fn run(bytes: &[u8]) {
     check(&schedule, Fields::parse(pattern).as_ref(), second(start));
 }
 
-/// The second that a line says; of any other, some second of the calendar.
+/// Parses the start. Any other line gives a second within the calendar.
 fn second(line: &str) -> i64 {
     let (first, last) = (
         Timestamp::MIN.as_second() + DAY,
@@ -65,7 +66,7 @@ fn check_error(error: &CronError, given: &str) {
     assert!(!reason.is_empty() && said.contains(&**reason));
 }
 
-/// A job as the example `cron_jobs` reads it: what is wrong is pointed at, within the text.
+/// Parses a job as the example `cron_jobs` does. An error must point to a part of the text.
 fn check_job(pattern: &str, zone: &str) {
     for text in [
         pattern.to_owned(),
@@ -104,9 +105,9 @@ fn check(schedule: &Schedule, fields: Option<&Fields>, start: i64) {
         };
         let next = second_of(next);
         assert!(next > after, "{schedule:?}: {next} after {after}");
-        // From wherever between the two, it is the same.
+        // The answer must be the same from any second in between,
         let mut between = vec![next - 1, after + (next - after) / 2];
-        // Where clocks are changed above all.
+        // above all near changes of the clock.
         let since = Timestamp::from_second(after).expect("it is in the calendar");
         for change in schedule.tz().following(since).take(2) {
             let change = change.timestamp().as_second();
@@ -127,7 +128,7 @@ fn check(schedule: &Schedule, fields: Option<&Fields>, start: i64) {
     assert_eq!(upcoming.last().copied().map(second_of), Some(after));
 }
 
-/// What a clock in the zone shows.
+/// Returns the local time in the zone.
 fn shown(schedule: &Schedule, second: i64) -> DateTime {
     let at = Timestamp::from_second(second).expect("it is in the calendar");
     schedule.tz().to_offset(at).to_datetime(at)
@@ -138,7 +139,7 @@ fn offset(schedule: &Schedule, second: i64) -> i32 {
     schedule.tz().to_offset(at).seconds()
 }
 
-/// Clocks show a time that matches; or they have just been put forward, past one that would.
+/// Checks that the local time matches, or that the clock was just set forward past a matching time.
 fn check_matches(schedule: &Schedule, fields: &Fields, second: i64) {
     if !fields.is_interval {
         check_first_time(schedule, second);
@@ -159,7 +160,8 @@ fn check_matches(schedule: &Schedule, fields: &Fields, second: i64) {
     assert!(leapt.into_iter().any(|local| fields.matches(local)));
 }
 
-/// Clocks have not shown this time before: where they are put back, a time of the day runs once.
+/// Checks that this local time occurs for the first time: after the clock was set back, a time of
+/// day must not run again.
 fn check_first_time(schedule: &Schedule, second: i64) {
     let local = second + i64::from(offset(schedule, second));
     let next = Timestamp::from_second(second + 1).expect("it is in the calendar");
@@ -171,10 +173,10 @@ fn check_first_time(schedule: &Schedule, second: i64) {
     }
 }
 
-/// Nothing that clocks show meanwhile is left out, as far as that is looked at.
+/// Checks that no matching local time was left out, among the seconds near both ends.
 fn check_none_between(schedule: &Schedule, fields: &Fields, after: i64, next: i64) {
     if !fields.is_interval {
-        // Of a time that there is twice the second is left out.
+        // The second occurrence of a repeated time is left out, rightly.
         let since = Timestamp::from_second(after).expect("it is in the calendar");
         let change = schedule.tz().preceding(since).next();
         if change.is_some_and(|change| change.timestamp().as_second() > after - 2 * DAY) {
@@ -197,7 +199,7 @@ fn check_none_between(schedule: &Schedule, fields: &Fields, after: i64, next: i6
     }
 }
 
-/// There is no such day in a cycle of the calendar, or up to its end.
+/// Checks that no matching date exists within a cycle of the calendar, or up to its end.
 fn check_never(schedule: &Schedule, fields: &Fields, after: i64) {
     let last = Timestamp::MAX.as_second() - 2 * DAY;
     for day in 1..=146_097 {

@@ -1,9 +1,9 @@
-//! The fields of cron patterns, written anew: which local times one means. What it does not know for sure is `None`,
-//! so that nobody is blamed for what only this has wrong.
+//! A second implementation of the fields of cron patterns: which local times match. It returns
+//! `None` for syntax that it does not support, so that it reports no false errors.
 
 use tourbillon::cron::jiff::civil::DateTime;
 
-/// What a pattern means.
+/// A parsed pattern.
 pub struct Fields {
     second: Vec<bool>,
     minute: Vec<bool>,
@@ -11,7 +11,7 @@ pub struct Fields {
     month: Vec<bool>,
     day: Days,
     weekday: Weekdays,
-    /// Both days have to match.
+    /// Whether both days have to match.
     both: bool,
     pub is_interval: bool,
 }
@@ -21,14 +21,14 @@ struct Days {
     plain: Vec<bool>,
     last: bool,
     last_weekday: bool,
-    /// The weekdays that are nearest to these.
+    /// Days whose nearest weekday matches.
     nearest: Vec<i8>,
 }
 
 struct Weekdays {
     is_star: bool,
     plain: Vec<bool>,
-    /// A weekday, and which of the month; 0 is the last.
+    /// A weekday and its number in the month; 0 means the last one.
     nth: Vec<(usize, i8)>,
 }
 
@@ -85,7 +85,7 @@ impl Fields {
             && self.is_day(at)
     }
 
-    /// Whether the date alone matches.
+    /// Returns whether the date matches.
     pub fn is_date(&self, at: DateTime) -> bool {
         self.month[at.month() as usize] && self.is_day(at)
     }
@@ -140,7 +140,7 @@ impl Weekdays {
     }
 }
 
-/// A number, or a name of three letters.
+/// Parses a number or a name of three letters.
 fn value(text: &str, first: usize, names: &str) -> Option<usize> {
     if !text.is_empty() && text.len() <= 2 && text.chars().all(|c| c.is_ascii_digit()) {
         return text.parse().ok();
@@ -149,7 +149,7 @@ fn value(text: &str, first: usize, names: &str) -> Option<usize> {
     (at % 3 == 0).then_some(at / 3 + first)
 }
 
-/// Which values a list means.
+/// Parses a list of values.
 fn values(text: &str, range: std::ops::RangeInclusive<usize>, names: &str) -> Option<Vec<bool>> {
     let (first, last) = range.into_inner();
     let mut values = vec![false; last + 1];
@@ -160,7 +160,7 @@ fn values(text: &str, range: std::ops::RangeInclusive<usize>, names: &str) -> Op
         };
         let (from, to) = match part.split_once('-') {
             None if part == "*" && (step.is_some() || text == "*") => (first, last),
-            // `5/10`, which some take for a range.
+            // `5/10`, which some implementations take for a range.
             None if step.is_some() => return None,
             None => {
                 let value = value(part, first, names)?;

@@ -1,9 +1,9 @@
-//! Which requests the live page answers, and in which format: what the inspector's own modules say, beside the rules
-//! written anew.
+//! Fuzzes which requests the live page answers, and in which format: the inspector's own modules
+//! against a second implementation of the rules.
 //!
-//! The bytes are the lines of a request's head: method and target in the first, then headers.
+//! The input is the head of a request: a line with method and target, then headers.
 
-// The inspector's, as they are.
+// The inspector's modules.
 #[path = "../../src/integrations/inspect/hosts.rs"]
 mod hosts;
 #[path = "../../src/integrations/inspect/negotiate.rs"]
@@ -19,7 +19,7 @@ use hyper::{
 };
 use negotiate::{TextFormat, text_format};
 
-/// The name that is allowed here, beside addresses and `localhost`.
+/// The allowed host name, in addition to addresses and `localhost`.
 pub const ALLOWED: &str = "box.example";
 
 pub fn run(bytes: &[u8]) {
@@ -55,7 +55,7 @@ fn allow(name: &str) -> Option<Hosts> {
     hosts.allow(name).ok().map(|()| hosts)
 }
 
-/// OpenMetrics is for who names it and does not say that it is not wanted.
+/// OpenMetrics is sent only to clients that name it and do not refuse it.
 fn check_format(headers: &HeaderMap) {
     let asked = headers.get_all("accept").iter();
     let asked: Vec<_> = asked.filter_map(|value| value.to_str().ok()).collect();
@@ -68,7 +68,7 @@ fn check_format(headers: &HeaderMap) {
     }
 }
 
-/// A name that may be allowed is one by which the page is found then, however it is written; and lets nobody else in.
+/// Checks that an allowed name is accepted in any spelling, and that other names are refused.
 fn check_names(headers: &HeaderMap) {
     let Some(name) = headers.get("x-allow").and_then(|name| name.to_str().ok()) else {
         return;
@@ -108,7 +108,7 @@ fn check_names(headers: &HeaderMap) {
     }
 }
 
-/// The answer's status, by what the documentation says: 405, 421, 403 in this order, or 200.
+/// Returns the expected status, by the documentation: 405, 421, 403 in this order, or 200.
 pub fn verdict(method: &Method, uri: &Uri, headers: &HeaderMap) -> u16 {
     let texts = |name: &str| -> Vec<Option<String>> {
         let values = headers.get_all(name).iter();
@@ -126,9 +126,10 @@ pub fn verdict(method: &Method, uri: &Uri, headers: &HeaderMap) -> u16 {
     if target.is_some_and(|target| target != host) || !is_ours(&host, ALLOWED) {
         return 421;
     }
+    // The origin must be the page itself, unless a link leads to it.
     let own = format!("http://{host}");
     let is_own = |origin: &Option<String>| {
-        // The scheme as browsers write it, the host in any case.
+        // The scheme must be in lower case, as browsers write it; the host can be in any case.
         let rest = origin.as_deref().and_then(|it| it.strip_prefix("http://"));
         rest.is_some_and(|rest| format!("http://{}", rest.to_lowercase()) == own)
     };
@@ -144,8 +145,7 @@ pub fn verdict(method: &Method, uri: &Uri, headers: &HeaderMap) -> u16 {
     }
 }
 
-/// An address, `localhost` or the name that is allowed, with a port or without: as a state machine would have it, letter by
-/// letter.
+/// Returns whether a host is an address, `localhost` or the allowed name, with or without a port.
 pub fn is_ours(host: &str, allowed: &str) -> bool {
     let host = host.to_ascii_lowercase();
     let end = match host.starts_with('[') {

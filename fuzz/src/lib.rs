@@ -1,7 +1,8 @@
-//! What the fuzz targets do with their bytes. Each module has a `run`, which panics where something is wrong; bytes that
-//! mean nothing are an input as any other.
+//! The fuzz targets. Each module has a function `run`, which panics if it finds an error. It
+//! accepts any bytes.
 //!
-//! The targets themselves, in `fuzz_targets/`, are a line each. `tests/replay.rs` runs the same without a fuzzer.
+//! The programs in `fuzz_targets/` are one line each. `tests/replay.rs` runs the targets without a
+//! fuzzer.
 
 pub mod cron;
 pub mod fields;

@@ -1,8 +1,8 @@
-//! The parser of the example `ttl_cache`, and its replies: the same requests however the bytes are cut, and those that
-//! a parser finds which has them all at once and takes no care.
+//! Fuzzes the parser of the example `ttl_cache`, and its replies. The result must not depend on how
+//! the bytes are cut, and must equal that of a simple parser that needs all bytes at once.
 //!
-//! The bytes: how long a bulk string may be, whether the rest is repeated, and up to which length, how many cuts there are and where, and then
-//! what is sent.
+//! The input: the maximum length of a bulk string; whether and up to which length the rest is
+//! repeated; the number and positions of the cuts; and then the bytes to parse.
 
 use arbitrary::Unstructured;
 
@@ -19,10 +19,10 @@ use replies::Replies;
 type Request = Vec<Vec<u8>>;
 type Parsed = (Vec<Request>, Option<ProtocolError>);
 
-/// How much is sent at most, when it is repeated: more than a request may take.
+/// Maximum length of repeated bytes: more than the maximum of a request.
 const MOST: usize = MAX_BESIDES + 2 * MAX_LINE;
 
-/// And how often: what is repeated a million times takes long, and shows no more.
+/// Maximum number of repetitions. More take long and find no more errors.
 const MOST_TIMES: usize = 10_000;
 
 pub fn run(bytes: &[u8]) {
@@ -31,19 +31,20 @@ pub fn run(bytes: &[u8]) {
     let (bulk, times, cuts): (u8, u8, [u16; 4]) = bytes.arbitrary().unwrap_or_default();
     let max_bulk = usize::from(bulk).max(1) * 4;
     let sent = bytes.take_rest();
-    // Hardly ever repeated: only what is long has limits to find.
+    // Repeat rarely: only long input reaches the limits.
     let most = match times {
         _ if !may_be_long => 0,
         ..=0xF7 => 0,
         0xFF => MOST,
         some => (MAX_LINE >> 5) << (some & 7),
     };
-    // The first line is said once: it may be the head of what follows.
+    // Do not repeat the first line: it may be the head of the rest.
     let line = sent.iter().position(|&byte| byte == b'\n');
     let (head, rest) = sent.split_at(line.map_or(0, |end| end + 1));
     let times = (most / rest.len().max(1)).clamp(1, MOST_TIMES);
     let sent = [head, &rest.repeat(times)].concat();
 
+    // However the bytes are cut, the result must be the same.
     let whole = parse(max_bulk, &[&sent]);
     assert_eq!(parse(max_bulk, &cut(&sent, &cuts)), whole, "cut");
     if sent.len() <= 8 * 1024 {
@@ -55,7 +56,7 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(careless, whole, "beside the plain one");
     }
     if sent.len() < MAX_LINE {
-        // What was understood can be said again, and is understood as that.
+        // Encode the requests and parse them again: the result must be equal.
         let again: Vec<u8> = whole.0.iter().flat_map(encode).collect();
         assert_eq!(parse(max_bulk.max(MAX_LINE), &[&again]), (whole.0, None));
         check_numbers(&sent);
@@ -63,13 +64,14 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// One in sixteen: what is long shows a fuzzer much that it has not seen, which would be all that it tries soon.
+/// Returns `true` for one input in sixteen. Long inputs reach much new code, so a fuzzer would soon
+/// try nothing else.
 fn is_drawn(bytes: &[u8]) -> bool {
     let mix = |sum: u8, byte: &u8| sum.wrapping_mul(31).wrapping_add(*byte);
     bytes.iter().fold(0, mix) < 16
 }
 
-/// Parses bytes that come in pieces, as a connection does.
+/// Parses bytes that arrive in pieces, as a connection does.
 fn parse(max_bulk: usize, pieces: &[&[u8]]) -> Parsed {
     let mut parser = Parser::new(max_bulk);
     let mut input = Vec::new();
@@ -122,7 +124,8 @@ fn encode(request: &Request) -> Vec<u8> {
     replies.bytes().to_vec()
 }
 
-/// The same by the plainest means, of bytes that are all there. `None` where a limit may matter that it does not have.
+/// Parses complete bytes by the simplest means. Returns `None` if a limit may matter that this
+/// parser does not have.
 fn careless(max_bulk: usize, mut rest: &[u8]) -> Option<Parsed> {
     if rest.len() >= MAX_LINE {
         return None;
@@ -187,7 +190,8 @@ fn careless_request(
     Ok(Some((request, at)))
 }
 
-/// The words of an inline command. `None` if a quote is not closed, or is followed by more.
+/// Splits an inline command into words. Returns `None` if a quote is not closed, or is followed by
+/// a character.
 fn words(line: &[u8]) -> Option<Request> {
     let is_space = |byte: u8| matches!(byte, 9..=13 | 32);
     let mut words = Vec::new();
@@ -245,7 +249,7 @@ fn words(line: &[u8]) -> Option<Request> {
     Some(words)
 }
 
-/// A number is one in one writing alone.
+/// Checks that each number has only one accepted spelling.
 fn check_numbers(sent: &[u8]) {
     for word in sent.split(|byte| !byte.is_ascii_digit() && *byte != b'-') {
         if let Some(number) = integer(word) {
@@ -257,7 +261,7 @@ fn check_numbers(sent: &[u8]) {
     }
 }
 
-/// Whatever a client made an error of, the reply is one line; and a bulk string is what it was.
+/// Checks that an error is one line, whatever the client sent, and that a bulk string is unchanged.
 fn check_replies(sent: &[u8]) {
     let mut replies = Replies::default();
     replies.error(&String::from_utf8_lossy(sent));
@@ -270,7 +274,7 @@ fn check_replies(sent: &[u8]) {
     let head = format!("${}\r\n", sent.len());
     let bulk = [head.as_bytes(), sent, b"\r\n"].concat();
     assert_eq!(replies.bytes(), bulk);
-    // Elements that were written apart come after their number, and after what was there.
+    // Elements that were encoded apart must follow their number, which follows the earlier bytes.
     let mut both = Replies::default();
     both.null();
     both.array_of(1, replies);

@@ -1,7 +1,7 @@
-//! Every store against the same model as in the tests of `tourbillon-shards`.
+//! Fuzzes every timer store against the model of the tests of `tourbillon-shards`.
 //!
-//! The bytes are a program, one operation after the other: a byte that chooses it, and what it needs. All kinds of
-//! stores get the same one.
+//! The input is a program: operations, each with a byte that selects it and its arguments. All
+//! kinds of stores run the same program.
 
 use arbitrary::{Result, Unstructured};
 use tourbillon_shards::store::{AnyStore, Store, StoreKind};
@@ -14,13 +14,13 @@ mod checked;
 
 use checked::{Checked, Op};
 
-/// As many as a program may hold: what walks over all of them is not to take the time of the rest.
+/// Maximum number of entries. It limits the time of operations that visit all of them.
 const MOST: usize = 4_096;
 
 pub fn run(bytes: &[u8]) {
     for kind in StoreKind::ALL {
         let mut checked = Checked::new(AnyStore::new(kind));
-        // It ends where the bytes do.
+        // The program ends with the bytes.
         let _ = program(&mut checked, &mut Unstructured::new(bytes));
         checked.check();
         checked.apply(Op::RemoveUpTo(u64::MAX));
@@ -30,7 +30,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn program(checked: &mut Checked<AnyStore>, bytes: &mut Unstructured) -> Result<()> {
-    // The clock of an owner. Keys are mostly about it, as those of timers are.
+    // The owner's clock. Most keys are close to it, as with timers.
     let mut now = 0;
     let mut steps = 0_u32;
     while !bytes.is_empty() {
@@ -39,7 +39,7 @@ fn program(checked: &mut Checked<AnyStore>, bytes: &mut Unstructured) -> Result<
             0..5 if checked.model.len() < MOST => {
                 checked.apply(Op::Insert(moment(bytes, now, used)?));
             }
-            // Many that are a step apart, or at one moment.
+            // Many entries with equal distances, or with equal keys.
             5 => {
                 let (count, step): (u8, u16) = bytes.arbitrary()?;
                 let from = moment(bytes, now, used)?;
@@ -59,7 +59,7 @@ fn program(checked: &mut Checked<AnyStore>, bytes: &mut Unstructured) -> Result<
                 checked.apply(Op::Lower(which, moment(bytes, now, used)?));
             }
             11 => checked.apply(Op::RemoveFirst),
-            // Some of those that are due, as an owner with a limit takes them.
+            // Take some due entries, as an owner with a limit does.
             12 => {
                 for _ in 0..bytes.arbitrary::<u8>()? % 8 {
                     let due = checked.first().filter(|&(key, _)| key <= now);
@@ -73,9 +73,9 @@ fn program(checked: &mut Checked<AnyStore>, bytes: &mut Unstructured) -> Result<
                 now = now.max(moment(bytes, now, used)?);
                 checked.apply(Op::RemoveUpTo(now));
             }
-            // A clock that is behind: nobody should, and nothing may break.
+            // A clock that goes back. No caller should do that, but nothing may break.
             14 => checked.apply(Op::RemoveUpTo(moment(bytes, now, used)?)),
-            // To the next one, as a worker that has slept.
+            // Advance to the next entry, as a worker after a sleep.
             _ => {
                 now = now.max(used.unwrap_or(now));
                 checked.apply(Op::RemoveUpTo(now));

@@ -1,11 +1,11 @@
-//! Moments out of bytes: near the present, where time has edges, and anywhere.
+//! Derives times from bytes: close to now, at critical values, and anywhere.
 
 use arbitrary::{Result, Unstructured};
 use tourbillon_shards::NEVER;
 
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Where wheels and queues of others have ended, wrapped or hung; and where ours may.
+/// Times at which timer wheels and queues have overflowed, wrapped or hung.
 const EDGES: [u64; 14] = [
     0,
     // 2^32 ns, and 2^32 µs.
@@ -16,7 +16,7 @@ const EDGES: [u64; 14] = [
     // 2^31 ms and 2^32 ms.
     (1 << 31) * 1_000_000,
     (1 << 32) * 1_000_000,
-    // The 2^36th millisecond.
+    // 2^36 ms.
     (1 << 36) * 1_000_000,
     1 << 53,
     1 << 60,
@@ -27,7 +27,7 @@ const EDGES: [u64; 14] = [
     u64::MAX,
 ];
 
-/// A moment, as `now` and those that are in use have it at hand.
+/// Returns a time, often close to `now` or to the time `used` of another entry.
 pub fn moment(bytes: &mut Unstructured, now: u64, used: Option<u64>) -> Result<u64> {
     let kind: u8 = bytes.arbitrary()?;
     let near = |edge: u64, by: i8| edge.wrapping_add_signed(by.into());

@@ -1,7 +1,8 @@
-//! All targets without a fuzzer: on their corpus, on random bytes, and on what mutations make of the corpus.
+//! Runs all targets without a fuzzer: on their corpus, on random bytes, and on mutations of the
+//! corpus.
 //!
-//! Which inputs there are depends on a seed alone: `TOURBILLON_FUZZ_SEED`, or one that is always the same. There are
-//! `TOURBILLON_FUZZ_TIMES` as many as usual, which is 1 unless it is said.
+//! The inputs depend only on a seed: `TOURBILLON_FUZZ_SEED`, or a fixed one.
+//! `TOURBILLON_FUZZ_TIMES` multiplies their number.
 
 use std::{
     env,
@@ -13,17 +14,17 @@ use std::{
     time::Duration,
 };
 
-/// Longer than any input takes, on any machine: what takes longer hangs.
+/// Longer than any input takes on any machine. A longer run is a hang.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How long a random input is at most.
+/// Maximum length of a random input.
 const LONGEST: u64 = 600;
 
 fn number(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |said| said.parse().expect(name))
 }
 
-/// xorshift64*.
+/// The generator xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -39,7 +40,7 @@ impl Random {
     }
 }
 
-/// What a target begins with.
+/// The corpus and the dictionary of a target.
 struct Seeds {
     corpus: Vec<Vec<u8>>,
     words: Vec<Vec<u8>>,
@@ -64,7 +65,7 @@ impl Seeds {
         Self { corpus, words }
     }
 
-    /// Some bytes; or an input of the corpus, with a few things done to it.
+    /// Returns random bytes, or a mutated input of the corpus.
     fn input(&self, random: &mut Random) -> Vec<u8> {
         if random.below(4) == 0 {
             let length = random.below(LONGEST as usize);
@@ -110,7 +111,7 @@ impl Seeds {
     }
 }
 
-/// A word of a dictionary: what stands in quotes, with its escapes.
+/// Parses a line of a dictionary: the text in quotes, with its escapes.
 fn word(line: &str) -> Option<Vec<u8>> {
     let (_, rest) = line.trim().split_once('"')?;
     let text = rest.strip_suffix('"')?.as_bytes();
@@ -132,7 +133,7 @@ fn word(line: &str) -> Option<Vec<u8>> {
     Some(word)
 }
 
-/// Ends the process if nothing is said for too long: a hang becomes a failure.
+/// Starts a watchdog that aborts the process if an input takes too long.
 fn watch(target: &'static str) -> Sender<Vec<u8>> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
@@ -152,7 +153,7 @@ fn watch(target: &'static str) -> Sender<Vec<u8>> {
     sender
 }
 
-/// Bytes as `printf '%b'` makes them again.
+/// Formats bytes as a `printf '%b'` command that prints them.
 fn show(bytes: &[u8]) -> String {
     let bytes = bytes.iter();
     let text: String = bytes.map(|byte| format!("\\x{byte:02x}")).collect();
@@ -166,7 +167,7 @@ fn replay(target: &'static str, run: fn(&[u8]), count: u64) {
     let mut random = Random(seed.max(1));
     let watch = watch(target);
     let one = |bytes: &[u8]| {
-        watch.send(bytes.to_vec()).expect("somebody watches");
+        watch.send(bytes.to_vec()).expect("the watchdog runs");
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(bytes))) {
             eprintln!("{target}, with seed {seed}, fails on: {}", show(bytes));
             resume_unwind(panic);
@@ -188,7 +189,7 @@ macro_rules! targets {
         }
     )*
 
-    /// A target that is not here would not be run by anybody who has no fuzzer.
+    /// Checks that no target is missing here: it would never run without a fuzzer.
     #[test]
     fn each_target_is_here() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! What becomes of the function.
+//! Expands a function under an attribute.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -6,7 +6,7 @@ use syn::{ItemFn, Path, ReturnType, Signature, parse_quote};
 
 use crate::options::{Errors, Options};
 
-/// Which of the attributes it is.
+/// The attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attribute {
     Main,
@@ -22,7 +22,7 @@ impl Attribute {
     }
 }
 
-/// The function that an attribute makes of one, or what is wrong with it.
+/// Returns the function that an attribute generates, or compile errors.
 pub(crate) fn expand(
     attribute: Attribute,
     options: TokenStream,
@@ -35,6 +35,7 @@ pub(crate) fn expand(
             return quote!(#error #function);
         }
     };
+    // Collect all errors, so that the user sees them at once.
     let mut errors = Errors::default();
     let options = errors.note(Options::parse(options));
     check(attribute, &function, &mut errors);
@@ -49,21 +50,21 @@ pub(crate) fn expand(
     }
 }
 
-/// Looks for what such a function cannot be.
+/// Checks that the attribute supports the function.
 fn check(attribute: Attribute, function: &ItemFn, errors: &mut Errors) {
     let name = attribute.name();
     let sig = &function.sig;
     let fn_span = sig.fn_token.span;
     if sig.asyncness.is_none() {
-        let message = format!("{name} is for functions that are `async`: write `async fn`");
+        let message = format!("{name} needs an `async` function: write `async fn`");
         errors.at(sig.fn_token, fn_span, &message);
     }
     if !sig.inputs.is_empty() {
-        let message = format!("a function under {name} has no arguments: nobody would give them");
+        let message = format!("a function under {name} must have no arguments");
         errors.at(&sig.inputs, fn_span, &message);
     }
     if !sig.generics.params.is_empty() {
-        let message = format!("a function under {name} is not generic: nobody would choose");
+        let message = format!("a function under {name} must not be generic");
         errors.at(&sig.generics, fn_span, &message);
     }
     if attribute == Attribute::Test {
@@ -76,11 +77,12 @@ fn check(attribute: Attribute, function: &ItemFn, errors: &mut Errors) {
     }
 }
 
-/// The function with a runtime around its body.
+/// Returns the function with a runtime around its body.
 fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStream {
     let krate = options.crate_path.clone();
     let krate: Path = krate.unwrap_or_else(|| parse_quote!(::tourbillon));
     let mut builder = quote!(#krate::runtime::Builder::new());
+    // By default, a test has one worker, not pinned: tests run in parallel.
     let workers = match attribute {
         Attribute::Main => options.worker_threads,
         Attribute::Test => Some(options.worker_threads.unwrap_or(1)),
@@ -101,8 +103,8 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
         ..function.sig.clone()
     };
     let output = &function.sig.output;
-    // As a function of its own, and not an async block, the body has a return type that the compiler
-    // knows, and can point to.
+    // The body is a function of its own, not an async block. So the compiler knows its return type
+    // and can point to it.
     quote! {
         #(#attrs)*
         #test
@@ -119,7 +121,8 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
     }
 }
 
-/// A function in the place of one that cannot be made, so that nobody complains of its absence.
+/// Returns a stub for a function with errors, so that the compiler does not also report it as
+/// missing.
 fn stub(function: &ItemFn) -> TokenStream {
     let (vis, name) = (&function.vis, &function.sig.ident);
     let output = match &function.sig.output {
@@ -145,7 +148,7 @@ mod tests {
         expand(attribute, options, function).to_string()
     }
 
-    /// What is wrong, and the source that it points to.
+    /// Returns the error messages, and the source that each points to.
     fn errors(attribute: Attribute, options: &str, function: &str) -> Vec<(String, String)> {
         let options: TokenStream = options.parse().unwrap();
         let function: ItemFn = syn::parse_str(function).unwrap();
@@ -177,18 +180,18 @@ mod tests {
     const FINE: &str = "async fn main() {}";
 
     #[test]
-    fn what_is_no_such_function_is_said_where_it_is() {
+    fn an_unsupported_function_is_reported_at_its_place() {
         fails("", "fn main() {}", "write `async fn`", "fn");
         let with_arguments = "async fn main(a: u8, b: u8) {}";
         fails("", with_arguments, "no arguments", "a: u8, b: u8");
-        fails("", "async fn main<T>() {}", "not generic", "<T>");
+        fails("", "async fn main<T>() {}", "not be generic", "<T>");
         let twice = errors(Test, "", "#[test] async fn works() {}");
         assert_eq!(twice[0].1, "#[test]");
         assert!(errors(Main, "", "#[test] async fn works() {}").is_empty());
     }
 
     #[test]
-    fn what_is_no_option_is_said_where_it_is() {
+    fn a_wrong_option_is_reported_at_its_place() {
         fails("workers = 2", FINE, "unknown option `workers`", "workers");
         fails("start_paused", FINE, "`name = value`", "start_paused");
         for value in [
@@ -201,7 +204,7 @@ mod tests {
             "99999999999999999999",
         ] {
             let options = format!("worker_threads = {value}");
-            fails(&options, FINE, "is a number, from 1 on", value);
+            fails(&options, FINE, "number of at least 1", value);
         }
         for value in ["1", "\"true\""] {
             let options = format!("start_paused = {value}");
@@ -219,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_said_at_once() {
+    fn all_errors_are_reported_at_once() {
         let all = errors(Main, "workers = 1, start_paused = 1", "fn main(arg: u8) {}");
         assert_eq!(all.len(), 4, "{all:?}");
     }
 
     #[test]
-    fn what_is_no_function_is_left_for_the_compiler_to_see() {
+    fn other_items_are_kept_in_the_output() {
         let expanded = expanded(Main, "", "struct Main;");
         assert!(expanded.contains("compile_error") && expanded.contains("struct Main"));
     }

@@ -1,4 +1,4 @@
-//! The attributes of [Tourbillon](https://docs.rs/tourbillon): `#[tourbillon::main]` and
+//! Attribute macros of [Tourbillon](https://docs.rs/tourbillon): `#[tourbillon::main]` and
 //! `#[tourbillon::test]`.
 //!
 //! Use them through `tourbillon`, with its feature `macros`.
@@ -8,7 +8,7 @@ mod options;
 
 use proc_macro::TokenStream;
 
-/// Runs an `async fn main` on a [`Runtime`] that is built for it, by its `block_on`.
+/// Builds a [`Runtime`] and runs an `async fn main` on it, by `block_on`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,22 +20,22 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The runtime is dropped, and waits for its workers, before the function returns. Without options it is
-/// what `Runtime::new()` makes.
+/// Before the function returns, it drops the runtime, which waits for its workers. Without options
+/// the runtime is that of `Runtime::new()`.
 ///
 /// # Options
 ///
-/// | option | value | |
+/// | option | value | meaning |
 /// |---|---|---|
-/// | `worker_threads` | a number from 1 on | how many workers there are |
-/// | `start_paused` | `true` or `false` | whether the clock is paused from the start |
-/// | `flavor` | `"multi_thread"` | there is no other; for those who come from tokio |
-/// | `crate` | a path in quotes | where `tourbillon` is, if it goes by another name |
+/// | `worker_threads` | a number from 1 | number of workers |
+/// | `start_paused` | `true` or `false` | whether the clock is paused at the start |
+/// | `flavor` | `"multi_thread"` | the only flavor, for compatibility with tokio |
+/// | `crate` | a path in quotes | path to `tourbillon`, if it has another name |
 ///
 /// # Errors
 ///
-/// It does not compile if the function is not `async`, has arguments or is generic, or if an option is
-/// unknown, of the wrong type, or given twice.
+/// A compile error is reported if the function is not `async`, has arguments or is generic, or if
+/// an option is unknown, has the wrong type or is given twice.
 ///
 /// ```compile_fail
 /// #[tourbillon::main]
@@ -62,10 +62,10 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::expand(expand::Attribute::Main, options.into(), function.into()).into()
 }
 
-/// Makes a test of an `async fn`, which runs on a [`Runtime`] of its own, by its `block_on`.
+/// Turns an `async fn` into a test, which runs on its own [`Runtime`], by `block_on`.
 ///
-/// The options are those of [`macro@main`]. Without any there is one worker; and it is not pinned, for
-/// tests run side by side.
+/// The options are those of [`macro@main`]. By default there is one worker. Workers are not pinned
+/// to cores, because tests run in parallel.
 ///
 /// ```
 /// use std::time::Duration;
@@ -79,13 +79,13 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// Attributes such as `#[ignore]` and `#[should_panic]` go beside it, and a test may return a
-/// `Result`. A clock that is paused is explained at `tourbillon::time::pause`.
+/// It can be combined with attributes such as `#[ignore]` and `#[should_panic]`. A test may return
+/// a `Result`. `tourbillon::time::pause` explains the paused clock.
 ///
 /// # Errors
 ///
-/// It does not compile for the reasons for which [`macro@main`] does not, and if the function is marked
-/// as a test already.
+/// A compile error is reported in the cases of [`macro@main`], and if the function already is a
+/// test.
 ///
 /// ```compile_fail
 /// #[tourbillon::test(worker_threads = "two")]

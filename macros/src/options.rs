@@ -1,4 +1,4 @@
-//! What stands in the brackets of an attribute.
+//! The options in the parentheses of an attribute.
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
@@ -17,10 +17,10 @@ pub(crate) struct Options {
     pub(crate) crate_path: Option<Path>,
 }
 
-/// The options by their names, for messages.
+/// The names of the options, for error messages.
 const KNOWN: &str = "`worker_threads`, `start_paused`, `flavor` and `crate`";
 
-/// `name = value`.
+/// An option: `name = value`.
 struct Pair {
     name: Ident,
     value: Expr,
@@ -28,10 +28,10 @@ struct Pair {
 
 impl Parse for Pair {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        // `crate` is a keyword.
+        // `parse_any` also accepts keywords, such as `crate`.
         let name = input.call(Ident::parse_any)?;
         if !input.peek(Token![=]) {
-            let message = format!("an option is `name = value`: there are {KNOWN}");
+            let message = format!("expected `name = value`, with one of {KNOWN}");
             return Err(Error::new(name.span(), message));
         }
         input.parse::<Token![=]>()?;
@@ -41,7 +41,7 @@ impl Parse for Pair {
 }
 
 impl Options {
-    /// Reads the options; the error is of all that is wrong with them.
+    /// Parses the options. Returns all errors at once.
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let pairs = Punctuated::<Pair, Token![,]>::parse_terminated.parse2(tokens)?;
         let mut options = Self::default();
@@ -66,14 +66,14 @@ impl Options {
                 let Some(Lit::Bool(paused)) = literal(value) else {
                     return Err(Error::new_spanned(
                         value,
-                        "`start_paused` is `true` or `false`",
+                        "`start_paused` must be `true` or `false`",
                     ));
                 };
                 self.start_paused = Some(paused.value);
             }
             "flavor" => flavor(value)?,
             "crate" => {
-                let wrong = "`crate` is a path in quotes, such as \"crate::tourbillon\"";
+                let wrong = "`crate` must be a path in quotes, such as \"crate::tourbillon\"";
                 let Some(Lit::Str(path)) = literal(value) else {
                     return Err(Error::new_spanned(value, wrong));
                 };
@@ -81,7 +81,7 @@ impl Options {
                 self.crate_path = Some(path.map_err(|_| Error::new_spanned(value, wrong))?);
             }
             unknown => {
-                let message = format!("unknown option `{unknown}`: there are {KNOWN}");
+                let message = format!("unknown option `{unknown}`: the options are {KNOWN}");
                 return Err(Error::new(name.span(), message));
             }
         }
@@ -103,7 +103,7 @@ fn number(value: &Expr) -> Result<usize> {
     };
     number
         .filter(|&number| number > 0)
-        .ok_or_else(|| Error::new_spanned(value, "`worker_threads` is a number, from 1 on"))
+        .ok_or_else(|| Error::new_spanned(value, "`worker_threads` must be a number of at least 1"))
 }
 
 fn flavor(value: &Expr) -> Result<()> {
@@ -111,16 +111,16 @@ fn flavor(value: &Expr) -> Result<()> {
         Some(Lit::Str(flavor)) => match flavor.value().as_str() {
             "multi_thread" => return Ok(()),
             "current_thread" => {
-                "there is no `current_thread` here: `worker_threads = 1` is what comes nearest"
+                "there is no flavor `current_thread`: `worker_threads = 1` is the closest option"
             }
-            _ => "`flavor` is \"multi_thread\"",
+            _ => "`flavor` must be \"multi_thread\"",
         },
-        _ => "`flavor` is \"multi_thread\"",
+        _ => "`flavor` must be \"multi_thread\"",
     };
     Err(Error::new_spanned(value, message))
 }
 
-/// Errors that are reported together.
+/// Collects errors, to report them together.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
 
@@ -132,12 +132,12 @@ impl Errors {
         }
     }
 
-    /// Keeps the error of a result, if it is one.
+    /// Returns the value, or records the error.
     pub(crate) fn note<T>(&mut self, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.add(error)).ok()
     }
 
-    /// Adds an error that points to `tokens`, or to `otherwise` where there are none.
+    /// Records an error at `tokens`, or at `otherwise` if there are none.
     pub(crate) fn at(&mut self, tokens: impl ToTokens, otherwise: Span, message: &str) {
         let tokens = tokens.into_token_stream();
         self.add(if tokens.is_empty() {

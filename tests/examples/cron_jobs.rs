@@ -318,7 +318,7 @@ fn a_signal_lets_a_command_end_and_begins_no_more() {
         jobs.err.read_line(&mut heard).unwrap();
         assert_eq!(
             heard,
-            "waiting for 1 to end, for 10m at most; once more to stop at once\n"
+            "waiting up to 10m for running commands (1); press Ctrl-C again to stop at once\n"
         );
         fs::write(dir.join("end"), "").unwrap();
         let (status, out, err) = jobs.end();

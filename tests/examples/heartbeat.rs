@@ -437,7 +437,7 @@ fn a_lack_of_descriptors_is_reported_and_the_server_continues() {
 #[test]
 fn arguments_that_make_no_sense_are_refused() {
     for (args, message) in [
-        (&["--idle", "0s"][..], "longer than nothing"),
+        (&["--idle", "0s"][..], "longer than zero"),
         (&["--idle", "soon"], "such as 250ms"),
         (
             &["--idle", "1s", "--heartbeat", "1s"],

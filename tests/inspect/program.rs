@@ -186,7 +186,7 @@ fn one_address_for_page_and_server_is_an_error_that_says_so() {
         .unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(err.contains("that is where --inspect listens"), "{err}");
+    assert!(err.contains("--inspect uses this port"), "{err}");
     assert!(!err.contains("another program"), "{err}");
 }
 

@@ -270,7 +270,7 @@ fn a_second_signal_ends_it_at_once() {
         let mut soak = UnderWay::start(&["--timers", "50k"]);
         soak.signal("-INT");
         let line = soak.complaint();
-        assert!(line.starts_with("coming to an end"), "{line}");
+        assert!(line.starts_with("stopping; press Ctrl-C again"), "{line}");
         soak.signal("-INT");
         let (out, status) = soak.end();
         assert!(matches!(status.code(), Some(0 | 130)), "{status} {out}");
@@ -304,8 +304,8 @@ fn impossible_arguments_are_refused() {
         (&["--timers", "0"], "at least 1"),
         (&["--store", "tree"], "wheel"),
         (&["--outside", "1025"], "--outside"),
-        (&["--rate", "fast"], "--rate"),
-        (&["--workers", "0"], "--workers"),
+        (&["--rate", "fast"], "whole number"),
+        (&["--workers", "0"], "at least 1 worker"),
         (&["--colour"], "--colour"),
     ] {
         let output = soak(args);

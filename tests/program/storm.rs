@@ -131,8 +131,49 @@ fn the_table_has_all_rows() {
             "{row}: {out}"
         );
     }
-    // The progress bar is for terminals only.
+    // The progress bar is drawn on terminals only.
     assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn the_table_ends_with_a_verdict_and_has_scaled_units() {
+    let output = storm(&["--timers", "5k", "--spread", "200ms"]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    let verdict = "\n\nAll 5,000 timers ended exactly once. None fired early.\n";
+    assert!(out.ends_with(verdict), "{out}");
+    for row in ["lateness p50 ", "lateness max ", "time ", "CPU ", "arming "] {
+        let line = out.lines().find(|line| line.starts_with(row));
+        let line = line.unwrap_or_else(|| panic!("{row}: {out}"));
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [.., number, unit] = words[..] else {
+            panic!("{line}");
+        };
+        assert!(["ns", "µs", "ms", "s"].contains(&unit), "{line}");
+        // Three digits. A time of 1000 s would need four, but no storm here lasts that long.
+        assert!(number.parse::<f64>().unwrap() < 1_000.0, "{line}");
+    }
+}
+
+#[test]
+fn the_long_help_explains_the_rows_of_the_report() {
+    let output = storm(&["--help"]);
+    let help = String::from_utf8(output.stdout).unwrap();
+    let report = storm(&["--timers", "1", "--spread", "1ms"]).stdout;
+    let report = String::from_utf8(report).unwrap();
+    for line in report.lines().take_while(|line| !line.is_empty()) {
+        // A row's name has 22 columns.
+        let name = line[..22].trim_end();
+        let first = name.split(' ').next().unwrap();
+        let key = match first {
+            "lateness" | "refreshed" => first,
+            "reset" => "refreshed, reset",
+            _ => name,
+        };
+        let explained = help
+            .lines()
+            .any(|line| line.starts_with(&format!("  {key}")));
+        assert!(explained, "{key}: {help}");
+    }
 }
 
 #[test]
@@ -144,7 +185,9 @@ fn impossible_arguments_are_refused() {
         (&["--cancel", "101"], "--cancel"),
         (&["--cancel", "50", "--reset", "45"], "at most 100 %"),
         (&["--format", "xml"], "json"),
-        (&["--meddlers", "0"], "--meddlers"),
+        (&["--meddlers", "0"], "1..=1024"),
+        (&["--workers", "0"], "at least 1 worker"),
+        (&["--seed", "x"], "whole number"),
         (&["--colour"], "--colour"),
     ] {
         let output = storm(args);

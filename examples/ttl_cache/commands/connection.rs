@@ -1,4 +1,4 @@
-//! What concerns the connection alone.
+//! Commands about the connection.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ pub(super) fn quit(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// There is one database, number 0.
+/// `SELECT index`. There is one database, number 0.
 pub(super) fn select(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if amount(&args[1])? != 0 {
         return Err(Error::NoSuchDb);
@@ -97,7 +97,7 @@ pub(super) fn auth(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
     Ok(())
 }
 
-/// There is one user, who needs no password. So any password will do, as in redis.
+/// There is one user without a password, so any password is accepted, as in redis.
 fn authenticate(user: &[u8]) -> Result<(), Error> {
     match user {
         b"default" => Ok(()),
@@ -105,7 +105,7 @@ fn authenticate(user: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Makes the connection what it was in the beginning.
+/// `RESET`: resets the connection's state.
 pub(super) fn reset(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     set_protocol(context, false);
     context.session.peer.about().name.clear();
@@ -174,7 +174,7 @@ fn list(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         if normal && is_asked(&peer) {
             lines += &peer.line(name_of);
         }
-        // Names are the clients' own, so that the list may be long.
+        // Clients choose the names, so the list can be long.
         if lines.len() > most {
             return Err(Error::ReplyLength(most));
         }
@@ -183,7 +183,7 @@ fn list(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// How long a name may be that a client has given: it is kept for as long as the connection is.
+/// Maximum length of a client's name, in bytes. It is kept as long as the connection.
 const LONGEST_NAME: usize = 1024;
 
 fn set_name(context: &mut Context<'_>, name: &[u8]) -> Result<(), Error> {
@@ -192,7 +192,7 @@ fn set_name(context: &mut Context<'_>, name: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps what a client's library is called, or its version.
+/// Stores the name or version of a client's library.
 fn set_info(context: &mut Context<'_>, attribute: &[u8], value: &[u8]) -> Result<(), Error> {
     let mut about = context.session.peer.about();
     let (field, name) = match attribute {
@@ -205,8 +205,7 @@ fn set_info(context: &mut Context<'_>, attribute: &[u8], value: &[u8]) -> Result
     Ok(())
 }
 
-/// Copies what would be a field of `CLIENT LIST`, unless it is too long or would look like another
-/// field there.
+/// Copies a field of `CLIENT LIST`, unless it is too long or could look like another field.
 fn checked(text: &[u8], error: Error) -> Result<Vec<u8>, Error> {
     if !text.iter().all(u8::is_ascii_graphic) {
         return Err(error);

@@ -1,4 +1,4 @@
-//! What is wrong with a command, in redis's words: clients look for them.
+//! Errors of commands, in redis's words, because clients look for them.
 
 use std::fmt;
 
@@ -17,21 +17,21 @@ pub(super) enum Error {
     Arity(&'static str),
     Syntax,
     NotAnInteger,
-    /// A time that cannot be, in this command.
+    /// A time that is invalid in this command.
     ExpireTime(&'static str),
     ExpireOption(String),
-    /// Options of EXPIRE that do not go together.
+    /// Options of EXPIRE that exclude each other.
     ExpireNx,
     ExpireGtLt,
     Memory,
     NoSuchDb,
     ClientName,
-    /// It may have so many bytes.
+    /// The maximum length, in bytes.
     ClientNameLength(usize),
-    /// What is wrong with a name of this sort, such as that of a library.
+    /// An invalid field, such as a library's name.
     ClientField(&'static str),
     ClientOption(String),
-    /// There is RESP2 and RESP3.
+    /// An unsupported version of the protocol.
     NoProto,
     NotAProtocol,
     HelloOption(String),
@@ -39,11 +39,11 @@ pub(super) enum Error {
     WrongPassword,
     Overflow,
     DecrementOverflow,
-    /// A value that is longer than a client may send one.
+    /// A value that is longer than the maximum.
     ValueLength,
-    /// A reply of more bytes than the longest value.
+    /// A reply that is longer than the maximum, in bytes.
     ReplyLength(usize),
-    /// A pattern may have so many bytes.
+    /// A pattern that is longer than the maximum, in bytes.
     PatternLength(usize),
     Cursor,
     ClientId,
@@ -51,9 +51,9 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// There is no such command.
+    /// Returns an error for an unknown command.
     pub(super) fn unknown(args: Args<'_>) -> Self {
-        // As much of it as helps to find the mistake.
+        // Show as much as helps to find the mistake.
         let mut shown = String::new();
         for arg in args.from(1) {
             if shown.len() >= 128 {
@@ -91,7 +91,7 @@ impl Error {
     }
 }
 
-/// What a client sent, to be shown.
+/// Returns the first `max` bytes of a client's text, to show it.
 fn text(bytes: &[u8], max: usize) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Deadlines.
+//! Commands about deadlines.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,25 +10,25 @@ use crate::{
     store::{Deadline, Only},
 };
 
-/// What a number of a command is.
+/// The unit of a time in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
     Millis,
-    /// Since 1970, as are the next.
+    /// Since 1970, as the next one.
     UnixSeconds,
     UnixMillis,
 }
 
 impl Unit {
-    /// Returns the deadline that is meant.
+    /// Returns the deadline.
     pub(super) fn deadline(self, amount: i64, command: &'static str) -> Result<Deadline, Error> {
         let invalid = || Error::ExpireTime(command);
         let millis = match self {
             Self::Seconds | Self::UnixSeconds => amount.checked_mul(1_000).ok_or_else(invalid)?,
             Self::Millis | Self::UnixMillis => amount,
         };
-        // The two clocks are read one after the other, this one first: so a timer is not early.
+        // Read this clock first: so the timer cannot be early.
         let unix = unix_now();
         let now = Instant::now();
         let (unix_ms, left) = match self {
@@ -53,7 +53,7 @@ pub(super) fn unix_now() -> Duration {
     now.unwrap_or_default()
 }
 
-/// The number of a command.
+/// Parses the number of a command.
 pub(super) fn amount(text: &[u8]) -> Result<i64, Error> {
     integer(text).ok_or(Error::NotAnInteger)
 }
@@ -74,7 +74,7 @@ pub(super) fn pexpireat(context: &mut Context<'_>, args: Args<'_>) -> Result<(),
     expire_in(context, args, Unit::UnixMillis, "pexpireat")
 }
 
-/// `EXPIRE key amount [NX | XX | GT | LT]`. A moment that has passed removes the key.
+/// `EXPIRE key amount [NX | XX | GT | LT]`. A time in the past removes the key.
 fn expire_in(
     context: &mut Context<'_>,
     args: Args<'_>,
@@ -126,7 +126,7 @@ pub(super) fn pexpiretime(context: &mut Context<'_>, args: Args<'_>) -> Result<(
     tell(context, args, |deadline| deadline.unix_ms)
 }
 
-/// Replies what `what` makes of a key's deadline; -1 without a deadline, -2 without a key.
+/// Replies with the result of `what` for a key's deadline; -1 without a deadline, -2 without a key.
 fn tell(
     context: &mut Context<'_>,
     args: Args<'_>,
@@ -143,19 +143,19 @@ fn tell(
 
 /// Rounds to the nearest second, as redis does.
 fn seconds(millis: i64) -> i64 {
-    // There are no deadlines before 1970. Unsigned, the largest one can be rounded up.
+    // No deadline is before 1970. Unsigned, the largest one can be rounded up.
     ((millis.max(0) as u64 + 500) / 1_000) as i64
 }
 
-/// Returns how many milliseconds are left, the one that has begun included.
+/// Returns the remaining milliseconds, rounded up.
 fn millis_left(deadline: Deadline) -> i64 {
     match deadline.at {
-        // By the clock of the timer, which no step of the wall clock moves.
+        // Use the timer's clock, which steps of the wall clock do not change.
         Some(at) => {
             let left = at.duration_since(Instant::now());
             i64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
         }
-        // Out of that clock's reach.
+        // The deadline is beyond that clock's range.
         None => deadline.unix_ms - unix_now().as_millis() as i64,
     }
 }

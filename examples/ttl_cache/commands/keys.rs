@@ -1,4 +1,4 @@
-//! Keys, whatever their values.
+//! Commands about keys.
 
 use tourbillon::task::spawn_blocking;
 
@@ -11,9 +11,9 @@ use crate::{
     store::Visit,
 };
 
-/// How many keys KEYS looks at before others have their turn.
+/// Number of keys that KEYS looks at before it yields.
 const KEYS_AT_ONCE: i32 = 10_000;
-/// How long a pattern may be: with each byte of it, to look at a key takes longer.
+/// Maximum length of a pattern, in bytes. Matching takes longer with a longer pattern.
 const LONGEST_PATTERN: usize = 1024;
 
 pub(super) fn del(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
@@ -30,7 +30,7 @@ pub(super) fn exists(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
     Ok(())
 }
 
-/// All values are strings.
+/// `TYPE key`: all values are strings.
 pub(super) fn type_of(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let exists = context.server.store.deadline(&args[1]).is_some();
     context.out.simple(if exists { "string" } else { "none" });
@@ -42,18 +42,17 @@ pub(super) fn dbsize(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// `FLUSHALL [ASYNC | SYNC]`. All keys are gone with the reply.
+/// `FLUSHALL [ASYNC | SYNC]`: removes all keys before it replies.
 pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     check_flush_mode(args, 1)?;
     let keys = context.server.store.clear();
-    // To free a million of them, and cancel as many timers, takes longer than others should wait
-    // for this worker.
+    // Freeing a million keys and cancelling their timers takes too long for this worker.
     spawn_blocking(move || drop(keys));
     context.out.ok();
     Ok(())
 }
 
-/// Checks that `[ASYNC | SYNC]` is all that follows from the argument `at` on.
+/// Checks that only `[ASYNC | SYNC]` follows from the argument `at` on.
 pub(super) fn check_flush_mode(args: Args<'_>, at: usize) -> Result<(), Error> {
     match args.get(at) {
         None => Ok(()),
@@ -65,13 +64,13 @@ pub(super) fn check_flush_mode(args: Args<'_>, at: usize) -> Result<(), Error> {
 /// The keys that KEYS has found so far.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// From where in the store it goes on.
+    /// Position in the store to continue from.
     from: u64,
     found: Replies,
     count: usize,
 }
 
-/// `KEYS pattern`. It stops for others to have their turn when it has looked at many keys.
+/// `KEYS pattern`. It yields after many keys.
 pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let pattern = checked_pattern(&args[1])?;
     let most = context.server.options.max_bulk;
@@ -104,7 +103,7 @@ pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
     Ok(())
 }
 
-/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, options in any order. A cursor is a
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, options in any order. The cursor is a
 /// position in the store.
 pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let cursor = std::str::from_utf8(&args[1]).ok();
@@ -127,6 +126,7 @@ pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
             _ => return Err(Error::Syntax),
         }
     }
+    // Encode the keys apart: their number must precede them.
     let (mut found, mut matched) = (Replies::default(), 0);
     let next = context.server.store.scan(cursor, |key| {
         if strings && glob::matches(pattern, key, Case::Matters) {
@@ -134,7 +134,7 @@ pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
             matched += 1;
         }
         count -= 1;
-        // Fewer keys than were asked for are allowed, so that a reply of long keys is not long.
+        // It may return fewer keys than asked for, so it also stops if the keys are long.
         if count <= 0 || found.len() >= FLUSH {
             Visit::Stop
         } else {

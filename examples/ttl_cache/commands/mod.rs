@@ -1,13 +1,13 @@
-//! What clients can ask for.
+//! The commands.
 //!
-//! | file | what is there |
+//! | file | content |
 //! |---|---|
-//! | `strings` | values |
-//! | `keys` | keys, whatever their values |
-//! | `expiry` | deadlines, and how they are written |
-//! | `connection` | what concerns the connection alone, as PING and CLIENT |
-//! | `server` | INFO, CONFIG and others that ask about the server |
-//! | `error` | what is wrong with a command |
+//! | `strings` | commands about values |
+//! | `keys` | commands about keys |
+//! | `expiry` | commands about deadlines, and their formats |
+//! | `connection` | commands about the connection, such as PING and CLIENT |
+//! | `server` | INFO, CONFIG and others about the server |
+//! | `error` | errors of commands |
 
 mod connection;
 mod error;
@@ -25,17 +25,17 @@ use crate::{Server, clients::Peer, reply::Replies, resp::Args};
 #[derive(Debug)]
 pub struct Session {
     peer: Arc<Peer>,
-    /// Nothing is read any more: the client said QUIT, or is none of ours.
+    /// Read nothing more: the client sent QUIT, or speaks HTTP.
     pub quit: bool,
-    /// With what the command goes on when what it has replied so far has been taken, and others had
-    /// their turn. `None` if it is complete.
+    /// State of an incomplete command. It continues when the client has taken the reply so far and
+    /// other tasks had a turn.
     pub resume: Option<Resume>,
 }
 
-/// Where a long command has stopped.
+/// Where a long command continues.
 #[derive(Debug)]
 pub enum Resume {
-    /// Before this argument of MGET.
+    /// At this argument of MGET.
     Mget(usize),
     Keys(keys::Listing),
 }
@@ -50,7 +50,7 @@ impl Session {
     }
 }
 
-/// Where a command runs.
+/// The context of a command.
 struct Context<'a> {
     server: &'a Server,
     session: &'a mut Session,
@@ -59,8 +59,8 @@ struct Context<'a> {
 
 struct Command {
     name: &'static str,
-    /// The number of arguments, the name included; if negative, at least so many. (Redis's way to
-    /// say it.)
+    /// Number of arguments including the name. A negative number is a minimum, as in redis's own
+    /// table.
     arity: isize,
     run: fn(&mut Context<'_>, Args<'_>) -> Result<(), Error>,
 }
@@ -71,7 +71,7 @@ macro_rules! commands {
     };
 }
 
-/// All commands. They are searched from the first on, so the most frequent stand first.
+/// All commands. They are searched in order, so the most frequent come first.
 const COMMANDS: &[Command] = commands! {
     "get" 2 strings::get,
     "set" -3 strings::set,
@@ -123,8 +123,7 @@ const COMMANDS: &[Command] = commands! {
     "debug" -2 server::debug,
 };
 
-/// Runs a command, of which there is at least the name. It writes one reply, or a part of one: see
-/// [`Session::resume`].
+/// Runs a command with at least a name. Writes one reply, or a part of it: see [`Session::resume`].
 pub fn run(server: &Server, session: &mut Session, args: Args<'_>, out: &mut Replies) {
     if is_http(&args[0]) {
         server.warn_of_http();
@@ -145,16 +144,16 @@ pub fn run(server: &Server, session: &mut Session, args: Args<'_>, out: &mut Rep
     }
 }
 
-/// Whether this is a line of an HTTP request rather than a command, as redis tells them apart.
+/// Returns whether this is a line of an HTTP request, by redis's rule.
 ///
-/// A web page of any origin may have a browser send `POST` requests to this port. The lines of its
-/// head are wrong commands, and those of its body would be obeyed. Every such request has one of
-/// these lines before its body.
+/// A web page of any origin can make a browser send a `POST` request to this port. The lines of its
+/// head are invalid commands, but the lines of its body would be executed. Every such request has
+/// one of these lines before its body.
 fn is_http(name: &[u8]) -> bool {
     is(name, "post") || is(name, "host:")
 }
 
-/// Returns the name of the command of this index.
+/// Returns the name of the command with this index.
 fn name_of(index: usize) -> &'static str {
     COMMANDS.get(index).map_or("NULL", |command| command.name)
 }
@@ -171,7 +170,7 @@ fn find(args: Args<'_>) -> Result<(usize, &'static Command), Error> {
     }
 }
 
-/// Whether an argument is this word, in letters of either case.
+/// Returns whether an argument is this word, ignoring case.
 fn is(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! What is asked about the server.
+//! Commands about the server.
 
 use std::{fmt::Write, time::Duration};
 
@@ -16,11 +16,10 @@ use crate::{
     resp::Args,
 };
 
-/// The release of redis whose commands, errors and replies these are. Clients ask for it to know
-/// what a server can do.
+/// The version of redis that this server imitates. Clients ask for it to learn a server's features.
 const REDIS: &str = "7.0.15";
 
-/// Since 1970: seconds, and microseconds of the one that has begun.
+/// `TIME`: seconds since 1970, and microseconds of the current second.
 pub(super) fn time(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let now = unix_now();
     context.out.array(2);
@@ -30,8 +29,8 @@ pub(super) fn time(context: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// `FUNCTION FLUSH [ASYNC | SYNC]`: there are no functions, so they are gone. Redis' own test suite
-/// begins with it.
+/// `FUNCTION FLUSH [ASYNC | SYNC]`: does nothing, as there are no functions. Redis's own test suite
+/// starts with it.
 pub(super) fn function(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if !is(&args[1], "flush") {
         return Err(Error::unknown_subcommand(&args[1], "FUNCTION"));
@@ -41,8 +40,8 @@ pub(super) fn function(context: &mut Context<'_>, args: Args<'_>) -> Result<(), 
     Ok(())
 }
 
-/// `DEBUG SET-ACTIVE-EXPIRE 0 | 1`: whether timers remove keys. If not, a key stays until a command
-/// meets it after its deadline.
+/// `DEBUG SET-ACTIVE-EXPIRE 0 | 1`: sets whether timers remove keys. If not, the next command that
+/// finds an expired key removes it.
 pub(super) fn debug(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if !is(&args[1], "set-active-expire") {
         return Err(Error::unknown_subcommand(&args[1], "DEBUG"));
@@ -54,8 +53,7 @@ pub(super) fn debug(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Err
     Ok(())
 }
 
-/// `COMMAND [COUNT | LIST | DOCS … | INFO …]`: clients ask for what they want to help with, and do
-/// without.
+/// `COMMAND [COUNT | LIST | DOCS … | INFO …]`. Clients use it for hints, and work without.
 pub(super) fn command(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     match args.get(1) {
         Some(sub) if is(sub, "count") => context.out.integer(COMMANDS.len() as i64),
@@ -72,7 +70,7 @@ pub(super) fn command(context: &mut Context<'_>, args: Args<'_>) -> Result<(), E
     Ok(())
 }
 
-/// `CONFIG GET pattern…`: what redis-benchmark shows, and the bounds.
+/// `CONFIG GET pattern…`: the settings that redis-benchmark shows, and the limits.
 pub(super) fn config(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if !is(&args[1], "get") {
         return Err(Error::unknown_subcommand(&args[1], "CONFIG"));
@@ -116,7 +114,7 @@ pub(super) fn info(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
         if !text.is_empty() {
             text += "\r\n";
         }
-        // Strings take all that is written.
+        // Writing to a string cannot fail.
         let _ = write!(text, "# {name}\r\n");
         for (key, value) in lines {
             let _ = write!(text, "{key}:{value}\r\n");
@@ -128,7 +126,7 @@ pub(super) fn info(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
 
 type Section = (&'static str, Vec<(&'static str, String)>);
 
-/// Names that redis has where it has the thing.
+/// Returns the sections of INFO. Fields that redis has, too, have redis's names.
 fn sections(server: &Server) -> [Section; 6] {
     let stats = &server.stats;
     let us = |time: Duration| format!("{:.1}", time.as_nanos() as f64 / 1e3);
@@ -167,7 +165,7 @@ fn sections(server: &Server) -> [Section; 6] {
         (
             "Memory",
             vec![
-                // Keys, values, and a rough figure for the rest.
+                // Keys, values, and an estimate of the overhead.
                 ("used_memory_dataset", stats.bytes.get().to_string()),
                 ("maxmemory", server.options.max_memory.to_string()),
             ],

@@ -1,4 +1,4 @@
-//! Values.
+//! Commands about values.
 
 use super::{Context, Error, Resume, expiry, is};
 use crate::{
@@ -17,7 +17,7 @@ pub(super) fn get(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error
 }
 
 /// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, options in any
-/// order. Of one that is given again the last counts.
+/// order. If an option is repeated, the last one counts.
 pub(super) fn set(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let (mut expiry, mut when, mut give_old) = (None, When::Always, false);
     let mut options = args.from(3);
@@ -34,7 +34,7 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error
             Time::option(option, options.next())?.replace(&mut expiry)?;
         }
     }
-    // Without a word of it, the deadline of the value before is gone as well.
+    // Without an option, SET removes the old deadline.
     let expiry = expiry.map_or(Ok(Expiry::Never), |time| time.expiry("set"))?;
     let store = &context.server.store;
     let was = store.set(&args[1], &args[2], expiry, when, give_old)?;
@@ -61,7 +61,7 @@ pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Err
     let store = &context.server.store;
     let expiry = match time.map_or(Ok(Expiry::Keep), |time| time.expiry("getex")) {
         Ok(expiry) => expiry,
-        // The number is not looked at where there is no key.
+        // Redis does not check the number if the key does not exist.
         Err(_) if store.deadline(&args[1]).is_none() => {
             context.out.null();
             return Ok(());
@@ -116,7 +116,7 @@ pub(super) fn getdel(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
     Ok(())
 }
 
-/// `MGET key…`. It stops for its replies to be taken when there are many bytes of them.
+/// `MGET key…`. It yields when many bytes of replies wait.
 pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let first = match context.session.resume.take() {
         Some(Resume::Mget(next)) => next,
@@ -167,7 +167,7 @@ pub(super) fn decrby(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
     add(context, &args[1], more)
 }
 
-/// Adds to a number. A key that is not there counts as 0.
+/// Adds to a number. A missing key counts as 0.
 fn add(context: &mut Context<'_>, key: &[u8], more: i64) -> Result<(), Error> {
     let mut sum = 0;
     context.server.store.update(key, |value| {
@@ -201,8 +201,7 @@ pub(super) fn strlen(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Er
     Ok(())
 }
 
-/// What an option says about the deadline. What is wrong with the number is told after what is
-/// wrong with the options.
+/// An option about the deadline. Errors in the options are reported before errors in the number.
 enum Time<'a> {
     Keep,
     Never,
@@ -221,7 +220,7 @@ impl<'a> Time<'a> {
         Ok(Self::At(unit, amount.ok_or(Error::Syntax)?))
     }
 
-    /// Takes the place of what was said before, which has to be in the same unit.
+    /// Replaces an earlier option, which must have the same unit.
     fn replace(self, before: &mut Option<Self>) -> Result<(), Error> {
         let fits = match (&*before, &self) {
             (None, _) | (Some(Self::Keep), Self::Keep) | (Some(Self::Never), Self::Never) => true,

@@ -1,11 +1,11 @@
-//! Answers, read strictly.
+//! A strict parser of answers.
 
 use super::show;
 
-/// What is known of the requests.
+/// Known properties of the requests.
 #[derive(Clone, Copy)]
 pub struct Known {
-    /// Some may be `HEAD`: their answers say how long a body would be, and have none.
+    /// Whether some may be `HEAD`: their answers have a length but no body.
     pub has_heads: bool,
 }
 
@@ -29,13 +29,13 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|at| at == what)
 }
 
-/// Whether what was said so far ends in the head of an answer that goes on for ever, or its beginning.
+/// Returns whether the bytes contain the head of an endless answer.
 pub fn has_endless(said: &[u8]) -> bool {
     find(said, b"\r\ncontent-type: text/event-stream\r\n")
         .is_some_and(|at| find(&said[at..], b"\r\n\r\n").is_some())
 }
 
-/// All answers, one after the other, and whether the last of them is all there.
+/// Parses all answers. Also returns whether the last one is complete.
 pub fn parse(mut said: &[u8], known: Known) -> (Vec<Answer>, bool) {
     let mut answers = Vec::new();
     while !said.is_empty() {
@@ -99,7 +99,8 @@ fn head(bytes: &[u8]) -> Answer {
     }
 }
 
-/// Frames of HTTP/2: settings first, and none longer than nobody has allowed. The last may be cut.
+/// Checks frames of HTTP/2: settings come first, and no frame exceeds the default maximum. The last
+/// one may be cut off.
 pub fn check_frames(mut said: &[u8]) {
     let mut is_first = true;
     while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = said {

@@ -1,9 +1,11 @@
-//! The live page, and a server of `tourbillon::axum` beside it, asked over loopback with any bytes: they do not panic, do
-//! not hang, answer in HTTP, and tell a request for another's name nothing.
+//! Fuzzes the live page and a server of `tourbillon::axum`, over loopback with any bytes. The
+//! servers must not panic or hang, must answer in HTTP, and must not answer a request for another
+//! host with data.
 //!
-//! The bytes: which server, where what is sent is cut, and what is sent. One request that is plain enough has one answer,
-//! which is waited for. Of anything else nobody knows how many answers it has: once the server is silent, the client says
-//! that it has no more, upon which hyper closes, and may leave an answer out.
+//! The input: which server, where to cut the bytes, and the bytes to send. A simple request has
+//! exactly one answer, and the client waits for it. For other bytes the number of answers is
+//! unknown: once the server is silent, the client closes its writing half. hyper then closes the
+//! connection, and may leave out an answer.
 
 mod answer;
 mod request;
@@ -19,18 +21,19 @@ use std::{
 use answer::{Answer, Known};
 use servers::servers;
 
-/// Longer than all limits of the servers together: who is not answered or cut by then hangs.
+/// Longer than all time limits of the servers together. A longer wait is a hang.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How long a server is silent that waits for more, or nearly always.
+/// A server that is silent for this long almost always waits for more bytes.
 const SILENCE: Duration = Duration::from_millis(2);
 
-/// How HTTP/2 begins.
+/// The start of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Whether something panicked on another thread.
+/// Whether another thread panicked.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
+/// Sends the input to one of the servers and checks the answers.
 pub fn run(bytes: &[u8]) {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let [which, cut, sent @ ..] = bytes else {
@@ -49,7 +52,7 @@ pub fn run(bytes: &[u8]) {
     } else {
         check_axum(addr, sent, &pieces);
     }
-    // And it answers others as before.
+    // Check that the server still answers others.
     if RUNS.fetch_add(1, Relaxed).is_multiple_of(64) {
         let hello = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let answers = ask(addr, &[hello], Until::Answer(Known { has_heads: false }));
@@ -62,16 +65,16 @@ fn show(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// What a client waits for.
+/// The event that a client waits for.
 #[derive(Clone, Copy)]
 enum Until {
-    /// One answer, all of it.
+    /// One complete answer.
     Answer(Known),
-    /// That it says no more.
+    /// Silence of the server.
     Silence,
 }
 
-/// What is said until then; of a stream of events, which has no end, the head.
+/// Returns the bytes received until then; of an endless stream of events, the head.
 fn said(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).expect("the server listens");
     let silence = match until {
@@ -82,7 +85,7 @@ fn said(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<u8> {
     stream.set_read_timeout(Some(silence)).expect("no zero");
     stream.set_write_timeout(Some(PATIENCE)).expect("no zero");
     for piece in pieces {
-        // It may be refused before all is said.
+        // The server may refuse the request before all of it is sent.
         if stream.write_all(piece).is_err() {
             break;
         }
@@ -94,7 +97,7 @@ fn said(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<u8> {
         match stream.read(&mut buffer) {
             Ok(0) => return said,
             Ok(length) => said.extend_from_slice(&buffer[..length]),
-            // What the server had not read when it closed makes a reset of it.
+            // The server closed with unread bytes, which resets the connection.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return said,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if is_over || matches!(until, Until::Answer(_)) => {
@@ -116,7 +119,7 @@ fn said(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<u8> {
     }
 }
 
-/// The answers that are said until then.
+/// Returns the answers received until then.
 fn ask(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<Answer> {
     let said = said(addr, pieces, until);
     match until {
@@ -125,7 +128,7 @@ fn ask(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<Answer> {
             assert!(is_all && answers.len() == 1, "{}", show(&said));
             answers
         }
-        // The last may be cut.
+        // The last answer may be cut off.
         Until::Silence => {
             let sent = pieces.concat();
             let has_heads = contains(&sent, b"HEAD");
@@ -147,7 +150,7 @@ fn check_page(addr: SocketAddr, sent: &[u8], pieces: &[&[u8]]) {
         if answer.status == 200 {
             assert!(
                 request::may_be_ours(sent),
-                "data for nobody of ours: {}",
+                "data for a host that is not allowed: {}",
                 show(sent)
             );
         }
@@ -159,7 +162,7 @@ fn check_page(addr: SocketAddr, sent: &[u8], pieces: &[&[u8]]) {
     let is_right = match (verdict, answer.status) {
         (200, 200) => !request.is_nothing(),
         (200, 404) => request.is_nothing(),
-        // There may be too many who listen.
+        // There may be too many clients of the stream.
         (200, 503) => request.uri.path() == "/events",
         (verdict, status) => verdict == status,
     };
@@ -171,7 +174,7 @@ fn check_page(addr: SocketAddr, sent: &[u8], pieces: &[&[u8]]) {
     );
 }
 
-/// Each answer of the page keeps others out; what hyper answers by itself has nothing to keep.
+/// Checks the security headers of the page's own answers. hyper's own error answers need none.
 fn check_headers(answer: &Answer) {
     assert!(
         matches!(
@@ -199,7 +202,7 @@ fn check_axum(addr: SocketAddr, sent: &[u8], pieces: &[&[u8]]) {
     }
     for answer in ask(addr, pieces, Until::Silence) {
         assert!((100..600).contains(&answer.status));
-        // Of what was sent it knows how much it takes.
+        // An echoed body has a limited length.
         assert!(answer.body.len() <= servers::MOST_BODY);
     }
 }

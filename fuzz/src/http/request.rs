@@ -1,4 +1,4 @@
-//! Requests: those that are plain enough for anybody to know what they ask for.
+//! Simple requests, whose meaning is unambiguous.
 
 use hyper::{
     HeaderMap, Method, Uri,
@@ -22,7 +22,7 @@ impl Request {
         self.method == Method::HEAD
     }
 
-    /// Whether there is nothing at its path. The files of the page have names of letters.
+    /// Returns whether nothing exists at the path. The page's files have names of letters.
     pub fn is_nothing(&self) -> bool {
         let path = self.uri.path();
         let file = path.strip_prefix('/').unwrap_or(path);
@@ -32,14 +32,13 @@ impl Request {
 }
 
 fn is_script(file: &str) -> bool {
-    let names = "app buckets canvas charts columns format frame heatmap history lanes matrix palette stream tables \
-                 tiles tip view window";
+    let names = "app buckets canvas charts columns format frame heatmap history lanes matrix \
+                 palette stream tables tiles tip view window";
     let name = file.strip_suffix(".js");
     name.is_some_and(|name| names.split(' ').any(|is| is == name))
 }
 
-/// One request without a body, whose end is the end of what is sent, and which has none of what makes it a matter of
-/// opinion.
+/// Parses one request without a body that ends with the input and has no ambiguous header.
 pub fn plain(sent: &[u8]) -> Option<Request> {
     let text = std::str::from_utf8(sent).ok()?;
     let is_plain = |c: char| matches!(c, ' '..='~' | '\r' | '\n');
@@ -91,7 +90,7 @@ pub fn plain(sent: &[u8]) -> Option<Request> {
     })
 }
 
-/// Whether it has a name of ours in it at all, or what may be an address.
+/// Returns whether the request contains an allowed host name, or what may be an address.
 pub fn may_be_ours(sent: &[u8]) -> bool {
     let sent = sent.to_ascii_lowercase();
     let has = |what: &[u8]| sent.windows(what.len()).any(|at| at == what);

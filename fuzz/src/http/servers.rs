@@ -1,4 +1,4 @@
-//! The servers, which are there from the first input on.
+//! The servers. They start with the first input.
 
 use std::{net::SocketAddr, panic, sync::OnceLock, thread, time::Duration};
 
@@ -19,23 +19,24 @@ use tourbillon::{
 use super::{PANICKED, Relaxed};
 use crate::guard::ALLOWED;
 
-/// How long a body may be that is sent back.
+/// Maximum length of an echoed body.
 pub const MOST_BODY: usize = 1_024;
 
 pub struct Servers {
     pub page: SocketAddr,
     pub axum: SocketAddr,
-    /// Whoever writes to a client that has gone is told by an error, as in any program of Rust. A fuzz target is none: its
-    /// `main` is the fuzzer's, and the signal would end it.
+    /// Keeps SIGPIPE from ending the process: a write to a closed connection then returns an error,
+    /// as in any Rust program. In a fuzz target the fuzzer has `main`, so the standard library does
+    /// not ignore the signal.
     _broken_pipes: Signal,
-    /// They end with it.
+    /// Dropping the runtime ends the servers.
     _runtime: Runtime,
 }
 
 pub fn servers() -> &'static Servers {
     static SERVERS: OnceLock<Servers> = OnceLock::new();
     SERVERS.get_or_init(|| {
-        // What panics on a worker ends a task, and nobody here would hear of it.
+        // A panic on a worker ends only a task. Record it, so that the target fails.
         let (caller, before) = (thread::current().id(), panic::take_hook());
         panic::set_hook(Box::new(move |info| {
             before(info);
@@ -47,7 +48,7 @@ pub fn servers() -> &'static Servers {
     })
 }
 
-/// Other targets, in the test without a fuzzer, have threads with their names.
+/// Returns whether the thread runs another target, in the test without a fuzzer.
 fn is_test() -> bool {
     let name = thread::current().name().map(str::to_owned);
     let name = name.as_deref();
@@ -61,7 +62,7 @@ fn start() -> Servers {
         .allow_host(ALLOWED)
         .expect("it is a name")
         .max_connections(512)
-        // Who left is noticed when the next event is sent.
+        // The server notices a closed connection when it sends the next event.
         .period(Duration::from_millis(10))
         .serve("127.0.0.1:0")
         .expect("there is a port");

@@ -1,55 +1,57 @@
-//! What a timer should be doing, and what should be answered.
+//! The expected state of a timer, and the expected answers.
 
 use std::sync::Arc;
 
 use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Sleep, Started, Status, Timer};
 
-use super::owner::{Desk, Log, Woken, index};
+use super::owner::{Log, TestOwner, Woken, index};
 
+/// The state of a timer or sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not started; it will wait until this, or for its wait if that is zero.
+    /// Not started. It will wait until this time, or for its delay if this is zero.
     Idle(u64),
-    /// Cancelled before it was started, which it is told then.
-    Barred,
+    /// Cancelled before start. Its callback takes the outcome when it is started.
+    CancelledBeforeStart,
     Pending(u64),
-    /// Taken by somebody who will run it.
+    /// Taken from the store, to be run.
     Due(u64),
     Over(Outcome),
 }
 
-/// A callback's timer.
+/// The model of a timer with a callback.
 pub struct Model {
     pub state: State,
     pub recurs: bool,
-    /// Is told its outcome.
-    pub tells: bool,
+    /// Whether the callback takes outcomes.
+    pub takes_outcome: bool,
     pub tolerance: u64,
     pub wait: u64,
-    /// When its present wait began.
+    /// Start of the current wait.
     pub begun: u64,
-    /// Somebody has its `Due`. It is pending if it was moved since.
+    /// Whether its `Due` is held. It is pending if it was moved since.
     pub is_held: bool,
-    /// Stands in the inbox.
+    /// Whether it is in the inbox.
     pub is_queued: bool,
-    /// Was moved since it was last taken from the store, in which it may stand where it was.
+    /// Whether it was moved since it was last taken from the store, so that its entry may have the
+    /// old deadline.
     pub is_moved: bool,
     pub has_tag: bool,
-    /// How often it should have been called, by outcome.
+    /// Expected number of calls, by outcome.
     pub calls: [usize; 3],
     pub log: Arc<Log>,
-    /// The callback has one, too, as long as there is one.
+    /// The callback holds a reference, too, until it is dropped.
     pub payload: Arc<()>,
-    pub timer: Option<Arc<Timer<Desk>>>,
+    pub timer: Option<Arc<Timer<TestOwner>>>,
 }
 
-/// A task's sleep.
+/// The model of a sleep.
 pub struct Nap {
     pub state: State,
     pub is_moved: bool,
-    pub sleep: Sleep<Desk>,
+    pub sleep: Sleep<TestOwner>,
     pub waker: Arc<Woken>,
-    /// A task waits.
+    /// Whether a task waits for it.
     pub is_polled: bool,
     pub woken: usize,
 }
@@ -71,17 +73,17 @@ impl Model {
     pub fn end(&mut self, how: Outcome) {
         assert!(!self.state.is_over());
         self.state = State::Over(how);
-        if self.tells {
+        if self.takes_outcome {
             self.calls[index(how)] += 1;
         }
     }
 
-    /// Where it waits: until then, or later by its tolerance.
+    /// Returns the earliest and the latest time at which it may fire, if it is in the store.
     pub fn window(&self) -> Option<(u64, u64)> {
         match self.state {
             State::Pending(at) if !self.is_held => {
                 let last = at.saturating_add(self.tolerance).min(NEVER - 1);
-                // What waits for ever, or for the first moment, has nobody to be late with.
+                // Tolerance does not apply to timers that never fire or are due at time 0.
                 let is_exact = at == NEVER || at == 0;
                 Some((at, if is_exact { at } else { last.max(at) }))
             }
@@ -91,7 +93,7 @@ impl Model {
 
     pub fn expect_cancel(&self) -> Cancel {
         match self.state {
-            State::Barred | State::Over(_) => Cancel::Over,
+            State::CancelledBeforeStart | State::Over(_) => Cancel::Over,
             _ => Cancel::Cancelled,
         }
     }
@@ -100,28 +102,28 @@ impl Model {
         match self.state {
             State::Idle(_) => Reset::NotStarted,
             State::Pending(_) | State::Due(_) => Reset::Waiting,
-            State::Barred | State::Over(_) => Reset::TooLate,
+            State::CancelledBeforeStart | State::Over(_) => Reset::TooLate,
         }
     }
 
     pub fn expect_start(&self) -> Started {
         match self.state {
             State::Idle(_) => Started::Waiting,
-            State::Barred | State::Over(Outcome::Cancelled) => Started::Cancelled,
+            State::CancelledBeforeStart | State::Over(Outcome::Cancelled) => Started::Cancelled,
             _ => Started::TooLate,
         }
     }
 
-    /// What can be seen of it between two steps.
+    /// Checks the visible state between two steps.
     pub fn check(&self) {
         assert_eq!(self.log.calls(), self.calls, "calls");
-        // A barred one is there to be told.
+        // A timer cancelled before start keeps its callback, which has yet to take the outcome.
         let is_there = Arc::strong_count(&self.payload) == 2;
         assert_eq!(is_there, !self.state.is_over(), "payload");
         let Some(timer) = &self.timer else { return };
         let status = match self.state {
             State::Idle(_) => Status::Idle,
-            State::Barred => Status::Over(Outcome::Cancelled),
+            State::CancelledBeforeStart => Status::Over(Outcome::Cancelled),
             State::Pending(_) | State::Due(_) => Status::Pending,
             State::Over(how) => Status::Over(how),
         };

@@ -1,4 +1,4 @@
-//! Sleeps: what is done to them and to their model.
+//! Operations on sleeps and their models.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -9,13 +9,14 @@ use tourbillon_shards::{Due, NEVER, Outcome, Ran, Sleep};
 
 use super::{
     model::{Nap, State},
-    owner::Desk,
+    owner::TestOwner,
     world::World,
 };
 
 impl World {
-    /// Wakes the task of a sleep, which is found by that; answers whether it had been moved.
-    pub fn fire_nap(&mut self, due: Due<Desk>, at: u64) -> bool {
+    /// Wakes the task of a sleep and finds the sleep by its outcome. Returns whether it had been
+    /// moved.
+    pub fn fire_nap(&mut self, due: Due<TestOwner>, at: u64) -> bool {
         let now = self.now;
         assert!(matches!(due.run(|| now), Ran::Fired));
         let mut fired = self

@@ -1,4 +1,4 @@
-//! The owner of the shard, and what its timers run.
+//! The owner of the shard, and its timers' callbacks.
 
 use std::{
     panic::resume_unwind,
@@ -11,9 +11,9 @@ use std::{
 
 use tourbillon_shards::{Cancel, Flow, Kind, Outcome, Owner, Reset, Timer};
 
-/// At home when the program says so.
+/// An owner. The program decides whether the calling thread counts as the owner.
 #[derive(Default)]
-pub struct Desk {
+pub struct TestOwner {
     pub is_local: AtomicBool,
     pub armed: AtomicU64,
     pub over: AtomicU64,
@@ -21,9 +21,9 @@ pub struct Desk {
     pub told: AtomicU64,
 }
 
-impl Owner for Desk {
+impl Owner for TestOwner {
     fn wake(&self) {
-        panic!("nobody sleeps");
+        panic!("the owner never sleeps");
     }
 
     fn is_current(&self) -> bool {
@@ -47,18 +47,18 @@ impl Owner for Desk {
     }
 }
 
-/// What a callback does in its next run, to its own timer.
+/// An action of a callback on its own timer, in its next run.
 #[derive(Clone, Copy, Debug)]
 pub enum Script {
     Cancel,
     Move(u64),
     MoveAndCancel(u64),
     Panic,
-    /// Says that this was the last run.
+    /// Returns that this was the last run.
     End,
 }
 
-/// What it did, and was answered.
+/// The action of a callback, and the answers that it got.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answers {
     pub script: Option<Script>,
@@ -66,13 +66,13 @@ pub struct Answers {
     pub reset: Option<Reset>,
 }
 
-/// What a callback has, and writes down.
+/// State that a callback shares with the model.
 #[derive(Default)]
 pub struct Log {
-    pub timer: Mutex<Weak<Timer<Desk>>>,
+    pub timer: Mutex<Weak<Timer<TestOwner>>>,
     pub script: Mutex<Option<Script>>,
     pub answers: Mutex<Answers>,
-    /// By outcome.
+    /// Number of calls, by outcome.
     calls: [AtomicUsize; 3],
 }
 
@@ -83,11 +83,19 @@ impl Log {
 
     pub fn call(&self, how: Outcome) -> Flow {
         self.calls[index(how)].fetch_add(1, Relaxed);
-        let timer = self.timer.lock().expect("nobody panics with it").upgrade();
+        let timer = self
+            .timer
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .upgrade();
         if how != Outcome::Fired {
             return Flow::Continue(());
         }
-        let script = self.script.lock().expect("nobody panics with it").take();
+        let script = self
+            .script
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .take();
         let mut answers = Answers {
             script,
             ..Answers::default()
@@ -100,7 +108,10 @@ impl Log {
                 answers.cancel = Some(timer.cancel());
             }
         }
-        *self.answers.lock().expect("nobody panics with it") = answers;
+        *self
+            .answers
+            .lock()
+            .expect("no thread panics while it holds the lock") = answers;
         match script {
             Some(Script::Panic) => resume_unwind(Box::new("as the program wants it")),
             Some(Script::End) => Flow::Break(Outcome::Fired),
@@ -117,7 +128,7 @@ pub fn index(how: Outcome) -> usize {
     }
 }
 
-/// A waker that counts.
+/// A waker that counts its calls.
 #[derive(Default)]
 pub struct Woken(pub AtomicUsize);
 

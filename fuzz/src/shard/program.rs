@@ -1,11 +1,12 @@
-//! Bytes as operations.
+//! Interprets bytes as operations.
 
 use arbitrary::{Result, Unstructured};
 
 use super::{owner::Script, world::World};
 use crate::times::moment;
 
-/// As many timers, and as many sleeps: fewer than may be cancelled before others sweep up for the owner.
+/// Maximum number of timers, and of sleeps. With more, other threads sweep up cancelled timers for
+/// the owner.
 const MOST: usize = 30;
 
 pub fn run(world: &mut World, bytes: &mut Unstructured) -> Result<()> {
@@ -16,12 +17,12 @@ pub fn run(world: &mut World, bytes: &mut Unstructured) -> Result<()> {
     Ok(())
 }
 
-/// A moment, perhaps at or beside the deadline of another.
+/// Derives a time, possibly at or close to another deadline.
 fn at(world: &World, bytes: &mut Unstructured) -> Result<u64> {
     moment(bytes, world.now, world.earliest())
 }
 
-/// A wait is a moment less the present.
+/// Derives a delay: a time minus the present.
 fn wait(world: &World, bytes: &mut Unstructured) -> Result<u64> {
     Ok(at(world, bytes)?.saturating_sub(world.now))
 }
@@ -120,7 +121,7 @@ fn step(world: &mut World, bytes: &mut Unstructured) -> Result<()> {
             world.expire(limit.into());
         }
         22..25 => world.expire(usize::MAX),
-        // To the next deadline, as an owner that has slept.
+        // Advance to the next deadline, as an owner after a sleep.
         25 => {
             let next = world.shard.next_deadline();
             if next != tourbillon_shards::NEVER {

@@ -1,4 +1,4 @@
-//! The shard and its model, and each thing that is done to both.
+//! The shard and its model, and each operation on both.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -8,17 +8,18 @@ use tourbillon_shards::{
 
 use super::{
     model::{Model, Nap, State},
-    owner::{Desk, Log, Script},
+    owner::{Log, Script, TestOwner},
 };
 
+/// The shard under test and the models of its timers and sleeps.
 pub struct World {
-    pub shard: Arc<Shard<Desk>>,
+    pub shard: Arc<Shard<TestOwner>>,
     pub now: u64,
     pub timers: Vec<Model>,
     pub naps: Vec<Nap>,
-    /// What was taken and not run.
-    held: Vec<(usize, Due<Desk>)>,
-    /// How many sleeps there ever were.
+    /// Timers that were taken but not run.
+    held: Vec<(usize, Due<TestOwner>)>,
+    /// Number of sleeps made so far.
     pub naps_made: usize,
     is_local: bool,
     pub is_closed: bool,
@@ -26,10 +27,10 @@ pub struct World {
 
 impl World {
     pub fn new(kind: StoreKind) -> Self {
-        let desk = Desk::default();
-        desk.is_local.store(true, Relaxed);
+        let owner = TestOwner::default();
+        owner.is_local.store(true, Relaxed);
         Self {
-            shard: Arc::new(Shard::new(desk).with_store(kind)),
+            shard: Arc::new(Shard::new(owner).with_store(kind)),
             now: 0,
             timers: Vec::new(),
             naps: Vec::new(),
@@ -45,23 +46,24 @@ impl World {
         self.shard.owner().is_local.store(is_local, Relaxed);
     }
 
-    /// The earliest deadline of all that waits.
+    /// Returns the earliest deadline of all pending timers and sleeps.
     pub fn earliest(&self) -> Option<u64> {
         self.windows().map(|(at, _)| at).min()
     }
 
+    /// Returns the earliest and the latest firing time of each pending timer and sleep.
     fn windows(&self) -> impl Iterator<Item = (u64, u64)> {
         let naps = self.naps.iter().filter_map(|nap| nap.state.deadline());
         let timers = self.timers.iter().filter_map(Model::window);
         timers.chain(naps.map(|at| (at, at)))
     }
 
-    /// The shard is told of a timer by who is not its owner.
+    /// Records that a remote thread queued a timer in the inbox.
     fn tell(&mut self, id: usize) {
         self.timers[id].is_queued |= !self.is_local && !self.is_closed;
     }
 
-    /// It comes home, or finds its home closed.
+    /// Records that a timer was inserted, or refused by a closed shard.
     fn arrive(&mut self, id: usize) {
         self.tell(id);
         if self.is_closed {
@@ -75,7 +77,7 @@ impl World {
             begun: state.deadline().unwrap_or(0).saturating_sub(wait),
             state,
             recurs,
-            tells: false,
+            takes_outcome: false,
             tolerance: 0,
             wait,
             is_held: false,
@@ -89,9 +91,13 @@ impl World {
         }
     }
 
-    fn keep(&mut self, mut model: Model, timer: Timer<Desk>) -> usize {
+    fn keep(&mut self, mut model: Model, timer: Timer<TestOwner>) -> usize {
         let timer = Arc::new(timer);
-        *model.log.timer.lock().expect("nobody panics with it") = Arc::downgrade(&timer);
+        *model
+            .log
+            .timer
+            .lock()
+            .expect("no thread panics while it holds the lock") = Arc::downgrade(&timer);
         model.timer = Some(timer);
         self.timers.push(model);
         self.timers.len() - 1
@@ -129,7 +135,7 @@ impl World {
     ) -> usize {
         let set = deadline.map_or(0, |at| at.clamp(1, NEVER));
         let mut model = self.model(State::Idle(set), recurring, wait);
-        model.tells = outcome;
+        model.takes_outcome = outcome;
         model.tolerance = tolerance;
         model.has_tag = true;
         let options = Options {
@@ -147,7 +153,7 @@ impl World {
         self.keep(model, timer)
     }
 
-    fn timer(&self, id: usize) -> Option<Arc<Timer<Desk>>> {
+    fn timer(&self, id: usize) -> Option<Arc<Timer<TestOwner>>> {
         self.timers[id].timer.clone()
     }
 
@@ -165,7 +171,7 @@ impl World {
                     true => model.wait.min(NEVER.saturating_sub(self.now)),
                     false => at.saturating_sub(self.now),
                 };
-                // Of one that runs once and whose moment had passed, that is when it began.
+                // If it runs once and its deadline has passed, the wait began with the deadline.
                 model.begun = match model.recurs {
                     true => self.now,
                     false => at.min(self.now),
@@ -173,7 +179,7 @@ impl World {
                 model.state = State::Pending(at);
                 self.arrive(id);
             }
-            State::Barred => model.end(Outcome::Cancelled),
+            State::CancelledBeforeStart => model.end(Outcome::Cancelled),
             _ => {}
         }
         assert_eq!(timer.start(self.now), expected);
@@ -184,18 +190,18 @@ impl World {
         let model = &mut self.timers[id];
         let expected = model.expect_cancel();
         match model.state {
-            State::Idle(_) if model.tells => model.state = State::Barred,
+            State::Idle(_) if model.takes_outcome => model.state = State::CancelledBeforeStart,
             State::Idle(_) => model.end(Outcome::Cancelled),
             State::Pending(_) | State::Due(_) => {
                 model.end(Outcome::Cancelled);
                 self.tell(id);
             }
-            State::Barred | State::Over(_) => {}
+            State::CancelledBeforeStart | State::Over(_) => {}
         }
         assert_eq!(timer.cancel(), expected);
     }
 
-    /// Makes the model move; answers what should be answered.
+    /// Moves the timer in the model. Returns the expected answer.
     fn shift(&mut self, id: usize, to: u64) -> Reset {
         let to = to.min(NEVER);
         let model = &mut self.timers[id];
@@ -205,7 +211,7 @@ impl World {
                 model.state = State::Pending(to);
                 model.is_moved = true;
                 if to < at && !self.is_local {
-                    // Told of one that is held, a closed shard ends it.
+                    // A closed shard ends a held timer when it is inserted again.
                     self.arrive(id);
                 }
             }
@@ -254,33 +260,38 @@ impl World {
 
     pub fn drop_handle(&mut self, id: usize) {
         let model = &mut self.timers[id];
-        if model.timer.take().is_some() && matches!(model.state, State::Idle(_) | State::Barred) {
-            // Untold: it never began.
+        if model.timer.take().is_some()
+            && matches!(model.state, State::Idle(_) | State::CancelledBeforeStart)
+        {
+            // The timer never began, so its callback takes no outcome.
             model.state = State::Over(Outcome::Cancelled);
         }
     }
 
     pub fn script(&mut self, id: usize, script: Script) {
         let log = &self.timers[id].log;
-        *log.script.lock().expect("nobody panics with it") = Some(script);
+        *log.script
+            .lock()
+            .expect("no thread panics while it holds the lock") = Some(script);
     }
 
     pub fn expire(&mut self, limit: usize) {
         let until = self.now.min(NEVER - 1);
+        // With tolerance, a range of timers may be taken.
         let must = self.windows().filter(|&(_, last)| last <= until).count();
         let may = self.windows().filter(|&(at, _)| at <= until).count();
         let mut due = Vec::new();
         let expired = self.shard.expire(self.now, limit, &mut due);
         assert_eq!(expired.count, due.len());
         assert!((must.min(limit)..=may.min(limit)).contains(&expired.count));
-        // At the limit it may not know: one was moved, and its old deadline has come.
+        // At the limit the shard may not know: a timer was moved, and its old deadline has come.
         assert!(expired.more || must <= limit);
         assert!(!expired.more || expired.count == limit);
         for timer in &mut self.timers {
             timer.is_queued = false;
         }
         assert!(!self.shard.has_news(), "all of it is read");
-        // Those that stay where they are put come in the order of their deadlines.
+        // Timers without a move or tolerance must come in the order of their deadlines.
         let mut last = 0;
         let mut in_order = |at: u64, is_free: bool| {
             if !is_free {
@@ -289,7 +300,7 @@ impl World {
             }
         };
         for due in due {
-            let at = due.deadline().expect("nobody ended it since");
+            let at = due.deadline().expect("it was not ended since");
             assert!(at <= self.now, "early: {at} at {}", self.now);
             match (due.kind(), due.tag()) {
                 (Kind::Sleep, _) => {
@@ -315,15 +326,16 @@ impl World {
             }
         }
         if limit == usize::MAX {
-            // It holds what waits, and nothing that is over. A recurring one that ran may be in the inbox again.
+            // The store must hold what is pending and nothing else. A recurring timer that ran may
+            // be in the inbox again.
             let queued = self.timers.iter().filter(|timer| timer.is_queued).count();
             let stored = self.shard.stored() + queued;
             assert_eq!(stored, self.windows().count());
         }
     }
 
-    /// Runs one that is known by its log alone.
-    fn run_untagged(&mut self, due: Due<Desk>, at: u64) -> usize {
+    /// Runs a timer without a tag and finds it by its log.
+    fn run_untagged(&mut self, due: Due<TestOwner>, at: u64) -> usize {
         let now = self.now;
         let ran = due.run(|| now);
         let mut called = (0..self.timers.len())
@@ -335,22 +347,28 @@ impl World {
         id
     }
 
-    /// The callback has run for `at`, and has done what its script said.
+    /// Updates the model after the callback ran for the deadline `at` and followed its script.
     fn has_run(&mut self, id: usize, at: u64, ran: &Ran) {
         let log = self.timers[id].log.clone();
-        let answers = std::mem::take(&mut *log.answers.lock().expect("nobody panics with it"));
+        let answers = std::mem::take(
+            &mut *log
+                .answers
+                .lock()
+                .expect("no thread panics while it holds the lock"),
+        );
         let model = &mut self.timers[id];
         model.calls[0] += 1;
         assert!(matches!(ran, Ran::Fired | Ran::Panicked(_)), "{ran:?}");
         let panics = matches!(answers.script, Some(Script::Panic));
         assert_eq!(matches!(ran, Ran::Panicked(_)), panics);
+        // The answers that the callback got about its own timer.
         let (reset, cancel) = match model.recurs {
             true => (Reset::AfterRun, Cancel::AfterRun),
             false => (Reset::TooLate, Cancel::Running),
         };
         assert!(answers.reset.is_none_or(|said| said == reset));
         assert!(answers.cancel.is_none_or(|said| said == cancel));
-        // One without options has no answer to give.
+        // A callback that was armed without options returns no flow.
         let says_so = matches!(answers.script, Some(Script::End)) && model.has_tag;
         if !model.recurs || says_so {
             model.state = State::Over(Outcome::Fired);
@@ -359,11 +377,11 @@ impl World {
         } else {
             let to = match answers.script {
                 Some(Script::Move(to)) if answers.reset.is_some() => {
-                    // The next wait has begun with the deadline that it runs for.
+                    // The next wait began with the deadline of this run.
                     model.begun = at;
                     to.min(NEVER)
                 }
-                // The first of its deadlines that is after the present.
+                // The first deadline of its grid that is after the present.
                 _ => {
                     let period = model.wait.max(1);
                     let missed = (self.now - at) / period;
@@ -378,7 +396,7 @@ impl World {
         }
     }
 
-    fn take_held(&mut self, which: usize) -> Option<(usize, Due<Desk>)> {
+    fn take_held(&mut self, which: usize) -> Option<(usize, Due<TestOwner>)> {
         let nth = which.checked_rem(self.held.len())?;
         let (id, due) = self.held.swap_remove(nth);
         self.timers[id].is_held = false;
@@ -403,7 +421,7 @@ impl World {
         }
     }
 
-    /// Ends one that is held: as shut down, or as cancelled.
+    /// Ends a held timer, by shutdown or by cancellation.
     pub fn end_held(&mut self, which: usize, shuts_down: bool) {
         let Some((id, due)) = self.take_held(which) else {
             return;
@@ -436,10 +454,10 @@ impl World {
     }
 
     pub fn close(&mut self) {
-        let orphans = self.shard.close();
-        assert!(orphans.is_empty() || !self.is_closed);
+        let drained = self.shard.close();
+        assert!(drained.is_empty() || !self.is_closed);
         for timer in &mut self.timers {
-            // What waits ends here; and what is held, if there is news of it in the inbox.
+            // Closing ends pending timers, and held timers with an entry in the inbox.
             let is_here = !timer.is_held || std::mem::take(&mut timer.is_queued);
             timer.is_queued = false;
             if is_here && matches!(timer.state, State::Pending(_) | State::Due(_)) {
@@ -452,12 +470,12 @@ impl World {
             }
         }
         self.is_closed = true;
-        drop(orphans);
+        drop(drained);
         assert_eq!(self.shard.stored(), 0);
         assert_eq!(self.shard.next_deadline(), NEVER);
     }
 
-    /// What can be seen from outside, after each step.
+    /// Checks the visible state after each step.
     pub fn check(&self) {
         self.timers.iter().for_each(Model::check);
         self.naps.iter().for_each(Nap::check);
@@ -466,7 +484,7 @@ impl World {
         assert!(next <= last, "would wake at {next} for {last}");
     }
 
-    /// Ends what is left, and looks for what is left behind.
+    /// Ends everything, and checks that nothing is left.
     pub fn finish(&mut self) {
         while !self.held.is_empty() {
             self.run_held(0);
@@ -482,15 +500,15 @@ impl World {
         while !self.naps.is_empty() {
             self.drop_nap(0);
         }
-        let desk = self.shard.owner();
+        let owner = self.shard.owner();
         assert_eq!(
-            desk.armed.load(Relaxed),
-            desk.over.load(Relaxed),
+            owner.armed.load(Relaxed),
+            owner.over.load(Relaxed),
             "armed and over"
         );
         assert_eq!(
-            desk.owed.load(Relaxed),
-            desk.told.load(Relaxed),
+            owner.owed.load(Relaxed),
+            owner.told.load(Relaxed),
             "owed and told"
         );
         assert_eq!(Arc::strong_count(&self.shard), 1, "a node was left behind");

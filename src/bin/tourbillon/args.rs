@@ -1,9 +1,8 @@
-//! What arguments may be, and the runtime that they ask for.
+//! Command-line arguments that several commands share, and the runtime that they configure.
 
 use std::{
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
-    num::NonZeroUsize,
     time::Duration,
 };
 
@@ -17,31 +16,31 @@ use tourbillon::{
 
 use crate::complain;
 
-/// Options of the runtime, which all commands have.
+/// Runtime options, common to all commands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RuntimeArgs {
-    /// How many workers there are [default: one for each usable core].
-    #[arg(long, value_name = "N")]
-    workers: Option<NonZeroUsize>,
-    /// In what each worker keeps its timers.
+    /// Number of worker threads [default: one per usable core].
+    #[arg(long, value_name = "N", value_parser = workers)]
+    workers: Option<usize>,
+    /// Data structure that holds each worker's timers.
     #[arg(long, value_enum, default_value_t = Store::Wheel)]
     store: Store,
-    /// Where to serve a page on which the runtime is watched live; port 0 is one that the system chooses. Says on
-    /// stderr which it is.
+    /// Serve a live dashboard of the runtime at this address.
+    ///
+    /// Port 0 picks a free port. The address is printed to stderr.
     #[arg(long, value_name = "HOST:PORT", value_parser = Addrs::parse)]
     inspect: Option<Addrs>,
-    /// A name, besides that of --inspect, by which browsers may ask for the page, such as a proxy's; may be given
-    /// several times.
+    /// Additional host name for the dashboard, such as a proxy's name. Can be given several times.
     #[arg(long, value_name = "NAME", requires = "inspect")]
     inspect_host: Vec<String>,
 }
 
-/// What timers are kept in: see [`StoreKind`].
+/// The timer store: see [`StoreKind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Store {
-    /// A 4-ary heap.
+    /// 4-ary heap.
     Heap,
-    /// A hierarchical wheel.
+    /// Hierarchical timing wheel.
     Wheel,
 }
 
@@ -54,12 +53,13 @@ impl From<Store> for StoreKind {
     }
 }
 
-/// Where the page is served.
+/// Address of the dashboard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page(SocketAddr);
 
 impl Page {
-    /// Where a browser on this machine finds it, if its address does not say that: it stands for all that there are.
+    /// Returns a local address for a browser if the dashboard listens on all addresses (0.0.0.0 or
+    /// `[::]`).
     fn here(self) -> Option<SocketAddr> {
         let loopback: IpAddr = match self.0.ip() {
             ip if !ip.is_unspecified() => return None,
@@ -74,40 +74,41 @@ impl fmt::Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}/", self.0)?;
         match self.here() {
-            Some(here) => write!(f, ", which is here http://{here}/"),
+            Some(here) => write!(f, " (on this machine http://{here}/)"),
             None => Ok(()),
         }
     }
 }
 
 impl RuntimeArgs {
-    /// A runtime's options.
+    /// Returns a builder with these options.
     pub(crate) fn builder(&self) -> Builder {
         let builder = Builder::new().timer_store(self.store.into());
         match self.workers {
-            Some(workers) => builder.worker_threads(workers.get()),
+            Some(workers) => builder.worker_threads(workers),
             None => builder,
         }
     }
 
-    /// What timers are kept in, as it is asked for.
+    /// Returns the store's name, as given on the command line.
     pub(crate) fn store(&self) -> String {
         let value = self.store.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Serves the live page of the runtime, if that was asked for, until the runtime ends.
+    /// Serves the dashboard until the runtime ends, if `--inspect` was given.
     pub(crate) fn inspect(&self, runtime: &Runtime) -> Result<Option<Page>, String> {
         let Some(addrs) = &self.inspect else {
             return Ok(None);
         };
         raise_descriptor_limit();
         let mut builder = Inspector::builder(runtime.handle());
-        // What was looked up is what will be typed into the browser. What the system knows and browsers do not
-        // cannot be.
+        // Allow the name that the user typed, because the browser sends it as `Host`. A name that
+        // the resolver accepts but browsers cannot send is skipped.
         if let Ok(named) = builder.clone().allow_host(&addrs.name) {
             builder = named;
         }
+        // The other names come from the user: a wrong one is a usage error.
         for name in &self.inspect_host {
             let allowed = builder.allow_host(name);
             builder =
@@ -122,7 +123,7 @@ impl RuntimeArgs {
     }
 }
 
-/// The addresses that a name and a port stand for.
+/// A host name with a port, and the addresses that it resolves to.
 #[derive(Clone, Debug)]
 pub(crate) struct Addrs {
     name: String,
@@ -132,7 +133,7 @@ pub(crate) struct Addrs {
 impl Addrs {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let addrs = text.to_socket_addrs().map_err(|error| {
-            format!("{error}; an address and a port are wanted, such as 127.0.0.1:8080 or [::1]:0")
+            format!("{error}; expected an address and a port, such as 127.0.0.1:8080 or [::1]:0")
         })?;
         Ok(Self {
             name: text.to_owned(),
@@ -140,8 +141,8 @@ impl Addrs {
         })
     }
 
-    /// Why nobody listens there, and what to do about it; `option` is the one that names it, and `page` is what this
-    /// program listens for already.
+    /// Explains why listening failed, with a hint. `option` is the option that set the address;
+    /// `page` is the dashboard's address.
     pub(crate) fn cannot_listen(
         &self,
         option: &str,
@@ -151,56 +152,57 @@ impl Addrs {
         let is_page = |addr: &SocketAddr| page.is_some_and(|page| addr.port() == page.0.port());
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse if self.addrs.iter().any(is_page) => {
-                format!("; that is where --inspect listens: choose another port with {option}")
+                format!("; --inspect uses this port: choose another one with {option}")
             }
             io::ErrorKind::AddrInUse => format!(
-                "; another program listens there: choose another port with {option}, or port 0 for any"
+                "; another program uses this port: choose another one with {option}, or port 0 \
+                 for any free port"
             ),
-            io::ErrorKind::PermissionDenied => {
-                "; ports below 1024 are the administrator's".to_owned()
+            io::ErrorKind::PermissionDenied => "; ports below 1024 need root privileges".to_owned(),
+            io::ErrorKind::AddrNotAvailable => {
+                "; this machine does not have that address".to_owned()
             }
-            io::ErrorKind::AddrNotAvailable => "; it is no address of this machine".to_owned(),
             _ => String::new(),
         };
         format!("cannot listen on {}: {error}{hint}", self.name)
     }
 }
 
-/// A connection costs a descriptor: takes as many as the system lets us, of which it grants 1024
-/// unasked, for the sake of programs that use `select`.
+/// Raises the soft limit of open descriptors to the hard limit. Each connection needs one, and many
+/// systems set the soft limit to 1024.
 pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Refused, the limit stays as it is; the acceptor tells if that is too few.
+    // If this fails, the limit stays as it is. The acceptor reports running out of descriptors.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// How many descriptors the process may have open; none if there is no limit.
+/// Returns the limit of open descriptors, or `None` if there is none.
 pub(crate) fn descriptor_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Ends the program as it ends for any other argument that cannot be.
+/// Exits with a usage error, in the style of clap's own errors.
 pub(crate) fn usage_error(message: &str) -> ! {
     let message = format!("{message}\n\nFor more information, try '--help'.\n");
     clap::Error::raw(ErrorKind::ValueValidation, message).exit()
 }
 
-/// A duration, such as `100ms` or `1m 30s`.
+/// Parses a duration, such as `100ms` or `1m 30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; a number and a unit are wanted, such as 250ms or 1s"))
+        .map_err(|error| format!("{error}; expected a number and a unit, such as 250ms or 1s"))
 }
 
-/// A duration that is not zero.
+/// Parses a duration above zero.
 pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        Duration::ZERO => Err("it must be more than zero, 1ms for example".to_owned()),
+        Duration::ZERO => Err("must be more than zero, for example 1ms".to_owned()),
         duration => Ok(duration),
     }
 }
 
-/// A count of at least 1, in which `k` stands for a thousand and `M` for a million.
+/// Parses a count of at least 1. The suffix `k` means thousand, `M` means million.
 pub(crate) fn count(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1_000),
@@ -210,21 +212,37 @@ pub(crate) fn count(text: &str) -> Result<u32, String> {
     let number: u64 = digits
         .replace('_', "")
         .parse()
-        .map_err(|_| "a whole number is wanted, such as 20000, 20k or 1M".to_owned())?;
+        .map_err(|_| "expected a whole number, such as 20000, 20k or 1M".to_owned())?;
     match number.checked_mul(unit).map(u32::try_from) {
-        Some(Ok(0)) => Err("there must be at least 1".to_owned()),
+        Some(Ok(0)) => Err("must be at least 1".to_owned()),
         Some(Ok(count)) => Ok(count),
-        _ => Err(format!("there may be at most {}", u32::MAX)),
+        _ => Err(format!("must be at most {}", u32::MAX)),
     }
 }
 
-/// A duration in ns.
+/// Parses a whole number, 0 included.
+pub(crate) fn number(text: &str) -> Result<u64, String> {
+    text.replace('_', "")
+        .parse()
+        .map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
+}
+
+/// Parses a number of workers.
+fn workers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1 worker is required".to_owned()),
+        Ok(workers) => Ok(workers),
+        Err(_) => Err("expected a whole number of at least 1".to_owned()),
+    }
+}
+
+/// Converts a duration to ns.
 pub(crate) fn nanos(duration: Duration) -> Result<u64, String> {
-    // So far ahead, sums of a few of them do not overflow.
+    // Below 2^60 ns (36 years), sums of a few durations do not overflow.
     u64::try_from(duration.as_nanos())
         .ok()
         .filter(|&nanos| nanos < 1 << 60)
-        .ok_or_else(|| format!("{duration:?} is too long: nothing here lasts for years"))
+        .ok_or_else(|| format!("{duration:?} is too long: the maximum is about 36 years"))
 }
 
 #[cfg(test)]
@@ -252,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_on_all_addresses_says_one_that_can_be_opened() {
+    fn a_page_on_all_addresses_shows_a_local_address() {
         let says = |addr: &str| Page(addr.parse().unwrap()).to_string();
         assert_eq!(says("127.0.0.1:80"), "http://127.0.0.1:80/");
         assert_eq!(says("[::1]:9"), "http://[::1]:9/");
         for (addr, here) in [("0.0.0.0:9", "127.0.0.1:9"), ("[::]:9", "[::1]:9")] {
-            let wanted = format!("http://{addr}/, which is here http://{here}/");
+            let wanted = format!("http://{addr}/ (on this machine http://{here}/)");
             assert_eq!(says(addr), wanted);
         }
     }
@@ -268,5 +286,17 @@ mod tests {
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
         assert!(duration("100").is_err());
         assert!(positive_duration("0s").is_err());
+    }
+
+    #[test]
+    fn errors_say_what_is_allowed() {
+        assert_eq!(workers("3"), Ok(3));
+        assert_eq!(workers("0").unwrap_err(), "at least 1 worker is required");
+        for wrong in ["-1", "many", ""] {
+            assert!(workers(wrong).unwrap_err().contains("at least 1"));
+            assert!(number(wrong).unwrap_err().contains("from 0"));
+        }
+        assert_eq!(number("0"), Ok(0));
+        assert_eq!(number("1_000"), Ok(1_000));
     }
 }

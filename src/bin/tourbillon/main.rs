@@ -1,6 +1,5 @@
-//! The program `tourbillon`: a server whose replies and connections are timed by the runtime's
-//! timers (`serve`), a test under load that keeps its own books (`storm`), and one that goes on for as long as one
-//! likes (`soak`).
+//! The program `tourbillon`. It has three commands: `serve`, an HTTP server whose delays and idle
+//! timeouts are timers; `storm`, a load test that checks every timer; `soak`, a long-running test.
 
 mod args;
 mod figures;
@@ -18,7 +17,7 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-/// A work-stealing runtime in which every core owns its timers, at work.
+/// Run servers and load tests on the Tourbillon runtime, in which every core owns its timers.
 #[derive(Debug, Parser)]
 #[command(name = "tourbillon", version, arg_required_else_help = true)]
 struct Cli {
@@ -28,18 +27,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answer each HTTP request after a delay, and close connections that are idle for too long.
+    /// Answer each HTTP request after a delay, and close idle connections.
     Serve(serve::Args),
-    /// Arm, cancel, refresh and reset timers from all sides, and tell whether each ran once and on
-    /// time. Exits with status 1 if one was lost, ran twice, or was early.
+    /// Run a load test: arm, cancel, refresh and reset timers from all threads, and check each one.
+    ///
+    /// Every timer must end exactly once, and none may fire before its deadline. The exit status is
+    /// 1 if a timer was lost, ended twice or fired early.
     Storm(storm::Args),
-    /// Do the same, and all else that a runtime does, for minutes or hours, and tell whether anything grew, was lost
-    /// or does not add up. Exits with status 1 if so.
+    /// Run a long test: do everything that a runtime does, for minutes or hours.
+    ///
+    /// Checks that every timer ends exactly once, that the runtime's counters balance, and that
+    /// memory, descriptors and threads do not grow. The exit status is 1 if a check fails.
     Soak(soak::Args),
 }
 
-/// Prints a line of what is wrong, or nothing where nobody reads it any more: that is nothing to end for, as
-/// `eprintln!` would.
+/// Prints a line to stderr. Ignores a closed stderr, where `eprintln!` would panic.
 fn complain(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }

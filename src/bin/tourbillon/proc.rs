@@ -1,10 +1,10 @@
-//! What the system says of this process.
+//! Figures about this process, read from `/proc`.
 
 use std::{ffi::OsString, fs, str::FromStr};
 
-/// What of the memory that is free a storm may plan to use.
+/// Share of the free memory that a test may plan to use.
 const USABLE: f64 = 0.9;
-/// The unit of /proc/self/stat, which is the same on all machines.
+/// Clock ticks per second in `/proc/self/stat`; Linux reports 100 on all machines.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 fn read(path: &str) -> Result<String, String> {
@@ -13,10 +13,10 @@ fn read(path: &str) -> Result<String, String> {
 
 fn parse<T: FromStr>(path: &str, text: Option<&str>) -> Result<T, String> {
     text.and_then(|text| text.parse().ok())
-        .ok_or_else(|| format!("{path} is not what proc(5) says it is"))
+        .ok_or_else(|| format!("{path} does not have the format of proc(5)"))
 }
 
-/// A line `name:  1234 kB` of a file, in bytes.
+/// Reads a line `name:  1234 kB` of a file, and returns bytes.
 fn kilobytes(path: &str, name: &str) -> Result<u64, String> {
     let text = read(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -24,9 +24,10 @@ fn kilobytes(path: &str, name: &str) -> Result<u64, String> {
     Ok(parse::<u64>(path, number)? * 1024)
 }
 
-/// The memory that this process has, in bytes.
+/// Returns the resident memory of this process, in bytes.
 ///
-/// Counted page by page: what `statm` says is faster, and may be some hundred pages off.
+/// Reads `smaps_rollup`, which counts every page. The fallback `statm` can be off by some hundred
+/// pages.
 pub(crate) fn resident_bytes() -> Result<u64, String> {
     kilobytes("/proc/self/smaps_rollup", "Rss").or_else(|_| {
         let path = "/proc/self/statm";
@@ -35,11 +36,11 @@ pub(crate) fn resident_bytes() -> Result<u64, String> {
     })
 }
 
-/// The processor time of all threads of this process so far, in seconds.
+/// Returns the CPU time of all threads of this process so far, in seconds.
 pub(crate) fn cpu_seconds() -> Result<f64, String> {
     let path = "/proc/self/stat";
     let text = read(path)?;
-    // The second field is the program's name, in brackets, and may be anything.
+    // The second field is the program's name in parentheses, and can contain any character.
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let mut fields = rest.split_whitespace().skip(11);
     let user: f64 = parse(path, fields.next())?;
@@ -47,7 +48,7 @@ pub(crate) fn cpu_seconds() -> Result<f64, String> {
     Ok((user + system) / TICKS_PER_SECOND)
 }
 
-/// The processor time of some threads of this process so far, in seconds.
+/// Returns the CPU time of the given threads so far, in seconds.
 pub(crate) fn thread_cpu_seconds(threads: &[i32]) -> Result<f64, String> {
     let nanos = threads.iter().map(|thread| {
         let path = format!("/proc/self/task/{thread}/schedstat");
@@ -61,16 +62,16 @@ fn entries(path: &str) -> Result<Vec<fs::DirEntry>, String> {
     entries.map_err(|error| format!("cannot list {path}: {error}"))
 }
 
-/// How many descriptors this process has open.
+/// Returns the number of open descriptors.
 pub(crate) fn descriptors() -> Result<usize, String> {
-    // But for the one by which they are listed.
+    // Listing the directory opens one more.
     Ok(entries("/proc/self/fd")?.len() - 1)
 }
 
-/// How many descriptors it has that are no file and no socket: epoll instances, eventfds, timerfds.
+/// Returns the number of epoll instances, eventfds, timerfds and the like.
 pub(crate) fn event_descriptors() -> Result<usize, String> {
     let is_ours = |entry: &fs::DirEntry| {
-        // One that was closed meanwhile is none.
+        // A descriptor that was closed after the listing cannot be read; skip it.
         let target = fs::read_link(entry.path()).map(OsString::from);
         target.is_ok_and(|name| name.to_string_lossy().starts_with("anon_inode:"))
     };
@@ -80,15 +81,15 @@ pub(crate) fn event_descriptors() -> Result<usize, String> {
         .count())
 }
 
-/// How many threads this process has.
+/// Returns the number of threads.
 pub(crate) fn threads() -> Result<usize, String> {
     Ok(entries("/proc/self/task")?.len())
 }
 
-/// How many of them have names that begin so.
+/// Returns the number of threads whose names start with `prefix`.
 pub(crate) fn threads_named(prefix: &str) -> Result<usize, String> {
     let is_so = |entry: &fs::DirEntry| {
-        // One that has ended meanwhile is none.
+        // A thread that ended after the listing cannot be read; skip it.
         let name = fs::read_to_string(entry.path().join("comm"));
         name.is_ok_and(|name| name.starts_with(prefix))
     };
@@ -98,9 +99,9 @@ pub(crate) fn threads_named(prefix: &str) -> Result<usize, String> {
         .count())
 }
 
-/// Refuses timers that would not fit into memory, where one takes so much, with what is written about it.
+/// Fails if the timers would not fit into free memory, at `bytes_per_timer` each.
 pub(crate) fn require_memory(timers: u32, bytes_per_timer: u64) -> Result<(), String> {
-    // Where nobody knows what is free, we shall see.
+    // If the amount of free memory is unknown, try it.
     let Ok(free) = kilobytes("/proc/meminfo", "MemAvailable") else {
         return Ok(());
     };
@@ -108,7 +109,8 @@ pub(crate) fn require_memory(timers: u32, bytes_per_timer: u64) -> Result<(), St
     if needed as f64 > free as f64 * USABLE {
         let fits = free as f64 * USABLE / bytes_per_timer as f64 / 1e6;
         return Err(format!(
-            "{timers} timers take up to {:.1} GB, and {:.1} GB are free: ask for {fits:.0}M at most",
+            "{timers} timers need up to {:.1} GB, but {:.1} GB are free: use at most {fits:.0}M \
+             timers",
             needed as f64 / 1e9,
             free as f64 / 1e9,
         ));
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_answers() {
+    fn figures_are_available() {
         assert!(resident_bytes().unwrap() > 100_000);
         assert!(cpu_seconds().unwrap() < 1e6);
         assert!(require_memory(1, 200).is_ok());
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_and_a_descriptor_more_are_counted() {
+    fn another_thread_and_descriptor_are_counted() {
         assert_eq!(threads_named("counted"), Ok(0));
         let fds = event_descriptors().unwrap();
         let runtime = tourbillon::Runtime::builder().worker_threads(1).build();

@@ -1,4 +1,4 @@
-//! What ends a program that would go on: Ctrl-C and SIGTERM.
+//! Signals that end the program: Ctrl-C (SIGINT) and SIGTERM.
 
 use std::{
     future::{Future, poll_fn},
@@ -9,7 +9,7 @@ use std::{
 
 use tourbillon::signal::{Signal, SignalKind, signal};
 
-/// The signals that end the program.
+/// Listens for SIGINT and SIGTERM.
 pub(crate) struct Stop {
     interrupt: Signal,
     terminate: Signal,
@@ -30,7 +30,7 @@ impl Stop {
     }
 }
 
-/// Which of two futures was ready first.
+/// The output of the future that finished first.
 pub(crate) enum First<A, B> {
     A(A),
     B(B),

@@ -273,7 +273,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ),
         (
             &["--upstream", "127.0.0.1:1", "--deadline", "0s"],
-            "longer than nothing",
+            "longer than zero",
         ),
         (
             &["--upstream", "127.0.0.1:1", "--listen", "256.0.0.1:1"],

@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! The accept loop.
 
 use std::{io, sync::Arc};
 
@@ -15,16 +15,15 @@ use super::{
 };
 use crate::complain;
 
-/// How many connections are accepted before other jobs of the worker get their turn.
+/// Number of connections to accept before yielding to other tasks of the worker.
 const BATCH: u32 = 32;
 
-/// Accepts connections, each of which becomes a task that any worker may steal, until it is
-/// aborted.
+/// Accepts connections until it is aborted. Spawns a task for each; any worker may steal it.
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut complained: Option<Instant> = None;
     let mut accepted = 0_u32;
     loop {
-        // One that there is no room for waits in the listener's queue.
+        // At the limit, further connections wait in the listener's queue.
         server.gate.at_most(server.max_connections - 1).await;
         match listener.accept().await {
             Ok((stream, _peer)) => {
@@ -32,17 +31,19 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
                 let pass = server.gate.enter();
                 tourbillon::spawn(connection::serve(stream, pass, server.clone()));
                 accepted = accepted.wrapping_add(1);
+                // A burst of clients must not keep this worker from its other tasks.
                 if accepted % BATCH == 0 {
                     yield_now().await;
                 }
             }
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
+                // Running out of descriptors can last: do not print the error each time.
                 if complained.is_none_or(|when| when.elapsed() >= SILENCE) {
                     complained = Some(Instant::now());
                     cannot_accept(&error, server.gate.open());
                 }
-                // The connection waits in the listener's queue meanwhile.
+                // Meanwhile the connection waits in the listener's queue.
                 sleep(PAUSE).await;
             }
         }
@@ -56,6 +57,6 @@ fn cannot_accept(error: &io::Error, open: usize) {
         _ => "",
     };
     complain(format_args!(
-        "cannot accept with {open} connections open, trying again: {error}{hint}"
+        "cannot accept with {open} open connections, trying again: {error}{hint}"
     ));
 }

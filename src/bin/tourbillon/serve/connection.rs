@@ -1,13 +1,15 @@
 //! One connection.
 //!
-//! One timer serves it for as long as it lives. It is moved on at the end of each request, which is
-//! one atomic operation; should it come up while a request is being answered, it is not asked. It is
-//! not moved by bytes that come in, so that a client who sends half a request, or sends one very
-//! slowly, is idle, too.
+//! One idle timer serves the connection for its whole life. The end of each request moves its
+//! deadline, with one atomic operation. While a request is being answered, the timer is not polled.
+//! Received bytes do not move the deadline. So a client that sends half a request, or sends very
+//! slowly, counts as idle.
 
 use std::{
     convert::Infallible,
+    error::Error,
     future::{Future, poll_fn},
+    io,
     pin::pin,
     sync::{
         Arc,
@@ -32,21 +34,20 @@ use tourbillon::{
 
 use super::{Server, gate::Pass};
 
-/// How long a request's head may be, in bytes: what a client that never ends it can make the server
-/// hold.
+/// Maximum length of a request's head, in bytes. It limits the memory that a slow client can hold.
 const HEAD: usize = 16 * 1024;
 
-/// The requests of one connection. All is read and written by the connection's task, which moves
-/// between threads as a whole.
+/// Request counts of one connection. Only the connection's task accesses them; it can move between
+/// threads.
 #[derive(Default)]
 struct Requests {
     /// Requests whose heads were read.
     begun: AtomicU64,
-    /// Those that are over: answered, or given up because the client went away.
+    /// Requests that are over: answered, or dropped because the client went away.
     over: AtomicU64,
 }
 
-/// A request that is being answered; over when it is dropped.
+/// A request that is being answered. Dropping it counts the request as over.
 struct Answering(Arc<Requests>);
 
 impl Answering {
@@ -64,37 +65,40 @@ impl Drop for Answering {
 
 /// Why a connection ended.
 enum End {
-    /// By the client, or because the server closes.
-    Closed,
-    /// It broke, or the client sent what is no HTTP.
+    /// The client closed it, in order or by a reset.
+    ClosedByClient,
+    /// The server closed it at its shutdown.
+    ClosedByServer,
+    /// An I/O error, or bytes that are not HTTP.
     Failed,
-    /// There was no request for too long.
+    /// No request came within the idle timeout.
     Idle,
 }
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
-    // A reply is written in one go, and nothing is gained by waiting for more.
+    // Each reply is one write, so waiting for more data gains nothing.
     let _ = stream.set_nodelay(true);
     let requests = Arc::new(Requests::default());
     let service = service_fn(|_request| answer(Answering::begin(&requests), server.clone()));
     let connection = http1::Builder::new()
         .timer(TourbillonTimer::new())
-        // The timer below covers it.
+        // The idle timer below also covers reading the head.
         .header_read_timeout(None)
         .max_buf_size(HEAD)
         .half_close(server.half_close)
         .serve_connection(stream, service);
     let end = drive(connection, &pass, &requests, &server).await;
     match end {
-        End::Closed => server.stats.closed.add(1),
+        End::ClosedByClient => server.stats.closed_by_client.add(1),
+        End::ClosedByServer => server.stats.closed_by_server.add(1),
         End::Failed => server.stats.failed.add(1),
         End::Idle => server.stats.idle.add(1),
     }
 }
 
-/// Polls a connection until it ends, its idle timer comes up, or the server has closed and it has
-/// nothing left to answer.
+/// Polls the connection until it ends, its idle timer fires, or the server closes and no answer is
+/// pending.
 async fn drive<S>(
     connection: http1::Connection<TcpStream, S>,
     pass: &Pass,
@@ -111,25 +115,34 @@ where
     let mut closing = false;
     poll_fn(|cx| {
         loop {
+            // Drive hyper first: it may start or finish a request.
             if let Poll::Ready(result) = connection.as_mut().poll(cx) {
-                return Poll::Ready(result.map_or(End::Failed, |()| End::Closed));
+                return Poll::Ready(match result {
+                    Ok(()) if closing => End::ClosedByServer,
+                    Ok(()) => End::ClosedByClient,
+                    Err(error) if is_closed_by_client(&error) => End::ClosedByClient,
+                    Err(_) => End::Failed,
+                });
             }
             let (begun, over) = (requests.begun.load(Relaxed), requests.over.load(Relaxed));
+            // The server closes. Without a request there is nothing to wait for.
             if !closing && pass.is_closing(cx) {
                 closing = true;
                 if begun == 0 {
-                    return Poll::Ready(End::Closed);
+                    return Poll::Ready(End::ClosedByServer);
                 }
-                // After the answer, if one is due, otherwise now.
+                // hyper closes after the pending answer, or at once if there is none.
                 connection.as_mut().graceful_shutdown();
                 continue;
             }
+            // While a request is being answered, the connection is not idle.
             if begun > over {
                 return Poll::Pending;
             }
             if over > seen_over {
                 seen_over = over;
-                // Beyond what the clock knows, it has never been armed, and never will be.
+                // A deadline beyond the clock's range cannot be set. The first one was then out of
+                // range too, so the timer never fires.
                 if let Some(deadline) = Instant::now().checked_add(server.idle) {
                     idle.as_mut().reset(deadline);
                 }
@@ -140,7 +153,26 @@ where
     .await
 }
 
-/// The delayed reply. No thread waits for it, only a timer.
+/// Returns whether an error means that the client closed the connection, possibly amid a request.
+fn is_closed_by_client(error: &hyper::Error) -> bool {
+    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+        return true;
+    }
+    // An I/O error is hyper's source.
+    let source = error.source();
+    let io_error = source.and_then(|source| source.downcast_ref::<io::Error>());
+    io_error.is_some_and(|error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::UnexpectedEof
+        )
+    })
+}
+
+/// Answers a request after the delay. Only a timer waits, no thread.
 async fn answer(
     _answering: Answering,
     server: Arc<Server>,

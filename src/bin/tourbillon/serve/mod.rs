@@ -1,12 +1,12 @@
-//! `tourbillon serve`: HTTP/1.1, through hyper, on the runtime's sockets and timers.
+//! `tourbillon serve`: HTTP/1.1 through hyper, on the runtime's sockets and timers.
 //!
-//! | file | what is there |
+//! | file | content |
 //! |---|---|
-//! | `accept` | the task that accepts, and survives that it cannot |
-//! | `accept_error` | which errors it waits after, and for how long (the library's `serve` has it, too) |
+//! | `accept` | the accept loop, which continues after errors |
+//! | `accept_error` | accept errors to wait after (shared with the library) |
 //! | `connection` | one connection: its requests, its idle timer, its end |
-//! | `gate` | which connections are open; how they hear that the server closes (the library's `serve` has it, too) |
-//! | `stats` | what was served |
+//! | `gate` | the open connections; tells them to close (shared with the library) |
+//! | `stats` | counts of connections and requests |
 
 mod accept;
 #[path = "../../../integrations/axum/accept_error.rs"]
@@ -45,32 +45,36 @@ use crate::{
 
 /// Arguments of `tourbillon serve`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = stats::HELP)]
 pub(crate) struct Args {
-    /// Where to listen; port 0 is one that the system chooses.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = Addrs::parse)]
+    /// Address to listen on; port 0 picks a free port.
+    #[arg(
+        long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080",
+        value_parser = Addrs::parse,
+    )]
     listen: Addrs,
-    /// How long each reply is delayed.
+    /// Delay before each reply.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     delay: Duration,
-    /// For how long a connection may be without a request before it is closed.
+    /// Close a connection after this time without a request.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive_duration)]
     idle: Duration,
-    /// After Ctrl-C, how long to wait for the requests that are being answered.
+    /// After Ctrl-C, wait up to this long for pending replies.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     drain: Duration,
-    /// How many connections may be open; further ones wait [default: as many as there are
-    /// descriptors for].
+    /// Maximum number of open connections; more clients wait [default: the descriptor limit, less a
+    /// reserve].
     #[arg(long, value_name = "N", value_parser = count)]
     max_connections: Option<u32>,
-    /// Answers clients that close their writing half after a request. Those that go away are not
-    /// noticed then before they are answered.
+    /// Answer clients that close their writing half after a request. The server then notices a
+    /// client that went away only when it replies.
     #[arg(long)]
     half_close: bool,
     #[command(flatten)]
     runtime: RuntimeArgs,
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Server {
     delay: Duration,
     idle: Duration,
@@ -81,10 +85,10 @@ struct Server {
     gate: Gate,
 }
 
-/// Serves until Ctrl-C or SIGTERM, and says what it served.
+/// Serves until Ctrl-C or SIGTERM, then prints a summary.
 pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     raise_descriptor_limit();
-    let runtime = args.runtime.builder().build().map_err(said)?;
+    let runtime = args.runtime.builder().build().map_err(to_text)?;
     let page = args.runtime.inspect(&runtime)?;
     let server = Arc::new(Server {
         delay: args.delay,
@@ -98,46 +102,51 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         stats: Stats::default(),
         gate: Gate::default(),
     });
+    // Listen to signals before the address is printed: a caller may send one right after it.
     let (listener, mut stop) = runtime.block_on(async {
-        let stop = Stop::new().map_err(said)?;
+        let stop = Stop::new().map_err(to_text)?;
         let listener = TcpListener::bind(&*args.listen.addrs)
             .await
             .map_err(|error| args.listen.cannot_listen("--listen", &error, page))?;
         Ok::<_, String>((listener, stop))
     })?;
-    // Where nobody reads it any more, there is no use in saying it, nor in ending for it.
-    let addr = listener.local_addr().map_err(said)?;
+    // A closed stdout is no reason to end.
+    let addr = listener.local_addr().map_err(to_text)?;
     let _ = say(format_args!("listening on {addr}"));
     let start = Instant::now();
     let acceptor = runtime.spawn(accept::accept(listener, server.clone()));
 
     runtime.block_on(async {
-        stop.recv().await.map_err(said)?;
+        // Serve until a signal comes, then drop the listener.
+        stop.recv().await.map_err(to_text)?;
         acceptor.abort();
-        // Its answer, that it was aborted, comes when the listener is gone.
+        // Once this returns, the acceptor has dropped the listener: new connections are refused.
         drop(acceptor.await);
+        // Idle connections close at once. Wait for pending replies, up to the limit or another
+        // signal.
         let open = server.gate.close();
         if open > 0 {
             let drain = humantime::format_duration(args.drain);
             complain(format_args!(
-                "draining {open} connections, for {drain} at most; once more to stop at once"
+                "waiting up to {drain} for {open} open connections; press Ctrl-C again to stop at \
+                 once"
             ));
             let drained = first(server.gate.at_most(0), stop.recv());
             drop(timeout(args.drain, drained).await);
         }
         Ok::<_, String>(())
     })?;
-    // What is still open is cut off here.
+    // Cut off the connections that are still open.
     drop(runtime);
     let _ = say(format_args!("{}", server.stats.summary(start.elapsed())));
     Ok(ExitCode::SUCCESS)
 }
 
-fn said(error: impl fmt::Display) -> String {
+fn to_text(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
-/// Prints a line at once, also into a pipe.
+/// Prints a line and flushes it, so that a pipe gets it at once.
 fn say(line: fmt::Arguments<'_>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")?;

@@ -1,4 +1,4 @@
-//! What the server did.
+//! Counts of connections and requests.
 
 use std::{
     fmt,
@@ -6,7 +6,17 @@ use std::{
     time::Duration,
 };
 
-/// A count that any task adds to.
+/// The end of `serve --help`.
+pub(super) const HELP: &str = "\
+At its end the server prints a summary. It counts each connection once:
+  closed by the client  the client closed or reset it, or asked the server to close it
+  closed by the server  the server closed it at its shutdown, after all replies
+  closed idle           no request came within --idle
+  failed                an I/O error, or bytes that are not HTTP
+  cut off               a reply was still pending after --drain
+Abandoned requests were dropped without a reply.";
+
+/// A counter that any task can increment.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -20,22 +30,24 @@ impl Count {
     }
 }
 
-/// The counts of a server.
+/// The server's counters.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
-    /// Connections that were accepted.
+    /// Accepted connections.
     pub(super) connections: Count,
-    /// Those that ended by themselves, or because the server closed.
-    pub(super) closed: Count,
-    /// Those that broke.
+    /// Connections that the client closed.
+    pub(super) closed_by_client: Count,
+    /// Connections that the server closed at its shutdown.
+    pub(super) closed_by_server: Count,
+    /// Connections that failed: an I/O error, or bytes that are not HTTP.
     pub(super) failed: Count,
-    /// Those that were closed because they were idle.
+    /// Connections that the server closed because they were idle.
     pub(super) idle: Count,
     requests: Count,
     abandoned: Count,
 }
 
-/// A request without an answer; if it is dropped so, it was abandoned.
+/// A request without an answer. Dropping it counts the request as abandoned.
 pub(super) struct Unanswered<'a>(&'a Stats);
 
 impl Stats {
@@ -43,17 +55,19 @@ impl Stats {
         Unanswered(self)
     }
 
-    /// What was served, in one line. For when all is over: connections that have not ended count as
-    /// cut off.
+    /// Returns a summary in one line. Connections that have not ended count as cut off, so call it
+    /// after the shutdown.
     pub(super) fn summary(&self, time: Duration) -> impl fmt::Display {
         let connections = self.connections.get();
-        let (closed, failed, idle) = (self.closed.get(), self.failed.get(), self.idle.get());
+        let (client, server) = (self.closed_by_client.get(), self.closed_by_server.get());
+        let (idle, failed) = (self.idle.get(), self.failed.get());
         format!(
             "served {} requests on {connections} connections in {:.1} s \
-             ({idle} closed idle, {failed} failed, {} cut off; {} requests abandoned)",
+             ({client} closed by the client, {server} closed by the server, {idle} closed idle, \
+             {failed} failed, {} cut off; {} requests abandoned)",
             self.requests.get(),
             time.as_secs_f64(),
-            connections - closed - failed - idle,
+            connections - client - server - idle - failed,
             self.abandoned.get(),
         )
     }

@@ -1,4 +1,4 @@
-//! Timers of the ledger: armed by callbacks, tasks and threads, moved and cancelled by all of them.
+//! Timers of the ledger. Callbacks, tasks and threads arm, move and cancel them.
 
 use std::{
     panic::panic_any,
@@ -15,21 +15,21 @@ use tourbillon::{
 };
 
 use super::{
-    books::{Books, Meant},
     ledger::{End, Held, Noted},
+    shared::{Deliberate, Shared},
     tally::Count,
 };
 
-/// How many operations a thread or task does before it looks around.
+/// Number of operations of a thread or task before it yields or checks its rate.
 const BATCH: u64 = 64;
-/// How long a task waits for slots, if there are none.
+/// How long a task sleeps if no slot is free.
 const NAP: Duration = Duration::from_micros(500);
-/// One of so many callbacks panics.
+/// One callback in this many panics.
 const PANICS: u32 = 4_096;
-/// What lasts until the runtime ends, in all runs.
+/// Delay of the timers that last until the runtime ends.
 const LONG: Duration = Duration::from_secs(1_000 * 86_400);
 
-/// Where a timer is armed from.
+/// The place from which a timer is armed.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'a> {
     Callback,
@@ -54,127 +54,135 @@ impl Place<'_> {
     }
 }
 
-/// What a callback owns: it tells when it is dropped.
+/// State that a callback owns. Dropping it records that the callback was dropped.
 struct Ticket {
-    books: Books,
+    shared: Shared,
     slot: u32,
     generation: u32,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.books.slots[self.slot as usize].dropped(self.generation);
-        self.books.tally.count(Count::Dropped);
+        self.shared.slots[self.slot as usize].dropped(self.generation);
+        self.shared.tally.count(Count::Dropped);
     }
 }
 
 impl Ticket {
-    /// The callback of a timer that is due.
+    /// The callback of a timer, at its deadline.
     fn fire(self) {
-        let Self { books, slot, .. } = self;
-        let now = books.now();
-        books.tally.count(Count::Runs);
-        let noted = books.slots[slot as usize].note(self.generation, End::Run);
+        // Record the end first, then take the lock: a concurrent move has its answer by then.
+        let Self { shared, slot, .. } = self;
+        let now = shared.now();
+        shared.tally.count(Count::Runs);
+        let noted = shared.slots[slot as usize].note(self.generation, End::Run);
         let (due, late_from) = {
-            let held = books.slots[slot as usize].held();
+            let held = shared.slots[slot as usize].held();
             (held.due, held.late_from)
         };
         if noted == Noted::Over {
-            books.faults.unless(
+            shared.faults.unless(
                 now >= due,
                 "a timer ran early",
                 format_args!("slot {slot}, by {} ns", due.saturating_sub(now)),
             );
-            books.tally.late(now.saturating_sub(late_from));
+            shared.tally.late(now.saturating_sub(late_from));
         }
+        // Callbacks meddle with other timers, too.
         if fastrand::u8(..4) == 0 {
-            meddle(books, Place::Callback);
+            meddle(shared, Place::Callback);
         }
-        over(books, slot, noted, End::Run, Place::Callback);
+        over(shared, slot, noted, End::Run, Place::Callback);
         if fastrand::u32(..PANICS) == 0 {
-            books.tally.count(Count::Panics);
-            panic_any(Meant);
+            shared.tally.count(Count::Panics);
+            panic_any(Deliberate);
         }
     }
 
-    /// The callback of a timer that is told how it ended.
-    fn told(self, how: Outcome) {
+    /// The callback of a timer that takes an outcome.
+    fn take_outcome(self, how: Outcome) {
         let end = match how {
             Outcome::Fired => return self.fire(),
             Outcome::Cancelled => End::Told,
             _ => End::Shutdown,
         };
-        let Self { books, slot, .. } = self;
-        books.tally.count(Count::Runs);
-        let noted = books.slots[slot as usize].note(self.generation, end);
-        over(books, slot, noted, end, Place::Callback);
+        let Self { shared, slot, .. } = self;
+        shared.tally.count(Count::Runs);
+        let noted = shared.slots[slot as usize].note(self.generation, end);
+        over(shared, slot, noted, end, Place::Callback);
     }
 }
 
-/// An end of a timer was noted: it was the one that there should be, or a fault. The slot goes to who arms its next
-/// timer.
-fn over(books: Books, slot: u32, noted: Noted, end: End, place: Place<'_>) {
+/// Handles the result of recording an end. A wrong end is a fault. A complete end frees the slot:
+/// this arms its next timer, or queues the slot for a task or an outside thread.
+fn over(shared: Shared, slot: u32, noted: Noted, end: End, place: Place<'_>) {
     match noted {
         Noted::Partly => return,
         Noted::Over => {}
         Noted::Twice => {
-            let detail = format_args!("slot {slot}, at last {end:?}");
-            return books.faults.add("a timer ended twice", detail);
+            let detail = format_args!("slot {slot}, last end {end:?}");
+            return shared.faults.add("a timer ended twice", detail);
         }
         Noted::Stray => {
             let detail = format_args!("slot {slot}, {end:?}");
-            let what = "a timer ended after its slot had another";
-            return books.faults.add(what, detail);
+            let what = "a timer ended after its slot had the next one";
+            return shared.faults.add(what, detail);
         }
     }
-    books.tally.count(match end {
+    shared.tally.count(match end {
         End::Run => Count::Fired,
         End::Cancelled | End::Told => Count::Cancelled,
         End::Shutdown => Count::ShutDown,
     });
-    if books.is_stopping() {
+    if shared.is_stopping() {
         return;
     }
+    // Spread the slots over all places to arm from.
     match fastrand::u8(..4) {
-        0 => books.for_tasks.push(slot),
-        1 if books.leave_to_threads(slot) => {}
-        _ => arm(books, slot, place),
+        0 => shared.for_tasks.push(slot),
+        1 if shared.leave_to_threads(slot) => {}
+        _ => arm(shared, slot, place),
     }
 }
 
-/// Arms a timer in a slot that is free.
-pub(super) fn arm(books: Books, index: u32, place: Place<'_>) {
-    let slot = &books.slots[index as usize];
+/// Arms a timer in a free slot.
+pub(super) fn arm(shared: Shared, index: u32, place: Place<'_>) {
+    let slot = &shared.slots[index as usize];
+    // Open the slot before the timer can fire. The lock keeps its callback from reading `held`
+    // before the deadline is stored.
     let mut held = slot.held();
-    let told = fastrand::u8(..4) == 0;
-    let generation = slot.open(told);
+    let takes_outcome = fastrand::u8(..4) == 0;
+    let generation = slot.open(takes_outcome);
     let ticket = Ticket {
-        books,
+        shared,
         slot: index,
         generation,
     };
-    let wait = books.wait();
-    books.tally.count(Count::Made);
-    books.tally.count(Count::Armed);
-    books.tally.count(place.count());
-    let due = books.now() + wait;
+    let wait = shared.wait();
+    shared.tally.count(Count::Made);
+    shared.tally.count(Count::Armed);
+    shared.tally.count(place.count());
+    // Read the clock before arming: the runtime reads it later, so the true deadline is never
+    // earlier than the recorded one.
+    let due = shared.now() + wait;
     let delay = Duration::from_nanos(wait);
     let by_delay = fastrand::bool();
     let options = place.on(if by_delay {
         Timer::after(delay)
     } else {
-        Timer::at(books.instant(due))
+        Timer::at(shared.instant(due))
     });
-    let timer = match (told, fastrand::u8(..8)) {
+    // Some timers are built first and started later.
+    let timer = match (takes_outcome, fastrand::u8(..8)) {
         (true, 0) => {
-            let timer = options.build_with(move |how| ticket.told(how));
-            started(books, &timer);
+            let timer = options.build_with(move |how| ticket.take_outcome(how));
+            started(shared, &timer);
             timer
         }
-        (true, _) => options.start_with(move |how| ticket.told(how)),
+        (true, _) => options.start_with(move |how| ticket.take_outcome(how)),
         (false, 0) => {
             let timer = options.build(move || ticket.fire());
-            started(books, &timer);
+            started(shared, &timer);
             timer
         }
         (false, _) => options.start(move || ticket.fire()),
@@ -188,147 +196,151 @@ pub(super) fn arm(books: Books, index: u32, place: Place<'_>) {
     };
 }
 
-fn started(books: Books, timer: &Timer) {
+fn started(shared: Shared, timer: &Timer) {
     let answer = timer.start();
-    let what = "a timer that was built did not start";
-    books
+    let what = "a built timer did not start";
+    shared
         .faults
         .unless(answer == Started::Waiting, what, format_args!("{answer:?}"));
 }
 
-/// Does something to a timer that somebody else armed.
-fn meddle(books: Books, place: Place<'_>) {
-    let Some(index) = books.any_slot() else {
+/// Refreshes, resets, inspects or cancels a random timer.
+fn meddle(shared: Shared, place: Place<'_>) {
+    let Some(index) = shared.any_slot() else {
         return;
     };
-    let slot = &books.slots[index as usize];
+    let slot = &shared.slots[index as usize];
     let mut held = slot.held();
     let Some(timer) = held.timer.clone() else {
         return;
     };
     match fastrand::u8(..100) {
-        ..50 => refresh(books, &mut held, &timer),
-        50..70 => reset(books, &mut held, &timer),
-        70..85 => look(books, &held, &timer),
+        ..50 => refresh(shared, &mut held, &timer),
+        50..70 => reset(shared, &mut held, &timer),
+        70..85 => check_deadline(shared, &held, &timer),
         _ => {
             let generation = held.generation;
+            // Cancel without the lock, so that it races with moves.
             drop(held);
-            cancel(books, index, generation, &timer, place);
+            cancel(shared, index, generation, &timer, place);
         }
     }
 }
 
-fn refresh(books: Books, held: &mut Held, timer: &Timer) {
+fn refresh(shared: Shared, held: &mut Held, timer: &Timer) {
     let Some(wait) = held.wait else {
-        return look(books, held, timer);
+        return check_deadline(shared, held, timer);
     };
-    let due = books.now() + wait;
-    granted(books, held, due, Some(wait), timer.refresh());
+    let due = shared.now() + wait;
+    granted(shared, held, due, Some(wait), timer.refresh());
 }
 
-/// Moves a timer: to earlier or later, by a delay from now or from when its wait began, or to a moment.
-fn reset(books: Books, held: &mut Held, timer: &Timer) {
-    let (now, delay) = (books.now(), books.wait());
+/// Moves a timer to an earlier or later deadline: by a delay from now, by a delay from the start of
+/// its wait, or to an instant.
+fn reset(shared: Shared, held: &mut Held, timer: &Timer) {
+    let (now, delay) = (shared.now(), shared.wait());
     match (fastrand::u8(..3), held.wait) {
         (0, Some(wait)) => {
-            // A little later than by our clock did the wait begin: never may it end before this.
+            // By this clock the wait began a little earlier than by the runtime's. So the true
+            // deadline is never earlier than the recorded one.
             let (began, wait) = (held.due - wait, wait / 2 + delay);
             let answer = timer.reset_from_start(Duration::from_nanos(wait));
-            granted(books, held, began + wait, Some(wait), answer);
+            granted(shared, held, began + wait, Some(wait), answer);
         }
         (1, _) => {
-            let answer = timer.reset_at(books.instant(now + delay));
-            // Its delay is what it was, and when its wait began is not for us to say.
-            granted(books, held, now + delay, None, answer);
+            let answer = timer.reset_at(shared.instant(now + delay));
+            // Afterwards the start of the wait is unknown.
+            granted(shared, held, now + delay, None, answer);
         }
         _ => {
             let answer = timer.reset(Duration::from_nanos(delay));
-            granted(books, held, now + delay, Some(delay), answer);
+            granted(shared, held, now + delay, Some(delay), answer);
         }
     }
 }
 
-/// Notes what a timer's deadline is now, if it was moved.
-fn granted(books: Books, held: &mut Held, due: u64, wait: Option<u64>, answer: Reset) {
+/// Records the new deadline if the timer was moved.
+fn granted(shared: Shared, held: &mut Held, due: u64, wait: Option<u64>, answer: Reset) {
     match answer {
         Reset::Waiting => {
             (held.due, held.wait) = (due, wait);
-            // Moved to a moment that has passed it is late from now on.
-            held.late_from = due.max(books.now());
-            books.tally.count(Count::Moved);
+            // A timer that was moved to a past deadline is late from now on.
+            held.late_from = due.max(shared.now());
+            shared.tally.count(Count::Moved);
         }
-        Reset::TooLate => books.tally.count(Count::TooLate),
-        answer => books.faults.add(
-            "an answer that cannot be, to who moves a timer",
+        Reset::TooLate => shared.tally.count(Count::TooLate),
+        answer => shared.faults.add(
+            "an impossible answer to a reset or refresh",
             format_args!("{answer:?}"),
         ),
     }
 }
 
-fn look(books: Books, held: &Held, timer: &Timer) {
+/// Checks that the timer's deadline is not before the granted one.
+fn check_deadline(shared: Shared, held: &Held, timer: &Timer) {
     if let Some(deadline) = timer.deadline() {
-        let due = books.instant(held.due);
-        let what = "a deadline before the one that was granted";
+        let due = shared.instant(held.due);
+        let what = "a deadline is before the granted one";
         let by = due.saturating_duration_since(deadline);
-        books
+        shared
             .faults
             .unless(deadline >= due, what, format_args!("by {by:?}"));
     }
 }
 
-fn cancel(books: Books, index: u32, generation: u32, timer: &Timer, place: Place<'_>) {
-    let slot = &books.slots[index as usize];
-    let told = slot.is_told();
+fn cancel(shared: Shared, index: u32, generation: u32, timer: &Timer, place: Place<'_>) {
+    let slot = &shared.slots[index as usize];
+    let takes_outcome = slot.takes_outcome();
     match timer.cancel() {
         Cancel::Cancelled => {
-            // Nobody but us can have ended it: the slot is still this timer's.
+            // Only this thread can have ended the timer, so the slot still belongs to it.
             let what = "the callback of a cancelled timer was not dropped";
-            let dropped = told || slot.is_dropped(generation);
-            books
+            let dropped = takes_outcome || slot.is_dropped(generation);
+            shared
                 .faults
                 .unless(dropped, what, format_args!("slot {index}"));
             let noted = slot.note(generation, End::Cancelled);
-            over(books, index, noted, End::Cancelled, place);
+            over(shared, index, noted, End::Cancelled, place);
         }
-        Cancel::Running | Cancel::Over => books.tally.count(Count::TooLate),
+        Cancel::Running | Cancel::Over => shared.tally.count(Count::TooLate),
         answer => {
-            let what = "an answer that cannot be, to who cancels a timer";
-            books.faults.add(what, format_args!("{answer:?}"));
+            let what = "an impossible answer to a cancel";
+            shared.faults.add(what, format_args!("{answer:?}"));
         }
     }
 }
 
-/// Lays out the timers: the slots, for who arms them first; and some that last until the runtime ends.
-pub(super) fn lay_out(books: Books, handle: &Handle, lasting: u64) {
-    for slot in 0..books.slots.len() as u32 {
-        if slot % 2 == 1 || !books.leave_to_threads(slot) {
-            books.for_tasks.push(slot);
+/// Queues all slots for their first timers, and arms the timers that last until the runtime ends.
+pub(super) fn fill_slots(shared: Shared, handle: &Handle, lasting: u64) {
+    for slot in 0..shared.slots.len() as u32 {
+        if slot % 2 == 1 || !shared.leave_to_threads(slot) {
+            shared.for_tasks.push(slot);
         }
     }
     for _ in 0..lasting {
-        books.tally.count(Count::Armed);
+        shared.tally.count(Count::Armed);
         Timer::after(LONG).on(handle).start_with(move |how| {
-            let what = "a timer that lasts was not ended by the shutdown";
-            books
+            let what = "a long timer was not ended by the shutdown";
+            shared
                 .faults
                 .unless(how == Outcome::Shutdown, what, format_args!("{how:?}"));
-            books.tally.count(Count::ShutDown);
+            shared.tally.count(Count::ShutDown);
         });
     }
 }
 
-/// A task that arms, and meddles, until the soak ends.
-pub(super) async fn task(books: Books) {
-    while !books.is_stopping() {
+/// A task that arms timers and meddles, until the soak ends.
+pub(super) async fn task(shared: Shared) {
+    while !shared.is_stopping() {
         let mut armed = 0;
         while armed < BATCH
-            && let Some(slot) = books.for_tasks.pop()
+            && let Some(slot) = shared.for_tasks.pop()
         {
-            arm(books, slot, Place::Task);
+            arm(shared, slot, Place::Task);
             armed += 1;
         }
         for _ in 0..BATCH / 8 {
-            meddle(books, Place::Task);
+            meddle(shared, Place::Task);
         }
         if armed == BATCH {
             yield_now().await;
@@ -338,23 +350,24 @@ pub(super) async fn task(books: Books) {
     }
 }
 
-/// A thread outside that does the same, with so many operations a second; 0: as many as it can.
-pub(super) fn thread(books: Books, handle: &Handle, rate: u64) {
-    books.enlist();
+/// An outside thread that arms timers and meddles, until the soak ends. `rate` limits its
+/// operations per second; 0 means no limit.
+pub(super) fn thread(shared: Shared, handle: &Handle, rate: u64) {
+    shared.enlist();
     let start = StdInstant::now();
     let mut done = 0;
-    while !books.is_stopping() {
+    while !shared.is_stopping() {
         for _ in 0..BATCH {
-            match books.for_threads.pop() {
-                Some(slot) => arm(books, slot, Place::Thread(handle)),
-                None => meddle(books, Place::Thread(handle)),
+            match shared.for_threads.pop() {
+                Some(slot) => arm(shared, slot, Place::Thread(handle)),
+                None => meddle(shared, Place::Thread(handle)),
             }
         }
         done += BATCH;
         if rate > 0 {
             let due = Duration::from_secs_f64(done as f64 / rate as f64);
-            // In naps, so that it hears that all ends.
-            while !books.is_stopping()
+            // Sleep in short pieces, so that the thread notices the stop.
+            while !shared.is_stopping()
                 && let Some(ahead) = due.checked_sub(start.elapsed())
             {
                 thread::sleep(ahead.min(Duration::from_millis(100)));
@@ -363,19 +376,19 @@ pub(super) fn thread(books: Books, handle: &Handle, rate: u64) {
     }
 }
 
-/// When all has come to a stop: cancels half of what waits, and all that would wait for long; but nothing that is due,
-/// which has to run, or else was lost.
-pub(super) fn wind_up(books: Books, handle: &Handle) {
-    let now = books.now();
+/// Cancels half of the pending timers, and all with a distant deadline. Leaves timers that are
+/// already due: they must fire, or they count as lost.
+pub(super) fn cancel_some(shared: Shared, handle: &Handle) {
+    let now = shared.now();
     let soon = now + 1_000_000_000;
-    for (index, slot) in (0..).zip(&*books.slots) {
+    for (index, slot) in (0..).zip(&*shared.slots) {
         let (timer, generation, due) = {
             let held = slot.held();
             (held.timer.clone(), held.generation, held.due)
         };
-        let is_to_go = due > soon || (due > now && index % 2 == 0);
-        if let Some(timer) = timer.filter(|_| is_to_go) {
-            cancel(books, index, generation, &timer, Place::Thread(handle));
+        let is_to_cancel = due > soon || (due > now && index % 2 == 0);
+        if let Some(timer) = timer.filter(|_| is_to_cancel) {
+            cancel(shared, index, generation, &timer, Place::Thread(handle));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runtimes that are built and dropped beside the one that is soaked: each leaves nothing.
+//! Runtimes that are built and dropped beside the one under test. Each must leave nothing behind.
 
 use std::{
     sync::{
@@ -12,70 +12,73 @@ use std::{
 use tourbillon::{JoinHandle, Outcome, Runtime, Timer, task::spawn_blocking, time::sleep};
 
 use super::{
-    books::{Books, PATIENCE},
     end,
+    shared::{PATIENCE, Shared},
     tally::Count,
-    watch::seen,
+    watch::or_fault,
 };
 use crate::proc;
 
-/// What their workers are called.
+/// Prefix of their threads' names.
 const NAME: &str = "beside";
 const TIMERS: u64 = 200;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A thread that builds and drops one runtime after the other, until the soak ends. Descriptors are looked at unless
-/// others, who watch the runtime, make some as they please.
-pub(super) fn thread(books: Books, period: Duration, look_at_descriptors: bool) {
-    books.enlist();
-    while !books.is_stopping() {
-        let before = seen(books, proc::event_descriptors());
-        // One that could not be built, for want of a thread or a descriptor, is a fault, and the next may be.
-        if let Err(error) = once(books) {
-            books.faults.add("a runtime beside was not built", error);
+/// A thread that builds and drops one runtime after the other, until the soak ends. It checks
+/// descriptors only if `check_descriptors` is set: clients of the dashboard open and close some.
+pub(super) fn thread(shared: Shared, period: Duration, check_descriptors: bool) {
+    shared.enlist();
+    while !shared.is_stopping() {
+        let before = or_fault(shared, proc::event_descriptors());
+        // A runtime that could not be built is a fault. The next one may succeed.
+        if let Err(error) = once(shared) {
+            shared.faults.add("a runtime beside was not built", error);
         }
-        settles(books, "a thread of a runtime that was dropped", 0, || {
+        // Its threads and descriptors must be gone.
+        settles(shared, "a dropped runtime left a thread", 0, || {
             proc::threads_named(NAME)
         });
-        if let Some(before) = before.filter(|_| look_at_descriptors) {
-            let what = "a descriptor of a runtime that was dropped";
-            settles(books, what, before, proc::event_descriptors);
+        if let Some(before) = before.filter(|_| check_descriptors) {
+            let what = "a dropped runtime left a descriptor";
+            settles(shared, what, before, proc::event_descriptors);
         }
         let next = Instant::now() + period;
-        while !books.is_stopping() && Instant::now() < next {
+        while !shared.is_stopping() && Instant::now() < next {
             thread::sleep(period.min(Duration::from_millis(50)));
         }
     }
 }
 
-/// Waits until there are so many, as a thread that was joined may be listed for a moment.
+/// Waits until `count` returns `wanted`. A joined thread may still be listed for a moment.
 fn settles(
-    books: Books,
+    shared: Shared,
     what: &'static str,
     wanted: usize,
     count: impl Fn() -> Result<usize, String>,
 ) {
     let start = Instant::now();
-    while let Some(there) = seen(books, count()) {
+    while let Some(there) = or_fault(shared, count()) {
         if there == wanted {
             return;
         }
         if start.elapsed() > PATIENCE {
-            let detail = format_args!("{there}, and {wanted} before");
-            return books.faults.add(what, detail);
+            let detail = format_args!("{there} instead of {wanted}");
+            return shared.faults.add(what, detail);
         }
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// One runtime, with timers and tasks, of which some are not over when it ends.
-pub(super) fn once(books: Books) -> Result<(), String> {
+/// Builds a runtime with timers and tasks, and ends it while some of them are pending.
+pub(super) fn once(shared: Shared) -> Result<(), String> {
     let builder = Runtime::builder().worker_threads(2);
     let builder = builder.thread_name_fn(|i| format!("{NAME}-{i}"));
     let runtime = builder.build().map_err(|error| error.to_string())?;
     let handle = runtime.handle().clone();
     let ends: Arc<[AtomicU64; 3]> = Arc::default();
     let mut kept = Vec::new();
+    // Half of the timers fire soon, half are pending at the end. Cancel some, and keep some
+    // handles.
     for i in 0..TIMERS {
         let delay = if i % 2 == 0 {
             Duration::from_micros(fastrand::u64(..3_000))
@@ -97,6 +100,7 @@ pub(super) fn once(books: Books) -> Result<(), String> {
             kept.push(timer);
         }
     }
+    // One task is pending at the end; another task and a job end before.
     let sleeper = runtime.spawn(sleep(HOUR));
     let (task, job) = runtime.block_on(async {
         let task = tourbillon::spawn(sleep(Duration::from_millis(1)));
@@ -105,38 +109,40 @@ pub(super) fn once(books: Books) -> Result<(), String> {
             spawn_blocking(|| thread::sleep(Duration::from_millis(1))),
         )
     });
-    // By the clock of the standard library, so that one that never ends is told.
+    // Wait by the clock of the standard library, so that a runtime that hangs is reported.
     let deadline = Instant::now() + PATIENCE;
     let is_well = |task: JoinHandle<()>| matches!(end::ended(task, deadline), Some(Ok(())));
-    let well = [task, job].map(is_well) == [true; 2];
+    let ok = [task, job].map(is_well) == [true; 2];
     let what = "a task or a job of a runtime beside failed";
-    books.faults.unless(well, what, "");
+    shared.faults.unless(ok, what, "");
+    // End the runtime in one of three ways.
     match fastrand::u8(..3) {
         0 => drop(runtime),
         1 => {
             let ended = runtime.shutdown_timeout(PATIENCE);
-            books.faults.unless(ended, "a shutdown took too long", "");
+            shared.faults.unless(ended, "a shutdown took too long", "");
         }
         _ => {
-            // Else it would be waited for.
+            // A graceful shutdown would wait for it.
             sleeper.abort();
             let ended = runtime.shutdown_graceful(PATIENCE);
-            books
+            shared
                 .faults
                 .unless(ended, "a graceful shutdown took too long", "");
         }
     }
+    // Each callback must have taken exactly one outcome.
     drop(kept);
-    let told: Vec<_> = ends.iter().map(|end| end.load(Relaxed)).collect();
-    let what = "a runtime that was dropped did not tell each timer once";
-    let once = told.iter().sum::<u64>() == TIMERS && told[2] > 0;
-    books
+    let outcomes: Vec<_> = ends.iter().map(|end| end.load(Relaxed)).collect();
+    let what = "a dropped runtime did not end each timer once";
+    let once = outcomes.iter().sum::<u64>() == TIMERS && outcomes[2] > 0;
+    shared
         .faults
-        .unless(once, what, format_args!("{told:?} of {TIMERS}"));
+        .unless(once, what, format_args!("{outcomes:?} of {TIMERS}"));
     let total = handle.metrics().total();
-    let what = "the counters of a runtime that was dropped do not balance";
+    let what = "the counters of a dropped runtime do not balance";
     let even = total.armed() == total.over();
-    books.faults.unless(even, what, format_args!("{total:?}"));
-    books.tally.count(Count::Beside);
+    shared.faults.unless(even, what, format_args!("{total:?}"));
+    shared.tally.count(Count::Beside);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Messages that come back over TCP, on the loopback interface, and reads that time out.
+//! TCP echo on the loopback interface, and reads that time out.
 
 use std::{
     future::poll_fn,
@@ -15,16 +15,16 @@ use tourbillon::{
 };
 
 use super::{
-    books::{Books, PATIENCE},
+    shared::{PATIENCE, Shared},
     tally::Count,
 };
 
-/// So many connections at a time.
+/// Number of connections at a time.
 pub(super) const CLIENTS: usize = 8;
-/// So many messages are sent by each, before the next one is made. (A port is not used again for a minute.)
+/// Messages per connection. Fewer would use up the ports, which stay reserved for a minute.
 const MESSAGES: usize = 100;
 const LONGEST: usize = 2_000;
-/// A message that begins so is not answered.
+/// First byte of a message that the server does not answer.
 const SILENCE: u8 = 0;
 
 async fn read(stream: &mut TcpStream, buf: &mut [u8]) -> io::Result<usize> {
@@ -50,32 +50,31 @@ async fn read_all(stream: &mut TcpStream, buf: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Listens, and serves until it is aborted; the connections end with their clients.
+/// Binds the listener and returns its address.
 pub(super) async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
     Ok((listener, addr))
 }
 
-pub(super) async fn serve(books: Books, listener: TcpListener) {
+/// Accepts connections until it is aborted. Each connection ends with its client.
+pub(super) async fn serve(shared: Shared, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => drop(tourbillon::spawn(async move {
                 if let Err(error) = answer(stream).await {
-                    books.faults.add("the server of the echo failed", error);
+                    shared.faults.add("the echo server failed", error);
                 }
             })),
             Err(error) => {
-                books
-                    .faults
-                    .add("the server of the echo could not accept", error);
+                shared.faults.add("the echo server could not accept", error);
                 sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-/// A byte, and a length, and so many bytes: they come back, or do not.
+/// Reads messages (a byte, a length, the body) and echoes them, except for [`SILENCE`].
 async fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut buf = [0; LONGEST];
@@ -94,27 +93,27 @@ async fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A client that makes one connection after the other, until the soak ends.
-pub(super) async fn client(books: Books, addr: SocketAddr) {
-    while !books.is_stopping() {
-        if let Err(error) = connection(books, addr).await {
-            books.faults.add("a client of the echo failed", error);
+/// Makes one connection after the other, until the soak ends.
+pub(super) async fn client(shared: Shared, addr: SocketAddr) {
+    while !shared.is_stopping() {
+        if let Err(error) = connection(shared, addr).await {
+            shared.faults.add("an echo client failed", error);
             sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
-async fn connection(books: Books, addr: SocketAddr) -> io::Result<()> {
+async fn connection(shared: Shared, addr: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(addr).await?;
     stream.set_nodelay(true)?;
     for _ in 0..MESSAGES {
-        if books.is_stopping() {
+        if shared.is_stopping() {
             break;
         }
         if fastrand::u8(..32) == 0 {
-            silence(books, &mut stream).await?;
+            silence(shared, &mut stream).await?;
         } else {
-            message(books, &mut stream).await?;
+            message(shared, &mut stream).await?;
         }
         sleep(Duration::from_micros(fastrand::u64(500..4_000))).await;
     }
@@ -130,35 +129,37 @@ fn text(first: u8) -> Vec<u8> {
     text
 }
 
-async fn message(books: Books, stream: &mut TcpStream) -> io::Result<()> {
+async fn message(shared: Shared, stream: &mut TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let text = text(1);
     write_all(stream, &text).await?;
     let mut back = vec![0; text.len() - 3];
     read_all(stream, &mut back).await?;
-    let what = "a message came back as another";
-    books.faults.unless(back == text[3..], what, text.len());
-    books.tally.count(Count::Echoes);
+    let what = "a message came back changed";
+    shared.faults.unless(back == text[3..], what, text.len());
+    shared.tally.count(Count::Echoes);
     Ok(())
 }
 
-/// A message that is not answered: the read times out, in time, and the stream can be used as before.
-async fn silence(books: Books, stream: &mut TcpStream) -> io::Result<()> {
+/// Sends a message that is not answered. The read must time out, not early, and leave the stream
+/// usable.
+async fn silence(shared: Shared, stream: &mut TcpStream) -> io::Result<()> {
     write_all(stream, &text(SILENCE)).await?;
+    // The server does not answer, so the read must end by its timeout.
     let limit = Duration::from_micros(fastrand::u64(1_000..8_000));
     stream.set_read_timeout(Some(limit))?;
     let start = Instant::now();
     let answer = read(stream, &mut [0; 8]).await;
     let timed_out = matches!(&answer, Err(error) if error.kind() == ErrorKind::TimedOut);
     let what = "a read did not time out";
-    books
+    shared
         .faults
         .unless(timed_out, what, format_args!("{answer:?}"));
     let took = start.elapsed();
     let what = "a read timed out early";
-    books
+    shared
         .faults
         .unless(took >= limit, what, format_args!("{took:?} of {limit:?}"));
-    books.tally.count(Count::ReadTimeouts);
+    shared.tally.count(Count::ReadTimeouts);
     Ok(())
 }

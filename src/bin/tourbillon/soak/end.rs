@@ -1,5 +1,5 @@
-//! What brings the soak to its end, whatever the soaked runtime is at: signals, a watchdog, and waiting by the clock of
-//! the standard library. None of it asks anything of the runtime that is under test.
+//! Ending the soak in any case: signals, a watchdog, and waiting with a deadline. All of it uses
+//! the clock of the standard library and nothing of the runtime under test.
 
 use std::{
     future::Future,
@@ -12,20 +12,20 @@ use std::{
 
 use tourbillon::{JoinHandle, Runtime, task::JoinError};
 
-use super::books::{Books, PATIENCE};
+use super::shared::{PATIENCE, Shared};
 use crate::{complain, stop::Stop};
 
-/// How often it is looked whether something is over.
-pub(super) const GLANCE: Duration = Duration::from_millis(10);
-/// How often the watchdog looks.
+/// Interval at which to check whether something has ended.
+pub(super) const POLL: Duration = Duration::from_millis(10);
+/// Interval at which the watchdog checks the time.
 const ROUND: Duration = Duration::from_millis(100);
-/// Steps of the soak's end of which each may take all of [`PATIENCE`]: tasks, the echo's server, the runtime beside,
+/// Steps at the end that may each take [`PATIENCE`]: tasks, the echo server, the runtime beside,
 /// the shutdown, descriptors, threads.
 const STEPS: u32 = 6;
 
-/// Listens to Ctrl-C and SIGTERM from here on, on a runtime that is there for nothing else: the first lets the soak come
-/// to its end, the second ends the process. Nobody else may listen before, or signals were lost.
-pub(super) fn listen(books: Books) -> Result<Runtime, String> {
+/// Listens to Ctrl-C and SIGTERM on a separate runtime. The first signal stops the soak, the second
+/// one ends the process. No other code may listen to these signals before this one does.
+pub(super) fn listen(shared: Shared) -> Result<Runtime, String> {
     let builder = Runtime::builder().worker_threads(1).helpers(1..=1);
     let builder = builder.thread_name_fn(|_| "signals".to_owned());
     let runtime = builder.build().map_err(|error| error.to_string())?;
@@ -33,8 +33,8 @@ pub(super) fn listen(books: Books) -> Result<Runtime, String> {
     let mut stop = stop.map_err(|error| error.to_string())?;
     runtime.spawn(async move {
         if stop.recv().await.is_ok() {
-            complain(format_args!("coming to an end; once more to stop at once"));
-            books.stop();
+            complain(format_args!("stopping; press Ctrl-C again to stop at once"));
+            shared.stop();
         }
         if stop.recv().await.is_ok() {
             process::exit(130);
@@ -43,7 +43,7 @@ pub(super) fn listen(books: Books) -> Result<Runtime, String> {
     Ok(runtime)
 }
 
-/// When the soak has to be over.
+/// The time by which the soak must be over.
 struct Limit {
     start: Instant,
     duration: Duration,
@@ -62,7 +62,8 @@ impl Limit {
         }
     }
 
-    /// Whether it should be over by `now`; who was told to stop has no more than the end takes.
+    /// Returns whether the soak is overdue at `now`. After a stop only the time of the end phase is
+    /// left.
     fn is_past(&mut self, now: Instant, is_stopping: bool) -> bool {
         if is_stopping && self.stopping.is_none() {
             self.stopping = Some(now);
@@ -74,34 +75,35 @@ impl Limit {
     }
 }
 
-/// Starts the thread that ends the process, with status 1 and with what is known by then, if the soak does not end.
-pub(super) fn guard(books: Books, duration: Duration, grace: Duration) -> Result<(), String> {
+/// Starts the watchdog thread. If the soak does not end in time, it prints the known faults and
+/// ends the process with status 1.
+pub(super) fn guard(shared: Shared, duration: Duration, grace: Duration) -> Result<(), String> {
     let mut limit = Limit::new(Instant::now(), duration, grace);
     let watchdog = move || {
-        while !limit.is_past(Instant::now(), books.is_stopping()) {
+        while !limit.is_past(Instant::now(), shared.is_stopping()) {
             thread::sleep(ROUND);
         }
-        for fault in books.faults.all() {
+        for fault in shared.faults.all() {
             complain(format_args!("{fault}"));
         }
-        complain(format_args!("the soak came to no end"));
+        complain(format_args!("the soak did not end in time"));
         process::exit(1);
     };
     let thread = thread::Builder::new().name("watchdog".to_owned());
     let thread = thread.spawn(watchdog);
-    // It lasts as long as the process.
+    // The thread runs as long as the process.
     thread
         .map(drop)
         .map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// What a task that should end soon came to, if it has ended by the deadline.
+/// Waits for a task until the deadline, and returns its result. Returns `None` if it has not ended.
 pub(super) fn ended<T>(mut task: JoinHandle<T>, deadline: Instant) -> Option<Result<T, JoinError>> {
     while !task.is_finished() {
         if Instant::now() > deadline {
             return None;
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL);
     }
     match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),
@@ -116,7 +118,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_limit_is_counted_from_the_start_or_from_who_stops_it() {
+    fn the_limit_counts_from_the_start_or_from_the_stop() {
         let start = Instant::now();
         let end = 7 * SECOND + PATIENCE * STEPS;
         let mut limit = Limit::new(start, 60 * SECOND, 7 * SECOND);
@@ -129,14 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_end_is_waited_for_until_the_deadline() {
+    fn a_task_that_does_not_end_is_awaited_until_the_deadline() {
         let runtime = Runtime::builder().worker_threads(1).build().unwrap();
         let never = runtime.spawn(std::future::pending::<()>());
-        assert!(ended(never, Instant::now() + GLANCE).is_none());
+        assert!(ended(never, Instant::now() + POLL).is_none());
         let deadline = Instant::now() + PATIENCE;
         let answer = ended(runtime.spawn(async { 7 }), deadline);
         assert!(matches!(answer, Some(Ok(7))));
-        let panics = runtime.spawn(async { std::panic::panic_any(super::super::books::Meant) });
+        let panics =
+            runtime.spawn(async { std::panic::panic_any(super::super::shared::Deliberate) });
         let answer: Option<Result<(), _>> = ended(panics, deadline);
         assert!(answer.is_some_and(|answer| answer.is_err_and(|error| error.is_panic())));
     }

@@ -1,7 +1,7 @@
-//! Passing judgement: on what has to be exact, and on what must not grow.
+//! The checks: counts that must be exact, and figures that must not grow.
 //!
-//! Trends are judged by medians of the first and the last third of the windows, after a warm-up, and by bounds that a
-//! machine with other things to do does not reach, but what goes on growing does, sooner or later.
+//! Growth is judged by the medians of the first and the last third of the windows, after a warm-up.
+//! The bounds tolerate a busy machine. A figure that grows steadily exceeds them sooner or later.
 
 use serde::Serialize;
 use tourbillon::metrics::Counts;
@@ -10,27 +10,29 @@ use super::{
     tally::{Count, Fault, Tally},
     watch::{Window, median},
 };
+use crate::figures::{grouped, scaled};
 
-/// So long a run has to be, in s, and so many windows have to be left after the warm-up, for trends to be judged.
-const LONG_ENOUGH: f64 = 55.0;
-const ENOUGH: usize = 9;
+/// Growth is judged if the run lasts at least this long, in s, and has more windows than
+/// `MIN_WINDOWS`.
+const MIN_SECONDS: f64 = 55.0;
+const MIN_WINDOWS: usize = 9;
 
-/// Memory may grow by a tenth, and by this, in bytes.
+/// Memory may grow by a tenth, or by this many bytes.
 const RSS_SLACK: f64 = 8.0 * 1024.0 * 1024.0;
-/// Descriptors and threads that come and go with what is done: connections, blocking threads, runtimes beside.
+/// Descriptors and threads that come and go: connections, blocking threads, runtimes beside.
 const COMING_AND_GOING: f64 = 8.0;
-/// The median of lateness may become so many times what it was (what grows from nothing, evenly, becomes three and a
-/// half times as much from the first third to the last), and in any case this, in µs.
-const LATER: f64 = 2.5;
-const LATE: f64 = 5_000_000.0;
-/// So many times more processor time may arming and cancelling come to cost.
-const DEARER: f64 = 3.0;
+/// The median lateness may grow by this factor, or up to `LATENESS_SLACK`, in µs. A figure that
+/// grows evenly from zero grows 3.5-fold from the first to the last third.
+const LATENESS_FACTOR: f64 = 2.5;
+const LATENESS_SLACK: f64 = 5_000_000.0;
+/// CPU time per operation may grow by this factor.
+const COST_FACTOR: f64 = 3.0;
 
-/// One check, and what came of it.
+/// A check and its result.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Check {
     pub(super) name: &'static str,
-    /// None: there was too little to judge by.
+    /// `None` if there was too little data to judge.
     pub(super) passed: Option<bool>,
     pub(super) detail: String,
 }
@@ -45,31 +47,31 @@ impl Check {
     }
 }
 
-/// What was counted when all had come to rest, and when all was over.
+/// Counts at rest, and after the end of the runtime.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rest {
-    /// Timers of the ledger of which no end was noted.
+    /// Timers of the ledger without a recorded end.
     pub(super) lost: u64,
-    /// Timers that were to last until the runtime ends.
+    /// Timers that last until the runtime ends.
     pub(super) lasting: u64,
-    /// Of the runtime at rest: timers that wait.
+    /// Pending timers of the runtime, at rest.
     pub(super) pending: usize,
-    /// The garbage, as a share of its bound.
+    /// Garbage at rest, as a share of its bound.
     pub(super) garbage_share: f64,
-    /// Tasks that have not ended.
+    /// Tasks that have not ended, at rest.
     pub(super) tasks: usize,
-    /// What the runtime counted, at rest.
+    /// The runtime's counters, at rest.
     pub(super) resting: Counts,
-    /// And when it was over.
+    /// The runtime's counters after its end.
     pub(super) total: Counts,
-    /// Workers that it had then.
+    /// Number of workers after its end.
     pub(super) workers: usize,
-    /// Descriptors and threads before the runtime was built, and when it was over.
+    /// Descriptors and threads, before the runtime was built and after its end.
     pub(super) fds: [usize; 2],
     pub(super) threads: [usize; 2],
 }
 
-/// The checks that are exact.
+/// Returns the checks of exact counts.
 pub(super) fn exact(tally: &Tally, rest: &Rest, faults: &[Fault]) -> Vec<Check> {
     let get = |what| tally.get(what);
     let (armed, fired) = (get(Count::Armed), get(Count::Fired));
@@ -105,13 +107,13 @@ pub(super) fn exact(tally: &Tally, rest: &Rest, faults: &[Fault]) -> Vec<Check> 
             "the runtime counts alike: runs",
             resting.callbacks,
             get(Count::Runs),
-            "counted, by the books",
+            "counted, by the shared",
         ),
         even(
             "the runtime counts alike: panics",
             resting.panics,
             get(Count::Panics),
-            "counted, by the books",
+            "counted, by the shared",
         ),
         even(
             "only what lasts is pending at rest",
@@ -162,76 +164,67 @@ pub(super) fn exact(tally: &Tally, rest: &Rest, faults: &[Fault]) -> Vec<Check> 
     ]
 }
 
-/// The first and the last third of the windows, without the warm-up.
+/// Returns the first and the last third of the windows, without the warm-up.
 fn thirds(windows: &[Window]) -> Option<(&[Window], &[Window])> {
     let warm = windows.get((windows.len() / 10).max(1)..)?;
     let third = warm.len() / 3;
     (third > 0).then(|| (&warm[..third], &warm[warm.len() - third..]))
 }
 
-/// The checks of what must not grow. They are judged if there is enough to judge by.
+/// Returns the checks of growth. They are judged only if the run was long enough.
 pub(super) fn trends(windows: &[Window]) -> Vec<Check> {
-    let long = windows.last().is_some_and(|last| last.at >= LONG_ENOUGH);
-    let judged = long && windows.len() > ENOUGH;
+    let long = windows.last().is_some_and(|last| last.at >= MIN_SECONDS);
+    // A short run is reported, but not judged: its figures still change with the warm-up.
+    let judged = long && windows.len() > MIN_WINDOWS;
     let Some((first, last)) = thirds(windows) else {
         return Vec::new();
     };
     let check =
-        |name, of: fn(&Window) -> f64, unit: &str, scale: f64, is_well: fn(f64, f64) -> bool| {
+        |name, of: fn(&Window) -> f64, show: fn(f64) -> String, is_well: fn(f64, f64) -> bool| {
             let middle = |windows: &[Window]| median(windows.iter().map(of)).unwrap_or(0.0);
             let (first, last) = (middle(first), middle(last));
             Check {
                 name,
                 passed: judged.then(|| is_well(first, last)),
-                detail: format!(
-                    "{:.1} at first, {:.1} at last{unit}",
-                    first / scale,
-                    last / scale
-                ),
+                detail: format!("{} at first, {} at last", show(first), show(last)),
             }
         };
     vec![
         check(
             "memory does not grow",
             |it| it.rss as f64,
-            " MB",
-            1e6,
+            |bytes| format!("{:.1} MB", bytes / 1e6),
             |first, last| last <= (first * 1.1).max(first + RSS_SLACK),
         ),
         check(
             "descriptors do not grow",
             |it| it.fds[0] as f64,
-            "",
-            1.0,
+            |fds| format!("{fds:.0}"),
             |first, last| last <= first + COMING_AND_GOING,
         ),
         check(
             "threads do not grow",
             |it| it.threads[0] as f64,
-            "",
-            1.0,
+            |threads| format!("{threads:.0}"),
             |first, last| last <= first + COMING_AND_GOING,
         ),
         check(
             "garbage is within its bound",
             |it| it.garbage_share,
-            " of it",
-            1.0,
+            |share| format!("{share:.2} of it"),
             |first, last| first <= 1.0 && last <= 1.0,
         ),
         check(
             "lateness stays flat",
             |it| it.late_us.p50,
-            " us (median)",
-            1.0,
-            |first, last| last <= (first * LATER).max(LATE),
+            |micros| scaled(micros * 1e3),
+            |first, last| last <= (first * LATENESS_FACTOR).max(LATENESS_SLACK),
         ),
         check(
             "timers cost the same",
             Window::rate_of_cpu,
-            " armed and cancelled in a second of processor time",
-            1.0,
-            |first, last| last >= first / DEARER,
+            |rate| format!("{} per second of CPU time", grouped(rate as u64)),
+            |first, last| last >= first / COST_FACTOR,
         ),
     ]
 }

@@ -1,38 +1,43 @@
-//! `tourbillon soak`: timers armed, moved and cancelled from all sides for as long as one likes, with all else that a
-//! runtime does beside them; and a judge who looks for what grows, what is lost, and what does not add up.
+//! `tourbillon soak`: a test that runs for minutes or hours. It arms, moves and cancels timers from
+//! all threads, and uses all other parts of the runtime. It checks for growth, losses and wrong
+//! counts.
 //!
-//! 1. A watchdog and a listener to signals are started, which are there to the end. A runtime is built and dropped, so
-//!    that what a process keeps for good is there. Descriptors and threads are counted.
-//! 2. The runtime that is soaked is built. Tasks and threads arm one timer in each slot of the ledger; whoever notes
-//!    the end of one, be it its callback or who cancelled it, sees to it that the next is armed. All meddle.
-//! 3. The watch looks at the process, window by window, until the time is over or Ctrl-C comes.
-//! 4. Nothing is begun any more; tasks come to their ends; half of the timers are cancelled and the rest run. At rest,
-//!    what the runtime says of itself is compared with the books.
-//! 5. The runtime is dropped, which ends some timers that were there for that. What is left is counted.
+//! 1. *Set-up.* Start the watchdog and the signal listener, which run to the end. Build and drop
+//!    one runtime, so that memory and descriptors that a process allocates once are there. Count
+//!    descriptors and threads.
+//! 2. *Load.* Build the runtime under test. Tasks and threads arm one timer in each slot of the
+//!    ledger. When a timer ends, the callback or the canceller that recorded the end arms the
+//!    slot's next timer or queues the slot. All of them also move and cancel timers of others.
+//! 3. *Watching.* The watch samples the process, window by window, until the time is over or
+//!    Ctrl-C.
+//! 4. *Rest.* Start nothing new, and wait until the tasks end. Cancel half of the timers and let
+//!    the rest fire. Then compare the runtime's counters with the ledger.
+//! 5. *End.* Drop the runtime, which ends some long timers that exist for this purpose. Count what
+//!    is left.
 //!
-//! | file | what is there |
+//! | file | content |
 //! |---|---|
-//! | `books` | what all share |
+//! | `shared` | the state that all threads share |
 //! | `ledger` | slots, and the ends of their timers |
-//! | `tally` | counts, lateness, and what went wrong |
-//! | `arm` | timers of the ledger: armed, moved, cancelled |
-//! | `lives` | what tasks do with timers |
-//! | `echo` | TCP, with timeouts |
-//! | `beside` | runtimes that come and go |
-//! | `end` | what ends it: signals, a watchdog, patience |
-//! | `watch` | what is looked at, in windows |
+//! | `tally` | counters, lateness, faults |
+//! | `arm` | timers of the ledger: arming, moving, cancelling |
+//! | `scenarios` | what tasks do with timers |
+//! | `echo` | TCP with timeouts |
+//! | `beside` | short-lived runtimes beside the one under test |
+//! | `end` | signals, the watchdog, waiting with a deadline |
+//! | `watch` | samples, in windows |
 //! | `judge` | the checks |
-//! | `report` | the verdict, as a table or as JSON |
+//! | `report` | the report, as a table or as JSON |
 
 mod arm;
 mod beside;
-mod books;
 mod echo;
 mod end;
 mod judge;
 mod ledger;
-mod lives;
 mod report;
+mod scenarios;
+mod shared;
 mod tally;
 mod watch;
 
@@ -50,66 +55,74 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tourbillon::{JoinHandle, Runtime};
 
 use self::{
-    books::{Books, Meant, PATIENCE, Shared},
-    end::GLANCE,
+    end::POLL,
     judge::Rest,
     report::{Report, Setting},
+    shared::{Deliberate, PATIENCE, Shared, State},
     tally::Count,
     watch::{Watch, Window},
 };
 use crate::{
-    args::{RuntimeArgs, count, nanos, positive_duration},
-    figures::{Format, rounded},
+    args::{RuntimeArgs, count, nanos, number, positive_duration},
+    figures::{Format, rounded, scaled},
     proc,
 };
 
 /// Arguments of `tourbillon soak`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = report::HELP)]
 pub(crate) struct Args {
-    /// For how long; Ctrl-C ends it before that, with the same checks. Trends are judged from a minute on.
+    /// Run for this long.
+    ///
+    /// Ctrl-C ends the run early, with the same checks. Growth is checked in runs of a minute or
+    /// more.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = positive_duration)]
     duration: Duration,
-    /// How many timers are in flight, such as 20k or 1M.
+    /// Number of pending timers, such as 20k or 1M.
     #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = count)]
     timers: u32,
-    /// How many threads outside of the runtime arm, move and cancel; without any, tasks and callbacks do.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=1024))]
+    /// Number of threads outside the runtime that arm, move and cancel timers; 0 leaves this to
+    /// tasks and callbacks.
+    #[arg(
+        long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(..=1024),
+    )]
     outside: u32,
-    /// How many operations these threads do in a second, all together; 0: as many as they can. What tasks and
-    /// callbacks do comes to that.
-    #[arg(long, value_name = "PER SECOND", default_value_t = 0)]
+    /// Operations per second of all outside threads together; 0 means no limit. Tasks and callbacks
+    /// are not limited.
+    #[arg(long, value_name = "PER SECOND", default_value = "0", value_parser = number)]
     rate: u64,
-    /// What is decided at random follows from this number, but for what depends on who is faster.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Random seed. Results also depend on the scheduling of threads.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number)]
     seed: u64,
-    /// How often a runtime is built and dropped beside the one that is soaked.
+    /// Interval at which a second runtime is built and dropped beside the one under test.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
     beside: Duration,
-    /// At the end, how long to wait for timers before they count as lost.
+    /// At the end, wait this long before a timer counts as lost.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = positive_duration)]
     grace: Duration,
-    /// A file to write the report to, as JSON, with all windows.
+    /// Also write the report to this file, as JSON with all windows.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// How to say what came of it.
+    /// Report format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     #[command(flatten)]
     runtime: RuntimeArgs,
 }
 
-/// What a timer costs at most, with its slot.
+/// Upper bound of the memory per timer, with its slot.
 const BYTES_PER_TIMER: u64 = 160 + 160;
-/// Timers that last until the runtime ends.
+/// Number of timers that last until the runtime ends.
 const LASTING: u64 = 100;
-/// Tasks for each worker that lead lives of their own.
-const LIVES: usize = 2;
+/// Number of scenario tasks per worker.
+const SCENARIO_TASKS: usize = 2;
 
-/// Runs the soak, and prints what came of it.
+/// Runs the soak and prints the report.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     proc::require_memory(args.timers, BYTES_PER_TIMER)?;
     nanos(args.duration)?;
-    // Now, and not in some hours, it turns out that it cannot be written.
+    // Check now, not after hours, that the report file can be written.
     if let Some(path) = &args.report {
         let part = part_of(path);
         let tried = File::create(&part).and_then(|_| fs::remove_file(&part));
@@ -121,9 +134,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
         Format::Table => write!(stdout, "{report}"),
         Format::Json => writeln!(stdout, "{}", report.to_json()),
     };
-    // Who does not read it to its end has read enough; the status tells the rest.
+    // A reader that closed stdout early still gets the exit status.
     let _ = said.and_then(|()| stdout.flush());
-    // After that: where the disk is full, the report was said at least.
+    // Write the file last: if the disk is full, the report was at least printed.
     if let Some(path) = &args.report {
         write(path, &report).map_err(|error| cannot_write(path, &error))?;
     }
@@ -138,14 +151,14 @@ fn cannot_write(path: &Path, error: &io::Error) -> String {
     format!("cannot write {}: {error}", path.display())
 }
 
-/// The file that is written first, beside the one that it becomes.
+/// Returns the name of the temporary file, which is renamed to the report file.
 fn part_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     name.into()
 }
 
-/// Writes the report, all of it or nothing: what was there stays until then.
+/// Writes the whole report or nothing: an existing file stays until the new one is complete.
 fn write(path: &Path, report: &Report) -> io::Result<()> {
     let part = part_of(path);
     let written = File::create(&part).and_then(|mut file| {
@@ -154,94 +167,101 @@ fn write(path: &Path, report: &Report) -> io::Result<()> {
     });
     let written = written.and_then(|()| fs::rename(&part, path));
     if written.is_err() {
-        // What there is of it says nothing, and takes room where there may be none.
+        // Remove the incomplete file, which may fill the disk.
         let _ = fs::remove_file(&part);
     }
     written
 }
 
-/// Panics that are meant are counted, and not printed by the thousand.
-fn silence_what_is_meant() {
+/// Stops the panic hook from printing deliberate panics, of which there are thousands.
+fn silence_deliberate_panics() {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        if !info.payload().is::<Meant>() {
+        if !info.payload().is::<Deliberate>() {
             hook(info);
         }
     }));
 }
 
 fn soak(args: &Args) -> Result<Report, String> {
-    silence_what_is_meant();
-    // Callbacks live for as long as the runtime pleases, and so must what they refer to. It is the last thing that the
-    // process does.
-    let shared = Shared::new(args.timers, args.outside, args.seed);
-    let books: Books = Box::leak(Box::new(shared));
-    books.enlist();
-    // Before all else, so that they are counted with what was there before; and to the end.
-    end::guard(books, args.duration, args.grace)?;
-    let signals = end::listen(books)?;
-    // What makes a process keep something for good is done once.
-    beside::once(books)?;
+    silence_deliberate_panics();
+    // Callbacks may outlive this function, so what they refer to is leaked. The process ends soon
+    // after.
+    let shared: Shared = Box::leak(Box::new(State::new(args.timers, args.outside, args.seed)));
+    shared.enlist();
+    // Start these first, so that the counts below include their threads and descriptors. They run
+    // to the end.
+    end::guard(shared, args.duration, args.grace)?;
+    let signals = end::listen(shared)?;
+    // Let the process allocate what it keeps for good, before counting.
+    beside::once(shared)?;
     let (fds, threads) = (proc::descriptors()?, proc::threads()?);
 
-    let builder = args.runtime.builder().on_thread_start(|| books.enlist());
-    // One helper, for when all workers are blocked: always there, so that it is no thread more.
+    let builder = args.runtime.builder().on_thread_start(|| shared.enlist());
+    // One helper thread, for when all workers are blocked. It always exists, so the number of
+    // threads stays the same.
     let builder = builder.helpers(1..=1).max_blocking_threads(4);
     let runtime = builder.build().map_err(|error| error.to_string())?;
     let handle = runtime.handle().clone();
     let workers = runtime.metrics().num_workers();
     let page = args.runtime.inspect(&runtime)?;
+    // Measure CPU time from here: the runtime is built.
     let cpu = proc::cpu_seconds()?;
+    // Apply the load, and watch until the time is over.
     let start = Instant::now();
-    arm::lay_out(books, &handle, LASTING);
-    let tasks = start_tasks(books, &runtime, workers)?;
+    arm::fill_slots(shared, &handle, LASTING);
+    let tasks = start_tasks(shared, &runtime, workers)?;
     let windows = thread::scope(|scope| {
         let outside = (0..args.outside).map(|i| {
             let rate = share(args.rate, i, args.outside);
             let handle = handle.clone();
-            scope.spawn(move || arm::thread(books, &handle, rate))
+            scope.spawn(move || arm::thread(shared, &handle, rate))
         });
         let outside: Vec<_> = outside.collect();
-        let beside = scope.spawn(|| beside::thread(books, args.beside, page.is_none()));
+        let beside = scope.spawn(|| beside::thread(shared, args.beside, page.is_none()));
         let bar = progress(args.duration);
-        let windows = Watch::new(books, &runtime).run(args.duration, |passed, windows| {
+        let windows = Watch::new(shared, &runtime).run(args.duration, |passed, windows| {
             bar.set_position(passed.as_secs());
             if let Some(window) = windows.last() {
-                bar.set_message(glance(window));
+                bar.set_message(progress_message(window));
             }
         });
-        books.stop();
+        // Stop the load: all threads and tasks see the flag and end.
+        shared.stop();
         bar.finish_and_clear();
         for thread in outside {
-            let well = thread.join().is_ok();
-            books.faults.unless(well, "a thread that arms panicked", "");
+            let ok = thread.join().is_ok();
+            shared.faults.unless(ok, "an outside thread panicked", "");
         }
-        let well = beside.join().is_ok();
-        let what = "the thread of runtimes beside panicked";
-        books.faults.unless(well, what, "");
+        let ok = beside.join().is_ok();
+        let what = "the thread that builds runtimes beside panicked";
+        shared.faults.unless(ok, what, "");
         windows
     });
     let seconds = start.elapsed().as_secs_f64();
 
-    come_to_rest(books, &runtime, tasks, args.grace);
-    let mut rest = look_at_rest(books, &runtime);
-    let cpu_seconds = watch::seen(books, proc::cpu_seconds()).map_or(0.0, |now| now - cpu);
-    // A bound, so that what keeps the runtime from its end is told, and does not hang.
+    // Let all timers end, and compare the counters at rest.
+    come_to_rest(shared, &runtime, tasks, args.grace);
+    let mut rest = read_at_rest(shared, &runtime);
+    let cpu_seconds = watch::or_fault(shared, proc::cpu_seconds()).map_or(0.0, |now| now - cpu);
+    // With a time limit: a runtime that cannot shut down is reported and does not hang the test.
     if !runtime.shutdown_timeout(PATIENCE) {
-        books.faults.add("the shutdown came to no end", "");
+        shared.faults.add("the shutdown did not end in time", "");
     }
-    // The handle of a timer that is over keeps its worker's descriptors.
-    for slot in &books.slots {
+    // The handle of a timer that is over still keeps its worker's descriptors open.
+    for slot in &shared.slots {
         slot.held().timer = None;
     }
+    // Read the final counters. Descriptors and threads close a moment after the shutdown.
     let metrics = handle.metrics();
     (rest.total, rest.workers) = (metrics.total(), metrics.num_workers());
-    rest.fds = [fds, settled(books, fds, proc::descriptors)];
-    rest.threads = [threads, settled(books, threads, proc::threads)];
+    rest.fds = [fds, settled(shared, fds, proc::descriptors)];
+    rest.threads = [threads, settled(shared, threads, proc::threads)];
     drop(signals);
 
-    let faults = books.faults.all();
-    let mut checks = judge::exact(&books.tally, &rest, &faults);
+    // Judge what was counted.
+    let faults = shared.faults.all();
+    let mut checks = judge::exact(&shared.tally, &rest, &faults);
     let trends = judge::trends(&windows);
     let trends_judged = trends.iter().any(|check| check.passed.is_some());
     checks.extend(trends);
@@ -261,76 +281,83 @@ fn soak(args: &Args) -> Result<Report, String> {
         },
         checks,
         faults,
-        counts: books.tally.all(),
+        counts: shared.tally.all(),
         runtime: rest.total.iter().collect(),
         windows,
     })
 }
 
-/// Starts all tasks; those of the echo's server that wait for clients come last.
+/// Starts all tasks. The echo server's accept loop, which never ends by itself, comes last.
 fn start_tasks(
-    books: Books,
+    shared: Shared,
     runtime: &Runtime,
     workers: usize,
 ) -> Result<Vec<JoinHandle<()>>, String> {
     let mut tasks = Vec::new();
-    tasks.extend((0..workers).map(|_| runtime.spawn(arm::task(books))));
-    let lives = 0..(workers * LIVES) as u64;
-    tasks.extend(lives.map(|number| runtime.spawn(lives::task(books, number))));
-    tasks.push(runtime.spawn(lives::block_workers(books, workers)));
+    tasks.extend((0..workers).map(|_| runtime.spawn(arm::task(shared))));
+    let scenarios = 0..(workers * SCENARIO_TASKS) as u64;
+    tasks.extend(scenarios.map(|number| runtime.spawn(scenarios::task(shared, number))));
+    tasks.push(runtime.spawn(scenarios::block_workers(shared, workers)));
     let (listener, addr) = runtime
         .block_on(echo::listen())
         .map_err(|error| format!("cannot listen for the echo: {error}"))?;
-    tasks.extend((0..echo::CLIENTS).map(|_| runtime.spawn(echo::client(books, addr))));
-    tasks.push(runtime.spawn(echo::serve(books, listener)));
+    tasks.extend((0..echo::CLIENTS).map(|_| runtime.spawn(echo::client(shared, addr))));
+    tasks.push(runtime.spawn(echo::serve(shared, listener)));
     Ok(tasks)
 }
 
-/// The rate of one thread; 0 stands for any.
+/// Returns the rate of one thread; 0 means no limit.
 fn share(rate: u64, i: u32, threads: u32) -> u64 {
     let share = rate / u64::from(threads) + u64::from(u64::from(i) < rate % u64::from(threads));
     if rate == 0 { 0 } else { share.max(1) }
 }
 
-/// Waits until nothing is left to do but what lasts.
-fn come_to_rest(books: Books, runtime: &Runtime, mut tasks: Vec<JoinHandle<()>>, grace: Duration) {
-    // By our own clock, and not by that of the runtime: one that hangs is told.
+/// Waits until all work has ended, except for the long timers.
+fn come_to_rest(
+    shared: Shared,
+    runtime: &Runtime,
+    mut tasks: Vec<JoinHandle<()>>,
+    grace: Duration,
+) {
+    // Wait by the clock of the standard library, so that a runtime that hangs is reported.
     let server = tasks.pop();
     let deadline = Instant::now() + PATIENCE;
     for task in tasks {
-        let well = matches!(end::ended(task, deadline), Some(Ok(())));
-        let what = "a task of the soak did not come to its end";
-        books.faults.unless(well, what, "");
+        let ok = matches!(end::ended(task, deadline), Some(Ok(())));
+        let what = "a task of the soak did not end";
+        shared.faults.unless(ok, what, "");
     }
+    // The accept loop has no end of its own: abort it.
     if let Some(server) = server {
         server.abort();
         let is_gone = end::ended(server, Instant::now() + PATIENCE).is_some();
-        let what = "a task that was aborted did not come to its end";
-        books.faults.unless(is_gone, what, "");
+        let what = "an aborted task did not end";
+        shared.faults.unless(is_gone, what, "");
     }
-    arm::wind_up(books, runtime.handle());
+    // Cancel some of the timers, and wait until the others have fired.
+    arm::cancel_some(shared, runtime.handle());
     let deadline = Instant::now() + grace;
     let is_at_rest = || {
         let metrics = runtime.metrics();
         let total = metrics.total();
-        books.slots.iter().all(|slot| !slot.is_open())
+        shared.slots.iter().all(|slot| !slot.is_open())
             && metrics.num_alive_tasks() == 0
             && total.armed() <= total.over() + LASTING
             && runtime.timers().pending() as u64 <= LASTING
-            // A callback is counted by the runtime when it has returned, a moment after the books.
-            && total.callbacks == books.tally.get(Count::Runs)
-            && total.panics == books.tally.get(Count::Panics)
+            // The runtime counts a callback after it returned, a moment after the tally.
+            && total.callbacks == shared.tally.get(Count::Runs)
+            && total.panics == shared.tally.get(Count::Panics)
     };
     while !is_at_rest() && Instant::now() < deadline {
-        thread::sleep(GLANCE);
+        thread::sleep(POLL);
     }
 }
 
-/// What there is to be seen at rest.
-fn look_at_rest(books: Books, runtime: &Runtime) -> Rest {
+/// Reads the counters at rest.
+fn read_at_rest(shared: Shared, runtime: &Runtime) -> Rest {
     let metrics = runtime.metrics();
     Rest {
-        lost: books.slots.iter().filter(|slot| slot.is_open()).count() as u64,
+        lost: shared.slots.iter().filter(|slot| slot.is_open()).count() as u64,
         lasting: LASTING,
         pending: runtime.timers().pending(),
         garbage_share: watch::garbage_share(&metrics),
@@ -340,20 +367,20 @@ fn look_at_rest(books: Books, runtime: &Runtime) -> Rest {
     }
 }
 
-/// Counts what should be so many again, as soon as the system has noticed.
-fn settled(books: Books, wanted: usize, count: fn() -> Result<usize, String>) -> usize {
+/// Waits until `count` returns `wanted` again, as the system may be late to show it.
+fn settled(shared: Shared, wanted: usize, count: fn() -> Result<usize, String>) -> usize {
     let start = Instant::now();
     loop {
-        let there = watch::seen(books, count());
+        let there = watch::or_fault(shared, count());
         if there == Some(wanted) || start.elapsed() > PATIENCE {
             return there.unwrap_or(0);
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL);
     }
 }
 
 fn progress(duration: Duration) -> ProgressBar {
-    // Draws nothing where stderr is no terminal.
+    // Draws nothing if stderr is not a terminal.
     let target = ProgressDrawTarget::stderr_with_hz(4);
     let bar = ProgressBar::with_draw_target(Some(duration.as_secs()), target);
     let style = "{elapsed_precise} {wide_bar} {duration_precise}  {msg}";
@@ -363,13 +390,13 @@ fn progress(duration: Duration) -> ProgressBar {
     bar
 }
 
-/// A window in a few words.
-fn glance(window: &Window) -> String {
+/// Formats a window for the progress bar.
+fn progress_message(window: &Window) -> String {
     format!(
-        "{:.0}k/s, {:.0} MB, late {:.0} us",
+        "{:.0}k/s, {:.0} MB, late {}",
         window.rate() / 1e3,
         window.rss as f64 / 1e6,
-        window.late_us.p50
+        scaled(window.late_us.p50 * 1e3)
     )
 }
 
@@ -378,11 +405,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_shared_out() {
+    fn the_rate_is_divided_among_the_threads() {
         let shares = |rate, threads| (0..threads).map(move |i| share(rate, i, threads));
         assert_eq!(shares(10, 4).collect::<Vec<_>>(), [3, 3, 2, 2]);
         assert_eq!(shares(0, 2).collect::<Vec<_>>(), [0, 0]);
-        // None of them may be without a bound.
+        // A share of 0 would mean no limit.
         assert_eq!(shares(1, 2).collect::<Vec<_>>(), [1, 1]);
     }
 }

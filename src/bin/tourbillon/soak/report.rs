@@ -1,58 +1,72 @@
-//! What came of it, as a table and as JSON.
+//! The report, as a table and as JSON.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
 use super::{judge::Check, tally::Fault, watch::Window};
-use crate::figures::grouped;
+use crate::figures::{grouped, scaled};
 
-/// How it was asked for, and on what it ran.
+/// The end of `soak --help`.
+pub(super) const HELP: &str = "\
+The report starts with a table of windows, with these columns:
+  at              end of the window, from the start
+  RSS MB          resident memory of the process
+  fds, threads    open descriptors and threads, fewest-most
+  pending         timers that wait (median)
+  garbage         cancelled timers that are still in their stores (median)
+  armed/s         timers armed per second
+  cancelled/s     timers cancelled per second
+  late p50, p99   time from deadline to callback, of 50 % and 99 % of the timers
+Then it lists the program's counters and the checks: ok, FAILED, or not judged if the
+run was too short. The last line is the verdict: passed or FAILED.";
+
+/// The parameters of the run.
 #[derive(Debug, Serialize)]
 pub(super) struct Setting {
     pub(super) timers: u32,
     pub(super) workers: usize,
     pub(super) outside: u32,
-    /// 0: as many as they can.
+    /// Operations per second of the outside threads; 0 means no limit.
     pub(super) rate: u64,
     pub(super) seed: u64,
     pub(super) store: String,
-    /// In s.
+    /// In seconds.
     pub(super) duration: f64,
 }
 
 /// The report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Whether all that was judged passed.
+    /// Whether all judged checks passed.
     pub(super) passed: bool,
-    /// Whether there was enough to judge trends by.
+    /// Whether the run was long enough to judge growth.
     pub(super) trends_judged: bool,
-    /// How long it ran, in s.
+    /// Duration, in seconds.
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
     #[serde(flatten)]
     pub(super) setting: Setting,
     pub(super) checks: Vec<Check>,
     pub(super) faults: Vec<Fault>,
-    /// What the program counted.
+    /// The program's counters.
     pub(super) counts: BTreeMap<&'static str, u64>,
-    /// What the runtime did.
+    /// The runtime's counters.
     pub(super) runtime: BTreeMap<&'static str, u64>,
     pub(super) windows: Vec<Window>,
 }
 
-/// So many windows the table has, of those that there are.
+/// Maximum number of windows in the table.
 const ROWS: usize = 12;
 
 impl Report {
-    /// One object.
+    /// Returns the report as one line of JSON.
     pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers, texts and lists of them are JSON")
     }
 }
 
-/// A range of two that may be one.
+/// Formats a range, or one number if both ends are equal.
 fn range([from, to]: [usize; 2]) -> String {
     if from == to {
         from.to_string()
@@ -65,7 +79,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:>9} {:>9} {:>7} {:>7} {:>9} {:>9} {:>11} {:>11} {:>12} {:>12}",
+            "{:>9} {:>9} {:>7} {:>7} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9}",
             "at",
             "RSS MB",
             "fds",
@@ -74,14 +88,14 @@ impl fmt::Display for Report {
             "garbage",
             "armed/s",
             "cancelled/s",
-            "late p50 us",
-            "late p99 us"
+            "late p50",
+            "late p99"
         )?;
         let step = self.windows.len().div_ceil(ROWS).max(1);
         for window in self.windows.iter().skip(step - 1).step_by(step) {
             writeln!(
                 f,
-                "{:>8.0}s {:>9.1} {:>7} {:>7} {:>9} {:>9} {:>11} {:>11} {:>12.1} {:>12.1}",
+                "{:>8.0}s {:>9.1} {:>7} {:>7} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9}",
                 window.at,
                 window.rss as f64 / 1e6,
                 range(window.fds),
@@ -90,16 +104,16 @@ impl fmt::Display for Report {
                 window.garbage[0],
                 grouped(window.armed as u64),
                 grouped(window.cancelled as u64),
-                window.late_us.p50,
-                window.late_us.p99,
+                scaled(window.late_us.p50 * 1e3),
+                scaled(window.late_us.p99 * 1e3),
             )?;
         }
         writeln!(f)?;
         for (name, count) in &self.counts {
             writeln!(f, "{:<22}{:>16}", name.replace('_', " "), grouped(*count))?;
         }
-        writeln!(f, "{:<22}{:>16.1} s", "time", self.seconds)?;
-        writeln!(f, "{:<22}{:>16.1} s", "CPU", self.cpu_seconds)?;
+        writeln!(f, "{:<22}{:>16}", "time", scaled(self.seconds * 1e9))?;
+        writeln!(f, "{:<22}{:>16}", "CPU", scaled(self.cpu_seconds * 1e9))?;
         writeln!(f)?;
         for check in &self.checks {
             let passed = match check.passed {

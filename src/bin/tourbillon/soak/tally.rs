@@ -1,4 +1,4 @@
-//! What happened, and how late: counts that few threads share, and what was found to be wrong.
+//! Counters in stripes, the lateness of timers, and the faults that were found.
 
 use std::{
     cell::Cell,
@@ -13,54 +13,54 @@ use std::{
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The end of the scale of lateness, in ns: a day. What is later counts as that.
+/// Upper end of the lateness histogram, in ns: one day. Later timers count as one day.
 const SCALE: u64 = 86_400_000_000_000;
-/// So many threads count without disturbing each other.
+/// Number of stripes. Threads on different stripes do not contend.
 const STRIPES: usize = 32;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What is counted.
+        /// A counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Count { $($(#[$doc])* $name,)* }
 
-        /// What each is called in the report.
+        /// The counters' names in the report.
         const NAMES: &[(Count, &str)] = &[$((Count::$name, $text),)*];
     };
 }
 
 counts! {
-    /// Timers of the ledger, whoever armed them.
+    /// Timers of the ledger that were armed.
     Armed = "armed",
-    /// Those that ran.
+    /// Timers that fired.
     Fired = "fired",
-    /// Those that were cancelled.
+    /// Timers that were cancelled.
     Cancelled = "cancelled",
-    /// Those that the shutdown ended.
+    /// Timers that the shutdown ended.
     ShutDown = "shut_down",
-    /// Of those that were armed: by a callback.
+    /// Timers that a callback armed.
     ByCallback = "armed_by_callbacks",
-    /// By a task.
+    /// Timers that a task armed.
     ByTask = "armed_by_tasks",
-    /// By a thread outside of the runtime.
+    /// Timers that a thread outside the runtime armed.
     ByThread = "armed_by_threads",
-    /// Refreshed or reset.
+    /// Timers that were refreshed or reset.
     Moved = "moved",
-    /// Was to be cancelled or moved, and ran already or was over.
+    /// Cancels and moves that came after the timer fired.
     TooLate = "too_late",
-    /// Callbacks that were made: each has to be dropped.
+    /// Callbacks that were made. Each must be dropped.
     Made = "callbacks_made",
     /// Callbacks that were dropped.
     Dropped = "callbacks_dropped",
-    /// Runs of callbacks, of those that recur or are told as well.
+    /// Runs of callbacks, including recurring ones and outcomes.
     Runs = "callback_runs",
-    /// Panics of callbacks, tasks and jobs, all meant.
+    /// Deliberate panics of callbacks, tasks and jobs.
     Panics = "panics",
     /// Recurring timers.
     Recurring = "recurring",
     /// Tasks that slept.
     Sleeps = "sleeps",
-    /// Timeouts that elapsed, or not.
+    /// Timeouts, elapsed or not.
     Timeouts = "timeouts",
     /// Tasks that were aborted while they waited.
     Aborted = "aborted",
@@ -76,25 +76,25 @@ counts! {
     ReadTimeouts = "read_timeouts",
     /// Workers that were blocked for a while.
     Blocked = "workers_blocked",
-    /// Runtimes that were built and dropped beside this one.
+    /// Runtimes that were built and dropped beside the one under test.
     Beside = "runtimes_beside",
 }
 
-/// The counts of few threads.
+/// The counters of a few threads.
 #[repr(align(128))]
 struct Stripe {
     counts: [AtomicU64; NAMES.len()],
     late: Mutex<Histogram<u64>>,
 }
 
-/// All counts.
+/// All counters.
 pub(super) struct Tally(Box<[Stripe]>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An empty histogram of lateness, in ns.
+/// Returns an empty histogram of lateness, in ns.
 pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(SCALE, 2).expect("the scale is a valid one")
 }
@@ -108,6 +108,7 @@ impl Tally {
         Self(stripes.collect())
     }
 
+    /// Returns the calling thread's stripe.
     fn stripe(&self) -> &Stripe {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
@@ -121,17 +122,17 @@ impl Tally {
         &self.0[number]
     }
 
-    /// Counts one.
+    /// Adds one to a counter.
     pub(super) fn count(&self, what: Count) {
         self.add(what, 1);
     }
 
-    /// Counts several.
+    /// Adds `n` to a counter.
     pub(super) fn add(&self, what: Count, n: u64) {
         self.stripe().counts[what as usize].fetch_add(n, Relaxed);
     }
 
-    /// What was counted.
+    /// Returns a counter, summed over all stripes.
     pub(super) fn get(&self, what: Count) -> u64 {
         let counts = self
             .0
@@ -140,7 +141,7 @@ impl Tally {
         counts.sum()
     }
 
-    /// All that was counted, by name.
+    /// Returns all counters by name.
     pub(super) fn all(&self) -> BTreeMap<&'static str, u64> {
         NAMES
             .iter()
@@ -148,12 +149,12 @@ impl Tally {
             .collect()
     }
 
-    /// A timer was late by so much, in ns.
+    /// Records a timer's lateness, in ns.
     pub(super) fn late(&self, ns: u64) {
         lock(&self.stripe().late).saturating_record(ns);
     }
 
-    /// How late timers were since this was last asked.
+    /// Returns the lateness recorded since the last call.
     pub(super) fn take_lateness(&self) -> Histogram<u64> {
         let mut sum = histogram();
         for stripe in &self.0 {
@@ -165,12 +166,12 @@ impl Tally {
     }
 }
 
-/// Something that should not have happened.
+/// Something that must not happen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Fault {
     pub(super) what: &'static str,
     pub(super) times: u64,
-    /// What there was to say the first time.
+    /// Details of the first occurrence.
     pub(super) first: String,
 }
 
@@ -185,12 +186,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All that should not have happened.
+/// All faults so far.
 #[derive(Default)]
 pub(super) struct Faults(Mutex<Vec<Fault>>);
 
 impl Faults {
-    /// Notes one more.
+    /// Records a fault. Faults of one kind are counted together.
     pub(super) fn add(&self, what: &'static str, detail: impl fmt::Display) {
         let mut faults = lock(&self.0);
         match faults.iter_mut().find(|fault| fault.what == what) {
@@ -203,13 +204,14 @@ impl Faults {
         }
     }
 
-    /// Notes one more, unless it is as it should be.
+    /// Records a fault unless `so` is true.
     pub(super) fn unless(&self, so: bool, what: &'static str, detail: impl fmt::Display) {
         if !so {
             self.add(what, detail);
         }
     }
 
+    /// Returns a copy of all faults.
     pub(super) fn all(&self) -> Vec<Fault> {
         lock(&self.0).clone()
     }
@@ -240,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_where_their_counts_are() {
+    fn names_are_in_the_order_of_their_counters() {
         for (i, &(what, _)) in NAMES.iter().enumerate() {
             assert_eq!(what as usize, i);
         }
     }
 
     #[test]
-    fn faults_are_counted_by_what_they_are() {
+    fn faults_are_counted_by_kind() {
         let faults = Faults::default();
         faults.unless(true, "early", "never");
         assert_eq!(faults.all(), []);

@@ -1,4 +1,4 @@
-//! Looking at the process and its runtime, window by window.
+//! The watch: samples the process and its runtime, window by window.
 
 use std::{
     thread,
@@ -11,75 +11,77 @@ use tourbillon::{
     metrics::{LatenessHistogram, RuntimeMetrics},
 };
 
-use super::{books::Books, tally::Count};
+use super::{shared::Shared, tally::Count};
 use crate::{
     figures::{Lateness, rounded},
     proc,
 };
 
-/// What the system said; what it did not say is noted as a fault, and the soak goes on.
-pub(super) fn seen<T>(books: Books, said: Result<T, String>) -> Option<T> {
-    said.map_err(|error| books.faults.add("the system did not tell", error))
+/// Returns the value. Records an error as a fault, so that the soak continues.
+pub(super) fn or_fault<T>(shared: Shared, said: Result<T, String>) -> Option<T> {
+    said.map_err(|error| shared.faults.add("a read of /proc failed", error))
         .ok()
 }
 
-/// How often gauges are looked at.
-const GLANCE: Duration = Duration::from_millis(50);
-/// With no timer ended for so long, something is broken, and there is no use in going on.
+/// Interval between samples.
+const POLL: Duration = Duration::from_millis(50);
+/// Stop if no timer has ended for this long.
 const STALLED: Duration = Duration::from_secs(300);
 
-/// What was seen in one window.
+/// The figures of one window.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Window {
-    /// When it ended, from the start, in s.
+    /// End of the window, in s from the start.
     pub(super) at: f64,
-    /// How long it was, in s.
+    /// Length, in s.
     pub(super) seconds: f64,
-    /// The memory of the process at its end, in bytes.
+    /// Resident memory at the end, in bytes.
     pub(super) rss: u64,
-    /// The fewest and the most descriptors.
+    /// Minimum and maximum number of descriptors.
     pub(super) fds: [usize; 2],
-    /// The fewest and the most threads.
+    /// Minimum and maximum number of threads.
     pub(super) threads: [usize; 2],
-    /// The median of the timers that waited.
+    /// Median number of pending timers.
     pub(super) pending: usize,
-    /// The median of cancelled timers of which their shards had not heard; and the most.
+    /// Cancelled timers that are still in their stores: median and maximum.
     pub(super) garbage: [usize; 2],
-    /// The median of how much of its bound garbage took, shard by shard: more than 1 is too much.
+    /// Median of the garbage as a share of its bound, in the worst shard. Above 1 is too much.
     pub(super) garbage_share: f64,
-    /// Timers armed, ended by running and by being cancelled, and moved, in a second.
+    /// Timers per second: armed, fired, cancelled, moved.
     pub(super) armed: f64,
     pub(super) fired: f64,
     pub(super) cancelled: f64,
     pub(super) moved: f64,
-    /// Processor time of the whole process, in s.
+    /// CPU time of the whole process, in s.
     pub(super) cpu_seconds: f64,
-    /// How late timers ran, by the program's own books, in µs.
+    /// Lateness of the timers' runs, by the program's clock, in µs.
     pub(super) late_us: Lateness,
-    /// How late they were taken from their stores, by the runtime's: the median, and of 100 the 99th, in µs.
+    /// Lateness at which the runtime took timers from their stores, in µs: median and 99th
+    /// percentile.
     pub(super) wake_late_us: [f64; 2],
 }
 
 impl Window {
-    /// Timers armed and cancelled in a second.
+    /// Returns timers armed and cancelled per second.
     pub(super) fn rate(&self) -> f64 {
         self.armed + self.cancelled
     }
 
-    /// The same, in a second of processor time, of which a busy machine gives less.
+    /// Returns timers armed and cancelled per second of CPU time, of which a busy machine gives
+    /// less.
     pub(super) fn rate_of_cpu(&self) -> f64 {
         self.rate() * self.seconds / self.cpu_seconds.max(0.01)
     }
 }
 
-/// So much garbage a shard may have, while so many of its timers wait: 64, or a quarter of those, and what is being
-/// swept, which is 256 at a time and a hundredth more.
+/// Returns the bound of a shard's garbage: 64 or a quarter of its pending timers, plus what one
+/// sweep has in progress (256 and one percent).
 pub(super) fn garbage_bound(pending: usize) -> usize {
     let part = (pending / 4).max(64);
     part + part / 100 + 256
 }
 
-/// How much of its bound the garbage takes, in the shard where it is the most.
+/// Returns the garbage as a share of its bound, in the worst shard.
 pub(super) fn garbage_share(metrics: &RuntimeMetrics) -> f64 {
     let shares = metrics
         .workers()
@@ -88,14 +90,15 @@ pub(super) fn garbage_share(metrics: &RuntimeMetrics) -> f64 {
     shares.fold(0.0, f64::max)
 }
 
-/// The middle one; of two, the upper.
+/// Returns the median; of an even number of values, the upper one.
 pub(super) fn median<T: Copy + PartialOrd>(values: impl IntoIterator<Item = T>) -> Option<T> {
     let mut values: Vec<T> = values.into_iter().collect();
     values.sort_by(|a, b| a.partial_cmp(b).expect("none is NaN"));
     values.get(values.len() / 2).copied()
 }
 
-/// How long windows are: 60 in all, but for at least 5 s; in a run of less than a minute, 12.
+/// Returns the length of a window. A run has 60 windows of at least 5 s, or 12 if it is shorter
+/// than a minute.
 pub(super) fn window(duration: Duration) -> Duration {
     if duration < Duration::from_secs(60) {
         (duration / 12).max(Duration::from_millis(100))
@@ -104,9 +107,9 @@ pub(super) fn window(duration: Duration) -> Duration {
     }
 }
 
-/// Gauges, as they were at each glance of a window.
+/// The samples of one window.
 #[derive(Default)]
-struct Glances {
+struct Samples {
     fds: Vec<usize>,
     threads: Vec<usize>,
     pending: Vec<usize>,
@@ -119,7 +122,7 @@ fn bounds(values: &[usize]) -> [usize; 2] {
     [of(values.iter().min()), of(values.iter().max())]
 }
 
-/// What only grows, as it was when the window began.
+/// Counters at the start of a window.
 struct Before {
     at: Instant,
     cpu: f64,
@@ -129,74 +132,77 @@ struct Before {
 
 const COUNTS: [Count; 4] = [Count::Armed, Count::Fired, Count::Cancelled, Count::Moved];
 
-/// Who looks.
+/// Samples the process.
 pub(super) struct Watch<'a> {
-    books: Books,
+    shared: Shared,
     runtime: &'a Runtime,
     start: Instant,
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(books: Books, runtime: &'a Runtime) -> Self {
+    pub(super) fn new(shared: Shared, runtime: &'a Runtime) -> Self {
         let start = Instant::now();
         Self {
-            books,
+            shared,
             runtime,
             start,
         }
     }
 
-    /// Looks for so long, or until somebody ends it; calls `at_glance` with how long it has been.
+    /// Samples for `duration`, or until the soak is stopped. Calls `at_sample` with the elapsed
+    /// time after each sample.
     pub(super) fn run(
         &self,
         duration: Duration,
-        mut at_glance: impl FnMut(Duration, &[Window]),
+        mut at_sample: impl FnMut(Duration, &[Window]),
     ) -> Vec<Window> {
         let window = window(duration);
         let mut windows = Vec::new();
         let mut alive = (0, Instant::now());
-        // Memory grows until each slot has had a timer: that is no trend.
-        let slots = self.books.slots.len() as u64;
+        // Memory grows until each slot has had a timer. Wait for that before the first window.
+        let slots = self.shared.slots.len() as u64;
         while self.count(Count::Made) < slots
             && self.start.elapsed() < duration
-            && !self.books.is_stopping()
+            && !self.shared.is_stopping()
         {
-            at_glance(self.start.elapsed(), &windows);
-            thread::sleep(GLANCE.min(window / 4));
+            at_sample(self.start.elapsed(), &windows);
+            thread::sleep(POLL.min(window / 4));
         }
-        while self.start.elapsed() < duration && !self.books.is_stopping() {
-            let before = seen(self.books, self.before());
+        while self.start.elapsed() < duration && !self.shared.is_stopping() {
+            // Sample the gauges during the window, and the counters at its ends.
+            let before = or_fault(self.shared, self.before());
             let began = Instant::now();
-            let mut glances = Glances::default();
-            while began.elapsed() < window && !self.books.is_stopping() {
-                seen(self.books, self.glance(&mut glances));
-                at_glance(self.start.elapsed(), &windows);
-                thread::sleep(GLANCE.min(window / 4));
+            let mut samples = Samples::default();
+            while began.elapsed() < window && !self.shared.is_stopping() {
+                or_fault(self.shared, self.sample(&mut samples));
+                at_sample(self.start.elapsed(), &windows);
+                thread::sleep(POLL.min(window / 4));
             }
-            // One that was cut short says little.
+            // Skip a window that was cut short.
             if let Some(before) = before
                 && began.elapsed() >= window
             {
-                windows.extend(seen(self.books, self.window(&before, &glances)));
+                windows.extend(or_fault(self.shared, self.window(&before, &samples)));
             }
+            // Give up if timers stopped ending.
             let ended = self.count(Count::Fired) + self.count(Count::Cancelled);
             if ended > alive.0 {
                 alive = (ended, Instant::now());
             } else if alive.1.elapsed() > STALLED {
-                let what = "timers have ended no more";
-                self.books.faults.add(what, format_args!("{ended} had"));
-                self.books.stop();
+                let what = "timers stopped ending";
+                self.shared.faults.add(what, format_args!("after {ended}"));
+                self.shared.stop();
             }
         }
         windows
     }
 
     fn count(&self, what: Count) -> u64 {
-        self.books.tally.get(what)
+        self.shared.tally.get(what)
     }
 
     fn before(&self) -> Result<Before, String> {
-        self.books.tally.take_lateness();
+        self.shared.tally.take_lateness();
         Ok(Before {
             cpu: proc::cpu_seconds()?,
             at: Instant::now(),
@@ -205,22 +211,22 @@ impl<'a> Watch<'a> {
         })
     }
 
-    fn glance(&self, glances: &mut Glances) -> Result<(), String> {
-        glances.fds.push(proc::descriptors()?);
-        glances.threads.push(proc::threads()?);
+    fn sample(&self, samples: &mut Samples) -> Result<(), String> {
+        samples.fds.push(proc::descriptors()?);
+        samples.threads.push(proc::threads()?);
         let metrics = self.runtime.metrics();
         let workers = metrics.workers();
-        glances
+        samples
             .pending
             .push(workers.iter().map(|it| it.pending).sum());
-        glances
+        samples
             .garbage
             .push(workers.iter().map(|it| it.garbage).sum());
-        glances.garbage_share.push(garbage_share(&metrics));
+        samples.garbage_share.push(garbage_share(&metrics));
         Ok(())
     }
 
-    fn window(&self, before: &Before, glances: &Glances) -> Result<Window, String> {
+    fn window(&self, before: &Before, samples: &Samples) -> Result<Window, String> {
         let seconds = before.at.elapsed().as_secs_f64();
         let mut rates = [0.0; 4];
         for (i, what) in COUNTS.into_iter().enumerate() {
@@ -237,20 +243,20 @@ impl<'a> Watch<'a> {
             at: rounded(self.start.elapsed().as_secs_f64()),
             seconds: rounded(seconds),
             rss: proc::resident_bytes()?,
-            fds: bounds(&glances.fds),
-            threads: bounds(&glances.threads),
-            pending: median(glances.pending.iter().copied()).unwrap_or(0),
+            fds: bounds(&samples.fds),
+            threads: bounds(&samples.threads),
+            pending: median(samples.pending.iter().copied()).unwrap_or(0),
             garbage: [
-                median(glances.garbage.iter().copied()).unwrap_or(0),
-                bounds(&glances.garbage)[1],
+                median(samples.garbage.iter().copied()).unwrap_or(0),
+                bounds(&samples.garbage)[1],
             ],
-            garbage_share: rounded(median(glances.garbage_share.iter().copied()).unwrap_or(0.0)),
+            garbage_share: rounded(median(samples.garbage_share.iter().copied()).unwrap_or(0.0)),
             armed,
             fired,
             cancelled,
             moved,
             cpu_seconds: rounded(proc::cpu_seconds()? - before.cpu),
-            late_us: Lateness::of(&self.books.tally.take_lateness()),
+            late_us: Lateness::of(&self.shared.tally.take_lateness()),
             wake_late_us: [micros(0.5), micros(0.99)],
         })
     }
@@ -278,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_of_garbage_is_that_of_the_metrics() {
+    fn the_garbage_bound_matches_the_documented_one() {
         assert_eq!(garbage_bound(0), 64 + 256);
         assert_eq!(garbage_bound(40_000), 10_000 + 100 + 256);
     }

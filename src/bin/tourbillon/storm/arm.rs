@@ -1,4 +1,4 @@
-//! Arming: by tasks and callbacks on the workers, and by threads outside.
+//! Arming: from tasks and callbacks on the workers, and from outside threads.
 
 use std::{
     ops::Range,
@@ -18,19 +18,19 @@ use tourbillon::{
 
 use super::{ledger::Ledger, plan::Plan};
 
-/// How many timers are armed before others get their turn.
+/// Number of timers to arm before yielding.
 const CHUNK: u32 = 256;
-/// How long who arms late timers waits for the next few.
+/// Sleep between two rounds of arming late timers.
 const NAP: Duration = Duration::from_micros(500);
 
-/// What all that arms refers to; it lasts as long as the process.
+/// The ledger and the plan. They live as long as the process.
 #[derive(Clone, Copy)]
-pub(super) struct Books {
+pub(super) struct Context {
     pub(super) ledger: &'static Ledger,
     pub(super) plan: &'static Plan,
 }
 
-/// How a timer is armed: for the thread's own worker, or through a handle from outside.
+/// How to arm a timer: on the current worker, or through a handle from outside.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Here,
@@ -53,7 +53,7 @@ impl Place<'_> {
     }
 }
 
-impl Books {
+impl Context {
     /// Arms an early timer.
     fn arm_early(self, index: u32, place: Place<'_>) {
         self.arm(index, self.plan.deadline(index), place);
@@ -66,10 +66,11 @@ impl Books {
     }
 
     fn arm(self, index: u32, deadline: u64, place: Place<'_>) {
-        let Books { ledger, plan } = self;
+        let Context { ledger, plan } = self;
         let callback = move || ledger.ran(index);
         let timer = if plan.is_armed_by_delay(index) {
-            // From now on, by a clock that the runtime reads a little later.
+            // Read the clock before the call: the runtime reads it later, so the true deadline is
+            // never earlier than the recorded one.
             let now = ledger.now();
             let delay = deadline.saturating_sub(now);
             ledger.granted(index, now + delay);
@@ -83,7 +84,7 @@ impl Books {
     }
 }
 
-/// Indices that are given out chunk by chunk.
+/// Hands out indices chunk by chunk.
 struct Chunks {
     all: Range<u32>,
     given: AtomicUsize,
@@ -105,66 +106,68 @@ impl Chunks {
     }
 }
 
-/// Begins to arm the early timers: half of them on the workers, by tasks and by callbacks, half
-/// outside. Answers the threads outside.
+/// Starts to arm the early timers: half on the workers, by tasks and callbacks, half outside.
+/// Returns the outside threads.
 pub(super) fn start_early(
     runtime: &Runtime,
-    books: Books,
+    context: Context,
     outside: u32,
 ) -> Vec<thread::JoinHandle<()>> {
-    let early = books.plan.early();
+    let early = context.plan.early();
     let middle = if outside == 0 { early } else { early / 2 };
+    // Split the early timers between the workers and the outside threads.
     let inner = Chunks::new(0..middle);
     let outer = Chunks::new(middle..early);
+    // On each worker, a task and a chain of callbacks arm, so that both paths are tested.
     for _ in 0..runtime.metrics().num_workers() {
         let chunks = inner.clone();
         drop(runtime.spawn(async move {
             while let Some(chunk) = chunks.next() {
-                chunk.for_each(|index| books.arm_early(index, Place::Here));
+                chunk.for_each(|index| context.arm_early(index, Place::Here));
                 yield_now().await;
             }
         }));
         let chunks = inner.clone();
-        drop(runtime.after(Duration::ZERO, move || arm_by_callbacks(books, chunks)));
+        drop(runtime.after(Duration::ZERO, move || arm_by_callbacks(context, chunks)));
     }
     let threads = (0..outside).map(|_| {
         let (chunks, handle) = (outer.clone(), runtime.handle().clone());
         thread::spawn(move || {
             while let Some(chunk) = chunks.next() {
-                chunk.for_each(|index| books.arm_early(index, Place::Through(&handle)));
+                chunk.for_each(|index| context.arm_early(index, Place::Through(&handle)));
             }
         })
     });
     threads.collect()
 }
 
-/// Arms a chunk, and arms a timer that arms the next.
-fn arm_by_callbacks(books: Books, chunks: Arc<Chunks>) {
+/// Arms a chunk, then a timer whose callback arms the next chunk.
+fn arm_by_callbacks(context: Context, chunks: Arc<Chunks>) {
     if let Some(chunk) = chunks.next() {
-        chunk.for_each(|index| books.arm_early(index, Place::Here));
+        chunk.for_each(|index| context.arm_early(index, Place::Here));
         drop(tourbillon::after(Duration::ZERO, move || {
-            arm_by_callbacks(books, chunks);
+            arm_by_callbacks(context, chunks);
         }));
     }
 }
 
-/// The late timers of one task or thread: every so many of them, from one of the first.
+/// The late timers of one task or thread: every `stride`-th index.
 struct Late {
-    books: Books,
+    context: Context,
     next: u32,
     stride: u32,
 }
 
 impl Late {
-    /// Arms those whose moment has come; false when there are no more.
+    /// Arms the timers whose moment has come. Returns `false` at the end.
     fn arm_some(&mut self, place: Place<'_>) -> bool {
-        let now = self.books.ledger.now();
-        let plan = self.books.plan;
+        let now = self.context.ledger.now();
+        let plan = self.context.plan;
         while plan.late().contains(&self.next) {
             if plan.late_arming(self.next) > now {
                 return true;
             }
-            self.books.arm_late(self.next, place);
+            self.context.arm_late(self.next, place);
             let Some(next) = self.next.checked_add(self.stride) else {
                 break;
             };
@@ -174,32 +177,33 @@ impl Late {
     }
 }
 
-/// Who arms the late timers.
+/// The tasks and threads that arm the late timers.
 pub(super) struct LateArmers<'scope> {
     tasks: Vec<JoinHandle<()>>,
     threads: Vec<thread::ScopedJoinHandle<'scope, ()>>,
 }
 
 impl LateArmers<'_> {
-    /// Whether all late timers are armed.
+    /// Returns whether all late timers are armed.
     pub(super) fn are_done(&self) -> bool {
         self.tasks.iter().all(JoinHandle::is_finished)
             && self.threads.iter().all(|thread| thread.is_finished())
     }
 }
 
-/// Begins to arm the late timers, each when its moment comes: a task for each worker, and the
-/// threads outside.
+/// Starts to arm the late timers, each at its moment, on one task per worker and on the outside
+/// threads.
 pub(super) fn start_late<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     runtime: &Runtime,
-    books: Books,
+    context: Context,
     outside: u32,
 ) -> LateArmers<'scope> {
     let workers = runtime.metrics().num_workers() as u32;
+    // Each task or thread arms every `stride`-th late timer, so all of them have equal shares.
     let late = |number| Late {
-        books,
-        next: books.plan.late().start.saturating_add(number),
+        context,
+        next: context.plan.late().start.saturating_add(number),
         stride: workers + outside,
     };
     let tasks = (0..workers).map(|number| {

@@ -1,4 +1,4 @@
-//! Counts that each worker keeps for itself, so that counting costs next to nothing.
+//! Counters per worker, so that counting needs no contended write.
 
 use std::{
     cell::Cell,
@@ -10,17 +10,17 @@ use std::{
 
 use rustix::thread::gettid;
 
-/// The counts of one thread, a worker, which is their only writer; those of [`OUTSIDE`] have many.
+/// The counters of one worker. Only that worker writes them. [`OUTSIDE`] has many writers.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Lane {
     /// Callbacks that ran.
     pub(super) fired: AtomicU64,
-    /// Timers that ended, by running or by being cancelled.
+    /// Timers that ended: fired or cancelled.
     pub(super) ended: AtomicU64,
     /// Timers that were armed.
     pub(super) armed: AtomicU64,
-    /// The thread, as the system knows it.
+    /// Thread id of the worker.
     thread: i32,
 }
 
@@ -35,13 +35,13 @@ impl Lane {
     }
 }
 
-/// The workers that there are. They last as long as the process.
+/// The lanes of all workers. They live as long as the process.
 static WORKERS: Mutex<Vec<&'static Lane>> = Mutex::new(Vec::new());
-/// All other threads.
+/// The counters of all other threads.
 static OUTSIDE: Lane = Lane::new(0);
 
 thread_local! {
-    /// The lane of this thread, if it is a worker.
+    /// This thread's lane, if it is a worker.
     static LANE: Cell<Option<&'static Lane>> = const { Cell::new(None) };
 }
 
@@ -49,14 +49,14 @@ fn workers() -> MutexGuard<'static, Vec<&'static Lane>> {
     WORKERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the calling thread, a worker, counts of its own.
+/// Gives the calling worker its own lane.
 pub(super) fn enlist() {
     let lane: &'static Lane = Box::leak(Box::new(Lane::new(gettid().as_raw_nonzero().get())));
     workers().push(lane);
     LANE.set(Some(lane));
 }
 
-/// Counts one on behalf of the calling thread.
+/// Adds one to a counter of the calling thread.
 #[inline]
 pub(super) fn count(which: impl Fn(&Lane) -> &AtomicU64) {
     match LANE.get() {
@@ -70,12 +70,12 @@ pub(super) fn count(which: impl Fn(&Lane) -> &AtomicU64) {
     }
 }
 
-/// The workers' threads, as the system knows them.
+/// Returns the workers' thread ids.
 pub(super) fn threads() -> Vec<i32> {
     workers().iter().map(|lane| lane.thread).collect()
 }
 
-/// What each worker counted.
+/// Returns a counter of each worker.
 pub(super) fn by_worker(which: impl Fn(&Lane) -> &AtomicU64) -> Vec<u64> {
     let workers = workers();
     workers
@@ -84,7 +84,7 @@ pub(super) fn by_worker(which: impl Fn(&Lane) -> &AtomicU64) -> Vec<u64> {
         .collect()
 }
 
-/// What all threads counted together.
+/// Returns the sum of a counter over all threads.
 pub(super) fn total(which: impl Fn(&Lane) -> &AtomicU64) -> u64 {
     by_worker(&which).iter().sum::<u64>() + which(&OUTSIDE).load(Relaxed)
 }

@@ -1,10 +1,10 @@
-//! The books: for each timer what was asked for, and what happened.
+//! The ledger: the granted deadline of each timer, and what happened to it.
 //!
-//! Who writes what: the deadline that a timer has by rights is written by who armed it, and from
-//! then on by the one meddler that moves it, when the runtime has answered that it was moved. A
-//! callback writes when it ran, by a clock read there and then, and that it ran. No judgement is
-//! passed before all of them are through: a deadline that is being moved while the timer comes due
-//! would be judged by what it was, or what it was going to be. The runtime's answer says which.
+//! The arming thread writes the deadline. Afterwards only the timer's one meddler writes it, once
+//! the runtime has answered that the timer was moved. The callback reads the clock and writes when
+//! it ran, and that it ran. The ledger is evaluated only after all of them have finished. While a
+//! deadline is being moved and the timer fires at the same time, only the runtime's answer says
+//! which deadline counts.
 
 use std::{
     hint::black_box,
@@ -20,51 +20,51 @@ use tourbillon::{Timer, time::Instant};
 
 use super::lanes;
 
-/// What is known of one timer. Two of them share a cache line.
+/// One timer's record. Two of them share a cache line.
 #[repr(align(32))]
 struct Record {
-    /// The moment before which it may not run, in ns: the last that was asked for and granted.
+    /// The last granted deadline, in ns. The timer must not fire before it.
     due: AtomicU64,
-    /// Its wait, in ns, where that is known exactly.
+    /// The delay from the start of the wait, in ns, if known exactly.
     wait: AtomicU64,
-    /// When it ran for the first time, in ns.
+    /// When it first ran, in ns.
     ran_at: AtomicU64,
-    /// How often it ran, in the low half, and how often it was said to be cancelled, in the high.
+    /// Number of runs in the low half, number of successful cancels in the high half.
     ends: AtomicU32,
 }
 
 const RUN: u32 = 1;
 const CANCEL: u32 = 1 << 16;
 
-/// The end of the scale of lateness, in ns: a day. What is later counts as that.
+/// Upper end of the lateness histogram, in ns: one day. Later timers count as one day.
 const SCALE: u64 = 86_400_000_000_000;
 
-/// The books.
+/// The records and handles of all timers.
 pub(super) struct Ledger {
     origin: Instant,
     records: Box<[Record]>,
     timers: Box<[OnceLock<Timer>]>,
 }
 
-/// What the books say when all is over.
+/// The evaluated ledger.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) armed: u64,
     pub(super) fired: u64,
     pub(super) cancelled: u64,
-    /// Timers that neither ran nor were cancelled.
+    /// Timers that were armed but neither ran nor were cancelled.
     pub(super) lost: u64,
-    /// Timers that ran twice, were cancelled twice, or were cancelled and ran.
+    /// Timers that ended more than once: two runs, two cancels, or both.
     pub(super) duplicated: u64,
-    /// Timers that ran before their deadlines.
+    /// Timers that fired before their deadlines.
     pub(super) early: u64,
-    /// Of the timers that ran: how long after their deadlines, in ns.
+    /// Lateness of the timers that ran, in ns after their deadlines.
     pub(super) lateness: Histogram<u64>,
 }
 
 impl Ledger {
-    /// Books for so many timers. Their memory is there already, and will not be mistaken for the
-    /// timers' own.
+    /// Allocates a ledger. Its memory is resident before the storm, so that it does not count as
+    /// the timers' memory.
     pub(super) fn new(timers: u32) -> Self {
         let records = (0..timers).map(|_| Record {
             due: AtomicU64::new(u64::MAX),
@@ -72,7 +72,8 @@ impl Ledger {
             ran_at: AtomicU64::new(0),
             ends: AtomicU32::new(0),
         });
-        // What is zero all over might be taken from the system untouched, were it not for the box.
+        // `black_box` keeps the compiler from asking for zeroed pages, which would become resident
+        // later.
         let handles = (0..timers).map(|_| black_box(OnceLock::new()));
         Self {
             origin: Instant::now(),
@@ -81,18 +82,18 @@ impl Ledger {
         }
     }
 
-    /// The present, in ns.
+    /// Returns the time since the ledger was made, in ns.
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// A moment of this clock.
+    /// Converts a time of this ledger to an instant.
     pub(super) fn instant(&self, nanos: u64) -> Instant {
         self.origin + Duration::from_nanos(nanos)
     }
 
-    /// The callback of each timer.
+    /// Records a run; each timer's callback calls it.
     #[inline]
     pub(super) fn ran(&self, index: u32) {
         let now = self.now();
@@ -102,40 +103,40 @@ impl Ledger {
         lanes::count(|lane| &lane.fired);
     }
 
-    /// A timer was armed.
+    /// Records that a timer was armed.
     pub(super) fn enter(&self, index: u32, timer: Timer) {
         let entered = self.timers[index as usize].set(timer);
         debug_assert!(entered.is_ok(), "timer {index} was armed twice");
         lanes::count(|lane| &lane.armed);
     }
 
-    /// The timer, once it is armed.
+    /// Returns the timer, once it is armed.
     pub(super) fn timer(&self, index: u32) -> Option<&Timer> {
         self.timers[index as usize].get()
     }
 
-    /// A timer is due at `due`, as was asked for and granted.
+    /// Records the deadline that the runtime granted.
     pub(super) fn granted(&self, index: u32, due: u64) {
         self.records[index as usize].due.store(due, Relaxed);
     }
 
-    /// A timer's wait is `wait`, as was asked for and granted.
+    /// Records the delay that the runtime granted.
     pub(super) fn granted_wait(&self, index: u32, wait: u64) {
         self.records[index as usize].wait.store(wait, Relaxed);
     }
 
-    /// The deadline and the wait of a timer. For who arms or moves it.
+    /// Returns a timer's deadline and delay. Only the thread that arms or moves the timer calls it.
     pub(super) fn asked(&self, index: u32) -> (u64, u64) {
         let record = &self.records[index as usize];
         (record.due.load(Relaxed), record.wait.load(Relaxed))
     }
 
-    /// A timer was cancelled: so the runtime says.
+    /// Records that the runtime answered "cancelled".
     pub(super) fn cancelled(&self, index: u32) {
         self.end(index, CANCEL);
     }
 
-    /// Notes one end of a timer, which should be the only one; answers those before.
+    /// Adds an end to a timer's record. Returns the ends recorded before.
     fn end(&self, index: u32, how: u32) -> u32 {
         let before = self.records[index as usize].ends.fetch_add(how, Relaxed);
         if before == 0 {
@@ -144,7 +145,7 @@ impl Ledger {
         before
     }
 
-    /// What the books say. For when nobody writes them any more.
+    /// Evaluates the ledger, after the last write.
     pub(super) fn verdict(&self) -> Verdict {
         let mut verdict = Verdict {
             armed: 0,
@@ -162,9 +163,11 @@ impl Ledger {
             verdict.fired += u64::from(runs > 0);
             verdict.cancelled += u64::from(cancels > 0);
             verdict.lost += u64::from(timer.get().is_some() && ends == 0);
+            // More than one end is a fault, in any combination.
             verdict.duplicated += u64::from(runs + cancels > 1);
             if runs > 0 {
                 let (ran_at, due) = (record.ran_at.load(Relaxed), record.due.load(Relaxed));
+                // Compare with the last granted deadline, which may be later than the first one.
                 verdict.early += u64::from(ran_at < due);
                 verdict
                     .lateness

@@ -1,8 +1,8 @@
-//! Meddlers: threads that cancel, refresh and reset timers which others armed.
+//! Meddlers: threads that cancel, refresh and reset timers that other threads armed.
 //!
-//! What is done to a timer is done once, by the meddler that it falls to; of those that are
-//! cancelled some are reset as well, by the next meddler. So each timer is moved by one thread only,
-//! which therefore knows what its deadline is by rights; cancelling races with all else.
+//! One meddler acts on a timer, once. Of the timers that are cancelled, some are also reset, by the
+//! next meddler. So only one thread moves each timer, and it knows the timer's deadline. Cancelling
+//! races with everything else.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -12,16 +12,16 @@ use std::{
 
 use tourbillon::{Cancel, Reset, Timer};
 
-use super::{arm::Books, plan::Deed};
+use super::{arm::Context, plan::Action};
 
-/// How long before a timer is due one meets it, so that it comes due meanwhile.
+/// How long before a timer's deadline a meddler acts, in ns, so that the two race.
 const AHEAD: u64 = 100_000;
-/// How long to wait for a late timer that is not armed at its moment, before it is let be.
+/// How long to wait for a late timer that is not yet armed before skipping it, in ns.
 const PATIENCE: u64 = 5_000_000;
-/// How long a meddler waits for the next few timers.
+/// Sleep between two rounds of a meddler.
 const NAP: Duration = Duration::from_micros(200);
 
-/// What the runtime answered to the meddlers.
+/// The runtime's answers to the meddlers.
 #[derive(Debug, Default)]
 pub(super) struct Meddled {
     pub(super) refreshed: AtomicU64,
@@ -38,18 +38,18 @@ impl Meddled {
     }
 }
 
-/// A way through the timers, in the order of the moments at which they are met.
+/// An order in which to visit the timers.
 #[derive(Clone, Copy)]
 enum Walk {
-    /// Early timers, about when they are due.
+    /// Early timers, close to their deadlines.
     WhenDue,
-    /// Early timers, at moments that have nothing to do with their deadlines.
+    /// Early timers, at moments unrelated to their deadlines.
     AnyTime,
-    /// Late timers, when they have just been armed.
+    /// Late timers, just after they were armed.
     WhenArmed,
 }
 
-/// A walk, and how far it has come.
+/// The position in a walk.
 struct Walker {
     walk: Walk,
     next: u32,
@@ -57,10 +57,10 @@ struct Walker {
 }
 
 impl Walker {
-    fn new(walk: Walk, books: Books) -> Self {
+    fn new(walk: Walk, context: Context) -> Self {
         let range = match walk {
-            Walk::WhenDue | Walk::AnyTime => 0..books.plan.early(),
-            Walk::WhenArmed => books.plan.late(),
+            Walk::WhenDue | Walk::AnyTime => 0..context.plan.early(),
+            Walk::WhenArmed => context.plan.late(),
         };
         Self {
             walk,
@@ -69,22 +69,23 @@ impl Walker {
         }
     }
 
-    /// The next timer, and when to meet it. `None` for an index: this walk leaves that one out.
-    fn peek(&self, books: Books) -> Option<(u64, Option<u32>)> {
+    /// Returns the next timer and the moment to act on it. The index is `None` if this walk skips
+    /// the timer.
+    fn peek(&self, context: Context) -> Option<(u64, Option<u32>)> {
         if self.next == self.end {
             return None;
         }
-        let plan = books.plan;
+        let plan = context.plan;
         Some(match self.walk {
             Walk::WhenDue => {
                 let index = plan.at_rank(self.next);
                 let moment = plan.moment(self.next).saturating_sub(AHEAD);
-                (moment, plan.is_met_when_due(index).then_some(index))
+                (moment, plan.acts_when_due(index).then_some(index))
             }
             Walk::AnyTime => {
                 let index = self.next;
                 let moment = plan.moment(index);
-                (moment, (!plan.is_met_when_due(index)).then_some(index))
+                (moment, (!plan.acts_when_due(index)).then_some(index))
             }
             Walk::WhenArmed => (plan.late_arming(self.next), Some(self.next)),
         })
@@ -93,23 +94,23 @@ impl Walker {
 
 /// One meddler.
 struct Meddler<'a> {
-    books: Books,
+    context: Context,
     number: u32,
-    /// How many there are.
+    /// Number of meddlers.
     of: u32,
     meddled: &'a Meddled,
 }
 
-/// Starts the meddlers, which end with the window.
+/// Starts the meddlers. They end with the window.
 pub(super) fn start<'scope, 'env>(
     scope: &'scope thread::Scope<'scope, 'env>,
-    books: Books,
+    context: Context,
     meddlers: u32,
     meddled: &'env Meddled,
 ) -> Vec<thread::ScopedJoinHandle<'scope, ()>> {
     let threads = (0..meddlers).map(|number| {
         let meddler = Meddler {
-            books,
+            context,
             number,
             of: meddlers,
             meddled,
@@ -122,7 +123,7 @@ pub(super) fn start<'scope, 'env>(
 impl Meddler<'_> {
     fn run(&self) {
         let walks = [Walk::WhenDue, Walk::AnyTime, Walk::WhenArmed];
-        let mut walkers = walks.map(|walk| Walker::new(walk, self.books));
+        let mut walkers = walks.map(|walk| Walker::new(walk, self.context));
         loop {
             let mut done = true;
             for walker in &mut walkers {
@@ -135,17 +136,18 @@ impl Meddler<'_> {
         }
     }
 
-    /// Meets the timers whose moments have come; true when there are no more.
+    /// Acts on the timers whose moments have come. Returns `true` at the end of the walk.
     fn walk(&self, walker: &mut Walker) -> bool {
-        let now = self.books.ledger.now();
-        while let Some((moment, index)) = walker.peek(self.books) {
+        let now = self.context.ledger.now();
+        while let Some((moment, index)) = walker.peek(self.context) {
             if moment > now {
                 return false;
             }
-            if let Some(deed) = index.and_then(|index| self.duty(index)) {
-                match self.books.ledger.timer(deed.0) {
-                    Some(timer) => self.meet(deed, timer),
-                    // Its armer is behind its time.
+            // Other meddlers visit this timer, too; only one of them has to act on it.
+            if let Some(action) = index.and_then(|index| self.action(index)) {
+                match self.context.ledger.timer(action.0) {
+                    Some(timer) => self.act(action, timer),
+                    // The thread that arms it is behind schedule.
                     None if now < moment + PATIENCE => return false,
                     None => {}
                 }
@@ -155,51 +157,55 @@ impl Meddler<'_> {
         true
     }
 
-    /// What this meddler has to do to a timer, if anything.
-    fn duty(&self, index: u32) -> Option<(u32, Deed)> {
-        let plan = self.books.plan;
+    /// Returns the action that this meddler has to take on a timer, if any.
+    fn action(&self, index: u32) -> Option<(u32, Action)> {
+        let plan = self.context.plan;
         let owner = index % self.of;
-        match plan.deed(index) {
-            Deed::None => None,
-            deed if owner == self.number => Some((index, deed)),
-            Deed::Cancel if plan.is_contested(index) && (owner + 1) % self.of == self.number => {
-                Some((index, Deed::Reset))
+        match plan.action(index) {
+            Action::None => None,
+            action if owner == self.number => Some((index, action)),
+            Action::Cancel if plan.is_contested(index) && (owner + 1) % self.of == self.number => {
+                Some((index, Action::Reset))
             }
             _ => None,
         }
     }
 
-    fn meet(&self, (index, deed): (u32, Deed), timer: &Timer) {
+    fn act(&self, (index, action): (u32, Action), timer: &Timer) {
         let meddled = self.meddled;
-        match deed {
-            Deed::None => {}
-            Deed::Cancel => match timer.cancel() {
-                Cancel::Cancelled => self.books.ledger.cancelled(index),
+        match action {
+            Action::None => {}
+            Action::Cancel => match timer.cancel() {
+                Cancel::Cancelled => self.context.ledger.cancelled(index),
                 _ => {
                     meddled.too_late.fetch_add(1, Relaxed);
                 }
             },
-            Deed::Refresh => {
-                let (_, wait) = self.books.ledger.asked(index);
-                let due = self.books.ledger.now() + wait;
+            Action::Refresh => {
+                // Compute the deadline from a clock reading before the call: the runtime reads its
+                // clock later, so the true deadline is never earlier.
+                let (_, wait) = self.context.ledger.asked(index);
+                let due = self.context.ledger.now() + wait;
                 let answer = self.granted(index, due, timer.refresh());
                 meddled.count_reset(answer, &meddled.refreshed);
             }
-            Deed::Reset => {
+            Action::Reset => {
                 let answer = self.reset(index, timer);
                 meddled.count_reset(answer, &meddled.reset);
             }
         }
     }
 
-    /// Moves a timer: to earlier or later, by a delay from now or from when its wait began, or to a
-    /// moment.
+    /// Moves a timer to an earlier or later deadline: by a delay from now, by a delay from the
+    /// start of its wait, or to an instant.
     fn reset(&self, index: u32, timer: &Timer) -> Reset {
-        let Books { ledger, plan } = self.books;
+        let Context { ledger, plan } = self.context;
+        // Read the clock before the call: the runtime reads it later, so the true deadline is never
+        // earlier than the recorded one.
         let bits = plan.bits(index, 6);
         let (due, wait) = ledger.asked(index);
         let now = ledger.now();
-        // Within the window, or within the next moment, or at once.
+        // At once, within 0.2 ms, or within the window.
         let delay = match bits % 8 {
             0 => 0,
             1 | 2 => (bits >> 16) % 200_000,
@@ -223,10 +229,10 @@ impl Meddler<'_> {
         }
     }
 
-    /// Notes what a timer's deadline is now, if it was moved.
+    /// Records the new deadline if the timer was moved.
     fn granted(&self, index: u32, due: u64, answer: Reset) -> Reset {
         if answer == Reset::Waiting {
-            self.books.ledger.granted(index, due);
+            self.context.ledger.granted(index, due);
         }
         answer
     }

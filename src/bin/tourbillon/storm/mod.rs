@@ -1,23 +1,23 @@
-//! `tourbillon storm`: timers armed, cancelled, refreshed and reset from all sides, and books about
-//! each of them that owe nothing to the runtime's own.
+//! `tourbillon storm`: arms, cancels, refreshes and resets timers from all threads, and checks each
+//! timer against a ledger of its own, independent of the runtime's counters.
 //!
-//! 1. The books are laid out, and the runtime is started.
-//! 2. *Arming.* Workers and threads outside arm most of the timers (the *early* ones), for a window
+//! 1. *Set-up.* Allocate the ledger and start the runtime.
+//! 2. *Arming.* Workers and outside threads arm most of the timers (the *early* ones) for a window
 //!    that has not begun. Memory is measured before and after.
-//! 3. *The window.* The early timers come due. Meddlers, which are threads of their own, cancel,
-//!    refresh and reset a share of them: some at any time, some just when they come due. Workers
-//!    and threads outside arm the rest (the *late* ones) meanwhile, and the meddlers are at these
-//!    as soon as they are armed.
-//! 4. All are waited for, the runtime is ended, and the books are read.
+//! 3. *The window.* The early timers fire. Meddlers, which are separate threads, cancel, refresh
+//!    and reset a share of them: some at any time, some close to their deadlines. Meanwhile workers
+//!    and outside threads arm the rest (the *late* timers). The meddlers act on these as soon as
+//!    they are armed.
+//! 4. *The verdict.* Wait for all timers, end the runtime, and evaluate the ledger.
 //!
-//! | file | what is there |
+//! | file | content |
 //! |---|---|
-//! | `plan` | which timer is due when, who meddles with it, and how |
-//! | `ledger` | the books: what was asked for, and what happened |
+//! | `plan` | the deadline of each timer, and the action on it |
+//! | `ledger` | the deadline and the end of each timer |
 //! | `arm` | arming, from workers and from outside |
-//! | `lanes` | counts that each worker keeps for itself |
+//! | `lanes` | counters per worker |
 //! | `meddle` | cancelling, refreshing, resetting |
-//! | `report` | the verdict, as a table or as JSON |
+//! | `report` | the report, as a table or as JSON |
 
 mod arm;
 mod lanes;
@@ -36,14 +36,14 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::{
-    arm::Books,
+    arm::Context,
     ledger::Ledger,
     meddle::Meddled,
     plan::Plan,
     report::{Measured, Report},
 };
 use crate::{
-    args::{RuntimeArgs, count, duration, nanos, positive_duration, usage_error},
+    args::{RuntimeArgs, count, duration, nanos, number, positive_duration, usage_error},
     complain,
     figures::Format,
     proc,
@@ -51,59 +51,76 @@ use crate::{
 
 /// Arguments of `tourbillon storm`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = report::HELP)]
 pub(crate) struct Args {
-    /// How many timers, such as 20k or 10M.
+    /// Number of timers, such as 20k or 10M.
     #[arg(long, value_name = "COUNT", default_value = "1M", value_parser = count)]
     timers: u32,
-    /// Over how long their deadlines are spread [default: 5s, or more if 500k a second is less].
+    /// Spread the deadlines over this time [default: 5s, or longer to stay below 500k timers per
+    /// second].
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     spread: Option<Duration>,
-    /// How long after the start the first deadline is; arming should be done by then [default:
-    /// 500ms and 1us for two timers].
+    /// Time from the start to the first deadline, for arming [default: 500ms, plus 0.5us per
+    /// timer].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lead: Option<Duration>,
-    /// How many threads outside of the runtime arm timers; without any, the workers arm them all.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=1024))]
+    /// Number of threads outside the runtime that arm timers; 0 lets the workers arm all of them.
+    #[arg(
+        long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(..=1024),
+    )]
     outside: u32,
-    /// How many threads cancel, refresh and reset.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Number of threads that cancel, refresh and reset timers.
+    #[arg(
+        long, value_name = "N", default_value = "2",
+        value_parser = clap::value_parser!(u32).range(1..=1024),
+    )]
     meddlers: u32,
-    /// How many of 100 timers are cancelled, or tried to.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=100))]
+    /// Percentage of timers to cancel.
+    #[arg(
+        long, value_name = "PERCENT", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(..=100),
+    )]
     cancel: u32,
-    /// How many of 100 timers are refreshed.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=100))]
+    /// Percentage of timers to refresh.
+    #[arg(
+        long, value_name = "PERCENT", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(..=100),
+    )]
     refresh: u32,
-    /// How many of 100 timers are reset, to earlier or to later.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=100))]
+    /// Percentage of timers to reset, to an earlier or a later deadline.
+    #[arg(
+        long, value_name = "PERCENT", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(..=100),
+    )]
     reset: u32,
-    /// What is decided at random follows from this number.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Random seed.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number)]
     seed: u64,
-    /// After the last deadline, how long to wait for timers before they count as lost.
+    /// After the last deadline, wait this long before a timer counts as lost.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     grace: Duration,
-    /// How to say what happened.
+    /// Report format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     #[command(flatten)]
     runtime: RuntimeArgs,
 }
 
-/// How often the books are looked at while all waits.
-const GLANCE: Duration = Duration::from_millis(10);
-/// What a timer costs at most, with what is written about it.
+/// Interval at which the main thread checks for the end.
+const POLL: Duration = Duration::from_millis(10);
+/// Upper bound of the memory per timer, with its record in the ledger.
 const BYTES_PER_TIMER: u64 = 160 + 48;
-/// With nothing armed for so long, something is broken.
+/// Give up if no timer was armed for this long.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// Runs the storm, and prints what came of it.
+/// Runs the storm and prints the report.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     let shares = args.cancel + args.refresh + args.reset;
     if shares > 100 {
         usage_error(&format!(
-            "--cancel, --refresh and --reset are {shares} % together: at most 100 % of the timers \
-             can be meddled with"
+            "--cancel, --refresh and --reset add up to {shares} %: they must add up to at most \
+             100 %"
         ));
     }
     proc::require_memory(args.timers, BYTES_PER_TIMER)?;
@@ -113,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
         Format::Table => write!(stdout, "{report}"),
         Format::Json => writeln!(stdout, "{}", report.to_json()),
     };
-    // Who does not read it to its end has read enough; the status tells the rest.
+    // A reader that closed stdout early still gets the exit status.
     let _ = said.and_then(|()| stdout.flush());
     Ok(report.exit_code())
 }
@@ -129,46 +146,51 @@ fn storm(args: &Args) -> Result<Report, String> {
     let (spread, lead, grace) = (nanos(spread)?, nanos(lead)?, nanos(args.grace)?);
     let shares = [args.cancel, args.refresh, args.reset];
     let mut plan = Plan::new(args.timers, spread, shares, args.seed);
-    // Callbacks live for as long as the runtime pleases, and so must what they refer to. It is the
-    // last thing that the process does.
+    // Callbacks may outlive this function, so what they refer to is leaked. The process ends soon
+    // after.
     let ledger: &'static Ledger = Box::leak(Box::new(Ledger::new(args.timers)));
     let builder = args.runtime.builder().on_thread_start(lanes::enlist);
     let runtime = builder.build().map_err(|error| error.to_string())?;
     let workers = runtime.metrics().num_workers();
+    // Each worker registers its lane when it starts. Wait, so that the CPU time of all is measured.
     while lanes::threads().len() < workers {
         thread::sleep(Duration::from_millis(1));
     }
     args.runtime.inspect(&runtime)?;
 
+    // Measure memory and CPU time from here: the ledger is allocated and the workers run.
     let memory = proc::resident_bytes()?;
     let cpu = proc::cpu_seconds()?;
     let worker_cpu = proc::thread_cpu_seconds(&lanes::threads())?;
     let begun = ledger.now();
     plan.begin(begun, begun + lead);
     let plan: &'static Plan = Box::leak(Box::new(plan));
-    let books = Books { ledger, plan };
+    let context = Context { ledger, plan };
+    // Arm the early timers.
     let bar = progress(timers);
-    let armers = arm::start_early(&runtime, books, args.outside);
-    wait_until_armed(books, &bar)?;
+    let armers = arm::start_early(&runtime, context, args.outside);
+    wait_until_armed(context, &bar)?;
     for armer in armers {
-        armer.join().map_err(|_| "a thread that arms panicked")?;
+        armer.join().map_err(|_| "an outside thread panicked")?;
     }
+    // Measure memory while most timers are pending.
     let armed_at = ledger.now();
     let grown = proc::resident_bytes()?.saturating_sub(memory);
     let pending = u64::from(plan.early()).saturating_sub(fired());
     if armed_at > plan.base() {
         complain(format_args!(
-            "arming took longer than --lead, and {} timers ran meanwhile: memory per timer is that \
-             of the others, and what those left behind",
+            "arming took longer than --lead, and {} timers fired meanwhile: the memory per timer \
+             includes what they left behind",
             fired()
         ));
     }
 
+    // Arm the late timers and meddle, until each timer has ended or the grace period is over.
     bar.set_message("firing");
     let meddled = Meddled::default();
     thread::scope(|scope| {
-        let armers = arm::start_late(scope, &runtime, books, args.outside);
-        let meddlers = meddle::start(scope, books, args.meddlers, &meddled);
+        let armers = arm::start_late(scope, &runtime, context, args.outside);
+        let meddlers = meddle::start(scope, context, args.meddlers, &meddled);
         let all_over = || {
             armers.are_done()
                 && meddlers.iter().all(|meddler| meddler.is_finished())
@@ -176,7 +198,7 @@ fn storm(args: &Args) -> Result<Report, String> {
         };
         while !all_over() && ledger.now() < plan.latest() + grace {
             bar.set_position(ended());
-            thread::sleep(GLANCE);
+            thread::sleep(POLL);
         }
     });
     let cpu_seconds = proc::cpu_seconds()? - cpu;
@@ -184,7 +206,7 @@ fn storm(args: &Args) -> Result<Report, String> {
     let over_at = ledger.now();
     bar.finish_and_clear();
     let counts = runtime.metrics().total();
-    // Nothing runs after this: what the books say then is final.
+    // Drop the runtime first: no callback runs after this, so the ledger is final.
     drop(runtime);
 
     let measured = Measured {
@@ -199,24 +221,24 @@ fn storm(args: &Args) -> Result<Report, String> {
     Ok(Report::new(timers, ledger, &meddled, &counts, measured))
 }
 
-/// How many callbacks ran.
+/// Returns the number of callbacks that ran.
 fn fired() -> u64 {
     lanes::total(|lane| &lane.fired)
 }
 
-/// How many timers ended.
+/// Returns the number of timers that ended.
 fn ended() -> u64 {
     lanes::total(|lane| &lane.ended)
 }
 
-/// How many timers were armed.
+/// Returns the number of timers that were armed.
 fn armed() -> u64 {
     lanes::total(|lane| &lane.armed)
 }
 
-/// Waits until the early timers are armed.
-fn wait_until_armed(books: Books, bar: &ProgressBar) -> Result<(), String> {
-    let early = u64::from(books.plan.early());
+/// Waits until the early timers are armed. Fails if arming stalls.
+fn wait_until_armed(context: Context, bar: &ProgressBar) -> Result<(), String> {
+    let early = u64::from(context.plan.early());
     let mut last = (0, Instant::now());
     loop {
         let armed = armed();
@@ -227,7 +249,7 @@ fn wait_until_armed(books: Books, bar: &ProgressBar) -> Result<(), String> {
             last = (armed, Instant::now());
         } else if last.1.elapsed() > STALLED {
             return Err(format!(
-                "arming has stalled: {armed} of {early} timers, and no more in {STALLED:?}"
+                "arming has stalled: {armed} of {early} timers, no more in {STALLED:?}"
             ));
         }
         bar.set_position(armed);
@@ -236,7 +258,7 @@ fn wait_until_armed(books: Books, bar: &ProgressBar) -> Result<(), String> {
 }
 
 fn progress(timers: u64) -> ProgressBar {
-    // Draws nothing where stderr is no terminal.
+    // Draws nothing if stderr is not a terminal.
     let bar = ProgressBar::with_draw_target(Some(timers), ProgressDrawTarget::stderr_with_hz(10));
     let style = "{msg:7} {wide_bar} {human_pos}/{human_len} {elapsed_precise}";
     let style =

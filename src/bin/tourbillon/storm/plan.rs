@@ -1,43 +1,43 @@
-//! What is going to happen to each timer: all of it follows from its index and the seed.
+//! The plan: what happens to each timer, computed from its index and the seed.
 //!
-//! Deadlines of the early timers are spread evenly over the window, with a jitter that makes some
-//! coincide. The order in which they are armed, which is that of the indices, has nothing to do with
-//! the order in which they are due, which is that of the *ranks*: rank = index × step mod n. The step
-//! has an inverse, so that a meddler can find the timer that is due at this moment.
+//! The deadlines of the early timers are spread evenly over the window, with a jitter that makes
+//! some coincide. Timers are armed in the order of their indices, and due in the order of their
+//! *ranks*: rank = index × step mod n. So the two orders are unrelated. The step has an inverse, so
+//! a meddler can find the timer that is due next.
 
 use std::ops::Range;
 
-/// What is done to a timer, other than waiting for it.
+/// The action on a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
-    /// Nothing.
+pub(super) enum Action {
+    /// None: it only waits.
     None,
-    /// It is cancelled.
+    /// Cancel it.
     Cancel,
-    /// It is refreshed.
+    /// Refresh it.
     Refresh,
-    /// It is reset, in one of several ways.
+    /// Reset it, in one of several ways.
     Reset,
 }
 
-/// The plan. Times are in ns, on the ledger's clock.
+/// The plan. Times are in ns on the ledger's clock.
 #[derive(Debug)]
 pub(super) struct Plan {
     timers: u32,
-    /// Those with lower indices are armed before the window, the others in it.
+    /// Lower indices are armed before the window, the others in it.
     early: u32,
-    /// When the window begins.
+    /// Start of the window.
     base: u64,
     spread: u64,
     begun: u64,
-    /// Cancelled, refreshed, reset: so many of 100.
+    /// Percentages of timers to cancel, refresh and reset.
     shares: [u32; 3],
     seed: u64,
     step: u64,
     inverse: u64,
 }
 
-/// One of so many timers is a late one.
+/// One timer in this many is late.
 const LATE: u32 = 16;
 
 impl Plan {
@@ -57,66 +57,66 @@ impl Plan {
         }
     }
 
-    /// Lets the window begin at `base`. Until then the plan has no times.
+    /// Sets the start of the window to `base`. Call it before asking for times.
     pub(super) fn begin(&mut self, now: u64, base: u64) {
         self.begun = now;
         self.base = base;
     }
 
-    /// How many timers are armed before the window.
+    /// Returns the number of timers that are armed before the window.
     pub(super) fn early(&self) -> u32 {
         self.early
     }
 
-    /// The indices of those that are armed in it.
+    /// Returns the indices of the timers that are armed in the window.
     pub(super) fn late(&self) -> Range<u32> {
         self.early..self.timers
     }
 
-    /// When the window begins.
+    /// Returns the start of the window.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
 
-    /// When the window ends. What is refreshed may be due later.
+    /// Returns the end of the window. A refreshed timer can be due later.
     pub(super) fn end(&self) -> u64 {
         self.base + self.spread
     }
 
-    /// The latest deadline that any timer may come to have: refreshed at the end of the window, it
-    /// waits once more for what it waited since the arming began.
+    /// Returns the latest possible deadline. A timer that is refreshed at the end of the window
+    /// waits once more for as long as it did since arming began.
     pub(super) fn latest(&self) -> u64 {
         self.end() + (self.end() - self.begun)
     }
 
-    /// Bits that belong to a timer and a purpose.
+    /// Returns random bits for a timer and a purpose.
     pub(super) fn bits(&self, index: u32, purpose: u32) -> u64 {
         mix(mix(self.seed ^ u64::from(index)) ^ u64::from(purpose))
     }
 
-    /// The moment at which the early timer of this rank would be due without its jitter.
+    /// Returns the deadline of the early timer with this rank, without jitter.
     pub(super) fn moment(&self, rank: u32) -> u64 {
         self.base + scale(rank, self.spread, self.early)
     }
 
-    /// The deadline for which an early timer is armed.
+    /// Returns the first deadline of an early timer.
     pub(super) fn deadline(&self, index: u32) -> u64 {
         let rank = u64::from(index) * self.step % u64::from(self.early);
         let jitter = self.spread / u64::from(self.early) * 8;
         self.moment(rank as u32) + self.bits(index, 0) % (jitter + 1)
     }
 
-    /// The early timer of a rank.
+    /// Returns the early timer with this rank.
     pub(super) fn at_rank(&self, rank: u32) -> u32 {
         (u64::from(rank) * self.inverse % u64::from(self.early)) as u32
     }
 
-    /// When a late timer is armed.
+    /// Returns when to arm a late timer.
     pub(super) fn late_arming(&self, index: u32) -> u64 {
         self.base + scale(index - self.early, self.spread, self.timers - self.early)
     }
 
-    /// For when: at once, soon, or some time until the end of the window.
+    /// Returns the delay of a late timer: zero, short, or up to the end of the window.
     pub(super) fn late_delay(&self, index: u32) -> u64 {
         let bits = self.bits(index, 1);
         let rest = self.end() - self.late_arming(index);
@@ -127,49 +127,50 @@ impl Plan {
         }
     }
 
-    /// What is done to a timer.
-    pub(super) fn deed(&self, index: u32) -> Deed {
+    /// Returns the action on a timer.
+    pub(super) fn action(&self, index: u32) -> Action {
         let percent = (self.bits(index, 2) % 100) as u32;
         let [cancel, refresh, reset] = self.shares;
         match percent {
-            p if p < cancel => Deed::Cancel,
-            p if p < cancel + refresh => Deed::Refresh,
-            p if p < cancel + refresh + reset => Deed::Reset,
-            _ => Deed::None,
+            p if p < cancel => Action::Cancel,
+            p if p < cancel + refresh => Action::Refresh,
+            p if p < cancel + refresh + reset => Action::Reset,
+            _ => Action::None,
         }
     }
 
-    /// Whether an early timer is meddled with about when it is due, not at any moment.
-    pub(super) fn is_met_when_due(&self, index: u32) -> bool {
+    /// Returns whether a meddler acts on an early timer close to its deadline, not at any time.
+    pub(super) fn acts_when_due(&self, index: u32) -> bool {
         self.bits(index, 3) % 2 == 0
     }
 
-    /// Whether a timer that is cancelled is reset by another meddler at about the same moment.
+    /// Returns whether a second meddler resets a timer at about the moment when the first cancels
+    /// it.
     pub(super) fn is_contested(&self, index: u32) -> bool {
         self.bits(index, 4) % 4 == 0
     }
 
-    /// Whether a timer is armed by a delay, of which refreshing makes use, not for a moment.
+    /// Returns whether to arm a timer by a delay, not for an instant. Refreshing needs a delay.
     pub(super) fn is_armed_by_delay(&self, index: u32) -> bool {
-        self.deed(index) == Deed::Refresh || self.bits(index, 5) % 2 == 0
+        self.action(index) == Action::Refresh || self.bits(index, 5) % 2 == 0
     }
 }
 
-/// `part` of `of` parts of `whole`.
+/// Returns `whole * part / of` without overflow.
 fn scale(part: u32, whole: u64, of: u32) -> u64 {
     (u128::from(part) * u128::from(whole) / u128::from(of.max(1))) as u64
 }
 
-/// A number by which multiplying shuffles 0..n, and its inverse.
+/// Returns a factor whose multiples permute 0..n, and its inverse modulo n.
 fn step(n: u64) -> (u64, u64) {
-    // Near the golden section of n, multiples are spread best.
+    // Near n divided by the golden ratio, multiples are spread most evenly.
     let golden = (n as f64 * 0.618_033_988_75) as u64;
     (golden.max(1)..)
         .find_map(|step| Some((step, inverse(step, n)?)))
         .expect("n + 1 has an inverse modulo n")
 }
 
-/// The inverse of `a` modulo `n`, if there is one, by Euclid's algorithm.
+/// Returns the inverse of `a` modulo `n`, if it exists, by Euclid's algorithm.
 fn inverse(a: u64, n: u64) -> Option<u64> {
     let n = i128::from(n);
     let (mut r, mut next_r) = (n, i128::from(a) % n);
@@ -182,7 +183,7 @@ fn inverse(a: u64, n: u64) -> Option<u64> {
     (r == 1).then(|| t.rem_euclid(n) as u64)
 }
 
-/// A step of SplitMix64: bits that look random.
+/// One step of SplitMix64, a mixing function.
 fn mix(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -233,10 +234,17 @@ mod tests {
     #[test]
     fn shares_are_what_was_asked_for() {
         let plan = plan(100_000);
-        let count = |deed| (0..100_000).filter(|&i| plan.deed(i) == deed).count();
-        for (deed, percent) in [(Deed::Cancel, 10), (Deed::Refresh, 20), (Deed::Reset, 30)] {
-            let share = count(deed);
-            assert!(share.abs_diff(percent * 1_000) < 1_000, "{deed:?}: {share}");
+        let count = |action| (0..100_000).filter(|&i| plan.action(i) == action).count();
+        for (action, percent) in [
+            (Action::Cancel, 10),
+            (Action::Refresh, 20),
+            (Action::Reset, 30),
+        ] {
+            let share = count(action);
+            assert!(
+                share.abs_diff(percent * 1_000) < 1_000,
+                "{action:?}: {share}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What came of it.
+//! The report.
 
 use std::{fmt, process::ExitCode, sync::atomic::Ordering::Relaxed};
 
@@ -10,35 +10,64 @@ use super::{
     ledger::{Ledger, Verdict},
     meddle::Meddled,
 };
-use crate::figures::{Lateness, grouped, rounded};
+use crate::figures::{Lateness, grouped, rounded, scaled};
 
-/// What was measured beside the books.
+/// The end of `storm --help`.
+pub(super) const HELP: &str = "\
+Rows of the report:
+  timers              timers to arm (--timers)
+  armed               timers that were armed
+  fired               timers whose callbacks ran
+  cancelled           timers that were cancelled in time
+  refreshed, reset    timers that were moved in time
+  too late to meddle  cancels, refreshes and resets that came after the timer ended
+  lost                timers that neither fired nor were cancelled; must be 0
+  duplicated          timers that ended more than once; must be 0
+  fired too early     timers that fired before their deadlines; must be 0
+  lateness            time from a timer's deadline to its callback: p50, p99 and p99.9 are
+                      the values that 50 %, 99 % and 99.9 % of the timers do not exceed
+  time                from the first arming to the last end
+  CPU                 CPU time of the whole process in that time
+  CPU of the workers  CPU time of the runtime's workers alone
+  arming              time to arm the early timers (15 of 16)
+  memory per timer    growth of the process by arming, divided by the pending timers
+  workers             worker threads of the runtime
+  armed by each       share of the timers that each worker armed; outside threads armed the rest
+  run by each         share of the callbacks that each worker ran
+  steals              times a worker took jobs from another worker's queue
+  parks               times a worker went to sleep
+  tickles written     times a thread woke a sleeping worker by a write to its eventfd
+  tickles skipped     updates from other threads that did not need to wake the worker
+The last line is the verdict. The exit status is 0 if every timer ended exactly once and
+none fired early, otherwise 1.";
+
+/// Figures that are measured beside the ledger.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     pub(super) workers: usize,
-    /// From the beginning of the arming until all was over.
+    /// From the start of arming to the end.
     pub(super) seconds: f64,
-    /// Of the whole process, with the threads that arm and meddle.
+    /// CPU time of the whole process, with the threads that arm and meddle.
     pub(super) cpu_seconds: f64,
-    /// Of the workers alone.
+    /// CPU time of the workers.
     pub(super) worker_cpu_seconds: f64,
     pub(super) arm_seconds: f64,
     pub(super) bytes_per_timer: f64,
-    /// How many timers were pending when that was measured.
+    /// Number of pending timers when memory was measured.
     pub(super) measured_timers: u64,
 }
 
 /// The report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// How many were to be armed.
+    /// Number of timers that the user asked for.
     timers: u64,
     armed: u64,
     fired: u64,
     cancelled: u64,
     refreshed: u64,
     reset: u64,
-    /// Of what was done to timers: how often the answer was that they ran, or had run.
+    /// Cancels, refreshes and resets that came after the timer ended.
     too_late: u64,
     lost: u64,
     duplicated: u64,
@@ -46,9 +75,9 @@ pub(super) struct Report {
     lateness_us: Lateness,
     #[serde(flatten)]
     measured: Measured,
-    /// What each worker armed, of all timers.
+    /// Share of all armed timers, per worker.
     armed_share: Vec<f64>,
-    /// What each worker ran, of all that ran.
+    /// Share of all fired timers, per worker.
     fired_share: Vec<f64>,
     steals: u64,
     parks: u64,
@@ -57,7 +86,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Closes the books. For when nobody writes them any more.
+    /// Builds the report, after the last write to the ledger.
     pub(super) fn new(
         timers: u64,
         ledger: &Ledger,
@@ -102,22 +131,47 @@ impl Report {
         }
     }
 
-    /// One object.
+    /// Returns the report as one line of JSON.
     pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and lists of them are JSON")
     }
 
-    /// Success, unless a timer did what none may do, or who arms them was lost.
+    /// Returns failure if a timer was lost, ended twice, fired early or was not armed.
     pub(super) fn exit_code(&self) -> ExitCode {
-        if self.lost + self.duplicated + self.early == 0 && self.armed == self.timers {
+        if self.is_good() {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
         }
     }
+
+    fn is_good(&self) -> bool {
+        self.lost + self.duplicated + self.early == 0 && self.armed == self.timers
+    }
+
+    /// Returns the last line of the table: success, or each kind of failure with its count.
+    fn verdict(&self) -> String {
+        let all = grouped(self.timers);
+        if self.is_good() {
+            return match self.timers {
+                1 => "The timer ended exactly once. It did not fire early.".to_owned(),
+                _ => format!("All {all} timers ended exactly once. None fired early."),
+            };
+        }
+        let failures = [
+            (self.timers - self.armed, "not armed"),
+            (self.lost, "lost"),
+            (self.duplicated, "ended more than once"),
+            (self.early, "fired early"),
+        ];
+        let failures = failures.iter().filter(|(count, _)| *count > 0);
+        let failures = failures.map(|(count, what)| format!("{} {what}", grouped(*count)));
+        let failures = failures.collect::<Vec<_>>().join(", ");
+        format!("FAILED: of {all} timers, {failures}.")
+    }
 }
 
-/// Percentages, one after the other.
+/// Formats shares as percentages.
 fn percent(shares: &[f64]) -> String {
     let shares: Vec<_> = shares.iter().map(|s| format!("{:.1}", s * 100.0)).collect();
     shares.join(" ") + " %"
@@ -146,7 +200,7 @@ impl fmt::Display for Report {
             ("lateness p99.9", self.lateness_us.p999),
             ("lateness max", self.lateness_us.max),
         ] {
-            row(name, &format_args!("{micros:>14.1} us"))?;
+            row(name, &format_args!("{:>14}", scaled(micros * 1e3)))?;
         }
         let Measured {
             workers,
@@ -157,13 +211,14 @@ impl fmt::Display for Report {
             bytes_per_timer,
             measured_timers,
         } = self.measured;
-        row("time", &format_args!("{seconds:>14.2} s"))?;
-        row("CPU", &format_args!("{cpu_seconds:>14.2} s"))?;
-        row(
-            "CPU of the workers",
-            &format_args!("{worker_cpu_seconds:>14.2} s"),
-        )?;
-        row("arming", &format_args!("{arm_seconds:>14.2} s"))?;
+        for (name, seconds) in [
+            ("time", seconds),
+            ("CPU", cpu_seconds),
+            ("CPU of the workers", worker_cpu_seconds),
+            ("arming", arm_seconds),
+        ] {
+            row(name, &format_args!("{:>14}", scaled(seconds * 1e9)))?;
+        }
         let pending = grouped(measured_timers);
         let memory = format_args!("{bytes_per_timer:>14.1} bytes, of {pending} pending");
         row("memory per timer", &memory)?;
@@ -184,6 +239,53 @@ impl fmt::Display for Report {
         ] {
             row(name, &format_args!("{:>14}", grouped(count)))?;
         }
-        Ok(())
+        writeln!(f, "\n{}", self.verdict())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a report of a storm of `timers` timers in which all went well.
+    fn good(timers: u64) -> Report {
+        let measured = Measured {
+            workers: 1,
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            worker_cpu_seconds: 0.0,
+            arm_seconds: 0.0,
+            bytes_per_timer: 0.0,
+            measured_timers: 0,
+        };
+        let (meddled, counts) = (Meddled::default(), Counts::default());
+        let mut report = Report::new(timers, &Ledger::new(0), &meddled, &counts, measured);
+        report.armed = timers;
+        report
+    }
+
+    #[test]
+    fn the_verdict_says_what_went_wrong() {
+        let all_well = "All 1,000,000 timers ended exactly once. None fired early.";
+        assert_eq!(good(1_000_000).verdict(), all_well);
+        let single = "The timer ended exactly once. It did not fire early.";
+        assert_eq!(good(1).verdict(), single);
+        type Change = fn(&mut Report);
+        let changes: [(Change, &str); 5] = [
+            (|it| it.armed -= 3, "3 not armed"),
+            (|it| it.lost = 1_200, "1,200 lost"),
+            (|it| it.duplicated = 1, "1 ended more than once"),
+            (|it| it.early = 2, "2 fired early"),
+            (|it| (it.lost, it.early) = (1, 2), "1 lost, 2 fired early"),
+        ];
+        for (change, text) in changes {
+            let mut report = good(5_000);
+            change(&mut report);
+            assert_eq!(
+                report.verdict(),
+                format!("FAILED: of 5,000 timers, {text}.")
+            );
+            assert_eq!(report.exit_code(), ExitCode::FAILURE);
+        }
     }
 }

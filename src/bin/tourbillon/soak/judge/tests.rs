@@ -1,7 +1,7 @@
 use super::*;
 use crate::figures::Lateness;
 
-/// A run of 60 windows of 5 s in which nothing changes, but by some noise.
+/// Returns a run of 60 windows of 5 s in which nothing grows, with some noise.
 fn steady() -> Vec<Window> {
     let window = |i: usize| Window {
         at: (i + 1) as f64 * 5.0,
@@ -28,13 +28,13 @@ fn steady() -> Vec<Window> {
     (0..60).map(window).collect()
 }
 
-/// The names of the checks that did not pass.
+/// Returns the names of the checks that failed.
 fn failed(checks: &[Check]) -> Vec<&'static str> {
     let failed = checks.iter().filter(|check| check.passed == Some(false));
     failed.map(|check| check.name).collect()
 }
 
-/// What the judge says of a run in which each window differs by this from a steady one.
+/// Changes each window of a steady run, and returns the failed checks.
 fn verdict(differ: impl Fn(usize, &mut Window)) -> Vec<&'static str> {
     let mut windows = steady();
     for (i, window) in windows.iter_mut().enumerate() {
@@ -51,7 +51,7 @@ fn a_steady_run_passes() {
 }
 
 #[test]
-fn what_grows_all_the_time_is_found() {
+fn steady_growth_is_found() {
     assert_eq!(
         verdict(|i, it| it.rss += 400_000 * i as u64),
         ["memory does not grow"]
@@ -79,8 +79,8 @@ fn what_grows_all_the_time_is_found() {
 }
 
 #[test]
-fn what_a_busy_machine_does_is_no_trend() {
-    // The warm-up is higher, or lower.
+fn noise_of_a_busy_machine_is_no_growth() {
+    // A warm-up with more or less memory.
     assert_eq!(
         verdict(|i, it| it.rss += if i < 6 { 90_000_000 } else { 0 }),
         [""; 0]
@@ -89,7 +89,7 @@ fn what_a_busy_machine_does_is_no_trend() {
         verdict(|i, it| it.rss -= if i < 6 { 30_000_000 } else { 0 }),
         [""; 0]
     );
-    // Others take the processor for a quarter of the run.
+    // Other processes take the CPU for a quarter of the run.
     let starved = |i: usize, it: &mut Window| {
         if i >= 45 {
             it.late_us.p50 += 1_000_000.0;
@@ -99,7 +99,7 @@ fn what_a_busy_machine_does_is_no_trend() {
         }
     };
     assert_eq!(verdict(starved), [""; 0]);
-    // A single window that is far off.
+    // One extreme window.
     let spike = |i: usize, it: &mut Window| {
         if i == 50 {
             it.rss *= 3;
@@ -136,7 +136,7 @@ fn counts(armed: u64, fired: u64, cancelled: u64, shut_down: u64) -> Counts {
     counts
 }
 
-/// Books that balance.
+/// Returns counts that balance.
 fn even() -> (Tally, Rest) {
     let tally = Tally::new();
     for (what, n) in [
@@ -169,7 +169,7 @@ fn verdict_on(tally: &Tally, rest: &Rest) -> Vec<&'static str> {
 }
 
 #[test]
-fn books_that_balance_pass() {
+fn balanced_counts_pass() {
     let (tally, rest) = even();
     assert_eq!(verdict_on(&tally, &rest), [""; 0]);
 }
@@ -231,8 +231,8 @@ fn a_count_that_is_off_by_one_is_found() {
 }
 
 #[test]
-fn a_run_that_did_nothing_does_not_pass() {
-    // Those that last are always there.
+fn a_run_without_timers_fails() {
+    // The long timers exist in every run.
     let tally = Tally::new();
     (0..2).for_each(|_| tally.count(Count::Armed));
     (0..2).for_each(|_| tally.count(Count::ShutDown));

@@ -1,4 +1,4 @@
-//! What all that takes part in the soak refers to; it lasts as long as the process.
+//! State that all threads of the soak share. It lives as long as the process.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -13,38 +13,38 @@ use super::{
     tally::{Faults, Tally},
 };
 
-/// The payload of panics that are meant, of which no hook tells.
-pub(super) struct Meant;
+/// The payload of deliberate panics, which the panic hook does not print.
+pub(super) struct Deliberate;
 
-/// How long to wait for what should be there at once, before it is a fault. A machine that has too much to do has been
-/// seen to keep the whole process waiting for half a minute.
+/// How long to wait for something that should be immediate before it counts as a fault. An
+/// overloaded machine can stop the whole process for half a minute.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// So many slots wait for threads outside at the most, give or take one for each thread that leaves them some.
+/// Maximum length of the queue for outside threads. It can be exceeded by one slot per thread.
 const QUEUE: usize = 4_096;
 
-/// What all share.
-pub(super) struct Shared {
+/// The shared state.
+pub(super) struct State {
     pub(super) slots: Box<[Slot]>,
     pub(super) tally: Tally,
     pub(super) faults: Faults,
-    /// Free slots that tasks are to arm, and threads.
+    /// Free slots for tasks and for outside threads to arm.
     pub(super) for_tasks: SegQueue<u32>,
     pub(super) for_threads: SegQueue<u32>,
-    /// So many slots may wait for threads outside of the runtime, which keep to a rate: with more, all would end up
-    /// there. 0: there are no such threads.
+    /// Maximum length of `for_threads`, or 0 without outside threads. The limit matters if they
+    /// keep to a rate: otherwise all slots would end up in their queue.
     most_for_threads: usize,
     pub(super) seed: u64,
-    /// What waits are in proportion to, in ns.
+    /// Scale of the timers' delays, in ns.
     unit: u64,
     stop: AtomicBool,
     threads: AtomicU64,
     origin: Instant,
 }
 
-pub(super) type Books = &'static Shared;
+pub(super) type Shared = &'static State;
 
-impl Shared {
+impl State {
     pub(super) fn new(timers: u32, outside: u32, seed: u64) -> Self {
         Self {
             slots: (0..timers).map(|_| Slot::default()).collect(),
@@ -65,17 +65,18 @@ impl Shared {
         }
     }
 
-    /// The present, in ns.
+    /// Returns the time since the start, in ns.
     pub(super) fn now(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// A moment of this clock.
+    /// Converts a time of this clock to an instant.
     pub(super) fn instant(&self, nanos: u64) -> Instant {
         self.origin + Duration::from_nanos(nanos)
     }
 
-    /// Leaves a free slot to the threads outside, unless there are none, or enough of it waits for them.
+    /// Queues a free slot for the outside threads. Returns `false` if there are none, or if their
+    /// queue is full.
     pub(super) fn leave_to_threads(&self, slot: u32) -> bool {
         let has_room = self.for_threads.len() < self.most_for_threads;
         if has_room {
@@ -84,23 +85,23 @@ impl Shared {
         has_room
     }
 
-    /// Lets all come to an end.
+    /// Tells all threads and tasks to end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// Whether nothing is to be begun any more.
+    /// Returns whether to start nothing new.
     pub(super) fn is_stopping(&self) -> bool {
         self.stop.load(Relaxed)
     }
 
-    /// Gives the calling thread random numbers of its own, which follow from the seed.
+    /// Seeds the calling thread's random numbers.
     pub(super) fn enlist(&self) {
         let number = self.threads.fetch_add(1, Relaxed);
         fastrand::seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number);
     }
 
-    /// For how long a timer is to wait, in ns: not at all, for a moment, or for some time.
+    /// Returns a random delay for a timer, in ns: zero, up to 1 ms, or longer.
     pub(super) fn wait(&self) -> u64 {
         match fastrand::u8(..16) {
             0 => 0,
@@ -110,14 +111,15 @@ impl Shared {
         }
     }
 
-    /// A slot that others may meddle with: three of four. The rest wait undisturbed.
+    /// Returns a random slot for meddling. Every fourth slot is exempt, so that some timers wait
+    /// undisturbed.
     pub(super) fn any_slot(&self) -> Option<u32> {
         let slot = fastrand::usize(..self.slots.len()) as u32;
         (slot % 4 != 0).then_some(slot)
     }
 }
 
-/// So that some 60,000 timers a second come due, if nobody meddles with them, and no more than that.
+/// Returns a scale at which at most some 60,000 timers fire per second.
 fn unit(timers: u32) -> u64 {
     (u64::from(timers) * 20_000).max(100_000_000)
 }
@@ -127,10 +129,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_of_all_kinds_and_bounded() {
+    fn delays_are_of_all_kinds_and_bounded() {
         fastrand::seed(3);
-        let books = Shared::new(10, 0, 1);
-        let waits: Vec<_> = (0..1_000).map(|_| books.wait()).collect();
+        let shared = State::new(10, 0, 1);
+        let waits: Vec<_> = (0..1_000).map(|_| shared.wait()).collect();
         assert!(waits.contains(&0));
         assert!(waits.iter().any(|&wait| (1..1_000_000).contains(&wait)));
         assert!(waits.iter().any(|&wait| wait > 100_000_000));
@@ -143,17 +145,17 @@ mod tests {
         for (timers, outside, most) in
             [(800, 0, 0), (1, 3, 1), (800, 3, 100), (1_000_000, 1, QUEUE)]
         {
-            let books = Shared::new(timers, outside, 1);
-            let left = (0..timers).filter(|&slot| books.leave_to_threads(slot));
+            let shared = State::new(timers, outside, 1);
+            let left = (0..timers).filter(|&slot| shared.leave_to_threads(slot));
             assert_eq!(left.count(), most, "{timers} {outside}");
-            assert_eq!(books.for_threads.len(), most);
+            assert_eq!(shared.for_threads.len(), most);
         }
     }
 
     #[test]
-    fn some_slots_are_let_be() {
-        let books = Shared::new(8, 0, 1);
-        let met: Vec<_> = (0..1_000).filter_map(|_| books.any_slot()).collect();
+    fn every_fourth_slot_is_exempt_from_meddling() {
+        let shared = State::new(8, 0, 1);
+        let met: Vec<_> = (0..1_000).filter_map(|_| shared.any_slot()).collect();
         for slot in 0..8 {
             assert_eq!(met.contains(&slot), slot % 4 != 0, "{slot}");
         }
