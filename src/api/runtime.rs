@@ -356,7 +356,7 @@ impl Runtime {
     /// assert!(reply.is_finished());
     /// ```
     pub fn shutdown_graceful(mut self, timeout: Duration) -> bool {
-        if self.may_not_wait() {
+        if self.must_not_wait() {
             return self.shut_down(Wait::No);
         }
         let deadline = clock::instant().checked_add(timeout);
@@ -374,7 +374,7 @@ impl Runtime {
 
     /// Returns whether the calling thread must not wait for the end of the runtime: a worker, whose
     /// jobs would wait, or a blocking thread of this runtime, which would wait for itself.
-    fn may_not_wait(&self) -> bool {
+    fn must_not_wait(&self) -> bool {
         let shared = self.handle.shared();
         entered::is_worker() || local::is_thread_of(shared) || blocking::is_of(shared)
     }
@@ -396,7 +396,7 @@ impl Runtime {
         let Wait::Until(deadline) = wait else {
             return false;
         };
-        if self.may_not_wait() {
+        if self.must_not_wait() {
             // A worker cannot wait for itself. The other threads end without this one.
             return false;
         }
