@@ -76,7 +76,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         .map(|kind| ClockCore::shard(shared.clone(), kind));
     let clocks: Vec<_> = clocks.collect::<Result<_, _>>().map_err(descriptor)?;
     for worker in &workers {
-        clocks::answer(worker.owner(), &clocks).map_err(descriptor)?;
+        clocks::watch(worker.owner(), &clocks).map_err(descriptor)?;
     }
     shared.clocks.store(Arc::new(clocks));
     shared.workers.store(Arc::new(workers.clone()));

@@ -392,7 +392,7 @@ impl Runtime {
         self.is_down = true;
         let shared = self.handle.shared();
         shared.stop();
-        shutdown::end_for_those_away(shared);
+        shutdown::end_if_all_in_place(shared);
         let Wait::Until(deadline) = wait else {
             return false;
         };

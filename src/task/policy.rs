@@ -92,7 +92,7 @@ fn within<R>(home: &Home, f: impl FnOnce() -> R) -> R {
 /// enters that of the task.
 fn inside<R>(home: &Home, f: impl FnOnce() -> R) -> R {
     match home.shared() {
-        Some(shared) => entered::inside(shared, f),
+        Some(shared) => entered::within(shared, f),
         None => f(),
     }
 }
