@@ -23,23 +23,26 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | callbacks on timers | [`after`], [`at`], [`every`], also as methods of [`Runtime`] and [`Handle`]; [`Timer`] |
-//! | their options: outcomes, names, conditions, tolerance, start later | [`TimerBuilder`](timer::TimerBuilder) |
-//! | cancelling, and waiting until the callback has returned | [`Timer::cancel_and_wait`], [`Timer::blocking_cancel_and_wait`] |
-//! | timers on the wall clock, or on a clock that counts while the machine is suspended | [`Timer::at_wall`], [`Timer::after_boot`] |
+//! | callbacks on timers | [`after`], [`at`], [`every`]; [`Timer`]; [`Handle::after`] and others |
+//! | timer options: outcomes, names, conditions, tolerance, a later start | [`TimerBuilder`] |
+//! | cancelling, and waiting for a running callback | [`Timer::cancel_and_wait`] and others |
+//! | timers on the wall clock | [`Timer::at_wall`] |
+//! | timers that count while the machine is suspended | [`Timer::after_boot`] |
 //! | schedules by cron patterns (feature `cron`) | `cron` |
-//! | timers by name | [`Handle::cancel_named`], [`Handle::refresh_named`], [`Handle::count_named`] |
+//! | timers by name | [`Handle::cancel_named`], [`refresh_named`], [`count_named`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
-//! | tasks that stay on one thread or one worker, and need not be `Send` | [`LocalSet`](task::LocalSet), [`spawn_local`](task::spawn_local), [`spawn_pinned`](task::spawn_pinned) |
+//! | tasks that need not be `Send` | [`LocalSet`], [`spawn_local`], [`spawn_pinned`] |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
-//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`]; waiting for any of several: [`io::select`] |
+//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`] |
+//! | waiting for any of several sources | [`io::select`] |
 //! | tasks that wait for each other | [`sync::Notify`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
-//! | tests on a paused clock | [`time::pause`], [`time::advance`], [`time::set_wall_clock`]; `#[tourbillon::test]` with feature `macros` |
+//! | tests on a paused clock | [`time::pause`], [`time::advance`], [`time::set_wall_clock`] |
+//! | async tests and `main` (feature `macros`) | `#[tourbillon::test]`, `#[tourbillon::main]` |
 //! | pending timers, and metrics of the workers | [`Handle::timers`], [`Handle::metrics`] |
 //! | a live dashboard of a runtime (feature `inspect`) | `inspect` |
-//! | reports of jobs that block a worker | [`Builder::stall_threshold`](runtime::Builder::stall_threshold), [`Builder::on_stall`](runtime::Builder::on_stall); a warning with feature `tracing` |
+//! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
 //! | axum's routers (feature `axum`) | `axum` |
 //! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |
@@ -47,12 +50,21 @@
 //! Deadlines have nanosecond resolution; timers never fire early. A worker has no periodic tick: it
 //! sleeps until its next deadline. A timer that another thread arms wakes the worker only if its
 //! deadline is earlier than the end of that sleep.
+//!
+//! [`TimerBuilder`]: timer::TimerBuilder
+//! [`refresh_named`]: Handle::refresh_named
+//! [`count_named`]: Handle::count_named
+//! [`LocalSet`]: task::LocalSet
+//! [`spawn_local`]: task::spawn_local
+//! [`spawn_pinned`]: task::spawn_pinned
+//! [`stall_threshold`]: runtime::Builder::stall_threshold
+//! [`on_stall`]: runtime::Builder::on_stall
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on 64-bit Linux");
+compile_error!("Tourbillon uses epoll, eventfd and timerfd: it runs only on 64-bit Linux");
 
 mod api;
 mod clock;

@@ -195,8 +195,8 @@ impl Handle {
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
             !entered::is_worker(),
-            "`block_on` was called on a worker of a Tourbillon runtime, where it would stop everything \
-             that the worker has to do: `.await` the future there, or spawn it"
+            "`block_on` was called on a worker of a Tourbillon runtime, where it would block the worker: \
+             `.await` the future instead, or spawn it"
         );
         let _entered = self.enter();
         block_on::drive(&self.shared, future)

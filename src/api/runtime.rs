@@ -89,7 +89,7 @@ impl Runtime {
     /// # Errors
     ///
     /// Returns an error if the system refuses a thread or a descriptor.
-    #[allow(clippy::new_ret_no_self, reason = "it does, in a Result")]
+    #[allow(clippy::new_ret_no_self, reason = "it returns `Self` in a Result")]
     pub fn new() -> Result<Self, BuildError> {
         Builder::new().build()
     }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_clock_of_the_standard_library() {
+    fn instants_agree_with_the_standard_library() {
         for _ in 0..1_000 {
             let before = StdInstant::now();
             let ours = Instant::now();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_saturates_or_is_refused() {
+    fn results_out_of_range_saturate_or_are_none() {
         let now = Instant::now();
         let far = Instant::far_future();
         assert!(far > now + Duration::from_secs(100 * 365 * 86_400));

@@ -42,7 +42,7 @@ impl Offsets {
     /// Returns what `clock` shows when the runtime's clock shows `now`.
     pub(crate) fn shown(&self, clock: OtherClock, now: u64) -> u64 {
         let offset = self.0[clock as usize].load(Ordering::SeqCst);
-        between(now.wrapping_add(offset), NEVER - 1)
+        clamp_wrapping(now.wrapping_add(offset), NEVER - 1)
     }
 
     /// Returns what the runtime's clock shows when `clock` shows `moment`: zero if that is in the
@@ -52,12 +52,12 @@ impl Offsets {
             return NEVER;
         }
         let offset = self.0[clock as usize].load(Ordering::SeqCst);
-        between(moment.wrapping_sub(offset), NEVER)
+        clamp_wrapping(moment.wrapping_sub(offset), NEVER)
     }
 }
 
 /// Clamps a wrapping sum or difference of two numbers of 61 bits to `0..=last`.
-fn between(nanos: u64, last: u64) -> u64 {
+fn clamp_wrapping(nanos: u64, last: u64) -> u64 {
     (nanos as i64).clamp(0, last as i64) as u64
 }
 
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_differ_by_their_offsets_within_what_they_can_show() {
+    fn offsets_translate_between_clocks_and_saturate() {
         let offsets = Offsets::default();
         for (shown, now) in [(0, 0), (1_000, 5), (5, 1_000), (NEVER - 1, 7)] {
             offsets.set(OtherClock::Wall, shown, now);
@@ -79,7 +79,7 @@ mod tests {
         offsets.set(OtherClock::Wall, 1_000, 5);
         assert_eq!(offsets.own(OtherClock::Wall, 3), 0);
         assert_eq!(offsets.shown(OtherClock::Wall, NEVER), NEVER - 1);
-        // Set back so far that this is beyond the end of the runtime's clock.
+        // Set back so far that later moments are beyond the range of the runtime's clock.
         offsets.set(OtherClock::Wall, 5, NEVER - 1);
         assert_eq!(offsets.own(OtherClock::Wall, 5), NEVER - 1);
         assert_eq!(offsets.own(OtherClock::Wall, 6), NEVER);

@@ -3,7 +3,7 @@
 //! A clock that was never paused follows the monotonic clock. The first pause sets a flag that is
 //! never cleared, and from then on every reading goes through a mutex: paused clocks are for tests.
 //!
-//! **Invariant: no reading is later than a later reading.** A reader takes the monotonic time
+//! **Invariant: a clock never goes back.** A reader takes the monotonic time
 //! *first* and checks the flag then. The thread that pauses sets the flag first, and then reads the
 //! time at which the clock stops. So a reader that finds the flag clear has a time that is not
 //! later than the paused time. (A deadline may have been calculated from a moment slightly in the
@@ -338,27 +338,25 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_knows_the_moment_of_a_deadline() {
+    fn a_deadline_translates_to_kernel_time() {
         let clock = Clock::new();
         let before = Duration::from_nanos(sys::clock::monotonic());
         let at = clock.kernel(clock.now()).unwrap();
-        assert!(at >= before, "not before it");
+        assert!(at >= before, "not before the reading");
         let later = clock.kernel(clock.now() + 5_000_000_000).unwrap();
         assert!(later - at >= Duration::from_secs(5));
         clock.pause();
         assert_eq!(clock.kernel(clock.now()), None);
         clock.advance(Duration::from_secs(7));
         clock.resume();
-        let put_forward = clock.kernel(clock.now()).unwrap();
-        assert!(put_forward >= at);
-        assert!(
-            put_forward <= Duration::from_nanos(sys::clock::monotonic()) + Duration::from_secs(1)
-        );
+        let advanced = clock.kernel(clock.now()).unwrap();
+        assert!(advanced >= at);
+        assert!(advanced <= Duration::from_nanos(sys::clock::monotonic()) + Duration::from_secs(1));
         assert_eq!(clock.kernel(0).unwrap().max(at), at, "it has passed");
     }
 
     #[test]
-    fn a_paused_clock_stands_still_and_is_put_forward_exactly() {
+    fn a_paused_clock_stops_and_advances_exactly() {
         let clock = Clock::new();
         let before = clock.now();
         clock.pause();
@@ -374,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_clock_goes_on_from_where_it_stood() {
+    fn a_resumed_clock_continues_from_the_time_that_it_showed() {
         let clock = Clock::new();
         clock.pause();
         let at = clock.now();
@@ -385,11 +383,11 @@ mod tests {
         assert!(shown >= at);
         assert!(
             clock.now() - shown <= since.elapsed().as_nanos() as u64,
-            "no faster than real"
+            "no faster than real time"
         );
         assert!(
             clock.real() - clock.now() >= 5_000_000,
-            "what passed while it was paused does not count"
+            "the time of the pause does not count"
         );
         // The skew has changed, so one deadline is now another moment of the monotonic clock.
         let deadline = at + 60_000_000_000;
@@ -404,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn no_clock_is_put_past_its_end() {
+    fn advancing_saturates_at_the_last_moment() {
         let clock = Clock::new();
         clock.pause();
         clock.advance(Duration::MAX);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_time_goes_on() {
+    fn boot_instants_add_and_subtract() {
         let start = BootInstant::now();
         let later = start + Duration::from_secs(1);
         assert_eq!(later - start, Duration::from_secs(1));

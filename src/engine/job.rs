@@ -89,19 +89,19 @@ pub(crate) enum Order {
 /// A batch of timers of a closed shard, whatever its clock.
 pub(crate) trait Ending: Send {
     /// Ends one timer. Returns `false` if there is none left. If its callback takes an outcome,
-    /// passes that job to `told`. Panics if a destructor or waker panics.
-    fn end_next(&mut self, told: &dyn Fn(Job)) -> bool;
+    /// passes that job to `deliver`. Panics if a destructor or waker panics.
+    fn end_next(&mut self, deliver: &dyn Fn(Job)) -> bool;
 }
 
 impl<O: Owner> Ending for Orphans<O>
 where
     Job: From<Notice<O>>,
 {
-    fn end_next(&mut self, told: &dyn Fn(Job)) -> bool {
+    fn end_next(&mut self, deliver: &dyn Fn(Job)) -> bool {
         match Orphans::end_next(self) {
             None => return false,
             Some(Orphan::Ended) => {}
-            Some(Orphan::Told(notice)) => told(notice.into()),
+            Some(Orphan::Told(notice)) => deliver(notice.into()),
         }
         true
     }

@@ -11,7 +11,7 @@
 //! | `context` | the runtime and the worker that the calling thread belongs to |
 //! | `worker` | a worker's turn: fire, poll, search, park |
 //! | `watchdog` | rescue of a worker that is blocked, and reports of stalls |
-//! | `helpers`, `blocking`, `in_place`, `threads` | threads that the runtime starts when it needs them |
+//! | `helpers`, `blocking`, `in_place`, `threads` | threads that are started on demand |
 //! | `clocks` | timers of the wall clock and of the boot-time clock |
 //! | `paused` | a paused clock: detects that nothing is left to do, and advances the clock |
 //! | `telemetry` | lateness, snapshots of a runtime, spans and events |

@@ -73,13 +73,13 @@ fn steal_from(shared: &Shared) -> Option<Job> {
     shared.find_deque(0, |owner| steal(|| owner.stealer.steal()))
 }
 
-/// Ends the timers of one batch. Passes callbacks that take an outcome to `told`.
-fn end_part(core: &Core, part: &mut dyn Ending, told: &dyn Fn(Job)) {
+/// Ends the timers of one batch. Passes callbacks that take an outcome to `deliver`.
+fn end_part(core: &Core, part: &mut dyn Ending, deliver: &dyn Fn(Job)) {
     let mut more = true;
     while more {
         // If a destructor panics, go on with the remaining timers.
         core.contain(|| {
-            while part.end_next(told) {}
+            while part.end_next(deliver) {}
             more = false;
         });
     }

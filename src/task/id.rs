@@ -43,7 +43,7 @@ impl Id {
             next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
         }
         NEXT_OF_THREAD.set(next + 1);
-        Id(NonZeroU64::new(next).expect("not used up in centuries"))
+        Id(NonZeroU64::new(next).expect("64 bits are enough for centuries"))
     }
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Id {
 /// Panics outside of tasks, and in the future that `block_on` runs; see [`try_id`].
 #[track_caller]
 pub fn id() -> Id {
-    try_id().expect("this is not a task")
+    try_id().expect("`id` was called outside of a task")
 }
 
 /// Returns the number of the running task, or `None` outside of tasks.
@@ -81,7 +81,7 @@ pub fn id() -> Id {
 /// use tourbillon::task::try_id;
 ///
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
-/// assert_eq!(try_id(), None, "what is given to block_on is no task");
+/// assert_eq!(try_id(), None, "the future of block_on is not a task");
 /// assert!(tourbillon::spawn(async { try_id() }).await.unwrap().is_some());
 /// # });
 /// ```
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_within_a_task_gives_way_to_it_again() {
+    fn the_outer_task_is_restored_after_an_inner_one() {
         let (outer, inner) = (Id::fresh(), Id::fresh());
         within(outer, || {
             assert_eq!(within(inner, id), inner);

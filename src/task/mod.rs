@@ -137,7 +137,7 @@ where
     if tasks.is_closed() {
         return None;
     }
-    let list = home.list_from_beginning();
+    let list = home.initial_list();
     // Local tasks are listed before they are queued: reserve their place in the list now. This
     // needs a second reference to the home, since the first moves into the task.
     let local = list.is_some().then(|| home.clone());

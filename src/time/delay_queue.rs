@@ -152,6 +152,7 @@ impl<T> DelayQueue<T> {
             deadline,
             generation,
         });
+        // The store reuses slots, and adds a new one only at the end.
         match self.entries.get_mut(slot as usize) {
             Some(vacant) => *vacant = entry,
             None => self.entries.push(entry),

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missed_ticks_are_made_up_for_as_the_table_says() {
+    fn missed_ticks_follow_the_documented_table() {
         let start = Instant::now();
         let ms = |ms| start + Duration::from_millis(ms);
         let next = |behavior: MissedTickBehavior, due, now| {
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(
             next(MissedTickBehavior::Skip, 20, 40),
             ms(50),
-            "40 has come"
+            "the tick at 40 has passed"
         );
     }
 
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_begins_now() {
+    fn the_first_tick_is_due_now() {
         let before = Instant::now();
         let start = interval(Duration::from_secs(1)).sleep.deadline();
         assert!(before <= start && start <= Instant::now());
     }
 
     #[test]
-    fn periods_without_end_do_not_overflow() {
+    fn infinite_periods_do_not_overflow() {
         let now = Instant::now();
         let late = now + Duration::from_secs(1);
         let next = MissedTickBehavior::Skip.next(now, late, Duration::MAX);

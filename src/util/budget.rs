@@ -24,7 +24,7 @@ const UNLIMITED: i32 = i32::MAX;
 /// After how many refusals in one poll the task gets a new budget. A caller that polls again and
 /// again without returning from its own poll must make progress. An executor that runs inside of a
 /// task does so: it takes the wake-up as its own, and polls the future again.
-const REFUSALS: i32 = 1024;
+const MAX_REFUSALS: i32 = 1024;
 
 thread_local! {
     /// The units that are left. Below zero: minus the number of refusals since the budget was used
@@ -33,7 +33,7 @@ thread_local! {
 }
 
 /// Runs `f` with `left` units, and restores the previous number afterwards, also on a panic.
-fn with<R>(left: i32, f: impl FnOnce() -> R) -> R {
+fn with_left<R>(left: i32, f: impl FnOnce() -> R) -> R {
     struct Restore(i32);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -61,7 +61,7 @@ pub(crate) fn end() {
 /// Runs `f`, which polls a future, with a whole budget.
 #[inline]
 pub(crate) fn limited<R>(f: impl FnOnce() -> R) -> R {
-    with(BUDGET, f)
+    with_left(BUDGET, f)
 }
 
 /// Returns `Ready` if a future may make progress. Otherwise wakes its task, which is then polled
@@ -77,7 +77,7 @@ pub(crate) fn check(cx: &Context<'_>) -> Poll<()> {
 #[cold]
 fn refuse(cx: &Context<'_>) -> Poll<()> {
     let left = LEFT.get() - 1;
-    if left <= -REFUSALS {
+    if left <= -MAX_REFUSALS {
         LEFT.set(BUDGET);
         return Poll::Ready(());
     }
@@ -158,7 +158,7 @@ impl<F: Future> Future for Unconstrained<F> {
         // SAFETY: the inner future is pinned whenever `self` is: nothing moves it, there is no
         // Drop, and Unpin is derived from it.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
-        with(UNLIMITED, || future.poll(cx))
+        with_left(UNLIMITED, || future.poll(cx))
     }
 }
 
@@ -177,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_has_128_operations_and_outside_of_polls_nothing_is_counted() {
+    fn a_poll_has_128_operations_and_nothing_is_counted_outside() {
         assert!((0..100_000).all(|_| may_go_on()));
         for _ in 0..2 {
             limited(|| {
                 assert!((0..BUDGET).all(|_| may_go_on()));
-                assert!((1..REFUSALS).all(|_| !may_go_on()));
-                assert!(may_go_on(), "who asks that often gets on");
+                assert!((1..MAX_REFUSALS).all(|_| !may_go_on()));
+                assert!(may_go_on(), "a caller that polls that often makes progress");
             });
         }
         assert!((0..100_000).all(|_| may_go_on()));

@@ -150,6 +150,7 @@ impl Blocking<TaskJob> {
             };
             let left = deadline.saturating_duration_since(sys::clock::instant());
             if left.is_zero() {
+                // Jobs that have begun run on. The others are dropped, and counted.
                 let late = std::mem::take(&mut state.queue);
                 state.dropped += late.len() as u64;
                 drop(state);

@@ -29,7 +29,7 @@ pub(crate) const SKIP_ON_STEP: u32 = 1;
 pub(crate) const CLOCKS: [OtherClock; 2] = [OtherClock::Wall, OtherClock::Boot];
 
 /// The owner of a clock's shard.
-#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+#[expect(missing_debug_implementations, reason = "users cannot name it")]
 pub struct ClockCore {
     pub(super) shared: Arc<Shared>,
     pub(super) kind: OtherClock,

@@ -68,8 +68,15 @@ impl Shards {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn ClockedShard> {
-        let workers = self.workers.iter().map(|shard| &**shard as &dyn ClockedShard);
-        workers.chain(self.clocks.iter().map(|shard| &**shard as &dyn ClockedShard))
+        let workers = self
+            .workers
+            .iter()
+            .map(|shard| &**shard as &dyn ClockedShard);
+        workers.chain(
+            self.clocks
+                .iter()
+                .map(|shard| &**shard as &dyn ClockedShard),
+        )
     }
 }
 

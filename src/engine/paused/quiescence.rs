@@ -25,16 +25,19 @@
 //!
 //! | what may still act | how the judge sees it |
 //! |---|---|
-//! | a worker that runs, fires or searches, or has announced itself and not checked yet | the idle count |
-//! | a blocking thread that has a job and is in no `block_on` | the count of busy threads, which is checked first |
+//! | a worker that runs, or has announced itself and not checked yet | the idle count |
+//! | a blocking thread with a job, in no `block_on` | the count of busy threads, checked first |
 //! | a thread in `block_on` that runs, or was woken and has not run | its state word |
 //! | a helper that was called before the clock was paused | the count of helpers in reserve |
-//! | a judge that holds wakers which it has not woken | a worker is not idle then; other threads are counted in `serving` |
-//! | a wake-up of a worker or clock that was claimed and not written | its parked word: not asleep |
-//! | a wake-up that was written and not received, a socket that is ready | its epoll instance: readable |
-//! | a job in a queue | the injector, the deques, and the remote queue of pinned tasks. (The LIFO slot of an idle worker is empty, and so is its own queue of pinned tasks.) |
-//! | pending updates and deadlines | [`Shard::settle`](tourbillon_shards::Shard::settle), which reads the updates |
+//! | a judge that has yet to wake wakers | a worker: not idle; another thread: `serving` |
+//! | a wake-up that was claimed and not written yet | the parked word: not asleep |
+//! | a wake-up that was written, a socket that is ready | the epoll instance: readable |
+//! | a job in a queue | the injector, the deques, the remote queues of pinned tasks |
+//! | pending updates and deadlines | `Shard::settle`, which reads the updates |
 //! | a runtime that is about to end | `stopping` |
+//!
+//! The queues that only a worker's own thread uses (the LIFO slot, the own queue of pinned tasks)
+//! are empty while the worker is idle.
 //!
 //! If any of these is found, a member is about to act, and will judge later: a claimed worker is
 //! woken, finds a job or nothing, and becomes idle again. One pass over the table is enough. While
@@ -365,8 +368,8 @@ impl Drop for BlockedGuard<'_> {
     }
 }
 
-const NOT_PAUSED: &str = "`advance` was called while the clock of its runtime runs: pause it before, \
-    with `time::pause` or `Builder::start_paused`";
+const NOT_PAUSED: &str = "`advance` was called on a runtime whose clock is not paused: call `time::pause` \
+    first, or build the runtime with `Builder::start_paused`";
 
 /// The future of [`advance`](crate::time::paused::advance).
 pub(crate) struct Advance {

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_have_begun_anew_is_not_known() {
+    fn queueing_times_that_may_have_wrapped_are_unknown() {
         let taken = Taken::at(Taken::WRAP + 5_000_000);
         let after = |passed| known(taken, Taken::WRAP + 5_000_000 + passed);
         assert_eq!(after(0), Some(0));

@@ -57,6 +57,7 @@ fn worker(shard: &WorkerShard, record: &Record) -> WorkerMetrics {
 /// workers.
 fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
     let counts = shared.clock_counters[kind as usize].read();
+    // After the runtime has ended only the counters are left.
     let Some(shard) = shared.clock_shard(kind) else {
         return ClockMetrics {
             counts,

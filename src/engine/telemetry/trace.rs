@@ -65,7 +65,7 @@ pub(crate) fn rescue(core: &Core, rescue: Rescue) {
             from = rescue.from,
             timers = rescue.timers,
             tasks = rescue.tasks,
-            "took what a busy worker was to see to"
+            "took over jobs of a blocked worker"
         );
     });
 }

@@ -54,7 +54,7 @@ const TASKS_PER_POLL: usize = 61;
 ///     in_task.set(1);
 ///     spawn_local(async move { in_task.set(2) });
 /// });
-/// assert_eq!(count.get(), 0, "nobody waits for it yet");
+/// assert_eq!(count.get(), 0, "the set is not awaited yet");
 /// runtime.block_on(set);
 /// assert_eq!(count.get(), 2);
 /// ```
@@ -73,7 +73,7 @@ const TASKS_PER_POLL: usize = 61;
 ///
 /// Dropping the set drops its tasks, on this thread. Their handles then return a "cancelled" error.
 pub struct LocalSet {
-    /// The same set as `set`, in the form that tasks hold.
+    /// A home of `set`, as the tasks hold it.
     home: Home,
     set: Arc<Set>,
     /// Makes the set neither `Send` nor `Sync`.
