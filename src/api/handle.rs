@@ -347,8 +347,8 @@ impl Handle {
     /// without a lock. Two numbers are read under a lock, which is held only for that read: those
     /// of the blocking threads (the lock that
     /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) takes), and for each worker the
-    /// number of tasks [pinned](WorkerMetrics::pinned_tasks) to it (the lock that such a task takes
-    /// when it begins and ends).
+    /// number of tasks [pinned](crate::metrics::WorkerMetrics::pinned_tasks) to it (the lock that
+    /// such a task takes when it begins and ends).
     ///
     /// ```
     /// use std::time::Duration;

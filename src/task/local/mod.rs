@@ -8,7 +8,7 @@
 //!
 //! **Why it is sound.** A local task is made by `spawn_unchecked` of `tourbillon_tasks`, which
 //! requires that one thread runs and drops it. While the task is queued, a
-//! [`TaskJob`](crate::engine::job::TaskJob) of it exists. It is pushed into the queue of its home
+//! [`TaskJob`] of it exists. It is pushed into the queue of its home
 //! and nowhere else, and only the thread that the queue is bound to takes jobs out of the queue.
 //!
 //! **How it ends.** A task is on a list of its home's registry from before it is queued until its
@@ -44,9 +44,10 @@ const PAUSE: Duration = Duration::from_micros(50);
 
 /// Spawns a task that stays on the calling thread, and so need not be `Send`.
 ///
-/// The task goes to the local context of the thread: to the [`LocalSet`] whose task or
-/// [`run_until`](LocalSet::run_until) calls this, or that was [entered](LocalSet::enter); or to the
-/// worker whose [pinned](spawn_pinned) task, or whose local task, calls this.
+/// The task goes to the local context of the thread: to the [`LocalSet`](crate::task::LocalSet)
+/// whose task or [`run_until`](crate::task::LocalSet::run_until) calls this, or that was
+/// [entered](crate::task::LocalSet::enter); or to the worker whose
+/// [pinned](crate::task::spawn_pinned) task, or whose local task, calls this.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc};
