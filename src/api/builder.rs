@@ -89,6 +89,11 @@ impl Builder {
 
     /// Sets the number of workers. The default is one for each core that the affinity mask and the
     /// CPU quota allow.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero with [`BuildError::ZeroWorkers`], and more than 4096
+    /// with [`BuildError::TooManyWorkers`].
     pub fn worker_threads(mut self, workers: usize) -> Self {
         self.worker_threads = Some(workers);
         self
@@ -96,9 +101,10 @@ impl Builder {
 
     /// Sets whether workers are pinned to cores. The default is `true`.
     ///
-    /// Workers are never pinned if there are more workers than cores, or if a CPU quota limits the
-    /// number of workers more than the affinity mask does: the kernel chooses cores better then. A
-    /// thread that a worker starts inherits the worker's core until it sets its own affinity.
+    /// Even then, workers are not pinned if there are more workers than cores, or if a CPU quota
+    /// limits their number more than the affinity mask does: the kernel chooses cores better then.
+    /// [`cores`](Builder::cores) pins them in these cases, too. A thread that a worker starts
+    /// inherits the worker's core until it sets its own affinity.
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
@@ -109,6 +115,12 @@ impl Builder {
     /// There is one worker for each core, unless [`worker_threads`](Builder::worker_threads) sets
     /// another number. If there are more workers than cores, the cores are used in turn. A core may
     /// appear more than once.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a core that the affinity mask of the process excludes,
+    /// with [`BuildError::CoreNotAllowed`]. It refuses an empty list with
+    /// [`BuildError::ZeroWorkers`], unless `worker_threads` sets the number.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.cores = Some(cores.into_iter().collect());
         self
@@ -116,6 +128,10 @@ impl Builder {
 
     /// Sets one name for all worker threads. The default is `tourbillon-0`, `tourbillon-1` and so
     /// on.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a name with a NUL byte, with [`BuildError::ThreadName`].
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
         self.thread_name = Arc::new(move |_| name.clone());
@@ -123,6 +139,10 @@ impl Builder {
     }
 
     /// Sets a function that returns the name of each worker thread from the worker's number.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a name with a NUL byte, with [`BuildError::ThreadName`].
     pub fn thread_name_fn<F>(mut self, name: F) -> Self
     where
         F: Fn(usize) -> String + Send + Sync + 'static,
@@ -143,6 +163,10 @@ impl Builder {
     }
 
     /// Sets after how many jobs a busy worker checks its timers and sockets. The default is 61.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with [`BuildError::ZeroInterval`].
     pub fn event_interval(mut self, jobs: u32) -> Self {
         self.config.event_interval = jobs;
         self
@@ -150,6 +174,10 @@ impl Builder {
 
     /// Sets after how many jobs a busy worker checks the global queue, which holds jobs from other
     /// threads. The default is 31.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with [`BuildError::ZeroInterval`].
     pub fn global_queue_interval(mut self, jobs: u32) -> Self {
         self.config.global_queue_interval = jobs;
         self
@@ -285,6 +313,11 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses an empty range, and more than 4096 helpers, with
+    /// [`BuildError::Helpers`].
     pub fn helpers(mut self, helpers: RangeInclusive<usize>) -> Self {
         self.config.helpers = (*helpers.start(), *helpers.end());
         self
@@ -371,7 +404,7 @@ impl Builder {
         self
     }
 
-    /// Sets a function that each worker thread calls when it starts.
+    /// Sets a function that each worker thread, and each helper, calls when it starts.
     pub fn on_thread_start<F>(mut self, f: F) -> Self
     where
         F: Fn() + Send + Sync + 'static,
@@ -380,7 +413,7 @@ impl Builder {
         self
     }
 
-    /// Sets a function that each worker thread calls before it ends.
+    /// Sets a function that each worker thread, and each helper, calls before it ends.
     pub fn on_thread_stop<F>(mut self, f: F) -> Self
     where
         F: Fn() + Send + Sync + 'static,

@@ -7,9 +7,9 @@
 //! | `set` | `LocalSet`: tasks of the thread that polls the set |
 //!
 //! **Why it is sound.** A local task is made by `spawn_unchecked` of `tourbillon_tasks`, which
-//! requires that one thread runs and drops it. While the task is queued, a
-//! [`TaskJob`] of it exists. It is pushed into the queue of its home
-//! and nowhere else, and only the thread that the queue is bound to takes jobs out of the queue.
+//! requires that one thread runs and drops it. While the task is queued, a [`TaskJob`] of it
+//! exists. It is pushed into the queue of its home and nowhere else, and only the thread that the
+//! queue is bound to takes jobs out of the queue.
 //!
 //! **How it ends.** A task is on a list of its home's registry from before it is queued until its
 //! future is gone. The thread that ends the tasks is the one that the queue is bound to. It
