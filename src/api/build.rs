@@ -60,6 +60,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     if builder.start_paused {
         shared.clock.pause();
     }
+    // One deque and one shard for each worker. Peers watch each other from the beginning.
     let mut deques = Vec::with_capacity(count);
     let mut workers = Workers::with_capacity(count);
     for index in 0..count {
@@ -82,6 +83,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     shared.workers.store(Arc::new(workers.clone()));
     // `Instant::now` uses the clock of the runtime that the calling thread is in.
     clock::current::find_by(entered::with_clock);
+    // From here on an early return shuts down the threads that were started, by dropping `runtime`.
     let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
     let stack_size = builder.config.thread_stack_size;
     let (least, _) = builder.config.helpers;
@@ -104,6 +106,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
             }
         }
     }
+    // Start the least number of helpers, which are counted already.
     for _ in 0..least {
         helpers::start(&shared).map_err(|source| BuildError::Os {
             what: "thread or descriptor",

@@ -360,6 +360,7 @@ impl Runtime {
             return self.shut_down(Wait::No);
         }
         let deadline = clock::instant().checked_add(timeout);
+        // Blocking jobs are tasks, too, so this also waits for them.
         let empty = self.handle.shared().tasks.wait_until_empty(deadline);
         self.shut_down(Wait::Until(deadline)) && empty
     }
@@ -391,6 +392,8 @@ impl Runtime {
     fn shut_down(&mut self, wait: Wait) -> bool {
         self.is_down = true;
         let shared = self.handle.shared();
+        // Tell all threads to stop. If all workers are in `block_in_place`, end what they may wait
+        // for.
         shared.stop();
         shutdown::end_if_all_in_place(shared);
         let Wait::Until(deadline) = wait else {
@@ -400,6 +403,7 @@ impl Runtime {
             // A worker cannot wait for itself. The other threads end without this one.
             return false;
         }
+        // Wait for the workers, and then for the blocking threads: see the steps above.
         let left = deadline.map(|at| at.saturating_duration_since(clock::instant()));
         let workers_ended = shared.wait_for_end(left);
         // Do this even if a worker is blocked: it drops the jobs that have not begun at the

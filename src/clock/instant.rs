@@ -158,6 +158,7 @@ impl From<StdInstant> for Instant {
             let nanos = secs.saturating_add(since.subsec_nanos().into());
             nanos.min(i64::MAX as u64) as i64
         };
+        // Instants before the zero of the kernel's clock become negative.
         Self(match instant.checked_duration_since(zero) {
             Some(since) => nanos(since),
             None => -nanos(zero.duration_since(instant)),

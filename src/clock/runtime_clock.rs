@@ -291,6 +291,7 @@ impl Clock {
     pub(crate) fn resume(&self) {
         let mut warp = self.warp();
         if let Warp::Frozen(at) = *warp {
+            // Continue from the shown time, at the rate of the monotonic clock.
             *warp = Warp::Skewed(at.wrapping_sub(self.real()));
         }
     }
@@ -300,6 +301,7 @@ impl Clock {
         let by = by.as_nanos().try_into().unwrap_or(u64::MAX);
         let mut warp = self.warp();
         let now = self.warped_now(&warp);
+        // Never move the clock to `NEVER`, which means "no deadline" to a shard.
         let by = by.min(LAST.saturating_sub(now));
         match &mut *warp {
             Warp::Frozen(at) => *at += by,

@@ -36,6 +36,7 @@ pub(crate) fn end(local: &Local) {
     let core = local.shard.owner();
     let shared = &core.shared;
     close_shards(shared);
+    // End jobs and batches until no work is left, and no outcome that a peer has yet to deliver.
     let mut tasks = Vec::new();
     loop {
         // Look for queued jobs before taking another batch: callbacks that take an outcome are
@@ -58,6 +59,7 @@ pub(crate) fn end(local: &Local) {
             None => crate::sys::sync::thread::sleep(PAUSE),
         }
     }
+    // Give the tasks back to the deque, where the last worker finds them.
     for task in tasks {
         local.deque.push(Job::Task(task));
     }
@@ -124,6 +126,7 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
         #[cfg(feature = "inspect")]
         shared.tell_end();
     }
+    // Wake the thread that waits for the end, if any.
     shared.left.notify_all();
     if !last {
         end_if_all_in_place(shared);
@@ -184,9 +187,12 @@ fn end_rest(shared: &Shared) {
     close_shards(shared);
     let workers = shared.workers.load_full();
     let Some(first) = workers.first() else { return };
+    // This thread may have no deque of the runtime: queue outcomes in the injector, which is
+    // drained below.
     while let Some(mut part) = steal(|| shared.orphans.steal()) {
         end_part(first.owner(), &mut *part, &|job| shared.injector.push(job));
     }
+    // Closing a reactor fails its waiting operations, so wake the tasks.
     for worker in workers.iter() {
         for waker in worker.owner().reactor.close() {
             worker.owner().contain(|| waker.wake());

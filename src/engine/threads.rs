@@ -29,6 +29,7 @@ impl Threads {
         if let Some(bytes) = config.thread_stack_size {
             thread = thread.stack_size(bytes);
         }
+        // Use up the number only if the thread has started.
         let handle = thread.spawn(move || main(number))?;
         self.started += 1;
         self.handles.insert(number, handle);

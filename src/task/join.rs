@@ -147,6 +147,7 @@ impl<T> Future for JoinHandle<T> {
     /// "cancelled" error. It never panics.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.joined.is_some() {
+            // A task that joins many ended tasks must let others run now and then.
             ready!(budget::check(cx));
             ready!(self.poll_ended(cx));
             budget::spend();

@@ -134,6 +134,8 @@ where
     F::Output: 'static,
 {
     let tasks = home.tasks();
+    // Refuse early, before memory is allocated. A close after this check is found when the task is
+    // listed.
     if tasks.is_closed() {
         return None;
     }
@@ -148,12 +150,16 @@ where
     let place = reserved
         .as_ref()
         .map_or(Place::NOWHERE, registry::Reserved::place);
+    // Count the task before it can run, since its end is counted, too.
     home.count_begun();
     let id = Id::fresh();
+    // The metadata is allocated with the future, in one block.
     let meta = TaskMeta::new(Origin::of(name, spawned), home, id, place);
     // SAFETY: the caller guarantees on which thread the task is run and dropped.
     let (runnable, join) = unsafe { spawn_unchecked::<Registered<S>, F>(future, meta) };
     if let Some(reserved) = reserved {
+        // The list stays locked from the reservation until here, so a close finds the task or
+        // refuses it.
         reserved.fill(runnable.reference());
     }
     let handle = JoinHandle::new(join);

@@ -200,6 +200,7 @@ impl<T> DelayQueue<T> {
         let nanos = self.epoch.nanos(deadline);
         let first = self.store.first();
         let entry = self.entry(key).expect("the value is not in the queue");
+        // The exact deadline is kept beside the store, which counts in ns of the epoch.
         entry.deadline = deadline;
         self.store.rekey(key.slot, nanos);
         self.wake_if_changed(first);

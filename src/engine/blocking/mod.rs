@@ -64,6 +64,8 @@ impl Blocking<TaskJob> {
     /// Queues a job, and returns its number. Returns `None` if the job was refused and ended.
     pub(crate) fn push(&self, shared: &Arc<Shared>, job: TaskJob) -> Option<u64> {
         let mut state = lock(&self.state);
+        // Refuse jobs after the shutdown has begun. End them after unlocking, since destructors are
+        // user code.
         if state.stopping {
             drop(state);
             end_unrun(shared, [job], abort);
@@ -160,6 +162,7 @@ impl Blocking<TaskJob> {
             let waited = self.ended.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        // All threads have ended: join them, which takes only a moment.
         let left = state.handles.take();
         drop(state);
         threads::join(left);
@@ -186,6 +189,8 @@ impl Blocking<TaskJob> {
                 return (state, true);
             }
             let left = until.map(|at| at.saturating_duration_since(sys::clock::instant()));
+            // End at the shutdown or after the keep-alive. Each queued job has claimed a thread, and
+            // this one was not claimed.
             if state.stopping || left.is_some_and(|left| left.is_zero()) {
                 state.idle -= 1;
                 return (state, false);
@@ -224,6 +229,8 @@ impl Blocking<TaskJob> {
                 break;
             }
         }
+        // Count the thread out, and leave its handle to the next thread that ends, or to the
+        // shutdown.
         state.threads -= 1;
         if state.stopping {
             self.ended.notify_all();

@@ -56,6 +56,7 @@ impl ClockCore {
             OtherClock::Wall => timerfd::Clock::Realtime,
             OtherClock::Boot => timerfd::Clock::Boottime,
         })?;
+        // From here on steps of the clock are found by comparing both clocks.
         let served = Served {
             clock: shared.clock.other(kind),
             boot: shared.clock.other(OtherClock::Boot),
@@ -101,6 +102,8 @@ impl ClockCore {
 
     /// Sets the timerfd to `until`. Returns whether the clock was set since the last setting.
     pub(super) fn set_timer(&self, until: u64) -> bool {
+        // A paused clock does not follow the kernel's: unset the timerfd. Quiescence wakes the
+        // owner.
         let clock = &self.shared.clock;
         let set = match (self.kind, until) {
             (_, NEVER) => self.timerfd.unset(),
@@ -154,6 +157,7 @@ impl Owner for ClockCore {
     }
 
     fn over(&self, kind: Kind, how: Outcome) {
+        // Sleeps do not count for `max_timers`.
         if kind != Kind::Sleep {
             self.shared.release_timer();
         }

@@ -31,6 +31,8 @@ pub(crate) fn watch(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> {
 /// readable. Records in `late` how late these timers are.
 pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
     let core = shard.owner();
+    // One worker serves at a time. `resume` ends the announced sleep, so that no thread claims the
+    // word meanwhile.
     let mut served = lock(&core.served);
     let mut stepped = false;
     shard.resume();
@@ -41,6 +43,7 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
             stepped |= core.take_step();
             stepped
         });
+        // The timerfd before the announcement: see the head of `clocks/mod.rs`.
         let next = shard.next_deadline();
         let set = core.set_timer(next);
         stepped |= set;
@@ -102,6 +105,7 @@ fn take(
                 Job::ClockTimer(due)
             }
         }));
+        // Remember when the clock was served: the next step is found from here.
         if !more {
             *served = Served { clock: now, boot };
             return;

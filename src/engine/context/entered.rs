@@ -39,6 +39,7 @@ pub(crate) fn with_ending<R>(shared: &Arc<Shared>, f: impl FnOnce() -> R) -> R {
             ENDING.set(self.0);
         }
     }
+    // Enter the runtime, and mark the thread as one that must not block. Both end with this call.
     let _entered = enter(shared);
     let _reset = Reset(ENDING.replace(true));
     f()
@@ -76,6 +77,7 @@ pub(crate) fn with_entered<R>(f: impl FnOnce(&Arc<Shared>) -> R) -> Option<R> {
 /// Returns the runtime that this thread is in: the one it entered last, or the one whose worker it
 /// is.
 pub(crate) fn current() -> Option<Arc<Shared>> {
+    // What was entered last takes precedence over the worker's own runtime.
     with_entered(Arc::clone)
         .or_else(|| with_local(|local| local.map(|local| local.shard.owner().shared.clone())))
 }
@@ -122,6 +124,7 @@ struct Entered {
 
 /// Enters the runtime until the guard is dropped.
 pub(crate) fn enter(shared: &Arc<Shared>) -> EnterGuard<'_> {
+    // Guards may be dropped in any order, so each entry has a number by which its guard finds it.
     let entry = ENTRIES.get();
     ENTRIES.set(entry + 1);
     ENTERED.with_borrow_mut(|entered| {
@@ -147,6 +150,8 @@ impl Drop for Entered {
             ANY_ENTERED.set(!entered.is_empty());
             left
         });
+        // Drop the reference outside of the borrow: it may be the last one, and its destructor may
+        // enter a runtime.
         drop(left);
     }
 }

@@ -180,12 +180,16 @@ impl Quiescence {
         let shared = &core.shared;
         {
             let mut state = lock(&self.0);
+            // Check under the mutex: the clock may have been resumed, or advanced past the
+            // deadline, after the announcement.
             if !shared.clock.is_paused() {
                 return false;
             }
             if until <= shared.clock.now() {
                 return true;
             }
+            // Count this worker as idle. It may be the last member, so judge. If that yields
+            // wakers, wake them first: no other thread would.
             state.idle += 1;
             wakers.append(&mut state.judge(shared));
             if !wakers.is_empty() {
@@ -216,6 +220,8 @@ impl Quiescence {
             if !shared.clock.is_paused() {
                 return;
             }
+            // Make the requested jumps at once, so that no caller of `advance` waits for a clock
+            // that runs.
             for jump in &state.requested {
                 shared.clock.advance(jump.by);
             }
@@ -407,6 +413,7 @@ impl Future for Advance {
                 drop(guard);
                 panic!("{NOT_PAUSED}");
             }
+            // Queue the jump. It is made once the runtime is quiescent.
             state.jumps += 1;
             let (number, by) = (state.jumps, this.by);
             state.requested.push_back(Jump { number, by, waker });

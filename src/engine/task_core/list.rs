@@ -45,6 +45,7 @@ fn is_free(entry: *mut ()) -> bool {
 impl<M: 'static> List<M> {
     /// Reserves an index for a new task.
     pub(crate) fn reserve(&mut self) -> usize {
+        // Take the first free entry, or add one.
         let index = self.free;
         if index == self.entries.len() {
             self.entries.push(ptr::null_mut());
@@ -67,6 +68,7 @@ impl<M: 'static> List<M> {
     /// Frees an index, and returns its task. Returns `None` if the index was reserved and not
     /// filled.
     pub(crate) fn remove(&mut self, index: usize) -> Option<TaskRef<M>> {
+        // Put the entry at the head of the chain of free entries.
         let free = ptr::without_provenance_mut(2 * self.free + 1);
         let entry = mem::replace(&mut self.entries[index], free);
         debug_assert!(!is_free(entry));

@@ -122,6 +122,7 @@ impl<J> LocalQueue<J> {
             // A thread that is woken for the task sees this store: see `has_work`.
             self.used.store(true, Relaxed);
         }
+        // Push to the owner's part if this is the owner, and otherwise to the remote queue.
         let mut task = Some(task);
         let pushed = self.with_own(|own| own.tasks.extend(task.take()));
         match (pushed, task) {
@@ -139,6 +140,8 @@ impl<J> LocalQueue<J> {
             return None;
         }
         self.with_own(|own| {
+            // Check the remote queue regularly, so that its tasks do not wait behind tasks that the
+            // owner pushes again and again.
             if own.remote_check_in == 0 || own.tasks.is_empty() {
                 own.remote_check_in = REMOTE_INTERVAL;
                 let came = std::iter::from_fn(|| self.remote.pop());

@@ -71,6 +71,7 @@ impl TaskMeta {
 
     /// Records that the system gave no thread for the task. The caller cancels the task afterwards.
     pub(crate) fn refuse(&self, error: &io::Error) {
+        // One byte is enough for the error code. Without a code the error is EAGAIN, the usual one.
         let code = error.raw_os_error().unwrap_or(libc::EAGAIN);
         // Linux has no error code greater than 133.
         let code = u8::try_from(code).ok().filter(|&code| code != NOT_REFUSED);

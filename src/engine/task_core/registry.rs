@@ -189,6 +189,7 @@ impl<M: 'static> Registry<M> {
     pub(crate) fn begin(&self, on: CountOn) {
         match on {
             CountOn::Worker(worker) => add_alone(&self.counts[worker].own.begun),
+            // Relaxed is enough for a beginning: what publishes the task publishes this, too.
             CountOn::Other(home) => _ = self.counts[home].remote.begun.fetch_add(1, Relaxed),
         }
     }
@@ -197,9 +198,12 @@ impl<M: 'static> Registry<M> {
     #[inline]
     pub(crate) fn end(&self, on: CountOn) {
         match on {
+            // A release store: a thread that sees this end also sees what the task has counted
+            // before it.
             CountOn::Worker(worker) => add_alone(&self.counts[worker].own.ended),
             CountOn::Other(home) => _ = self.counts[home].remote.ended.fetch_add(1, Release),
         }
+        // No fence here: see `RECHECK`.
         if self.awaited.load(Relaxed) {
             self.notify_if_empty();
         }
@@ -210,6 +214,8 @@ impl<M: 'static> Registry<M> {
     #[cold]
     fn notify_if_empty(&self) {
         if self.is_empty() {
+            // Take the lock once: a waiter holds it from its check until it sleeps, so it is either
+            // before its check or asleep when it is notified.
             drop(lock(&self.ends));
             self.ended.notify_all();
         }
@@ -238,6 +244,7 @@ impl<M: 'static> Registry<M> {
             let counts = self.counts.iter();
             counts.flat_map(|counts| [&*counts.own, &*counts.remote])
         };
+        // All ends first, then all beginnings: see `is_empty`.
         let ended: u64 = lines().map(|count| count.ended.load(Acquire)).sum();
         let begun: u64 = lines().map(|count| count.begun.load(Relaxed)).sum();
         (begun, ended)
@@ -254,6 +261,7 @@ impl<M: 'static> Registry<M> {
             if self.is_empty() {
                 return true;
             }
+            // Sleep for a short time only: a notification may be missed.
             let left = deadline.map_or(RECHECK, |deadline| {
                 deadline.saturating_duration_since(clock::instant())
             });
@@ -268,6 +276,8 @@ impl<M: 'static> Registry<M> {
     /// Accepts no more tasks. Returns the waiting tasks, which the caller must wake.
     pub(crate) fn close(&self) -> Vec<TaskRef<M>> {
         self.closed.store(true, Release);
+        // The flag first: it stops most spawns. A spawn that misses it meets a closed list when its
+        // task is listed.
         let lists = 0..self.lists.len();
         lists.flat_map(|list| self.close_list(list)).collect()
     }

@@ -39,6 +39,7 @@ impl Set {
     /// Queues a task that is ready, from any thread.
     pub(crate) fn schedule(&self, task: TaskJob) {
         let pushed = self.queue.push(task);
+        // A push by the set's own thread, while the set is polled, is found by that poll.
         if pushed == Pushed::Remote || !self.polled.load(Relaxed) {
             self.wake();
         }
@@ -46,6 +47,7 @@ impl Set {
 
     /// Wakes all waiters of the set. The first that polls runs the queued tasks.
     pub(crate) fn wake(&self) {
+        // Take all wakers out, and wake them after unlocking.
         let wakers = mem::take(&mut lock(&self.waiting).wakers);
         for (_, waker) in wakers {
             // A waker is user code. If it panics, the others are still woken.
@@ -96,6 +98,7 @@ impl Drop for Waiter<'_> {
             let at = waiting.wakers.iter().position(|(it, _)| *it == self.number);
             at.map(|at| waiting.wakers.swap_remove(at))
         };
+        // Drop the waker after unlocking: its destructor is user code.
         contained(|| drop(ours));
         // Tasks that were woken while this waiter polled were left to it: wake the others for them.
         if self.set.queue.has_work() {

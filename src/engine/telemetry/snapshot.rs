@@ -31,6 +31,7 @@ fn worker(shard: &WorkerShard, record: &Record) -> WorkerMetrics {
     let core = shard.owner();
     let tasks = &core.shared.tasks;
     let (stored, pending, garbage) = timers(shard);
+    // Each number is read on its own, so numbers of one snapshot may differ by work done meanwhile.
     let (activity, job) = core.activity(shard);
     let record = record.clone();
     WorkerMetrics {

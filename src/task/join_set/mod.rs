@@ -201,6 +201,7 @@ impl<T> JoinSet<T> {
 
     fn insert(&mut self, mut handle: JoinHandle<T>) -> AbortHandle {
         let abort = handle.abort_handle();
+        // The waker must name the slot, so take the index before the slot is filled.
         let vacant = self.tasks.vacant_entry();
         let place = vacant.key();
         let waker = ended::waker(&self.ended, place);

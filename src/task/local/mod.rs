@@ -156,16 +156,19 @@ impl Schedule for OnItsThread {
 /// Ends all tasks of a list, and lets no more in: see the head of this file. Must be called on the
 /// thread that the queue is bound to, and not in one of these tasks.
 fn end_tasks(tasks: &Registry<TaskMeta>, list: usize, queue: &LocalQueue<TaskJob>) {
+    // Close the list, and wake each task: a task that is woken is queued.
     for task in tasks.close_list(list) {
         contained(|| task.wake());
     }
     loop {
+        // Dropping a task takes it off the list.
         while let Some(task) = queue.take() {
             contained(|| drop(task));
         }
         if tasks.len(list) == 0 {
             return;
         }
+        // A remote thread has woken a task and has yet to push it.
         if !queue.has_work() {
             crate::sys::sync::thread::sleep(PAUSE);
         }

@@ -190,10 +190,12 @@ impl LocalSet {
         set.register(number, cx.waker());
         let _polling = Polling::begin(set);
         let poll = {
+            // `spawn_local` in the future goes to this set.
             let _within = Within::begin(&self.home);
             first(cx)
         };
         if poll.is_pending() {
+            // A bounded number of tasks, so that the rest of the awaiting task gets its turn.
             for _ in 0..TASKS_PER_POLL {
                 let Some(task) = set.queue.take() else { break };
                 budget::limited(|| task.run());
