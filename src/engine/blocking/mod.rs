@@ -189,8 +189,8 @@ impl Blocking<TaskJob> {
                 return (state, true);
             }
             let left = until.map(|at| at.saturating_duration_since(sys::clock::instant()));
-            // End at the shutdown or after the keep-alive. Each queued job has claimed a thread, and
-            // this one was not claimed.
+            // End at the shutdown or after the keep-alive. Each queued job has claimed a thread,
+            // and this one was not claimed.
             if state.stopping || left.is_some_and(|left| left.is_zero()) {
                 state.idle -= 1;
                 return (state, false);
