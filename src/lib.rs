@@ -23,35 +23,48 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | callbacks on timers | [`after`], [`at`], [`every`], and the same on [`Runtime`] and [`Handle`]; [`Timer`] |
-//! | their options: outcomes, names, conditions, tolerance, start later | [`TimerBuilder`](timer::TimerBuilder) |
-//! | certainly not running any more | [`Timer::cancel_and_wait`], [`Timer::blocking_cancel_and_wait`] |
-//! | by the time of day, or counting while the machine is suspended | [`Timer::at_wall`], [`Timer::after_boot`] |
+//! | callbacks on timers | [`after`], [`at`], [`every`]; [`Timer`]; [`Handle::after`] and others |
+//! | timer options: outcomes, names, conditions, tolerance, a later start | [`TimerBuilder`] |
+//! | cancelling, and waiting for a running callback | [`Timer::cancel_and_wait`] and others |
+//! | timers on the wall clock | [`Timer::at_wall`] |
+//! | timers that count while the machine is suspended | [`Timer::after_boot`] |
 //! | schedules by cron patterns (feature `cron`) | `cron` |
-//! | timers by name | [`Handle::cancel_named`], [`Handle::refresh_named`], [`Handle::count_named`] |
+//! | timers by name | [`Handle::cancel_named`], [`refresh_named`], [`count_named`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
-//! | tasks of one thread, or of one worker, which need not be `Send` | [`LocalSet`](task::LocalSet), [`spawn_local`](task::spawn_local), [`spawn_pinned`](task::spawn_pinned) |
+//! | tasks that need not be `Send` | [`LocalSet`], [`spawn_local`], [`spawn_pinned`] |
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
-//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`]; any of several: [`io::select`] |
+//! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`] |
+//! | waiting for any of several sources | [`io::select`] |
 //! | tasks that wait for each other | [`sync::Notify`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
-//! | tests that do not wait | [`time::pause`], [`time::advance`], [`time::set_wall_clock`]; `#[tourbillon::test]` with feature `macros` |
-//! | which timers wait, and what the workers do | [`Handle::timers`], [`Handle::metrics`] |
-//! | a page on which a runtime is watched live (feature `inspect`) | `inspect` |
-//! | what keeps a worker for too long | [`Builder::stall_threshold`](runtime::Builder::stall_threshold), [`Builder::on_stall`](runtime::Builder::on_stall); a warning with feature `tracing` |
+//! | tests on a paused clock | [`time::pause`], [`time::advance`], [`time::set_wall_clock`] |
+//! | async tests and `main` (feature `macros`) | `#[tourbillon::test]`, `#[tourbillon::main]` |
+//! | pending timers, and metrics of the workers | [`Handle::timers`], [`Handle::metrics`] |
+//! | a live dashboard of a runtime (feature `inspect`) | `inspect` |
+//! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
 //! | axum's routers (feature `axum`) | `axum` |
-//! | the traits of `tokio::io` on sockets (feature `tokio-io`) | [`net`] |
+//! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |
 //!
-//! Timers are exact to the nanosecond and never early. A worker sleeps until its next deadline
-//! without a tick, and is woken for a timer from another thread only if it would sleep past it.
+//! Deadlines have nanosecond resolution; timers never fire early. A worker has no periodic tick: it
+//! sleeps until its next deadline. A timer that another thread arms wakes the worker only if its
+//! deadline is earlier than the end of that sleep.
+//!
+//! [`TimerBuilder`]: timer::TimerBuilder
+//! [`refresh_named`]: Handle::refresh_named
+//! [`count_named`]: Handle::count_named
+//! [`LocalSet`]: task::LocalSet
+//! [`spawn_local`]: task::spawn_local
+//! [`spawn_pinned`]: task::spawn_pinned
+//! [`stall_threshold`]: runtime::Builder::stall_threshold
+//! [`on_stall`]: runtime::Builder::on_stall
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-compile_error!("Tourbillon is made of epoll, eventfd and timerfd: it runs on 64-bit Linux");
+compile_error!("Tourbillon uses epoll, eventfd and timerfd: it runs only on 64-bit Linux");
 
 mod api;
 mod clock;
@@ -79,7 +92,7 @@ pub use self::integrations::hyper;
 #[cfg(feature = "inspect")]
 pub use self::integrations::inspect;
 
-/// The runtime: its options, handles to it, and how it is shut down.
+/// The runtime: its options, handles to it, and how to shut it down.
 pub mod runtime {
     pub use tourbillon_shards::store::StoreKind;
 
@@ -116,8 +129,8 @@ pub use crate::{
     },
 };
 
-/// The examples of the README and of the book, compiled and run with those of the API. (Of the test in
-/// the README a doctest sees no more than that the attribute takes it.)
+/// Compiles and runs the examples of the README and of the book as doctests. (A doctest checks only
+/// that the attribute accepts the README's `#[test]` example; it does not run that test.)
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! From the options of a builder to a runtime whose workers run.
+//! Builds a runtime from the options of a [`Builder`], and starts its threads.
 
 use std::{collections::BTreeSet, io, sync::Arc};
 
@@ -31,17 +31,19 @@ use crate::{
     sys::{cpu::Cores, epoll, sync::thread},
 };
 
-/// More than any machine has; a bound for what is counted in 32 bits and listed in full.
+/// Upper bound for the number of workers and of helpers. More than any machine needs; workers are
+/// counted in 32 bits, and several places list them all.
 const MAX_WORKERS: usize = 4096;
 
-/// See [`Builder::build`].
+/// Builds a runtime and starts its workers: see [`Builder::build`].
 pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     check(&builder.config)?;
     let (count, pins) = layout(builder, Cores::get())?;
+    // Settings of the whole process. They must be there before the first worker starts.
     sys::thread::note_slack();
     tourbillon_shards::prepare_memory_by(sys::memory::populate);
     tourbillon_shards::wake_for_spare_memory_by(tidy::wake);
-    // Before anything is started: the function is foreign, and may panic.
+    // Call the user's function before anything is started: it may panic.
     let names: Vec<_> = (0..count)
         .map(|index| (builder.thread_name)(index))
         .collect();
@@ -53,10 +55,12 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     config.pwait2 = builder.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
     config.pins.clone_from(&pins);
     config.cores = usable(pins.as_deref(), Cores::get());
+    // All state that the threads share exists before the first thread runs.
     let shared = Arc::new(Shared::new(config, count));
     if builder.start_paused {
         shared.clock.pause();
     }
+    // One deque and one shard for each worker. Peers watch each other from the beginning.
     let mut deques = Vec::with_capacity(count);
     let mut workers = Workers::with_capacity(count);
     for index in 0..count {
@@ -67,21 +71,23 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         workers.push(Arc::new(rescue::watched(core, count)));
     }
     rescue::watch_each_other(&workers).map_err(descriptor)?;
+    // The shards of the wall clock and of the boot-time clock. Every worker watches their timerfds.
     let clocks = CLOCKS
         .into_iter()
         .map(|kind| ClockCore::shard(shared.clone(), kind));
     let clocks: Vec<_> = clocks.collect::<Result<_, _>>().map_err(descriptor)?;
     for worker in &workers {
-        clocks::answer(worker.owner(), &clocks).map_err(descriptor)?;
+        clocks::watch(worker.owner(), &clocks).map_err(descriptor)?;
     }
     shared.clocks.store(Arc::new(clocks));
     shared.workers.store(Arc::new(workers.clone()));
-    // Moments are read through the clock of the runtime that the thread is in.
+    // `Instant::now` uses the clock of the runtime that the calling thread is in.
     clock::current::find_by(entered::with_clock);
+    // From here on an early return shuts down the threads that were started, by dropping `runtime`.
     let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
     let stack_size = builder.config.thread_stack_size;
     let (least, _) = builder.config.helpers;
-    // Before any worker runs, which would start one in addition.
+    // Count the helpers before any worker runs: a worker that found too few would start another.
     (0..least).for_each(|_| shared.searchers.enlist());
     let threads = names.into_iter().zip(workers).zip(deques);
     for (index, ((name, shard), deque)) in threads.enumerate() {
@@ -89,7 +95,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         match start(stack_size, name, core, shard, deque) {
             Ok(thread) => runtime.threads.push(thread),
             Err(source) => {
-                // Those that were started end with the runtime; the others never run.
+                // The workers that were started end with the runtime. The others never run: leave
+                // in their place, so that the last worker does not wait for them.
                 shared.stop();
                 (index..count).for_each(|_| shutdown::leave(&shared));
                 return Err(BuildError::Os {
@@ -99,6 +106,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
             }
         }
     }
+    // Start the least number of helpers, which are counted already.
     for _ in 0..least {
         helpers::start(&shared).map_err(|source| BuildError::Os {
             what: "thread or descriptor",
@@ -108,7 +116,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     Ok(runtime)
 }
 
-/// Whether the options have values that they can have.
+/// Checks that each option has a valid value.
 fn check(config: &Config) -> Result<(), BuildError> {
     for (option, value) in [
         ("event_interval", config.event_interval),
@@ -135,7 +143,7 @@ fn check(config: &Config) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Starts the thread of a worker.
+/// Starts the thread of one worker.
 fn start(
     stack_size: Option<usize>,
     name: String,
@@ -149,7 +157,8 @@ fn start(
     }
     thread.spawn(move || {
         if let Some(core) = core {
-            // Refused, by a sandbox or since the mask was changed: it costs speed alone.
+            // A sandbox may refuse, or the mask may have changed. Pinning affects only speed, so
+            // ignore the error.
             sys::cpu::pin(core);
         }
         sys::thread::wake_on_time();
@@ -157,7 +166,7 @@ fn start(
     })
 }
 
-/// How many workers there are, and to which cores they are pinned.
+/// Returns the number of workers, and the core of each worker if workers are pinned.
 fn layout(builder: &Builder, usable: &Cores) -> Result<(usize, Option<Vec<usize>>), BuildError> {
     let count = match (builder.worker_threads, &builder.cores) {
         (Some(count), _) => count,
@@ -182,6 +191,8 @@ fn layout(builder: &Builder, usable: &Cores) -> Result<(usize, Option<Vec<usize>
             });
         }
     }
+    // Do not pin if the caller said so, if there are more workers than cores, or under a CPU quota:
+    // in the last two cases the kernel chooses cores better. Named cores are used in turn.
     let pins = match &builder.cores {
         _ if !builder.pin => None,
         Some(cores) if cores.is_empty() => None,
@@ -192,7 +203,7 @@ fn layout(builder: &Builder, usable: &Cores) -> Result<(usize, Option<Vec<usize>
     Ok((count, pins))
 }
 
-/// How many cores the workers may use together.
+/// Returns how many cores the workers may use together.
 fn usable(pins: Option<&[usize]>, cores: &Cores) -> usize {
     match pins {
         Some(pins) => pins.iter().collect::<BTreeSet<_>>().len(),
@@ -200,7 +211,7 @@ fn usable(pins: Option<&[usize]>, cores: &Cores) -> usize {
     }
 }
 
-/// The system gave no descriptor.
+/// Returns the error for a descriptor that the system refused.
 fn descriptor(source: io::Error) -> BuildError {
     let what = "descriptor";
     BuildError::Os { what, source }

@@ -1,4 +1,4 @@
-//! How a runtime is made.
+//! The options of a runtime, and their defaults.
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -10,19 +10,21 @@ use crate::{
     error::BuildError,
 };
 
-/// How workers wait for the next deadline: see [`Builder::precise_wait`].
+/// The system call by which workers wait for the next deadline: see [`Builder::precise_wait`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PreciseWait {
-    /// By `epoll_pwait2` for up to 10 ms, where the kernel has it (Linux 5.11), otherwise by a timerfd.
-    /// (The kernel lets `epoll_pwait2` be late by a thousandth of the time.)
+    /// `epoll_pwait2` for waits of up to 10 ms, where the kernel has it (Linux 5.11); otherwise a
+    /// timerfd. (The kernel may end an `epoll_pwait2` late by a thousandth of the wait.)
     #[default]
     Auto,
-    /// By a timerfd always.
+    /// Always a timerfd.
     Timerfd,
 }
 
-/// Makes a [`Runtime`] to measure. The names are tokio's where tokio has the thing.
+/// Configures and builds a [`Runtime`].
+///
+/// Methods have tokio's names where tokio has the option.
 ///
 /// ```
 /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -53,7 +55,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The defaults: one worker for each usable core, pinned to it.
+    /// Creates a builder with the defaults: one worker for each usable core, pinned to that core.
     pub fn new() -> Self {
         Self {
             worker_threads: None,
@@ -85,38 +87,62 @@ impl Builder {
         }
     }
 
-    /// How many workers there are. By default one for each core that the affinity mask and the CPU
-    /// quota allow.
+    /// Sets the number of workers. The default is one for each core that the affinity mask and the
+    /// CPU quota allow.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero with [`BuildError::ZeroWorkers`], and more than 4096
+    /// with [`BuildError::TooManyWorkers`].
     pub fn worker_threads(mut self, workers: usize) -> Self {
         self.worker_threads = Some(workers);
         self
     }
 
-    /// Whether workers are pinned to cores (they are, by default). A thread that a worker starts
-    /// inherits its core, unless it is moved. Even so they are not where there
-    /// would be more workers than cores, or where a CPU quota and not the mask limits them: which
-    /// of its cores to use is then better left to the kernel.
+    /// Sets whether workers are pinned to cores. The default is `true`.
+    ///
+    /// Even then, workers are not pinned if there are more workers than cores, or if a CPU quota
+    /// limits their number more than the affinity mask does: the kernel chooses cores better then.
+    /// [`cores`](Builder::cores) pins them in these cases, too. A thread that a worker starts
+    /// inherits the worker's core until it sets its own affinity.
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
     }
 
-    /// The cores that workers are pinned to, the first worker to the first; there are as many
-    /// workers unless [`worker_threads`](Builder::worker_threads) says otherwise. Cores may be
-    /// named more than once, and are used in turn if there are more workers.
+    /// Sets the cores that workers are pinned to: the first worker to the first core, and so on.
+    ///
+    /// There is one worker for each core, unless [`worker_threads`](Builder::worker_threads) sets
+    /// another number. If there are more workers than cores, the cores are used in turn. A core may
+    /// appear more than once.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a core that the affinity mask of the process excludes,
+    /// with [`BuildError::CoreNotAllowed`]. It refuses an empty list with
+    /// [`BuildError::ZeroWorkers`], unless `worker_threads` sets the number.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.cores = Some(cores.into_iter().collect());
         self
     }
 
-    /// The name of the worker threads, all of them. By default `tourbillon-0` and so on.
+    /// Sets one name for all worker threads. The default is `tourbillon-0`, `tourbillon-1` and so
+    /// on.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a name with a NUL byte, with [`BuildError::ThreadName`].
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
         self.thread_name = Arc::new(move |_| name.clone());
         self
     }
 
-    /// The name of each worker thread, by the worker's number.
+    /// Sets a function that returns the name of each worker thread from the worker's number.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a name with a NUL byte, with [`BuildError::ThreadName`].
     pub fn thread_name_fn<F>(mut self, name: F) -> Self
     where
         F: Fn(usize) -> String + Send + Sync + 'static,
@@ -125,36 +151,50 @@ impl Builder {
         self
     }
 
-    /// The stack size of the worker threads, and of those for
-    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking), in bytes. By default the standard library's.
-    /// Callbacks and tasks run on it: one that is too small ends the process, and below 64 KiB the workers
-    /// themselves may be too much for it.
+    /// Sets the stack size of the threads of the runtime, in bytes: the workers, and the threads of
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking). The default is the standard
+    /// library's.
+    ///
+    /// Callbacks and tasks run on this stack. A stack that overflows ends the process. Below 64 KiB
+    /// the stack may be too small for the worker itself.
     pub fn thread_stack_size(mut self, bytes: usize) -> Self {
         self.config.thread_stack_size = Some(bytes);
         self
     }
 
-    /// After how many jobs a busy worker looks at its timers and sockets. By default 61.
+    /// Sets after how many jobs a busy worker checks its timers and sockets. The default is 61.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with [`BuildError::ZeroInterval`].
     pub fn event_interval(mut self, jobs: u32) -> Self {
         self.config.event_interval = jobs;
         self
     }
 
-    /// After how many jobs a busy worker looks at the queue of work from outside. By default 31.
+    /// Sets after how many jobs a busy worker checks the global queue, which holds jobs from other
+    /// threads. The default is 31.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with [`BuildError::ZeroInterval`].
     pub fn global_queue_interval(mut self, jobs: u32) -> Self {
         self.config.global_queue_interval = jobs;
         self
     }
 
-    /// How late a timer may be before another worker takes it, if its own is stuck in a callback or in
-    /// the poll of a task. By default 50 µs. The other has itself woken earlier by what that takes, as it has learned (see
-    /// [`timer_advance`](Builder::timer_advance)), and earlier by some of this, since it may take longer; so it takes the timer
-    /// between its deadline and this, or a little after that.
+    /// Sets how late a timer may be before a peer takes it over, if the timer's own worker is
+    /// blocked in a callback or in the poll of a task. The default is 50 µs.
     ///
-    /// Others look after a worker that has not been in its loop for 4 ms, and from then on each ms (if they
-    /// find nothing, each 4 ms in the end), and when a timer is late by this. So for what is due in the
-    /// first 4 ms, and for sockets, it takes up to 4 ms more. With `Duration::MAX` nobody does, and timers
-    /// and sockets wait for their own worker, unless that is in
+    /// The peer wakes early by its learned wake-up latency (see
+    /// [`timer_advance`](Builder::timer_advance)) and by a part of the grace. So it takes the timer
+    /// over between the deadline and the end of the grace, or a little later.
+    ///
+    /// Peers begin to watch a worker that has not returned to its loop for 4 ms. After that they
+    /// check it each 1 ms, and each 4 ms if they find nothing for some time; and when a timer is
+    /// late by the grace. So a timer that comes due in the first 4 ms, and a socket, may wait for
+    /// up to 4 ms more. With `Duration::MAX` no peer takes anything over: timers and sockets wait
+    /// for their own worker, unless that worker is in
     /// [`block_in_place`](crate::task::blocking::block_in_place).
     ///
     /// ```
@@ -169,7 +209,7 @@ impl Builder {
     /// runtime.spawn(async move {
     ///     let timer = tourbillon::Timer::after(Duration::from_millis(2));
     ///     timer.start(move || sender.send("in time").unwrap());
-    ///     // It should not, but it does.
+    ///     // Blocks the worker. A peer runs the timer meanwhile.
     ///     thread::sleep(Duration::from_secs(1));
     /// });
     /// assert_eq!(receiver.recv(), Ok("in time"));
@@ -181,14 +221,15 @@ impl Builder {
         self
     }
 
-    /// Has a worker that has nothing else to do sleep only until `before` its next deadline, and look at the
-    /// clock, its sockets and the queues without a pause from then on: a timer is not late by the kernel's
-    /// wake-up then, which is tens of microseconds, but by one such look, which is a few. By default zero: it
-    /// sleeps, unless the deadline is nearer than a sleep costs.
+    /// Sets for how long before its next deadline an idle worker spins instead of sleeping. The
+    /// default is zero: the worker sleeps, unless the deadline is nearer than a sleep takes.
     ///
-    /// It costs up to `before` of processor time for each wake-up by a deadline, and a core that is never
-    /// idle where deadlines are closer to each other than that; so it is for few workers whose cores nobody
-    /// else needs. 100 to 200 µs cover the wake-up of most machines. On a paused clock nothing spins.
+    /// A worker that spins checks the clock, its sockets and the queues without a pause. A timer is
+    /// then late by one such check, which takes a few µs, and not by the kernel's wake-up, which
+    /// takes tens of µs. Each wake-up by a deadline costs up to `before` of processor time. If
+    /// deadlines are nearer to each other than `before`, the core is never idle. So use this for
+    /// few workers, on cores that nothing else needs. Values of 100 to 200 µs cover the wake-up
+    /// latency of most machines. A runtime with a paused clock never spins.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -211,24 +252,25 @@ impl Builder {
         self
     }
 
-    /// By how much earlier than its next deadline a worker has itself woken at most. By default 100 µs.
+    /// Sets the largest wake-up latency that a worker compensates. The default is 100 µs.
     ///
-    /// The kernel ends a sleep late, by 5 µs on some machines and by 30 to 100 on others, and by about as much each
-    /// time. A worker learns from its own sleeps by how much it is at the least, nearly, and sleeps that much less. Where the
-    /// kernel is quicker than that for once, the worker waits for the deadline awake, as with
-    /// [`spin_before`](Builder::spin_before), and learns that it has to be less. So timers are late by a few µs on a
-    /// runtime that has nothing else to do, for some 2 µs of processor time each; and none is ever early. It is the same
-    /// for one that looks after another worker, which is stuck, and is woken for a timer of that one.
+    /// The kernel ends a sleep late: by 5 µs on some machines, by 30 to 100 µs on others, and by
+    /// about the same amount each time. A worker learns this latency from its own sleeps, and
+    /// sleeps that much less. If the kernel is quicker once, the worker spins until the deadline,
+    /// as with [`spin_before`](Builder::spin_before), and learns a smaller value. So on an idle
+    /// runtime timers are late by a few µs, for some 2 µs of processor time each, and no timer is
+    /// ever early. A peer that takes over the timers of a blocked worker compensates its latency
+    /// likewise.
     ///
-    /// `Duration::ZERO` turns it off: no sleep ends before its deadline, but those that something else ends. There is
-    /// none on a clock that is or was [paused](crate::time::paused::pause), nor before a timer that has a
-    /// [tolerance](crate::timer::builder::TimerBuilder::tolerance).
+    /// With `Duration::ZERO` a worker sleeps until the deadline itself. Workers compensate nothing
+    /// on a clock that is or was [paused](crate::time::paused::pause), nor before a timer that has
+    /// a [tolerance](crate::timer::builder::TimerBuilder::tolerance).
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
     /// use std::time::Duration;
     ///
-    /// // A machine whose cores take long to leave their deepest sleep.
+    /// // On a machine whose cores take long to leave their deepest idle state.
     /// let runtime = tourbillon::runtime::Builder::new()
     ///     .timer_advance(Duration::from_micros(300))
     ///     .build()?;
@@ -240,15 +282,19 @@ impl Builder {
         self
     }
 
-    /// How many helpers there may be: threads that come when all workers are stuck, in callbacks that
-    /// block or compute for long, and do what the workers should. By default none, `0..=0`: then nothing
-    /// can help where no worker is left to. With `0..=n` one is started the first time that all workers are
-    /// awake at once, and waits; `n` is how many may be stuck in their turn. One that was not called for the
-    /// [keep-alive](Builder::thread_keep_alive) ends, as long as another thread is there to be called.
-    /// With a lower bound so many are there from the start.
+    /// Sets the least and the greatest number of helpers. The default is `0..=0`: no helper.
     ///
-    /// Helpers are not pinned. They have no timers and sockets of their own, and run what they find until
-    /// there is no more. They are not called as long as the workers are well, however busy.
+    /// A helper is a thread that does the workers' jobs while all workers are blocked, in callbacks
+    /// that block or compute for long. Without helpers nothing makes progress in that case. With
+    /// `n` helpers up to `n` of them may block in turn.
+    ///
+    /// With `0..=n` the runtime starts a helper the first time that all workers are awake at once,
+    /// and the helper waits. A helper that nothing has called for the
+    /// [keep-alive](Builder::thread_keep_alive) ends, unless it is the last thread that can be
+    /// called. The lower bound is the number of helpers that are there from the start.
+    ///
+    /// Helpers are not pinned. They have no timers and no sockets of their own, and run jobs until
+    /// they find none. Workers that are busy but not blocked do not call them.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -259,7 +305,7 @@ impl Builder {
     /// runtime.spawn(async move {
     ///     let timer = tourbillon::Timer::after(Duration::from_millis(2));
     ///     timer.start(move || sender.send("in time").unwrap());
-    ///     // The only worker: nobody else is there, but a helper.
+    ///     // Blocks the only worker: no thread but a helper can run the timer.
     ///     thread::sleep(Duration::from_secs(1));
     /// });
     /// assert_eq!(receiver.recv(), Ok("in time"));
@@ -267,32 +313,45 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses an empty range, and more than 4096 helpers, with
+    /// [`BuildError::Helpers`].
     pub fn helpers(mut self, helpers: RangeInclusive<usize>) -> Self {
         self.config.helpers = (*helpers.start(), *helpers.end());
         self
     }
 
-    /// How many callback timers may be pending at once; past that, `try_after` and its kind refuse.
-    /// By default there is no bound. A timer counts until it is over: cancelled, or run to the end of
-    /// its callback. Sleeps do not count, and neither are `after` and its kind refused, which have no
-    /// way to say so: they count, and may exceed the bound.
+    /// Sets how many callback timers may be pending at once. By default there is no bound.
+    ///
+    /// Beyond the bound, [`try_after`](crate::runtime::Handle::try_after) and the other `try_`
+    /// methods return an error. A timer counts until it ends: until it is cancelled, or until its
+    /// callback returns. Sleeps do not count. `after`, `at` and `every` cannot return an error:
+    /// their timers count, and may exceed the bound.
     pub fn max_timers(mut self, timers: usize) -> Self {
         self.config.max_timers = Some(timers);
         self
     }
 
-    /// Sets the data structure in which each worker keeps its timers, and the runtime those on the wall
-    /// clock and the boot-time clock. The default is [`StoreKind::Wheel`]; change it only if a measurement
-    /// says so. Both kinds keep deadlines to the nanosecond, and take any deadline.
+    /// Sets the data structure in which each worker keeps its timers, and in which the runtime
+    /// keeps timers of the wall clock and of the boot-time clock. The default is
+    /// [`StoreKind::Wheel`].
     ///
-    /// - [`StoreKind::Wheel`]: a lazy hierarchical wheel. The cost of an operation hardly depends on the
-    ///   number of timers. Now and then one operation sorts the timers that come due next, which takes some
-    ///   tens of microseconds.
-    /// - [`StoreKind::Heap`]: a 4-ary heap. No operation takes much longer than another, and a timer that is
-    ///   cancelled or moved leaves nothing behind.
+    /// Choose the other store only if a measurement shows that it is better for your timers. Both
+    /// have nanosecond resolution and take any deadline.
     ///
-    /// A worker's wheel holds up to 2^29 timers, its heap 2^31. One more is lost, with a panic in the
-    /// thread that arms it, or on the worker if it is armed elsewhere.
+    /// - [`StoreKind::Wheel`]: a lazy hierarchical wheel. The average cost of an operation hardly
+    ///   depends on the number of timers. Now and then one operation also sorts the timers that
+    ///   come due at about the same time; this takes some tens of µs.
+    /// - [`StoreKind::Heap`]: a 4-ary heap. No single operation takes much longer than another, and
+    ///   a timer that was cancelled or reset leaves nothing behind.
+    ///
+    /// # Panics
+    ///
+    /// The wheel of one worker holds up to 2^29 timers, its heap up to 2^31. Arming
+    /// one more panics, and the timer is lost. The panic is on the worker if another thread arms
+    /// it.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -307,9 +366,16 @@ impl Builder {
         self
     }
 
-    /// How many threads there may be for [`spawn_blocking`](crate::task::blocking::spawn_blocking), besides the
-    /// workers; past that, what is given to it waits for its turn. By default 512. They are started when
-    /// they are needed.
+    /// Sets how many threads there may be for
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking), in addition to the workers. The
+    /// default is 512.
+    ///
+    /// The runtime starts these threads when it needs them. Once it has that many, further jobs
+    /// wait in a queue.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with [`BuildError::ZeroBlockingThreads`].
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -327,14 +393,15 @@ impl Builder {
         self
     }
 
-    /// After how long without work such a thread ends. By default 10 s; with `Duration::MAX` it stays
-    /// until the runtime is shut down.
+    /// Sets after how long without work a thread of
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking), or a helper, ends. The default is
+    /// 10 s. With `Duration::MAX` such a thread stays until the runtime is shut down.
     pub fn thread_keep_alive(mut self, keep_alive: Duration) -> Self {
         self.config.thread_keep_alive = keep_alive;
         self
     }
 
-    /// Called on each worker thread when it starts.
+    /// Sets a function that each worker thread, and each helper, calls when it starts.
     pub fn on_thread_start<F>(mut self, f: F) -> Self
     where
         F: Fn() + Send + Sync + 'static,
@@ -343,7 +410,7 @@ impl Builder {
         self
     }
 
-    /// Called on each worker thread before it ends.
+    /// Sets a function that each worker thread, and each helper, calls before it ends.
     pub fn on_thread_stop<F>(mut self, f: F) -> Self
     where
         F: Fn() + Send + Sync + 'static,
@@ -352,18 +419,22 @@ impl Builder {
         self
     }
 
-    /// For how long a callback or one poll of a task may keep its worker from its timers and sockets;
-    /// what takes longer is reported, once: to [`on_stall`](Builder::on_stall), in
-    /// [`Counts::stalls`](crate::metrics::counters::Counts::stalls), and with feature `tracing` as a warning of
-    /// target `tourbillon::stall`. By default 100 ms. That is what a person begins to notice, and the
-    /// period of CPU quotas: what they make a worker wait at a time is less, and it is real time that
-    /// counts here, not what the worker has of its core. `Duration::MAX` turns it off. A threshold of
-    /// less than some ms says little: jobs are looked at about once in a ms.
+    /// Sets for how long a callback, or one poll of a task, may hold its worker before it is
+    /// reported as a stall. The default is 100 ms. `Duration::MAX` turns the reports off.
     ///
-    /// No clock is read for it per job. A stuck job is found while it runs if another worker has nothing
-    /// to do and watches, and otherwise when the worker is back in its loop, at most
-    /// [`event_interval`](Builder::event_interval) jobs later. What these took together is what is
-    /// reported then: see [`Stall::jobs`].
+    /// Each stall is reported once: to [`on_stall`](Builder::on_stall), in
+    /// [`Counts::stalls`](crate::metrics::counters::Counts::stalls), and with feature `tracing` as
+    /// a warning of target `tourbillon::stall`.
+    ///
+    /// The default is a delay that a person notices. It is also the usual period of a CPU quota, so
+    /// a worker that waits for its quota is not reported. The threshold is compared with elapsed
+    /// time, not with processor time. Jobs are checked about once a ms, so a threshold of a few ms
+    /// or less is not exact.
+    ///
+    /// Detection reads no clock for each job. If another worker is idle and watches, it finds a
+    /// blocked job while the job runs. Otherwise the worker finds it when it is back in its loop,
+    /// at most [`event_interval`](Builder::event_interval) jobs later, and reports the total time
+    /// of these jobs: see [`Stall::jobs`].
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -379,16 +450,18 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Zero is refused by [`build`](Builder::build), with [`BuildError::ZeroStallThreshold`].
+    /// [`build`](Builder::build) refuses zero, with [`BuildError::ZeroStallThreshold`].
     pub fn stall_threshold(mut self, threshold: Duration) -> Self {
         self.config.stall_threshold = threshold.as_nanos().try_into().unwrap_or(u64::MAX);
         self
     }
 
-    /// Called with each job that keeps its worker for longer than
-    /// [`stall_threshold`](Builder::stall_threshold), on the thread that noticed: another worker's, or
-    /// the worker's own when the job is over. It is to be quick, as that worker does nothing else
-    /// meanwhile. A panic of it is caught, and counted in
+    /// Sets a function that is called with each stall: each job that holds its worker for longer
+    /// than [`stall_threshold`](Builder::stall_threshold).
+    ///
+    /// The thread that detects the stall calls it: another worker, or the worker itself after the
+    /// job has ended. Keep the function short, because that worker does nothing else meanwhile. If
+    /// it panics, the panic is caught and counted in
     /// [`Counts::panics`](crate::metrics::counters::Counts::panics).
     ///
     /// ```
@@ -419,14 +492,14 @@ impl Builder {
         self
     }
 
-    /// How workers wait for the next deadline; there is no need to say, but for tests.
+    /// Sets by which system call workers wait for the next deadline. Only tests need this.
     pub fn precise_wait(mut self, wait: PreciseWait) -> Self {
         self.precise_wait = wait;
         self
     }
 
-    /// Whether the runtime's clock is paused from the start, for tests: see
-    /// [`time::pause`](crate::time::paused::pause). By default it runs.
+    /// Sets whether the runtime starts with a paused clock, for tests. The default is `false`. See
+    /// [`time::pause`](crate::time::paused::pause).
     ///
     /// ```
     /// use tourbillon::{Runtime, time::{Duration, Instant, sleep}};
@@ -446,16 +519,16 @@ impl Builder {
         self
     }
 
-    /// Builds the runtime, and starts its workers.
+    /// Builds the runtime and starts its workers.
     ///
     /// # Errors
     ///
-    /// If an option was given a value that it cannot have, or the system refuses a thread or a
-    /// descriptor: each worker needs four, a helper three, and the runtime two.
+    /// Returns an error if an option has an invalid value, or if the system refuses a thread or a
+    /// descriptor. Each worker needs four descriptors, a helper three, and the runtime two.
     ///
     /// # Panics
     ///
-    /// With what the function given to [`thread_name_fn`](Builder::thread_name_fn) panics with.
+    /// Panics if the function given to [`thread_name_fn`](Builder::thread_name_fn) panics.
     pub fn build(self) -> Result<Runtime, BuildError> {
         build::build(&self)
     }

@@ -1,4 +1,4 @@
-//! A reference to a runtime.
+//! A cloneable reference to a runtime, by which any thread uses it.
 
 use std::{
     fmt,
@@ -33,8 +33,10 @@ use crate::{
     },
 };
 
-/// A reference to a [`Runtime`](crate::runtime::Runtime), by which any thread may spawn tasks and arm timers
-/// there. It does not keep the runtime running.
+/// A reference to a [`Runtime`](crate::runtime::Runtime). Any thread may spawn tasks and arm timers
+/// through it.
+///
+/// A handle is cheap to clone. It does not keep the runtime running.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -45,11 +47,11 @@ impl Handle {
         Self { shared }
     }
 
-    /// The runtime that the calling thread is in.
+    /// Returns a handle to the runtime that the calling thread is in.
     ///
     /// # Panics
     ///
-    /// If it is in none; see [`try_current`](Handle::try_current).
+    /// Panics if the thread is in no runtime; see [`try_current`](Handle::try_current).
     #[track_caller]
     pub fn current() -> Self {
         match Self::try_current() {
@@ -58,11 +60,11 @@ impl Handle {
         }
     }
 
-    /// The runtime that the calling thread is in.
+    /// Returns a handle to the runtime that the calling thread is in, or an error.
     ///
     /// # Errors
     ///
-    /// If it is in none.
+    /// Returns [`NoRuntime`] if the thread is in no runtime.
     pub fn try_current() -> Result<Self, NoRuntime> {
         entered::current().map(Self::new).ok_or(NoRuntime)
     }
@@ -71,14 +73,16 @@ impl Handle {
         &self.shared
     }
 
-    /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes there,
-    /// unless it enters another meanwhile: the one entered last counts.
+    /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes to
+    /// this runtime.
+    ///
+    /// If the thread enters several runtimes, the one that it entered last counts.
     pub fn enter(&self) -> EnterGuard<'_> {
         entered::enter(&self.shared)
     }
 
-    /// Runs `f` with the shard for a timer, socket or task of the calling thread: its own, if it is
-    /// a worker of this runtime, otherwise one of `choice`.
+    /// Runs `f` with the shard for a timer, socket or task of the calling thread. If the thread is
+    /// a worker of this runtime it is the worker's own shard, otherwise one that `choice` selects.
     pub(crate) fn with_home<R>(
         &self,
         choice: Choice,
@@ -87,7 +91,7 @@ impl Handle {
         with_home_of(&self.shared, choice, f)
     }
 
-    /// As [`with_home`](Handle::with_home), for what arms a timer there.
+    /// Arms a timer by `f`, on the shard that [`with_home`](Handle::with_home) selects for timers.
     fn arm(
         &self,
         f: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
@@ -95,8 +99,9 @@ impl Handle {
         self.with_home(Choice::Stay, f)?
     }
 
-    /// Spawns a task; see [`tourbillon::spawn`](crate::task::spawn). On a runtime that has been shut down
-    /// the task is cancelled at once.
+    /// Spawns a task on the runtime; see [`tourbillon::spawn`](crate::task::spawn).
+    ///
+    /// On a runtime that has been shut down the task is cancelled at once.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -108,9 +113,10 @@ impl Handle {
             .unwrap_or_else(|_| JoinHandle::cancelled())
     }
 
-    /// Runs a task on one worker, and on no other, the next in turn; see
-    /// [`task::spawn_pinned`](crate::task::local::pinned::spawn_pinned). On a runtime that has been shut down the task is
-    /// cancelled at once.
+    /// Spawns a task that runs on one worker only. The runtime selects the worker, in turn.
+    ///
+    /// See [`task::spawn_pinned`](crate::task::local::pinned::spawn_pinned). On a runtime that has
+    /// been shut down the task is cancelled at once.
     #[track_caller]
     pub fn spawn_pinned<F, Fut>(&self, create: F) -> JoinHandle<Fut::Output>
     where
@@ -125,7 +131,9 @@ impl Handle {
         }
     }
 
-    /// As [`spawn_pinned`](Handle::spawn_pinned), on the worker of this number; they are numbered from 0.
+    /// Spawns a task that runs only on worker number `worker`. Workers are numbered from 0.
+    ///
+    /// It is otherwise like [`spawn_pinned`](Handle::spawn_pinned).
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -135,8 +143,9 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If there is no such worker, or the runtime has been shut down. `create` is dropped. (One that is
-    /// being shut down may still take it; the handle says cancelled then.)
+    /// Returns an error, and drops `create`, if there is no such worker or the runtime has been
+    /// shut down. (A runtime that is shutting down may still accept the task. Its join handle then
+    /// returns a "cancelled" error.)
     #[track_caller]
     pub fn spawn_pinned_by_idx<F, Fut>(
         &self,
@@ -160,9 +169,10 @@ impl Handle {
         }
     }
 
-    /// Runs `f`, which may block, on a thread that is there for it; see
-    /// [`task::spawn_blocking`](crate::task::blocking::spawn_blocking). On a runtime that has been shut down it is
-    /// dropped, and the handle says cancelled.
+    /// Runs `f`, which may block, on a thread for blocking jobs.
+    ///
+    /// See [`task::spawn_blocking`](crate::task::blocking::spawn_blocking). On a runtime that has
+    /// been shut down `f` is dropped, and the join handle returns a "cancelled" error.
     #[track_caller]
     pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
     where
@@ -175,32 +185,32 @@ impl Handle {
         }
     }
 
-    /// Runs a future to its end on the calling thread; see
+    /// Runs a future to completion on the calling thread, in the context of this runtime; see
     /// [`Runtime::block_on`](crate::runtime::Runtime::block_on).
     ///
     /// # Panics
     ///
-    /// If the calling thread is a worker, and with the future's own panics.
+    /// Panics if the calling thread is a worker, or if the future panics.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
             !entered::is_worker(),
-            "`block_on` was called on a worker of a Tourbillon runtime, where it would stop everything \
-             that the worker has to do: `.await` the future there, or spawn it"
+            "`block_on` was called on a worker of a Tourbillon runtime, where it would block the worker: \
+             `.await` the future instead, or spawn it"
         );
         let _entered = self.enter();
         block_on::drive(&self.shared, future)
     }
 
-    /// Runs `f` on a worker, `delay` from now: see [`Timer`].
+    /// Runs `f` once on a worker, `delay` from now: see [`Timer`].
     ///
-    /// (Of a thread that arms or moves several within two microseconds the first alone asks the kernel what time it is, where
-    /// the processor can tell it, too. Of the others *now* may be 3 µs later, and is not earlier; but for delays of less than 100 µs
-    /// it is exact.)
+    /// A delay of zero, or one shorter than the clock's resolution, means as soon as possible, but
+    /// never on the caller's stack. A delay of more than 73 years means never. On a runtime that
+    /// has been shut down, `f` is dropped and the timer has ended.
     ///
-    /// Zero, and less than the clock can tell, mean at once, though never on the caller's stack. A
-    /// delay beyond 73 years means never. On a runtime that has been shut down `f` is dropped, and
-    /// the timer over.
+    /// *Now* may be up to 3 µs later than the true time, but never earlier: a thread that arms or
+    /// resets several timers within 2 µs asks the kernel for the time only once, if the processor
+    /// has a reliable counter. For delays of less than 100 µs *now* is exact.
     pub fn after<F>(&self, delay: Duration, f: F) -> Timer
     where
         F: FnOnce() + Send + 'static,
@@ -209,7 +219,8 @@ impl Handle {
             .unwrap_or_else(Timer::refused)
     }
 
-    /// Runs `f` on a worker, not before `deadline`; at once if that has passed.
+    /// Runs `f` once on a worker, not before `deadline`, or as soon as possible if `deadline` has
+    /// passed.
     pub fn at<F>(&self, deadline: impl Into<Instant>, f: F) -> Timer
     where
         F: FnOnce() + Send + 'static,
@@ -218,14 +229,14 @@ impl Handle {
             .unwrap_or_else(Timer::refused)
     }
 
-    /// Runs `f` on a worker every `period`, for the first time one period from now.
+    /// Runs `f` on a worker every `period`. The first run is one period from now.
     ///
-    /// The deadlines are multiples of the period from the first on, however late a run is: a
-    /// recurring timer does not drift. Those that pass while `f` runs, or wait for a worker, are
-    /// skipped. `f` is never run twice at once. If it panics, it is run again at the next
-    /// deadline. A period of zero counts as one nanosecond:
-    /// `f` then runs again as soon as the worker has looked at everything else it has to do. A
-    /// period beyond 73 years, `Duration::MAX` among them, means never, as such a delay does: the
+    /// Deadlines are exact multiples of the period from the first one on, even if a run is late: a
+    /// recurring timer does not drift. Deadlines that pass while `f` runs or waits for a worker are
+    /// skipped. `f` never runs twice at once. If `f` panics, it runs again at the next deadline.
+    ///
+    /// A period of zero counts as 1 ns: `f` runs again as soon as the worker has checked everything
+    /// else that it has to do. With a period of more than 73 years, such as `Duration::MAX`, the
     /// first deadline never comes.
     pub fn every<F>(&self, period: Duration, f: F) -> Timer
     where
@@ -236,12 +247,13 @@ impl Handle {
             .unwrap_or_else(Timer::refused)
     }
 
-    /// As [`after`](Handle::after), if there is room.
+    /// Arms a timer as [`after`](Handle::after) does, or returns an error if the runtime has no
+    /// room.
     ///
     /// # Errors
     ///
-    /// If the runtime has been shut down, or has as many timers as
-    /// [`max_timers`](crate::runtime::Builder::max_timers) allows. `f` is dropped.
+    /// Returns an error, and drops `f`, if the runtime has been shut down or already has as many
+    /// timers as [`max_timers`](crate::runtime::Builder::max_timers) allows.
     pub fn try_after<F>(&self, delay: Duration, f: F) -> Result<Timer, ArmError>
     where
         F: FnOnce() + Send + 'static,
@@ -249,11 +261,11 @@ impl Handle {
         self.arm(|home| arm_after(home, delay, true, f))
     }
 
-    /// As [`at`](Handle::at), if there is room.
+    /// Arms a timer as [`at`](Handle::at) does, or returns an error if the runtime has no room.
     ///
     /// # Errors
     ///
-    /// As for [`try_after`](Handle::try_after).
+    /// Returns an error in the cases of [`try_after`](Handle::try_after).
     pub fn try_at<F>(&self, deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
     where
         F: FnOnce() + Send + 'static,
@@ -261,11 +273,12 @@ impl Handle {
         self.arm(|home| arm_at(home, deadline.into(), true, f))
     }
 
-    /// As [`every`](Handle::every), if there is room.
+    /// Arms a timer as [`every`](Handle::every) does, or returns an error if the runtime has no
+    /// room.
     ///
     /// # Errors
     ///
-    /// As for [`try_after`](Handle::try_after), and if the period is zero.
+    /// Returns an error in the cases of [`try_after`](Handle::try_after), and if `period` is zero.
     pub fn try_every<F>(&self, period: Duration, f: F) -> Result<Timer, ArmError>
     where
         F: FnMut() + Send + 'static,
@@ -276,7 +289,7 @@ impl Handle {
         self.arm(|home| arm_every(home, period, true, f))
     }
 
-    /// What the runtime's wall clock says.
+    /// Returns the time of the runtime's wall clock.
     #[cfg(feature = "cron")]
     pub(crate) fn wall_now(&self) -> SystemTime {
         wall::time(
@@ -286,7 +299,7 @@ impl Handle {
         )
     }
 
-    /// Runs `f` on a worker when the wall clock says `time`: see
+    /// Runs `f` once on a worker when the wall clock reaches `time`: see
     /// [`Timer::at_wall`](crate::timer::Timer::at_wall).
     pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
     where
@@ -295,42 +308,47 @@ impl Handle {
         Timer::at_wall(time).on(self).start(f)
     }
 
-    /// Cancels timers of this name, `max` at most (`usize::MAX`: all); answers how many this call
-    /// cancelled. See [`TimerBuilder::name`](crate::timer::builder::TimerBuilder::name).
+    /// Cancels at most `max` timers of this name (`usize::MAX`: all of them), and returns how many
+    /// this call cancelled. See [`TimerBuilder::name`](crate::timer::builder::TimerBuilder::name).
     ///
-    /// Of those that go by the monotonic clock the ones that were named last are cancelled first, but
-    /// that the last takes the place of one that ended meanwhile; then those of other clocks.
+    /// Timers of the monotonic clock come first, roughly from the last one named to the first: when
+    /// a timer ends, the last one takes its place. Timers of other clocks follow.
     ///
-    /// Finding each takes constant time, however many timers and names there are.
-    /// Destructors that panic are caught, as by [`Timer::cancel`](crate::timer::Timer::cancel), and the
-    /// others are cancelled and counted all the same.
+    /// Finding each timer takes constant time, for any number of timers and names. A destructor
+    /// that panics is caught, as in [`Timer::cancel`](crate::timer::Timer::cancel); the remaining
+    /// timers are still cancelled and counted.
     pub fn cancel_named(&self, name: &str, max: usize) -> usize {
         let cancelled = self.shared.names.cancel(name, max);
         cancelled + self.shared.clock_names.cancel(name, max - cancelled)
     }
 
-    /// Refreshes all timers of this name, as [`Timer::refresh`](crate::timer::Timer::refresh) does; answers
-    /// how many were in time. Those of other clocks than the monotonic one stay as they are, for most
-    /// wait for a moment, not for a delay; so do those that were not started.
+    /// Refreshes all timers of this name, as [`Timer::refresh`](crate::timer::Timer::refresh) does,
+    /// and returns how many were refreshed in time.
     ///
-    /// Each timer's delay counts from when this call comes to that timer. One that another thread
-    /// starts or refreshes meanwhile is not made earlier.
+    /// Timers of the wall clock and of the boot-time clock stay unchanged, since most of them wait
+    /// for a moment and not for a delay. Timers that were not started stay unchanged, too.
+    ///
+    /// Each timer's delay counts from the moment at which this call reaches that timer. If another
+    /// thread starts or refreshes a timer meanwhile, this call does not make its deadline earlier.
     pub fn refresh_named(&self, name: &str) -> usize {
         let clock = &self.shared.clock;
         self.shared.names.refresh(name, || clock.now_for_deadline())
     }
 
-    /// How many timers have this name: those that were built, and can be cancelled still.
+    /// Returns how many timers have this name: those that were built and can still be cancelled.
     pub fn count_named(&self, name: &str) -> usize {
         self.shared.names.count(name) + self.shared.clock_names.count(name)
     }
 
-    /// What the runtime has done, and what it has to do. See [`metrics`](crate::metrics).
+    /// Returns a snapshot of what the runtime has done and has to do. See
+    /// [`metrics`](crate::metrics).
     ///
-    /// It takes some microseconds for each worker: to be called a few times a second. Counters are read without a
-    /// lock. Two figures are under one that others may wait for, for the moment in which a number is read: the blocking
-    /// threads' (which [`spawn_blocking`](crate::task::blocking::spawn_blocking) takes), and, one worker after the other, that
-    /// of the tasks that are [pinned](WorkerMetrics::pinned_tasks) to it (taken where one of these begins and ends).
+    /// It takes some µs for each worker, so call it at most a few times a second. Counters are read
+    /// without a lock. Two numbers are read under a lock, which is held only for that read: those
+    /// of the blocking threads (the lock that
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) takes), and for each worker the
+    /// number of tasks [pinned](crate::metrics::WorkerMetrics::pinned_tasks) to it (the lock that
+    /// such a task takes when it begins and ends).
     ///
     /// ```
     /// use std::time::Duration;
@@ -346,9 +364,11 @@ impl Handle {
         snapshot::metrics(&self.shared)
     }
 
-    /// What each worker is at, by its number, and at which job: see
-    /// [`WorkerMetrics::activity`](crate::metrics::WorkerMetrics::activity). Some loads for each worker, for who looks
-    /// hundreds of times a second. Empty once the runtime has ended.
+    /// Returns the current activity of each worker, by worker number, with the job that it runs:
+    /// see [`WorkerMetrics::activity`](crate::metrics::WorkerMetrics::activity).
+    ///
+    /// It takes only a few loads for each worker, so it may be called hundreds of times a second.
+    /// The list is empty once the runtime has ended.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::builder().worker_threads(2).build().unwrap();
@@ -358,8 +378,8 @@ impl Handle {
         snapshot::activities(&self.shared)
     }
 
-    /// The last 64 [stalls](crate::runtime::Builder::stall_threshold) that were reported, the oldest first, with their numbers:
-    /// 1, 2, 3 and so on.
+    /// Returns the last 64 reported [stalls](crate::runtime::Builder::stall_threshold), oldest
+    /// first. Each has its number: 1, 2, 3 and so on.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -371,21 +391,21 @@ impl Handle {
         snapshot::recent_stalls(&self.shared)
     }
 
-    /// Stops the runtime's clock, for tests: see [`time::pause`](crate::time::paused::pause). One that is
-    /// paused stays so.
+    /// Pauses the runtime's clock, for tests: see [`time::pause`](crate::time::paused::pause). Does
+    /// nothing if the clock is paused already.
     ///
-    /// Called from outside of the runtime, this does not wait for what its workers are at: a callback
-    /// that began before may see the time move once more.
+    /// A caller outside of the runtime does not wait for the workers: a callback that began before
+    /// this call may see the time advance once more.
     pub fn pause(&self) {
         self.shared.quiescence.pause(&self.shared);
     }
 
-    /// Sets the runtime's wall clock, while its clock is paused: see
+    /// Sets the runtime's wall clock while its clock is paused: see
     /// [`time::set_wall_clock`](crate::time::paused::set_wall_clock).
     ///
     /// # Errors
     ///
-    /// If the clock is not paused.
+    /// Returns [`NotPaused`] if the clock is not paused.
     pub fn set_wall_clock(&self, time: SystemTime) -> Result<(), NotPaused> {
         let set = self
             .shared
@@ -394,15 +414,15 @@ impl Handle {
         if set { Ok(()) } else { Err(NotPaused) }
     }
 
-    /// Lets the runtime's clock run on from where it stands: see [`time::resume`](crate::time::paused::resume).
-    /// One that runs stays so.
+    /// Resumes the runtime's clock from the time that it shows: see
+    /// [`time::resume`](crate::time::paused::resume). Does nothing if the clock is running already.
     pub fn resume(&self) {
         self.shared.quiescence.resume(&self.shared);
     }
 }
 
-// A panic of the caller leaves nothing half done: what the threads share changes under locks, in
-// which no user code runs, or by single atomic steps.
+// A panic of the caller leaves nothing half done: shared state changes under locks, in which no
+// user code runs, or by single atomic steps.
 impl UnwindSafe for Handle {}
 impl RefUnwindSafe for Handle {}
 

@@ -1,4 +1,5 @@
-//! What a user holds: the runtime, handles to it, and its options. It knows all that is below.
+//! The types that a user holds: the runtime, its handles, and its builder. This layer uses all
+//! layers below it; none of them uses this one.
 
 pub(crate) mod build;
 pub(crate) mod builder;

@@ -1,4 +1,4 @@
-//! The runtime, and how it is shut down.
+//! The runtime as its owner holds it, and how it is shut down.
 
 use std::{
     future::Future,
@@ -23,37 +23,39 @@ use crate::{
     timer::{Timer, clock::WallTimer, look::Timers},
 };
 
-/// A running set of workers.
+/// A running runtime: its workers, and all tasks, timers and sockets on them.
 ///
-/// Dropping it shuts it down, and waits: each worker finishes the callback or the poll that it is
-/// at, and then every task is dropped and every pending timer ended. Nothing remains, no thread, no
-/// descriptor, no memory but what handles still refer to: a kept [`Timer`], [`JoinHandle`] or socket
-/// keeps the descriptors of its worker. On a worker, of this or of another runtime, dropping it
-/// does not wait, since that would stall what the worker has to do; nor does it on a blocking
-/// thread of its own. To wait less elsewhere, see [`shutdown_timeout`](Runtime::shutdown_timeout)
-/// and [`shutdown_background`](Runtime::shutdown_background).
+/// Dropping a `Runtime` shuts it down and waits: each worker finishes its current callback or poll,
+/// then every task is dropped and every pending timer ends. No thread, descriptor or memory
+/// remains, except what handles still refer to: a [`Timer`], a [`JoinHandle`] or a socket that is
+/// kept also keeps the descriptors of its worker.
 ///
-/// # Blocking jobs at the shutdown
+/// On a worker, of this or of another runtime, dropping it does not wait, since that would block
+/// the worker. On a blocking thread of the same runtime it does not wait either, since the thread
+/// would wait for itself. See [`shutdown_timeout`](Runtime::shutdown_timeout) and
+/// [`shutdown_background`](Runtime::shutdown_background) for other ways to shut down.
 ///
-/// A job is accepted when [`spawn_blocking`](crate::task::blocking::spawn_blocking) returns before the
-/// shutdown begins. An accepted job runs, even if it has not begun and nobody holds its handle: a
-/// last write is not lost. How long the job has depends on the way in which the runtime ends:
+/// # Blocking jobs at shutdown
 ///
-/// - **Drop**: all run. The drop waits for them, however long they take.
-/// - **[`shutdown_timeout`](Runtime::shutdown_timeout)**: they have that time. A job that has not
-///   begun at its end is dropped: its handle says cancelled, a [metric] counts it, and
-///   `shutdown_timeout` answers `false`. A job that has begun runs on.
-/// - **[`shutdown_graceful`](Runtime::shutdown_graceful)**: likewise. While it waits for the tasks,
-///   the runtime accepts more jobs.
-/// - **[`shutdown_background`](Runtime::shutdown_background)**, and each of these on a worker or on
-///   a blocking thread of the runtime: all run, in the background. Nobody waits for them: a process
-///   that exits before they are through loses them.
+/// A job is accepted if [`spawn_blocking`](crate::task::blocking::spawn_blocking) returns before
+/// the shutdown begins. An accepted job runs, even if it has not begun and its handle was dropped:
+/// a last write is not lost. How long jobs may take depends on how the runtime is shut down:
+///
+/// - **Drop**: all jobs run. The drop waits for them, however long they take.
+/// - **[`shutdown_timeout`](Runtime::shutdown_timeout)**: jobs have until the timeout. A job that
+///   has not begun by then is dropped: its handle returns a "cancelled" error, a [metric] counts
+///   it, and `shutdown_timeout` returns `false`. A job that has begun runs on.
+/// - **[`shutdown_graceful`](Runtime::shutdown_graceful)**: jobs have until the timeout, too. While
+///   the call waits for tasks, the runtime accepts more jobs.
+/// - **[`shutdown_background`](Runtime::shutdown_background)**, and any of these on a worker or on
+///   a blocking thread of the runtime: all jobs run in the background. No thread waits for them: if
+///   the process exits before they end, they are lost.
 ///
 /// Tasks, timers and sockets of the runtime end meanwhile. A job that waits for a task finds it
-/// cancelled, a sleep is over at once, and a socket answers with an error.
+/// cancelled, a sleep ends at once, and a socket returns an error.
 ///
-/// A job that is spawned after the shutdown has begun, by another job or by a destructor, say, is
-/// dropped unrun, and its handle says cancelled.
+/// A job that is spawned after the shutdown has begun, by another job or by a destructor for
+/// example, is dropped before it starts, and its handle returns a "cancelled" error.
 ///
 /// [metric]: crate::metrics::RuntimeMetrics::blocking_dropped_count
 ///
@@ -69,28 +71,30 @@ use crate::{
 pub struct Runtime {
     handle: Handle,
     pub(super) threads: Vec<thread::JoinHandle<()>>,
-    /// Set once it has been shut down, by whatever way: dropping it then waits for nothing more.
+    /// Set when the runtime has been shut down in any way: dropping it then does not wait again.
     is_down: bool,
-    /// Dropped when its threads have ended.
+    /// Keeps the workers in the process-wide list that `tidy` wakes. Dropped last, after the
+    /// threads have ended.
     _listed: tidy::Listed,
 }
 
-// As for `Handle`. The handles of its threads, which are not, are only taken, once, at the end.
+// As for `Handle`. The thread handles are not `UnwindSafe`, but they are only taken, once, at the
+// end.
 impl UnwindSafe for Runtime {}
 impl RefUnwindSafe for Runtime {}
 
 impl Runtime {
-    /// A runtime with the defaults: see [`Builder`].
+    /// Creates a runtime with the default options: see [`Builder`].
     ///
     /// # Errors
     ///
-    /// If the system refuses a thread or a descriptor.
-    #[allow(clippy::new_ret_no_self, reason = "it does, in a Result")]
+    /// Returns an error if the system refuses a thread or a descriptor.
+    #[allow(clippy::new_ret_no_self, reason = "it returns `Self` in a Result")]
     pub fn new() -> Result<Self, BuildError> {
         Builder::new().build()
     }
 
-    /// The options of a runtime.
+    /// Returns a builder, by which options of the runtime can be set.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -105,18 +109,18 @@ impl Runtime {
         }
     }
 
-    /// A reference to this runtime, for other threads.
+    /// Returns a handle to this runtime, which other threads may clone and use.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Enters the runtime: see [`Handle::enter`].
+    /// Enters the runtime on this thread until the guard is dropped: see [`Handle::enter`].
     pub fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }
 
-    /// Runs a future to its end on the calling thread, in the context of this runtime. What it
-    /// spawns runs on the workers.
+    /// Runs a future to completion on the calling thread, in the context of this runtime. Tasks
+    /// that it spawns run on the workers.
     ///
     /// ```
     /// use std::time::Duration;
@@ -133,13 +137,13 @@ impl Runtime {
     ///
     /// # Panics
     ///
-    /// If the calling thread is a worker of a runtime, and with the future's own panics.
+    /// Panics if the calling thread is a worker of any runtime, or if the future panics.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.handle.block_on(future)
     }
 
-    /// Spawns a task: see [`Handle::spawn`].
+    /// Spawns a task on the runtime: see [`Handle::spawn`].
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -149,7 +153,7 @@ impl Runtime {
         self.handle.spawn(future)
     }
 
-    /// Runs `f`, which may block, on a thread that is there for it: see
+    /// Runs `f`, which may block, on a thread for blocking jobs: see
     /// [`task::spawn_blocking`](crate::task::blocking::spawn_blocking).
     #[track_caller]
     pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
@@ -160,7 +164,7 @@ impl Runtime {
         self.handle.spawn_blocking(f)
     }
 
-    /// Runs a task on one worker, and on no other: see [`Handle::spawn_pinned`].
+    /// Spawns a task that runs on one worker only: see [`Handle::spawn_pinned`].
     #[track_caller]
     pub fn spawn_pinned<F, Fut>(&self, create: F) -> JoinHandle<Fut::Output>
     where
@@ -171,11 +175,11 @@ impl Runtime {
         self.handle.spawn_pinned(create)
     }
 
-    /// As [`spawn_pinned`](Runtime::spawn_pinned), on the worker of this number.
+    /// Spawns a task that runs only on worker number `worker`: see [`Handle::spawn_pinned_by_idx`].
     ///
     /// # Errors
     ///
-    /// See [`Handle::spawn_pinned_by_idx`].
+    /// Returns the errors of [`Handle::spawn_pinned_by_idx`].
     #[track_caller]
     pub fn spawn_pinned_by_idx<F, Fut>(
         &self,
@@ -190,7 +194,7 @@ impl Runtime {
         self.handle.spawn_pinned_by_idx(create, worker)
     }
 
-    /// Runs `f` once, `delay` from now: see [`Handle::after`].
+    /// Runs `f` once on a worker, `delay` from now: see [`Handle::after`].
     pub fn after<F>(&self, delay: Duration, f: F) -> Timer
     where
         F: FnOnce() + Send + 'static,
@@ -198,7 +202,7 @@ impl Runtime {
         self.handle.after(delay, f)
     }
 
-    /// Runs `f` once, not before `deadline`: see [`Handle::at`].
+    /// Runs `f` once on a worker, not before `deadline`: see [`Handle::at`].
     pub fn at<F>(&self, deadline: impl Into<Instant>, f: F) -> Timer
     where
         F: FnOnce() + Send + 'static,
@@ -206,7 +210,7 @@ impl Runtime {
         self.handle.at(deadline, f)
     }
 
-    /// Runs `f` every `period`: see [`Handle::every`].
+    /// Runs `f` on a worker every `period`: see [`Handle::every`].
     pub fn every<F>(&self, period: Duration, f: F) -> Timer
     where
         F: FnMut() + Send + 'static,
@@ -214,11 +218,12 @@ impl Runtime {
         self.handle.every(period, f)
     }
 
-    /// As [`after`](Runtime::after), if there is room.
+    /// Runs `f` once, `delay` from now, or returns an error if the runtime has no room: see
+    /// [`Handle::try_after`].
     ///
     /// # Errors
     ///
-    /// See [`Handle::try_after`].
+    /// Returns the errors of [`Handle::try_after`].
     pub fn try_after<F>(&self, delay: Duration, f: F) -> Result<Timer, ArmError>
     where
         F: FnOnce() + Send + 'static,
@@ -226,11 +231,12 @@ impl Runtime {
         self.handle.try_after(delay, f)
     }
 
-    /// As [`at`](Runtime::at), if there is room.
+    /// Runs `f` once, not before `deadline`, or returns an error if the runtime has no room: see
+    /// [`Handle::try_at`].
     ///
     /// # Errors
     ///
-    /// See [`Handle::try_after`].
+    /// Returns the errors of [`Handle::try_at`].
     pub fn try_at<F>(&self, deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
     where
         F: FnOnce() + Send + 'static,
@@ -238,11 +244,12 @@ impl Runtime {
         self.handle.try_at(deadline, f)
     }
 
-    /// As [`every`](Runtime::every), if there is room.
+    /// Runs `f` every `period`, or returns an error if the runtime has no room: see
+    /// [`Handle::try_every`].
     ///
     /// # Errors
     ///
-    /// See [`Handle::try_every`].
+    /// Returns the errors of [`Handle::try_every`].
     pub fn try_every<F>(&self, period: Duration, f: F) -> Result<Timer, ArmError>
     where
         F: FnMut() + Send + 'static,
@@ -250,7 +257,7 @@ impl Runtime {
         self.handle.try_every(period, f)
     }
 
-    /// Runs `f` when the wall clock says `time`: see [`Timer::at_wall`].
+    /// Runs `f` once when the wall clock reaches `time`: see [`Timer::at_wall`].
     pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
     where
         F: FnOnce() + Send + 'static,
@@ -258,55 +265,59 @@ impl Runtime {
         self.handle.at_wall(time, f)
     }
 
-    /// Cancels timers of this name: see [`Handle::cancel_named`].
+    /// Cancels at most `max` timers of this name, and returns how many: see
+    /// [`Handle::cancel_named`].
     pub fn cancel_named(&self, name: &str, max: usize) -> usize {
         self.handle.cancel_named(name, max)
     }
 
-    /// Refreshes all timers of this name: see [`Handle::refresh_named`].
+    /// Refreshes all timers of this name, and returns how many: see [`Handle::refresh_named`].
     pub fn refresh_named(&self, name: &str) -> usize {
         self.handle.refresh_named(name)
     }
 
-    /// How many timers have this name: see [`Handle::count_named`].
+    /// Returns how many timers have this name: see [`Handle::count_named`].
     pub fn count_named(&self, name: &str) -> usize {
         self.handle.count_named(name)
     }
 
-    /// The timers that wait now: see [`Handle::timers`].
+    /// Returns the pending timers: see [`Handle::timers`].
     pub fn timers(&self) -> Timers {
         self.handle.timers()
     }
 
-    /// Stops the clock: see [`Handle::pause`].
+    /// Pauses the runtime's clock, for tests: see [`Handle::pause`].
     pub fn pause(&self) {
         self.handle.pause();
     }
 
-    /// Lets the clock run on: see [`Handle::resume`].
+    /// Resumes the runtime's clock from the time that it shows: see [`Handle::resume`].
     pub fn resume(&self) {
         self.handle.resume();
     }
 
-    /// What the workers have done: see [`Handle::metrics`].
+    /// Returns a snapshot of what the runtime has done and has to do: see [`Handle::metrics`].
     pub fn metrics(&self) -> RuntimeMetrics {
         self.handle.metrics()
     }
 
-    /// The stalls that were reported last: see [`Handle::recent_stalls`].
+    /// Returns the stalls that were reported last: see [`Handle::recent_stalls`].
     pub fn recent_stalls(&self) -> Vec<RecentStall> {
         self.handle.recent_stalls()
     }
 
-    /// Shuts the runtime down, and waits for its workers and blocking threads for `timeout` at most;
-    /// true if all have ended. One that is stuck in a callback ends when the callback does, and the last
-    /// worker to end drops the tasks.
+    /// Shuts the runtime down, and waits at most `timeout` for its workers and blocking threads.
+    /// Returns whether all of them have ended.
     ///
-    /// A job that was given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) before runs within
-    /// that time, or is [dropped](Runtime#blocking-jobs-at-the-shutdown) at its end; then this
-    /// answers false. On a worker, and on a blocking thread of the runtime, this waits for nothing
-    /// and answers false: all goes on as after
-    /// [`shutdown_background`](Runtime::shutdown_background).
+    /// A thread that is blocked in a callback ends when the callback returns. The last worker to
+    /// end drops the tasks.
+    ///
+    /// Jobs that were given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) before may
+    /// start until the timeout. Those that have not started by then are
+    /// [dropped](Runtime#blocking-jobs-at-shutdown), and this returns `false`.
+    ///
+    /// On a worker, and on a blocking thread of the runtime, this does not wait and returns
+    /// `false`: the runtime ends as after [`shutdown_background`](Runtime::shutdown_background).
     ///
     /// ```
     /// use std::{sync::mpsc, time::Duration};
@@ -321,15 +332,16 @@ impl Runtime {
         self.shut_down(Wait::Until(clock::instant().checked_add(timeout)))
     }
 
-    /// Waits until all tasks have ended by themselves, and all that was given to
-    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking), for `timeout` at most; then shuts the runtime
-    /// down, which ends the timers that are pending at once, and waits for its workers for what is
-    /// left of the time. True if all that came to its end.
+    /// Waits at most `timeout` until all tasks and blocking jobs have ended by themselves, then
+    /// shuts the runtime down.
     ///
-    /// Until then everything runs on, timers and sockets as well, and more may be spawned: it is the
-    /// program that tells its tasks to finish. What has not by the end of the time is dropped, as by
-    /// [`shutdown_timeout`](Runtime::shutdown_timeout). On a worker, and on a blocking thread of
-    /// its own, this waits for nothing and answers false.
+    /// The shutdown ends pending timers at once, and waits for the workers for the rest of
+    /// `timeout`. Returns `true` if all tasks, jobs and workers ended in time.
+    ///
+    /// Until the shutdown everything keeps running, also timers and sockets, and more may be
+    /// spawned: the program itself must tell its tasks to finish. Tasks that have not ended by the
+    /// timeout are dropped, as by [`shutdown_timeout`](Runtime::shutdown_timeout). On a worker, and
+    /// on a blocking thread of the runtime, this does not wait and returns `false`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -344,53 +356,58 @@ impl Runtime {
     /// assert!(reply.is_finished());
     /// ```
     pub fn shutdown_graceful(mut self, timeout: Duration) -> bool {
-        if self.may_not_wait() {
+        if self.must_not_wait() {
             return self.shut_down(Wait::No);
         }
         let deadline = clock::instant().checked_add(timeout);
+        // Blocking jobs are tasks, too, so this also waits for them.
         let empty = self.handle.shared().tasks.wait_until_empty(deadline);
         self.shut_down(Wait::Until(deadline)) && empty
     }
 
-    /// Tells the runtime to shut down, and waits for nothing. May be called on a worker.
+    /// Begins to shut the runtime down, and returns without waiting. May be called on a worker.
     ///
-    /// A job that was given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) before runs in the
-    /// background, as long as the process lives.
+    /// Jobs that were given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) before run
+    /// in the background, as long as the process lives.
     pub fn shutdown_background(mut self) {
         self.shut_down(Wait::No);
     }
 
-    /// Whether what ends the runtime may not wait: on a worker, and on a blocking thread of its own,
-    /// which would wait for itself.
-    fn may_not_wait(&self) -> bool {
+    /// Returns whether the calling thread must not wait for the end of the runtime: a worker, whose
+    /// jobs would wait, or a blocking thread of this runtime, which would wait for itself.
+    fn must_not_wait(&self) -> bool {
         let shared = self.handle.shared();
         entered::is_worker() || local::is_thread_of(shared) || blocking::is_of(shared)
     }
 
-    /// Shuts the runtime down. Answers whether it has waited, and all threads have ended.
+    /// Shuts the runtime down. Returns `true` if it has waited and all threads have ended.
     ///
-    /// 1. Workers and blocking threads are told to stop, and woken. No job is accepted any more.
-    /// 2. Each worker leaves its loop, closes all shards, and ends what waited there, together with
-    ///    the others. The blocking threads run the jobs that were accepted.
+    /// 1. Tell workers and blocking threads to stop, and wake them. No job is accepted any more.
+    /// 2. Each worker leaves its loop and closes all shards. The workers end the timers and jobs
+    ///    together. The blocking threads run the jobs that were accepted.
     /// 3. The last worker to leave closes the reactors, drops all tasks, and empties the queues.
-    /// 4. We wait for the workers, and then for the blocking threads: what these wait for may be a
-    ///    task, which has been dropped by now. At the deadline the jobs that have not begun are
-    ///    dropped.
+    /// 4. Wait for the workers first, and then for the blocking threads: a blocking job may wait
+    ///    for a task, which has been dropped by then. At the deadline, drop the jobs that have not
+    ///    begun.
     fn shut_down(&mut self, wait: Wait) -> bool {
         self.is_down = true;
         let shared = self.handle.shared();
+        // Tell all threads to stop. If all workers are in `block_in_place`, end what they may wait
+        // for.
         shared.stop();
-        shutdown::end_for_those_away(shared);
+        shutdown::end_if_all_in_place(shared);
         let Wait::Until(deadline) = wait else {
             return false;
         };
-        if self.may_not_wait() {
-            // A worker cannot wait for itself.
+        if self.must_not_wait() {
+            // A worker cannot wait for itself. The other threads end without this one.
             return false;
         }
+        // Wait for the workers, and then for the blocking threads: see the steps above.
         let left = deadline.map(|at| at.saturating_duration_since(clock::instant()));
         let workers_ended = shared.wait_for_end(left);
-        // Also behind a worker that is stuck: what has not begun at the deadline is dropped here.
+        // Do this even if a worker is blocked: it drops the jobs that have not begun at the
+        // deadline.
         let ended = shared.blocking.wait_for_end(shared, deadline) && workers_ended;
         if ended {
             threads::join(std::mem::take(&mut self.threads));
@@ -400,12 +417,13 @@ impl Runtime {
     }
 }
 
-/// For how long the end of a runtime is waited for.
+/// For how long a shutdown waits.
 #[derive(Clone, Copy, Debug)]
 enum Wait {
-    /// Not at all. The blocking jobs that were accepted run in the background.
+    /// Not at all. Accepted blocking jobs run in the background.
     No,
-    /// Until all has ended, or until this moment. `None` is no bound, as is a moment out of range.
+    /// Until all threads have ended, or until this moment. `None` means no bound, which also stands
+    /// for a moment that is out of range.
     Until(Option<std::time::Instant>),
 }
 

@@ -1,4 +1,4 @@
-//! A moment on the runtime's clock.
+//! `Instant`: a moment on the runtime's clock.
 
 use std::{
     ops::{Add, AddAssign, Sub, SubAssign},
@@ -11,36 +11,38 @@ use crate::{
     util::nanos::nanos,
 };
 
-/// A moment of the monotonic clock: [`std::time::Instant`], in a type of the runtime's own, as
-/// tokio has it. Convert with `into` and [`into_std`](Instant::into_std); that is exact, but for moments
-/// more than 292 years from when the machine was started, beyond which this does not reach.
+/// A moment of the monotonic clock, like [`std::time::Instant`] but in a type of the runtime, as in
+/// tokio.
 ///
-/// In the context of a runtime whose clock is, or was, [paused](crate::time::paused::pause), it is a moment of that
-/// clock.
+/// Convert with `into` and [`into_std`](Instant::into_std). Conversions are exact for moments
+/// within 292 years of the start of the machine; other moments are out of range.
+///
+/// In the context of a runtime whose clock is or was [paused](crate::time::paused::pause), it is a
+/// moment of that clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(
-    /// The kernel's ns: one number, since each timer that is armed calculates with it.
+    /// Nanoseconds of the kernel's clock. One number, because arming each timer calculates with it.
     i64,
 );
 
-/// A duration in ns, if they are few enough.
+/// Returns a duration in ns, or `None` if that does not fit.
 #[inline]
 fn signed(duration: Duration) -> Option<i64> {
-    // Not by `as_nanos`, which calculates in 128 bits.
+    // Not `as_nanos`, which calculates in 128 bits.
     let secs = i64::try_from(duration.as_secs()).ok()?;
     let secs = secs.checked_mul(1_000_000_000)?;
     secs.checked_add(duration.subsec_nanos().into())
 }
 
 impl Instant {
-    /// The zero of the kernel's clock.
+    /// The zero of the kernel's monotonic clock.
     pub(crate) const ZERO: Self = Self(0);
 
-    /// The present, by the clock of the runtime that the calling thread is in. That is the monotonic
-    /// clock, unless it was [paused](crate::time::paused::pause).
+    /// Returns the current time of the clock of the runtime that the calling thread is in. That is
+    /// the monotonic clock, unless the runtime's clock was [paused](crate::time::paused::pause).
     #[inline]
     pub fn now() -> Self {
-        // In this order: see `clock.rs`.
+        // Read the time first, then the flag: see the head of `runtime_clock.rs`.
         let now = Self::from_kernel(sys::clock::monotonic());
         if clock::any_warped() {
             return Self::warped_now(now);
@@ -48,7 +50,8 @@ impl Instant {
         now
     }
 
-    /// As [`now`](Instant::now), or a little later, for a deadline that is calculated from it: see [`sys::ticks`].
+    /// Returns [`now`](Instant::now) or a little later, for calculating deadlines: see
+    /// [`sys::ticks`].
     #[inline]
     pub(crate) fn now_for_deadline() -> Self {
         let now = Self::from_kernel(sys::ticks::now_for_deadline());
@@ -58,14 +61,15 @@ impl Instant {
         now
     }
 
-    /// The moment at which the kernel's monotonic clock says so, in ns.
+    /// Converts a reading of the kernel's monotonic clock, in ns.
     #[inline]
     pub(crate) fn from_kernel(nanos: u64) -> Self {
-        // A machine that has been up for 292 years is not looked after here.
+        // The cast is exact until a machine has been up for 292 years.
         Self(nanos as i64)
     }
 
-    /// What the kernel's monotonic clock says then, in ns; before its zero it would be less.
+    /// Returns this moment as the kernel's monotonic clock counts it, in ns. Moments before its
+    /// zero are negative.
     #[inline]
     pub(crate) fn kernel(self) -> i64 {
         self.0
@@ -76,68 +80,71 @@ impl Instant {
         with_clock(Clock::warped_instant).flatten().unwrap_or(real)
     }
 
-    /// Whether the time that is read here may not be that of who will use it: outside of any runtime,
-    /// while there is one whose clock differs.
+    /// Returns whether this thread reads a clock that may differ from the clock of the runtime that
+    /// will use the time: the thread is in no runtime, and some runtime's clock was paused.
     #[inline]
     pub(crate) fn is_adrift() -> bool {
         clock::any_warped() && with_clock(|_| ()).is_none()
     }
 
-    /// The standard library's instant.
+    /// Converts this moment to the standard library's `Instant`.
     pub fn into_std(self) -> StdInstant {
         let zero = sys::clock::zero();
         let nanos = Duration::from_nanos(self.0.unsigned_abs());
         if self.0 >= 0 {
             return zero + nanos;
         }
-        // What its clock does not reach back to has passed, as has its zero.
+        // A moment that the standard library cannot represent becomes the clock's zero: both have
+        // passed.
         zero.checked_sub(nanos).unwrap_or(zero)
     }
 
-    /// How much later this is than `earlier`, or zero.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     #[inline]
     pub fn duration_since(&self, earlier: Instant) -> Duration {
         self.checked_duration_since(earlier).unwrap_or_default()
     }
 
-    /// How much later this is than `earlier`, or `None` if it is not.
+    /// Returns the time from `earlier` to this moment, or `None` if `earlier` is later.
     #[inline]
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
         (self.0 >= earlier.0).then(|| Duration::from_nanos(self.0.abs_diff(earlier.0)))
     }
 
-    /// How much later this is than `earlier`, or zero.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     #[inline]
     pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
         self.duration_since(earlier)
     }
 
-    /// How long ago this was, or zero.
+    /// Returns the time from this moment to now, or zero if this moment is in the future.
     pub fn elapsed(&self) -> Duration {
         Self::now().saturating_duration_since(*self)
     }
 
-    /// This plus a duration, unless the clock does not reach that far.
+    /// Returns this moment plus `duration`, or `None` if that is out of range.
     #[inline]
     pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_add(signed(duration)?).map(Self)
     }
 
-    /// This less a duration, unless the clock does not reach that far back.
+    /// Returns this moment minus `duration`, or `None` if that is out of range.
     pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_sub(signed(duration)?).map(Self)
     }
 
-    /// This plus a duration, or a moment that no runtime lives to see.
+    /// Returns this moment plus `duration`, or [`far_future`](Instant::far_future) if that is out
+    /// of range.
     #[inline]
     pub(crate) fn saturating_add(self, duration: Duration) -> Instant {
         self.checked_add(duration).unwrap_or_else(Self::far_future)
     }
 
-    /// A moment beyond [`NEVER`](tourbillon_shards::NEVER) of any runtime that exists.
+    /// Returns a moment that is later than [`NEVER`](tourbillon_shards::NEVER) on the clock of
+    /// every existing runtime.
     #[cold]
     pub(crate) fn far_future() -> Instant {
-        // Twice as far, and as far again from the last moment that there is.
+        // 2^62 ns is twice `NEVER`, and half of the range.
         Self(Self::now().0.saturating_add(1 << 62))
     }
 }
@@ -151,6 +158,7 @@ impl From<StdInstant> for Instant {
             let nanos = secs.saturating_add(since.subsec_nanos().into());
             nanos.min(i64::MAX as u64) as i64
         };
+        // Instants before the zero of the kernel's clock become negative.
         Self(match instant.checked_duration_since(zero) {
             Some(since) => nanos(since),
             None => -nanos(zero.duration_since(instant)),
@@ -167,8 +175,9 @@ impl From<Instant> for StdInstant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// What is later than the last moment that there is, 292 years from the machine's start, is that moment. (The
-    /// standard library's instants reach further, and panic then.)
+    /// Adds a duration. A result that is out of range saturates: the last moment is 292 years after
+    /// the start of the machine. (The standard library's instants reach further, and panic beyond
+    /// their range.)
     #[inline]
     fn add(self, duration: Duration) -> Instant {
         Self(self.0.saturating_add_unsigned(nanos(duration)))
@@ -185,7 +194,8 @@ impl AddAssign<Duration> for Instant {
 impl Sub<Duration> for Instant {
     type Output = Instant;
 
-    /// What is earlier than the first moment that there is, 292 years before the machine's start, is that moment.
+    /// Subtracts a duration. A result that is out of range saturates: the first moment is 292 years
+    /// before the start of the machine.
     fn sub(self, duration: Duration) -> Instant {
         Self(self.0.saturating_sub_unsigned(nanos(duration)))
     }
@@ -200,7 +210,7 @@ impl SubAssign<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
-    /// The duration between, or zero if `earlier` is later.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     fn sub(self, earlier: Instant) -> Duration {
         self.duration_since(earlier)
     }
@@ -224,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_clock_of_the_standard_library() {
+    fn instants_agree_with_the_standard_library() {
         for _ in 0..1_000 {
             let before = StdInstant::now();
             let ours = Instant::now();
@@ -234,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_saturates_or_is_refused() {
+    fn results_out_of_range_saturate_or_are_none() {
         let now = Instant::now();
         let far = Instant::far_future();
         assert!(far > now + Duration::from_secs(100 * 365 * 86_400));

@@ -1,4 +1,4 @@
-//! The clocks of a runtime, and moments on them.
+//! The clocks of a runtime, and the types of moments on them.
 
 pub(crate) mod current;
 pub(crate) mod instant;

@@ -1,5 +1,5 @@
-//! The clocks that are not the runtime's own: the time of day, and the time since the machine was
-//! started. Where the runtime's clock was paused they go with it.
+//! The wall clock and the boot-time clock. If the runtime's own clock was paused, they advance with
+//! it.
 
 use tourbillon_shards::NEVER;
 
@@ -9,17 +9,17 @@ use crate::{
     sys::sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Which clock.
+/// A clock other than the runtime's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherClock {
-    /// The time of day, in ns since [`wall`]'s epoch.
+    /// The wall clock, in ns since [`wall`]'s epoch.
     Wall,
-    /// The time since the machine was started, in ns.
+    /// The boot-time clock: time since the machine was started, in ns.
     Boot,
 }
 
 impl OtherClock {
-    /// What the kernel's clock shows.
+    /// Returns the time of the kernel's clock.
     pub(crate) fn real(self) -> u64 {
         match self {
             OtherClock::Wall => wall::nanos(sys::clock::wall()),
@@ -28,35 +28,36 @@ impl OtherClock {
     }
 }
 
-/// How much more the other clocks show than the runtime's, (wrapping) in ns, once that was paused.
+/// The differences between these clocks and the runtime's clock once that was paused: clock minus
+/// runtime clock, in wrapping ns.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets([AtomicU64; 2]);
 
 impl Offsets {
-    /// Makes the other clock show `shown` where the runtime's shows `now`.
+    /// Makes `clock` show `shown` when the runtime's clock shows `now`.
     pub(crate) fn set(&self, clock: OtherClock, shown: u64, now: u64) {
         self.0[clock as usize].store(shown.wrapping_sub(now), Ordering::SeqCst);
     }
 
-    /// What the other clock shows where the runtime's shows `now`.
+    /// Returns what `clock` shows when the runtime's clock shows `now`.
     pub(crate) fn shown(&self, clock: OtherClock, now: u64) -> u64 {
         let offset = self.0[clock as usize].load(Ordering::SeqCst);
-        between(now.wrapping_add(offset), NEVER - 1)
+        clamp_wrapping(now.wrapping_add(offset), NEVER - 1)
     }
 
-    /// What the runtime's clock will show where the other shows `moment`: zero for what was before, and
-    /// [`NEVER`] for what it does not live to see.
+    /// Returns what the runtime's clock shows when `clock` shows `moment`: zero if that is in the
+    /// past of the runtime's clock, and [`NEVER`] if it is beyond its range.
     pub(crate) fn own(&self, clock: OtherClock, moment: u64) -> u64 {
         if moment == NEVER {
             return NEVER;
         }
         let offset = self.0[clock as usize].load(Ordering::SeqCst);
-        between(moment.wrapping_sub(offset), NEVER)
+        clamp_wrapping(moment.wrapping_sub(offset), NEVER)
     }
 }
 
-/// The sum or difference of two numbers of 61 bits, from zero to `last`.
-fn between(nanos: u64, last: u64) -> u64 {
+/// Clamps a wrapping sum or difference of two numbers of 61 bits to `0..=last`.
+fn clamp_wrapping(nanos: u64, last: u64) -> u64 {
     (nanos as i64).clamp(0, last as i64) as u64
 }
 
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_differ_by_their_offsets_within_what_they_can_show() {
+    fn offsets_translate_between_clocks_and_saturate() {
         let offsets = Offsets::default();
         for (shown, now) in [(0, 0), (1_000, 5), (5, 1_000), (NEVER - 1, 7)] {
             offsets.set(OtherClock::Wall, shown, now);
@@ -78,7 +79,7 @@ mod tests {
         offsets.set(OtherClock::Wall, 1_000, 5);
         assert_eq!(offsets.own(OtherClock::Wall, 3), 0);
         assert_eq!(offsets.shown(OtherClock::Wall, NEVER), NEVER - 1);
-        // Set back so far that this is beyond the end of the runtime's clock.
+        // Set back so far that later moments are beyond the range of the runtime's clock.
         offsets.set(OtherClock::Wall, 5, NEVER - 1);
         assert_eq!(offsets.own(OtherClock::Wall, 5), NEVER - 1);
         assert_eq!(offsets.own(OtherClock::Wall, 6), NEVER);

@@ -1,11 +1,13 @@
-//! The clock of a runtime: nanoseconds since it was built, by the monotonic clock, or by hand.
+//! The clock of a runtime: nanoseconds since the runtime was built.
 //!
-//! A clock that was never paused is the monotonic one. The first pause sets a flag for good, by which
-//! every later reading goes through a mutex: paused clocks are for tests. Who reads takes the
-//! monotonic time *first* and looks at the flag then; who pauses sets the flag, and then reads the
-//! time at which the clock stands still. So nobody comes back from the one path with a time that is
-//! later than what the other shows. (Who calculates a deadline may have read a moment to come: the clock
-//! stands still at one that is further ahead than any of these.)
+//! A clock that was never paused follows the monotonic clock. The first pause sets a flag that is
+//! never cleared, and from then on every reading goes through a mutex: paused clocks are for tests.
+//!
+//! **Invariant: a clock never goes back.** A reader takes the monotonic time
+//! *first* and checks the flag then. The thread that pauses sets the flag first, and then reads the
+//! time at which the clock stops. So a reader that finds the flag clear has a time that is not
+//! later than the paused time. (A deadline may have been calculated from a moment slightly in the
+//! future: see [`ticks`]. So the clock stops at a time that is further ahead than all of these.)
 
 use std::{ops::RangeInclusive, sync::PoisonError, time::Duration};
 
@@ -26,32 +28,33 @@ use crate::{
     },
 };
 
-/// How many clocks were ever paused, and are still there: while there is none, nobody asks in whose
-/// context it reads the time.
+/// The number of existing clocks that were ever paused. While it is zero, no thread needs to look
+/// up in which runtime it reads the time.
 static WARPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any clock of the process may show another time than the monotonic clock's.
+/// Returns whether any clock of the process may differ from the monotonic clock.
 #[inline]
 pub(crate) fn any_warped() -> bool {
     WARPED.load(Ordering::Relaxed) != 0
 }
 
-/// Translates between instants and the nanoseconds in which shards count.
+/// Translates between instants and a shard's nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch(Instant);
 
 impl Epoch {
-    /// Counts from `origin`.
+    /// Creates an epoch that counts from `origin`.
     pub(crate) fn new(origin: Instant) -> Self {
         Self(origin)
     }
 
-    /// An instant in ns: zero for what was before the epoch, [`NEVER`] for what no runtime will see.
+    /// Converts an instant to ns since the epoch. Instants before the epoch become zero, instants
+    /// out of range become [`NEVER`].
     #[inline]
     pub(crate) fn nanos(&self, instant: Instant) -> u64 {
         let (at, zero) = (instant.kernel(), self.0.kernel());
-        // The distance of two numbers of 64 bits has room in 64, without a sign. What was before the epoch, which is no
-        // century after the kernel's zero, comes out as far ahead.
+        // The distance of two 64-bit numbers fits into 64 unsigned bits. A negative distance wraps
+        // to a large one: the epoch is less than a century after the kernel's zero.
         let distance = at.wrapping_sub(zero) as u64;
         if distance < NEVER {
             return distance;
@@ -59,48 +62,48 @@ impl Epoch {
         if at <= zero { 0 } else { NEVER }
     }
 
-    /// The instant of a deadline.
+    /// Converts a deadline in ns to an instant.
     pub(crate) fn instant(&self, nanos: u64) -> Instant {
         self.0 + Duration::from_nanos(nanos)
     }
 
-    /// The moment of the kernel's clock `nanos`.
+    /// Converts a reading of the kernel's clock to ns since the epoch.
     #[inline]
     fn kernel(&self, nanos: u64) -> u64 {
         self.nanos(Instant::from_kernel(nanos))
     }
 
-    /// The present, by the kernel's clock.
+    /// Returns the current time of the kernel's clock, in ns since the epoch.
     #[inline]
     fn now(&self) -> u64 {
         self.kernel(sys::clock::monotonic())
     }
 }
 
-/// The clock of a runtime.
+/// The clock of a runtime, which may be paused, advanced and resumed.
 #[derive(Debug)]
 pub(crate) struct Clock {
     epoch: Epoch,
-    /// Whether it was ever paused.
+    /// Whether the clock was ever paused.
     warped: AtomicBool,
     warp: Mutex<Warp>,
     others: Offsets,
 }
 
-/// What a clock that was paused shows.
+/// The state of a clock that was paused.
 #[derive(Clone, Copy, Debug)]
 enum Warp {
-    /// This, in ns.
+    /// Paused: the clock shows this, in ns.
     Frozen(u64),
-    /// So much more than the monotonic clock's nanoseconds since the epoch, or (wrapping) less.
+    /// Resumed: the clock minus the monotonic clock's ns since the epoch, wrapping.
     Skewed(u64),
 }
 
-/// The last moment that a paused clock can be brought to: what is later is never.
+/// The latest time that a paused clock can show. Anything later is [`NEVER`].
 const LAST: u64 = NEVER - 1;
 
 impl Clock {
-    /// A clock that begins now, and runs.
+    /// Creates a running clock that starts at zero.
     pub(crate) fn new() -> Self {
         ticks::prepare();
         Self {
@@ -115,29 +118,29 @@ impl Clock {
         self.warp.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The monotonic clock, in ns since the epoch.
+    /// Returns the time of the monotonic clock, in ns since the epoch.
     #[inline]
     pub(crate) fn real(&self) -> u64 {
         self.epoch.now()
     }
 
-    /// The present, in ns. Never ahead of what an [`Instant`] read afterwards says.
+    /// Returns the current time, in ns. An [`Instant`] that is read afterwards is not earlier.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.present(self.real())
     }
 
-    /// What is not before the present, for a deadline that is calculated from it: see [`ticks`].
+    /// Returns a time that is not before the present, for calculating deadlines: see [`ticks`].
     #[inline]
     pub(crate) fn now_for_deadline(&self) -> u64 {
         self.present(self.epoch.kernel(ticks::now_for_deadline()))
     }
 
-    /// The present, in ns, and the latest moment that [`now_for_deadline`](Clock::now_for_deadline) has
-    /// told any thread.
+    /// Returns the current time in ns, and the latest time that
+    /// [`now_for_deadline`](Clock::now_for_deadline) may have returned on any thread.
     pub(crate) fn told(&self) -> RangeInclusive<u64> {
         let now = self.now();
-        // A clock that was paused tells all the same.
+        // `now_for_deadline` of a clock that was paused is exact.
         let ahead = if self.was_paused() {
             0
         } else {
@@ -146,13 +149,15 @@ impl Clock {
         now..=now + ahead
     }
 
-    /// What is not after the present, for how long there is left: see [`ticks`].
+    /// Returns a time that is not after the present, for calculating the rest of a wait: see
+    /// [`ticks`].
     #[inline]
     pub(crate) fn not_after_now(&self) -> u64 {
         self.present(self.epoch.kernel(ticks::not_after_now()))
     }
 
-    /// The same, for who has read the [real](Clock::real) time just now.
+    /// Returns the current time, in ns, given that the caller has just read the [real](Clock::real)
+    /// time.
     #[inline]
     pub(crate) fn present(&self, real: u64) -> u64 {
         if self.was_paused() {
@@ -165,13 +170,13 @@ impl Clock {
     fn warped_now(&self, warp: &Warp) -> u64 {
         match *warp {
             Warp::Frozen(at) => at,
-            // Read under the mutex: what it was when the skew was another would be too early.
+            // Read the real time under the mutex: a time from before the last change of the skew
+            // would be too early.
             Warp::Skewed(skew) => self.real().wrapping_add(skew).min(NEVER),
         }
     }
 
-    /// What [`Instant::now`] is in the context of this clock's runtime, if that is not what the
-    /// monotonic clock says.
+    /// Returns the current time as an [`Instant`] if the clock was ever paused, otherwise `None`.
     #[inline]
     pub(crate) fn warped_instant(&self) -> Option<Instant> {
         self.was_paused()
@@ -189,8 +194,8 @@ impl Clock {
         self.epoch.instant(nanos)
     }
 
-    /// What another clock shows: what the kernel's does, or, if this one was paused, what it shows in
-    /// step with this one.
+    /// Returns the time of another clock: the kernel's, or, if this clock was paused, that of a
+    /// clock that advances with this one.
     pub(crate) fn other(&self, other: OtherClock) -> u64 {
         if self.was_paused() {
             return self.others.shown(other, self.now());
@@ -198,19 +203,19 @@ impl Clock {
         other.real()
     }
 
-    /// What this clock, which was paused, will show where the other one shows `moment`.
+    /// Returns what this clock shows when `other` shows `moment`. This clock must have been paused.
     pub(crate) fn own(&self, other: OtherClock, moment: u64) -> u64 {
         self.others.own(other, moment)
     }
 
-    /// Sets another clock, in step with this one that was paused, to what it shows now.
+    /// Sets another clock to show `shown` now. This clock must have been paused.
     pub(crate) fn set_other(&self, other: OtherClock, shown: u64) {
         let warp = self.warp();
         self.others.set(other, shown, self.warped_now(&warp));
     }
 
-    /// How much more the clock shows than the monotonic clock's nanoseconds since the epoch, or (wrapping)
-    /// less; `None` while it is paused.
+    /// Returns this clock minus the monotonic clock's ns since the epoch (wrapping), or `None`
+    /// while it is paused.
     #[inline]
     fn skew(&self) -> Option<u64> {
         if !self.was_paused() {
@@ -222,22 +227,22 @@ impl Clock {
         }
     }
 
-    /// How long it is from `real`, a moment of the monotonic clock, until `deadline` if the clock runs, and the moment
-    /// of the monotonic clock that this is, in ns: which tells apart what one deadline means before a pause and
-    /// after it.
+    /// Returns how long it is from `real`, a time of the monotonic clock, until `deadline` if the
+    /// clock runs on. Also returns the time of the monotonic clock at `deadline`, in ns, by which
+    /// the caller tells what a deadline means before a pause from what it means after it.
     pub(crate) fn until(&self, deadline: u64, real: u64) -> (u64, Duration) {
         let Some(skew) = self.skew() else {
-            // Who is woken by what follows waits anew.
+            // Do not wait: the caller is woken when the clock changes, and then asks again.
             return (deadline, Duration::ZERO);
         };
-        // A skew brings no clock past what shards count in, so this is 63 bits and a sign.
+        // No skew moves a clock beyond the range of shards, so this is 63 bits and a sign.
         let at = deadline.wrapping_sub(skew);
         let left = (at as i64).saturating_sub_unsigned(real).max(0);
         (at, Duration::from_nanos(left as u64))
     }
 
-    /// What the kernel's monotonic clock says at `deadline` (since its zero, and not before), if the clock
-    /// runs.
+    /// Returns the time of the kernel's monotonic clock at `deadline`, since the clock's zero, or
+    /// `None` while this clock is paused.
     pub(crate) fn kernel(&self, deadline: u64) -> Option<Duration> {
         let skew = self.skew()?;
         let since = deadline.wrapping_sub(skew) as i64;
@@ -245,30 +250,36 @@ impl Clock {
         Some(Duration::from_nanos(at as u64))
     }
 
-    /// Whether the clock was ever paused. To be asked after a fence that follows the announcement of
-    /// who is about to wait by the clock: who pauses wakes those after it.
+    /// Returns whether the clock was ever paused.
+    ///
+    /// A thread that is about to wait by the clock announces that first, then executes a fence, and
+    /// then calls this. The thread that pauses wakes all announced waiters afterwards, so one of
+    /// the two sees the other.
     #[inline]
     pub(crate) fn was_paused(&self) -> bool {
         self.warped.load(Ordering::Relaxed)
     }
 
-    /// Whether the clock is paused.
+    /// Returns whether the clock is paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.was_paused() && matches!(*self.warp(), Warp::Frozen(_))
     }
 
-    /// Stops the clock, if it runs.
+    /// Pauses the clock if it runs.
     pub(crate) fn pause(&self) {
         let mut warp = self.warp();
         let mut ahead = 0;
         if !self.was_paused() {
+            // The first pause: from here on the other clocks advance with this one.
             let now = self.real();
             for other in [OtherClock::Wall, OtherClock::Boot] {
                 self.others.set(other, other.real(), now);
             }
-            // As who has calculated a deadline may be: it is not to be further away than it was.
+            // A deadline may have been calculated from a time up to this far ahead. Stop the clock
+            // no earlier, so that no such deadline is further away than it was.
             ahead = ticks::AT_MOST_AHEAD;
         }
+        // Set the flag before reading the time: see the head of this file.
         if !self.warped.swap(true, Ordering::AcqRel) {
             WARPED.fetch_add(1, Ordering::AcqRel);
         }
@@ -276,19 +287,21 @@ impl Clock {
         *warp = Warp::Frozen(self.warped_now(&warp).saturating_add(ahead).min(NEVER));
     }
 
-    /// Lets the clock run on from where it stands, if it is paused.
+    /// Resumes the clock, from the time that it shows, if it is paused.
     pub(crate) fn resume(&self) {
         let mut warp = self.warp();
         if let Warp::Frozen(at) = *warp {
+            // Continue from the shown time, at the rate of the monotonic clock.
             *warp = Warp::Skewed(at.wrapping_sub(self.real()));
         }
     }
 
-    /// Puts a clock that is or was paused forward; at most to its last moment.
+    /// Moves a clock that is or was paused forward, at most to its last moment.
     pub(crate) fn advance(&self, by: Duration) {
         let by = by.as_nanos().try_into().unwrap_or(u64::MAX);
         let mut warp = self.warp();
         let now = self.warped_now(&warp);
+        // Never move the clock to `NEVER`, which means "no deadline" to a shard.
         let by = by.min(LAST.saturating_sub(now));
         match &mut *warp {
             Warp::Frozen(at) => *at += by,
@@ -327,27 +340,25 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_knows_the_moment_of_a_deadline() {
+    fn a_deadline_translates_to_kernel_time() {
         let clock = Clock::new();
         let before = Duration::from_nanos(sys::clock::monotonic());
         let at = clock.kernel(clock.now()).unwrap();
-        assert!(at >= before, "not before it");
+        assert!(at >= before, "not before the reading");
         let later = clock.kernel(clock.now() + 5_000_000_000).unwrap();
         assert!(later - at >= Duration::from_secs(5));
         clock.pause();
         assert_eq!(clock.kernel(clock.now()), None);
         clock.advance(Duration::from_secs(7));
         clock.resume();
-        let put_forward = clock.kernel(clock.now()).unwrap();
-        assert!(put_forward >= at);
-        assert!(
-            put_forward <= Duration::from_nanos(sys::clock::monotonic()) + Duration::from_secs(1)
-        );
+        let advanced = clock.kernel(clock.now()).unwrap();
+        assert!(advanced >= at);
+        assert!(advanced <= Duration::from_nanos(sys::clock::monotonic()) + Duration::from_secs(1));
         assert_eq!(clock.kernel(0).unwrap().max(at), at, "it has passed");
     }
 
     #[test]
-    fn a_paused_clock_stands_still_and_is_put_forward_exactly() {
+    fn a_paused_clock_stops_and_advances_exactly() {
         let clock = Clock::new();
         let before = clock.now();
         clock.pause();
@@ -363,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_clock_goes_on_from_where_it_stood() {
+    fn a_resumed_clock_continues_from_the_time_that_it_showed() {
         let clock = Clock::new();
         clock.pause();
         let at = clock.now();
@@ -374,13 +385,13 @@ mod tests {
         assert!(shown >= at);
         assert!(
             clock.now() - shown <= since.elapsed().as_nanos() as u64,
-            "no faster than real"
+            "no faster than real time"
         );
         assert!(
             clock.real() - clock.now() >= 5_000_000,
-            "what passed while it was paused does not count"
+            "the time of the pause does not count"
         );
-        // A deadline is another moment of the monotonic clock than it was.
+        // The skew has changed, so one deadline is now another moment of the monotonic clock.
         let deadline = at + 60_000_000_000;
         let (first, left) = clock.until(deadline, clock.real());
         assert!(left <= Duration::from_secs(60));
@@ -393,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn no_clock_is_put_past_its_end() {
+    fn advancing_saturates_at_the_last_moment() {
         let clock = Clock::new();
         clock.pause();
         clock.advance(Duration::MAX);

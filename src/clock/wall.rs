@@ -1,4 +1,4 @@
-//! The time of day, and the time since the machine was started, in the ns of shards.
+//! Wall-clock times and boot-time instants, in the ns that shards count in.
 
 use std::{
     ops::{Add, Sub},
@@ -12,35 +12,38 @@ use crate::{
     sys,
 };
 
-/// 2020-01-01, the zero of wall-clock shards: what has passed before it is due, and they reach to
+/// 2020-01-01, the zero of wall-clock shards. Earlier times are due at once. The range ends in
 /// 2093.
 const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 
-/// A time of day in ns.
+/// Converts a wall-clock time to ns of a shard. Times before the epoch become zero, times out of
+/// range become [`NEVER`].
 pub(crate) fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let nanos = since.saturating_sub(EPOCH).as_nanos();
     u64::try_from(nanos).unwrap_or(NEVER).min(NEVER)
 }
 
-/// The time of day of a deadline.
+/// Converts a shard's ns to a wall-clock time.
 pub(crate) fn time(nanos: u64) -> SystemTime {
     UNIX_EPOCH + EPOCH + Duration::from_nanos(nanos)
 }
 
-/// The moment in ns of `CLOCK_REALTIME`, as the kernel counts it.
+/// Converts a shard's ns to the kernel's `CLOCK_REALTIME`, as a duration since the Unix epoch.
 pub(crate) fn since_unix(nanos: u64) -> Duration {
     EPOCH + Duration::from_nanos(nanos)
 }
 
-/// A moment on the clock that counts from the start of the machine, the time that it was suspended
-/// included (`CLOCK_BOOTTIME`).
+/// A moment of the clock that counts from the start of the machine, including the time that it was
+/// suspended (`CLOCK_BOOTTIME`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootInstant(u64);
 
 impl BootInstant {
-    /// The present. In the context of a runtime whose clock is, or was,
-    /// [paused](crate::time::paused::pause), it goes in step with that.
+    /// Returns the current boot time.
+    ///
+    /// In the context of a runtime whose clock is or was [paused](crate::time::paused::pause), the
+    /// boot time advances with that clock.
     pub fn now() -> Self {
         let shown = clock::any_warped().then(|| with_clock(|clock| clock.other(OtherClock::Boot)));
         Self::from_nanos(shown.flatten().unwrap_or_else(sys::clock::boot))
@@ -54,7 +57,7 @@ impl BootInstant {
         self.0
     }
 
-    /// How much later this is than `earlier`, or zero.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     pub fn duration_since(self, earlier: BootInstant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -63,7 +66,7 @@ impl BootInstant {
 impl Add<Duration> for BootInstant {
     type Output = BootInstant;
 
-    /// The later moment; one that is too late for the clock (73 years) is never.
+    /// Adds a duration. A result of more than 73 years since the start of the machine means never.
     fn add(self, duration: Duration) -> BootInstant {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(NEVER);
         Self::from_nanos(self.0.saturating_add(nanos))
@@ -73,7 +76,7 @@ impl Add<Duration> for BootInstant {
 impl Sub for BootInstant {
     type Output = Duration;
 
-    /// The duration between, or zero if `earlier` is later.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     fn sub(self, earlier: BootInstant) -> Duration {
         self.duration_since(earlier)
     }
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_time_goes_on() {
+    fn boot_instants_add_and_subtract() {
         let start = BootInstant::now();
         let later = start + Duration::from_secs(1);
         assert_eq!(later - start, Duration::from_secs(1));

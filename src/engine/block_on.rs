@@ -1,4 +1,4 @@
-//! Running a future on a thread that is no worker.
+//! `block_on`: runs a future on a thread that is not a worker.
 
 use std::{
     future::Future,
@@ -8,7 +8,8 @@ use std::{
 
 use crate::{engine::shared::Shared, util::budget};
 
-/// Runs a future to its end on the calling thread, which waits for what `shared` does.
+/// Runs a future to completion on the calling thread. Between polls the thread sleeps, as a member
+/// of `shared`'s quiescence protocol: see `paused/quiescence.rs`.
 pub(crate) fn drive<F: Future>(shared: &Shared, future: F) -> F::Output {
     let thread = shared.quiescence.enter(shared);
     let mut future = pin!(future);

@@ -1,4 +1,4 @@
-//! What was said of a runtime when it was built, for as long as it runs.
+//! The options of a runtime, as its threads read them while it runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,10 +6,10 @@ use tourbillon_shards::store::StoreKind;
 
 use crate::engine::watchdog::stall::StallHook;
 
-/// A function that workers call.
+/// A user's function that worker threads call.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
 
-/// What workers look up while they run.
+/// The options that threads read while the runtime runs. See `Builder` for their meaning.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) event_interval: u32,
@@ -21,10 +21,10 @@ pub(crate) struct Config {
     pub(crate) spin_before: u64,
     /// In ns.
     pub(crate) timer_advance: u64,
-    /// How many helpers there are at least, and at most.
+    /// The least and the greatest number of helpers.
     pub(crate) helpers: (usize, usize),
     pub(crate) pwait2: bool,
-    /// The core that each worker is pinned to, if they are.
+    /// The core of each worker, by worker number. `None` if workers are not pinned.
     pub(crate) pins: Option<Vec<usize>>,
     /// How many cores the workers may use together.
     pub(crate) cores: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Returns whether the peers of each of `workers` workers watch over it. Otherwise they do so
+    /// Returns whether the peers of each of `workers` workers watch over it. If not, they do so
     /// only while it is in `block_in_place`.
     pub(crate) fn is_watched(&self, workers: usize) -> bool {
         self.rescue_grace != Duration::MAX && (workers > 1 || self.helpers.1 > 0)

@@ -1,4 +1,4 @@
-//! A worker that is about to block, and says so.
+//! `block_in_place`: a worker announces that it is about to block.
 
 use std::sync::Arc;
 
@@ -7,23 +7,22 @@ use crate::{
     sys::sync::atomic::{Ordering, fence},
 };
 
-/// Runs `f`, which may block. On a worker, others do meanwhile what that should: its queue is theirs at
-/// once, and timers and sockets are seen to as if it was stuck; if nobody is there for that, a helper is
-/// started.
+/// Runs `f`, which may block. On a worker, peers take over its queue at once, and its timers and
+/// sockets as those of a blocked worker. If no peer is free, a helper is started.
 pub(crate) fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
     local::with_local(|local| match local {
         Some(local) if !local.in_place.get() => {
-            let _away = Away::begin(local);
+            let _in_place = InPlace::begin(local);
             f()
         }
         _ => f(),
     })
 }
 
-/// The worker is away until this is dropped.
-struct Away<'a>(&'a Local);
+/// Marks a worker as being in `block_in_place`, until it is dropped.
+struct InPlace<'a>(&'a Local);
 
-impl<'a> Away<'a> {
+impl<'a> InPlace<'a> {
     fn begin(local: &'a Local) -> Self {
         let core = local.shard.owner();
         let shared: &Arc<Shared> = &core.shared;
@@ -31,31 +30,37 @@ impl<'a> Away<'a> {
         local.shares.set(true);
         core.in_place.store(true, Ordering::Relaxed);
         shared.in_place.fetch_add(1, Ordering::AcqRel);
+        // Move the LIFO slot's task to the deque, where thieves find it. (`shares` keeps the slot
+        // empty from here on.)
         local.release();
-        let away = Self(local);
-        // Who is called, and who searches, is to find somebody sitting when it gets up in its turn.
+        let in_place = Self(local);
+        // Make sure that a thread is in reserve before peers are woken: each peer that leaves the
+        // reserve to search or to rescue must leave another thread there.
         shared.stand_by();
         shared.wake_one();
         local.shard.call();
+        // A paused clock stops the heartbeats: wake the helpers, which then check the queues.
         if shared.clock.is_paused() {
             shared.helpers.wake_all();
         }
-        // Who stops the runtime looks at who is away after that.
+        // The thread that stops the runtime sets the flag and then counts the workers that are in
+        // place. The fence orders our count before our check, so one of the two sees the other.
         fence(Ordering::SeqCst);
         if shared.is_stopping() {
-            shutdown::end_for_those_away(shared);
+            shutdown::end_if_all_in_place(shared);
         }
-        away
+        in_place
     }
 }
 
-impl Drop for Away<'_> {
+impl Drop for InPlace<'_> {
     fn drop(&mut self) {
         let core = self.0.shard.owner();
         core.shared.in_place.fetch_sub(1, Ordering::AcqRel);
         core.in_place.store(false, Ordering::Relaxed);
         self.0.in_place.set(false);
         self.0.shares.set(core.is_helper);
+        // Without a watchdog the worker was watched only for this call.
         if !core
             .shared
             .config

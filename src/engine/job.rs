@@ -20,7 +20,7 @@ impl From<NextTask> for TaskJob {
     }
 }
 
-// SAFETY: the two are those of a task, which is Send.
+// SAFETY: both methods are those of `TaskJob`, which is Send.
 unsafe impl RawPointer for NextTask {
     #[inline]
     fn into_raw(self) -> NonNull<()> {
@@ -29,31 +29,32 @@ unsafe impl RawPointer for NextTask {
 
     #[inline]
     unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        // SAFETY: the caller has it from `into_raw`, and passes it once.
+        // SAFETY: the caller guarantees that `raw` is from `into_raw` and is used once.
         Self(unsafe { TaskJob::from_raw(raw) })
     }
 }
 
-/// What a deque holds.
+/// A job in a worker's deque.
 pub(crate) enum Job {
     /// A task to poll.
     Task(TaskJob),
     /// A callback whose deadline has passed.
     Timer(Due<Core>),
-    /// A callback that is to be told how its timer ended.
+    /// A callback that takes an outcome, to be run with it.
     Notice(Notice<Core>),
-    /// The same two of a clock that is no worker's.
+    /// A due callback of a clock's shard, which belongs to no worker.
+    /// A callback of a clock's shard that takes an outcome, to be run with it.
     ClockTimer(Due<ClockCore>),
     ClockNotice(Notice<ClockCore>),
-    /// A callback that is not to be run, because its clock was set to after its deadline.
+    /// A callback that is not run, because its clock was set forward past its deadline.
     Skipped(Due<ClockCore>),
 }
 
 impl Job {
-    /// Ends what is not run any more: drops a task, drops or tells a callback.
+    /// Ends a job without running it: drops a task, and drops a callback or gives it its outcome.
     pub(crate) fn end(self) {
         match self {
-            // Dropping it cancels it.
+            // Dropping a task job cancels the task.
             Job::Task(task) => drop(task),
             Job::Timer(due) => due.shutdown(),
             Job::ClockTimer(due) => due.shutdown(),
@@ -85,28 +86,28 @@ pub(crate) enum Order {
     Last,
 }
 
-/// Timers of a closed shard, of whatever clock.
+/// A batch of timers of a closed shard, whatever its clock.
 pub(crate) trait Ending: Send {
-    /// Ends one of them; false if there was none. A callback that has to be told is queued by `told`.
-    /// Panics as a destructor or a waker does.
-    fn end_next(&mut self, told: &dyn Fn(Job)) -> bool;
+    /// Ends one timer. Returns `false` if there is none left. If its callback takes an outcome,
+    /// passes that job to `deliver`. Panics if a destructor or waker panics.
+    fn end_next(&mut self, deliver: &dyn Fn(Job)) -> bool;
 }
 
 impl<O: Owner> Ending for Orphans<O>
 where
     Job: From<Notice<O>>,
 {
-    fn end_next(&mut self, told: &dyn Fn(Job)) -> bool {
+    fn end_next(&mut self, deliver: &dyn Fn(Job)) -> bool {
         match Orphans::end_next(self) {
             None => return false,
             Some(Orphan::Ended) => {}
-            Some(Orphan::Told(notice)) => told(notice.into()),
+            Some(Orphan::Told(notice)) => deliver(notice.into()),
         }
         true
     }
 }
 
-/// Steals until the answer is definite.
+/// Steals until the result is definite: a job, or an empty queue.
 pub(crate) fn steal<T>(mut attempt: impl FnMut() -> Steal<T>) -> Option<T> {
     loop {
         match attempt() {

@@ -1,21 +1,21 @@
-//! The engine: workers, the queues between them, and what a worker does in its turn.
+//! The engine: workers, the queues between them, and what a worker does in one turn.
 //!
 //! The data path of a timer is `Handle → placement → Shard::insert → Worker::turn → deque → callback`.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
-//! | `core` | a worker as other threads know it: the owner of its shard |
+//! | `core` | the part of a worker that other threads use: the owner of its shard |
 //! | `shared` | the state of a runtime |
-//! | `job`, `local` | the jobs of a worker, and its queues for its own thread |
-//! | `task_core` | what is stored beside each task's future, and the registry of tasks |
+//! | `job`, `local` | the jobs of a worker, and the queues that only its own thread uses |
+//! | `task_core` | the metadata beside each task's future, and the registry of tasks |
 //! | `context` | the runtime and the worker that the calling thread belongs to |
 //! | `worker` | a worker's turn: fire, poll, search, park |
-//! | `watchdog` | help for a worker that is stuck, and reports of stalls |
-//! | `helpers`, `blocking`, `in_place`, `threads` | threads that come and go |
-//! | `clocks` | timers by the time of day, and by the clock that counts a suspended machine's time |
-//! | `paused` | a paused clock: when nothing is left to do, and what is due next |
+//! | `watchdog` | rescue of a worker that is blocked, and reports of stalls |
+//! | `helpers`, `blocking`, `in_place`, `threads` | threads that are started on demand |
+//! | `clocks` | timers of the wall clock and of the boot-time clock |
+//! | `paused` | a paused clock: detects that nothing is left to do, and advances the clock |
 //! | `telemetry` | lateness, snapshots of a runtime, spans and events |
-//! | `shutdown` | how workers end, and everything that waits with them |
+//! | `shutdown` | ends the workers, and everything that waits on them |
 
 pub(crate) mod block_on;
 pub(crate) mod blocking;

@@ -1,9 +1,10 @@
-//! The end of a runtime's workers, and of all that waits there.
+//! The shutdown: ends the workers, and all timers and tasks that wait on them.
 //!
-//! Each worker that has left its loop closes *all* shards, so that none has to wait for one that is
-//! stuck, and puts their timers into one queue, in parts that all workers take from: what there is
-//! to be dropped and told is dropped and told in parallel. The last to leave then ends what only
-//! comes to light when nobody runs any more: sockets' waiters, tasks, and what these cancel.
+//! Each worker that has left its loop closes *all* shards, so that no worker waits for one that is
+//! blocked. It splits their timers into batches in one queue, from which all workers take: so
+//! callbacks are dropped, and outcomes delivered, in parallel. The last worker to leave then ends
+//! what appears only when no worker runs any more: tasks, tasks' waits for sockets, and what these
+//! cancel.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,21 +24,23 @@ use crate::{
     util::{contained::contained, lock::lock},
 };
 
-/// How many timers a worker ends before it looks for other work.
-const PART: usize = 256;
+/// How many timers a worker ends before it checks the queues again.
+const BATCH: usize = 256;
 
-/// For how long a worker that has nothing left to do waits for those that have.
-const MOMENT: Duration = Duration::from_millis(1);
+/// How long a worker that finds nothing to end pauses while others still end something.
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// Ends what the runtime has, together with the other workers. For a worker that has left its loop.
+/// Ends the timers and jobs of the runtime, together with the other workers. Called by each worker
+/// that has left its loop.
 pub(crate) fn end(local: &Local) {
     let core = local.shard.owner();
     let shared = &core.shared;
     close_shards(shared);
+    // End jobs and batches until no work is left, and no outcome that a peer has yet to deliver.
     let mut tasks = Vec::new();
     loop {
-        // Before another part is begun: callbacks that are told stand in the deque one by one, where
-        // others take them while one of them takes long.
+        // Look for queued jobs before taking another batch: callbacks that take an outcome are
+        // queued one by one in the deque, where peers can steal them while one of them takes long.
         let own = local.next_for_any();
         let own = own.or_else(|| steal(|| shared.injector.steal()));
         let job = own.or_else(|| {
@@ -46,42 +49,45 @@ pub(crate) fn end(local: &Local) {
             local.next_for_any()
         });
         match job.or_else(|| steal_from(shared)) {
-            // Tasks are dropped when nobody runs any more.
+            // Keep tasks: the last worker drops them, when no worker runs any more.
             Some(Job::Task(task)) => tasks.push(task),
             Some(job) => core.contain(|| job.end()),
+            // Another worker has queued more batches meanwhile.
             None if !shared.orphans.is_empty() => {}
             None if shared.owes() == 0 => break,
-            // Somebody tells a callback, or is about to, and there may be more to tell after that.
-            None => crate::sys::sync::thread::sleep(MOMENT),
+            // A peer delivers an outcome, or is about to. Its callback may add more work.
+            None => crate::sys::sync::thread::sleep(PAUSE),
         }
     }
+    // Give the tasks back to the deque, where the last worker finds them.
     for task in tasks {
         local.deque.push(Job::Task(task));
     }
     if !core.is_helper {
-        // On their own thread. What they spawn and cancel at that, the last worker ends.
+        // Pinned tasks end on their own thread. The last worker ends what they spawn and cancel.
         end_pinned(core);
     }
     local.release();
 }
 
-/// A job of another worker.
+/// Steals a job from any worker's deque.
 fn steal_from(shared: &Shared) -> Option<Job> {
     shared.find_deque(0, |owner| steal(|| owner.stealer.steal()))
 }
 
-fn end_part(core: &Core, part: &mut dyn Ending, told: &dyn Fn(Job)) {
+/// Ends the timers of one batch. Passes callbacks that take an outcome to `deliver`.
+fn end_part(core: &Core, part: &mut dyn Ending, deliver: &dyn Fn(Job)) {
     let mut more = true;
     while more {
-        // A destructor that panics keeps no other from being run.
+        // If a destructor panics, go on with the remaining timers.
         core.contain(|| {
-            while part.end_next(told) {}
+            while part.end_next(deliver) {}
             more = false;
         });
     }
 }
 
-/// Refuses all timers from now on, and queues those that wait to be ended.
+/// Closes all shards, so that they refuse timers from now on, and queues their timers in batches.
 fn close_shards(shared: &Shared) {
     for worker in shared.workers.load().iter() {
         queue(shared, worker.close());
@@ -91,16 +97,18 @@ fn close_shards(shared: &Shared) {
     }
 }
 
+/// Splits the timers of a closed shard into batches, and queues these.
 fn queue<O: Owner>(shared: &Shared, mut orphans: Orphans<O>)
 where
     Job: From<Notice<O>>,
 {
     while !orphans.is_empty() {
-        shared.orphans.push(Box::new(orphans.split(PART)));
+        shared.orphans.push(Box::new(orphans.split(BATCH)));
     }
 }
 
-/// Called by each worker once, when it has ended its part. The last ends what is left.
+/// Leaves the runtime. Each worker calls it once, after it has ended its part. The last one ends
+/// everything that is left.
 pub(crate) fn leave(shared: &Arc<Shared>) {
     let last = {
         let mut running = lock(&shared.running);
@@ -112,83 +120,92 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
         }
     };
     if last {
+        // `running` stays 1 meanwhile: `wait_for_end` returns only after everything has ended.
         entered::with_ending(shared, || end_all(shared));
         *lock(&shared.running) = 0;
         #[cfg(feature = "inspect")]
         shared.tell_end();
     }
+    // Wake the thread that waits for the end, if any.
     shared.left.notify_all();
     if !last {
-        end_for_those_away(shared);
+        end_if_all_in_place(shared);
     }
 }
 
-/// If all that have not left are in `block_in_place`: ends what they may wait for, tasks and timers and
-/// sockets, since nobody else will. Called when a worker has left, when one goes to block, and when the
-/// runtime is told to stop.
-pub(crate) fn end_for_those_away(shared: &Arc<Shared>) {
-    let all_away = {
+/// If all remaining workers are in `block_in_place`, ends tasks, timers and sockets: the blocked
+/// calls may wait for these, and no other thread will end them.
+///
+/// Called when a worker has left, when a worker begins `block_in_place`, and when the runtime is
+/// told to stop.
+pub(crate) fn end_if_all_in_place(shared: &Arc<Shared>) {
+    let all_in_place = {
         let running = lock(&shared.running);
-        let away = shared.in_place.load(Ordering::Acquire);
-        shared.is_stopping() && *running > 0 && *running == away
+        let in_place = shared.in_place.load(Ordering::Acquire);
+        shared.is_stopping() && *running > 0 && *running == in_place
     };
-    if all_away {
+    if all_in_place {
         entered::with_ending(shared, || end_rest(shared));
     }
 }
 
-/// Ends what nobody will run any more, on the last worker. Dropping tasks may wake, spawn and arm
-/// others; those end likewise.
+/// Ends everything that no worker will run any more, on the last worker. Dropping tasks may wake,
+/// spawn and arm others; these end, too.
 fn end_all(shared: &Shared) {
     if shared.workers.load().is_empty() {
         return;
     }
     end_rest(shared);
-    // Of workers that were never started: the others' are gone.
+    // Workers that were never started have not ended their pinned tasks. The others have.
     for worker in shared.workers.load_full().iter() {
         end_pinned(worker.owner());
     }
     loop {
         drain(shared);
-        // Somebody else may have cancelled a timer and be just about to pass on the news: its
-        // callback is told on a worker, which we are the last of.
+        // A remote thread may have cancelled a timer and be about to deliver its outcome. The
+        // callback must run on a worker, and this is the last one: wait for it.
         if shared.owes() == 0 {
             break;
         }
         crate::sys::sync::thread::yield_now();
     }
+    // From here on a thread that injects a job ends it itself. A job that was injected before the
+    // flag was visible is found by the second drain: the fence orders the flag before it.
     shared.drained.store(true, Ordering::Release);
     crate::sys::sync::atomic::fence(Ordering::SeqCst);
     drain(shared);
     shared.quiescence.close();
-    // The owners of the shards refer to this, and this to them.
+    // Break the reference cycle between the shards' owners and `shared`.
     shared.workers.store(Arc::default());
     snapshot::keep_sweeps(shared);
     shared.clocks.store(Arc::default());
 }
 
-/// Ends timers, what waits for sockets, and tasks.
+/// Ends all timers, all waits for sockets, and all tasks.
 fn end_rest(shared: &Shared) {
-    // Of workers that were never started, too.
+    // Also the shards of workers that were never started.
     close_shards(shared);
     let workers = shared.workers.load_full();
     let Some(first) = workers.first() else { return };
+    // This thread may have no deque of the runtime: queue outcomes in the injector, which is
+    // drained below.
     while let Some(mut part) = steal(|| shared.orphans.steal()) {
         end_part(first.owner(), &mut *part, &|job| shared.injector.push(job));
     }
+    // Closing a reactor fails its waiting operations, so wake the tasks.
     for worker in workers.iter() {
         for waker in worker.owner().reactor.close() {
             worker.owner().contain(|| waker.wake());
         }
     }
-    // Each task that is alive is queued by this, and dropped by what follows.
+    // Closing the registry wakes each waiting task, which queues it; the drain then drops it.
     for waker in shared.tasks.close() {
         waker.wake();
     }
     drain(shared);
 }
 
-/// Ends all jobs that are queued anywhere.
+/// Ends all jobs in all queues, without running them.
 fn drain(shared: &Shared) {
     while let Some(job) = steal_from(shared) {
         contained(|| job.end());

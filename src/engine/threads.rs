@@ -1,23 +1,23 @@
-//! Threads that come and go: their numbers, and how they are joined.
+//! Threads that the runtime starts and ends while it runs: their numbers, and how they are joined.
 
 use std::{collections::BTreeMap, io};
 
 use crate::{engine::config::Config, sys::sync::thread};
 
-/// The threads of one kind. One that ends joins the one that ended before it, so that at most one that
-/// has ended is ever left to be joined.
+/// The threads of one kind. A thread that ends joins the one that ended before it, so at most one
+/// ended thread is not yet joined.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
-    /// How many were ever started: their numbers.
+    /// How many threads were ever started. The number of the next thread.
     started: u64,
     handles: BTreeMap<u64, thread::JoinHandle<()>>,
-    /// The thread that ended last.
+    /// The thread that ended last. It is not joined yet.
     last: Option<thread::JoinHandle<()>>,
 }
 
 impl Threads {
-    /// Starts a thread with the next number. Under the lock that this stands under: the thread finds its
-    /// handle.
+    /// Starts a thread with the next number. The caller holds the lock around `self`, so that the
+    /// thread, which takes that lock when it ends, finds its own handle.
     pub(crate) fn start(
         &mut self,
         config: &Config,
@@ -29,25 +29,27 @@ impl Threads {
         if let Some(bytes) = config.thread_stack_size {
             thread = thread.stack_size(bytes);
         }
+        // Use up the number only if the thread has started.
         let handle = thread.spawn(move || main(number))?;
         self.started += 1;
         self.handles.insert(number, handle);
         Ok(())
     }
 
-    /// How many were ever started.
+    /// Returns how many threads were ever started.
     pub(crate) fn started(&self) -> u64 {
         self.started
     }
 
-    /// A thread is about to end; it joins what this answers, under no lock.
+    /// Removes a thread that is about to end. Returns the thread that it must join, after
+    /// unlocking.
     #[must_use]
     pub(crate) fn leave(&mut self, number: u64) -> Option<thread::JoinHandle<()>> {
         let own = self.handles.remove(&number);
         std::mem::replace(&mut self.last, own)
     }
 
-    /// All that have not been joined.
+    /// Takes all threads that have not been joined.
     #[must_use]
     pub(crate) fn take(&mut self) -> Vec<thread::JoinHandle<()>> {
         let handles = std::mem::take(&mut self.handles).into_values();
@@ -55,7 +57,8 @@ impl Threads {
     }
 }
 
-/// Joins threads that have left: what remains of them is the way out of their main function.
+/// Joins threads that have left. They only have to return from their main function, so this is
+/// short.
 pub(crate) fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
     for thread in threads {
         let _ = thread.join();

@@ -1,4 +1,4 @@
-//! Aborting a task that somebody else waits for, or nobody.
+//! Handles that abort a task without waiting for it.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use tourbillon_tasks::{Task, TaskRef};
 
 use crate::{engine::task_core::meta::TaskMeta, task::id::Id};
 
-/// What there is to abort.
+/// The task that a handle aborts.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) task: TaskRef<TaskMeta>,
-    /// Its number in the queue of the blocking threads, if it is for one of them.
+    /// The job's number in the queue of the blocking threads, if the task is a blocking job.
     pub(crate) queued: Option<u64>,
 }
 
-/// Ends a task at its next `.await`, if it has not ended. `queued` is its number in the queue of
-/// the blocking threads, if it is for one of them.
+/// Cancels a task, and takes it out of the queue of the blocking threads if it stands there under
+/// the number `queued`. Does nothing if the task has ended.
 pub(crate) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
     task.cancel();
     if let (Some(number), Some(shared)) = (queued, task.metadata().home().shared()) {
@@ -23,13 +23,14 @@ pub(crate) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
     }
 }
 
-/// Aborts a task, and does not wait for it; from
-/// [`JoinHandle::abort_handle`](crate::JoinHandle::abort_handle), or of a task of a
+/// Aborts a task without waiting for it. See
+/// [`JoinHandle::abort_handle`](crate::JoinHandle::abort_handle) and
 /// [`JoinSet`](crate::task::join_set::JoinSet).
 ///
-/// It may be cloned, and used from any thread, also when the [`JoinHandle`](crate::JoinHandle) has been
-/// dropped or awaited. Dropping it does nothing to the task. Kept, it keeps neither the task's future nor its
-/// result, but, as a `JoinHandle` does, the memory that these were in and the descriptors of its worker.
+/// It may be cloned and used from any thread, also after the [`JoinHandle`](crate::JoinHandle) was
+/// dropped or awaited. Dropping it does not affect the task. Like a `JoinHandle`, it keeps the
+/// memory block of the task and the descriptors of its worker, but neither the task's future nor
+/// its result.
 ///
 /// ```
 /// use std::{future::pending, time::Duration};
@@ -46,7 +47,7 @@ pub(crate) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
 #[derive(Clone)]
 pub struct AbortHandle {
     id: Id,
-    /// None: the task had ended before.
+    /// `None` if the task had ended before.
     target: Option<Target>,
 }
 
@@ -55,9 +56,12 @@ impl AbortHandle {
         Self { id, target }
     }
 
-    /// Ends the task at its next `.await`, as [`JoinHandle::abort`](crate::JoinHandle::abort) does. One
-    /// that has ended has ended. What was given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) is dropped
-    /// if it has not begun, and runs on if it has.
+    /// Aborts the task: its future is dropped at the next `.await`, as by
+    /// [`JoinHandle::abort`](crate::JoinHandle::abort).
+    ///
+    /// Does nothing if the task has ended. A job of
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) is dropped if it has not begun,
+    /// and runs on if it has.
     ///
     /// ```
     /// use tourbillon::task::JoinSet;
@@ -75,7 +79,7 @@ impl AbortHandle {
         }
     }
 
-    /// Whether the task has ended: returned, panicked, or been aborted and dropped.
+    /// Returns whether the task has ended: returned, panicked, or been aborted and dropped.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -91,7 +95,7 @@ impl AbortHandle {
             .is_none_or(|target| target.task.has_ended())
     }
 
-    /// The number of the task, which it keeps when it has ended.
+    /// Returns the number of the task. It stays valid after the task has ended.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {

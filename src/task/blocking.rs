@@ -1,4 +1,4 @@
-//! Work that blocks, on threads of its own.
+//! Blocking work: on threads for blocking jobs, or in place on a worker.
 
 use std::{
     future::Future,
@@ -20,29 +20,31 @@ use crate::{
     task::{join::JoinHandle, policy::Schedule, register},
 };
 
-/// Runs `f`, which may block, on a thread that is there for it, of the runtime that the calling thread
+/// Runs `f`, which may block, on a thread for blocking jobs, in the runtime that the calling thread
 /// is in.
 ///
-/// For system calls that wait, for files, for locks that are held for long, and for computations of
-/// more than some 100 µs: on a worker they would keep its timers and sockets waiting. The threads are
-/// named `tourbillon-blocking-0` and so on. One is started if none is idle, up to
-/// [`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads); past that `f` waits for its
-/// turn, first come first served. One that has been idle for
-/// [`thread_keep_alive`](crate::runtime::Builder::thread_keep_alive) ends. They are pinned to no core:
-/// they may run wherever the process may. They are in the context of the runtime, so `f` may arm timers
-/// and spawn tasks, and it may call [`Handle::block_on`](crate::runtime::Handle::block_on).
+/// Use it for system calls that wait, for files, for locks that are held for long, and for
+/// computations of more than some 100 µs. On a worker these would delay its timers and sockets.
 ///
-/// - A panic of `f` goes to who awaits the handle, as that of a task.
+/// The threads are named `tourbillon-blocking-0` and so on. If none is idle, the runtime starts
+/// one, up to [`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads). Beyond that,
+/// jobs wait in a first-in, first-out queue. A thread that has been idle for
+/// [`thread_keep_alive`](crate::runtime::Builder::thread_keep_alive) ends. The threads are not
+/// pinned to cores. They are in the context of the runtime: `f` may arm timers, spawn tasks, and
+/// call [`Handle::block_on`](crate::runtime::Handle::block_on).
+///
+/// - A panic of `f` is caught, and awaiting the handle returns it, as for a task.
 /// - [`abort`](JoinHandle::abort) drops `f` if it has not begun, and does nothing if it has.
-/// - Dropping the handle lets `f` run on.
-/// - When the runtime is shut down after this has returned, `f` runs all the same, if it can begin
-///   within the time that the shutdown has:
-///   [how long that is](crate::runtime::Runtime#blocking-jobs-at-the-shutdown). When the shutdown has begun
-///   before, `f` is dropped unrun, and the handle says cancelled.
-/// - Where the system gives no thread, `f` waits for one that there is. If there is none at all, it is
-///   dropped, and the handle gives an error that [is refused](crate::task::join::JoinError::is_refused).
-/// - On a [paused clock](crate::time::paused::pause) the time stands still until `f` is through, but while it
-///   waits in `block_on`.
+/// - Dropping the handle detaches `f`, which runs on.
+/// - If the runtime is shut down after this has returned, `f` still runs if it can begin in the
+///   time that the [shutdown leaves](crate::runtime::Runtime#blocking-jobs-at-shutdown). If the
+///   shutdown has begun before this call, `f` is dropped, and the handle returns a "cancelled"
+///   error.
+/// - If the system refuses a new thread, `f` waits for an existing one. If there is none, `f` is
+///   dropped, and the handle returns an error for which
+///   [`is_refused`](crate::task::join::JoinError::is_refused) holds.
+/// - A [paused clock](crate::time::paused::pause) does not advance before `f` has ended, except
+///   while `f` waits in `block_on`.
 ///
 /// ```
 /// use tourbillon::task::spawn_blocking;
@@ -58,7 +60,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// If the thread is in no runtime.
+/// Panics if the calling thread is in no runtime.
 #[track_caller]
 pub fn spawn_blocking<F, R>(f: F) -> JoinHandle<R>
 where
@@ -72,24 +74,26 @@ where
     }
 }
 
-/// Runs `f`, which may block, here and now, and lets others do meanwhile what this worker should.
+/// Runs `f`, which may block, on the calling thread, and lets peers do the worker's other jobs
+/// meanwhile.
 ///
-/// For a callback, or a task, that has to block in the midst of what it does and cannot give that away to
-/// [`spawn_blocking`]. The tasks and callbacks that wait for this worker are passed on at once; its timers
-/// and sockets are seen to by its peers, as those of any worker that is
-/// [stuck](crate::runtime::Builder::rescue_grace), and without waiting to see whether it is. If all peers are
-/// busy, or there are none, a [helper](crate::runtime::Builder::helpers) is started for them, which is in
-/// addition to those that the runtime may have. `f` may call
+/// Use it in a callback or task that has to block in the middle of its work, and cannot move that
+/// part to [`spawn_blocking`]. Peers take over the worker's queued tasks and callbacks at once.
+/// They also take over its timers and sockets, as for a worker that is
+/// [blocked](crate::runtime::Builder::rescue_grace), but without a delay. If all peers are busy, or
+/// there are none, the runtime starts a [helper](crate::runtime::Builder::helpers), in addition to
+/// those that the options allow. `f` may call
 /// [`Handle::block_on`](crate::runtime::Handle::block_on).
 ///
-/// What this thread alone may run waits: tasks that are [pinned](crate::task::local::pinned::spawn_pinned) to this worker, and
-/// those of a [`LocalSet`](crate::task::local::set::LocalSet) that is waited for here. An `f` that waits for one of them, in
-/// `block_on` say, waits for ever.
+/// Tasks that only this thread may run wait for `f`: tasks that are
+/// [pinned](crate::task::local::pinned::spawn_pinned) to this worker, and tasks of a
+/// [`LocalSet`](crate::task::local::set::LocalSet) that is awaited on it. If `f` waits for such a
+/// task, for example in `block_on`, it waits forever.
 ///
-/// The task that calls this does not go on before `f` is through, nor does anything else that it is
-/// about, such as the other branches of a `select!`. On a thread that is no worker `f` is just called, and
-/// so it is inside of another `block_in_place`. On a [paused clock](crate::time::paused::pause) the time stands
-/// still until `f` is through, in a `block_on` too: one that waits there for a timer waits for ever.
+/// The calling task does not continue before `f` has returned, and neither do other branches of a
+/// `select!` in it. On a thread that is not a worker, and inside of another `block_in_place`, this
+/// only calls `f`. A [paused clock](crate::time::paused::pause) does not advance before `f` has
+/// returned, not even in a `block_on`: if `f` waits there for a timer, it waits forever.
 ///
 /// ```
 /// use std::{thread, time::Duration};
@@ -100,7 +104,7 @@ where
 /// runtime.block_on(async {
 ///     let blocks = tourbillon::spawn(async {
 ///         let other = tourbillon::spawn(async { 42 });
-///         // The only worker waits for a task, which a helper runs.
+///         // The only worker waits for a task. A helper runs that task.
 ///         let handle = tourbillon::Handle::current();
 ///         block_in_place(move || handle.block_on(other).unwrap())
 ///     });
@@ -112,7 +116,7 @@ where
 ///
 /// # Panics
 ///
-/// As `f` does.
+/// Panics if `f` panics.
 pub fn block_in_place<F, R>(f: F) -> R
 where
     F: FnOnce() -> R,
@@ -120,7 +124,7 @@ where
     crate::engine::in_place::block_in_place(f)
 }
 
-/// Runs `f` on a blocking thread, in the books of the worker `home`.
+/// Runs `f` on a blocking thread, as a task in the registry of worker `home`.
 #[track_caller]
 pub(crate) fn spawn_blocking_at<F, R>(home: &Arc<WorkerShard>, f: F) -> JoinHandle<R>
 where
@@ -135,7 +139,8 @@ where
     new.handle.queued(number)
 }
 
-/// A job is queued from the beginning, and has ended when it was polled.
+/// Scheduling policy of blocking jobs. A job is queued when it is made and ends at its first poll,
+/// so nothing schedules it again.
 struct NeverWoken;
 
 impl Schedule for NeverWoken {
@@ -144,17 +149,17 @@ impl Schedule for NeverWoken {
     }
 }
 
-/// Calls what it holds when it is polled.
+/// A future that calls `f` when it is first polled.
 struct Call<F>(Option<F>);
 
-/// What it holds is not pinned, but taken out.
+/// `f` is not pinned: the poll moves it out.
 impl<F> Unpin for Call<F> {}
 
 impl<F: FnOnce() -> R, R> Future for Call<F> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<R> {
-        // Polled again, which nobody does, it stays as it is.
+        // A second poll never happens. It would stay pending.
         self.0.take().map_or(Poll::Pending, |f| Poll::Ready(f()))
     }
 }

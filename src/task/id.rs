@@ -1,25 +1,26 @@
-//! The numbers of tasks.
+//! Task numbers, and the number of the running task.
 
 use std::{cell::Cell, fmt, num::NonZeroU64};
 
 use crate::sys::sync::atomic::{AtomicU64, Ordering};
 
-/// How many numbers are handed out at a time.
+/// How many numbers a thread takes from the global counter at a time.
 const BLOCK: u64 = 1 << 16;
 
-/// The next block of numbers but for its first, which is not given out: zero is no number.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+/// The start of the next block of numbers. The first block starts at 1, so zero is never a number.
+static NEXT_BLOCK: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// The task that this thread runs; zero if it runs none.
+    /// The number of the task that this thread runs, or zero if it runs none.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
-    /// The next number of this thread's block; a multiple of [`BLOCK`] if that is used up, or there is none.
-    static BEGUN: Cell<u64> = const { Cell::new(0) };
+    /// The next number of this thread's block. A multiple of [`BLOCK`] means that the block is used
+    /// up or that the thread has none.
+    static NEXT_OF_THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of a task, which no other task of the process has or will have.
+/// The number of a task. No other task of the process has it, before or after.
 ///
-/// Numbers tell nothing of the order in which tasks were spawned.
+/// Numbers do not follow the order in which tasks were spawned.
 ///
 /// ```
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -32,17 +33,17 @@ thread_local! {
 pub struct Id(NonZeroU64);
 
 impl Id {
-    /// A number that no other task has: the next of this thread's block, so that the cores need not
-    /// fight over one counter.
+    /// Returns a new number. It comes from this thread's block, so that cores do not contend for
+    /// one counter.
     #[inline]
     pub(crate) fn fresh() -> Self {
-        let mut next = BEGUN.get();
+        let mut next = NEXT_OF_THREAD.get();
         if next % BLOCK == 0 {
-            // A number is nothing but itself: it publishes nothing.
-            next = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
+            // Relaxed is enough: the number is unique, and publishes nothing else.
+            next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
         }
-        BEGUN.set(next + 1);
-        Id(NonZeroU64::new(next).expect("not used up in centuries"))
+        NEXT_OF_THREAD.set(next + 1);
+        Id(NonZeroU64::new(next).expect("64 bits are enough for centuries"))
     }
 }
 
@@ -52,10 +53,10 @@ impl fmt::Display for Id {
     }
 }
 
-/// The number of the task that calls this.
+/// Returns the number of the running task.
 ///
-/// What is given to [`spawn_blocking`](super::spawn_blocking) has one, too. In the destructor of a
-/// task's future it is still that task's.
+/// A job of [`spawn_blocking`](super::spawn_blocking) has a number, too. The destructor of a task's
+/// future still sees the number of that task.
 ///
 /// ```
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -68,19 +69,19 @@ impl fmt::Display for Id {
 ///
 /// # Panics
 ///
-/// Outside of tasks, and in what `block_on` runs there; see [`try_id`].
+/// Panics outside of tasks, and in the future that `block_on` runs; see [`try_id`].
 #[track_caller]
 pub fn id() -> Id {
-    try_id().expect("this is not a task")
+    try_id().expect("`id` was called outside of a task")
 }
 
-/// The number of the task that calls this, if one does.
+/// Returns the number of the running task, or `None` outside of tasks.
 ///
 /// ```
 /// use tourbillon::task::try_id;
 ///
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
-/// assert_eq!(try_id(), None, "what is given to block_on is no task");
+/// assert_eq!(try_id(), None, "the future of block_on is not a task");
 /// assert!(tourbillon::spawn(async { try_id() }).await.unwrap().is_some());
 /// # });
 /// ```
@@ -88,7 +89,7 @@ pub fn try_id() -> Option<Id> {
     NonZeroU64::new(CURRENT.get()).map(Id)
 }
 
-/// Runs `f` as a part of this task.
+/// Runs `f` as a part of task `id`, and restores the previous task afterwards, also on a panic.
 #[inline]
 pub(crate) fn within<R>(id: Id, f: impl FnOnce() -> R) -> R {
     struct Restore(u64);
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_within_a_task_gives_way_to_it_again() {
+    fn the_outer_task_is_restored_after_an_inner_one() {
         let (outer, inner) = (Id::fresh(), Id::fresh());
         within(outer, || {
             assert_eq!(within(inner, id), inner);

@@ -1,4 +1,4 @@
-//! Waiting for a task.
+//! Handles to a task's result, and the error of a task that has none.
 
 use std::{
     error::Error,
@@ -23,16 +23,17 @@ use crate::{
 
 /// A future for the result of a task: see [`spawn`](crate::task::spawn).
 ///
-/// Dropping it detaches the task, which runs on.
+/// Its output is the task's output, or a [`JoinError`] if the task was aborted or panicked.
+/// Dropping the handle detaches the task, which runs on.
 pub struct JoinHandle<T> {
     id: Id,
-    /// None: the task was refused by a runtime that had been shut down, or its result is taken.
+    /// `None` if a runtime that was shut down refused the task, or if the result was taken.
     joined: Option<Joined<T>>,
 }
 
 struct Joined<T> {
     task: Join<T, TaskMeta>,
-    /// Its number in the queue of the blocking threads, if it is for one of them.
+    /// The job's number in the queue of the blocking threads, if the task is a blocking job.
     queued: Option<u64>,
 }
 
@@ -43,7 +44,7 @@ impl<T> JoinHandle<T> {
         Self { id, joined }
     }
 
-    /// Notes the number that the task has in the queue of the blocking threads.
+    /// Records the job's number in the queue of the blocking threads.
     pub(crate) fn queued(mut self, number: Option<u64>) -> Self {
         if let Some(joined) = &mut self.joined {
             joined.queued = number;
@@ -58,18 +59,21 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Ends the task at its next `.await`: its future is dropped on a worker, and joining it gives
-    /// an error that [is cancelled](JoinError::is_cancelled); or, as in tokio, [is a
-    /// panic](JoinError::is_panic), if a destructor panics at that. One that has ended has ended.
-    /// What was given to [`spawn_blocking`](crate::task::blocking::spawn_blocking) is dropped likewise if it has
-    /// not begun, and runs on if it has.
+    /// Aborts the task: its future is dropped at the next `.await`, on a worker.
+    ///
+    /// Awaiting the handle then returns an error for which
+    /// [`is_cancelled`](JoinError::is_cancelled) holds. If a destructor panics meanwhile, the error
+    /// is a [panic](JoinError::is_panic), as in tokio. Does nothing if the task has ended.
+    ///
+    /// A job of [`spawn_blocking`](crate::task::blocking::spawn_blocking) is dropped if it has not
+    /// begun, and runs on if it has.
     pub fn abort(&self) {
         if let Some(joined) = &self.joined {
             abort(&joined.task, joined.queued);
         }
     }
 
-    /// A handle that aborts the task, and does not wait for it: it outlives this one.
+    /// Returns a handle that can abort the task. It may outlive this one.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -87,14 +91,14 @@ impl<T> JoinHandle<T> {
         AbortHandle::new(self.id, target)
     }
 
-    /// Whether the task has ended: returned, panicked, or been aborted.
+    /// Returns whether the task has ended: returned, panicked, or been aborted and dropped.
     pub fn is_finished(&self) -> bool {
         self.joined
             .as_ref()
             .is_none_or(|joined| joined.task.has_ended())
     }
 
-    /// The number of the task, which it keeps when it has ended.
+    /// Returns the number of the task. It stays valid after the task has ended.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -106,7 +110,7 @@ impl<T> JoinHandle<T> {
         self.id
     }
 
-    /// Is ready when the task has ended, whatever the budget.
+    /// Waits until the task has ended. Neither checks nor spends the budget.
     pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.joined {
             Some(joined) => joined.task.poll_ended(cx),
@@ -114,18 +118,18 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// What a task that has ended came to.
+    /// Returns the result of a task that has ended.
     pub(crate) fn into_result(mut self) -> Result<T, JoinError> {
         self.take_result()
     }
 
-    /// Takes what a task that has ended came to. After that it counts as cancelled.
+    /// Takes the result of a task that has ended. From then on the handle reports "cancelled".
     fn take_result(&mut self) -> Result<T, JoinError> {
         let id = self.id;
         let Some(Joined { task, .. }) = self.joined.take() else {
             return Err(JoinError::cancelled(id));
         };
-        // Before the handle is given up, by which the metadata is there.
+        // Read the metadata first: it is freed with the handle.
         let refusal = task.metadata().refusal();
         match (task.into_output(), refusal) {
             (Some(Ok(output)), _) => Ok(output),
@@ -139,11 +143,11 @@ impl<T> JoinHandle<T> {
 impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
-    /// # Panics
-    ///
-    /// Never; polled again after it was ready, it says that the task was cancelled.
+    /// Polls for the task's result. After the result was taken, a further poll returns a
+    /// "cancelled" error. It never panics.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.joined.is_some() {
+            // A task that joins many ended tasks must let others run now and then.
             ready!(budget::check(cx));
             ready!(self.poll_ended(cx));
             budget::spend();
@@ -161,7 +165,8 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Why a task has no result.
+/// The error of a task that has no result: it was cancelled, it panicked, or the system had no
+/// thread to run it on.
 pub struct JoinError {
     id: Id,
     cause: Cause,
@@ -169,9 +174,9 @@ pub struct JoinError {
 
 enum Cause {
     Cancelled,
-    /// In a mutex, so that the error is Sync; a panic need not be.
+    /// In a mutex, so that the error is Sync even if the panic payload is not.
     Panic(Mutex<Panic>),
-    /// There was no thread to run it on.
+    /// The system gave no thread for the job.
     Refused(io::Error),
 }
 
@@ -191,7 +196,7 @@ impl JoinError {
         Self { id, cause }
     }
 
-    /// The number of the task.
+    /// Returns the number of the task.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -205,38 +210,39 @@ impl JoinError {
         self.id
     }
 
-    /// Whether the task was aborted, or ended by the shutdown of its runtime.
+    /// Returns whether the task was aborted, or ended by the shutdown of its runtime.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.cause, Cause::Cancelled)
     }
 
-    /// Whether it was given to [`spawn_blocking`](crate::task::blocking::spawn_blocking), and dropped because the
-    /// system gave no thread to run it on. The [source](Error::source) is what the system said.
+    /// Returns whether the task is a job of
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) that was dropped because the
+    /// system gave no thread to run it on. The [source](Error::source) is the system's error.
     pub fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused(_))
     }
 
-    /// Whether the task panicked.
+    /// Returns whether the task panicked.
     pub fn is_panic(&self) -> bool {
         matches!(self.cause, Cause::Panic(_))
     }
 
-    /// What the task panicked with, to go on with [`std::panic::resume_unwind`].
+    /// Returns the payload of the task's panic, for example for [`std::panic::resume_unwind`].
     ///
     /// # Panics
     ///
-    /// If the task did not panic; see [`try_into_panic`](JoinError::try_into_panic).
+    /// Panics if the task did not panic; see [`try_into_panic`](JoinError::try_into_panic).
     #[track_caller]
     pub fn into_panic(self) -> Box<dyn std::any::Any + Send + 'static> {
         self.try_into_panic()
             .expect("the task was cancelled or refused: it did not panic")
     }
 
-    /// What the task panicked with.
+    /// Returns the payload of the task's panic, or this error if the task did not panic.
     ///
     /// # Errors
     ///
-    /// This error, if the task did not panic.
+    /// Returns this error unchanged if the task did not panic.
     pub fn try_into_panic(self) -> Result<Box<dyn std::any::Any + Send + 'static>, Self> {
         match self.cause {
             Cause::Panic(panic) => Ok(panic
@@ -246,7 +252,7 @@ impl JoinError {
         }
     }
 
-    /// The panic's message, if it has one.
+    /// Returns the panic's message, if the payload is a string.
     fn message(&self) -> Option<String> {
         let Cause::Panic(panic) = &self.cause else {
             return None;

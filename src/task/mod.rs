@@ -41,9 +41,10 @@ pub use crate::{
     util::budget::{Unconstrained, consume_budget, unconstrained},
 };
 
-/// Spawns a task on the runtime that the calling thread is in.
+/// Spawns a task on the runtime that the calling thread is in, and returns a handle to its result.
 ///
-/// The task runs at once and by itself; the handle is to wait for its result, and may be dropped.
+/// The task starts running without being awaited. Dropping the handle detaches the task, which runs
+/// on. If the runtime has been shut down, the task is cancelled at once.
 ///
 /// ```
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -54,7 +55,7 @@ pub use crate::{
 ///
 /// # Panics
 ///
-/// If the thread is in no runtime.
+/// Panics if the calling thread is in no runtime.
 #[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
@@ -69,7 +70,7 @@ where
     }
 }
 
-/// Spawns a task of the worker `home`; the user did so at `spawned`.
+/// Spawns a task in the registry of worker `home`. The user's call is at `spawned`.
 pub(crate) fn spawn_at<F>(
     home: &Arc<WorkerShard>,
     future: F,
@@ -80,20 +81,20 @@ where
     F::Output: Send + 'static,
 {
     let Some(new) = register::<AnyWorker, _>(home, future, spawned) else {
-        // Dropped here, as it would be there.
+        // `register` has dropped the future on this thread, as the worker would have.
         return JoinHandle::cancelled();
     };
     home.owner().shared.schedule(new.runnable, Order::Last);
     new.handle
 }
 
-/// A new task, which is in the books and not yet scheduled.
+/// A new task that is registered but not yet scheduled.
 struct NewTask<T> {
     runnable: TaskJob,
     handle: JoinHandle<T>,
 }
 
-/// Makes a task in the books of the worker `home`, unless the runtime has ended.
+/// Creates a task in the registry of worker `home`. Returns `None` if the runtime has ended.
 fn register<S, F>(
     home: &Arc<WorkerShard>,
     future: F,
@@ -105,17 +106,17 @@ where
     F::Output: Send + 'static,
 {
     let home = Home::worker(home);
-    // SAFETY: the future is Send, and so is what it answers.
+    // SAFETY: the future is Send, and so is its output.
     unsafe { register_unchecked::<S, F>(home, future, spawned) }
 }
 
-/// Makes a task in the books of `home`, unless that has ended.
+/// Creates a task in the registry of `home`. Returns `None` if the registry is closed.
 ///
 /// # Safety
 ///
-/// If the future is not Send, what `S::schedule` is given is run and dropped on the calling thread;
-/// or on another, which is always the same, if the future is Send until it is first polled, and its
-/// output is Send.
+/// If the future is not Send, `S::schedule` must run and drop each task that it is given on the
+/// calling thread. Another thread is allowed, always the same one, if the future is Send until it
+/// is first polled and its output is Send.
 unsafe fn register_unchecked<S, F>(
     home: Home,
     future: F,
@@ -127,11 +128,14 @@ where
     F::Output: 'static,
 {
     let tasks = home.tasks();
+    // Refuse early, before memory is allocated. A close after this check is found when the task is
+    // listed.
     if tasks.is_closed() {
         return None;
     }
-    let list = home.list_from_beginning();
-    // Another reference for the time of this only, and only for local tasks: the first moves into the task.
+    let list = home.initial_list();
+    // Local tasks are listed before they are queued: reserve their place in the list now. This
+    // needs a second reference to the home, since the first moves into the task.
     let local = list.is_some().then(|| home.clone());
     let reserved = match (&local, list) {
         (Some(home), Some(list)) => Some(home.tasks().reserve(list)?),
@@ -140,12 +144,16 @@ where
     let place = reserved
         .as_ref()
         .map_or(Place::NOWHERE, registry::Reserved::place);
+    // Count the task before it can run, since its end is counted, too.
     home.count_begun();
     let id = Id::fresh();
+    // The metadata is allocated with the future, in one block.
     let meta = TaskMeta::new(spawned, home, id, place);
-    // SAFETY: where the task is run and dropped is what the caller has seen to.
+    // SAFETY: the caller guarantees on which thread the task is run and dropped.
     let (runnable, join) = unsafe { spawn_unchecked::<Registered<S>, F>(future, meta) };
     if let Some(reserved) = reserved {
+        // The list stays locked from the reservation until here, so a close finds the task or
+        // refuses it.
         reserved.fill(runnable.reference());
     }
     let handle = JoinHandle::new(join);

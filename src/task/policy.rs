@@ -1,4 +1,4 @@
-//! What is called in a task, around its future, and what it does to the books.
+//! The hooks that run around a task's future, and where a woken task is queued.
 
 use std::{any::type_name, marker::PhantomData};
 
@@ -13,7 +13,7 @@ use crate::{
     task::{id, local::context::Within},
 };
 
-/// Where a task goes that was woken.
+/// Decides where a task is queued that was woken.
 pub(crate) trait Schedule: 'static {
     fn schedule(task: TaskJob, woken: Woken);
 
@@ -23,7 +23,7 @@ pub(crate) trait Schedule: 'static {
     }
 }
 
-/// Any worker of its runtime may run it.
+/// Queues the task for any worker of its runtime.
 pub(crate) struct AnyWorker;
 
 impl Schedule for AnyWorker {
@@ -37,7 +37,8 @@ impl Schedule for AnyWorker {
     }
 }
 
-/// A task that is in the books of its home.
+/// The policy of all tasks of a runtime: they are in the registry of their home, and `S` queues
+/// them.
 pub(crate) struct Registered<S>(PhantomData<S>);
 
 impl<S: Schedule> Policy for Registered<S> {
@@ -57,7 +58,7 @@ impl<S: Schedule> Policy for Registered<S> {
         within(&meta.home(), || id::within(meta.id(), poll));
     }
 
-    /// The thread may be in no runtime: the one that shuts it down, for example.
+    /// Enters the task's runtime if the thread is in none, as the thread that shuts it down may be.
     fn dropping(meta: &TaskMeta, drop: impl FnOnce()) {
         let home = meta.home();
         inside(&home, || within(&home, || id::within(meta.id(), drop)));
@@ -87,19 +88,20 @@ impl<S: Schedule> Policy for Registered<S> {
     }
 }
 
-/// Runs `f`, which polls or drops the future of a task of `home`.
+/// Runs `f`, which polls or drops the future of a task of `home`, in the local context of `home`.
 #[inline]
 fn within<R>(home: &Home, f: impl FnOnce() -> R) -> R {
-    // One call of `f`, which is inlined here: a task that any worker runs pays for one comparison.
+    // There is only one call of `f`, so that it is inlined here. A task that any worker may run
+    // pays only for one comparison.
     let _within = home.is_local().then(|| Within::begin(home));
     f()
 }
 
-/// Runs `f`, which drops the future of a task of `home`, in the context of its runtime if the calling
-/// thread is in none.
+/// Runs `f`, which drops the future of a task of `home`. If the calling thread is in no runtime, it
+/// enters that of the task.
 fn inside<R>(home: &Home, f: impl FnOnce() -> R) -> R {
     match home.shared() {
-        Some(shared) => entered::inside(shared, f),
+        Some(shared) => entered::within(shared, f),
         None => f(),
     }
 }

@@ -1,4 +1,4 @@
-//! Giving way.
+//! Yielding to other tasks.
 
 use std::{
     future::Future,
@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-/// Lets the worker's other jobs run first: the calling task goes to the end of its queue.
+/// Yields to the worker's other jobs: the calling task goes to the end of its worker's queue.
 ///
 /// ```
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -32,7 +32,7 @@ impl Future for YieldNow {
             return Poll::Ready(());
         }
         self.yielded = true;
-        // Woken while it runs, a task is queued last.
+        // A task that is woken while it runs is queued last.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

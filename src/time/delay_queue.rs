@@ -1,4 +1,4 @@
-//! Many deadlines, waited for in one place.
+//! `DelayQueue`: a collection whose values expire one by one.
 
 use std::{
     fmt,
@@ -19,11 +19,12 @@ use crate::{
     util::budget,
 };
 
-/// Values that each wait for a deadline of their own, and come out one by one when it has passed:
-/// the key expiry of a cache, the retries of a client. The names are tokio-util's.
+/// A queue of values that each have a deadline. A value can be taken once its deadline has passed.
 ///
-/// One task owns the queue, and one timer serves it, whatever the number of values. They come out in
-/// the order of their deadlines, never early; those of one deadline in no particular order.
+/// Use it for the expiry of cache keys or for the retries of a client, for example. Its names are
+/// tokio-util's. One task owns the queue, and one timer serves it, for any number of values. Values
+/// come out in the order of their deadlines, and never early. The order of values with equal
+/// deadlines is unspecified.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,15 +46,15 @@ use crate::{
 /// ```
 pub struct DelayQueue<T> {
     epoch: Epoch,
-    /// When each slot is due.
+    /// The deadline of each slot, in ns of `epoch`.
     store: Heap,
-    /// What is in each slot.
+    /// The value in each slot.
     entries: Vec<Option<Entry<T>>>,
-    /// Tells a value from those that had or will have its slot.
+    /// The generation of the last value. It tells a value from other values in the same slot.
     generation: u64,
-    /// Waits for the first deadline, once somebody asked.
+    /// Waits for the first deadline. `None` before the first poll, and while the queue is empty.
     sleep: Option<Sleep>,
-    /// Whom to wake when what it waits for changes.
+    /// The waker of the task that waits, woken when the first deadline changes.
     waker: Option<Waker>,
 }
 
@@ -63,14 +64,14 @@ struct Entry<T> {
     generation: u64,
 }
 
-/// A value's place in a [`DelayQueue`], until it comes out.
+/// Identifies a value in a [`DelayQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     slot: u32,
     generation: u64,
 }
 
-/// A value that came out of a [`DelayQueue`].
+/// A value that has come out of a [`DelayQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired<T> {
     value: T,
@@ -79,40 +80,40 @@ pub struct Expired<T> {
 }
 
 impl<T> Expired<T> {
-    /// The value.
+    /// Returns a reference to the value.
     pub fn get_ref(&self) -> &T {
         &self.value
     }
 
-    /// The value.
+    /// Returns a mutable reference to the value.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value
     }
 
-    /// When it was due, or would have been.
+    /// Returns the value's deadline. It may be in the future if the value was removed.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// What [`insert`](DelayQueue::insert) answered. It is good for nothing any more, but to tell
-    /// the value from others.
+    /// Returns the key that [`insert`](DelayQueue::insert) returned for the value. No value of the
+    /// queue has it any more, so it serves only for comparison.
     pub fn key(&self) -> Key {
         self.key
     }
 }
 
 impl<T> DelayQueue<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self::with_capacity(0)
     }
 
-    /// An empty queue with room for so many values.
+    /// Creates an empty queue with room for `capacity` values.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             epoch: Epoch::new(Instant::now()),
@@ -124,16 +125,23 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Adds a value that comes out `timeout` from now. A timeout beyond 73 years means never.
+    /// Inserts a value that comes out `timeout` from now, and returns its key.
+    ///
+    /// A timeout of more than 73 years means never.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are more than 2^31 values.
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
         self.insert_at(value, Instant::now_for_deadline().saturating_add(timeout))
     }
 
-    /// Adds a value that comes out at `deadline`, at once if that has passed.
+    /// Inserts a value that comes out at `deadline`, or at once if that has passed, and returns its
+    /// key.
     ///
     /// # Panics
     ///
-    /// If there are more than 2^31 values.
+    /// Panics if there are more than 2^31 values.
     pub fn insert_at(&mut self, value: T, deadline: Instant) -> Key {
         let first = self.store.first();
         let slot = self.store.insert(self.epoch.nanos(deadline));
@@ -144,6 +152,7 @@ impl<T> DelayQueue<T> {
             deadline,
             generation,
         });
+        // The store reuses slots, and adds a new one only at the end.
         match self.entries.get_mut(slot as usize) {
             Some(vacant) => *vacant = entry,
             None => self.entries.push(entry),
@@ -152,17 +161,17 @@ impl<T> DelayQueue<T> {
         Key { slot, generation }
     }
 
-    /// Takes a value out before its time.
+    /// Removes a value before its deadline, and returns it.
     ///
     /// # Panics
     ///
-    /// If it has come out; see [`try_remove`](DelayQueue::try_remove).
+    /// Panics if the value has come out; see [`try_remove`](DelayQueue::try_remove).
     #[track_caller]
     pub fn remove(&mut self, key: &Key) -> Expired<T> {
         self.try_remove(key).expect("the value is not in the queue")
     }
 
-    /// Takes a value out before its time, if it has not come out.
+    /// Removes a value before its deadline and returns it, or returns `None` if it has come out.
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
         self.entry(key)?;
         let first = self.store.first();
@@ -171,36 +180,37 @@ impl<T> DelayQueue<T> {
         Some(expired)
     }
 
-    /// Lets a value come out `timeout` from now instead.
+    /// Changes a value's deadline to `timeout` from now.
     ///
     /// # Panics
     ///
-    /// If it has come out.
+    /// Panics if the value has come out.
     #[track_caller]
     pub fn reset(&mut self, key: &Key, timeout: Duration) {
         self.reset_at(key, Instant::now_for_deadline().saturating_add(timeout));
     }
 
-    /// Lets a value come out at `deadline` instead.
+    /// Changes a value's deadline to `deadline`.
     ///
     /// # Panics
     ///
-    /// If it has come out.
+    /// Panics if the value has come out.
     #[track_caller]
     pub fn reset_at(&mut self, key: &Key, deadline: Instant) {
         let nanos = self.epoch.nanos(deadline);
         let first = self.store.first();
         let entry = self.entry(key).expect("the value is not in the queue");
+        // The exact deadline is kept beside the store, which counts in ns of the epoch.
         entry.deadline = deadline;
         self.store.rekey(key.slot, nanos);
         self.wake_if_changed(first);
     }
 
-    /// When a value comes out.
+    /// Returns a value's deadline.
     ///
     /// # Panics
     ///
-    /// If it has come out.
+    /// Panics if the value has come out.
     #[track_caller]
     pub fn deadline(&self, key: &Key) -> Instant {
         let entry = self.entries.get(key.slot as usize).and_then(Option::as_ref);
@@ -208,37 +218,50 @@ impl<T> DelayQueue<T> {
         entry.expect("the value is not in the queue").deadline
     }
 
-    /// The value that comes out next.
+    /// Returns the key of the value that comes out next, or `None` if the queue is empty.
     pub fn peek(&self) -> Option<Key> {
         let (_, slot) = self.store.first()?;
         let generation = self.entries[slot as usize].as_ref()?.generation;
         Some(Key { slot, generation })
     }
 
-    /// Waits for the next value to come out; `None` if the queue is empty. May be dropped and called
-    /// again without losing one.
+    /// Waits for the next value to come out, and returns it, or `None` if the queue is empty.
+    ///
+    /// # Cancel safety
+    ///
+    /// If this future is dropped before it is ready, no value is lost.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has to wait outside of a runtime.
     pub async fn expired(&mut self) -> Option<Expired<T>> {
         poll_fn(|cx| self.poll_expired(cx)).await
     }
 
-    /// As [`expired`](DelayQueue::expired), for those who write futures by hand. If the queue is
-    /// empty, the task is woken when something is inserted.
+    /// Polls for the next value, as [`expired`](DelayQueue::expired) does, for futures that are
+    /// written by hand.
+    ///
+    /// If the queue is empty it returns `Ready(None)`, and wakes the task when a value is inserted.
     ///
     /// # Panics
     ///
-    /// If it has to wait, outside of a runtime.
+    /// Panics if it has to wait outside of a runtime.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         loop {
+            // Empty: the waker is kept, for a value that is inserted later.
             let Some((key, slot)) = self.store.first() else {
                 self.sleep = None;
                 self.keep(cx.waker());
                 return Poll::Ready(None);
             };
+            // The first value is due.
             if key != NEVER && key <= self.epoch.nanos(Instant::now()) {
                 ready!(budget::check(cx));
                 budget::spend();
                 return Poll::Ready(Some(self.take(slot)));
             }
+            // Wait for the first deadline. The sleep is kept between polls and follows that
+            // deadline.
             let deadline = self.epoch.instant(key);
             let sleep = self.sleep.get_or_insert_with(|| sleep_until(deadline));
             if sleep.deadline() != deadline {
@@ -249,14 +272,15 @@ impl<T> DelayQueue<T> {
                 return Poll::Pending;
             }
             if !self.sleep.as_ref().is_some_and(Sleep::is_elapsed) {
-                // The runtime was shut down: nothing comes out any more, and nobody wakes us.
+                // The sleep ended early: the runtime was shut down. No value comes out any more,
+                // and nothing wakes the task.
                 return Poll::Pending;
             }
             self.sleep = None;
         }
     }
 
-    /// Removes all values.
+    /// Removes all values and drops them.
     pub fn clear(&mut self) {
         let first = self.store.first();
         self.store = Heap::new();
@@ -264,12 +288,12 @@ impl<T> DelayQueue<T> {
         self.wake_if_changed(first);
     }
 
-    /// How many values there are, those that are due and have not come out included.
+    /// Returns the number of values, including due ones that have not been taken.
     pub fn len(&self) -> usize {
         self.store.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the queue has no values.
     pub fn is_empty(&self) -> bool {
         self.store.is_empty()
     }
@@ -298,7 +322,7 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Wakes who waits, if the first deadline is not what it was: it waits for another one.
+    /// Wakes the waiting task if the first deadline has changed: it waits for the old one.
     fn wake_if_changed(&mut self, first: Option<(u64, u32)>) {
         if self.store.first() != first {
             if let Some(waker) = self.waker.take() {
@@ -314,7 +338,7 @@ impl<T> Default for DelayQueue<T> {
     }
 }
 
-/// Nothing in it is pinned.
+/// No value of type `T` is pinned here.
 impl<T> Unpin for DelayQueue<T> {}
 
 impl<T> futures_core::Stream for DelayQueue<T> {

@@ -1,4 +1,4 @@
-//! Waiting again and again.
+//! Ticks at regular intervals.
 
 use std::{
     future::{Future, poll_fn},
@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-/// Ticks every `period`, the first time at once.
+/// Creates an interval that ticks every `period`. The first tick comes at once.
 ///
-/// A period of zero counts as one nanosecond. As sleeps do, ticks come at once when their runtime has
-/// been shut down, should somebody still ask for them.
+/// A period of zero counts as 1 ns. If the runtime has been shut down, ticks come at once, as
+/// sleeps end at once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,24 +32,28 @@ use crate::{
 /// # });
 /// ```
 pub fn interval(period: Duration) -> Interval {
-    // Its deadline is the present, as a sleep understands it.
+    // The deadline of a sleep of zero is the current time of the clock that the sleep will use.
     Interval::new(sleep(Duration::ZERO), period)
 }
 
-/// Ticks every `period`, the first time at `start`.
+/// Creates an interval that ticks every `period`. The first tick comes at `start`.
+///
+/// It is otherwise like [`interval`].
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)
 }
 
-/// A tick that is taken so much after it was due, and no later, was not missed. tokio's is the
-/// same.
+/// A tick that is taken at most this long after it was due does not count as missed. tokio has the
+/// same limit.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// What an [`Interval`] does when a tick is taken more than 5 ms after it was due. A tick that is
-/// less late is followed by the next one a period after it was due, by each behavior.
+/// What an [`Interval`] does after a missed tick: one that is taken more than 5 ms after it was
+/// due.
 ///
-/// The behaviors are tokio's, to the nanosecond. With a period of 10 ms, and one tick taken 25 ms
-/// late:
+/// After a tick that is less late, the next tick is always one period after this tick was due.
+///
+/// The behaviors match tokio's to the nanosecond. The table shows when ticks are due, with a period
+/// of 10 ms and one tick that is taken 25 ms late (at 45):
 ///
 /// ```text
 /// asked in time   10    20    30    40    50    60    70
@@ -59,18 +63,19 @@ const GRACE: Duration = Duration::from_millis(5);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
-    /// Ticks as fast as it can until it has caught up. tokio's default.
+    /// Delivers missed ticks as fast as possible, until the interval has caught up. tokio's
+    /// default.
     Burst,
-    /// Ticks a period after the late tick was taken, and so on from there.
+    /// Continues one period after the late tick was taken.
     Delay,
-    /// Leaves out what was missed, and ticks where it would have. The default here: servers that
-    /// were late seldom want to do the same thing several times at once.
+    /// Skips missed ticks, and continues at multiples of the period. The default: a server that was
+    /// late seldom wants to do the same work several times at once.
     #[default]
     Skip,
 }
 
 impl MissedTickBehavior {
-    /// When the next tick is due, after one that was due at `due` is taken at `now`.
+    /// Returns when the next tick is due, after a tick that was due at `due` is taken at `now`.
     fn next(self, due: Instant, now: Instant, period: Duration) -> Instant {
         let next = due.saturating_add(period);
         if now <= due.saturating_add(GRACE) {
@@ -81,7 +86,7 @@ impl MissedTickBehavior {
             Self::Delay => now.saturating_add(period),
             Self::Skip => {
                 let into = now.duration_since(due).as_nanos() % period.as_nanos();
-                // What is left of `now - due`, which fits into 64 bits.
+                // The remainder is at most `now - due`, which fits into 64 bits.
                 let into = Duration::from_nanos(into.try_into().unwrap_or(u64::MAX));
                 (now - into).saturating_add(period)
             }
@@ -89,13 +94,13 @@ impl MissedTickBehavior {
     }
 }
 
-/// A series of ticks: see [`interval`].
+/// A series of ticks: see [`interval`] and [`interval_at`].
 #[derive(Debug)]
 pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed: MissedTickBehavior,
-    /// The next poll is ready, whether the sleep has ended or not.
+    /// If set, the next poll is ready, even if the sleep has not ended.
     at_once: bool,
 }
 
@@ -109,13 +114,21 @@ impl Interval {
         }
     }
 
-    /// Waits for the next tick, and answers when that was due. May be dropped and called again
-    /// without losing one.
+    /// Waits for the next tick, and returns when it was due.
+    ///
+    /// # Cancel safety
+    ///
+    /// If this future is dropped before it is ready, no tick is lost.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has to wait outside of a runtime.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// As [`tick`](Interval::tick), for those who write futures by hand.
+    /// Polls for the next tick, as [`tick`](Interval::tick) does, for futures that are written by
+    /// hand.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         if !std::mem::take(&mut self.at_once) {
             ready!(Pin::new(&mut self.sleep).poll(cx));
@@ -126,53 +139,56 @@ impl Interval {
         Poll::Ready(due)
     }
 
-    /// The next tick comes a period from now. As with all resets, [`MissedTickBehavior`] does not
-    /// matter for it.
+    /// Sets the next tick to one period from now.
+    ///
+    /// [`MissedTickBehavior`] has no effect on a reset.
     pub fn reset(&mut self) {
         self.reset_after(self.period);
     }
 
-    /// The next tick comes at once: the next poll is ready.
+    /// Makes the next tick come at once: the next poll is ready.
     pub fn reset_immediately(&mut self) {
         self.reset_at(Instant::now());
     }
 
-    /// The next tick comes `after` from now.
+    /// Sets the next tick to `after` from now.
     pub fn reset_after(&mut self, after: Duration) {
         self.reset_at(Instant::now().saturating_add(after));
     }
 
-    /// The next tick comes at `deadline`, or at once if that has passed. Ticks that were missed
-    /// before are forgotten; if the deadline has passed by more than 5 ms, the behavior says what
-    /// comes after it.
+    /// Sets the next tick to `deadline`, or to now if `deadline` has passed.
+    ///
+    /// Ticks that were missed before are forgotten. If `deadline` is more than 5 ms in the past,
+    /// the tick counts as missed, and the [`MissedTickBehavior`] decides which tick follows it.
     pub fn reset_at(&mut self, deadline: Instant) {
         self.wait_for(deadline, Instant::now());
     }
 
     fn wait_for(&mut self, deadline: Instant, now: Instant) {
-        // A tick that is due is ready at the next poll, without a turn of the worker.
+        // A tick that is due is ready at the next poll. It needs no timer, and so no turn of the
+        // worker.
         let is_due = deadline <= now;
         let keeps = !is_due || self.sleep.is_waiting();
         self.at_once = is_due && keeps;
         if keeps {
-            // A timer that is armed stays: it wakes a task that waits for the tick.
+            // Keep a timer that is armed: it wakes the task that waits for the tick.
             self.sleep.set_deadline(deadline);
         } else {
             self.sleep = sleep_until(deadline);
         }
     }
 
-    /// What is done after a missed tick.
+    /// Returns what the interval does after a missed tick.
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
 
-    /// Sets what is done after a missed tick.
+    /// Sets what the interval does after a missed tick.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }
 
-    /// The time between ticks.
+    /// Returns the time between ticks.
     pub fn period(&self) -> Duration {
         self.period
     }
@@ -183,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missed_ticks_are_made_up_for_as_the_table_says() {
+    fn missed_ticks_follow_the_documented_table() {
         let start = Instant::now();
         let ms = |ms| start + Duration::from_millis(ms);
         let next = |behavior: MissedTickBehavior, due, now| {
@@ -202,7 +218,7 @@ mod tests {
         assert_eq!(
             next(MissedTickBehavior::Skip, 20, 40),
             ms(50),
-            "40 has come"
+            "the tick at 40 has passed"
         );
     }
 
@@ -228,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_begins_now() {
+    fn the_first_tick_is_due_now() {
         let before = Instant::now();
         let start = interval(Duration::from_secs(1)).sleep.deadline();
         assert!(before <= start && start <= Instant::now());
     }
 
     #[test]
-    fn periods_without_end_do_not_overflow() {
+    fn infinite_periods_do_not_overflow() {
         let now = Instant::now();
         let late = now + Duration::from_secs(1);
         let next = MissedTickBehavior::Skip.next(now, late, Duration::MAX);

@@ -1,11 +1,15 @@
 //! Time for tasks: [`sleep`], [`timeout`], [`interval`], under tokio's names.
 //!
-//! What differs from tokio: deadlines are exact to the nanosecond; an interval that was late
-//! [skips](MissedTickBehavior::Skip) by default, where tokio's makes up for it in a burst; a period of
-//! zero is no panic; and what waits for a runtime that is shut down ends at once.
+//! Differences from tokio:
 //!
-//! Tests need not wait: on a runtime whose clock is [paused](pause), time passes when there is nothing
-//! else to do, and at once.
+//! - Deadlines have nanosecond resolution.
+//! - An interval that was late [skips](MissedTickBehavior::Skip) missed ticks by default. tokio's
+//!   default delivers them in a burst.
+//! - A period of zero does not panic.
+//! - A wait on a runtime that is shut down ends at once.
+//!
+//! Tests do not have to wait in real time: on a runtime with a [paused](pause) clock, time advances
+//! at once when there is nothing else to do.
 
 pub mod delay_queue;
 pub(crate) mod interval;

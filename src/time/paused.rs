@@ -1,4 +1,4 @@
-//! A clock that stands still, for tests.
+//! Functions for tests that pause, advance and set a runtime's clocks.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,25 +9,28 @@ use crate::{
     error::NotPaused,
 };
 
-/// Stops the clock of the runtime that the calling thread is in. One that is paused stays so.
+/// Pauses the clock of the runtime that the calling thread is in, for tests. Does nothing if it is
+/// paused already.
 ///
-/// From then on time passes on that runtime as follows, for callbacks and tasks alike and however
-/// many workers there are; other runtimes do not notice.
+/// From then on time passes as follows, for all callbacks and tasks of that runtime, with any
+/// number of workers. Other runtimes are not affected.
 ///
-/// - While a thread is in [`block_on`](crate::runtime::Runtime::block_on), and there is nothing left to do, the
-///   clock goes to the next deadline at once. Nothing is left to do when all workers sleep and every
-///   thread that is in `block_on` waits. Code that runs, or blocks a worker, keeps the clock still.
-/// - [`advance`] puts it forward.
-/// - Otherwise it stands still. So a thread that is not in `block_on` can arm several timers in
-///   peace.
+/// - While a thread is in [`block_on`](crate::runtime::Runtime::block_on) and nothing is left to
+///   do, the clock jumps to the next deadline. Nothing is left to do when all workers sleep and
+///   every thread in `block_on` waits. Code that runs, or that blocks a worker, holds the clock.
+/// - [`advance`] moves the clock forward.
+/// - Otherwise the clock does not advance. So a thread that is not in `block_on` can arm several
+///   timers at one time of the clock.
 ///
-/// [`Instant::now`](crate::time::Instant::now) shows this clock to whoever is in the context of the runtime:
-/// on its workers, in `block_on`, and after [`Handle::enter`]. Sockets and other threads know
-/// nothing of it: a test that waits for both a peer outside of its runtime and a timer gets the timer.
-/// Neither does the wait of [`shutdown_timeout`](crate::runtime::Runtime::shutdown_timeout).
+/// [`Instant::now`](crate::time::Instant::now) shows this clock to code in the context of the
+/// runtime: on its workers, in `block_on`, and after [`Handle::enter`]. Sockets and other threads
+/// do not follow it: if a test waits both for a timer and for a peer outside of its runtime, the
+/// timer fires first. The timeout of
+/// [`shutdown_timeout`](crate::runtime::Runtime::shutdown_timeout) is real time, too.
 ///
-/// Most tests begin so: see [`Builder::start_paused`](crate::runtime::Builder::start_paused), and the
-/// `start_paused` of the attribute `test` of feature `macros`.
+/// A runtime can start with a paused clock: see
+/// [`Builder::start_paused`](crate::runtime::Builder::start_paused), and `start_paused` of the
+/// attribute `test` of feature `macros`.
 ///
 /// ```
 /// use tourbillon::time::{self, Duration, Instant, sleep};
@@ -36,23 +39,23 @@ use crate::{
 ///     time::pause();
 ///     let start = Instant::now();
 ///     sleep(Duration::from_secs(365 * 86_400)).await;
-///     // No sooner than a year later, and no later.
+///     // Exactly one year has passed on the paused clock.
 ///     assert_eq!(start.elapsed(), Duration::from_secs(365 * 86_400));
 /// });
 /// ```
 ///
 /// # Panics
 ///
-/// If the thread is in no runtime; see [`Handle::pause`].
+/// Panics if the calling thread is in no runtime; see [`Handle::pause`].
 #[track_caller]
 pub fn pause() {
     Handle::current().pause();
 }
 
-/// Lets the clock of the runtime that the calling thread is in run on from where it stands. One that
-/// runs stays so.
+/// Resumes the clock of the runtime that the calling thread is in, from the time that it shows.
+/// Does nothing if it is running already.
 ///
-/// An [`advance`] that waits is made, and ends at once.
+/// An [`advance`] that is waiting makes its jump, and ends at once.
 ///
 /// ```
 /// use tourbillon::time::{self, Duration, Instant, sleep};
@@ -63,34 +66,39 @@ pub fn pause() {
 ///     time::resume();
 ///     let start = std::time::Instant::now();
 ///     sleep(Duration::from_millis(2)).await;
-///     assert!(start.elapsed() >= Duration::from_millis(2), "real ones");
+///     assert!(start.elapsed() >= Duration::from_millis(2), "real time");
 /// });
 /// ```
 ///
 /// # Panics
 ///
-/// If the thread is in no runtime; see [`Handle::resume`].
+/// Panics if the calling thread is in no runtime; see [`Handle::resume`].
 #[track_caller]
 pub fn resume() {
     Handle::current().resume();
 }
 
-/// Puts the paused clock of the runtime that the calling thread is in forward by `duration`, and waits
-/// until all that came due has run.
+/// Moves the paused clock of the calling thread's runtime forward by `duration`, and waits until
+/// everything that came due has run.
 ///
-/// First it waits until there is nothing left to do: what was spawned before runs until it waits, and
-/// has armed its timers then. Then the clock jumps. Then all that is due runs, and what that wakes and
-/// spawns, until it waits in its turn, or is done. If `duration` is zero, this is all it does. Of
-/// several that call this, one jumps after the other.
+/// It works in three steps:
 ///
-/// It is one jump, as in tokio: all that came due sees the time after it, in the order of the
-/// deadlines only as far as one worker goes; callbacks that recur, and intervals, skip the deadlines
-/// that were jumped over. To go from deadline to deadline, [`sleep`](super::sleep) in
+/// 1. Wait until nothing is left to do: tasks that were spawned before run until they wait, and
+///    have armed their timers.
+/// 2. Move the clock in one jump. A `duration` of zero does not move it.
+/// 3. Wait until all due callbacks and tasks have run, and everything that they woke or spawned
+///    waits or has ended.
+///
+/// If several callers advance a clock at once, their jumps follow one after another.
+///
+/// As in tokio, all callbacks and tasks that came due see the time after the jump. They run in the
+/// order of their deadlines only within one worker. Recurring callbacks and intervals skip the
+/// deadlines that were jumped over. To go from deadline to deadline, use [`sleep`](super::sleep) in
 /// [`block_on`](crate::runtime::Runtime::block_on) instead.
 ///
-/// A task that never waits, one that yields in a loop for example, keeps this from ending. The clock
-/// goes no further than 73 years from the start of the runtime. If that is shut down meanwhile, this
-/// ends at once.
+/// While a task never waits, for example because it yields in a loop, this does not end. The clock
+/// reaches at most 73 years from the start of the runtime. If the runtime is shut down meanwhile,
+/// this ends at once.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -107,14 +115,15 @@ pub fn resume() {
 ///
 /// # Panics
 ///
-/// When polled for the first time outside of a runtime, or while the clock is not paused.
+/// Panics when it is first polled outside of a runtime, or while the clock is not paused.
 pub async fn advance(duration: Duration) {
     Advance::new(Handle::current().shared().clone(), duration).await;
 }
 
-/// What the wall clock of the runtime that the calling thread is in shows: the system's, and if the
-/// runtime's clock is, or was, [paused](pause), one that goes in step with that. Outside of any runtime
-/// the system's.
+/// Returns the time of the wall clock of the runtime that the calling thread is in.
+///
+/// It is the system's time. If the runtime's clock is or was [paused](pause), it is that of a wall
+/// clock that advances with the paused clock. Outside of a runtime it is the system's time.
 pub fn wall_clock() -> SystemTime {
     let shown = clock::any_warped().then(|| with_clock(|clock| clock.other(OtherClock::Wall)));
     shown
@@ -122,9 +131,11 @@ pub fn wall_clock() -> SystemTime {
         .map_or_else(crate::sys::clock::wall, wall::time)
 }
 
-/// Sets the wall clock of the runtime that the calling thread is in, whose clock is paused, forward or
-/// back; that of the machine stays as it is. What comes due by it runs next: [`advance`] by zero waits
-/// until it has.
+/// Sets the wall clock of the runtime that the calling thread is in, forward or back, while its
+/// clock is paused.
+///
+/// The system's clock stays unchanged. Timers that come due by this run next: an [`advance`] by
+/// zero waits until they have run.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -135,7 +146,7 @@ pub fn wall_clock() -> SystemTime {
 /// runtime.block_on(async {
 ///     let noon = time::wall_clock() + Duration::from_secs(3600);
 ///     runtime.at_wall(noon, || RAN.store(true, Relaxed));
-///     // Summer time begins, or somebody's watch was slow.
+///     // For example, daylight saving time begins.
 ///     time::set_wall_clock(noon)?;
 ///     time::advance(Duration::ZERO).await;
 ///     assert!(RAN.load(Relaxed));
@@ -145,11 +156,11 @@ pub fn wall_clock() -> SystemTime {
 ///
 /// # Errors
 ///
-/// If the clock is not paused: the runtime does not set the system's.
+/// Returns [`NotPaused`] if the runtime's clock is not paused: the runtime never sets the system's.
 ///
 /// # Panics
 ///
-/// If the thread is in no runtime; see [`Handle::set_wall_clock`].
+/// Panics if the calling thread is in no runtime; see [`Handle::set_wall_clock`].
 #[track_caller]
 pub fn set_wall_clock(time: SystemTime) -> Result<(), NotPaused> {
     Handle::current().set_wall_clock(time)

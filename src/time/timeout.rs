@@ -1,4 +1,4 @@
-//! Waiting no longer than until a moment.
+//! Futures with a time limit.
 
 use std::{
     error::Error,
@@ -18,11 +18,18 @@ use crate::{
     },
 };
 
-/// Runs a future for `duration` at most, and drops it then.
+/// Runs a future for at most `duration`. If it is not ready by then, returns an error and drops it.
 ///
-/// The timer is armed only if the future is not ready when it is first polled. As a sleep does, it
-/// ends early if its runtime is shut down. Like a sleep, it panics when it has to wait outside of a
-/// runtime.
+/// The timer is armed only if the future is not ready at its first poll. If the runtime is shut
+/// down, the time limit ends early, as a [`sleep`](crate::time::sleep) does.
+///
+/// # Errors
+///
+/// The [`Timeout`]'s output is `Err(Elapsed)` if `duration` has passed before the future is ready.
+///
+/// # Panics
+///
+/// Like a sleep, the [`Timeout`] panics if it has to wait and is polled outside of a runtime.
 ///
 /// ```
 /// use std::{future, time::Duration};
@@ -41,7 +48,10 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
     }
 }
 
-/// Runs a future until `deadline` at most, and drops it then.
+/// Runs a future until `deadline` at most. If it is not ready by then, returns an error and drops
+/// it.
+///
+/// It is otherwise like [`timeout`].
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout {
         future: future.into_future(),
@@ -58,17 +68,17 @@ pub struct Timeout<F> {
 }
 
 impl<F> Timeout<F> {
-    /// The future that is being timed.
+    /// Returns a reference to the inner future.
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
-    /// The future that is being timed.
+    /// Returns a mutable reference to the inner future.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }
 
-    /// The future that is being timed, no longer so.
+    /// Removes the time limit, and returns the inner future.
     pub fn into_inner(self) -> F {
         self.future
     }
@@ -94,7 +104,7 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// The time was over before the future was ready.
+/// The error of a future that was not ready in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed(());
 

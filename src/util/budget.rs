@@ -1,10 +1,12 @@
-//! How much a task may do before it lets others run.
+//! The budget of a task: how many operations it may do before it must let other tasks run.
 //!
-//! A task whose sockets, timers and tasks are always ready would never return from its poll. So each
-//! poll has a budget, which our futures spend: one for each time that they are ready. When it is used
-//! up they wake the task and wait, as if they were not ready: it goes to the end of its worker's queue.
+//! A task whose sockets, timers and tasks are always ready would never return from its poll. So
+//! each poll of a task has a budget, and our futures spend one unit each time they are ready. When
+//! the budget is used up, they wake the task and return `Pending`, as if they were not ready: the
+//! task goes to the end of its worker's queue.
 //!
-//! The budget is a word of the thread. Outside of a poll by us there is none, and nothing is counted.
+//! The budget is a thread-local number. Outside of a poll by the runtime there is no limit, and
+//! nothing is counted.
 
 use std::{
     cell::Cell,
@@ -13,24 +15,25 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// How often our futures are ready within one poll of a task.
+/// How many times futures of the runtime may be ready in one poll of a task.
 const BUDGET: i32 = 128;
 
-/// No budget: nothing is counted.
+/// The value that means "no budget": nothing is counted.
 const UNLIMITED: i32 = i32::MAX;
 
-/// How often in one poll they refuse before there is a budget again. Whoever asks that often does not
-/// return from its poll for it: an executor that is run inside of the task, say, which takes the wake-up
-/// for its own and asks again. It must get on.
-const REFUSALS: i32 = 1024;
+/// After how many refusals in one poll the task gets a new budget. A caller that polls again and
+/// again without returning from its own poll must make progress. An executor that runs inside of a
+/// task does so: it takes the wake-up as its own, and polls the future again.
+const MAX_REFUSALS: i32 = 1024;
 
 thread_local! {
-    /// What is left; when it is used up, zero less what was refused since.
+    /// The units that are left. Below zero: minus the number of refusals since the budget was used
+    /// up.
     static LEFT: Cell<i32> = const { Cell::new(UNLIMITED) };
 }
 
-/// Runs `f` with so much left, and with what there was again after it, or its panic.
-fn with<R>(left: i32, f: impl FnOnce() -> R) -> R {
+/// Runs `f` with `left` units, and restores the previous number afterwards, also on a panic.
+fn with_left<R>(left: i32, f: impl FnOnce() -> R) -> R {
     struct Restore(i32);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -41,15 +44,15 @@ fn with<R>(left: i32, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// From here to [`end`] there is a whole budget, for a task. For a worker, which polls no task within
-/// another: two stores, where [`limited`] makes a ping-pong
+/// Gives this thread a whole budget, until [`end`]. For a worker, which never polls a task within
+/// another: two stores. [`limited`] restores the previous budget instead, which makes a ping-pong
 /// of two tasks slower by 2 ns of 66.
 #[inline]
 pub(crate) fn begin() {
     LEFT.set(BUDGET);
 }
 
-/// There is no budget any more.
+/// Removes the limit that [`begin`] set.
 #[inline]
 pub(crate) fn end() {
     LEFT.set(UNLIMITED);
@@ -58,10 +61,11 @@ pub(crate) fn end() {
 /// Runs `f`, which polls a future, with a whole budget.
 #[inline]
 pub(crate) fn limited<R>(f: impl FnOnce() -> R) -> R {
-    with(BUDGET, f)
+    with_left(BUDGET, f)
 }
 
-/// Whether a future may go on. If not, its task is woken, to be polled when others have run.
+/// Returns `Ready` if a future may make progress. Otherwise wakes its task, which is then polled
+/// after other tasks.
 #[inline]
 pub(crate) fn check(cx: &Context<'_>) -> Poll<()> {
     if LEFT.get() > 0 {
@@ -73,34 +77,33 @@ pub(crate) fn check(cx: &Context<'_>) -> Poll<()> {
 #[cold]
 fn refuse(cx: &Context<'_>) -> Poll<()> {
     let left = LEFT.get() - 1;
-    if left <= -REFUSALS {
+    if left <= -MAX_REFUSALS {
         LEFT.set(BUDGET);
         return Poll::Ready(());
     }
     LEFT.set(left);
-    // Woken while it runs, a task is queued last.
+    // A task that is woken while it runs is queued last.
     cx.waker().wake_by_ref();
     Poll::Pending
 }
 
-/// A future is ready.
+/// Spends one unit: a future is ready.
 #[inline]
 pub(crate) fn spend() {
     let left = LEFT.get();
     if left != UNLIMITED {
-        // (Below zero it is one more refusal.)
+        // (Below zero this counts as one more refusal.)
         LEFT.set(left - 1);
     }
 }
 
-/// Spends one of the 128 operations that a task has before it lets others run, and lets them if there
-/// is none left.
+/// Spends one unit of the calling task's budget, and yields to other tasks if the budget is used
+/// up.
 ///
-/// Sockets, sleeps, intervals, delay queues, signals, [`Notify`](crate::sync::notify::Notify), join handles and join
-/// sets do so by themselves.
-/// This is for a loop that would go on for long without any of them, as
-/// [`yield_now`](crate::task::yield_now) is, at a fraction of its price. Where there is no budget, outside of
-/// tasks and `block_on`, it does nothing.
+/// Each poll of a task has a budget of 128 operations. Sockets, sleeps, intervals, delay queues,
+/// signals, [`Notify`](crate::sync::notify::Notify), join handles and join sets spend it by
+/// themselves. Use this in a long loop that awaits none of them. It costs a fraction of what
+/// [`yield_now`](crate::task::yield_now) costs. Outside of tasks and `block_on` it does nothing.
 ///
 /// ```
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -121,10 +124,11 @@ pub async fn consume_budget() {
     .await;
 }
 
-/// Runs a future without a budget: as long as it is ready to go on, it does not let others run.
+/// Runs a future without a budget: while it is ready to make progress, it does not yield to other
+/// tasks.
 ///
-/// Whatever else its worker owns waits meanwhile: timers, sockets, tasks (those that are queued may be
-/// stolen).
+/// Everything else that its worker owns waits meanwhile: timers, sockets and tasks. (Peers may
+/// steal tasks that are queued.)
 ///
 /// ```
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -151,10 +155,10 @@ impl<F: Future> Future for Unconstrained<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the future is pinned whenever `self` is: nothing moves it, there is no Drop, and
-        // Unpin is derived from it.
+        // SAFETY: the inner future is pinned whenever `self` is: nothing moves it, there is no
+        // Drop, and Unpin is derived from it.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
-        with(UNLIMITED, || future.poll(cx))
+        with_left(UNLIMITED, || future.poll(cx))
     }
 }
 
@@ -173,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_has_128_operations_and_outside_of_polls_nothing_is_counted() {
+    fn a_poll_has_128_operations_and_nothing_is_counted_outside() {
         assert!((0..100_000).all(|_| may_go_on()));
         for _ in 0..2 {
             limited(|| {
                 assert!((0..BUDGET).all(|_| may_go_on()));
-                assert!((1..REFUSALS).all(|_| !may_go_on()));
-                assert!(may_go_on(), "who asks that often gets on");
+                assert!((1..MAX_REFUSALS).all(|_| !may_go_on()));
+                assert!(may_go_on(), "a caller that polls that often makes progress");
             });
         }
         assert!((0..100_000).all(|_| may_go_on()));

@@ -1,4 +1,4 @@
-//! Locks that no panic poisons.
+//! Locking of mutexes without poisoning.
 
 use std::sync::PoisonError;
 

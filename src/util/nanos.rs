@@ -1,4 +1,4 @@
-//! Durations in nanoseconds.
+//! Conversion of durations to nanoseconds.
 
 use std::time::Duration;
 

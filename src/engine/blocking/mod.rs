@@ -1,24 +1,25 @@
-//! The threads that may block: what `spawn_blocking` gives them to do, and how many there are.
+//! The threads for blocking jobs, and the queue of `spawn_blocking`.
 //!
-//! A job is a task that is polled once, on one of these threads. It waits in one queue, first come
-//! first served. Who queues one claims an idle thread, or starts another while there are fewer than the
-//! bound; otherwise the job waits for a thread to be through with its own. A thread that was idle for
+//! A job is a task that is polled once, on one of these threads. Jobs wait in one queue, first in,
+//! first out. The thread that queues a job claims an idle thread, or starts one if there are fewer
+//! than the bound. Otherwise the job waits until a busy thread takes it. A thread that was idle for
 //! the keep-alive ends.
 //!
-//! A job that is dropped unrun is dropped by a worker, as tasks are: it is marked as aborted and
-//! queued there. When the workers have ended, the thread that marks it drops it.
+//! A job that is dropped before it starts is dropped by a worker, as tasks are: it is marked as
+//! aborted, and queued there. When the workers have ended, the thread that marks it drops it.
 //!
-//! **The shutdown.** [`Blocking::stop`] closes the queue under its mutex. A job that was queued
-//! before that is accepted, and runs; a later one is refused. No thread ends while a job is queued:
-//! each queued job has a thread that is starting, claimed, or busy, and a busy thread takes the
-//! next job before it looks whether to end. So the threads empty the queue, and then end, whether
-//! anybody waits for them or not. A shutdown that waits until a deadline drops what has not begun
-//! by then, and counts it.
+//! **Shutdown.** [`Blocking::stop`] closes the queue under its mutex. A job that was queued before
+//! is accepted, and runs; a later job is refused. No thread ends while a job is queued: each queued
+//! job has a thread that is starting, claimed or busy, and a busy thread takes the next job before
+//! it checks whether to end. So the threads empty the queue and then end, whether or not another
+//! thread waits for them. A shutdown with a deadline drops the jobs that have not begun by then,
+//! and counts them.
 //!
-//! On a clock that is paused a thread keeps the runtime busy from when it is claimed or started until
-//! it is idle, but for the time that it spends in a `block_on` of the same runtime, which counts by
-//! itself: see `quiescence`. A job that no thread was claimed for waits for one that is busy, or in
-//! `block_on`: it need not be counted, and must not be, since that one may wait for the clock.
+//! **A paused clock.** A thread keeps the runtime busy from when it is claimed or started until it
+//! is idle. While it is in a `block_on` of the same runtime it does not: `block_on` counts
+//! separately, see `paused/quiescence.rs`. A queued job that no thread was claimed for waits for a
+//! thread that is busy or in `block_on`. Such a job must not count as busy, since that thread may
+//! wait for the clock.
 
 use crate::engine::{
     blocking::pool::{Blocking, State},
@@ -52,25 +53,29 @@ use crate::{
 };
 
 thread_local! {
-    /// The runtime among whose blocking threads this one is, to its very end: what is dropped with the
-    /// thread may be a runtime. Only ever compared.
+    /// The runtime whose blocking thread this is, or null. It is set to the very end of the thread,
+    /// since dropping the thread's data may drop a runtime. Compared, and never followed.
     static POOL: Cell<*const Shared> = const { Cell::new(ptr::null()) };
-    /// The same while a job keeps it busy, outside of `block_on`.
+    /// The runtime whose job keeps this thread busy outside of `block_on`, or null.
     static BUSY: Cell<*const Shared> = const { Cell::new(ptr::null()) };
 }
 
 impl Blocking<TaskJob> {
-    /// Queues a job; answers its number, unless it was refused, and has been ended.
+    /// Queues a job, and returns its number. Returns `None` if the job was refused and ended.
     pub(crate) fn push(&self, shared: &Arc<Shared>, job: TaskJob) -> Option<u64> {
         let mut state = lock(&self.state);
+        // Refuse jobs after the shutdown has begun. End them after unlocking, since destructors are
+        // user code.
         if state.stopping {
             drop(state);
-            end(shared, [job], abort);
+            end_unrun(shared, [job], abort);
             return None;
         }
         let number = state.next;
         state.next += 1;
         state.queue.insert(number, job);
+        // Claim an idle thread, or start one. Count it as busy before the lock is released, so that
+        // a paused clock does not advance before the job runs.
         if state.idle > 0 {
             state.idle -= 1;
             state.claimed += 1;
@@ -81,25 +86,25 @@ impl Blocking<TaskJob> {
             self.busy.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = self.start(shared, &mut state) {
                 let refused = if state.threads == 0 {
-                    // Nobody would ever run it, nor any other.
+                    // No thread exists, so no queued job could ever run: refuse them all.
                     std::mem::take(&mut state.queue)
                 } else {
                     BTreeMap::new()
                 };
                 drop(state);
                 let is_refused = !refused.is_empty();
-                end(shared, refused.into_values(), |job| {
+                end_unrun(shared, refused.into_values(), |job| {
                     job.metadata().refuse(&error);
                     job.cancel();
                 });
-                self.through(shared);
+                self.count_out(shared);
                 return (!is_refused).then_some(number);
             }
         }
         Some(number)
     }
 
-    /// Starts a thread.
+    /// Starts a thread for blocking jobs.
     fn start(
         &self,
         shared: &Arc<Shared>,
@@ -109,31 +114,34 @@ impl Blocking<TaskJob> {
             let shared = shared.clone();
             move |number| main(shared, number)
         };
-        // With the lock held: the thread finds what was queued for it.
+        // Keep the lock: the thread needs it before it takes a job, and finds this job in the
+        // queue.
         state.handles.start(&shared.config, "blocking", main)?;
         state.threads += 1;
         Ok(())
     }
 
-    /// Takes a job out of the queue, if it is there, and ends it.
+    /// Takes a job out of the queue and ends it, if it has not begun.
     pub(crate) fn abort(&self, shared: &Shared, number: u64) {
         let job = lock(&self.state).queue.remove(&number);
-        end(shared, job, abort);
+        end_unrun(shared, job, abort);
     }
 
-    /// A thread is no longer busy.
-    fn through(&self, shared: &Shared) {
+    /// Counts the calling thread, or one that could not be started, as no longer busy.
+    fn count_out(&self, shared: &Shared) {
         self.busy.fetch_sub(1, Ordering::Release);
-        // Whoever pauses the clock after this sees that we are through; if before, we see that it is.
+        // A thread that pauses the clock later sees this thread idle. If it paused the clock
+        // earlier, this thread sees that here, and judges quiescence.
         fence(Ordering::SeqCst);
         if shared.clock.was_paused() {
-            shared.quiescence.look(shared);
+            shared.quiescence.recheck(shared);
         }
     }
 
-    /// After [`stop`](Self::stop): waits until all threads have ended, and joins them; true if they
-    /// have. At the deadline, if there is one, drops the jobs that have not begun, and waits no
-    /// longer.
+    /// Waits until all threads have ended, and joins them. Call it after [`stop`](Self::stop).
+    ///
+    /// Returns `true` if all have ended. At `deadline`, if there is one, drops the jobs that have
+    /// not begun and returns `false`.
     pub(crate) fn wait_for_end(&self, shared: &Shared, deadline: Option<Instant>) -> bool {
         let mut state = lock(&self.state);
         while state.threads > 0 {
@@ -144,22 +152,24 @@ impl Blocking<TaskJob> {
             };
             let left = deadline.saturating_duration_since(sys::clock::instant());
             if left.is_zero() {
+                // Jobs that have begun run on. The others are dropped, and counted.
                 let late = std::mem::take(&mut state.queue);
                 state.dropped += late.len() as u64;
                 drop(state);
-                end(shared, late.into_values(), abort);
+                end_unrun(shared, late.into_values(), abort);
                 return false;
             }
             let waited = self.ended.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        // All threads have ended: join them, which takes only a moment.
         let left = state.handles.take();
         drop(state);
         threads::join(left);
         true
     }
 
-    /// Waits for a job; false if the thread is to end.
+    /// Waits for a job. Returns `false` if the thread must end.
     fn wait<'a>(
         &'a self,
         shared: &Shared,
@@ -167,17 +177,20 @@ impl Blocking<TaskJob> {
     ) -> (MutexGuard<'a, State<TaskJob>>, bool) {
         let until = sys::clock::instant().checked_add(shared.config.thread_keep_alive);
         state.idle += 1;
-        // Under no lock: this may wake others. Who claims the thread counts it as busy again.
+        // Unlock first: judging quiescence may wake other threads. A thread that claims this one
+        // counts it as busy again.
         drop(state);
-        self.through(shared);
+        self.count_out(shared);
         state = lock(&self.state);
         loop {
             if state.claimed > 0 {
-                // Who claimed a thread has counted it out.
+                // The claiming thread has subtracted it from `idle`.
                 state.claimed -= 1;
                 return (state, true);
             }
             let left = until.map(|at| at.saturating_duration_since(sys::clock::instant()));
+            // End at the shutdown or after the keep-alive. Each queued job has claimed a thread,
+            // and this one was not claimed.
             if state.stopping || left.is_some_and(|left| left.is_zero()) {
                 state.idle -= 1;
                 return (state, false);
@@ -195,16 +208,17 @@ impl Blocking<TaskJob> {
         }
     }
 
-    /// Runs jobs until there is none for the length of the keep-alive, or there is none and the
-    /// runtime stops. The thread is counted out by then.
+    /// Runs jobs until there is none for the keep-alive, or there is none and the runtime stops.
+    /// When it returns, the thread is no longer counted. Returns a thread to join.
     fn run(&self, shared: &Shared, number: u64) -> Option<thread::JoinHandle<()>> {
         let mut state = lock(&self.state);
         loop {
-            // Whether the runtime stops or not: what is queued was accepted.
+            // Run queued jobs even if the runtime stops: they were accepted.
             while let Some((_, job)) = state.queue.pop_first() {
                 drop(state);
                 busy(shared, || {
-                    // The job's own panics are caught in it: this is of who waits for it.
+                    // The job catches its own panics. A waker of the task that joins it may panic,
+                    // too.
                     let _ = catch_unwind(AssertUnwindSafe(|| job.run()));
                 });
                 state = lock(&self.state);
@@ -215,6 +229,8 @@ impl Blocking<TaskJob> {
                 break;
             }
         }
+        // Count the thread out, and leave its handle to the next thread that ends, or to the
+        // shutdown.
         state.threads -= 1;
         if state.stopping {
             self.ended.notify_all();
@@ -224,8 +240,8 @@ impl Blocking<TaskJob> {
     }
 }
 
-/// Ends jobs without running them: marks them, and lets workers drop them.
-fn end(shared: &Shared, jobs: impl IntoIterator<Item = TaskJob>, mark: impl Fn(&TaskJob)) {
+/// Ends jobs without running them: marks them, and queues them for the workers, which drop them.
+fn end_unrun(shared: &Shared, jobs: impl IntoIterator<Item = TaskJob>, mark: impl Fn(&TaskJob)) {
     for job in jobs {
         mark(&job);
         shared.inject(Job::Task(job));
@@ -237,16 +253,16 @@ fn abort(job: &TaskJob) {
     job.cancel();
 }
 
-/// Runs `f`, a job of this runtime's.
+/// Runs `f`, a job of this runtime, and marks the thread as busy meanwhile.
 fn busy(shared: &Shared, f: impl FnOnce()) {
     BUSY.set(shared);
     f();
     BUSY.set(ptr::null());
 }
 
-/// The main function of a thread.
+/// The main function of a thread for blocking jobs.
 fn main(shared: Arc<Shared>, number: u64) {
-    // Who started it may be a worker, whose core and timer slack it has inherited.
+    // A worker may have started this thread. Reset the affinity and timer slack inherited from it.
     sys::cpu::unpin();
     sys::thread::wake_by_default();
     POOL.set(&*shared);
@@ -257,20 +273,21 @@ fn main(shared: Arc<Shared>, number: u64) {
     threads::join(ended);
 }
 
-/// Whether the calling thread is one of this runtime's blocking threads.
+/// Returns whether the calling thread is a blocking thread of this runtime.
 pub(crate) fn is_of(shared: &Shared) -> bool {
     POOL.try_with(|pool| ptr::eq(pool.get(), shared))
         .unwrap_or(false)
 }
 
-/// Keeps this thread from counting as busy: it is in `block_on`.
+/// A `block_on` during which this thread does not count as busy. Holds whether the thread was busy.
 #[derive(Debug)]
 pub(crate) struct Waiting(bool);
 
 impl Waiting {
-    /// The thread enters a `block_on` of this runtime. If it is one of its blocking threads, and in no
-    /// other `block_on`, it does not count until [`end`](Waiting::end). With the mutex of quiescence
-    /// held, under which it is put on the list of those that are in `block_on`.
+    /// Begins a `block_on` of this runtime. A blocking thread of the runtime that is in no other
+    /// `block_on` does not count as busy until [`end`](Waiting::end).
+    ///
+    /// The caller holds the mutex of quiescence, under which it also lists the `block_on`.
     pub(crate) fn begin(shared: &Shared) -> Self {
         let is_busy = BUSY
             .try_with(|busy| ptr::eq(busy.get(), shared))
@@ -282,7 +299,7 @@ impl Waiting {
         Self(is_busy)
     }
 
-    /// It leaves it, with the same mutex held.
+    /// Ends the `block_on`. The caller holds the mutex of quiescence.
     pub(crate) fn end(&self, shared: &Shared) {
         if self.0 {
             BUSY.set(shared);

@@ -1,4 +1,4 @@
-//! The queue of the blocking threads, and how many there are.
+//! The queue and the counts of the threads for blocking jobs.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,33 @@ use crate::{
     util::lock::lock,
 };
 
-/// The blocking threads of a runtime, and what waits for them.
+/// The blocking threads of a runtime, and their queue.
 pub(crate) struct Blocking<J> {
     pub(super) state: Mutex<State<J>>,
-    /// Idle threads wait here.
+    /// Idle threads wait for jobs here.
     pub(super) work: Condvar,
-    /// The thread that shuts the runtime down waits here.
+    /// The thread that shuts the runtime down waits here until all threads have ended.
     pub(super) ended: Condvar,
-    /// Threads that have something to do, claimed and starting ones included, and are in no `block_on`.
+    /// How many threads have something to do and are in no `block_on`. Claimed and starting threads
+    /// count, too.
     pub(super) busy: AtomicUsize,
 }
 
 pub(super) struct State<J> {
-    /// By their numbers, so that one can be taken out from the middle.
+    /// Queued jobs by their numbers, so that an aborted job can be removed from the middle.
     pub(super) queue: BTreeMap<u64, J>,
     /// The number of the next job.
     pub(super) next: u64,
     /// How many threads there are.
     pub(super) threads: usize,
-    /// How many of them are idle, and not claimed.
+    /// How many threads are idle and not claimed.
     pub(super) idle: usize,
-    /// How many were claimed, and have not taken notice.
+    /// How many threads were claimed and have not woken yet.
     pub(super) claimed: usize,
     pub(super) handles: Threads,
-    /// The queue is closed: no job is accepted any more.
+    /// Whether the queue is closed: no job is accepted any more.
     pub(super) stopping: bool,
-    /// How many accepted jobs were dropped unrun at the deadline of a shutdown.
+    /// How many accepted jobs a shutdown dropped at its deadline.
     pub(super) dropped: u64,
 }
 
@@ -62,14 +63,14 @@ impl<J> Default for Blocking<J> {
 }
 
 impl<J> Blocking<J> {
-    /// Whether a thread has something to do. If none has, all that they have done is seen by what is
-    /// looked at after this.
+    /// Returns whether any thread has something to do. If it returns `false`, the caller sees all
+    /// effects of the jobs that have ended.
     pub(crate) fn is_busy(&self) -> bool {
         fence(Ordering::SeqCst);
         self.busy.load(Ordering::Acquire) > 0
     }
 
-    /// Accepts no more jobs, and tells the threads to end when none is queued any more.
+    /// Closes the queue, and tells the threads to end when it is empty.
     pub(crate) fn stop(&self) {
         lock(&self.state).stopping = true;
         self.work.notify_all();

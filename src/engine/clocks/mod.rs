@@ -1,18 +1,21 @@
-//! Timers on clocks that a worker's epoll instance cannot wait for: the time of day, and the time
-//! that goes on while the machine is suspended.
+//! Timers of clocks that a worker's epoll timeout cannot wait for: the wall clock, and the
+//! boot-time clock, which also counts while the machine is suspended.
 //!
-//! They are few, so each clock has one shard for the whole runtime, whose owner is no thread but a
-//! timerfd that all workers watch: whoever is woken by it *serves* the clock. He takes what is due,
-//! sets the timerfd to what is next, and announces that the shard sleeps until then, by the same word
-//! as a worker does; who brings an earlier deadline claims the word, and makes the timerfd readable.
+//! Such timers are few, so each clock has one shard for the whole runtime. The shard's owner is not
+//! a thread but a timerfd that all workers watch. The worker that the timerfd wakes *serves* the
+//! clock: it takes what is due, sets the timerfd to the next deadline, and announces that the shard
+//! sleeps until then, by the same parked word as a worker. A thread that arms an earlier timer
+//! claims that word, and makes the timerfd readable.
 //!
-//! The timerfd is set before the word is announced, never after: it would undo a claimer's setting.
+//! The serving worker sets the timerfd before it announces the sleep, never after: otherwise it
+//! would undo the setting of a thread that has claimed the word.
 //!
-//! When the time of day is set, the kernel says so by the same descriptor
-//! (`TFD_TIMER_CANCEL_ON_SET`), and nothing is polled. An absolute timerfd follows a step by itself;
-//! what a step tells us is which timers it has jumped over.
+//! When the wall clock is set, the kernel makes the same timerfd readable
+//! (`TFD_TIMER_CANCEL_ON_SET`), so nothing has to be polled. An absolute timerfd follows the new
+//! time by itself. The notification only serves to find the timers whose deadline the clock has
+//! jumped over.
 
 pub(crate) mod owner;
 pub(crate) mod serve;
 
-pub(crate) use self::serve::{answer, serve, step};
+pub(crate) use self::serve::{serve, step, watch};

@@ -1,4 +1,4 @@
-//! The owner of the shard of a clock.
+//! The owner of a clock's shard: a timerfd that all workers watch.
 
 use std::{any::Any, io, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -19,41 +19,44 @@ use crate::{
     util::contained::contained,
 };
 
-/// The timers of one clock.
+/// The shard with the timers of one clock.
 pub(crate) type ClockShard = Shard<ClockCore>;
 
-/// What a timer is tagged with that is not to run if a step of the clock jumps over its deadline.
+/// The tag of a timer that must not run if a step of the clock jumps over its deadline.
 pub(crate) const SKIP_ON_STEP: u32 = 1;
 
-/// All clocks, in the order of their tokens.
+/// All such clocks, in the order of their epoll tokens.
 pub(crate) const CLOCKS: [OtherClock; 2] = [OtherClock::Wall, OtherClock::Boot];
 
-/// The owner of the shard of a clock.
-#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+/// The owner of a clock's shard.
+#[expect(missing_debug_implementations, reason = "users cannot name it")]
 pub struct ClockCore {
     pub(super) shared: Arc<Shared>,
     pub(super) kind: OtherClock,
     pub(super) timerfd: TimerFd,
-    /// Timers whose callbacks are to be told how they ended, and have not been.
+    /// How many outcomes have yet to be delivered to callbacks.
     owed: AtomicUsize,
-    /// The clock was set, and who heard of it did not serve.
+    /// Whether the clock was set, and a thread that does not serve it took the notification.
     stepped: AtomicBool,
-    /// Held by who serves.
+    /// The lock of the serving worker.
     pub(super) served: Mutex<Served>,
 }
 
-/// When the clock was last served, by itself and by a clock that nobody sets.
+/// When the clock was last served: by its own time, and by the boot-time clock, which cannot be
+/// set.
 pub(super) struct Served {
     pub(super) clock: u64,
     pub(super) boot: u64,
 }
 
 impl ClockCore {
+    /// Creates the shard of a clock.
     pub(crate) fn shard(shared: Arc<Shared>, kind: OtherClock) -> io::Result<Arc<ClockShard>> {
         let timerfd = TimerFd::new(match kind {
             OtherClock::Wall => timerfd::Clock::Realtime,
             OtherClock::Boot => timerfd::Clock::Boottime,
         })?;
+        // From here on steps of the clock are found by comparing both clocks.
         let served = Served {
             clock: shared.clock.other(kind),
             boot: shared.clock.other(OtherClock::Boot),
@@ -68,7 +71,7 @@ impl ClockCore {
             served: Mutex::new(served),
         };
         let shard = Shard::new(core).with_store(store);
-        // It sleeps until somebody arms a timer.
+        // It sleeps until the first timer is armed.
         shard.sleep_until();
         Ok(Arc::new(shard))
     }
@@ -77,33 +80,35 @@ impl ClockCore {
         self.kind
     }
 
-    /// The counters of this clock for the calling thread.
+    /// Returns the counters of this clock for the calling thread.
     pub(super) fn counters(&self) -> &Counters {
         self.shared.clock_counters[self.kind as usize].own()
     }
 
-    /// Counts as the calling worker's, or as this clock's.
+    /// Counts on the calling worker's counters, or on this clock's if the thread is not a worker.
     fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
         self.shared.count_or(counter, || self.counters());
     }
 
-    /// How many callbacks are still to be told.
+    /// Returns how many outcomes have yet to be delivered.
     pub(crate) fn owes(&self) -> usize {
         self.owed.load(Ordering::Acquire)
     }
 
-    /// Whether the clock was set since this was last asked.
+    /// Returns whether the clock was set since the last call.
     pub(super) fn take_step(&self) -> bool {
         self.timerfd.take() | self.stepped.swap(false, Ordering::AcqRel)
     }
 
-    /// Sets the timerfd; true if the clock was set before that.
+    /// Sets the timerfd to `until`. Returns whether the clock was set since the last setting.
     pub(super) fn set_timer(&self, until: u64) -> bool {
+        // A paused clock does not follow the kernel's: unset the timerfd. Quiescence wakes the
+        // owner.
         let clock = &self.shared.clock;
         let set = match (self.kind, until) {
             (_, NEVER) => self.timerfd.unset(),
             _ if clock.is_paused() => self.timerfd.unset(),
-            // By its own clock it would not know by how much that is off.
+            // This clock differs from the kernel's, so set a relative time.
             _ if clock.was_paused() => {
                 let left = until.saturating_sub(self.now());
                 self.timerfd.set(Duration::from_nanos(left))
@@ -131,7 +136,8 @@ impl TimerOwner for ClockCore {
 
 impl Owner for ClockCore {
     fn wake(&self) {
-        // In the past: readable at once. It tells of a step as the setting before it would have.
+        // A time in the past makes the timerfd readable at once. As any setting, this one also
+        // takes the notification of a step: keep it for the serving worker.
         let set = self.timerfd.set_at(Duration::ZERO);
         if set.is_err_and(|error| timerfd::is_step(&error)) {
             self.stepped.store(true, Ordering::Release);
@@ -151,6 +157,7 @@ impl Owner for ClockCore {
     }
 
     fn over(&self, kind: Kind, how: Outcome) {
+        // Sleeps do not count for `max_timers`.
         if kind != Kind::Sleep {
             self.shared.release_timer();
         }

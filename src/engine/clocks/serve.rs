@@ -1,4 +1,4 @@
-//! Which timers of a clock are due, and what the timerfd is set to.
+//! Serving a clock: takes its due timers, and sets its timerfd.
 
 use std::{io, os::fd::AsRawFd, sync::Arc};
 
@@ -17,8 +17,9 @@ use crate::{
     util::lock::lock,
 };
 
-/// Has the thread of `core` called, or another of those that are, when one of the clocks is to be served.
-pub(crate) fn answer(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> {
+/// Adds the clocks' timerfds to the epoll instance of `core`. For each event one of the threads
+/// that watch it is woken.
+pub(crate) fn watch(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> {
     for (clock, token) in clocks.iter().zip(CLOCK_TOKENS) {
         let fd = clock.owner().timerfd.as_raw_fd();
         core.reactor.epoll().add_shared(fd, token)?;
@@ -26,25 +27,29 @@ pub(crate) fn answer(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> 
     Ok(())
 }
 
-/// Takes what is due on a clock, and sets its timerfd. For any worker, when that is readable, which notes in `late`
-/// how late that is.
+/// Takes the due timers of a clock, and sets its timerfd. Any worker calls it when the timerfd is
+/// readable. Records in `late` how late these timers are.
 pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
     let core = shard.owner();
+    // One worker serves at a time. `resume` ends the announced sleep, so that no thread claims the
+    // word meanwhile.
     let mut served = lock(&core.served);
     let mut stepped = false;
     shard.resume();
     let mut jobs = Vec::new();
     loop {
         take(shard, &mut served, &mut jobs, Some(late), || {
-            // For good: this may be the second round after one step.
+            // Keep the answer: a second round still belongs to the same step.
             stepped |= core.take_step();
             stepped
         });
+        // The timerfd before the announcement: see the head of `clocks/mod.rs`.
         let next = shard.next_deadline();
         let set = core.set_timer(next);
         stepped |= set;
         match shard.sleep_until() {
-            // The clock may have been set, or put forward, before that was announced.
+            // The clock may have been set or advanced before the sleep was announced. Then the
+            // announcement is outdated: serve again.
             Some(NEVER) if !set => return jobs,
             Some(until) if until >= next && !set && core.now() < until => return jobs,
             Some(_) => shard.resume(),
@@ -53,20 +58,22 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
     }
 }
 
-/// Sets a clock by `set`, and answers what is due then. Which timers that jumps over is found out here,
-/// and not when somebody comes to serve: one that is armed in between has not been jumped over.
+/// Sets a clock by calling `set`, and returns the due timers.
+///
+/// This finds the timers that the step jumps over itself, and does not leave it to the serving
+/// worker: a timer that is armed after the step has not been jumped over.
 pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
     let mut served = lock(&shard.owner().served);
     let mut jobs = Vec::new();
-    // The timerfd is left alone: who is woken by it finds it readable.
+    // Leave the timerfd alone: the worker that it wakes finds it readable.
     take(shard, &mut served, &mut jobs, None, || false);
     set();
     take(shard, &mut served, &mut jobs, None, || true);
     jobs
 }
 
-/// Takes all that is due. If the clock was `stepped` since it was served, which is asked after it was
-/// read, those whose moment that jumped over may have to be skipped.
+/// Takes all due timers. If `stepped` returns `true`, the clock was set since it was last served,
+/// and timers that may be skipped are skipped if the step jumped over their deadline.
 fn take(
     shard: &ClockShard,
     served: &mut Served,
@@ -78,15 +85,16 @@ fn take(
     let mut due = Vec::new();
     loop {
         let (now, boot) = (core.now(), core.shared.clock.other(OtherClock::Boot));
-        // After the reading: what it shows was not set without this saying so.
+        // Ask after reading the clock: a reading from after a step then always comes with the
+        // notice.
         let stepped = stepped();
-        // Where the clock would be if nobody had set it.
+        // The time that the clock would show if it had not been set.
         let natural = served
             .clock
             .saturating_add(boot.saturating_sub(served.boot));
         let jumped = |at| stepped && natural < at && at < now;
         let more = shard.expire(now, usize::MAX, &mut due).more;
-        // What a step jumps over is not late by that.
+        // Do not count the step itself as lateness.
         if let Some(late) = late.filter(|_| !stepped) {
             lateness::note(&core.shared, &due, now, late);
         }
@@ -97,6 +105,7 @@ fn take(
                 Job::ClockTimer(due)
             }
         }));
+        // Remember when the clock was served: the next step is found from here.
         if !more {
             *served = Served { clock: now, boot };
             return;

@@ -1,4 +1,4 @@
-//! Which runtime, and which worker, the calling thread belongs to.
+//! The runtimes that a thread has entered, and the runtime that its calls go to.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,25 +12,26 @@ use crate::{
 };
 
 thread_local! {
-    /// The runtimes that this thread has entered, innermost last, each with the number of its entry.
+    /// The runtimes that this thread has entered, innermost last, each with the number of its
+    /// entry.
     static ENTERED: RefCell<Vec<(u64, Arc<Shared>)>> = const { RefCell::new(Vec::new()) };
     /// The number of the next entry.
     static ENTRIES: Cell<u64> = const { Cell::new(0) };
-    /// Whether `ENTERED` has any. Each timer asks, and this is cheaper to read.
+    /// Whether `ENTERED` is non-empty. Each armed timer checks this, and a flag is cheaper to read.
     static ANY_ENTERED: Cell<bool> = const { Cell::new(false) };
-    /// Whether this thread drops what is left of a runtime whose workers have ended.
+    /// Whether this thread drops the remains of a runtime whose workers have ended.
     static ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is a worker that is not in `block_in_place`, or ends a runtime in the place
-/// of one.
+/// Returns whether the calling thread is a worker that is not in `block_in_place`, or a thread that
+/// ends a runtime in place of a worker.
 pub(crate) fn is_worker() -> bool {
     with_local(|local| local.is_some_and(|local| !local.in_place.get()))
         || ENDING.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs `f`, which drops what is left of a runtime, in its context: destructors find it as they would
-/// on a worker, and may block as little.
+/// Runs `f`, which drops the remains of a runtime, in the context of that runtime. Destructors find
+/// the runtime as on a worker, and may block as little as there.
 pub(crate) fn with_ending<R>(shared: &Arc<Shared>, f: impl FnOnce() -> R) -> R {
     struct Reset(bool);
     impl Drop for Reset {
@@ -38,29 +39,31 @@ pub(crate) fn with_ending<R>(shared: &Arc<Shared>, f: impl FnOnce() -> R) -> R {
             ENDING.set(self.0);
         }
     }
+    // Enter the runtime, and mark the thread as one that must not block. Both end with this call.
     let _entered = enter(shared);
     let _reset = Reset(ENDING.replace(true));
     f()
 }
 
-/// Runs `f`, which drops a task of `shared`, in the context of a runtime: in that of the task, if the
-/// thread is in none.
-pub(crate) fn inside<R>(shared: &Arc<Shared>, f: impl FnOnce() -> R) -> R {
-    let is_inside = with_local(|local| local.is_some()) || ANY_ENTERED.get();
-    if is_inside || ENTERED.try_with(|_| ()).is_err() {
+/// Runs `f`, which drops a task of `shared`. If the thread is in no runtime, it enters `shared` for
+/// that time.
+pub(crate) fn within<R>(shared: &Arc<Shared>, f: impl FnOnce() -> R) -> R {
+    let is_in_runtime = with_local(|local| local.is_some()) || ANY_ENTERED.get();
+    // The second check: at the end of a thread its list is gone, and it cannot enter a runtime.
+    if is_in_runtime || ENTERED.try_with(|_| ()).is_err() {
         return f();
     }
     let _entered = enter(shared);
     f()
 }
 
-/// Whether the calling thread has entered a runtime.
+/// Returns whether the calling thread has entered a runtime.
 #[inline]
 pub(crate) fn any_entered() -> bool {
     ANY_ENTERED.get()
 }
 
-/// Runs `f` with the runtime that was entered last, if one was.
+/// Runs `f` with the runtime that was entered last. Returns `None` if the thread has entered none.
 pub(crate) fn with_entered<R>(f: impl FnOnce(&Arc<Shared>) -> R) -> Option<R> {
     if !ANY_ENTERED.get() {
         return None;
@@ -71,25 +74,27 @@ pub(crate) fn with_entered<R>(f: impl FnOnce(&Arc<Shared>) -> R) -> Option<R> {
         .flatten()
 }
 
-/// Returns the runtime that this thread is in: the one entered last, or the one whose worker it is.
+/// Returns the runtime that this thread is in: the one it entered last, or the one whose worker it
+/// is.
 pub(crate) fn current() -> Option<Arc<Shared>> {
+    // What was entered last takes precedence over the worker's own runtime.
     with_entered(Arc::clone)
         .or_else(|| with_local(|local| local.map(|local| local.shard.owner().shared.clone())))
 }
 
-/// Runs `f` with the clock of the runtime that this thread is in, if it is in one. It is the runtime
-/// whose shards [`with_home`](super::placement::with_home) finds.
+/// Runs `f` with the clock of the runtime that this thread is in, if any. It is the runtime whose
+/// shards [`with_home`](super::placement::with_home) finds.
 pub(crate) fn with_clock(f: &mut dyn FnMut(&Clock)) {
     if with_entered(|shared| f(&shared.clock)).is_none() {
         with_local(|local| local.into_iter().for_each(|local| f(&local.shared().clock)));
     }
 }
 
-/// Keeps a runtime entered: what the thread arms and spawns goes there. See
-/// [`Handle::enter`](crate::runtime::Handle::enter).
+/// Keeps a runtime entered until it is dropped: what the thread arms and spawns goes to that
+/// runtime. See [`Handle::enter`](crate::runtime::Handle::enter).
 ///
-/// It borrows the handle, but a runtime may be shut down while its guard is there. From then on
-/// what the thread spawns is cancelled at once, until the guard is dropped.
+/// The guard borrows the handle, but the runtime may be shut down while the guard exists. From then
+/// on tasks that the thread spawns are cancelled at once, until the guard is dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -105,18 +110,21 @@ pub struct EnterGuard<'a> {
     _runtime: PhantomData<&'a ()>,
 }
 
-/// Leaves the context when it is dropped. A type of its own, without a lifetime: to the borrow
-/// checker a type that has a lifetime and a `Drop` uses what it borrows until it is dropped.
+/// Leaves the context when it is dropped.
+///
+/// It is a separate type because it has no lifetime. To the borrow checker, a type that has both a
+/// lifetime and a `Drop` uses what it borrows until it is dropped.
 #[derive(Debug)]
 struct Entered {
-    /// Which entry this is.
+    /// The number of the entry.
     entry: u64,
-    /// It stays on its thread, as the guard of a mutex does, and may be looked at by others.
+    /// Keeps the type on its thread (not `Send`), but `Sync`, as a mutex guard is.
     _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
 /// Enters the runtime until the guard is dropped.
 pub(crate) fn enter(shared: &Arc<Shared>) -> EnterGuard<'_> {
+    // Guards may be dropped in any order, so each entry has a number by which its guard finds it.
     let entry = ENTRIES.get();
     ENTRIES.set(entry + 1);
     ENTERED.with_borrow_mut(|entered| {
@@ -134,7 +142,7 @@ pub(crate) fn enter(shared: &Arc<Shared>) -> EnterGuard<'_> {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // Guards may be dropped out of order: those entered later stay.
+        // Guards may be dropped in any order. Entries that were made later stay.
         let left = ENTERED.try_with(|entered| {
             let mut entered = entered.borrow_mut();
             let at = entered.iter().rposition(|(entry, _)| *entry == self.entry);
@@ -142,6 +150,8 @@ impl Drop for Entered {
             ANY_ENTERED.set(!entered.is_empty());
             left
         });
+        // Drop the reference outside of the borrow: it may be the last one, and its destructor may
+        // enter a runtime.
         drop(left);
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the helpers of a runtime.
+//! The list of a runtime's helpers.
 
 use std::sync::Arc;
 
@@ -13,19 +13,21 @@ use crate::{
 
 /// The helpers of a runtime.
 pub(crate) struct Helpers<S> {
-    /// For who looks, and for thieves.
+    /// The current list. Snapshots and thieves read it without a lock.
     pub(crate) known: ArcSwap<Known<S>>,
-    /// Held by who starts one, and by one that ends: these alone change what is known.
+    /// The threads. A thread that starts a helper and a helper that ends hold this lock, and only
+    /// they replace `known`.
     pub(super) threads: Mutex<Threads>,
 }
 
-/// What is known of the helpers. Nothing changes in it: so none that ends is in two places, or in none.
+/// A snapshot of the helpers. It is replaced as a whole, so that a helper that ends is counted
+/// exactly once.
 pub(crate) struct Known<S> {
-    /// Those that there are.
+    /// The helpers that exist.
     pub(crate) list: Vec<Arc<S>>,
-    /// What those have written down that have ended.
+    /// The sum of the records of helpers that have ended.
     pub(super) done: Arc<Record>,
-    /// How many were ever started.
+    /// How many helpers were ever started.
     pub(super) started: u64,
 }
 
@@ -53,7 +55,7 @@ impl<S> Clone for Known<S> {
 }
 
 impl<S> Helpers<S> {
-    /// Joins those that have left.
+    /// Joins the threads of helpers that have ended.
     pub(crate) fn join(&self) {
         let left = lock(&self.threads).take();
         threads::join(left);
@@ -61,6 +63,7 @@ impl<S> Helpers<S> {
 }
 
 impl<S> Known<S> {
+    /// Removes a helper from the list.
     pub(super) fn forget(&mut self, shard: &Arc<S>) {
         self.list.retain(|it| !Arc::ptr_eq(it, shard));
     }

@@ -1,15 +1,16 @@
-//! Helpers: threads that come to the aid of workers when none of these is left to, and go when they were
-//! not needed for long.
+//! Helpers: threads that take over when all workers are blocked, and end when they are not needed.
 //!
-//! A helper runs the loop of a worker, with a deque of its own, but owns nothing that lasts: what is
-//! armed, registered and spawned on it goes to the workers. It sits on an epoll instance that has the
-//! workers' alarms in it, behind all workers, so that it is called when none of them sleeps. Then it
-//! looks whether the worker that did not come back is *stuck*, at the same job as when somebody last
-//! looked, since one that is merely busy needs no thread more; and if so it takes what that has to do, and
-//! runs it, and steals what there is to steal, until there is nothing.
+//! A helper runs a worker's loop with its own deque, but owns no timers, sockets or tasks: what is
+//! armed, registered or spawned on it goes to the workers. While in reserve it waits on an epoll
+//! instance that also watches the workers' watchdog timerfds. It stands behind all workers there,
+//! so it is called only when no worker sleeps. Then it checks whether the worker that has not
+//! returned to its loop is *blocked*: whether it is at the same job as at the last check. A worker
+//! that is merely busy needs no helper. If the worker is blocked, the helper takes over its timers,
+//! sockets and tasks, runs them, and steals other jobs until there are none.
 //!
-//! Before it runs anything, as before any worker does, somebody else has to sit: see
-//! `shards/src/standby.rs`. So there are as many helpers as are stuck in turn, and one more.
+//! Before a helper or worker runs anything, another thread has to be in reserve: see
+//! [`Shared::stand_by`] and docs/internals/rescue.md. So there are as many helpers as are blocked
+//! in turn, and one more.
 
 pub(crate) mod known;
 
@@ -39,14 +40,14 @@ use crate::{
     util::lock::lock,
 };
 
-/// Longer than this nobody waits by a clock.
-const LONG: Duration = Duration::from_secs(365 * 86_400);
+/// Keep-alives that are longer than this mean "forever".
+const MAX_KEEP_ALIVE: Duration = Duration::from_secs(365 * 86_400);
 
-/// A helper that may not end looks again after this, however short the keep-alive is.
-const MOMENT: Duration = Duration::from_millis(10);
+/// A helper waits at least this long before it checks again whether it may end.
+const MIN_KEEP_ALIVE: Duration = Duration::from_millis(10);
 
-/// How long it is between two looks at those that are in `block_in_place`, while the clock is paused.
-const PAUSED_LOOK: Duration = Duration::from_millis(1);
+/// Pause between checks for workers that are in `block_in_place`, while the clock is paused.
+const PAUSED_CHECK: Duration = Duration::from_millis(1);
 
 impl Helpers<WorkerShard> {
     pub(crate) fn metrics(&self, shared: &Shared) -> HelperMetrics {
@@ -64,7 +65,7 @@ impl Helpers<WorkerShard> {
         }
     }
 
-    /// Wakes them all, whatever they wait for.
+    /// Wakes all helpers, whatever they wait for.
     pub(crate) fn wake_all(&self) {
         for helper in &self.known.load().list {
             helper.owner().wake_again();
@@ -73,55 +74,61 @@ impl Helpers<WorkerShard> {
 }
 
 impl Shared {
-    /// The calling thread is about to run foreign code: if nobody sits, a helper is started, if there may
-    /// be one more.
+    /// Ensures that a thread is in reserve, before the calling thread runs user code. Starts a
+    /// helper if no thread is in reserve and another helper is allowed.
     #[inline]
     pub(crate) fn stand_by(self: &Arc<Self>) {
         let most = self.most_helpers();
         if most > 0 && self.searchers.stand_by(most) {
-            // There is nobody to tell: it is tried again by who gets up next.
+            // Ignore an error: nothing can handle it here. The next thread that leaves the reserve
+            // tries again.
             let _ = start(self);
         }
     }
 }
 
-/// Starts a helper, which is on the list of those that sit already.
+/// Starts a helper. The caller has already counted it as in reserve.
 #[cold]
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     {
         let mut running = lock(&shared.running);
+        // The runtime ends: take the helper off the count again.
         if shared.is_stopping() || *running == 0 {
             shared.searchers.strike();
             return Ok(());
         }
         *running += 1;
     }
+    // If the thread cannot start, take back both counts.
     start_thread(shared).inspect_err(|_| {
         shared.searchers.strike();
         shutdown::leave(shared);
     })
 }
 
+/// Creates a helper's shard and epoll instance, and starts its thread.
 fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     let mut threads = lock(&shared.helpers.threads);
     let workers = shared.workers.load();
     let deque = deque::Worker::new_fifo();
     let index = workers.len() + threads.started() as usize;
     let core = Core::new(index, shared.clone(), deque.stealer(), Role::Helper)?;
+    // Watch the heartbeats of all workers.
     for worker in workers.iter() {
         core.answer_for(worker.owner())?;
     }
-    clocks::answer(&core, &shared.clocks())?;
+    clocks::watch(&core, &shared.clocks())?;
     let shard = Arc::new(Shard::new(core));
     let thread = {
         let (shared, shard) = (shared.clone(), shard.clone());
         move |number| main(&shared, shard, deque, number)
     };
-    change(shared, |known| known.list.push(shard.clone()));
-    // Either who stops the runtime finds it on the list, and wakes it, or it finds that it is to stop.
+    update_known(shared, |known| known.list.push(shard.clone()));
+    // The thread that stops the runtime sets the flag and then wakes the listed helpers. The fence
+    // orders the list before the helper's check of the flag, so one of the two sees the other.
     fence(Ordering::SeqCst);
     let started = threads.start(&shared.config, "helper", thread);
-    change(shared, |known| {
+    update_known(shared, |known| {
         if started.is_err() {
             known.forget(&shard);
         }
@@ -130,31 +137,32 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     started
 }
 
-/// Changes what is known. With the lock of the threads held.
-fn change(shared: &Shared, change: impl FnOnce(&mut Known<WorkerShard>)) {
+/// Replaces the list of helpers by a changed copy. The caller holds the lock of `threads`.
+fn update_known(shared: &Shared, change: impl FnOnce(&mut Known<WorkerShard>)) {
     let mut known = Known::clone(&shared.helpers.known.load());
     change(&mut known);
     shared.helpers.known.store(Arc::new(known));
 }
 
-/// The main function of a helper.
+/// The main function of a helper's thread.
 fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>, number: u64) {
-    // Who started it may be a worker, whose core it has inherited.
+    // A worker may have started this thread. Reset the affinity inherited from it.
     sys::cpu::unpin();
     sys::thread::wake_on_time();
     let local = worker::run_as(&shard, deque, |worker| worker.help());
-    // Nothing comes there any more: what its last hook brought is for others.
+    // No job is added to these queues any more. A job that the user's stop hook queued goes to
+    // others.
     while let Some(job) = local.next() {
         shared.inject(job);
     }
     drop(local);
     let ended = {
         let mut threads = lock(&shared.helpers.threads);
-        change(shared, |known| {
+        update_known(shared, |known| {
             *Arc::make_mut(&mut known.done) += &shard.owner().recorder.read();
             known.forget(&shard);
         });
-        // At the end of the runtime it is joined by who waits for that.
+        // During a shutdown the thread that waits for the end of the runtime joins this one.
         let stays = shared.is_stopping();
         (!stays).then(|| threads.leave(number)).flatten()
     };
@@ -164,44 +172,47 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
 }
 
 impl Worker<'_> {
-    /// The loop of a helper, until it is not needed any more, or the runtime stops.
+    /// A helper's loop. Ends when the helper is not needed any more, or when the runtime stops.
     fn help(&mut self) {
-        while self.sit() {
-            let mut is_through = false;
-            // A panic of a foreign destructor or waker is not the end of what is queued.
-            while !is_through && !self.shared.is_stopping() {
+        while self.wait_in_reserve() {
+            let mut has_ended = false;
+            // A panic of a user's destructor or waker must not lose the queued jobs: go on with
+            // them.
+            while !has_ended && !self.shared.is_stopping() {
                 self.core.contain(|| {
                     self.take_up();
                     self.run();
-                    is_through = true;
+                    has_ended = true;
                 });
             }
             self.shared.searchers.sit();
-            self.judge();
+            self.judge_quiescence();
         }
     }
 
-    /// Waits to be called; true if there is something to run, and somebody else sits.
-    fn sit(&mut self) -> bool {
+    /// Waits in reserve until the helper is called. Returns `true` if there is something to run and
+    /// another thread is in reserve, `false` if the helper must end.
+    fn wait_in_reserve(&mut self) -> bool {
         let (core, shared) = (self.core, self.shared);
         let searchers = &shared.searchers;
-        let keep_alive = shared.config.thread_keep_alive.max(MOMENT);
+        let keep_alive = shared.config.thread_keep_alive.max(MIN_KEEP_ALIVE);
         let nanos = keep_alive.as_nanos().try_into().unwrap_or(u64::MAX);
         let mut since = shared.clock.real();
         let mut ran = shared.jobs_run();
         while !shared.is_stopping() {
-            // A clock that is paused calls nobody; but what is queued need not wait for one that is in
-            // `block_in_place`.
-            let looks = shared.clock.is_paused() && shared.in_place.load(Ordering::Relaxed) > 0;
+            // A paused clock stops the heartbeats, so nothing calls this helper. Queued jobs must
+            // not wait for a worker that is in `block_in_place`, so check for those regularly.
+            let checks = shared.clock.is_paused() && shared.in_place.load(Ordering::Relaxed) > 0;
             let awake = self.waits_for_others() && !shared.clock.was_paused();
+            // Spin, check regularly, sleep until called, or sleep for the rest of the keep-alive.
             let timeout = if awake {
                 Timeout::Zero
-            } else if looks {
+            } else if checks {
                 Timeout::Until {
                     deadline: shared.clock.real(),
-                    left: PAUSED_LOOK,
+                    left: PAUSED_CHECK,
                 }
-            } else if keep_alive > LONG {
+            } else if keep_alive > MAX_KEEP_ALIVE {
                 Timeout::None
             } else {
                 let until = since.saturating_add(nanos);
@@ -212,23 +223,27 @@ impl Worker<'_> {
                 }
             };
             core.wait(self.events.get_mut(), timeout);
-            // Before it takes anything: a clock that is paused waits for who has something in hand.
+            // Leave the reserve before taking anything: a paused clock does not advance while a
+            // helper that is out of reserve may hold jobs.
             searchers.rise();
             self.harvest(!awake);
-            self.found_stuck |= looks;
-            if self.has_something() {
+            self.found_stuck |= checks;
+            if self.has_something_to_run() {
                 core.shared.stand_by();
-                // It has sat, and was not away.
+                // It was in reserve, and not in a job: restart its own heartbeat here.
                 self.in_loop = InLoop::at(shared.clock.real(), self.tick);
                 return true;
             }
+            // Nothing to do: back to the reserve.
             searchers.sit();
-            self.judge();
+            self.judge_quiescence();
+            // After the keep-alive, end if not needed.
             let now = shared.clock.real();
             if now.saturating_sub(since) >= nanos {
                 let before = std::mem::replace(&mut ran, shared.jobs_run());
                 since = now;
-                // One that would be started again at once may as well stay.
+                // Stay if the helper is needed: if it is the only thread in reserve while jobs run,
+                // another would be started at once.
                 let started = shared.most_helpers() > 0;
                 let needed = started && searchers.sitting() == 1 && before != ran;
                 if !needed && searchers.retire(shared.config.helpers.0) {
@@ -239,8 +254,9 @@ impl Worker<'_> {
         false
     }
 
-    /// Whether something was taken, or there is something to be stolen that nobody comes to run.
-    fn has_something(&mut self) -> bool {
+    /// Returns whether this helper has taken something, or found a blocked worker whose jobs can be
+    /// stolen.
+    fn has_something_to_run(&mut self) -> bool {
         let stuck = std::mem::take(&mut self.found_stuck);
         !self.due.is_empty()
             || !self.wakers.is_empty()
@@ -249,10 +265,11 @@ impl Worker<'_> {
             || (stuck && self.shared.has_work())
     }
 
-    /// Nothing is in hand any more, which may be what a paused clock waits for.
-    fn judge(&self) {
+    /// Judges quiescence if the clock was paused: a helper back in reserve may be the last member
+    /// that a paused clock waits for.
+    fn judge_quiescence(&self) {
         if self.shared.clock.was_paused() {
-            self.shared.quiescence.look(self.shared);
+            self.shared.quiescence.recheck(self.shared);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A paused clock: it jumps to the next deadline when nothing is left to do.
+//! A paused clock: it advances to the next deadline when nothing is left to do.
 
 pub(crate) mod passing;
 pub(crate) mod quiescence;

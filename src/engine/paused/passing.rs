@@ -1,4 +1,4 @@
-//! All shards whose timers pass with a runtime's clock, seen alike: for a clock that is paused.
+//! A common view of all shards whose timers follow a runtime's clock, for a clock that is paused.
 
 use std::sync::Arc;
 
@@ -11,19 +11,20 @@ use crate::{
     },
 };
 
-/// A shard whose timers pass with the runtime's clock: a worker's, or that of another clock.
-pub(crate) trait Passing {
-    /// Reads its news, and answers its next deadline by the runtime's clock, exactly.
+/// A shard whose timers follow the runtime's clock: a worker's, or that of another clock.
+pub(crate) trait ClockedShard {
+    /// Reads the pending updates, and returns the exact next deadline, by the runtime's clock.
     fn settle(&self, clock: &Clock) -> u64;
 
-    /// By the runtime's clock, until when its owner has announced to sleep.
+    /// Returns until when the owner has announced to sleep, by the runtime's clock, or `None` if it
+    /// is awake.
     fn sleeps_until(&self, clock: &Clock) -> Option<u64>;
 
-    /// Wakes its owner.
+    /// Wakes the owner.
     fn wake(&self);
 }
 
-impl Passing for WorkerShard {
+impl ClockedShard for WorkerShard {
     fn settle(&self, _: &Clock) -> u64 {
         WorkerShard::settle(self)
     }
@@ -37,7 +38,7 @@ impl Passing for WorkerShard {
     }
 }
 
-impl Passing for ClockShard {
+impl ClockedShard for ClockShard {
     fn settle(&self, clock: &Clock) -> u64 {
         clock.own(self.owner().kind(), ClockShard::settle(self))
     }
@@ -52,7 +53,7 @@ impl Passing for ClockShard {
     }
 }
 
-/// All shards of a runtime.
+/// All shards of a runtime: those of the workers and of the clocks.
 pub(crate) struct Shards {
     pub(crate) workers: Arc<Workers>,
     clocks: Arc<Vec<Arc<ClockShard>>>,
@@ -66,15 +67,25 @@ impl Shards {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Passing> {
-        let workers = self.workers.iter().map(|shard| &**shard as &dyn Passing);
-        workers.chain(self.clocks.iter().map(|shard| &**shard as &dyn Passing))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn ClockedShard> {
+        let workers = self
+            .workers
+            .iter()
+            .map(|shard| &**shard as &dyn ClockedShard);
+        workers.chain(
+            self.clocks
+                .iter()
+                .map(|shard| &**shard as &dyn ClockedShard),
+        )
     }
 }
 
-/// Wakes the owners that have something due; `nexts` is what [`Passing::settle`] said of each. And those
-/// that announced an earlier moment than that, for a timer that was moved or is gone: who arms one for
-/// later relies on them to be awake by then, and will wake nobody. True if there are any.
+/// Wakes each owner whose shard has something due, and each owner that has announced an earlier
+/// wake-up than its next deadline. Returns whether there was any.
+///
+/// `nexts` are the results of [`ClockedShard::settle`]. An announcement is too early if its timer
+/// was reset or is gone. A remote thread that arms a later timer relies on that announcement and
+/// wakes no owner, so the owner must wake and announce anew.
 pub(crate) fn wake_due(shards: &Shards, nexts: &[u64], clock: &Clock) -> bool {
     let now = clock.now();
     let mut any = false;

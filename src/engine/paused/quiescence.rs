@@ -1,53 +1,61 @@
-//! When a runtime on a paused clock has nothing left to do, and what is done then.
+//! Quiescence: detects that a runtime on a paused clock has nothing left to do, and advances the
+//! clock.
 //!
-//! A paused clock is put forward when nothing can happen before: neither too early, while a callback
-//! or a task still has to run (it would see a time that jumps), nor never, because nobody noticed
-//! that the last of them was through. Those who do what a runtime does are its *members*: its
-//! workers, and the threads that are in a `block_on` of it. All other threads are outside: what they
-//! do is not waited for, and comes before or after a jump as it happens to.
+//! A paused clock must advance exactly when nothing can happen before the next deadline. If it
+//! advanced while a callback or task still has to run, that code would see the time jump. If no
+//! thread noticed that the last of them ended, the clock would never advance. The threads that run
+//! the code of a runtime are its *members*: its workers, and the threads in a `block_on` of it. All
+//! other threads are outside: the clock does not wait for them, and what they do may come before or
+//! after a jump.
 //!
-//! **Members wait under one mutex.** A worker that finds nothing to do announces itself as parked,
-//! as always, looks a last time, and then, if its clock is paused, counts itself idle under the
-//! mutex and sleeps *on* its epoll instance by poll(2), without a timeout. That takes no event out
-//! of it. When it wakes it counts itself out, under the mutex again, before it takes events or
-//! anything else. So while somebody holds the mutex and the count is full, each worker is asleep, or
-//! on its way to or from sleep with nothing in hand. A thread in `block_on` has a word that says
-//! that it waits, which who wakes it takes away; between having been woken and polling its future it
-//! passes through the mutex.
+//! **Members wait under one mutex.** A worker that finds nothing to do announces itself as parked
+//! and checks its queues once more, as always. If its clock is paused, it then counts itself idle
+//! under the mutex, and sleeps *on* its epoll instance by poll(2), without a timeout. poll(2) takes
+//! no event out of the instance. When the worker wakes, it takes itself off the count, under the
+//! mutex again, before it takes events or anything else. So while a thread holds the mutex and all
+//! workers are counted, each worker is asleep, or on its way to or from sleep with nothing in hand.
+//! A thread in `block_on` has a state word that says that it waits; the thread that wakes it
+//! changes that word. After it was woken, and before it polls its future, it passes through the
+//! mutex.
 //!
-//! **Who goes idle judges**: each worker that counts itself idle, each thread that is about to wait
-//! in `block_on` or leaves it. Whatever makes a runtime quiescent is the last of those acts, for
-//! members act until then. Holding the mutex, the judge looks for
+//! **A member that becomes idle judges** whether the runtime is quiescent: each worker that counts
+//! itself idle, and each thread that is about to wait in `block_on` or leaves it. One of these is
+//! always the last event before a runtime is quiescent, since members act until then. The judge
+//! holds the mutex and checks:
 //!
-//! | what | seen by |
+//! | what may still act | how the judge sees it |
 //! |---|---|
-//! | a worker that runs, fires, searches, or has announced itself and not looked yet | the idle count |
-//! | a blocking thread that has something to do, and is in no `block_on` | the count of those, which is looked at first |
-//! | a thread in `block_on` that runs, or was woken and has not run | its word |
-//! | a helper that was called before the clock was paused | the count of those that sit |
-//! | a judge that has the wakers of those whom it serves in hand | a worker is not idle then, others are counted |
-//! | a wake-up that was claimed and not written, of a worker or of a clock | the parked word: not asleep |
-//! | one that was written and not received, a socket that is ready | the epoll instance: readable |
-//! | work in a queue | the injector, the deques, and what others pushed for a worker alone. (An idle worker's LIFO slot is empty, and so is what it pushed there itself) |
-//! | news and deadlines | [`Shard::settle`](tourbillon_shards::Shard::settle), which reads the news |
-//! | a runtime that is to end | `stopping` |
+//! | a worker that runs, or has announced itself and not checked yet | the idle count |
+//! | a blocking thread with a job, in no `block_on` | the count of busy threads, checked first |
+//! | a thread in `block_on` that runs, or was woken and has not run | its state word |
+//! | a helper that was called before the clock was paused | the count of helpers in reserve |
+//! | a judge that has yet to wake wakers | a worker: not idle; another thread: `serving` |
+//! | a wake-up that was claimed and not written yet | the parked word: not asleep |
+//! | a wake-up that was written, a socket that is ready | the epoll instance: readable |
+//! | a job in a queue | the injector, the deques, the remote queues of pinned tasks |
+//! | pending updates and deadlines | `Shard::settle`, which reads the updates |
+//! | a runtime that is about to end | `stopping` |
 //!
-//! If there is any of it, somebody is about to act, and will judge in their turn: a claimed worker is
-//! woken, finds what there is or nothing, and goes idle again. The looks need not be repeated: as no
-//! member can begin anything while the mutex is held, nothing moves from a place that is looked at
-//! later to one that was looked at before.
+//! The queues that only a worker's own thread uses (the LIFO slot, the own queue of pinned tasks)
+//! are empty while the worker is idle.
 //!
-//! **What is done then**, the first of these that there is: (1) callers of `advance` whose jump was
-//! made are woken; (2) the next jump that was asked for is made; (3) if there is a `block_on`, the
-//! clock goes to the earliest deadline. After a jump those are woken who have something due.
+//! If any of these is found, a member is about to act, and will judge later: a claimed worker is
+//! woken, finds a job or nothing, and becomes idle again. One pass over the table is enough. While
+//! the mutex is held no member can begin anything, so nothing moves from a place that is checked
+//! later to a place that was checked before.
 //!
-//! **Pausing and resuming** wake all workers: those that wait the one way leave, and wait the other.
-//! A worker looks at the clock's flag behind the fence of its announcement, who pauses looks at the
-//! parked word behind a fence that follows the flag (the same for the word of a thread in
-//! `block_on`). So one of them sees the other.
+//! **A quiescent runtime** does the first of these that applies: (1) wakes the callers of `advance`
+//! whose jump was made; (2) makes the next requested jump; (3) if a thread is in `block_on`,
+//! advances the clock to the earliest deadline. After a jump the judge wakes the owners that have
+//! something due.
 //!
-//! A runtime whose clock was never paused comes here at the beginning and the end of each `block_on`
-//! alone, to have it on the list should that change.
+//! **Pausing and resuming** wake all workers, so that each waits in the way that fits the clock. A
+//! worker checks the clock's flag behind the fence of its announcement. The thread that pauses
+//! checks the parked word behind a fence that follows the flag. So one of the two sees the other.
+//! The state word of a thread in `block_on` works likewise.
+//!
+//! A runtime whose clock was never paused uses this module only at the beginning and end of each
+//! `block_on`, to list the thread in case the clock is paused meanwhile.
 
 use std::{
     future::Future,
@@ -81,8 +89,8 @@ use crate::{
 };
 
 impl State {
-    /// Judges whether all is quiet, and does what is to be done then. The caller wakes who is
-    /// answered, under no lock.
+    /// Judges whether the runtime is quiescent, and acts if so. Returns wakers, which the caller
+    /// must wake after unlocking.
     #[must_use]
     fn judge(&mut self, shared: &Shared) -> Vec<Waker> {
         let clock = &shared.clock;
@@ -91,16 +99,19 @@ impl State {
             return Vec::new();
         }
         loop {
+            // All shards must be settled, and their owners awake if something is due, before the
+            // clock may move.
             let nexts: Vec<_> = shards.iter().map(|shard| shard.settle(clock)).collect();
             if wake_due(&shards, &nexts, clock) {
                 return Vec::new();
             }
             let next = nexts.into_iter().min().unwrap_or(NEVER);
-            if !self.made.is_empty() {
-                return self.made.drain(..).map(|jump| jump.waker).collect();
-            } else if let Some(jump) = self.asked.pop_front() {
+            // In this order: a jump that was made is over before another one begins.
+            if !self.jumped.is_empty() {
+                return self.jumped.drain(..).map(|jump| jump.waker).collect();
+            } else if let Some(jump) = self.requested.pop_front() {
                 clock.advance(jump.by);
-                self.made.push(jump);
+                self.jumped.push(jump);
             } else if next != NEVER && !self.blocked.is_empty() {
                 clock.advance(Duration::from_nanos(next - clock.now()));
             } else {
@@ -109,10 +120,11 @@ impl State {
         }
     }
 
-    /// Whether nobody is at anything, nor about to be. Does not look at the timers.
+    /// Returns whether no member runs or is about to run. Does not check the timers.
     fn is_still(&self, shared: &Shared, shards: &Shards) -> bool {
         let workers = &shards.workers;
-        // First of all: these do not need the mutex to act, but what they did is seen by what follows.
+        // Check the blocking threads first: they act without the mutex, but the checks that follow
+        // see everything that an idle one has done.
         !shared.blocking.is_busy()
             && shared.clock.is_paused()
             && !shared.is_stopping()
@@ -126,13 +138,14 @@ impl State {
             && !shared.has_work()
             && !workers
                 .iter()
-                .any(|worker| worker.owner().pinned.came_from_elsewhere())
+                .any(|worker| worker.owner().pinned.has_remote())
             && !workers
                 .iter()
                 .any(|worker| worker.owner().reactor.epoll().has_events())
     }
 
-    /// Whether a thread waits, in this `block_on` or in one that the future called in its turn.
+    /// Returns whether a thread waits: in this `block_on`, or in a nested one that its future
+    /// called.
     fn waits(&self, blocked: &Blocked) -> bool {
         let id = blocked.thread.id();
         blocked.is_waiting()
@@ -142,16 +155,15 @@ impl State {
                 .any(|(_, inner)| inner.thread.id() == id && inner.is_waiting())
     }
 
-    /// Gives up all jumps; the caller wakes who is answered.
+    /// Gives up all jumps. Returns the wakers of their callers.
     #[must_use]
     fn release(&mut self) -> Vec<Waker> {
-        let jumps = self.asked.drain(..).chain(self.made.drain(..));
+        let jumps = self.requested.drain(..).chain(self.jumped.drain(..));
         jumps.map(|jump| jump.waker).collect()
     }
 }
 
-/// Wakes callers of `advance`. Wakers are foreign code, and one that panics keeps no other from being
-/// woken.
+/// Wakes callers of `advance`. Wakers are user code: if one panics, the others are still woken.
 fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
         contained(|| waker.wake());
@@ -159,19 +171,25 @@ fn wake_all(wakers: Vec<Waker>) {
 }
 
 impl Quiescence {
-    /// Sleeps until the worker is woken or has events, if the clock is paused: otherwise it answers
-    /// false at once. For a worker that has announced that it sleeps until `until`; it harvests its
-    /// events afterwards, and wakes `wakers`.
+    /// Sleeps until the worker is woken or has events, if the clock is paused. Otherwise returns
+    /// `false` at once.
+    ///
+    /// The worker has announced that it sleeps until `until`. Afterwards it harvests its events,
+    /// and wakes `wakers`.
     pub(crate) fn sleep(&self, core: &Core, until: u64, wakers: &mut Vec<Waker>) -> bool {
         let shared = &core.shared;
         {
             let mut state = lock(&self.0);
+            // Check under the mutex: the clock may have been resumed, or advanced past the
+            // deadline, after the announcement.
             if !shared.clock.is_paused() {
                 return false;
             }
             if until <= shared.clock.now() {
                 return true;
             }
+            // Count this worker as idle. It may be the last member, so judge. If that yields
+            // wakers, wake them first: no other thread would.
             state.idle += 1;
             wakers.append(&mut state.judge(shared));
             if !wakers.is_empty() {
@@ -179,13 +197,13 @@ impl Quiescence {
                 return true;
             }
         }
-        // Whatever is wrong with the instance, the worker has to go on; there is nobody to tell.
+        // Ignore an error of the epoll instance: the worker must go on, and nothing can handle it.
         let _ = core.reactor.epoll().wait_ready();
         lock(&self.0).idle -= 1;
         true
     }
 
-    /// Pauses the clock of the runtime, if it runs.
+    /// Pauses the clock of the runtime if it runs, and wakes all workers.
     pub(crate) fn pause(&self, shared: &Shared) {
         let _state = lock(&self.0);
         if !shared.clock.is_paused() {
@@ -194,18 +212,21 @@ impl Quiescence {
         }
     }
 
-    /// Lets the clock of the runtime run on, if it is paused. Jumps that were asked for are made.
+    /// Resumes the clock of the runtime if it is paused. Makes all requested jumps, and wakes their
+    /// callers.
     pub(crate) fn resume(&self, shared: &Shared) {
         let released = {
             let mut state = lock(&self.0);
             if !shared.clock.is_paused() {
                 return;
             }
-            for jump in &state.asked {
+            // Make the requested jumps at once, so that no caller of `advance` waits for a clock
+            // that runs.
+            for jump in &state.requested {
                 shared.clock.advance(jump.by);
             }
             shared.clock.resume();
-            // The alarms stood still as the clock did.
+            // The heartbeats stopped with the clock. Restart them for the workers that are watched.
             let workers = shared.workers.load();
             let is_watched = shared.config.is_watched(workers.len());
             for worker in workers.iter() {
@@ -219,7 +240,7 @@ impl Quiescence {
         wake_all(released);
     }
 
-    /// Sets the wall clock of the runtime, whose clock is paused. False if it is not.
+    /// Sets the wall clock of the runtime while its clock is paused. Returns `false` if it is not.
     #[must_use]
     pub(crate) fn set_wall(&self, shared: &Shared, shown: u64) -> bool {
         let wall = shared.clock_shard(OtherClock::Wall);
@@ -229,26 +250,29 @@ impl Quiescence {
                 return false;
             }
             let set = || shared.clock.set_other(OtherClock::Wall, shown);
+            // Without a shard of the wall clock the runtime has ended: only set the clock.
             let Some(wall) = &wall else {
                 set();
                 return true;
             };
+            // Count as serving, so that the clock does not advance before the jobs are queued.
             state.serving += 1;
             clocks::step(wall, set)
         };
-        // Under no lock: on a runtime that ends just now they are ended here.
+        // Deliver after unlocking: on a runtime that is just ending, this thread ends the jobs.
         for job in jobs {
             shared.deliver(job);
         }
         lock(&self.0).serving -= 1;
-        // It sleeps until another moment now; and who was idle judges anew.
+        // The shard's next deadline has changed: wake a worker to set its timerfd. That worker also
+        // judges again when it is idle.
         if let Some(wall) = &wall {
             wall.wake();
         }
         true
     }
 
-    /// Ends what waits here, on a runtime where nothing runs any more.
+    /// Wakes everything that waits here, on a runtime where nothing runs any more.
     pub(crate) fn close(&self) {
         let released = {
             let mut state = lock(&self.0);
@@ -258,7 +282,7 @@ impl Quiescence {
         wake_all(released);
     }
 
-    /// The calling thread is in `block_on` until the guard is dropped.
+    /// Lists the calling thread as being in `block_on`, until the guard is dropped.
     pub(crate) fn enter<'a>(&'a self, shared: &'a Shared) -> BlockedGuard<'a> {
         let blocked = Arc::new(Blocked {
             thread: thread::current(),
@@ -275,13 +299,13 @@ impl Quiescence {
         }
     }
 
-    /// Judges after something that kept the runtime busy is through.
-    pub(crate) fn look(&self, shared: &Shared) {
+    /// Judges quiescence, after something that kept the runtime busy has ended.
+    pub(crate) fn recheck(&self, shared: &Shared) {
         self.judge(shared, lock(&self.0));
     }
 
-    /// Judges on behalf of a thread that is no worker, until there is nobody to be served. While it
-    /// wakes somebody, nothing is quiet.
+    /// Judges quiescence on a thread that is not a worker, until there is no waker left to wake. It
+    /// is counted as serving while it wakes.
     fn judge<'a>(&'a self, shared: &Shared, mut state: MutexGuard<'a, State>) {
         loop {
             let wakers = state.judge(shared);
@@ -297,40 +321,41 @@ impl Quiescence {
     }
 }
 
-/// Keeps a thread on the list of those that are in `block_on`.
+/// Lists a thread as being in `block_on`, until it is dropped.
 pub(crate) struct BlockedGuard<'a> {
     shared: &'a Shared,
     blocked: Arc<Blocked>,
     place: usize,
-    /// The job that it is in, on a blocking thread.
+    /// On a blocking thread: the job that called `block_on`.
     job: Waiting,
 }
 
 impl BlockedGuard<'_> {
-    /// What wakes the thread.
+    /// Returns the waker that wakes this thread.
     pub(crate) fn waker(&self) -> Waker {
         Waker::from(self.blocked.clone())
     }
 
-    /// Waits until the thread has been woken since it last came from here.
+    /// Waits until the thread has been woken since the last call.
     pub(crate) fn wait(&self) {
         let (shared, word) = (self.shared, &self.blocked.word);
         if word
             .compare_exchange(RUNS, WAITS, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
+            // The announcement (WAITS) before the flag: see "Pausing and resuming" above.
             fence(Ordering::SeqCst);
             if shared.clock.was_paused() {
                 let quiescence = &shared.quiescence;
                 quiescence.judge(shared, lock(&quiescence.0));
             }
-            // Others may unpark this thread for reasons of their own.
+            // Other code may unpark this thread for its own reasons.
             while self.blocked.is_waiting() {
                 thread::park();
             }
         }
         if shared.clock.was_paused() {
-            // Who judged while we seemed to wait is to be done before we go on.
+            // A judge that saw this thread waiting must finish before the thread runs again.
             drop(lock(&shared.quiescence.0));
         }
         word.swap(RUNS, Ordering::AcqRel);
@@ -349,14 +374,14 @@ impl Drop for BlockedGuard<'_> {
     }
 }
 
-const NOT_PAUSED: &str = "`advance` was called while the clock of its runtime runs: pause it before, \
-    with `time::pause` or `Builder::start_paused`";
+const NOT_PAUSED: &str = "`advance` was called on a runtime whose clock is not paused: call `time::pause` \
+    first, or build the runtime with `Builder::start_paused`";
 
 /// The future of [`advance`](crate::time::paused::advance).
 pub(crate) struct Advance {
     shared: Arc<Shared>,
     by: Duration,
-    /// The number of the jump, once it was asked for.
+    /// The number of the jump, once it was requested.
     number: Option<u64>,
 }
 
@@ -374,11 +399,12 @@ impl Future for Advance {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // Wakers are foreign code: cloned and dropped under no lock.
+        // Clone before locking and drop after unlocking: wakers are user code.
         let mut waker = cx.waker().clone();
         let this = &mut *self;
         let mut guard = lock(&this.shared.quiescence.0);
         let state = &mut *guard;
+        // First poll: request the jump.
         let Some(number) = this.number else {
             if state.closed {
                 return Poll::Ready(());
@@ -387,17 +413,20 @@ impl Future for Advance {
                 drop(guard);
                 panic!("{NOT_PAUSED}");
             }
+            // Queue the jump. It is made once the runtime is quiescent.
             state.jumps += 1;
             let (number, by) = (state.jumps, this.by);
-            state.asked.push_back(Jump { number, by, waker });
+            state.requested.push_back(Jump { number, by, waker });
             this.number = Some(number);
-            // The caller need not be a member, who would judge when it waits.
+            // The caller may be no member and so never judge. Wake a worker, which judges when it
+            // is idle again.
             if let Some(worker) = this.shared.workers.load().first() {
                 worker.wake();
             }
             return Poll::Pending;
         };
-        let mut jumps = state.asked.iter_mut().chain(&mut state.made);
+        // Later polls: the jump is over when it is on neither list.
+        let mut jumps = state.requested.iter_mut().chain(&mut state.jumped);
         let ours = jumps.find(|jump| jump.number == number);
         let poll = match ours {
             Some(jump) => {
@@ -415,13 +444,13 @@ impl Drop for Advance {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         let is_ours = |jump: &Jump| jump.number == number;
-        // Its waker is dropped under no lock.
+        // Drop the jump's waker after unlocking: wakers are user code.
         let _given_up = {
             let mut state = lock(&self.shared.quiescence.0);
-            let asked = state.asked.iter().position(is_ours);
-            let made = state.made.iter().position(is_ours);
-            let asked = asked.and_then(|at| state.asked.remove(at));
-            asked.or_else(|| made.map(|at| state.made.remove(at)))
+            let requested = state.requested.iter().position(is_ours);
+            let made = state.jumped.iter().position(is_ours);
+            let requested = requested.and_then(|at| state.requested.remove(at));
+            requested.or_else(|| made.map(|at| state.jumped.remove(at)))
         };
     }
 }

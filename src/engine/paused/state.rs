@@ -1,4 +1,4 @@
-//! What is known of a runtime whose clock is paused: who waits, and which jumps were asked for.
+//! The shared state of a runtime's paused clock: waiting members and requested jumps.
 
 use std::{
     collections::VecDeque,
@@ -15,46 +15,48 @@ use crate::sys::sync::{
     thread::Thread,
 };
 
-/// Who of a runtime waits, and for what.
+/// The waiting members of a runtime, and the jumps of its clock. See `quiescence.rs`.
 #[derive(Default)]
 pub(crate) struct Quiescence(pub(super) Mutex<State>);
 
 #[derive(Default)]
 pub(super) struct State {
-    /// How many workers sleep until they are woken.
+    /// How many workers sleep without a timeout, until they are woken.
     pub(super) idle: usize,
-    /// How many threads that are no workers have judged, and are waking whom that served.
+    /// How many judging threads outside of the workers hold wakers that they have yet to wake.
+    /// Nothing is quiet meanwhile.
     pub(super) serving: usize,
     /// The threads in `block_on`.
     pub(super) blocked: Slab<Arc<Blocked>>,
-    /// Jumps that were asked for.
-    pub(super) asked: VecDeque<Jump>,
-    /// Jumps that were made, whose callers wait for what came due.
-    pub(super) made: Vec<Jump>,
-    /// How many jumps were ever asked for: their numbers.
+    /// Jumps that `advance` has requested and that were not made yet, in order.
+    pub(super) requested: VecDeque<Jump>,
+    /// Jumps that were made. Their callers wait until everything that came due has run.
+    pub(super) jumped: Vec<Jump>,
+    /// How many jumps were ever requested. The number of the last one.
     pub(super) jumps: u64,
-    /// Nothing runs any more.
+    /// Whether the runtime has ended, so that nothing runs any more.
     pub(super) closed: bool,
 }
 
-/// Somebody waits in `advance`.
+/// One jump of the clock, and the waker of the task that waits in `advance`.
 pub(super) struct Jump {
     pub(super) number: u64,
     pub(super) by: Duration,
     pub(super) waker: Waker,
 }
 
-/// The thread polls its future.
+/// State of a thread in `block_on`: it polls its future.
 pub(super) const RUNS: u8 = 0;
-/// It sleeps, or is about to.
+/// State of a thread in `block_on`: it sleeps, or is about to sleep.
 pub(super) const WAITS: u8 = 1;
-/// It was woken since it last began to poll.
+/// State of a thread in `block_on`: it was woken since it last began to poll.
 pub(super) const WOKEN: u8 = 2;
 
 /// A thread in `block_on`.
 pub(crate) struct Blocked {
     pub(super) thread: Thread,
-    /// What it does. RUNS → WAITS and WOKEN → RUNS by itself; → WOKEN by whoever wakes it.
+    /// One of the three states. The thread itself changes RUNS → WAITS and WOKEN → RUNS. The thread
+    /// that wakes it changes any state → WOKEN.
     pub(super) word: AtomicU8,
 }
 

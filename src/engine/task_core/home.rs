@@ -1,4 +1,5 @@
-//! Where a task belongs: who has it in the books, and who may run it.
+//! The home of a task: the worker or `LocalSet` in whose registry it is. It decides which threads
+//! may run the task.
 
 use std::{marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr, ptr::NonNull, sync::Arc};
 
@@ -14,30 +15,30 @@ use crate::engine::{
     task_core::{
         local_queue::Pushed,
         meta::{Packed, TaskMeta},
-        registry::{By, Place, Registry},
+        registry::{CountOn, Place, Registry},
         set::Set,
     },
 };
 
-/// Where a task belongs: a counted reference to a worker, or to a set.
+/// The home of a task: a counted reference to a worker or to a set.
 ///
-/// One word, since each task has one: an address, and below it, where addresses of what is aligned have
-/// zeros, what is there.
+/// Each task has one, so it is one word: an address whose low bits, which alignment leaves zero,
+/// hold a tag.
 pub(crate) struct Home(NonNull<()>);
 
-/// In the books of a worker; any worker runs it.
+/// Tag: a worker, in whose runtime any worker runs the task.
 const WORKER: usize = 0;
-/// A worker, which alone runs it.
+/// Tag: a worker that alone runs the task.
 const PINNED: usize = 1;
-/// A set that runs where it is polled, on one thread.
+/// Tag: a set, which runs the task on one thread, where it is polled.
 const SET: usize = 2;
 const TAGS: usize = 3;
 
 const _: () = assert!(align_of::<WorkerShard>() > TAGS && align_of::<Set>() > TAGS);
 
-// SAFETY: it is a counted reference to the one or the other, both of which are Send and Sync.
+// SAFETY: a home is a counted reference to one of two types, both of which are Send and Sync.
 unsafe impl Send for Home {}
-// SAFETY: see above.
+// SAFETY: as above.
 unsafe impl Sync for Home {}
 const _: () = {
     const fn is_send_and_sync<T: Send + Sync>() {}
@@ -45,25 +46,25 @@ const _: () = {
     is_send_and_sync::<Arc<Set>>();
 };
 
-/// What stands behind a home.
-enum Behind<W, S> {
+/// What a home refers to.
+enum Target<W, S> {
     Worker(W),
     Set(S),
 }
 
 impl Home {
-    /// In the books of a worker; any worker runs it.
+    /// Returns a home for a task that any worker runs, and that is in the registry of this worker.
     #[inline]
     pub(crate) fn worker(shard: &Arc<WorkerShard>) -> Self {
         Self::tagged(shards::Home::new(shard).into_raw().cast(), WORKER)
     }
 
-    /// A worker, which alone runs it.
+    /// Returns a home for a task that only this worker runs.
     pub(crate) fn pinned(shard: &Arc<WorkerShard>) -> Self {
         Self::tagged(shards::Home::new(shard).into_raw().cast(), PINNED)
     }
 
-    /// A set that runs where it is polled, on one thread.
+    /// Returns a home for a task of this set.
     pub(crate) fn set(set: Arc<Set>) -> Self {
         let address = NonNull::new(Arc::into_raw(set).cast_mut()).expect("an Arc has an address");
         Self::tagged(address.cast(), SET)
@@ -79,79 +80,82 @@ impl Home {
         self.0.addr().get() & TAGS
     }
 
-    /// The address, as `into_raw` gave it.
+    /// Returns the address, as `into_raw` returned it, with its type.
     #[inline]
-    fn behind(&self) -> Behind<NonNull<WorkerShard>, NonNull<Set>> {
-        // SAFETY: below the tag there was an address, and not null.
+    fn target(&self) -> Target<NonNull<WorkerShard>, NonNull<Set>> {
+        // SAFETY: without its tag the word is the address of an object, so it is not null.
         let address =
             unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|word| word & !TAGS)) };
         if self.tag() == SET {
-            Behind::Set(address.cast())
+            Target::Set(address.cast())
         } else {
-            Behind::Worker(address.cast())
+            Target::Worker(address.cast())
         }
     }
 
     #[inline]
-    fn get(&self) -> Behind<&WorkerShard, &Set> {
-        match self.behind() {
-            // SAFETY: this has a reference to it, by the tag of this type.
-            Behind::Worker(shard) => Behind::Worker(unsafe { shard.as_ref() }),
-            // SAFETY: see above.
-            Behind::Set(set) => Behind::Set(unsafe { set.as_ref() }),
+    fn get(&self) -> Target<&WorkerShard, &Set> {
+        match self.target() {
+            // SAFETY: `self` holds a reference to the object, whose type the tag tells.
+            Target::Worker(shard) => Target::Worker(unsafe { shard.as_ref() }),
+            // SAFETY: as above.
+            Target::Set(set) => Target::Set(unsafe { set.as_ref() }),
         }
     }
 
-    /// The reference that this is, which the caller does not give up.
+    /// Returns the counted reference that `self` is. The caller must not drop it.
     #[inline]
-    fn reference(&self) -> Behind<ManuallyDrop<shards::Home<Core>>, ManuallyDrop<Arc<Set>>> {
-        match self.behind() {
-            Behind::Worker(shard) => {
-                // SAFETY: it is from `into_raw`, of this type by its tag, and this has a reference to it.
+    fn reference(&self) -> Target<ManuallyDrop<shards::Home<Core>>, ManuallyDrop<Arc<Set>>> {
+        match self.target() {
+            Target::Worker(shard) => {
+                // SAFETY: the address is from `into_raw` of this type, as the tag tells, and `self`
+                // holds that reference.
                 let shard = unsafe { shards::Home::from_raw(shard) };
-                Behind::Worker(ManuallyDrop::new(shard))
+                Target::Worker(ManuallyDrop::new(shard))
             }
-            Behind::Set(set) => {
-                // SAFETY: see above.
+            Target::Set(set) => {
+                // SAFETY: as above.
                 let set = unsafe { Arc::from_raw(set.as_ptr()) };
-                Behind::Set(ManuallyDrop::new(set))
+                Target::Set(ManuallyDrop::new(set))
             }
         }
     }
 
+    /// Returns the worker, or `None` for a set.
     #[inline]
     pub(crate) fn core(&self) -> Option<&Core> {
         match self.get() {
-            Behind::Worker(shard) => Some(shard.owner()),
-            Behind::Set(_) => None,
+            Target::Worker(shard) => Some(shard.owner()),
+            Target::Set(_) => None,
         }
     }
 
-    /// The runtime of a worker.
+    /// Returns the worker's runtime, or `None` for a set.
     #[inline]
     pub(crate) fn shared(&self) -> Option<&Arc<Shared>> {
         self.core().map(|core| &core.shared)
     }
 
-    /// Whether that is a worker of this runtime.
+    /// Returns whether the home is a worker of this runtime.
     #[inline]
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
         self.core()
             .is_some_and(|core| ptr::eq(&*core.shared, shared))
     }
 
-    /// The books in which the task is.
+    /// Returns the registry that the task is in.
     #[inline]
     pub(crate) fn tasks(&self) -> &Registry<TaskMeta> {
         match self.get() {
-            Behind::Worker(shard) => &shard.owner().shared.tasks,
-            Behind::Set(set) => &set.tasks,
+            Target::Worker(shard) => &shard.owner().shared.tasks,
+            Target::Set(set) => &set.tasks,
         }
     }
 
-    /// The list of the books on which the task is from the beginning. One that any worker runs is on none.
+    /// Returns the list that the task is on from its creation. A task that any worker may run is on
+    /// none.
     #[inline]
-    pub(crate) fn list_from_beginning(&self) -> Option<usize> {
+    pub(crate) fn initial_list(&self) -> Option<usize> {
         if self.tag() == WORKER {
             return None;
         }
@@ -159,29 +163,29 @@ impl Home {
         Some(core.map_or(0, |core| self.tasks().list_of_pinned(core.index)))
     }
 
-    /// Puts a task of this home, which was on no list, on that of the worker that has polled it, unless
-    /// that is closed.
+    /// Puts a task of this home, which is on no list, on the list of the worker that has polled it.
+    /// Returns `None` if that list is closed.
     pub(crate) fn enter(&self, task: &Task<TaskMeta>) -> Option<Place> {
         let core = self.core()?;
         let list = worker_number(&core.shared).unwrap_or(core.index);
         core.shared.tasks.enter(list, task)
     }
 
-    /// Who counts a task.
+    /// Returns on whose counter the calling thread counts a task of this home.
     #[inline]
-    fn by(core: &Core) -> By {
-        // Nobody's home is a helper.
+    fn count_on(core: &Core) -> CountOn {
+        // A helper is never a home.
         if is_current(core) {
-            return By::Worker(core.index);
+            return CountOn::Worker(core.index);
         }
-        worker_number(&core.shared).map_or(By::Other(core.index), By::Worker)
+        worker_number(&core.shared).map_or(CountOn::Other(core.index), CountOn::Worker)
     }
 
-    /// Counts a task that is made.
+    /// Counts a new task.
     #[inline]
     pub(crate) fn count_begun(&self) {
         if let Some(core) = self.core() {
-            core.shared.tasks.begin(Self::by(core));
+            core.shared.tasks.begin(Self::count_on(core));
         }
     }
 
@@ -189,37 +193,37 @@ impl Home {
     #[inline]
     pub(crate) fn count_ended(&self) {
         if let Some(core) = self.core() {
-            core.shared.tasks.end(Self::by(core));
+            core.shared.tasks.end(Self::count_on(core));
         }
     }
 
-    /// Whether one thread alone may run the task.
+    /// Returns whether only one thread may run the task.
     #[inline]
     pub(crate) fn is_local(&self) -> bool {
         self.tag() != WORKER
     }
 
-    /// Counts a panic, if there is a runtime that counts.
+    /// Counts a panic on the worker. A set has no counter.
     pub(crate) fn count_panic(&self) {
         if let Some(core) = self.core() {
             core.count(|counters| &counters.panics);
         }
     }
 
-    /// Queues a local task that became ready, from any thread.
+    /// Queues a local task that is ready, from any thread.
     pub(crate) fn schedule_local(&self, task: TaskJob) {
         match self.get() {
-            Behind::Worker(shard) => schedule_pinned(shard, task),
-            Behind::Set(set) => set.schedule(task),
+            Target::Worker(shard) => schedule_pinned(shard, task),
+            Target::Set(set) => set.schedule(task),
         }
     }
 }
 
-/// Queues a task of this worker that became ready, from any thread.
+/// Queues a task that is pinned to this worker and is ready, from any thread.
 fn schedule_pinned(shard: &WorkerShard, task: TaskJob) {
-    if shard.owner().pinned.push(task) == Pushed::Elsewhere {
-        // It fences, and wakes the worker if that has announced that it sleeps; if not, the worker
-        // looks at the queue after it has.
+    if shard.owner().pinned.push(task) == Pushed::Remote {
+        // `wake` fences, and wakes the worker if it has announced that it sleeps. If it has not, it
+        // checks the queue after its announcement.
         shard.wake();
     }
 }
@@ -228,10 +232,10 @@ impl Clone for Home {
     #[inline]
     fn clone(&self) -> Self {
         match self.reference() {
-            Behind::Worker(shard) => _ = ManuallyDrop::clone(&shard),
-            Behind::Set(set) => _ = ManuallyDrop::clone(&set),
+            Target::Worker(shard) => _ = ManuallyDrop::clone(&shard),
+            Target::Set(set) => _ = ManuallyDrop::clone(&set),
         }
-        // The reference that was counted.
+        // The count was raised above; the forgotten clone is this reference.
         Self(self.0)
     }
 }
@@ -240,16 +244,18 @@ impl Drop for Home {
     #[inline]
     fn drop(&mut self) {
         match self.reference() {
-            Behind::Worker(shard) => drop(ManuallyDrop::into_inner(shard)),
-            Behind::Set(set) => drop(ManuallyDrop::into_inner(set)),
+            Target::Worker(shard) => drop(ManuallyDrop::into_inner(shard)),
+            Target::Set(set) => drop(ManuallyDrop::into_inner(set)),
         }
     }
 }
 
 impl Packed<Home> {
+    /// Lends the home, which may be unaligned, without changing its count.
     #[inline]
     pub(crate) fn lend(&self) -> HomeRef<'_> {
-        // SAFETY: what is read is there, wherever it stands; and it is not dropped.
+        // SAFETY: `self.0` is initialized, and the read is unaligned. The copy is never dropped, so
+        // there is still one reference.
         let home = unsafe { (&raw const self.0).read_unaligned() };
         HomeRef {
             home: ManuallyDrop::new(home),
@@ -258,7 +264,7 @@ impl Packed<Home> {
     }
 }
 
-/// A home that is lent: the word, and not another reference.
+/// A borrowed home: a copy of the word, and not a counted reference.
 pub(crate) struct HomeRef<'a> {
     home: ManuallyDrop<Home>,
     _of: PhantomData<&'a Packed<Home>>,

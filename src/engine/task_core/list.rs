@@ -1,4 +1,4 @@
-//! The tasks of a list in the books: eight bytes for each, and one reference.
+//! A list of tasks in a registry: eight bytes for each task, and one reference to it.
 
 use std::{
     marker::PhantomData,
@@ -9,13 +9,13 @@ use std::{
 
 use tourbillon_tasks::TaskRef;
 
-/// References to tasks, each at an index that it keeps. One that is left here is never given up, so that its
-/// task stays; tasks leave by themselves, when they end.
+/// References to tasks, each at an index that does not change. The list keeps its tasks allocated.
+/// A task leaves the list by itself, when it ends.
 pub(crate) struct List<M: 'static> {
-    /// The address of a task; null for one that is being made; and for a place that is free, as an odd number,
-    /// the index of the next such place. No task's address is odd.
+    /// For each index: the address of a task; or null, if it is reserved for a new task; or, if it
+    /// is free, the index of the next free entry, as an odd number. No task has an odd address.
     entries: Vec<*mut ()>,
-    /// The first place that is free; how many there are, if none is.
+    /// The index of the first free entry, or the length of `entries` if none is free.
     free: usize,
     len: usize,
     pub(crate) closed: bool,
@@ -34,17 +34,18 @@ impl<M: 'static> Default for List<M> {
     }
 }
 
-// SAFETY: what it holds are references to tasks, which may be sent.
+// SAFETY: the list holds only references to tasks, which may be sent.
 unsafe impl<M: 'static> Send for List<M> where TaskRef<M>: Send {}
 
-/// Whether a place is free.
+/// Returns whether an entry is free.
 fn is_free(entry: *mut ()) -> bool {
     entry.addr() % 2 == 1
 }
 
 impl<M: 'static> List<M> {
-    /// A place for a task that is being made.
+    /// Reserves an index for a new task.
     pub(crate) fn reserve(&mut self) -> usize {
+        // Take the first free entry, or add one.
         let index = self.free;
         if index == self.entries.len() {
             self.entries.push(ptr::null_mut());
@@ -58,33 +59,36 @@ impl<M: 'static> List<M> {
         index
     }
 
-    /// Puts a task into the place that was reserved for it.
+    /// Puts a task at the index that was reserved for it.
     pub(crate) fn fill(&mut self, index: usize, task: TaskRef<M>) {
         debug_assert!(self.entries[index].is_null());
         self.entries[index] = task.into_raw().as_ptr();
     }
 
-    /// Frees a place. `None` if it was not filled.
+    /// Frees an index, and returns its task. Returns `None` if the index was reserved and not
+    /// filled.
     pub(crate) fn remove(&mut self, index: usize) -> Option<TaskRef<M>> {
+        // Put the entry at the head of the chain of free entries.
         let free = ptr::without_provenance_mut(2 * self.free + 1);
         let entry = mem::replace(&mut self.entries[index], free);
         debug_assert!(!is_free(entry));
         self.free = index;
         self.len -= 1;
-        // SAFETY: not null, it is from `into_raw`, and is taken out once.
+        // SAFETY: a non-null entry that is not free is from `into_raw`, and it is taken out once.
         NonNull::new(entry).map(|raw| unsafe { TaskRef::from_raw(raw) })
     }
 
-    /// How many places are taken.
+    /// Returns how many indices are reserved or filled.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// References to all tasks.
+    /// Returns references to all tasks.
     pub(crate) fn tasks(&self) -> Vec<TaskRef<M>> {
         let taken = self.entries.iter().filter(|&&entry| !is_free(entry));
         let tasks = taken.filter_map(|&entry| NonNull::new(entry));
-        // SAFETY: it is from `into_raw`, and is not dropped: the reference stays here.
+        // SAFETY: the entry is from `into_raw`. It is not dropped here: the list keeps this
+        // reference.
         let tasks = tasks.map(|raw| ManuallyDrop::new(unsafe { TaskRef::from_raw(raw) }));
         tasks.map(|task| TaskRef::clone(&task)).collect()
     }
@@ -95,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_none_is_had_twice() {
+    fn freed_indices_are_reused_and_never_shared() {
         let mut list = List::<()>::default();
         assert_eq!([(); 4].map(|()| list.reserve()), [0, 1, 2, 3]);
         for index in [1, 3, 0] {

@@ -1,10 +1,10 @@
-//! Tasks that are ready and may be polled by one thread alone.
+//! The queue of ready tasks that only one thread may poll.
 //!
-//! Two queues: one that only this thread touches, and one for wakers on other threads. What is pushed
-//! from elsewhere has to be told to the owner, which may sleep: that is the caller's to do, *after* the
-//! push, by whatever the owner sleeps on. A worker looks at this queue between its announcement and its
-//! sleep, as it looks at those of all (`Shard::park`); a [`LocalSet`](crate::task::local::set::LocalSet) leaves its waker
-//! before it looks.
+//! It has two parts: one that only the owner's thread touches, and a remote queue for wakers on
+//! other threads. After a remote push the pushing thread must wake the owner, by whatever the owner
+//! sleeps on. A worker checks this queue between its announcement and its sleep, as it checks the
+//! other queues (`Shard::park`). A [`LocalSet`](crate::task::local::set::LocalSet) stores its waker
+//! before it checks this queue.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -15,17 +15,18 @@ use crossbeam::{queue::SegQueue, utils::CachePadded};
 
 use crate::sys::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// How many tasks are taken between two looks at what came from other threads.
-const LOOK_INTERVAL: u32 = 31;
+/// How many tasks are taken between two checks of the remote queue.
+const REMOTE_INTERVAL: u32 = 31;
 
-/// How many of those are taken over at one look. Others may push as fast as this thread takes.
-const LOOK_BATCH: usize = 1024;
+/// How many tasks one such check moves at most: other threads may push as fast as the owner takes.
+const REMOTE_BATCH: usize = 1024;
 
-/// The number of a thread, which no other thread of the process has or will have. Not zero.
+/// Returns the number of the calling thread. No other thread of the process ever has it. It is not
+/// zero.
 fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
-        // Without a destructor, so that it is there to the thread's very end.
+        // No destructor, so that it can be read until the very end of the thread.
         static NUMBER: Cell<u64> = const { Cell::new(0) };
     }
     let number = NUMBER.get();
@@ -37,62 +38,64 @@ fn this_thread() -> u64 {
     number
 }
 
-/// The tasks of one thread that are ready. See the head of this file.
+/// A queue of ready tasks of one thread. See the head of this file.
 pub(crate) struct LocalQueue<J> {
-    /// The thread whose queue this is; zero until it is bound to one.
+    /// The number of the owner's thread, or zero until the queue is bound to one.
     owner: AtomicU64,
-    /// Whether there ever was a task: all that a runtime without such tasks looks at.
+    /// Whether there ever was a task. A runtime without such tasks checks nothing else.
     used: AtomicBool,
-    /// Touched by the owner's thread alone.
+    /// Touched only by the owner's thread.
     own: UnsafeCell<Own<J>>,
-    elsewhere: CachePadded<SegQueue<J>>,
+    remote: CachePadded<SegQueue<J>>,
 }
 
 struct Own<J> {
     tasks: VecDeque<J>,
-    /// How many are taken until the next look at what came from elsewhere.
-    look_in: u32,
+    /// How many tasks are taken before the next check of the remote queue.
+    remote_check_in: u32,
 }
 
-// SAFETY: `own` is reached through `with_own` alone, by one thread: numbers of threads are not used
-// twice. All else is Sync.
+// SAFETY: `own` is reached only through `with_own`, which only the owner's thread passes: thread
+// numbers are never reused. All else is Sync.
 unsafe impl<J: Send> Sync for LocalQueue<J> {}
-// SAFETY: tasks are Send; whose futures are not are polled and dropped by who takes them, which is the
-// owner.
+// SAFETY: task jobs are Send. If the future of a task is not, it is polled and dropped by the
+// thread that takes the job, which is the owner.
 unsafe impl<J: Send> Send for LocalQueue<J> {}
 
 /// Where a task was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "who pushed from elsewhere has to wake the owner"]
+#[must_use = "after a remote push the caller must wake the owner"]
 pub(crate) enum Pushed {
-    /// By the owner, which finds it before it sleeps.
-    Here,
-    /// By another thread.
-    Elsewhere,
+    /// The owner pushed it, and finds it before it sleeps.
+    Local,
+    /// Another thread pushed it, and must wake the owner.
+    Remote,
 }
 
 impl<J> LocalQueue<J> {
-    /// A queue of a thread that is yet to be started, and [binds](LocalQueue::bind) it then.
+    /// Creates a queue for a thread that is not started yet. The thread [binds](LocalQueue::bind)
+    /// it.
     pub(crate) fn unbound() -> Self {
         Self {
             owner: AtomicU64::new(0),
             used: AtomicBool::new(false),
             own: UnsafeCell::new(Own {
                 tasks: VecDeque::new(),
-                look_in: 0,
+                remote_check_in: 0,
             }),
-            elsewhere: CachePadded::new(SegQueue::new()),
+            remote: CachePadded::new(SegQueue::new()),
         }
     }
 
-    /// A queue of the calling thread.
+    /// Creates a queue that is bound to the calling thread.
     pub(crate) fn of_this_thread() -> Self {
         let queue = Self::unbound();
         queue.bind();
         queue
     }
 
-    /// Makes the queue the calling thread's, unless it is another's; true if it is the caller's.
+    /// Binds the queue to the calling thread, unless it is bound. Returns whether it is now bound
+    /// to the calling thread.
     pub(crate) fn bind(&self) -> bool {
         let bound = self
             .owner
@@ -102,71 +105,73 @@ impl<J> LocalQueue<J> {
 
     #[inline]
     fn is_own(&self) -> bool {
-        // Only this thread can have written its number.
+        // Relaxed is enough: only this thread can have written its own number.
         self.owner.load(Relaxed) == this_thread()
     }
 
-    /// Runs `f` on what the owner alone touches; nothing, if the caller is another. `f` runs no foreign
-    /// code.
+    /// Runs `f` on the owner's part. Returns `None` on any other thread. `f` must run no user code.
     fn with_own<R>(&self, f: impl FnOnce(&mut Own<J>) -> R) -> Option<R> {
-        // SAFETY: this thread is the owner, and `f` does not come back here.
+        // SAFETY: the calling thread is the owner, and `f` runs no user code and so does not call
+        // this again.
         self.is_own().then(|| f(unsafe { &mut *self.own.get() }))
     }
 
-    /// Queues a task, last.
+    /// Queues a task at the end.
     pub(crate) fn push(&self, task: J) -> Pushed {
         if !self.used.load(Relaxed) {
-            // Who is woken for the task sees this: see `has_work`.
+            // A thread that is woken for the task sees this store: see `has_work`.
             self.used.store(true, Relaxed);
         }
+        // Push to the owner's part if this is the owner, and otherwise to the remote queue.
         let mut task = Some(task);
         let pushed = self.with_own(|own| own.tasks.extend(task.take()));
         match (pushed, task) {
             (None, Some(task)) => {
-                self.elsewhere.push(task);
-                Pushed::Elsewhere
+                self.remote.push(task);
+                Pushed::Remote
             }
-            _ => Pushed::Here,
+            _ => Pushed::Local,
         }
     }
 
-    /// The task that has waited for longest, by and large. For the owner; others find nothing.
+    /// Takes the task that has waited longest, approximately. Only the owner finds tasks.
     pub(crate) fn take(&self) -> Option<J> {
         if !self.used.load(Relaxed) {
             return None;
         }
         self.with_own(|own| {
-            if own.look_in == 0 || own.tasks.is_empty() {
-                own.look_in = LOOK_INTERVAL;
-                let came = std::iter::from_fn(|| self.elsewhere.pop());
-                own.tasks.extend(came.take(LOOK_BATCH));
+            // Check the remote queue regularly, so that its tasks do not wait behind tasks that the
+            // owner pushes again and again.
+            if own.remote_check_in == 0 || own.tasks.is_empty() {
+                own.remote_check_in = REMOTE_INTERVAL;
+                let came = std::iter::from_fn(|| self.remote.pop());
+                own.tasks.extend(came.take(REMOTE_BATCH));
             }
-            own.look_in -= 1;
+            own.remote_check_in -= 1;
             own.tasks.pop_front()
         })
         .flatten()
     }
 
-    /// Whether there ever was a task.
+    /// Returns whether there ever was a task.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.used.load(Relaxed)
     }
 
-    /// Whether there is a task for the calling thread, the owner.
+    /// Returns whether there is a task. Only for the owner.
     ///
-    /// Asked behind the fence with which the owner announces that it sleeps, while who pushes from
-    /// elsewhere fences between the push and the look at the announcement: one of the two sees the other.
+    /// The owner calls it behind the fence of its announcement that it sleeps. A remote thread
+    /// fences between its push and its check of the announcement. So one of the two sees the other.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         self.is_used()
-            && (self.came_from_elsewhere()
-                || self.with_own(|own| !own.tasks.is_empty()) == Some(true))
+            && (self.has_remote() || self.with_own(|own| !own.tasks.is_empty()) == Some(true))
     }
 
-    /// Whether something came from elsewhere that the owner has not taken over. For any thread.
-    pub(crate) fn came_from_elsewhere(&self) -> bool {
-        !self.elsewhere.is_empty()
+    /// Returns whether the remote queue has tasks. Any thread may call it.
+    pub(crate) fn has_remote(&self) -> bool {
+        !self.remote.is_empty()
     }
 }
 

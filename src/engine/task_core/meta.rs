@@ -1,7 +1,7 @@
-//! What is known of a task besides its future.
+//! The metadata of a task, beside its future.
 //!
-//! Each task has it, so it is kept small: a small task is to take no more than 120 bytes in all, which is the most that
-//! glibc keeps ready, with no lock, for the next of that size, whichever thread frees it.
+//! Each task has it, so it is kept small: a small task must take at most 120 bytes in all. That is
+//! the largest size class that glibc recycles without a lock, whichever thread frees the memory.
 
 use std::{io, panic::Location};
 
@@ -16,29 +16,30 @@ use crate::{
     task::id::Id,
 };
 
-/// There was a thread to run the task on, or none was needed.
+/// The value of `refusal` if the task was not refused.
 const NOT_REFUSED: u8 = 0;
 
-/// A value that may stand at each fourth byte.
+/// A value that is aligned to four bytes only.
 #[repr(C, packed(4))]
 pub(crate) struct Packed<T>(pub(crate) T);
 
-/// What the scheduler knows of a task besides its future.
+/// The scheduler's data of a task, beside its future.
 ///
-/// It asks for no more than the alignment of a `u32`.
+/// Its alignment is that of a `u32`.
 #[repr(C)]
 pub(crate) struct TaskMeta {
-    /// The one reference that the task has to its home, which knows the runtime: a count that is one
-    /// worker's alone, where one for the whole runtime would be fought over by all cores.
+    /// The task's only reference to its home, by which it finds the runtime. Its count belongs to
+    /// one worker. If tasks counted references to the runtime, all cores would contend for that
+    /// count.
     home: Packed<Home>,
     id: Packed<Id>,
-    /// Where the task was spawned. What its future is, the task knows [by its
+    /// Where the task was spawned. The task knows the name of its future [by its
     /// type](tourbillon_tasks::Task::name).
     spawned: Packed<&'static Location<'static>>,
-    /// Its place, with `list`. Written by the thread that runs the task.
+    /// The task's place in the registry, with `list`. Written by the thread that runs the task.
     index: AtomicU32,
     list: AtomicU16,
-    /// The system's error, if it gave no thread to run the task on.
+    /// The system's error code if it gave no thread for the task.
     refusal: AtomicU8,
 }
 
@@ -62,7 +63,7 @@ impl TaskMeta {
         }
     }
 
-    /// Where the task belongs.
+    /// Returns the task's home.
     #[inline]
     pub(crate) fn home(&self) -> HomeRef<'_> {
         self.home.lend()
@@ -79,17 +80,19 @@ impl TaskMeta {
         self.id.0
     }
 
-    /// Notes that the system gave no thread to run the task on, which the caller cancels for that.
+    /// Records that the system gave no thread for the task. The caller cancels the task afterwards.
     pub(crate) fn refuse(&self, error: &io::Error) {
+        // One byte is enough for the error code. Without a code the error is EAGAIN, the usual one.
         let code = error.raw_os_error().unwrap_or(libc::EAGAIN);
-        // Linux has no such error beyond 133.
+        // Linux has no error code greater than 133.
         let code = u8::try_from(code).ok().filter(|&code| code != NOT_REFUSED);
-        // Cancelling the task releases it to the thread that joins it.
+        // Relaxed is enough: cancelling the task publishes this to the thread that joins it.
         self.refusal
             .store(code.unwrap_or(libc::EAGAIN as u8), Relaxed);
     }
 
-    /// Why there was no thread to run it on, if there was none. For the thread that joins the task.
+    /// Returns the system's error if it gave no thread for the task. Only for the thread that joins
+    /// the task.
     pub(crate) fn refusal(&self) -> Option<io::Error> {
         match self.refusal.load(Relaxed) {
             NOT_REFUSED => None,
@@ -97,7 +100,7 @@ impl TaskMeta {
         }
     }
 
-    /// Where it is registered. For the thread that runs the task.
+    /// Returns the task's place in the registry. Only for the thread that runs the task.
     #[inline]
     pub(crate) fn place(&self) -> Place {
         Place {
@@ -111,23 +114,21 @@ impl TaskMeta {
         self.list.store(place.list, Relaxed);
     }
 
-    /// Puts the task on the list of those that wait: from here on it is alive until it ends,
-    /// whether anybody is to wake it or not. For the thread that has polled it; this is the
-    /// metadata of `task`.
+    /// Puts the task on the list of waiting tasks, where it stays until it ends, even if nothing
+    /// wakes it. Only for the thread that has polled it. `self` is the metadata of `task`.
     pub(crate) fn wait(&self, task: &Task<Self>) {
         match self.home().enter(task) {
             Some(place) => self.set_place(place),
-            // The runtime ends, and has ended those that were on the list.
+            // The list is closed: the runtime is ending, and has ended the tasks on it.
             None => task.cancel(),
         }
     }
 
-    /// Strikes the task off its list: the future is gone. Returns the reference that was kept
-    /// there.
+    /// Removes the task from its list, after its future is gone. Returns the list's reference.
     #[inline]
     pub(crate) fn leave(&self) -> Option<TaskRef<Self>> {
         let place = self.place();
-        // Most that are over at once are on no list.
+        // Most tasks that end at their first poll are on no list.
         (!place.is_nowhere()).then(|| self.home().tasks().leave(place))?
     }
 }

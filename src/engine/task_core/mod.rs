@@ -1,4 +1,4 @@
-//! What is stored beside the future of each task, and the registry of all tasks.
+//! The data beside each task's future, and the registry of all tasks.
 
 pub(crate) mod home;
 pub(crate) mod list;

@@ -1,13 +1,15 @@
-//! The tasks of a runtime that are alive: how many there are, and which of them wait for something, so that
-//! a shutdown can end those.
+//! The registry of a runtime's tasks: counts all tasks, and lists those that wait, so that a
+//! shutdown can end these.
 //!
-//! A task that is queued, or runs, is found where it is queued, or when its worker is through with it. So it
-//! is put on a list only when it waits for the first time, and one that is over by then never is: a spawn
-//! takes no lock. The list is that of the worker which has polled it, so the lock is that worker's alone for
-//! the most part. Local tasks are on their lists from the beginning, see `local/mod.rs`.
+//! A task that is queued is found in its queue, and a running task by its worker. So a task is
+//! listed only when it waits for the first time. A task that ends at its first poll is never
+//! listed: spawning it takes no lock. The list belongs to the worker that has polled the task, so
+//! its lock is rarely contended. Local tasks are listed from their creation: see
+//! `task/local/mod.rs`.
 //!
-//! For who waits until there are no tasks they are counted, as they are made and as they end: each worker
-//! counts with plain stores on a line of its own, other threads on the line of the task's home.
+//! Tasks are counted when they are created and when they end, for a thread that waits until there
+//! is none. Each worker counts with plain stores on its own cache line. Other threads count on the
+//! line of the task's home.
 
 use std::{
     sync::PoisonError,
@@ -33,11 +35,12 @@ use crate::{
     util::lock::lock,
 };
 
-/// How long who waits until there is no task relies on being told. Who ends a task looks whether somebody
-/// waits, without a fence, which each task would pay for: it may just miss that.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long a thread that waits for the end of all tasks relies on being notified. The thread that
+/// ends a task checks for a waiter without a fence, since each task would pay for it. So it may
+/// miss a waiter that has just announced itself.
+const RECHECK: Duration = Duration::from_millis(10);
 
-/// Where a task that waits is registered.
+/// The place of a task in the registry: a list, and an index on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) index: u32,
@@ -45,7 +48,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// On no list.
+    /// The place of a task that is on no list.
     pub(crate) const NOWHERE: Self = Self {
         list: u16::MAX,
         index: u32::MAX,
@@ -57,43 +60,44 @@ impl Place {
     }
 }
 
-/// How many tasks there were, as one thread has counted them, or all threads that have no line of their own.
+/// The counts of one thread, or of all threads that have no line of their own.
 #[derive(Debug, Default)]
 struct Count {
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
-/// What is counted of a worker's tasks.
+/// The counts of one worker.
 #[derive(Debug, Default)]
 struct Counts {
-    /// By the worker, of any tasks.
+    /// Tasks of any home that this worker has counted.
     own: CachePadded<Count>,
-    /// By others, of this worker's tasks.
-    foreign: CachePadded<Count>,
+    /// Tasks of this worker that other threads have counted.
+    remote: CachePadded<Count>,
 }
 
-/// Who counts.
+/// On whose line a task is counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum By {
-    /// The worker of this number, which the calling thread is.
+pub(crate) enum CountOn {
+    /// On the line of the worker of this number, which is the calling thread.
     Worker(usize),
-    /// Another thread, and this is the number of the task's home.
+    /// On the shared line of the worker of this number, which is the task's home.
     Other(usize),
 }
 
+/// The registry of a runtime, or of a `LocalSet`. See the head of this file.
 pub(crate) struct Registry<M: 'static> {
     lists: Box<[CachePadded<Mutex<List<M>>>]>,
     counts: Box<[Counts]>,
-    /// No more tasks are let in.
+    /// Whether no more tasks are accepted.
     closed: AtomicBool,
-    /// Somebody waits until there is no task.
-    watched: AtomicBool,
+    /// Whether a thread waits until there is no task.
+    awaited: AtomicBool,
     ends: Mutex<()>,
     ended: Condvar,
 }
 
-/// A place in the registry, whose list stays locked until it is filled.
+/// A reserved place in the registry. The list stays locked until the place is filled.
 pub(crate) struct Reserved<'a, M: 'static> {
     list: MutexGuard<'a, List<M>>,
     place: Place,
@@ -110,13 +114,14 @@ impl<M: 'static> Reserved<'_, M> {
 }
 
 impl<M: 'static> Registry<M> {
-    /// The books of a runtime: for each worker a list of the tasks that it has polled and any worker runs, and
-    /// one of those that are [pinned](Registry::list_of_pinned) to it.
+    /// Creates the registry of a runtime. Each worker has two lists: one of the tasks that it has
+    /// polled and that any worker may run, and one of the tasks that are
+    /// [pinned](Registry::list_of_pinned) to it.
     pub(crate) fn new(workers: usize) -> Self {
         Self::with(2 * workers, workers)
     }
 
-    /// The books of a set of local tasks, which are not counted.
+    /// Creates the registry of a set of local tasks, which counts no tasks.
     pub(crate) fn of_set() -> Self {
         Self::with(1, 0)
     }
@@ -126,18 +131,18 @@ impl<M: 'static> Registry<M> {
             lists: (0..lists).map(|_| CachePadded::default()).collect(),
             counts: (0..counts).map(|_| Counts::default()).collect(),
             closed: AtomicBool::new(false),
-            watched: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
             ends: Mutex::new(()),
             ended: Condvar::new(),
         }
     }
 
-    /// The list of the tasks that this worker of a runtime runs, and no other.
+    /// Returns the list of the tasks that are pinned to this worker.
     pub(crate) fn list_of_pinned(&self, worker: usize) -> usize {
         self.lists.len() / 2 + worker
     }
 
-    /// Whether no more tasks are let in.
+    /// Returns whether no more tasks are accepted.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
@@ -145,12 +150,12 @@ impl<M: 'static> Registry<M> {
 
     fn place(&self, list: usize, index: usize) -> Place {
         Place {
-            list: u16::try_from(list).expect("workers are some thousands at most"),
-            index: u32::try_from(index).expect("memory does not do for so many tasks"),
+            list: u16::try_from(list).expect("there are at most some thousand workers"),
+            index: u32::try_from(index).expect("memory runs out before 2^32 tasks"),
         }
     }
 
-    /// A place for a new task, unless the list is closed.
+    /// Reserves a place for a new task. Returns `None` if the list is closed.
     pub(crate) fn reserve(&self, list: usize) -> Option<Reserved<'_, M>> {
         let mut guard = lock(&self.lists[list]);
         if guard.closed {
@@ -161,7 +166,7 @@ impl<M: 'static> Registry<M> {
         Some(Reserved { list: guard, place })
     }
 
-    /// Puts a task on a list that is to wait, unless the list is closed.
+    /// Puts a task that waits on a list. Returns `None` if the list is closed.
     pub(crate) fn enter(&self, list: usize, task: &Task<M>) -> Option<Place> {
         let reserved = self.reserve(list)?;
         let place = reserved.place;
@@ -169,102 +174,115 @@ impl<M: 'static> Registry<M> {
         Some(place)
     }
 
-    /// Strikes a task off. The caller gives its reference up, under no lock.
+    /// Removes a task. The caller drops the returned reference after unlocking.
     pub(crate) fn leave(&self, place: Place) -> Option<TaskRef<M>> {
         lock(&self.lists[usize::from(place.list)]).remove(place.index as usize)
     }
 
-    /// How many tasks are on a list.
+    /// Returns how many tasks are on a list.
     pub(crate) fn len(&self, list: usize) -> usize {
         lock(&self.lists[list]).len()
     }
 
-    /// Counts a task that is made.
+    /// Counts a new task.
     #[inline]
-    pub(crate) fn begin(&self, by: By) {
-        match by {
-            By::Worker(worker) => add_alone(&self.counts[worker].own.begun),
-            By::Other(home) => _ = self.counts[home].foreign.begun.fetch_add(1, Relaxed),
+    pub(crate) fn begin(&self, on: CountOn) {
+        match on {
+            CountOn::Worker(worker) => add_alone(&self.counts[worker].own.begun),
+            // Relaxed is enough for a beginning: what publishes the task publishes this, too.
+            CountOn::Other(home) => _ = self.counts[home].remote.begun.fetch_add(1, Relaxed),
         }
     }
 
     /// Counts a task that has ended.
     #[inline]
-    pub(crate) fn end(&self, by: By) {
-        match by {
-            By::Worker(worker) => add_alone(&self.counts[worker].own.ended),
-            By::Other(home) => _ = self.counts[home].foreign.ended.fetch_add(1, Release),
+    pub(crate) fn end(&self, on: CountOn) {
+        match on {
+            // A release store: a thread that sees this end also sees what the task has counted
+            // before it.
+            CountOn::Worker(worker) => add_alone(&self.counts[worker].own.ended),
+            CountOn::Other(home) => _ = self.counts[home].remote.ended.fetch_add(1, Release),
         }
-        if self.watched.load(Relaxed) {
-            self.tell();
+        // No fence here: see `RECHECK`.
+        if self.awaited.load(Relaxed) {
+            self.notify_if_empty();
         }
     }
 
-    /// Tells who waits, if this was the last. Of two that end at once neither may see that: who waits looks
-    /// again by itself.
+    /// Wakes the waiting threads if this was the last task. If two tasks end at once, neither
+    /// thread may see that: the waiting thread checks again by itself.
     #[cold]
-    fn tell(&self) {
+    fn notify_if_empty(&self) {
         if self.is_empty() {
+            // Take the lock once: a waiter holds it from its check until it sleeps, so it is either
+            // before its check or asleep when it is notified.
             drop(lock(&self.ends));
             self.ended.notify_all();
         }
     }
 
-    /// How many tasks there are, and how many there ever were. Each worker's figures are read one after the other.
+    /// Returns how many tasks exist, and how many ever existed. Reads one worker's counts after the
+    /// other.
     pub(crate) fn counts(&self) -> (usize, u64) {
         let (begun, ended) = self.begun_and_ended();
         (begun.saturating_sub(ended) as usize, begun)
     }
 
-    /// Whether there was a moment, while this was asked, at which there was no task.
+    /// Returns whether there was no task at some moment during this call.
     ///
-    /// The ends are read first. Who sees an end sees the beginnings of that task, and of all that it has spawned:
-    /// as many as ends are then seen of beginnings only if there are no others.
+    /// Ends are read before beginnings. A thread that sees a task's end also sees its beginning,
+    /// and the beginnings of all tasks that it has spawned. So both sums are equal only if no other
+    /// task exists.
     fn is_empty(&self) -> bool {
         let (begun, ended) = self.begun_and_ended();
         begun == ended
     }
 
-    /// The ends first.
+    /// Returns the sums of beginnings and ends. Reads the ends first: see `is_empty`.
     fn begun_and_ended(&self) -> (u64, u64) {
         let lines = || {
             let counts = self.counts.iter();
-            counts.flat_map(|counts| [&*counts.own, &*counts.foreign])
+            counts.flat_map(|counts| [&*counts.own, &*counts.remote])
         };
+        // All ends first, then all beginnings: see `is_empty`.
         let ended: u64 = lines().map(|count| count.ended.load(Acquire)).sum();
         let begun: u64 = lines().map(|count| count.begun.load(Relaxed)).sum();
         (begun, ended)
     }
 
-    /// Waits until there is no task, until `deadline` at the latest (if there is one); true if there
-    /// is none.
+    /// Waits until there is no task, at most until `deadline`. Returns whether there is none.
     pub(crate) fn wait_until_empty(&self, deadline: Option<Instant>) -> bool {
-        self.watched.store(true, Relaxed);
+        // Announce the wait before the first check. A thread that ends a task later sees this,
+        // unless it checks at the same moment: therefore `RECHECK`.
+        self.awaited.store(true, Relaxed);
         fence(SeqCst);
         let mut ends = lock(&self.ends);
         loop {
             if self.is_empty() {
                 return true;
             }
-            let left = deadline.map_or(LOOK_AGAIN, |deadline| {
+            // Sleep for a short time only: a notification may be missed.
+            let left = deadline.map_or(RECHECK, |deadline| {
                 deadline.saturating_duration_since(clock::instant())
             });
             if left.is_zero() {
                 return false;
             }
-            let waited = self.ended.wait_timeout(ends, left.min(LOOK_AGAIN));
+            let waited = self.ended.wait_timeout(ends, left.min(RECHECK));
             ends = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Lets no more tasks in, and returns those that wait, for the caller to wake them.
+    /// Accepts no more tasks. Returns the waiting tasks, which the caller must wake.
     pub(crate) fn close(&self) -> Vec<TaskRef<M>> {
         self.closed.store(true, Release);
+        // The flag first: it stops most spawns. A spawn that misses it meets a closed list when its
+        // task is listed.
         let lists = 0..self.lists.len();
         lists.flat_map(|list| self.close_list(list)).collect()
     }
 
-    /// Lets no more tasks in on one list, and returns those that are there.
+    /// Accepts no more tasks on one list. Returns the tasks on it.
     pub(crate) fn close_list(&self, list: usize) -> Vec<TaskRef<M>> {
         let mut list = lock(&self.lists[list]);
         list.closed = true;
@@ -272,7 +290,8 @@ impl<M: 'static> Registry<M> {
     }
 }
 
-/// For the one thread that writes it.
+/// Adds one to a count that only the calling thread writes. A plain store is cheaper than a
+/// `fetch_add`.
 #[inline]
 fn add_alone(count: &AtomicU64) {
     count.store(count.load(Relaxed) + 1, Release);
@@ -283,13 +302,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_count_until_they_have_ended_whoever_counts() {
+    fn tasks_count_until_they_have_ended_on_any_line() {
         let registry = Registry::<()>::new(2);
         assert!(registry.wait_until_empty(Some(Instant::now())));
         for (begins, ends) in [
-            (By::Worker(0), By::Worker(1)),
-            (By::Worker(1), By::Other(0)),
-            (By::Other(1), By::Worker(0)),
+            (CountOn::Worker(0), CountOn::Worker(1)),
+            (CountOn::Worker(1), CountOn::Other(0)),
+            (CountOn::Other(1), CountOn::Worker(0)),
         ] {
             registry.begin(begins);
             assert!(!registry.wait_until_empty(Some(Instant::now())));

@@ -1,4 +1,4 @@
-//! What the tasks of a [`LocalSet`](crate::task::LocalSet) and their wakers share.
+//! The state that a [`LocalSet`](crate::task::LocalSet) shares with its tasks and their wakers.
 
 use std::{mem, task::Waker};
 
@@ -18,54 +18,56 @@ use crate::{
     util::{contained::contained, lock::lock},
 };
 
-/// What the tasks of a set, and their wakers, share.
+/// The shared part of a `LocalSet`.
 pub(crate) struct Set {
     pub(crate) queue: LocalQueue<TaskJob>,
     pub(crate) tasks: Registry<TaskMeta>,
     pub(crate) waiting: Mutex<Waiting>,
-    /// Whether the set is being polled: who does that looks at the queue before it returns. Written and
-    /// read by the set's thread alone.
+    /// Whether the set is being polled. The polling code checks the queue before it returns, so a
+    /// push by the set's thread need not wake it. Only the set's thread accesses this.
     pub(crate) polled: AtomicBool,
 }
 
-/// Who waits for a set, each with a number.
+/// The waiters of a set: the waker of each, by its number.
 #[derive(Default)]
 pub(crate) struct Waiting {
     pub(crate) wakers: Vec<(u64, Waker)>,
-    numbers: u64,
+    last_number: u64,
 }
 
 impl Set {
-    /// Queues a task that became ready, from any thread.
+    /// Queues a task that is ready, from any thread.
     pub(crate) fn schedule(&self, task: TaskJob) {
         let pushed = self.queue.push(task);
-        if pushed == Pushed::Elsewhere || !self.polled.load(Relaxed) {
+        // A push by the set's own thread, while the set is polled, is found by that poll.
+        if pushed == Pushed::Remote || !self.polled.load(Relaxed) {
             self.wake();
         }
     }
 
-    /// Wakes all who wait for the set: whichever comes first runs what there is.
+    /// Wakes all waiters of the set. The first that polls runs the queued tasks.
     pub(crate) fn wake(&self) {
+        // Take all wakers out, and wake them after unlocking.
         let wakers = mem::take(&mut lock(&self.waiting).wakers);
         for (_, waker) in wakers {
-            // Foreign code. One that panics keeps no other from being woken.
+            // A waker is user code. If it panics, the others are still woken.
             contained(|| waker.wake());
         }
     }
 
-    /// Somebody begins to wait for the set.
+    /// Begins to wait for the set, under a new number.
     pub(crate) fn begin(&self) -> Waiter<'_> {
         let mut waiting = lock(&self.waiting);
-        waiting.numbers += 1;
+        waiting.last_number += 1;
         Waiter {
             set: self,
-            number: waiting.numbers,
+            number: waiting.last_number,
         }
     }
 
-    /// Leaves the waker of who waits under this number.
+    /// Stores the waker of the waiter with this number.
     pub(crate) fn register(&self, number: u64, waker: &Waker) {
-        // Wakers are foreign code: cloned and dropped under no lock.
+        // Clone before locking and drop after unlocking: wakers are user code.
         let mut new = waker.clone();
         let mut waiting = lock(&self.waiting);
         let ours = waiting.wakers.iter_mut().find(|(it, _)| *it == number);
@@ -83,7 +85,7 @@ impl Set {
     }
 }
 
-/// Who waits for a set, until this is dropped.
+/// A waiter of a set, until it is dropped.
 pub(crate) struct Waiter<'a> {
     set: &'a Set,
     pub(crate) number: u64,
@@ -96,15 +98,16 @@ impl Drop for Waiter<'_> {
             let at = waiting.wakers.iter().position(|(it, _)| *it == self.number);
             at.map(|at| waiting.wakers.swap_remove(at))
         };
+        // Drop the waker after unlocking: its destructor is user code.
         contained(|| drop(ours));
-        // What was woken while this one polled was left to it; the others go on with that.
+        // Tasks that were woken while this waiter polled were left to it: wake the others for them.
         if self.set.queue.has_work() {
             self.set.wake();
         }
     }
 }
 
-/// The set is being polled until this is dropped.
+/// Marks the set as being polled, until it is dropped.
 pub(crate) struct Polling<'a>(&'a Set);
 
 impl<'a> Polling<'a> {
@@ -116,8 +119,8 @@ impl<'a> Polling<'a> {
 
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
-        // Also if one of the set's own tasks has polled it, which may block now: who polls around that is woken
-        // for nothing.
+        // A nested poll, by one of the set's own tasks that may block now, also clears the flag.
+        // The outer poll is then woken without need, which is harmless.
         self.0.polled.store(false, Relaxed);
     }
 }

@@ -1,10 +1,11 @@
-//! How late timers are, noted as they are taken from a store, and as they run.
+//! Lateness of timers: measured when they are taken from a store, and when they run.
 //!
-//! That a timer is taken late is seen of each, by the one reading of the clock that a batch of them has anyway. How
-//! long it takes from there until it runs needs a reading of its own, so that is looked at for one in 16: those
-//! that were taken at certain moments, which the node tells without a count ([`Taken::is_one_of`]).
+//! How late a timer is taken from its store is measured for each timer. It needs no extra reading
+//! of the clock, since each batch has one. How long a timer is queued from then until it runs needs
+//! a reading for each timer, so it is measured for one timer in 16: those that were taken at
+//! certain moments, which the node tells without a counter ([`Taken::is_one_of`]).
 //!
-//! On a clock that is or was paused nothing is noted: the time of one goes on by jumps.
+//! On a clock that is or was paused nothing is recorded, because such a clock jumps.
 
 use tourbillon_shards::{Due, Owner, Sleep, Taken};
 
@@ -14,29 +15,31 @@ use crate::{
     metrics::histogram::Recorded,
 };
 
-/// One of so many, as a power of two, is looked at as it runs.
-const SAMPLE: u32 = 4;
+/// Binary logarithm of the sampling interval: one timer in 16 is measured when it runs.
+const SAMPLE_SHIFT: u32 = 4;
 
-/// What seems to have been queued for longer, in ns, some 9 minutes, is not noted: it may have been any number of times
-/// [`Taken::WRAP`] longer.
-const KNOWN: u64 = Taken::WRAP / 2;
+/// The longest queueing time that is recorded, in ns: some 9 minutes. [`Taken`] wraps, so a longer
+/// time is ambiguous: it may be any multiple of [`Taken::WRAP`] longer.
+const MAX_QUEUED: u64 = Taken::WRAP / 2;
 
 impl Worker<'_> {
-    /// Notes those that were taken at `now`: `due`, from `first` on.
+    /// Records the lateness of timers that were taken at `now`: those in `due` from index `first`
+    /// on.
     #[inline]
     pub(crate) fn note_late(&self, first: usize, now: u64) {
         let late = &self.core.recorder.late;
         note(self.shared, &self.due[first..], now, &late.wake);
     }
 
-    /// The same for those that were taken from another worker, which is busy.
+    /// Records the lateness of timers that were taken at `now` from a blocked worker: those in
+    /// `due` from index `first` on.
     pub(crate) fn note_rescued(&self, first: usize, now: u64) {
         let late = &self.core.recorder.late;
         note(self.shared, &self.due[first..], now, &late.wake);
         note(self.shared, &self.due[first..], now, &late.rescued);
     }
 
-    /// Runs a timer that is [looked at](is_looked_at), and notes how long it is since it was taken.
+    /// Runs a timer that is [sampled](is_looked_at), and records how long it was queued.
     #[cold]
     pub(crate) fn fire_looking(&self, due: Due<Core>) {
         let queued = since(due.taken(), self.shared);
@@ -47,54 +50,58 @@ impl Worker<'_> {
     }
 }
 
-/// Whether a timer is one of those that are looked at as they run.
+/// Returns whether a timer is sampled, so that its queueing time is measured.
 #[inline]
 pub(crate) fn is_looked_at(due: &Due<Core>) -> bool {
-    !cfg!(tourbillon_no_metrics) && due.taken().is_one_of(SAMPLE)
+    !cfg!(tourbillon_no_metrics) && due.taken().is_one_of(SAMPLE_SHIFT)
 }
 
-/// Notes how late timers are that were taken from their store at `now`, by the clock that they go by.
+/// Records how late timers were taken from their store at `now`, by the clock of that store.
 #[inline]
 pub(crate) fn note<O: Owner>(shared: &Shared, taken: &[Due<O>], now: u64, histogram: &Recorded) {
     if taken.is_empty() || is_off(shared) {
         return;
     }
     let mut sum = 0_u64;
-    // What was cancelled since is late no more.
+    // A timer that was cancelled meanwhile has no deadline, and is not counted.
     for deadline in taken.iter().filter_map(Due::deadline) {
         sum = sum.saturating_add(histogram.count(now.saturating_sub(deadline)));
     }
     histogram.add(sum);
 }
 
+/// Records one queueing time, in ns.
 fn note_queued(core: &Core, queued: u64) {
     let histogram = &core.recorder.late.queue;
     histogram.add(histogram.count(queued));
 }
 
-/// How long it is, in ns, since a timer was taken.
+/// Returns how long ago a timer was taken, in ns. `None` if that is unknown, or nothing is
+/// recorded.
 #[cold]
 fn since(taken: Taken, shared: &Shared) -> Option<u64> {
     known(taken, shared.clock.now()).filter(|_| !is_off(shared))
 }
 
-/// How long it is from when a timer was taken to `now`, unless that may be too long to be known.
+/// Returns the time from when a timer was taken until `now`, in ns, or `None` if it may have
+/// wrapped.
 fn known(taken: Taken, now: u64) -> Option<u64> {
-    Some(taken.elapsed(now)).filter(|&queued| queued <= KNOWN)
+    Some(taken.elapsed(now)).filter(|&queued| queued <= MAX_QUEUED)
 }
 
+/// Returns whether nothing is recorded on this runtime.
 fn is_off(shared: &Shared) -> bool {
     cfg!(tourbillon_no_metrics) || shared.clock.was_paused()
 }
 
-/// A task that slept until `deadline` has found out that its time has come: notes how long that took. Where a thread
-/// polls it that is no worker of the runtime, nothing is noted.
+/// Records how long a task took to notice that its sleep until `deadline` had ended. Records
+/// nothing if the thread that polls the task is not a worker of the runtime.
 #[inline]
 pub(crate) fn note_woken(sleep: &Sleep<Core>, deadline: Instant) {
     if cfg!(tourbillon_no_metrics) {
         return;
     }
-    if let Some(taken) = sleep.sample(SAMPLE) {
+    if let Some(taken) = sleep.sample(SAMPLE_SHIFT) {
         note_task(sleep, deadline, taken);
     }
 }
@@ -102,13 +109,14 @@ pub(crate) fn note_woken(sleep: &Sleep<Core>, deadline: Instant) {
 #[cold]
 fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
     let shared = &sleep.home().owner().shared;
-    // A sleep may be asked an hour after it has fired, as one that a `select!` had no eyes for: from when it was taken
-    // until then is no longer than this.
+    // A sleep may be polled an hour after it has fired, if a `select!` did not poll it. The time
+    // since the deadline is an upper bound of the queueing time: ignore the sample if that is too
+    // long.
     let longest = shared
         .clock
         .now()
         .saturating_sub(shared.clock.nanos(deadline));
-    if longest > KNOWN {
+    if longest > MAX_QUEUED {
         return;
     }
     local::with_local(|local| {
@@ -126,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_have_begun_anew_is_not_known() {
+    fn queueing_times_that_may_have_wrapped_are_unknown() {
         let taken = Taken::at(Taken::WRAP + 5_000_000);
         let after = |passed| known(taken, Taken::WRAP + 5_000_000 + passed);
         assert_eq!(after(0), Some(0));

@@ -1,4 +1,4 @@
-//! What can be seen of a runtime: lateness of timers, snapshots, spans and events.
+//! Observation of a runtime: lateness of timers, snapshots, spans and events.
 
 pub(crate) mod lateness;
 pub(crate) mod snapshot;

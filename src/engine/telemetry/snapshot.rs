@@ -1,4 +1,4 @@
-//! Looking at a runtime: its metrics, and the stalls that were reported.
+//! Snapshots of a runtime: its metrics, and the stalls that were reported.
 
 use std::time::Duration;
 
@@ -20,16 +20,18 @@ use crate::{
     sys::sync::atomic::Ordering,
 };
 
-/// A look at a shard: how many timers are stored, pending and garbage.
+/// Returns how many timers of a shard are stored, pending and garbage.
 fn timers<O: Owner>(shard: &Shard<O>) -> (usize, usize, usize) {
     let (stored, garbage) = (shard.stored(), shard.garbage());
     (stored, stored.saturating_sub(garbage), garbage)
 }
 
+/// Returns the metrics of one worker. `record` is a copy of its recorder.
 fn worker(shard: &WorkerShard, record: &Record) -> WorkerMetrics {
     let core = shard.owner();
     let tasks = &core.shared.tasks;
     let (stored, pending, garbage) = timers(shard);
+    // Each number is read on its own, so numbers of one snapshot may differ by work done meanwhile.
     let (activity, job) = core.activity(shard);
     let record = record.clone();
     WorkerMetrics {
@@ -52,9 +54,11 @@ fn worker(shard: &WorkerShard, record: &Record) -> WorkerMetrics {
     }
 }
 
-/// What threads that are no workers have done with the timers of a clock, and what stands there.
+/// Returns the metrics of a clock: its stored timers, and the counts of threads that are not
+/// workers.
 fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
     let counts = shared.clock_counters[kind as usize].read();
+    // After the runtime has ended only the counters are left.
     let Some(shard) = shared.clock_shard(kind) else {
         return ClockMetrics {
             counts,
@@ -72,14 +76,14 @@ fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
     }
 }
 
-/// How often the inbox of a clock was swept, which is not forgotten.
+/// Returns how often the inbox of a clock was swept. The number is also kept in `shared`.
 fn sweeps(shared: &Shared, kind: OtherClock, shard: &ClockShard) -> u64 {
     let sweeps = shard.sweeps();
     let known = shared.clock_sweeps[kind as usize].fetch_max(sweeps, Ordering::AcqRel);
     known.max(sweeps)
 }
 
-/// Keeps what would go with the shards of the clocks. Before they are let go of.
+/// Keeps the sweep counts of the clocks in `shared`. Call it before their shards are dropped.
 pub(crate) fn keep_sweeps(shared: &Shared) {
     for clock in shared.clocks().iter() {
         sweeps(shared, clock.owner().kind(), clock);
@@ -87,7 +91,7 @@ pub(crate) fn keep_sweeps(shared: &Shared) {
 }
 
 impl Core {
-    /// What the worker of `shard`, which is its, is at.
+    /// Returns the current activity of this core's worker, whose shard is `shard`.
     fn activity(&self, shard: &WorkerShard) -> (Activity, Option<JobName>) {
         if shard.parker().is_awake() {
             self.watch.activity()
@@ -96,7 +100,7 @@ impl Core {
         }
     }
 
-    /// The core of the machine that it is pinned to.
+    /// Returns the processor core that the worker is pinned to.
     fn pinned_to(&self) -> Option<usize> {
         let pins = self.shared.config.pins.as_ref()?;
         pins.get(self.index).copied()
@@ -105,7 +109,8 @@ impl Core {
 
 /// Returns what the runtime has done, and what it has to do.
 pub(crate) fn metrics(shared: &Shared) -> RuntimeMetrics {
-    // Before the list of the workers: those that are on it have written all of theirs to these.
+    // Read the records before the list of workers: those that are listed then have all of their
+    // numbers in these records.
     let records: Vec<_> = shared.recorders.iter().map(|it| it.read()).collect();
     let mut done = Record::default();
     records.iter().for_each(|record| done += record);
@@ -127,14 +132,14 @@ pub(crate) fn metrics(shared: &Shared) -> RuntimeMetrics {
     }
 }
 
-/// Returns the current activity of each worker, by its number.
+/// Returns the current activity of each worker, by worker number.
 pub(crate) fn activities(shared: &Shared) -> Vec<(Activity, Option<JobName>)> {
     let workers = shared.workers.load();
     let workers = workers.iter();
     workers.map(|shard| shard.owner().activity(shard)).collect()
 }
 
-/// Returns the last stalls that were reported, the oldest first.
+/// Returns the stalls that were reported last, oldest first.
 pub(crate) fn recent_stalls(shared: &Shared) -> Vec<RecentStall> {
     let stalls = shared.stalls.load_full();
     let recent = stalls.recent.iter();

@@ -1,14 +1,14 @@
-//! What feature `tracing` shows besides stalls: a span around each callback, and an event for each rescue.
+//! Feature `tracing`: a span around each callback, and an event for each rescue.
 //!
-//! While nobody listens a callback pays for one look at the level that is listened for. Subscribers are foreign
-//! code, and may panic: that is counted as a panic of the worker's, and goes no further.
+//! While nothing subscribes, a callback pays only for one check of the maximum level. Subscribers
+//! are user code and may panic: such a panic is caught and counted as a panic of the worker.
 
 use tourbillon_shards::Due;
 use tracing::span::EnteredSpan;
 
 use crate::engine::core::{Core, TimerOwner};
 
-/// A callback's span, until this is dropped.
+/// The span of a running callback. Dropping it exits the span.
 pub(crate) struct Callback<'a> {
     core: &'a Core,
     span: Option<EnteredSpan>,
@@ -31,7 +31,7 @@ pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callb
     Callback { core, span }
 }
 
-/// How long ago the deadline was; zero if the timer was cancelled since.
+/// Returns how long ago the deadline was, in µs, or zero if the timer was cancelled meanwhile.
 fn lateness_us<O: TimerOwner>(due: &Due<O>) -> u64 {
     let now = due.home().owner().now();
     due.deadline()
@@ -47,16 +47,16 @@ impl Drop for Callback<'_> {
     }
 }
 
-/// What was taken from a worker that was busy.
+/// What a rescue took over from a blocked worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rescue {
-    /// The worker's number.
+    /// The number of the blocked worker.
     pub(crate) from: usize,
     pub(crate) timers: usize,
     pub(crate) tasks: usize,
 }
 
-/// Tells of a rescue by the worker of `core`.
+/// Emits the event of a rescue by the worker of `core`.
 pub(crate) fn rescue(core: &Core, rescue: Rescue) {
     core.contain(|| {
         tracing::debug!(
@@ -65,7 +65,7 @@ pub(crate) fn rescue(core: &Core, rescue: Rescue) {
             from = rescue.from,
             timers = rescue.timers,
             tasks = rescue.tasks,
-            "took what a busy worker was to see to"
+            "took over jobs of a blocked worker"
         );
     });
 }

@@ -1,4 +1,4 @@
-//! Which tasks of a set have ended, and who waits for one.
+//! The queue of ended tasks of a `JoinSet`, and the waker of the task that waits for it.
 
 use std::{
     collections::VecDeque,
@@ -8,14 +8,14 @@ use std::{
 
 use crate::{sys::sync::Mutex, util::lock::lock};
 
-/// The places of those that ended.
+/// Queue of the slots whose tasks have ended.
 #[derive(Default)]
 pub(super) struct Ended(Mutex<Queue>);
 
 #[derive(Default)]
 struct Queue {
     places: VecDeque<usize>,
-    /// Who waits for one.
+    /// Woken when a slot is queued.
     waiter: Option<Waker>,
 }
 
@@ -39,7 +39,7 @@ impl Ended {
         if let Some(place) = self.pop() {
             return Poll::Ready(place);
         }
-        // Cloning a waker, and dropping one, is foreign code: under no lock.
+        // Clone before locking: cloning and dropping a waker is user code.
         let waker = cx.waker().clone();
         let _before = {
             let mut queue = lock(&self.0);
@@ -56,13 +56,13 @@ impl Ended {
     }
 }
 
-/// Who waits for a task of a set: the set.
+/// The waker of one slot: it queues the slot.
 struct Place {
     ended: Arc<Ended>,
     place: usize,
 }
 
-/// The waker of the task that has this place.
+/// Returns a waker that queues slot `place`.
 pub(super) fn waker(ended: &Arc<Ended>, place: usize) -> Waker {
     let ended = ended.clone();
     Waker::from(Arc::new(Place { ended, place }))

@@ -1,4 +1,4 @@
-//! Tasks of a set that stay on its thread.
+//! Tasks of a `JoinSet` that stay on their thread.
 
 use std::future::Future;
 
@@ -6,9 +6,9 @@ use super::JoinSet;
 use crate::task::{AbortHandle, LocalSet, spawn_local};
 
 impl<T: 'static> JoinSet<T> {
-    /// Spawns a task of the set that stays on the calling thread, as [`spawn_local`] does.
+    /// Spawns a task in the set that stays on the calling thread, as [`spawn_local`] does.
     ///
-    /// A set of what is not `Send` is not `Send` itself.
+    /// If `T` is not `Send`, the set is not `Send` either.
     ///
     /// ```
     /// use std::rc::Rc;
@@ -24,7 +24,7 @@ impl<T: 'static> JoinSet<T> {
     ///
     /// # Panics
     ///
-    /// If the thread is in no local context.
+    /// Panics if the calling thread is in no local context.
     #[track_caller]
     pub fn spawn_local<F>(&mut self, future: F) -> AbortHandle
     where
@@ -33,7 +33,7 @@ impl<T: 'static> JoinSet<T> {
         self.insert(spawn_local(future))
     }
 
-    /// Spawns a task of the set on a certain [`LocalSet`], as [`LocalSet::spawn_local`] does.
+    /// Spawns a task in the set that runs on `local_set`, as [`LocalSet::spawn_local`] does.
     ///
     /// ```
     /// use tourbillon::task::{JoinSet, LocalSet};

@@ -1,8 +1,8 @@
-//! Waiting for whichever of many tasks ends next.
+//! Waits for whichever of many tasks ends next.
 //!
-//! Each task of a set has a waker of its own, which queues the task's place when the task has ended,
-//! and wakes who waits for the set. So the set looks at those alone that ended, in the order in which
-//! they did, however many there are.
+//! Each task of a set has its own waker. When the task ends, this waker queues the task's slot and
+//! wakes the task that waits for the set. So the set polls only tasks that have ended, in the order
+//! in which they ended, however many there are.
 
 pub(crate) mod ended;
 pub(crate) mod local;
@@ -31,14 +31,14 @@ use crate::{
     util::budget,
 };
 
-/// Tasks whose results are of one type, and come in the order in which the tasks end.
+/// A set of tasks with results of one type. Results are taken in the order in which the tasks end.
 ///
-/// Dropping the set aborts all tasks that are in it, and does not wait for them. A set may be moved
-/// from task to task and from thread to thread, and have tasks of several runtimes. If the runtime of
-/// its tasks is shut down, they end as cancelled, and who waits for them is told.
+/// Dropping the set aborts all tasks in it, and does not wait for them. A set may move from task to
+/// task and from thread to thread, and may hold tasks of several runtimes. If the runtime of a task
+/// is shut down, the task ends as cancelled, and the waiting task is woken.
 ///
-/// To wait for the next task costs the same however many there are: who waits is woken when one has
-/// ended, and is not shown the others.
+/// Waiting for the next task costs the same for any number of tasks: the waiting task is woken when
+/// one has ended, and does not poll the others.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,17 +64,17 @@ pub struct JoinSet<T> {
     ended: Arc<Ended>,
 }
 
-/// Nothing of type `T` is pinned here.
+/// No value of type `T` is pinned here.
 impl<T> Unpin for JoinSet<T> {}
 
 struct Slot<T> {
     handle: JoinHandle<T>,
-    /// Queues the place of this slot.
+    /// Queues the index of this slot when the task ends.
     waker: Waker,
 }
 
 impl<T> JoinSet<T> {
-    /// A set of no tasks.
+    /// Creates an empty set.
     ///
     /// ```
     /// let set = tourbillon::task::JoinSet::<()>::new();
@@ -87,7 +87,7 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// How many tasks there are whose results were not taken: those that run, and those that ended.
+    /// Returns the number of tasks whose results were not taken: running ones and ended ones.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -102,7 +102,7 @@ impl<T> JoinSet<T> {
         self.tasks.len()
     }
 
-    /// Whether there is no task whose result was not taken.
+    /// Returns whether the set has no task whose result was not taken.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -115,8 +115,8 @@ impl<T> JoinSet<T> {
         self.tasks.is_empty()
     }
 
-    /// Spawns a task of the set, as [`spawn`](crate::task::spawn) does, on the runtime that the calling thread
-    /// is in.
+    /// Spawns a task in the set, on the runtime that the calling thread is in, as
+    /// [`spawn`](crate::task::spawn) does.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -128,7 +128,7 @@ impl<T> JoinSet<T> {
     ///
     /// # Panics
     ///
-    /// If the thread is in no runtime.
+    /// Panics if the calling thread is in no runtime.
     #[track_caller]
     pub fn spawn<F>(&mut self, future: F) -> AbortHandle
     where
@@ -138,8 +138,8 @@ impl<T> JoinSet<T> {
         self.insert(spawn(future))
     }
 
-    /// Spawns a task of the set on a certain runtime. On one that has been shut down it is cancelled at
-    /// once.
+    /// Spawns a task in the set, on the runtime of `handle`. On a runtime that has been shut down
+    /// the task is cancelled at once.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -156,11 +156,10 @@ impl<T> JoinSet<T> {
         self.insert(handle.spawn(future))
     }
 
-    /// Runs `f`, which may block, on a thread that is there for it, as
-    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) does.
+    /// Runs `f`, which may block, on a thread for blocking jobs, as a task of the set.
     ///
-    /// If it is aborted, also by the drop of the set, it is dropped if it has not begun, and runs on if it
-    /// has.
+    /// See [`spawn_blocking`](crate::task::blocking::spawn_blocking). If the task is aborted, also
+    /// by dropping the set, `f` is dropped if it has not begun, and runs on if it has.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -172,7 +171,7 @@ impl<T> JoinSet<T> {
     ///
     /// # Panics
     ///
-    /// If the thread is in no runtime.
+    /// Panics if the calling thread is in no runtime.
     #[track_caller]
     pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
     where
@@ -182,8 +181,8 @@ impl<T> JoinSet<T> {
         self.insert(spawn_blocking(f))
     }
 
-    /// As [`spawn_blocking`](JoinSet::spawn_blocking), on a certain runtime. On one that has been shut
-    /// down `f` is dropped, and the task cancelled.
+    /// Runs `f`, which may block, on a blocking thread of the runtime of `handle`, as a task of the
+    /// set. On a runtime that has been shut down `f` is dropped, and the task is cancelled.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -202,10 +201,12 @@ impl<T> JoinSet<T> {
 
     fn insert(&mut self, mut handle: JoinHandle<T>) -> AbortHandle {
         let abort = handle.abort_handle();
+        // The waker must name the slot, so take the index before the slot is filled.
         let vacant = self.tasks.vacant_entry();
         let place = vacant.key();
         let waker = ended::waker(&self.ended, place);
-        // From here on the task queues itself when it ends, unless it has ended by now.
+        // From here on the task queues its slot when it ends. If it has ended already, queue it
+        // now.
         if handle
             .poll_ended(&mut Context::from_waker(&waker))
             .is_ready()
@@ -216,8 +217,8 @@ impl<T> JoinSet<T> {
         abort
     }
 
-    /// Takes what was queued for a place out of the set, if the task there has ended: a waker may
-    /// be woken once too often, and its place have been given away.
+    /// Takes the task of a queued slot out of the set, if that task has ended. It may not have: a
+    /// waker may be woken twice, and the slot may have been given to another task meanwhile.
     fn take(&mut self, place: usize) -> Option<JoinHandle<T>> {
         let Slot { handle, waker } = self.tasks.get_mut(place)?;
         let ended = handle.poll_ended(&mut Context::from_waker(waker));
@@ -234,9 +235,9 @@ impl<T> JoinSet<T> {
         Poll::Ready(None)
     }
 
-    /// What the next task that ends came to, or `None` if there is no task.
+    /// Waits for the next task to end, and returns its result, or `None` if the set is empty.
     ///
-    /// The first that ended is the first to be taken.
+    /// Results come in the order in which the tasks ended.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -249,14 +250,14 @@ impl<T> JoinSet<T> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it was ready, no result was taken: it may be a branch of a
+    /// If this future is dropped before it is ready, no result is lost: it may be a branch of a
     /// `select!`.
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         poll_fn(|cx| self.poll_join_next(cx)).await
     }
 
-    /// As [`join_next`](JoinSet::join_next), with the number of the task; in an error it is
-    /// [`JoinError::id`].
+    /// Waits for the next task to end, as [`join_next`](JoinSet::join_next) does, and returns its
+    /// result with the task's number. An error holds the number itself: [`JoinError::id`].
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -269,7 +270,7 @@ impl<T> JoinSet<T> {
         poll_fn(|cx| self.poll_join_next_with_id(cx)).await
     }
 
-    /// What a task came to, if one has ended and was not taken; does not wait.
+    /// Returns the result of a task that has ended, or `None` if there is none. Does not wait.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -282,8 +283,10 @@ impl<T> JoinSet<T> {
         self.try_joined().map(JoinHandle::into_result)
     }
 
-    /// As [`try_join_next`](JoinSet::try_join_next), with the number of the task; in an error it is
-    /// [`JoinError::id`].
+    /// Returns the result of a task that has ended with the task's number, or `None`. Does not
+    /// wait.
+    ///
+    /// An error holds the number itself: [`JoinError::id`].
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -311,11 +314,12 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Polls for what the next task that ends came to: as [`join_next`](JoinSet::join_next), for futures
-    /// that are written by hand.
+    /// Polls for the next task to end, as [`join_next`](JoinSet::join_next) does, for futures that
+    /// are written by hand.
     ///
-    /// If it is pending, the waker of the last call is woken when a task has ended. It is pending, and
-    /// woken at once, where the task that asks has used up its [budget](crate::util::budget::consume_budget).
+    /// If it returns `Pending`, the waker of the last call is woken when a task has ended. It also
+    /// returns `Pending`, and wakes the waker at once, if the calling task has used up its
+    /// [budget](crate::util::budget::consume_budget).
     ///
     /// ```
     /// use std::future::poll_fn;
@@ -332,7 +336,8 @@ impl<T> JoinSet<T> {
             .map(|joined| joined.map(JoinHandle::into_result))
     }
 
-    /// As [`poll_join_next`](JoinSet::poll_join_next), with the number of the task; in an error it is
+    /// Polls for the next task to end, as [`poll_join_next`](JoinSet::poll_join_next) does, and
+    /// returns its result with the task's number. An error holds the number itself:
     /// [`JoinError::id`].
     ///
     /// ```
@@ -363,7 +368,7 @@ impl<T> JoinSet<T> {
         Poll::Ready(joined)
     }
 
-    /// The results of all tasks, in the order in which they ended.
+    /// Waits for all tasks, and returns their results in the order in which the tasks ended.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -376,7 +381,8 @@ impl<T> JoinSet<T> {
     ///
     /// # Panics
     ///
-    /// As the first task that panics, and if one is cancelled. The others are aborted then.
+    /// Panics with the payload of the first task that panics, and if a task was cancelled. The
+    /// remaining tasks are aborted then.
     pub async fn join_all(mut self) -> Vec<T> {
         let mut all = Vec::with_capacity(self.len());
         while let Some(ended) = self.join_next().await {
@@ -389,12 +395,12 @@ impl<T> JoinSet<T> {
         all
     }
 
-    /// Aborts all tasks, and waits until they have ended; their results are dropped. The set is empty
+    /// Aborts all tasks, waits until they have ended, and drops their results. The set is empty
     /// then, and may be used again.
     ///
-    /// What was given to [`spawn_blocking`](JoinSet::spawn_blocking) and has begun is waited for. If the
-    /// future is dropped before it was ready, all are aborted, and may be waited for by
-    /// [`join_next`](JoinSet::join_next).
+    /// A job of [`spawn_blocking`](JoinSet::spawn_blocking) that has begun cannot be aborted: this
+    /// waits for it. If this future is dropped before it is ready, all tasks are aborted and stay
+    /// in the set; [`join_next`](JoinSet::join_next) may wait for them.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -406,13 +412,13 @@ impl<T> JoinSet<T> {
     /// ```
     pub async fn shutdown(&mut self) {
         self.abort_all();
-        // A result is dropped as one that nobody joined: its destructor may panic, and keeps no other
-        // from being waited for.
+        // `poll_in_budget` returns handles, whose drop also drops the result and catches a panic of
+        // its destructor. So such a panic does not end the wait for the other tasks.
         while poll_fn(|cx| self.poll_in_budget(cx)).await.is_some() {}
     }
 
-    /// Aborts all tasks, as [`AbortHandle::abort`] does. They stay in the set, as cancelled if they had
-    /// not ended before.
+    /// Aborts all tasks, as [`AbortHandle::abort`] does. They stay in the set, and end as cancelled
+    /// unless they had ended before.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -428,7 +434,8 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Takes all tasks out of the set, without aborting them: they run on, and nobody learns how they end.
+    /// Takes all tasks out of the set without aborting them. They run on, and their results are
+    /// dropped.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -443,17 +450,17 @@ impl<T> JoinSet<T> {
     /// # });
     /// ```
     pub fn detach_all(&mut self) {
-        // Those that are let go queue themselves where nobody looks.
+        // The detached tasks keep the old queue and put their slots there. Nothing reads it.
         let ended = mem::take(&mut self.ended);
         drop(mem::take(&mut self.tasks));
-        // There is nothing to wait for any more.
+        // The set is empty: a task that waits for it gets `None`.
         if let Some(waiter) = ended.take_waiter() {
             waiter.wake();
         }
     }
 }
 
-/// The result of a task that has ended, with its number.
+/// Returns the result of a task that has ended, with the task's number.
 fn into_result_with_id<T>(handle: JoinHandle<T>) -> Result<(Id, T), JoinError> {
     let id = handle.id();
     handle.into_result().map(|result| (id, result))
@@ -462,8 +469,8 @@ fn into_result_with_id<T>(handle: JoinHandle<T>) -> Result<(Id, T), JoinError> {
 impl<T> Drop for JoinSet<T> {
     fn drop(&mut self) {
         self.abort_all();
-        // The tasks keep the queue for as long as they live; a waiter, which may keep much, need not
-        // be in it.
+        // The tasks keep the queue alive for as long as they live. Take the waker out of it,
+        // because a waker may keep a whole task alive.
         drop(self.ended.take_waiter());
     }
 }
@@ -474,7 +481,7 @@ impl<T> Default for JoinSet<T> {
     }
 }
 
-/// Spawns all futures, as [`JoinSet::spawn`] does.
+/// Spawns each future, as [`JoinSet::spawn`] does.
 impl<T, F> FromIterator<F> for JoinSet<T>
 where
     F: Future<Output = T> + Send + 'static,

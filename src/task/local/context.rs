@@ -1,4 +1,4 @@
-//! Where `spawn_local` puts its tasks: what the calling thread is inside of.
+//! The local context of a thread: it decides where `spawn_local` puts its tasks.
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,23 +9,25 @@ use std::{
 use crate::engine::task_core::home::Home;
 
 thread_local! {
-    /// The home of the task that is polled, or dropped, if that is a local one. Alive for as long as it
-    /// stands here.
+    /// The home of the local task that this thread polls or drops, or null. The home is alive for
+    /// as long as it is set here.
     static POLLED: Cell<Polled> = const { Cell::new(Polled { home: ptr::null(), entries: 0 }) };
-    /// The sets that were entered, innermost last, each with its number.
+    /// The sets that this thread has entered, innermost last, each with the number of its entry.
     static ENTERED: RefCell<Vec<(u64, Home)>> = const { RefCell::new(Vec::new()) };
-    /// How many were ever entered.
+    /// The number of the next entry.
     static ENTRIES: Cell<u64> = const { Cell::new(0) };
 }
 
 #[derive(Clone, Copy)]
 struct Polled {
     home: *const Home,
-    /// How many sets had been entered before: those entered since are inside of it.
+    /// The number of the next entry when the poll began. Entries from this number on are inside of
+    /// it.
     entries: u64,
 }
 
-/// The thread polls or drops a task of a home, until this is dropped: what that spawns locally goes there.
+/// Marks that this thread polls or drops a task of `home`. Until it is dropped, `spawn_local` puts
+/// tasks there.
 pub(crate) struct Within<'a> {
     before: Polled,
     _home: PhantomData<&'a Home>,
@@ -50,27 +52,30 @@ impl Drop for Within<'_> {
     }
 }
 
-/// Where a task of this thread goes, if it is inside of anything.
+/// Returns where `spawn_local` puts a task, or `None` if the thread is in no local context. The
+/// innermost context counts, whether it is a polled task or an entered set.
 pub(crate) fn current() -> Option<Home> {
     let polled = POLLED.get();
-    // SAFETY: null, or set by a `Within`, which borrows it and has not been dropped.
+    // SAFETY: the pointer is null, or a `Within` has set it, which borrows the home and resets the
+    // pointer when it is dropped.
     let home = unsafe { polled.home.as_ref() };
     let entered = ENTERED.try_with(|entered| {
         let entered = entered.borrow();
         let last = entered.last()?;
         (home.is_none() || last.0 >= polled.entries).then(|| last.1.clone())
     });
-    // Without the list, the thread is about to end.
+    // If the thread-local list is gone the thread is about to end: only the polled task counts.
     entered.ok().flatten().or_else(|| home.cloned())
 }
 
-/// Keeps a [`LocalSet`](crate::task::local::set::LocalSet) entered: see [`LocalSet::enter`](crate::task::local::set::LocalSet::enter).
+/// Keeps a [`LocalSet`](crate::task::local::set::LocalSet) entered until it is dropped: see
+/// [`LocalSet::enter`](crate::task::local::set::LocalSet::enter).
 #[derive(Debug)]
 #[must_use = "the set is left when the guard is dropped"]
 pub struct LocalEnterGuard {
-    /// Which entry this is.
+    /// The number of the entry.
     entry: u64,
-    /// Bound to the thread.
+    /// Makes the guard neither `Send` nor `Sync`.
     _here: PhantomData<*const ()>,
 }
 
@@ -86,7 +91,7 @@ pub(crate) fn enter(home: &Home) -> LocalEnterGuard {
 
 impl Drop for LocalEnterGuard {
     fn drop(&mut self) {
-        // Guards may be dropped out of order: those entered later stay.
+        // Guards may be dropped in any order. Entries that were made later stay.
         let left = ENTERED.try_with(|entered| {
             let mut entered = entered.borrow_mut();
             let at = entered.iter().rposition(|(entry, _)| *entry == self.entry);

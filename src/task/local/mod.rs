@@ -1,22 +1,23 @@
-//! Tasks that stay on their thread, and may hold what is not `Send`.
+//! Tasks that stay on one thread, and so may hold values that are not `Send`.
 //!
-//! | file | what is there |
+//! | file | contents |
 //! |---|---|
-//! | `queue` | the tasks of one thread that are ready |
-//! | `context` | where `spawn_local` puts its tasks |
+//! | `context` | the local context of a thread, which decides where `spawn_local` puts its tasks |
 //! | `pinned` | tasks of one worker |
-//! | `set` | `LocalSet`: tasks of whatever thread polls it |
+//! | `set` | `LocalSet`: tasks of the thread that polls the set |
 //!
-//! **Why it is sound.** Such a task is made by the `spawn_unchecked` of `tourbillon_tasks`, which
-//! asks that it be run and dropped on one thread. A [`TaskJob`](crate::engine::local::TaskJob) of it
-//! exists while it is queued. It is pushed into the queue of its home and nowhere else; and only
-//! the thread that the queue is bound to takes anything out.
+//! **Why it is sound.** A local task is made by `spawn_unchecked` of `tourbillon_tasks`, which
+//! requires that one thread runs and drops it. While the task is queued, a [`TaskJob`] of it
+//! exists. It is pushed into the queue of its home and nowhere else, and only the thread that the
+//! queue is bound to takes jobs out of the queue.
 //!
-//! **How it ends.** A task is on a list of its home's books from before it is queued until its future is
-//! gone. Who ends them, on their own thread, [closes](Registry::close_list) the list, so that there are no
-//! more; wakes each, so that those that wait are queued; and drops what it takes from the queue until the
-//! list is empty. A task that another thread is just waking comes by that thread's push, which is waited
-//! for. So when the list is empty nothing can be pushed any more: a waker that is called later finds a task
+//! **How it ends.** A task is on a list of its home's registry from before it is queued until its
+//! future is gone. The thread that ends the tasks is the one that the queue is bound to. It
+//! [closes](Registry::close_list) the list, so that no task is added; wakes each task, so that
+//! waiting tasks are queued; and drops what it takes from the queue until the list is empty. If
+//! another thread is just waking a task, the ending thread waits for that push. So once the list is
+//! empty nothing can be pushed any more: a waker that is called later finds that its task has
+//! ended.
 //! that is over.
 
 pub(crate) mod context;
@@ -37,13 +38,15 @@ use crate::{
     util::contained::contained,
 };
 
-/// For how long who ends tasks waits for a thread that is just waking one.
-const MOMENT: Duration = Duration::from_micros(50);
+/// Pause between checks, while the ending thread waits for another thread's push.
+const PAUSE: Duration = Duration::from_micros(50);
 
-/// Spawns a task that stays on the calling thread, and so need not be `Send`: on the
-/// [`LocalSet`] whose task or [`run_until`](LocalSet::run_until) calls this, or that was
-/// [entered](LocalSet::enter); or on the worker whose [pinned](spawn_pinned) task calls it, whose tasks
-/// are local, too.
+/// Spawns a task that stays on the calling thread, and so need not be `Send`.
+///
+/// The task goes to the local context of the thread: to the [`LocalSet`](crate::task::LocalSet)
+/// whose task or [`run_until`](crate::task::LocalSet::run_until) calls this, or that was
+/// [entered](crate::task::LocalSet::enter); or to the worker whose
+/// [pinned](crate::task::spawn_pinned) task, or whose local task, calls this.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc};
@@ -63,9 +66,10 @@ const MOMENT: Duration = Duration::from_micros(50);
 /// assert_eq!(sum.get(), 6);
 /// ```
 ///
-/// What is said of tasks is said of these: joining, [aborting](JoinHandle::abort) from any thread, panics,
-/// numbers, the [budget](crate::util::budget::consume_budget). A result that is not `Send` can be joined on this thread
-/// alone, for the handle is not `Send` then:
+/// Local tasks can be joined, and [aborted](JoinHandle::abort) from any thread, like other tasks.
+/// They have numbers and a [budget](crate::util::budget::consume_budget), and their panics are
+/// caught. If the result is not `Send`, the handle is not `Send` either, so only this thread can
+/// join the task:
 ///
 /// ```compile_fail
 /// # use std::{rc::Rc, thread};
@@ -74,12 +78,13 @@ const MOMENT: Duration = Duration::from_micros(50);
 /// thread::spawn(move || drop(task)); // `Rc<i32>` cannot be sent between threads
 /// ```
 ///
-/// Where the set, or the worker, is being ended, the future is dropped, and the handle says cancelled.
+/// If the set or the worker is ending, the future is dropped, and the handle returns a "cancelled"
+/// error.
 ///
 /// # Panics
 ///
-/// If the thread is in no local context: in a task of [`spawn`](crate::task::spawn), for example, which may be
-/// run by any worker, or in the callback of a timer.
+/// Panics if the calling thread is in no local context. That is the case in a task of
+/// [`spawn`](crate::task::spawn), which any worker may run, and in the callback of a timer.
 #[track_caller]
 pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
 where
@@ -95,7 +100,7 @@ where
     spawn_here(home, future, Location::caller())
 }
 
-/// Spawns a task of `home`, which is the calling thread's.
+/// Spawns a task of `home`, whose queue is bound to the calling thread.
 fn spawn_here<F>(
     home: Home,
     future: F,
@@ -109,14 +114,14 @@ where
     unsafe { spawn_at::<OnItsThread, F>(home, future, spawned) }
 }
 
-/// Spawns a local task.
+/// Spawns a local task. `S` says under which name metrics and stall reports show it.
 ///
 /// # Safety
 ///
-/// `S` schedules as [`OnItsThread`] does.
+/// `S` must schedule as [`OnItsThread`] does.
 ///
-/// The calling thread is the one that the queue of `home` is bound to; or the future is Send before it
-/// is first polled, and its output is Send.
+/// The calling thread must be the one that the queue of `home` is bound to; or the future must be
+/// Send until it is first polled, and its output must be Send.
 unsafe fn spawn_at<S, F>(
     home: Home,
     future: F,
@@ -127,9 +132,9 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    // SAFETY: the task is queued by its `schedule` alone, and taken, to be run or dropped, by the
-    // thread that the queue is bound to: see the head of this file. Where that is another thread
-    // than this, the future is Send until then, and its output is Send, as the caller says.
+    // SAFETY: only the task's `schedule` queues it, and only the thread that the queue is bound to
+    // takes it out, to run or drop it: see the head of this file. If that is another thread, the
+    // caller guarantees that the future is Send until then and that its output is Send.
     let new = unsafe { register_unchecked::<S, F>(home, future, spawned) };
     let Some(new) = new else {
         return JoinHandle::cancelled();
@@ -138,42 +143,47 @@ where
     new.handle
 }
 
-/// The task goes to the thread of its home, and to no other.
+/// Scheduling policy of local tasks: they go to the queue of their home, and to no other.
 struct OnItsThread;
 
 impl Schedule for OnItsThread {
     fn schedule(task: TaskJob, _: Woken) {
-        // The task may be over, and have let go of its home, before this has told whom it is for.
+        // Clone the home first: once the task is pushed, its thread may run and free it.
         let home = task.metadata().home().clone();
         home.schedule_local(task);
     }
 }
 
-/// Ends all tasks of a list, and lets no more in: see the head of this file. For the thread that the
-/// queue is bound to, in none of these tasks.
-fn end(tasks: &Registry<TaskMeta>, list: usize, queue: &LocalQueue<TaskJob>) {
+/// Ends all tasks of a list, and lets no more in: see the head of this file. Must be called on the
+/// thread that the queue is bound to, and not in one of these tasks.
+fn end_tasks(tasks: &Registry<TaskMeta>, list: usize, queue: &LocalQueue<TaskJob>) {
+    // Close the list, and wake each task: a task that is woken is queued.
     for task in tasks.close_list(list) {
         contained(|| task.wake());
     }
     loop {
+        // Dropping a task takes it off the list.
         while let Some(task) = queue.take() {
             contained(|| drop(task));
         }
         if tasks.len(list) == 0 {
             return;
         }
+        // A remote thread has woken a task and has yet to push it.
         if !queue.has_work() {
-            crate::sys::sync::thread::sleep(MOMENT);
+            crate::sys::sync::thread::sleep(PAUSE);
         }
     }
 }
 
-/// Ends the tasks that are pinned to a worker. On its thread, before it leaves; or on any, if its thread
-/// was never started: then none of them was ever polled, and all that they are is Send.
+/// Ends the tasks that are pinned to a worker.
+///
+/// Must be called on the worker's thread before it leaves. If that thread was never started, any
+/// thread may call it: then no task was polled, and everything in the tasks is Send.
 pub(crate) fn end_pinned(core: &Core) {
     let queue = &core.pinned;
     if queue.bind() {
         let tasks = &core.shared.tasks;
-        end(tasks, tasks.list_of_pinned(core.index), queue);
+        end_tasks(tasks, tasks.list_of_pinned(core.index), queue);
     }
 }

@@ -15,14 +15,16 @@ use crate::{
     },
 };
 
-/// Runs a task on one worker of the runtime that the calling thread is in, and on no other: `create` is
-/// called there, and what it answers may hold what is not `Send`. tokio-util's `LocalPoolHandle` has this
-/// name for it.
+/// Spawns a task that runs on one worker only, of the runtime that the calling thread is in.
 ///
-/// The worker is the next in turn, but one that sleeps before one that is awake and may be stuck; to
-/// choose it, see [`spawn_pinned_by_idx`]. Inside, [`spawn_local`](super::spawn_local) spawns more on that
-/// worker, and timers and sockets that are made there are that worker's. Nobody else can run such a task:
-/// it waits while its worker is stuck, or in [`block_in_place`](crate::task::blocking::block_in_place).
+/// `create` is called on that worker, and the future that it returns may hold values that are not
+/// `Send`. tokio-util's `LocalPoolHandle` uses the same name.
+///
+/// The runtime takes the workers in turn, but prefers a worker that sleeps to one that is awake and
+/// may be blocked. [`spawn_pinned_by_idx`] selects a certain worker. In the task,
+/// [`spawn_local`](super::spawn_local) spawns more tasks on that worker, and timers and sockets
+/// that are created there belong to that worker. No other worker can run a pinned task: it waits
+/// while its worker is blocked, or in [`block_in_place`](crate::task::blocking::block_in_place).
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -40,13 +42,13 @@ use crate::{
 /// # });
 /// ```
 ///
-/// What is said of tasks is said of these: joining, aborting, panics, also those of `create`, numbers, the
-/// budget. At the shutdown of the runtime the future is dropped by its worker's thread.
-/// [`shutdown_graceful`](crate::runtime::Runtime::shutdown_graceful) waits for it.
+/// Pinned tasks can be joined and aborted, and have numbers and a budget, like other tasks. A panic
+/// of `create` counts as the task's. At the shutdown of the runtime the worker's thread drops the
+/// future. [`shutdown_graceful`](crate::runtime::Runtime::shutdown_graceful) waits for the task.
 ///
 /// # Panics
 ///
-/// If the thread is in no runtime.
+/// Panics if the calling thread is in no runtime.
 #[track_caller]
 pub fn spawn_pinned<F, Fut>(create: F) -> JoinHandle<Fut::Output>
 where
@@ -57,7 +59,9 @@ where
     Handle::current().spawn_pinned(create)
 }
 
-/// As [`spawn_pinned`], on the worker of this number; they are numbered from 0.
+/// Spawns a task that runs only on worker number `worker`, as [`spawn_pinned`] does for any worker.
+///
+/// Workers are numbered from 0.
 ///
 /// ```
 /// use tourbillon::{SpawnError, task::spawn_pinned_by_idx};
@@ -75,8 +79,8 @@ where
 ///
 /// # Errors
 ///
-/// If the thread is in no runtime, the runtime has been shut down, or there is no such worker. (The
-/// method of tokio-util's pool panics.) `create` is dropped.
+/// Returns an error, and drops `create`, if the calling thread is in no runtime, if the runtime has
+/// been shut down, or if there is no such worker. (The method of tokio-util's pool panics.)
 #[track_caller]
 pub fn spawn_pinned_by_idx<F, Fut>(
     create: F,
@@ -91,7 +95,7 @@ where
     handle.spawn_pinned_by_idx(create, worker)
 }
 
-/// Runs on the worker `home` what `create` makes there; the user asked for it at `spawned`.
+/// Spawns on worker `home` the task that `create` makes there. The user's call is at `spawned`.
 pub(crate) fn spawn_pinned_at<F, Fut>(
     home: Arc<WorkerShard>,
     create: F,
@@ -103,11 +107,11 @@ where
     Fut::Output: Send + 'static,
 {
     let future = async move { create().await };
-    // SAFETY: before it is polled the future has `create` alone, which is Send.
+    // SAFETY: before it is first polled the future holds only `create`, which is Send.
     unsafe { spawn_at::<NamedBy<Fut>, _>(Home::pinned(&home), future, spawned) }
 }
 
-/// The task goes to its thread, and has the name of `Fut`, which its future will make.
+/// Schedules a task on its thread. The task has the name of `Fut`, which its future will create.
 struct NamedBy<Fut>(PhantomData<Fut>);
 
 impl<Fut: 'static> Schedule for NamedBy<Fut> {

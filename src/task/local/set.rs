@@ -1,4 +1,4 @@
-//! Tasks of one thread, which run where they are waited for.
+//! `LocalSet`: tasks that stay on one thread, and run while that thread waits for the set.
 
 use std::{
     fmt,
@@ -25,21 +25,22 @@ use crate::{
         local::{
             context,
             context::{LocalEnterGuard, Within},
-            end, spawn_here,
+            end_tasks, spawn_here,
         },
     },
     util::{budget, contained::contained, lock::lock},
 };
 
-/// How many tasks are polled in one poll of the set, before others get their turn.
+/// How many tasks one poll of the set polls at most, before other tasks get their turn.
 const TASKS_PER_POLL: usize = 61;
 
-/// Tasks that stay on the thread of the set, and so need not be `Send`.
+/// A set of tasks that stay on one thread, and so need not be `Send`.
 ///
-/// They run while the set is waited for: as a future, which is ready when all of them have ended, by
-/// [`run_until`](LocalSet::run_until), or by [`block_on`](LocalSet::block_on). In between they stand still.
-/// The set is bound to the thread that has made it, and is not `Send`: it may be waited for in a
-/// `block_on`, in a [pinned](crate::task::local::pinned::spawn_pinned) task, or in a task of another set.
+/// The tasks run only while the set is waited for: by awaiting the set itself, which is ready when
+/// all tasks have ended, by [`run_until`](LocalSet::run_until), or by
+/// [`block_on`](LocalSet::block_on). The set is bound to the thread that created it, and is not
+/// `Send`. It may be awaited in a `block_on`, in a
+/// [pinned](crate::task::local::pinned::spawn_pinned) task, or in a task of another set.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc};
@@ -53,32 +54,34 @@ const TASKS_PER_POLL: usize = 61;
 ///     in_task.set(1);
 ///     spawn_local(async move { in_task.set(2) });
 /// });
-/// assert_eq!(count.get(), 0, "nobody waits for it yet");
+/// assert_eq!(count.get(), 0, "the set is not awaited yet");
 /// runtime.block_on(set);
 /// assert_eq!(count.get(), 2);
 /// ```
 ///
-/// One poll of the set polls 61 tasks at most, in the order in which they were woken; then whoever else is
-/// in the task or the `block_on` that waits for it, and other tasks of the worker, get their turn. To the
-/// runtime, and to its [metrics](crate::runtime::Handle::metrics), the tasks of a set are a part of what waits for
-/// it: [`shutdown_graceful`](Runtime::shutdown_graceful) does not wait for them otherwise.
+/// One poll of the set polls at most 61 tasks, in the order in which they were woken. After that,
+/// other futures of the awaiting task and other tasks of the worker get their turn.
+///
+/// To the runtime and its [metrics](crate::runtime::Handle::metrics), the tasks of a set are a part
+/// of the task that awaits it. [`shutdown_graceful`](Runtime::shutdown_graceful) does not wait for
+/// them separately.
 ///
 /// ```compile_fail
 /// fn to_another_thread<T: Send>(_: T) {}
 /// to_another_thread(tourbillon::task::LocalSet::new());
 /// ```
 ///
-/// Dropping the set drops its tasks, on this thread; who joins them is told that they were cancelled.
+/// Dropping the set drops its tasks, on this thread. Their handles then return a "cancelled" error.
 pub struct LocalSet {
-    /// Always that of a set.
+    /// A home of `set`, as the tasks hold it.
     home: Home,
     set: Arc<Set>,
-    /// Bound to the thread.
+    /// Makes the set neither `Send` nor `Sync`.
     _here: PhantomData<*const ()>,
 }
 
 impl LocalSet {
-    /// A set of no tasks, of the calling thread, which need not be in a runtime.
+    /// Creates an empty set on the calling thread, which need not be in a runtime.
     pub fn new() -> Self {
         let set = Arc::new(Set {
             queue: LocalQueue::of_this_thread(),
@@ -93,7 +96,7 @@ impl LocalSet {
         }
     }
 
-    /// Spawns a task of the set, which begins to run when the set is waited for.
+    /// Spawns a task in the set. It begins to run when the set is waited for.
     ///
     /// ```
     /// use std::rc::Rc;
@@ -112,9 +115,11 @@ impl LocalSet {
         spawn_here(self.home.clone(), future, Location::caller())
     }
 
-    /// Enters the set: until the guard is dropped, what this thread spawns by
-    /// [`spawn_local`](super::spawn_local) goes there, but that in a local task it goes where that is, and
-    /// unless another set is entered meanwhile.
+    /// Enters the set: until the guard is dropped, [`spawn_local`](super::spawn_local) on this
+    /// thread puts tasks into this set.
+    ///
+    /// The innermost context counts: a local task that is polled meanwhile spawns into its own set
+    /// or worker, and a set that is entered later takes precedence until its guard is dropped.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
@@ -129,8 +134,8 @@ impl LocalSet {
         context::enter(&self.home)
     }
 
-    /// Runs a future, in the context of the set, and the set's tasks beside it until the future has ended.
-    /// Tasks that have not ended by then go on when the set is waited for again.
+    /// Runs a future in the context of the set, and the set's tasks beside it, until the future has
+    /// ended. Tasks that have not ended by then continue when the set is waited for again.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -144,16 +149,17 @@ impl LocalSet {
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped before it was ready the future is dropped, and the tasks stay in the set. Several
-    /// may be awaited at once, on the set's thread: each runs what there is.
+    /// If this is dropped before it is ready, `future` is dropped and the tasks stay in the set.
+    /// Several `run_until` may be awaited at once on the set's thread: each runs any task that is
+    /// ready.
     pub async fn run_until<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let waiter = self.set.begin();
-        poll_fn(|cx| self.poll_beside(cx, waiter.number, |cx| future.as_mut().poll(cx))).await
+        poll_fn(|cx| self.poll_with_tasks(cx, waiter.number, |cx| future.as_mut().poll(cx))).await
     }
 
-    /// Runs a future to its end on the calling thread, in the contexts of a runtime and of the set, and the
-    /// set's tasks beside it: as [`run_until`](LocalSet::run_until) in
+    /// Runs a future to completion on the calling thread, in the context of the runtime and of the
+    /// set, and the set's tasks beside it: [`run_until`](LocalSet::run_until) in
     /// [`Runtime::block_on`].
     ///
     /// ```
@@ -165,34 +171,38 @@ impl LocalSet {
     ///
     /// # Panics
     ///
-    /// If the calling thread is a worker of a runtime, and with the future's own panics.
+    /// Panics if the calling thread is a worker of any runtime, or if the future panics.
     #[track_caller]
     pub fn block_on<F: Future>(&self, runtime: &Runtime, future: F) -> F::Output {
         runtime.block_on(self.run_until(future))
     }
 
-    /// Polls `first`, and then the tasks that are ready, if that is not.
-    fn poll_beside<R>(
+    /// Polls `first`, and then the ready tasks of the set if `first` is pending. `number`
+    /// identifies the waiter, whose waker is kept.
+    fn poll_with_tasks<R>(
         &self,
         cx: &mut Context<'_>,
         number: u64,
         first: impl FnOnce(&mut Context<'_>) -> Poll<R>,
     ) -> Poll<R> {
         let set = &*self.set;
-        // Before the queue is looked at: who pushes after that look finds the waker.
+        // Register before checking the queue: a thread that pushes after the check finds the waker.
         set.register(number, cx.waker());
         let _polling = Polling::begin(set);
         let poll = {
+            // `spawn_local` in the future goes to this set.
             let _within = Within::begin(&self.home);
             first(cx)
         };
         if poll.is_pending() {
+            // A bounded number of tasks, so that the rest of the awaiting task gets its turn.
             for _ in 0..TASKS_PER_POLL {
                 let Some(task) = set.queue.take() else { break };
                 budget::limited(|| task.run());
             }
             if set.queue.has_work() {
-                // All, this one among them: who polls now need not come back, and the others would wait for it.
+                // Wake all waiters, also this one: this one may not poll again, and the others
+                // would wait for it.
                 set.wake();
             }
         }
@@ -204,15 +214,15 @@ impl LocalSet {
     }
 }
 
-/// The number of the set itself among those who wait for it.
-const ITSELF: u64 = 0;
+/// The waiter number of the set itself, when it is awaited as a future.
+const SET_WAITER: u64 = 0;
 
-/// Ready when there is no task.
+/// Waits until the set has no task.
 impl Future for LocalSet {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let _pending = self.poll_beside(cx, ITSELF, |_| Poll::<()>::Pending);
+        let _pending = self.poll_with_tasks(cx, SET_WAITER, |_| Poll::<()>::Pending);
         if self.is_empty() {
             Poll::Ready(())
         } else {
@@ -223,10 +233,10 @@ impl Future for LocalSet {
 
 impl Drop for LocalSet {
     fn drop(&mut self) {
-        // Nobody is woken for what is queued from here on.
+        // From here on a push wakes no waiter.
         let wakers = mem::take(&mut lock(&self.set.waiting).wakers);
         contained(|| drop(wakers));
-        end(&self.set.tasks, 0, &self.set.queue);
+        end_tasks(&self.set.tasks, 0, &self.set.queue);
     }
 }
 
