@@ -79,7 +79,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     for worker in &workers {
         clocks::watch(worker.owner(), &clocks).map_err(descriptor)?;
     }
-    shared.clocks.store(Arc::new(clocks));
+    shared.clocks.shards.store(Arc::new(clocks));
     shared.workers.store(Arc::new(workers.clone()));
     // `Instant::now` uses the clock of the runtime that the calling thread is in.
     clock::current::find_by(entered::with_clock);
@@ -88,7 +88,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     let stack_size = builder.config.thread_stack_size;
     let (least, _) = builder.config.helpers;
     // Count the helpers before any worker runs: a worker that found too few would start another.
-    (0..least).for_each(|_| shared.searchers.enlist());
+    (0..least).for_each(|_| shared.queues.searchers.enlist());
     let threads = names.into_iter().zip(workers).zip(deques);
     for (index, ((name, shard), deque)) in threads.enumerate() {
         let core = pins.as_ref().map(|pins| pins[index]);

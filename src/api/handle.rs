@@ -319,7 +319,7 @@ impl Handle {
     /// timers are still cancelled and counted.
     pub fn cancel_named(&self, name: &str, max: usize) -> usize {
         let cancelled = self.shared.names.cancel(name, max);
-        cancelled + self.shared.clock_names.cancel(name, max - cancelled)
+        cancelled + self.shared.clocks.names.cancel(name, max - cancelled)
     }
 
     /// Refreshes all timers of this name, as [`Timer::refresh`](crate::timer::Timer::refresh) does,
@@ -337,7 +337,7 @@ impl Handle {
 
     /// Returns how many timers have this name: those that were built and can still be cancelled.
     pub fn count_named(&self, name: &str) -> usize {
-        self.shared.names.count(name) + self.shared.clock_names.count(name)
+        self.shared.names.count(name) + self.shared.clocks.names.count(name)
     }
 
     /// Returns a snapshot of what the runtime has done and has to do. See

@@ -405,7 +405,7 @@ impl Runtime {
         }
         // Wait for the workers, and then for the blocking threads: see the steps above.
         let left = deadline.map(|at| at.saturating_duration_since(clock::instant()));
-        let workers_ended = shared.wait_for_end(left);
+        let workers_ended = shared.lifecycle.wait_for_end(left);
         // Do this even if a worker is blocked: it drops the jobs that have not begun at the
         // deadline.
         let ended = shared.blocking.wait_for_end(shared, deadline) && workers_ended;

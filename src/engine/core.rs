@@ -12,7 +12,7 @@ use crate::{
         job::{Job, NextTask, TaskJob},
         shared::Shared,
         task_core::local_queue::LocalQueue,
-        watchdog::{looks::Looks, watch::Watch},
+        watchdog::state::Watchdog,
     },
     metrics::{
         counters::{Counter, Counters},
@@ -24,9 +24,7 @@ use crate::{
         epoll,
         epoll::{Events, Timeout},
         eventfd::EventFd,
-        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-        timerfd,
-        timerfd::TimerFd,
+        sync::atomic::{AtomicUsize, Ordering},
     },
     util::contained::contained,
 };
@@ -49,15 +47,9 @@ pub struct Core {
     pub(crate) reactor: Reactor,
     /// Not a part of this: it outlives the worker.
     pub(crate) recorder: Arc<Recorder>,
-    /// What it is at.
-    pub(crate) watch: Watch,
+    /// By this its peers watch over the worker.
+    pub(crate) watchdog: Watchdog,
     eventfd: EventFd,
-    /// What calls its peers if the worker does not come back: they wait for it, the worker does not.
-    alarm: Option<TimerFd>,
-    /// Written by those peers, when they look.
-    pub(crate) looks: CachePadded<Looks>,
-    /// Whether it is in `block_in_place`.
-    pub(crate) in_place: AtomicBool,
     /// Whether it is a helper: its shard is nobody's home.
     pub(crate) is_helper: bool,
     /// Timers of this shard whose callbacks are to be told how they ended, and have not been. Written by whoever
@@ -120,13 +112,8 @@ impl Core {
             pinned: LocalQueue::unbound(),
             reactor,
             recorder,
-            watch: Watch::new(),
+            watchdog: Watchdog::new(role == Role::Worker)?,
             eventfd,
-            alarm: (role == Role::Worker)
-                .then(|| TimerFd::new(timerfd::Clock::Monotonic))
-                .transpose()?,
-            looks: CachePadded::default(),
-            in_place: AtomicBool::new(false),
             is_helper: role == Role::Helper,
             owed: CachePadded::default(),
         })
@@ -146,7 +133,7 @@ impl Core {
 
     /// Has this worker called when the alarm of the other goes off.
     pub(crate) fn answer_for(&self, other: &Core) -> io::Result<()> {
-        let Some(alarm) = &other.alarm else {
+        let Some(alarm) = &other.watchdog.alarm else {
             return Ok(());
         };
         let epoll = self.reactor.epoll();
@@ -237,7 +224,9 @@ impl Owner for Core {
     }
 
     fn alarm(&self, at: u64) {
-        let Some(alarm) = &self.alarm else { return };
+        let Some(alarm) = &self.watchdog.alarm else {
+            return;
+        };
         let clock = &self.shared.clock;
         let mut moment = clock.kernel(at);
         loop {

@@ -28,7 +28,7 @@ impl<'a> InPlace<'a> {
         let shared: &Arc<Shared> = &core.shared;
         local.in_place.set(true);
         local.shares.set(true);
-        core.in_place.store(true, Ordering::Relaxed);
+        core.watchdog.set_in_place(true);
         shared.in_place.fetch_add(1, Ordering::AcqRel);
         // Move the LIFO slot's task to the deque, where thieves find it. (`shares` keeps the slot
         // empty from here on.)
@@ -57,7 +57,7 @@ impl Drop for InPlace<'_> {
     fn drop(&mut self) {
         let core = self.0.shard.owner();
         core.shared.in_place.fetch_sub(1, Ordering::AcqRel);
-        core.in_place.store(false, Ordering::Relaxed);
+        core.watchdog.set_in_place(false);
         self.0.in_place.set(false);
         self.0.shares.set(core.is_helper);
         // Without a watchdog the worker was watched only for this call.

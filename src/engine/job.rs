@@ -2,7 +2,6 @@
 
 use std::ptr::NonNull;
 
-use crossbeam::deque::Steal;
 use tourbillon_shards::{Due, Notice, Orphan, Orphans, Owner, RawPointer};
 use tourbillon_tasks::Runnable;
 
@@ -104,16 +103,5 @@ where
             Some(Orphan::Told(notice)) => deliver(notice.into()),
         }
         true
-    }
-}
-
-/// Steals until the result is definite: a job, or an empty queue.
-pub(crate) fn steal<T>(mut attempt: impl FnMut() -> Steal<T>) -> Option<T> {
-    loop {
-        match attempt() {
-            Steal::Success(job) => return Some(job),
-            Steal::Empty => return None,
-            Steal::Retry => std::hint::spin_loop(),
-        }
     }
 }

@@ -1,39 +1,35 @@
 //! What all threads of a runtime share.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use crossbeam::{deque::Injector, utils::CachePadded};
-use tourbillon_shards::{Names, SearchClaim, Searchers};
+use crossbeam::utils::CachePadded;
+use tourbillon_shards::{Names, SearchClaim};
 
 use crate::{
-    clock::{other::OtherClock, runtime_clock::Clock},
+    clock::runtime_clock::Clock,
     engine::{
         blocking::pool::Blocking,
-        clocks::owner::{ClockCore, ClockShard},
+        clocks::owner::Clocks,
         config::Config,
         context::spread,
         core::{Core, WorkerShard},
         helpers::known::Helpers,
-        job::{Ending, Job, Order, TaskJob, steal},
+        job::{Ending, Job, Order, TaskJob},
+        lifecycle::Lifecycle,
         local,
         paused::state::Quiescence,
+        queues::Queues,
         task_core::{meta::TaskMeta, registry::Registry},
         watchdog::{rescuers::Rescuers, stall::Stalls},
     },
     error::ArmError,
     metrics::{
         counters::{Counter, Counters},
-        recorder::{Recorder, Stripes},
+        recorder::Recorder,
     },
-    sys::sync::{
-        Condvar, Mutex,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
-    },
-    util::{contained::contained, lock::lock},
+    sys::sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    util::contained::contained,
 };
 
 /// The workers of a runtime, by their numbers. Empty before it runs and after it has ended.
@@ -57,39 +53,23 @@ pub struct Shared {
     /// Who waits, for a clock that is paused.
     pub(crate) quiescence: CachePadded<Quiescence>,
     pub(crate) workers: ArcSwap<Workers>,
-    /// The shards of the clocks that workers do not wait for, in the order of their kinds. Empty
-    /// after the runtime has ended.
-    pub(crate) clocks: ArcSwap<Vec<Arc<ClockShard>>>,
-    /// How often each was swept, as far as anybody knows: it stays when they have ended.
-    pub(crate) clock_sweeps: [AtomicU64; 2],
     /// What each worker writes down. Here, so that it can be read when they have ended.
     pub(crate) recorders: Box<[Arc<Recorder>]>,
-    /// What threads that are no workers do with the timers of the other clocks, and what is armed there.
-    pub(crate) clock_counters: [Stripes; 2],
     /// The stalls that were reported last.
     pub(crate) stalls: ArcSwap<Stalls>,
     pub(crate) names: Arc<Names<Core>>,
-    pub(crate) clock_names: Arc<Names<ClockCore>>,
-    pub(crate) injector: CachePadded<Injector<Job>>,
-    /// Timers of closed shards, which all workers end.
-    pub(crate) orphans: Injector<Box<dyn Ending>>,
-    pub(crate) searchers: CachePadded<Searchers>,
+    /// The queues that all workers share.
+    pub(crate) queues: Queues<Job, Box<dyn Ending>>,
+    /// The wall clock and the boot-time clock, and their timers.
+    pub(crate) clocks: Clocks,
+    /// Whether the runtime runs, stops, or has ended.
+    pub(crate) lifecycle: Lifecycle,
     /// Those that come to the aid of others.
     pub(crate) rescuers: Rescuers,
     /// Pending callback timers, counted only where there is a bound.
     pending: CachePadded<AtomicUsize>,
     /// When a worker last began to look at the shards' memory, in ns by the kernel's clock.
     pub(crate) tidied: AtomicU64,
-    /// Set when the runtime is to end: workers leave their loops.
-    stopping: AtomicBool,
-    /// Set when nobody will look at the injector any more.
-    pub(crate) drained: AtomicBool,
-    /// How many workers have not left their loops.
-    pub(crate) running: Mutex<usize>,
-    pub(crate) left: Condvar,
-    /// Tells tasks of other runtimes that all have left.
-    #[cfg(feature = "inspect")]
-    at_end: crate::sync::notify::Notify,
 }
 
 /// Queues a task that became ready, and that any worker of its runtime may run.
@@ -120,38 +100,28 @@ impl Shared {
             in_place: AtomicUsize::new(0),
             quiescence: CachePadded::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
-            clocks: ArcSwap::default(),
-            clock_sweeps: Default::default(),
             recorders: (0..workers)
                 .map(|_| Arc::new(Recorder::new(workers)))
                 .collect(),
-            clock_counters: Default::default(),
             stalls: ArcSwap::default(),
             names: Arc::new(Names::new(workers * NAME_PARTS)),
-            clock_names: Arc::new(Names::new(NAME_PARTS)),
-            injector: CachePadded::new(Injector::new()),
-            orphans: Injector::new(),
-            searchers: CachePadded::new(Searchers::new(workers)),
+            queues: Queues::new(workers),
+            clocks: Clocks::new(NAME_PARTS),
+            lifecycle: Lifecycle::new(workers),
             rescuers: Rescuers::on(config.cores),
             pending: CachePadded::new(AtomicUsize::new(0)),
             tidied: AtomicU64::new(0),
-            stopping: AtomicBool::new(false),
-            drained: AtomicBool::new(false),
-            running: Mutex::new(workers),
-            left: Condvar::new(),
-            #[cfg(feature = "inspect")]
-            at_end: crate::sync::notify::Notify::new(),
             config,
         }
     }
 
     /// Queues a job from outside of the workers.
     pub(crate) fn inject(&self, job: Job) {
-        self.injector.push(job);
+        self.queues.push(job);
         self.wake_one();
         // Behind the fence of `wake_one`: either who drains for the last time sees the job, or we
         // see that it has.
-        if self.drained.load(Ordering::Acquire) {
+        if self.queues.is_drained() {
             self.drain_injector();
         }
     }
@@ -172,16 +142,6 @@ impl Shared {
         self.workers.load_full()
     }
 
-    /// The shards of the other clocks.
-    pub(crate) fn clocks(&self) -> Arc<Vec<Arc<ClockShard>>> {
-        self.clocks.load_full()
-    }
-
-    /// The shard of a clock, unless the runtime has ended.
-    pub(crate) fn clock_shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
-        self.clocks.load().get(kind as usize).cloned()
-    }
-
     /// How many callbacks are still to be told how their timers ended.
     pub(crate) fn owes(&self) -> usize {
         let workers: usize = self
@@ -190,8 +150,7 @@ impl Shared {
             .iter()
             .map(|worker| worker.owner().owes())
             .sum();
-        let clocks: usize = self.clocks().iter().map(|clock| clock.owner().owes()).sum();
-        workers + clocks
+        workers + self.clocks.owes()
     }
 
     /// Counts as the calling worker's, if the thread is one of this runtime's, or else with those counters, which
@@ -221,7 +180,8 @@ impl Shared {
     /// After work was queued: wakes a worker to search for it, if one sleeps and none searches.
     #[inline]
     pub(crate) fn wake_one(&self) {
-        self.searchers
+        self.queues
+            .searchers
             .wake_one(|| self.wake_any(), || self.has_work());
     }
 
@@ -243,13 +203,13 @@ impl Shared {
     /// How many workers are awake. A hint.
     pub(crate) fn awake(&self) -> usize {
         let workers = self.recorders.len();
-        workers.saturating_sub(self.searchers.parked())
+        workers.saturating_sub(self.queues.searchers.parked())
     }
 
     /// Whether there is work in any queue that a searcher looks at.
     pub(crate) fn has_work(&self) -> bool {
         let is_full = |owner: &Core| (!owner.stealer.is_empty()).then_some(());
-        !self.injector.is_empty() || self.find_deque(0, is_full).is_some()
+        !self.queues.is_empty() || self.find_deque(0, is_full).is_some()
     }
 
     /// Asks those who have deques, workers and helpers, for the first that answers; begins with the
@@ -262,7 +222,7 @@ impl Shared {
         let workers = self.workers.load();
         let found = (0..workers.len())
             .find_map(|i| ask(workers[first.wrapping_add(i) % workers.len()].owner()));
-        if found.is_some() || self.searchers.helpers() == 0 {
+        if found.is_some() || self.queues.searchers.helpers() == 0 {
             return found;
         }
         let helpers = self.helpers.known.load();
@@ -307,20 +267,19 @@ impl Shared {
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.lifecycle.is_stopping()
     }
 
     /// Tells the workers to end, and the blocking threads to end when they are through.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
+        self.lifecycle.set_stopping();
         self.blocking.stop();
         self.wake_all();
     }
 
     /// Wakes all workers, and has all clocks served, whatever they wait for.
     pub(crate) fn wake_all(&self) {
-        for clock in self.clocks().iter() {
+        for clock in self.clocks.all().iter() {
             clock.wake();
         }
         for worker in self.workers.load().iter() {
@@ -330,43 +289,8 @@ impl Shared {
     }
 
     pub(crate) fn drain_injector(&self) {
-        while let Some(job) = steal(|| self.injector.steal()) {
+        while let Some(job) = self.queues.steal() {
             contained(|| job.end());
-        }
-    }
-
-    /// Waits until all workers have left. For tasks of other runtimes: this one's are gone by then.
-    #[cfg(feature = "inspect")]
-    pub(crate) async fn ended(&self) {
-        // Before the look: the last to leave tells all that are there when nobody runs any more.
-        let told = self.at_end.notified();
-        let is_running = *lock(&self.running) > 0;
-        if is_running {
-            told.await;
-        }
-    }
-
-    /// Wakes those who wait for the [end](Self::ended).
-    #[cfg(feature = "inspect")]
-    pub(crate) fn tell_end(&self) {
-        contained(|| self.at_end.notify_waiters());
-    }
-
-    /// Waits until all workers have left, for `timeout` at most; true if they have.
-    pub(crate) fn wait_for_end(&self, timeout: Option<Duration>) -> bool {
-        let running = lock(&self.running);
-        match timeout {
-            None => {
-                let ended = self.left.wait_while(running, |running| *running > 0);
-                drop(ended.unwrap_or_else(PoisonError::into_inner));
-                true
-            }
-            Some(timeout) => {
-                let waited = self
-                    .left
-                    .wait_timeout_while(running, timeout, |running| *running > 0);
-                !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-            }
         }
     }
 }

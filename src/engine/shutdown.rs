@@ -14,14 +14,15 @@ use crate::{
     engine::{
         context::entered,
         core::Core,
-        job::{Ending, Job, steal},
+        job::{Ending, Job},
         local::Local,
+        queues::steal,
         shared::Shared,
         telemetry::snapshot,
     },
     sys::sync::atomic::Ordering,
     task::local::end_pinned,
-    util::{contained::contained, lock::lock},
+    util::contained::contained,
 };
 
 /// How many timers a worker ends before it checks the queues again.
@@ -42,9 +43,9 @@ pub(crate) fn end(local: &Local) {
         // Look for queued jobs before taking another batch: callbacks that take an outcome are
         // queued one by one in the deque, where peers can steal them while one of them takes long.
         let own = local.next_for_any();
-        let own = own.or_else(|| steal(|| shared.injector.steal()));
+        let own = own.or_else(|| shared.queues.steal());
         let job = own.or_else(|| {
-            let mut part = steal(|| shared.orphans.steal())?;
+            let mut part = shared.queues.steal_closed()?;
             end_part(core, &mut *part, &|job| local.deque.push(job));
             local.next_for_any()
         });
@@ -53,7 +54,7 @@ pub(crate) fn end(local: &Local) {
             Some(Job::Task(task)) => tasks.push(task),
             Some(job) => core.contain(|| job.end()),
             // Another worker has queued more batches meanwhile.
-            None if !shared.orphans.is_empty() => {}
+            None if shared.queues.has_closed() => {}
             None if shared.owes() == 0 => break,
             // A peer delivers an outcome, or is about to. Its callback may add more work.
             None => crate::sys::sync::thread::sleep(PAUSE),
@@ -92,7 +93,7 @@ fn close_shards(shared: &Shared) {
     for worker in shared.workers.load().iter() {
         queue(shared, worker.close());
     }
-    for clock in shared.clocks().iter() {
+    for clock in shared.clocks.all().iter() {
         queue(shared, clock.close());
     }
 }
@@ -103,7 +104,7 @@ where
     Job: From<Notice<O>>,
 {
     while !orphans.is_empty() {
-        shared.orphans.push(Box::new(orphans.split(BATCH)));
+        shared.queues.push_closed(Box::new(orphans.split(BATCH)));
     }
 }
 
@@ -111,7 +112,7 @@ where
 /// everything that is left.
 pub(crate) fn leave(shared: &Arc<Shared>) {
     let last = {
-        let mut running = lock(&shared.running);
+        let mut running = shared.lifecycle.running();
         if *running > 1 {
             *running -= 1;
             false
@@ -122,12 +123,12 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
     if last {
         // `running` stays 1 meanwhile: `wait_for_end` returns only after everything has ended.
         entered::with_ending(shared, || end_all(shared));
-        *lock(&shared.running) = 0;
+        *shared.lifecycle.running() = 0;
         #[cfg(feature = "inspect")]
-        shared.tell_end();
+        shared.lifecycle.notify_end();
     }
     // Wake the thread that waits for the end, if any.
-    shared.left.notify_all();
+    shared.lifecycle.notify_left();
     if !last {
         end_if_all_in_place(shared);
     }
@@ -140,7 +141,7 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
 /// told to stop.
 pub(crate) fn end_if_all_in_place(shared: &Arc<Shared>) {
     let all_in_place = {
-        let running = lock(&shared.running);
+        let running = shared.lifecycle.running();
         let in_place = shared.in_place.load(Ordering::Acquire);
         shared.is_stopping() && *running > 0 && *running == in_place
     };
@@ -171,14 +172,14 @@ fn end_all(shared: &Shared) {
     }
     // From here on a thread that injects a job ends it itself. A job that was injected before the
     // flag was visible is found by the second drain: the fence orders the flag before it.
-    shared.drained.store(true, Ordering::Release);
+    shared.queues.set_drained();
     crate::sys::sync::atomic::fence(Ordering::SeqCst);
     drain(shared);
     shared.quiescence.close();
     // Break the reference cycle between the shards' owners and `shared`.
     shared.workers.store(Arc::default());
     snapshot::keep_sweeps(shared);
-    shared.clocks.store(Arc::default());
+    shared.clocks.shards.store(Arc::default());
 }
 
 /// Ends all timers, all waits for sockets, and all tasks.
@@ -189,8 +190,8 @@ fn end_rest(shared: &Shared) {
     let Some(first) = workers.first() else { return };
     // This thread may have no deque of the runtime: queue outcomes in the injector, which is
     // drained below.
-    while let Some(mut part) = steal(|| shared.orphans.steal()) {
-        end_part(first.owner(), &mut *part, &|job| shared.injector.push(job));
+    while let Some(mut part) = shared.queues.steal_closed() {
+        end_part(first.owner(), &mut *part, &|job| shared.queues.push(job));
     }
     // Closing a reactor fails its waiting operations, so wake the tasks.
     for worker in workers.iter() {

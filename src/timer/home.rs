@@ -66,7 +66,7 @@ fn clock_home(
             &current
         }
     };
-    let shard = handle.shared().clock_shard(kind);
+    let shard = handle.shared().clocks.shard(kind);
     shard.ok_or(ArmError::Shutdown)
 }
 
@@ -76,7 +76,7 @@ impl Homes for Wall {
     }
 
     fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
-        &shared.clock_names
+        &shared.clocks.names
     }
 }
 
@@ -86,6 +86,6 @@ impl Homes for Boot {
     }
 
     fn names(shared: &Shared) -> &Arc<Names<ClockCore>> {
-        &shared.clock_names
+        &shared.clocks.names
     }
 }

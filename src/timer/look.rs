@@ -92,7 +92,7 @@ fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> Timer
 
 fn look(shared: &Shared) -> Timers {
     let mut named: Vec<_> = shared.names.list();
-    named.extend(shared.clock_names.list());
+    named.extend(shared.clocks.names.list());
     named.sort();
     let mut merged: Vec<(String, usize)> = Vec::with_capacity(named.len());
     for (name, count) in named {
@@ -109,10 +109,12 @@ fn look(shared: &Shared) -> Timers {
             .map(|worker| counts(worker, |next| shared.clock.instant(next)))
             .collect(),
         wall: shared
-            .clock_shard(OtherClock::Wall)
+            .clocks
+            .shard(OtherClock::Wall)
             .map_or_else(ended, |shard| counts(&shard, wall::time)),
         boot: shared
-            .clock_shard(OtherClock::Boot)
+            .clocks
+            .shard(OtherClock::Boot)
             .map_or_else(ended, |shard| counts(&shard, BootInstant::from_nanos)),
         named: merged,
     }

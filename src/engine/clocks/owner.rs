@@ -2,16 +2,20 @@
 
 use std::{any::Any, io, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard};
+use arc_swap::ArcSwap;
+use tourbillon_shards::{Kind, NEVER, Names, Notice, Outcome, Owner, Shard};
 
 use crate::{
     clock::{other::OtherClock, wall},
     engine::{context::spread, core::TimerOwner, job::Job, shared::Shared},
-    metrics::counters::{Counter, Counters},
+    metrics::{
+        counters::{Counter, Counters},
+        recorder::Stripes,
+    },
     sys::{
         sync::{
             Mutex,
-            atomic::{AtomicBool, AtomicUsize, Ordering},
+            atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         },
         timerfd,
         timerfd::TimerFd,
@@ -27,6 +31,45 @@ pub(crate) const SKIP_ON_STEP: u32 = 1;
 
 /// All such clocks, in the order of their epoll tokens.
 pub(crate) const CLOCKS: [OtherClock; 2] = [OtherClock::Wall, OtherClock::Boot];
+
+/// The clocks of a runtime that no worker waits for: the wall clock and the boot-time clock.
+pub(crate) struct Clocks {
+    /// Their shards, in the order of their kinds. Empty after the runtime has ended.
+    pub(crate) shards: ArcSwap<Vec<Arc<ClockShard>>>,
+    /// How often each shard was swept. It stays when the shards have ended.
+    pub(crate) sweeps: [AtomicU64; 2],
+    /// The counters of each for threads that are no workers.
+    pub(crate) counters: [Stripes; 2],
+    /// The names of their timers.
+    pub(crate) names: Arc<Names<ClockCore>>,
+}
+
+impl Clocks {
+    /// Creates the state of clocks without shards. The table of names has `name_parts` parts.
+    pub(crate) fn new(name_parts: usize) -> Self {
+        Self {
+            shards: ArcSwap::default(),
+            sweeps: Default::default(),
+            counters: Default::default(),
+            names: Arc::new(Names::new(name_parts)),
+        }
+    }
+
+    /// Returns the shards.
+    pub(crate) fn all(&self) -> Arc<Vec<Arc<ClockShard>>> {
+        self.shards.load_full()
+    }
+
+    /// Returns the shard of a clock, unless the runtime has ended.
+    pub(crate) fn shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
+        self.shards.load().get(kind as usize).cloned()
+    }
+
+    /// Returns how many callbacks still have to be called with the outcome of their timers.
+    pub(crate) fn owes(&self) -> usize {
+        self.all().iter().map(|clock| clock.owner().owes()).sum()
+    }
+}
 
 /// The owner of a clock's shard.
 #[expect(missing_debug_implementations, reason = "users cannot name it")]
@@ -82,7 +125,7 @@ impl ClockCore {
 
     /// Returns the counters of this clock for the calling thread.
     pub(super) fn counters(&self) -> &Counters {
-        self.shared.clock_counters[self.kind as usize].own()
+        self.shared.clocks.counters[self.kind as usize].own()
     }
 
     /// Counts on the calling worker's counters, or on this clock's if the thread is not a worker.

@@ -56,10 +56,10 @@ impl Helpers<WorkerShard> {
         for helper in &known.list {
             record += &helper.owner().recorder.read();
         }
-        let threads = shared.searchers.helpers();
+        let threads = shared.queues.searchers.helpers();
         HelperMetrics {
             threads,
-            idle: shared.searchers.sitting().min(threads),
+            idle: shared.queues.searchers.sitting().min(threads),
             started: known.started,
             record,
         }
@@ -79,7 +79,7 @@ impl Shared {
     #[inline]
     pub(crate) fn stand_by(self: &Arc<Self>) {
         let most = self.most_helpers();
-        if most > 0 && self.searchers.stand_by(most) {
+        if most > 0 && self.queues.searchers.stand_by(most) {
             // Ignore an error: nothing can handle it here. The next thread that leaves the reserve
             // tries again.
             let _ = start(self);
@@ -91,17 +91,17 @@ impl Shared {
 #[cold]
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     {
-        let mut running = lock(&shared.running);
+        let mut running = shared.lifecycle.running();
         // The runtime ends: take the helper off the count again.
         if shared.is_stopping() || *running == 0 {
-            shared.searchers.strike();
+            shared.queues.searchers.strike();
             return Ok(());
         }
         *running += 1;
     }
     // If the thread cannot start, take back both counts.
     start_thread(shared).inspect_err(|_| {
-        shared.searchers.strike();
+        shared.queues.searchers.strike();
         shutdown::leave(shared);
     })
 }
@@ -117,7 +117,7 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     for worker in workers.iter() {
         core.answer_for(worker.owner())?;
     }
-    clocks::watch(&core, &shared.clocks())?;
+    clocks::watch(&core, &shared.clocks.all())?;
     let shard = Arc::new(Shard::new(core));
     let thread = {
         let (shared, shard) = (shared.clone(), shard.clone());
@@ -185,7 +185,7 @@ impl Worker<'_> {
                     has_ended = true;
                 });
             }
-            self.shared.searchers.sit();
+            self.shared.queues.searchers.sit();
             self.judge_quiescence();
         }
     }
@@ -194,7 +194,7 @@ impl Worker<'_> {
     /// another thread is in reserve, `false` if the helper must end.
     fn wait_in_reserve(&mut self) -> bool {
         let (core, shared) = (self.core, self.shared);
-        let searchers = &shared.searchers;
+        let searchers = &shared.queues.searchers;
         let keep_alive = shared.config.thread_keep_alive.max(MIN_KEEP_ALIVE);
         let nanos = keep_alive.as_nanos().try_into().unwrap_or(u64::MAX);
         let mut since = shared.clock.real();

@@ -63,7 +63,7 @@ impl Shards {
     pub(crate) fn of(shared: &Shared) -> Self {
         Self {
             workers: shared.workers(),
-            clocks: shared.clocks(),
+            clocks: shared.clocks.all(),
         }
     }
 

@@ -130,7 +130,7 @@ impl State {
             && !shared.is_stopping()
             && self.idle == workers.len()
             && self.serving == 0
-            && shared.searchers.all_sit()
+            && shared.queues.searchers.all_sit()
             && self.blocked.iter().all(|(_, blocked)| self.waits(blocked))
             && shards
                 .iter()
@@ -230,7 +230,7 @@ impl Quiescence {
             let workers = shared.workers.load();
             let is_watched = shared.config.is_watched(workers.len());
             for worker in workers.iter() {
-                if is_watched || worker.owner().in_place.load(Ordering::Relaxed) {
+                if is_watched || worker.owner().watchdog.is_in_place() {
                     worker.call();
                 }
             }
@@ -243,7 +243,7 @@ impl Quiescence {
     /// Sets the wall clock of the runtime while its clock is paused. Returns `false` if it is not.
     #[must_use]
     pub(crate) fn set_wall(&self, shared: &Shared, shown: u64) -> bool {
-        let wall = shared.clock_shard(OtherClock::Wall);
+        let wall = shared.clocks.shard(OtherClock::Wall);
         let jobs = {
             let mut state = lock(&self.0);
             if !shared.clock.is_paused() {

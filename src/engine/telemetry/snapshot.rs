@@ -57,12 +57,12 @@ fn worker(shard: &WorkerShard, record: &Record) -> WorkerMetrics {
 /// Returns the metrics of a clock: its stored timers, and the counts of threads that are not
 /// workers.
 fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
-    let counts = shared.clock_counters[kind as usize].read();
+    let counts = shared.clocks.counters[kind as usize].read();
     // After the runtime has ended only the counters are left.
-    let Some(shard) = shared.clock_shard(kind) else {
+    let Some(shard) = shared.clocks.shard(kind) else {
         return ClockMetrics {
             counts,
-            sweeps: shared.clock_sweeps[kind as usize].load(Ordering::Acquire),
+            sweeps: shared.clocks.sweeps[kind as usize].load(Ordering::Acquire),
             ..ClockMetrics::default()
         };
     };
@@ -79,13 +79,13 @@ fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
 /// Returns how often the inbox of a clock was swept. The number is also kept in `shared`.
 fn sweeps(shared: &Shared, kind: OtherClock, shard: &ClockShard) -> u64 {
     let sweeps = shard.sweeps();
-    let known = shared.clock_sweeps[kind as usize].fetch_max(sweeps, Ordering::AcqRel);
+    let known = shared.clocks.sweeps[kind as usize].fetch_max(sweeps, Ordering::AcqRel);
     known.max(sweeps)
 }
 
 /// Keeps the sweep counts of the clocks in `shared`. Call it before their shards are dropped.
 pub(crate) fn keep_sweeps(shared: &Shared) {
-    for clock in shared.clocks().iter() {
+    for clock in shared.clocks.all().iter() {
         sweeps(shared, clock.owner().kind(), clock);
     }
 }
@@ -94,7 +94,7 @@ impl Core {
     /// Returns the current activity of this core's worker, whose shard is `shard`.
     fn activity(&self, shard: &WorkerShard) -> (Activity, Option<JobName>) {
         if shard.parker().is_awake() {
-            self.watch.activity()
+            self.watchdog.watch.activity()
         } else {
             (Activity::Parked, None)
         }
@@ -125,7 +125,7 @@ pub(crate) fn metrics(shared: &Shared) -> RuntimeMetrics {
         helpers: shared.helpers.metrics(shared),
         wall_clock: clock(shared, OtherClock::Wall),
         boot_clock: clock(shared, OtherClock::Boot),
-        injector_depth: shared.injector.len(),
+        injector_depth: shared.queues.len(),
         alive_tasks,
         spawned_tasks,
         blocking: shared.blocking.metrics(),

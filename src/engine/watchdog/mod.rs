@@ -5,4 +5,5 @@ pub(crate) mod report;
 pub(crate) mod rescue;
 pub(crate) mod rescuers;
 pub(crate) mod stall;
+pub(crate) mod state;
 pub(crate) mod watch;

@@ -35,7 +35,7 @@ pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
     if threshold == OFF {
         return None;
     }
-    let stall = core.watch.look(core.index, threshold, now);
+    let stall = core.watchdog.watch.look(core.index, threshold, now);
     stall.map(|stall| Stall {
         is_helper: core.is_helper,
         ..stall
@@ -47,7 +47,7 @@ pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
     let threshold = core.shared.config.stall_threshold;
     let now = InLoop::at(core.shared.clock.real(), jobs);
     let from = std::mem::replace(last, now);
-    if let Some(mut stall) = core.watch.away(core.index, threshold, from, now) {
+    if let Some(mut stall) = core.watchdog.watch.away(core.index, threshold, from, now) {
         stall.is_helper = core.is_helper;
         report(core, &stall);
     }
@@ -58,7 +58,7 @@ pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
 pub(crate) fn this_job_is(name: &'static TypeName) {
     crate::engine::local::with_local(|local| {
         if let Some(local) = local {
-            local.shard.owner().watch.rename(name);
+            local.shard.owner().watchdog.watch.rename(name);
         }
     });
 }

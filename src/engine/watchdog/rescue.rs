@@ -303,7 +303,7 @@ impl Worker<'_> {
     fn rescue(&mut self, peer: &WorkerShard, stuck: bool) -> u64 {
         let core = peer.owner();
         let held = (self.due.len(), self.wakers.len());
-        let all = core.in_place.load(Ordering::Relaxed);
+        let all = core.watchdog.is_in_place();
         // Also if that is nothing: by the lock of the shard, who arms a timer there comes before or after this.
         for _ in 0..RESCUE_ROUNDS {
             let now = self.shared.clock.now();
@@ -342,7 +342,11 @@ impl Worker<'_> {
                 tasks,
             });
         }
-        let reach = core.looks.patience.after(timers + tasks > 0 || !stuck);
+        let reach = core
+            .watchdog
+            .looks
+            .patience
+            .after(timers + tasks > 0 || !stuck);
         let now = self.shared.clock.now();
         match self.crowded() {
             None => peer.watch_on_sooner(now, reach, self.comes()),
@@ -356,8 +360,8 @@ impl Worker<'_> {
 impl Core {
     /// Whether the worker is at the same job as when this was last asked, or has said that it will be.
     fn stays(&self) -> bool {
-        let job = self.watch.begun();
-        let last = self.looks.last_seen.swap(job, Ordering::Relaxed);
-        last == job || self.in_place.load(Ordering::Relaxed)
+        let job = self.watchdog.watch.begun();
+        let last = self.watchdog.looks.last_seen.swap(job, Ordering::Relaxed);
+        last == job || self.watchdog.is_in_place()
     }
 }

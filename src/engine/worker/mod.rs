@@ -11,7 +11,7 @@ use crate::{
     engine::{
         clocks,
         core::{Core, TimerOwner, WorkerShard},
-        job::{Job, steal},
+        job::Job,
         local,
         local::Local,
         shared::Shared,
@@ -182,7 +182,7 @@ impl<'a> Worker<'a> {
         budget::end();
         while !self.shared.is_stopping() {
             let is_time = self.run_queued();
-            self.core.watch.end();
+            self.core.watchdog.watch.end();
             if is_time {
                 self.look();
                 continue;
@@ -212,7 +212,7 @@ impl<'a> Worker<'a> {
             }
         }
         // Told to stop while it was kept from its loop.
-        self.core.watch.end();
+        self.core.watchdog.watch.end();
         self.was_away();
     }
 
@@ -232,7 +232,7 @@ impl<'a> Worker<'a> {
 
     fn next(&mut self) -> Option<Job> {
         if self.tick == self.outside_at {
-            if let Some(job) = steal(|| self.shared.injector.steal()) {
+            if let Some(job) = self.shared.queues.steal() {
                 if self.local.has_queued() {
                     // Nobody was woken for what this worker was about to run.
                     self.shared.wake_one();
@@ -256,7 +256,10 @@ impl<'a> Worker<'a> {
             Job::Task(task) => {
                 let name = TypeName::from_fn(task.name());
                 let spawned = task.metadata().spawned();
-                self.core.watch.begin(self.tick, name, Some(spawned));
+                self.core
+                    .watchdog
+                    .watch
+                    .begin(self.tick, name, Some(spawned));
                 self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
                 task.run();
@@ -298,7 +301,7 @@ impl<'a> Worker<'a> {
 
     #[inline]
     fn begin_callback(&self, name: &'static TypeName) {
-        self.core.watch.begin(self.tick, name, None);
+        self.core.watchdog.watch.begin(self.tick, name, None);
     }
 
     /// Counts a callback that has run, and has panicked with this.
@@ -413,7 +416,7 @@ impl<'a> Worker<'a> {
         {
             return;
         }
-        for (clock, token) in self.shared.clocks().iter().zip(CLOCK_TOKENS) {
+        for (clock, token) in self.shared.clocks.all().iter().zip(CLOCK_TOKENS) {
             if !events.iter().any(|event| event.token() == token) {
                 continue;
             }

@@ -49,7 +49,7 @@ impl Worker<'_> {
         let (tidy, mut timed) = (&mut self.tidy, None);
         events.borrow_mut().clear();
         let parked = shard.park(
-            &shared.searchers,
+            &shared.queues.searchers,
             self.search.is_on,
             || shared.is_stopping() || core.pinned.has_work() || shared.has_work(),
             |until| {

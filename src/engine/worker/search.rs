@@ -7,10 +7,7 @@
 //! to have a worker each. It counts as a searcher all the time: nobody else is woken for what it leaves, and whatever
 //! else there is it finds at its next look.
 
-use crate::engine::{
-    job::{Job, steal},
-    worker::Worker,
-};
+use crate::engine::{job::Job, queues::steal, worker::Worker};
 
 /// A worker's search for work.
 #[derive(Debug)]
@@ -76,14 +73,14 @@ impl Worker<'_> {
         // Nobody relies on a helper to search; nor on a worker that spins, which would wake the next
         // before what it spins for.
         if !self.search.is_on && !self.core.is_helper && !self.is_near() {
-            self.search.is_on = self.shared.searchers.begin();
+            self.search.is_on = self.shared.queues.searchers.begin();
             if !self.search.is_on && self.search.denied < DENIED_MOST {
                 return None;
             }
         }
-        self.core.watch.searches(true);
+        self.core.watchdog.watch.searches(true);
         let job = self.steal();
-        self.core.watch.searches(false);
+        self.core.watchdog.watch.searches(false);
         if self.search.is_on || job.is_some() {
             self.search.denied = 0;
         }
@@ -106,14 +103,14 @@ impl Worker<'_> {
     pub(crate) fn found(&mut self) {
         self.search.is_on = false;
         self.search.begin_anew();
-        if self.shared.searchers.found() {
+        if self.shared.queues.searchers.found() {
             self.shared.wake_one();
         }
     }
 
     fn steal(&mut self) -> Option<Job> {
         let deque = &self.local.deque;
-        if let Some(job) = steal(|| self.shared.injector.steal_batch_and_pop(deque)) {
+        if let Some(job) = self.shared.queues.steal_batch(deque) {
             return Some(job);
         }
         let search = &mut self.search;
@@ -124,7 +121,7 @@ impl Worker<'_> {
             }
             if search.is_on
                 && victim.stealer.len() == 1
-                && search.leaves(victim.index, victim.watch.begun())
+                && search.leaves(victim.index, victim.watchdog.watch.begun())
             {
                 return None;
             }
@@ -175,7 +172,7 @@ mod tests {
             .unwrap();
         // Its first job: before that it looks at what comes from outside in any case.
         runtime.block_on(runtime.spawn(async {})).unwrap();
-        let searchers = &runtime.handle().shared().searchers;
+        let searchers = &runtime.handle().shared().queues.searchers;
         while searchers.parked() == 0 || !searchers.begin() {
             std::thread::yield_now();
         }

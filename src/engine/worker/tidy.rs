@@ -78,7 +78,7 @@ impl Worker<'_> {
             self.tidy.at = 0;
             // Of the workers of a runtime that all wake for this, one looks.
             if begins(&self.shared.tidied) {
-                self.tidy.shards = self.shared.workers().len() + self.shared.clocks().len();
+                self.tidy.shards = self.shared.workers().len() + self.shared.clocks.all().len();
                 // The workers of all runtimes come by, each after a period of its own.
                 if begins(&LOOKED) {
                     note_spare_memory();
@@ -109,7 +109,7 @@ fn begins(last: &AtomicU64) -> bool {
 /// Gives up the arrays of one shard of the runtime if they are too large: of a worker, or of a
 /// clock. Returns whether there is to be another look at it.
 fn shrink(shared: &Shared, number: usize) -> bool {
-    let (workers, clocks) = (shared.workers(), shared.clocks());
+    let (workers, clocks) = (shared.workers(), shared.clocks.all());
     // A worker's shard as well: the worker may sleep until an hour from now.
     match workers.get(number) {
         Some(worker) => worker.shrink(),

@@ -164,7 +164,7 @@ fn runtime() -> io::Result<Runtime> {
 /// runtime has ended.
 async fn wait(inspected: &Handle, stop: &Notify) -> bool {
     let mut stopped = pin!(stop.notified());
-    let mut ended = pin!(inspected.shared().ended());
+    let mut ended = pin!(inspected.shared().lifecycle.ended());
     poll_fn(|cx| match stopped.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(false),
         Poll::Pending => ended.as_mut().poll(cx).map(|()| true),

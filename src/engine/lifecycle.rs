@@ -1,0 +1,93 @@
+//! Whether a runtime runs, stops, or has ended, and the threads that wait for its end.
+
+use std::{sync::PoisonError, time::Duration};
+
+use crate::{
+    sys::sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering, fence},
+    },
+    util::lock::lock,
+};
+
+/// The life of a runtime: running, stopping, ended.
+pub(crate) struct Lifecycle {
+    /// Set when the runtime must end: workers leave their loops.
+    stopping: AtomicBool,
+    /// How many workers and helpers have not left their loops.
+    running: Mutex<usize>,
+    /// Notified when one of them leaves.
+    left: Condvar,
+    /// Notifies tasks of other runtimes when all have left.
+    #[cfg(feature = "inspect")]
+    at_end: crate::sync::notify::Notify,
+}
+
+impl Lifecycle {
+    /// Creates the state of a runtime with `workers` workers, all of which count as running.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            stopping: AtomicBool::new(false),
+            running: Mutex::new(workers),
+            left: Condvar::new(),
+            #[cfg(feature = "inspect")]
+            at_end: crate::sync::notify::Notify::new(),
+        }
+    }
+
+    /// Returns whether workers must leave their loops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Marks the runtime as stopping. What the caller looks at next is looked at after the mark.
+    pub(crate) fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Locks the count of workers and helpers that have not left their loops.
+    pub(crate) fn running(&self) -> MutexGuard<'_, usize> {
+        lock(&self.running)
+    }
+
+    /// Notifies the threads that wait for the end that a worker has left.
+    pub(crate) fn notify_left(&self) {
+        self.left.notify_all();
+    }
+
+    /// Waits until all workers have left. For tasks of other runtimes: this one's are gone by then.
+    #[cfg(feature = "inspect")]
+    pub(crate) async fn ended(&self) {
+        // Registered before the check: the last worker notifies all that are registered.
+        let notified = self.at_end.notified();
+        let is_running = *self.running() > 0;
+        if is_running {
+            notified.await;
+        }
+    }
+
+    /// Wakes the tasks that wait for the [end](Self::ended).
+    #[cfg(feature = "inspect")]
+    pub(crate) fn notify_end(&self) {
+        crate::util::contained::contained(|| self.at_end.notify_waiters());
+    }
+
+    /// Waits until all workers have left, for `timeout` at most. Returns whether they have.
+    pub(crate) fn wait_for_end(&self, timeout: Option<Duration>) -> bool {
+        let running = self.running();
+        match timeout {
+            None => {
+                let ended = self.left.wait_while(running, |running| *running > 0);
+                drop(ended.unwrap_or_else(PoisonError::into_inner));
+                true
+            }
+            Some(timeout) => {
+                let waited = self
+                    .left
+                    .wait_timeout_while(running, timeout, |running| *running > 0);
+                !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+            }
+        }
+    }
+}

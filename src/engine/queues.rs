@@ -1,0 +1,94 @@
+//! The queues that all workers of a runtime share, and the count of those that search them.
+
+use crossbeam::{
+    deque::{Injector, Steal},
+    utils::CachePadded,
+};
+use tourbillon_shards::Searchers;
+
+use crate::sys::sync::atomic::{AtomicBool, Ordering};
+
+/// The shared queues of a runtime: of jobs `J`, and of batches `B` of timers of closed shards.
+pub(crate) struct Queues<J, B> {
+    /// Jobs from outside of the workers.
+    injector: CachePadded<Injector<J>>,
+    /// Timers of closed shards, which all workers end together.
+    closed: Injector<B>,
+    /// Which workers are parked, and how many search.
+    pub(crate) searchers: CachePadded<Searchers>,
+    /// Set when no worker will read the injector again.
+    is_drained: AtomicBool,
+}
+
+impl<J, B> Queues<J, B> {
+    /// Creates the queues of a runtime that has `workers` workers.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            injector: CachePadded::new(Injector::new()),
+            closed: Injector::new(),
+            searchers: CachePadded::new(Searchers::new(workers)),
+            is_drained: AtomicBool::new(false),
+        }
+    }
+
+    /// Queues a job.
+    pub(crate) fn push(&self, job: J) {
+        self.injector.push(job);
+    }
+
+    /// Takes the job that has waited for longest.
+    pub(crate) fn steal(&self) -> Option<J> {
+        steal(|| self.injector.steal())
+    }
+
+    /// Takes a job, and moves some of those behind it to `deque`.
+    pub(crate) fn steal_batch(&self, deque: &crossbeam::deque::Worker<J>) -> Option<J> {
+        steal(|| self.injector.steal_batch_and_pop(deque))
+    }
+
+    /// Returns how many jobs are queued.
+    pub(crate) fn len(&self) -> usize {
+        self.injector.len()
+    }
+
+    /// Returns whether no job is queued.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.injector.is_empty()
+    }
+
+    /// Queues a batch of timers of a closed shard.
+    pub(crate) fn push_closed(&self, batch: B) {
+        self.closed.push(batch);
+    }
+
+    /// Takes a batch of timers of a closed shard.
+    pub(crate) fn steal_closed(&self) -> Option<B> {
+        steal(|| self.closed.steal())
+    }
+
+    /// Returns whether timers of closed shards are left.
+    pub(crate) fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// Records that no worker will read the injector again.
+    pub(crate) fn set_drained(&self) {
+        self.is_drained.store(true, Ordering::Release);
+    }
+
+    /// Returns whether no worker will read the injector again.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::Acquire)
+    }
+}
+
+/// Steals until the answer is definite.
+pub(crate) fn steal<T>(mut attempt: impl FnMut() -> Steal<T>) -> Option<T> {
+    loop {
+        match attempt() {
+            Steal::Success(job) => return Some(job),
+            Steal::Empty => return None,
+            Steal::Retry => std::hint::spin_loop(),
+        }
+    }
+}
