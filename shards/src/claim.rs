@@ -20,13 +20,16 @@
 //! `Stopping` also has a mark that says that a thread waits for `Over`. A thread that waits for the
 //! last run of a timer turns `Running` into `Stopping(Fired)` with this mark.
 //!
-//! Each arrow is one compare-exchange, and the thread that wins it owns the timer's payload. State
-//! and deadline share the word, so the answers of `cancel` and `reset` are exact. See "The claim
-//! word" in `PROTOCOLS.md` for the rules and proofs.
+//! Each arrow is one compare-exchange, and the thread that wins it owns the timer's payload. (The
+//! last step to `Over` by the thread that ran the timer is a swap.) State and deadline share the
+//! word, so the answers of `cancel` and `reset` are exact. See "The claim word" in `PROTOCOLS.md`
+//! for the rules and proofs.
 
 use crate::sync::{AtomicU64, Ordering};
 
+/// Position of the state in the word.
 const SHIFT: u32 = 61;
+/// Mask of the deadline or outcome.
 const VALUE: u64 = (1 << SHIFT) - 1;
 /// Bit in the value of `Stopping`, above the outcome: a thread waits for the end.
 const WATCHED: u64 = 1 << 2;
@@ -84,6 +87,7 @@ impl Claim {
     const OVER: u64 = 6;
     const BARRED: u64 = 7;
 
+    /// Packs the claim into a word.
     #[inline]
     fn pack(self) -> u64 {
         let (state, value) = match self {
@@ -103,6 +107,7 @@ impl Claim {
         (state << SHIFT) | value
     }
 
+    /// Unpacks a word that [`pack`](Claim::pack) made.
     #[inline]
     fn unpack(word: u64) -> Self {
         let value = word & VALUE;
@@ -232,6 +237,7 @@ impl ClaimWord {
         has_one.then_some(word & VALUE)
     }
 
+    /// Loads and unpacks the word.
     #[inline]
     pub(crate) fn load(&self) -> Claim {
         Claim::unpack(self.0.load(Ordering::Acquire))
@@ -242,6 +248,7 @@ impl ClaimWord {
     fn change<R>(&self, mut step: impl FnMut(Claim) -> (Option<Claim>, R)) -> R {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
+            // The answer follows from the value that the exchange replaces, so it is exact.
             let (next, answer) = step(Claim::unpack(word));
             let Some(next) = next else { return answer };
             match self.exchange(word, next.pack()) {
@@ -330,6 +337,7 @@ impl ClaimWord {
     pub(crate) fn start(&self) -> Start {
         self.change(|claim| match claim {
             Claim::Due(at) => (Some(Claim::Running(at)), Start::Run(at)),
+            // Reset while it was due: running now would be too early.
             Claim::Pending(_) => (None, Start::Moved),
             _ => (None, Start::Over),
         })
@@ -397,6 +405,7 @@ impl ClaimWord {
                 let watched = true;
                 (Some(Claim::Stopping { how, watched }), Watch::Marked)
             }
+            // A recurring run may go on, and waiting for it could take for ever.
             _ => (None, Watch::Nothing),
         })
     }
@@ -412,10 +421,13 @@ impl ClaimWord {
             watched: false,
         };
         self.change(|claim| match claim {
+            // The payload stays, because the start has to deliver the outcome.
             Claim::Idle(_) if tells => (Some(Claim::Barred), End::Barred),
             Claim::Idle(_) => (Some(Claim::Over(how)), End::Unstarted),
+            // No other thread uses the payload yet, so the winner gets it.
             Claim::Pending(_) | Claim::Due(_) if tells => (Some(stopping), End::Won),
             Claim::Pending(_) | Claim::Due(_) => (Some(Claim::Over(how)), End::Won),
+            // The payload is in use. The thread that runs it finds the outcome afterwards.
             Claim::Running(_) | Claim::Rearmed(_) if recurs => (Some(stopping), End::AfterRun),
             Claim::Running(_)
             | Claim::Rearmed(_)
@@ -444,6 +456,7 @@ impl ClaimWord {
             // The timer is in a deque, so the store needs no update. The holder reads this word
             // before it runs the timer, finds Pending, and puts the timer back.
             Claim::Due(at) => (Some(Claim::Pending(to(at, false))), Moved::Later),
+            // The thread that runs it finds the deadline after this run, in `again`.
             Claim::Running(at) if recurs => (Some(Claim::Rearmed(to(at, true))), Moved::AfterRun),
             Claim::Rearmed(at) if recurs => (Some(Claim::Rearmed(to(at, false))), Moved::AfterRun),
             Claim::Idle(_) => (None, Moved::NotStarted),

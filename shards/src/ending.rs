@@ -10,8 +10,9 @@ use crate::{
     running,
 };
 
-/// Ends a timer that does not run and is not over, and drops its payload. If the callback takes
-/// outcomes, returns the notice, which the caller must deliver.
+/// Ends a timer with the outcome `how`, and drops its payload, unless it is over or runs for the
+/// last time. A recurring timer that runs ends after this run. If the callback takes outcomes,
+/// returns the notice, which the caller must deliver.
 #[must_use]
 pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
     match node.claim.end(how, node.recurs(), node.tells()) {

@@ -86,6 +86,7 @@ mod counted {
         /// Makes a reference to `shard`.
         #[inline]
         pub fn new(shard: &Arc<Shard<O>>) -> Self {
+            // A reference from the stock of this thread is counted already.
             if !spares::take(shard) {
                 refer(shard, 1);
             }
@@ -99,7 +100,7 @@ mod counted {
             self.0.as_ptr()
         }
 
-        /// Turns the reference into the address of the shard, without giving it up.
+        /// Turns the reference into the address of the shard. The reference stays counted.
         #[inline]
         pub fn into_raw(self) -> NonNull<Shard<O>> {
             ManuallyDrop::new(self).0
@@ -139,6 +140,7 @@ mod counted {
     impl<O: Owner> Drop for Home<O> {
         #[inline]
         fn drop(&mut self) {
+            // The stock of this thread keeps the reference if it can.
             if !spares::keep(self) {
                 // SAFETY: this reference was counted, and is not used again.
                 unsafe { give_up(self.as_ptr(), 1) };

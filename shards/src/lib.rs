@@ -19,7 +19,9 @@
 //! let shard = Arc::new(Shard::new(Loop));
 //! let ran = Arc::new(AtomicU32::new(0));
 //! let count = ran.clone();
-//! let timer = Timer::once(&shard, 1_000, 1_000, move || { count.fetch_add(1, Ordering::Relaxed); });
+//! let timer = Timer::once(&shard, 1_000, 1_000, move || {
+//!     count.fetch_add(1, Ordering::Relaxed);
+//! });
 //! let other = Timer::once(&shard, 2_000, 2_000, || unreachable!("it is cancelled"));
 //!
 //! assert_eq!(shard.next_deadline(), 1_000);
@@ -80,7 +82,7 @@
 //! the cancelling thread runs it at once. [`Owner::owed`] and [`Owner::told`] count the outcomes
 //! that are still to come, for an owner that must stay until the last of them.
 //!
-//! **Closing.** [`Shard::close`] drains the shard, which refuses timers from then on. To drop the
+//! **Closing.** [`Shard::close`] drains the shard, which refuses timers from then on. Dropping the
 //! returned [`Orphans`] ends the drained timers: each callback is dropped or receives its outcome,
 //! and each task is woken. A [`Due`] that is dropped without a run ends in the same way. Close each
 //! shard explicitly: a shard and its timers refer to each other, and leak otherwise.

@@ -69,6 +69,7 @@ impl<O: Owner> Names<O> {
         }
     }
 
+    /// Returns the part of the table that holds this name.
     fn part(&self, name: &str) -> &Mutex<Part<O>> {
         let hash = self.hasher.hash_one(name);
         // The upper half of the hash, because the map uses the lower.
@@ -95,6 +96,8 @@ impl<O: Owner> Names<O> {
     pub fn cancel(&self, name: &str, max: usize) -> usize {
         let mut cancelled = 0;
         while cancelled < max {
+            // Take them out of the list first: no timer is cancelled under the lock. Timers that
+            // end before the claim below are not counted, and the loop takes more.
             let found = self.take(name, (max - cancelled).min(BATCH));
             if found.is_empty() {
                 break;
@@ -109,12 +112,13 @@ impl<O: Owner> Names<O> {
         cancelled
     }
 
-    /// Restarts the waits of all timers of this name, and returns how many were not too late: see
-    /// [`Timer::refresh`](crate::Timer::refresh).
+    /// Restarts the waits of all timers of this name, and returns how many of them wait, or recur
+    /// and run: see [`Timer::refresh`](crate::Timer::refresh).
     ///
     /// `now` reads the clock, in ns. It is called for each timer, because the walk may take long
     /// and other threads may start and refresh timers meanwhile.
     pub fn refresh(&self, name: &str, now: impl Fn() -> u64) -> usize {
+        // Copy the references: no timer is moved under the lock.
         let nodes = lock(self.part(name)).get(name).cloned().unwrap_or_default();
         nodes
             .iter()

@@ -331,7 +331,7 @@ impl<O: Owner> NodeRef<O> {
     ///
     /// # Panics
     ///
-    /// If the node is a sleep's.
+    /// Panics if the node is a sleep's.
     #[inline]
     pub(crate) fn wait(&self) -> &Wait {
         assert!(self.vtable.kind != Kind::Sleep, "a sleep has no wait");
@@ -387,7 +387,7 @@ impl<O: Owner> NodeRef<O> {
         alone
     }
 
-    /// Turns the reference into a pointer without giving it up.
+    /// Turns the reference into a pointer. The reference stays counted.
     pub(crate) fn into_raw(self) -> *mut Header<O> {
         let ptr = self.ptr.as_ptr();
         std::mem::forget(self);

@@ -136,7 +136,7 @@ pub fn return_spare_memory(give: fn(*mut u8, usize)) -> Returned {
 ///
 /// # Safety
 ///
-/// Those of [`std::alloc::alloc`]. If there is no memory, this does not return.
+/// As for [`std::alloc::alloc`]. Does not return if there is no memory.
 #[inline]
 pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
@@ -164,9 +164,9 @@ pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
     unsafe { crate::sync::dealloc(memory.as_ptr(), layout) }
 }
 
-/// Returns the block size for this layout, as an index for [`bytes_of`], or `None` if the system's
-/// allocator has to serve it. All nodes are larger than the smallest layouts, which waste memory
-/// here.
+/// Returns the block size for this layout, as an index for [`bytes_of`], or `None` if the general
+/// allocator has to serve it. No node is much smaller than the smallest block, so small layouts
+/// need no case of their own.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 #[inline(always)]
 const fn size_of_block(layout: Layout) -> Option<usize> {

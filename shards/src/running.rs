@@ -73,6 +73,7 @@ pub(crate) fn catch<O: Owner, R>(
     result
 }
 
+/// Sets the address of the node whose callback runs, and returns the previous one.
 #[inline]
 fn replace(address: usize) -> usize {
     RUNNING

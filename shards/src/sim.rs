@@ -45,7 +45,7 @@ fn step() {
     }
 }
 
-/// Yields: see [`std::thread::yield_now`].
+/// Yields, as [`std::thread::yield_now`] does.
 pub fn yield_now() {
     match hook() {
         Some(hook) => hook.yield_now(),
@@ -60,7 +60,7 @@ pub mod atomic {
 
     use super::{hook, step};
 
-    /// Fences: see [`std::sync::atomic::fence`].
+    /// Fences, as [`std::sync::atomic::fence`] does.
     pub fn fence(order: Ordering) {
         step();
         plain::fence(order);
@@ -84,25 +84,25 @@ pub mod atomic {
                     self.0.into_inner()
                 }
 
-                /// See the standard library.
+                /// As in the standard library, after a step of the simulation.
                 pub fn load(&self, order: Ordering) -> $value {
                     step();
                     self.0.load(order)
                 }
 
-                /// See the standard library.
+                /// As in the standard library, after a step of the simulation.
                 pub fn store(&self, value: $value, order: Ordering) {
                     step();
                     self.0.store(value, order);
                 }
 
-                /// See the standard library.
+                /// As in the standard library, after a step of the simulation.
                 pub fn swap(&self, value: $value, order: Ordering) -> $value {
                     step();
                     self.0.swap(value, order)
                 }
 
-                /// See the standard library.
+                /// As in the standard library, after a step of the simulation.
                 pub fn compare_exchange(
                     &self,
                     current: $value,
@@ -114,7 +114,7 @@ pub mod atomic {
                     self.0.compare_exchange(current, new, success, failure)
                 }
 
-                /// See the standard library. Fails spuriously now and then.
+                /// As in the standard library. Fails spuriously now and then.
                 pub fn compare_exchange_weak(
                     &self,
                     current: $value,
@@ -129,7 +129,7 @@ pub mod atomic {
                     self.0.compare_exchange(current, new, success, failure)
                 }
 
-                /// See the standard library.
+                /// As in the standard library, after a step of the simulation.
                 pub fn fetch_update(
                     &self,
                     success: Ordering,
@@ -152,7 +152,7 @@ pub mod atomic {
     macro_rules! fetches {
         ($name:ident, $value:ty: $($fetch:ident)*) => {
             impl $name {$(
-                /// See the standard library.
+                /// As in the standard library, after a step of the simulation.
                 pub fn $fetch(&self, value: $value, order: Ordering) -> $value {
                     step();
                     self.0.$fetch(value, order)
@@ -163,7 +163,7 @@ pub mod atomic {
 
     macro_rules! integers {
         ($($name:ident: $value:ty)*) => {$(
-            /// See the standard library.
+            /// As in the standard library, after a step of the simulation.
             #[derive(Debug, Default)]
             #[repr(transparent)]
             pub struct $name(plain::$name);
@@ -174,14 +174,14 @@ pub mod atomic {
 
     integers!(AtomicU8: u8 AtomicU16: u16 AtomicI32: i32 AtomicU32: u32 AtomicU64: u64 AtomicUsize: usize);
 
-    /// See the standard library.
+    /// As in the standard library, after a step of the simulation.
     #[derive(Debug, Default)]
     #[repr(transparent)]
     pub struct AtomicBool(plain::AtomicBool);
     common!(AtomicBool, bool);
     fetches!(AtomicBool, bool: fetch_and fetch_or fetch_xor);
 
-    /// See the standard library.
+    /// As in the standard library, after a step of the simulation.
     #[derive(Debug)]
     #[repr(transparent)]
     pub struct AtomicPtr<T>(plain::AtomicPtr<T>);
@@ -221,7 +221,7 @@ impl<T> Mutex<T> {
         MutexGuard { mutex: self, guard }
     }
 
-    /// See [`std::sync::Mutex::lock`].
+    /// Locks the mutex, as [`std::sync::Mutex::lock`] does.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         step();
         loop {
@@ -240,7 +240,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// See [`std::sync::Mutex::try_lock`].
+    /// Tries to lock the mutex, as [`std::sync::Mutex::try_lock`] does.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         step();
         match self.0.try_lock() {
@@ -253,12 +253,12 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// See [`std::sync::Mutex::into_inner`].
+    /// Returns the value, as [`std::sync::Mutex::into_inner`] does.
     pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
 
-    /// See [`std::sync::Mutex::get_mut`].
+    /// Returns a mutable reference to the value, as [`std::sync::Mutex::get_mut`] does.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }

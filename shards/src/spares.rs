@@ -1,7 +1,7 @@
 //! Per-thread cache of counted references to one shard.
 //!
-//! To make a [`Home`], or to drop one, is an atomic read-modify-write on a cache line that all
-//! threads share which arm timers on the shard. A thread with a [`Spares`] guard avoids this. It
+//! Making or dropping a [`Home`] costs an atomic read-modify-write on a cache line that is shared
+//! by all threads which arm timers on the shard. A thread with a [`Spares`] guard avoids this. It
 //! has a stock of references, and adds or gives up 64 of them at a time.
 //!
 //! The stock lasts only as long as the guard. A reference to a shard keeps the shard's owner alive,
@@ -46,6 +46,7 @@ thread_local! {
 }
 
 impl Stock {
+    /// Returns whether this is a stock for `shard`.
     #[inline]
     fn is_of<O: Owner>(&self, shard: &Shard<O>) -> bool {
         ptr::eq(self.of.get(), ptr::from_ref(shard).cast())
@@ -65,6 +66,7 @@ pub(crate) fn take_again<O: Owner>(home: &Home<O>) -> bool {
     take_or(home, || refer_again(home, BATCH))
 }
 
+/// Takes a reference out of the stock. If the stock is empty, `add` counts a batch first.
 #[inline]
 fn take_or<O: Owner>(shard: &Shard<O>, add: impl FnOnce()) -> bool {
     STOCK.with(|stock| {
@@ -90,6 +92,8 @@ pub(crate) fn keep<O: Owner>(home: &Home<O>) -> bool {
             return false;
         }
         let mut count = stock.count.get() + 1;
+        // Keep one batch, so that a thread that takes and keeps in turn rarely touches the shared
+        // count.
         if count > MOST {
             count -= BATCH;
             // SAFETY: the stock has these references, and does not count them from here on.
@@ -156,6 +160,7 @@ impl<O: Owner> Drop for Spares<O> {
         if !self.keeps {
             return;
         }
+        // Empty the stock before giving the references up: the last one may drop the shard.
         let count = STOCK.with(|stock| {
             stock.of.set(null());
             stock.count.take()

@@ -25,7 +25,7 @@ impl TypeName {
         const { &Self::new::<T>() }
     }
 
-    /// Returns a name that `name` supplies.
+    /// Returns a `TypeName` that calls `name`.
     #[inline]
     pub const fn from_fn(name: &'static fn() -> &'static str) -> &'static Self {
         // SAFETY: `TypeName` is `repr(transparent)` over this function pointer type.

@@ -93,6 +93,7 @@ impl WakerSlot {
         // SAFETY: REGISTERING gives this task the slot.
         let old = self.waker.with_mut(|slot| unsafe {
             match &*slot {
+                // A waker of the same task need not be cloned.
                 Some(old) if old.will_wake(waker) => None,
                 _ => {
                     let waker = waker.clone();

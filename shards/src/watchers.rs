@@ -27,6 +27,7 @@ use crate::{
 /// Wakers of all tasks that wait for the end of timers of one shard, by the address of the node.
 pub(crate) struct Watchers(Mutex<Lists>);
 
+/// Lists of wakers, under the mutex.
 #[derive(Default)]
 struct Lists {
     /// Ticket of the last entry. Tickets are unique within a shard.
@@ -35,6 +36,7 @@ struct Lists {
     by_node: HashMap<usize, Vec<Entry>>,
 }
 
+/// One waker of a list.
 struct Entry {
     ticket: u64,
     waker: Waker,
@@ -138,6 +140,7 @@ impl<O: Owner> Future for Ended<O> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let node = &this.node;
+        // Nothing runs for the last time, so there is nothing to wait for.
         if !node.is_ending() {
             this.forget();
             return Poll::Ready(Ok(()));

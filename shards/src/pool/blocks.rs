@@ -213,6 +213,7 @@ impl Depot {
 
     /// Allocates a chunk, from which `carve` takes pages.
     fn add_chunk(&mut self) {
+        // Chunks grow with the memory in use: few chunks for many timers, little memory for few.
         let share = (self.total / CHUNK_SHARE).next_power_of_two();
         let share = share.clamp(CHUNK, CHUNK_MOST);
         let bytes = share - CHUNK_MARGIN;
@@ -281,10 +282,10 @@ impl Fresh {
     }
 }
 
-/// See [`prepare_by`].
+/// Function that [`prepare_by`] installed.
 static PREPARE: OnceLock<fn(*mut u8, usize)> = OnceLock::new();
 
-/// See [`prepare_memory_by`](super::prepare_memory_by).
+/// Implements [`prepare_memory_by`](super::prepare_memory_by).
 pub(super) fn prepare_by(prepare: fn(*mut u8, usize)) {
     // The first one stays.
     let _ = PREPARE.set(prepare);
@@ -323,7 +324,7 @@ fn put_in_order(depot: &Mutex<Depot>, mut list: List) {
     }
 }
 
-/// Takes a list from the depot, which is not empty.
+/// Takes a list of free blocks from the depot. The list is not empty.
 fn get(depot: &Mutex<Depot>) -> List {
     let mut addresses = [0; MAGAZINE];
     let count = {
@@ -454,11 +455,11 @@ pub(super) unsafe fn give(block: NonNull<u8>, size: usize) {
         let cache = &caches[size];
         let mut loaded = cache.loaded.get();
         if loaded.len < cache.room.get() {
-            // SAFETY: by contract.
+            // SAFETY: by contract the block is free, and belongs to this thread.
             unsafe { loaded.push(block) };
             cache.loaded.set(loaded);
         } else {
-            // SAFETY: by contract.
+            // SAFETY: as above.
             unsafe { give_to_full(cache, &DEPOTS[size], block) };
         }
     });
@@ -473,7 +474,7 @@ pub(super) unsafe fn give(block: NonNull<u8>, size: usize) {
 #[inline(never)]
 unsafe fn give_to_full(cache: &Cache, depot: &Mutex<Depot>, block: NonNull<Block>) {
     let mut loaded = make_room(cache, depot);
-    // SAFETY: by contract.
+    // SAFETY: by contract the block is free, and belongs to this thread.
     unsafe { loaded.push(block) };
     cache.loaded.set(loaded);
     // The thread ends: it keeps nothing.

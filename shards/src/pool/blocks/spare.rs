@@ -34,10 +34,10 @@ const WINDOWS: usize = 16;
 /// Whether there may be enough free memory to be worth a call of [`note_spare`].
 static SPARE: AtomicBool = AtomicBool::new(false);
 
-/// See [`wake_by`].
+/// Function that [`wake_by`] installed.
 static WAKE: OnceLock<fn()> = OnceLock::new();
 
-/// See [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by).
+/// Implements [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by).
 pub(in crate::pool) fn wake_by(wake: fn()) {
     // The first one stays.
     let _ = WAKE.set(wake);
@@ -59,13 +59,13 @@ pub(super) fn wake() {
     }
 }
 
-/// See [`has_spare_memory`](crate::has_spare_memory).
+/// Implements [`has_spare_memory`](crate::has_spare_memory).
 #[inline]
 pub(in crate::pool) fn has_spare() -> bool {
     SPARE.load(Relaxed)
 }
 
-/// See [`note_spare_memory`](crate::note_spare_memory).
+/// Implements [`note_spare_memory`](crate::note_spare_memory).
 pub(in crate::pool) fn note_spare() {
     flush();
     for depot in &DEPOTS {
@@ -83,19 +83,21 @@ pub(in crate::pool) fn note_spare() {
     SPARE.store(false, Relaxed);
     for depot in &DEPOTS {
         let mut depot = lock(depot);
-        // The remaining blocks were used in this period, and may be spare after the next one.
+        // The blocks beyond the budget were used in this period, and may be spare after the next
+        // one.
         let later = depot.ordered.resident().saturating_sub(depot.unused);
         // No thread has to be woken, because the calling thread checks the flag itself.
         freed(later * depot.bytes);
-        // A budget below the threshold is dropped. (If another thread has called `all_is_spare`
-        // since the first loop, the budget is the largest number.)
+        // Too little to be worth the system calls. The product saturates, because another thread
+        // may have called `all_is_spare` since the first loop, which sets the budget to the
+        // maximum.
         if depot.unused.saturating_mul(depot.bytes) < WORTH {
             depot.unused = 0;
         }
     }
 }
 
-/// See [`all_memory_is_spare`](crate::all_memory_is_spare).
+/// Implements [`all_memory_is_spare`](crate::all_memory_is_spare).
 pub(in crate::pool) fn all_is_spare() {
     flush();
     for depot in &DEPOTS {
@@ -129,7 +131,7 @@ fn flush() {
     });
 }
 
-/// See [`return_spare_memory`](crate::return_spare_memory).
+/// Implements [`return_spare_memory`](crate::return_spare_memory).
 pub(in crate::pool) fn return_spare(give: fn(*mut u8, usize)) -> Returned {
     let mut pages = Vec::with_capacity(SLICE);
     for depot in &DEPOTS {
@@ -150,19 +152,19 @@ fn return_some(depot: &Mutex<Depot>, pages: &mut Vec<Page>, give: fn(*mut u8, us
         }
         // From the last window down: blocks are handed out from the first window up, so the last
         // ones are the most likely to be free.
-        let mut looks = 0;
-        while depot.unused > 0 && looks < WINDOWS && pages.len() < SLICE {
+        let mut searched = 0;
+        while depot.unused > 0 && searched < WINDOWS && pages.len() < SLICE {
             let Some(hand) = depot.hand.checked_sub(1) else {
                 depot.unused = 0;
                 break;
             };
             depot.hand = hand;
-            looks += 1;
+            searched += 1;
             let blocks = depot.ordered.take_pages(hand, pages);
             depot.unused = depot.unused.saturating_sub(blocks);
         }
     }
-    // Without the lock. Adjacent pages go in one call.
+    // No lock is held during the system calls. Adjacent pages go in one call.
     for run in pages.chunk_by(|one, next| one.address + PAGE == next.address) {
         // The addresses of the blocks were exposed when the depot got them.
         let at = std::ptr::with_exposed_provenance_mut(run[0].address);
