@@ -84,7 +84,7 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
     }
 
     unsafe fn end(ptr: NonNull<Header<O>>) {
-        // SAFETY: by the vtable's contract, this is a live node of this type, and the caller won the
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
         drop(unsafe { payload::<O, Callback<F>>(ptr).take() });
     }
@@ -94,7 +94,7 @@ impl<O: Owner, F: FnOnce() + Send + 'static> Plain<O, F> {
     const ONCE: VTable<O> = Self::table(Kind::Once, Self::run_once);
 
     unsafe fn run_once(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the vtable's contract, this is a live node of this type, and the caller won the
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
         unsafe { payload::<O, Callback<F>>(ptr).take()() };
         Flow::Break(Outcome::Fired)
@@ -105,7 +105,7 @@ impl<O: Owner, F: FnMut() + Send + 'static> Plain<O, F> {
     const RECURRING: VTable<O> = Self::table(Kind::Recurring, Self::run_again);
 
     unsafe fn run_again(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the vtable's contract, this is a live node of this type, and the caller won the
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
         unsafe { payload::<O, Callback<F>>(ptr).with(|f| f()) };
         Flow::Continue(())
@@ -184,7 +184,7 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
     }
 
     unsafe fn run_once(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the vtable's contract, this is a live node of this type, and the caller won the
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
         let mut f = unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() };
         // The timer runs once, so it ends here even if the callback answers `Continue`.
@@ -195,7 +195,7 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
     }
 
     unsafe fn run_again(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the vtable's contract, this is a live node of this type, and the caller won the
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
         unsafe {
             payload::<O, Optioned<O, F>>(ptr)
@@ -205,13 +205,13 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
     }
 
     unsafe fn end(ptr: NonNull<Header<O>>) {
-        // SAFETY: by the vtable's contract, this is a live node of this type, and the caller won the
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
         drop(unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() });
     }
 
     unsafe fn tell(ptr: NonNull<Header<O>>, how: Outcome) {
-        // SAFETY: by the vtable's contract, this is a live node of this type, and the caller won the
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
         let mut f = unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() };
         _ = f(how);

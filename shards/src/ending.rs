@@ -78,7 +78,7 @@ pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
 /// Calls the callback of a stopping timer with its outcome, and ends the timer. Returns the panic
 /// of the callback, if any.
 pub(crate) fn tell<O: Owner>(node: &NodeRef<O>, how: Outcome) -> std::thread::Result<()> {
-    let tell = node.vtable.tell.expect("only callbacks that take outcomes receive one");
+    let tell = node.vtable.tell.expect("the callback takes outcomes");
     // SAFETY: this thread, or the one that made its notice, won the claim that comes with the
     // callback; the table is the node's own.
     let tell = || unsafe { tell(node.as_ptr(), how) };

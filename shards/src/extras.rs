@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(coalesced(0, 5), 0);
         assert_eq!(coalesced(1, 0), 1);
         assert_eq!(coalesced(NEVER, 5), NEVER, "NEVER is not moved");
-        assert!(coalesced(NEVER - 3, u64::MAX) < NEVER, "no other deadline becomes NEVER");
+        assert!(coalesced(NEVER - 3, u64::MAX) < NEVER, "still below NEVER");
     }
 
     #[test]

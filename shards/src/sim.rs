@@ -286,13 +286,13 @@ impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.guard.as_ref().expect("the guard has the lock until it is dropped")
+        self.guard.as_ref().expect("the lock is held")
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.guard.as_mut().expect("the guard has the lock until it is dropped")
+        self.guard.as_mut().expect("the lock is held")
     }
 }
 

@@ -179,7 +179,10 @@ mod tests {
         // SAFETY: only `clone` does anything, and it does not return.
         let waker = unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) };
         let registered = catch_unwind(AssertUnwindSafe(|| slot.register(&waker)));
-        assert!(registered.is_err(), "the panic of the waker must reach the caller");
+        assert!(
+            registered.is_err(),
+            "the panic of the waker must reach the caller"
+        );
     }
 
     #[test]

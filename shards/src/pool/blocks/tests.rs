@@ -125,7 +125,7 @@ fn a_layout_gets_the_smallest_block_that_fits() {
     assert_eq!(size(65, 8), Some(1));
     assert_eq!(size(80, 16), Some(1));
     assert_eq!(size(81, 8), Some(2));
-    assert_eq!(size(96, 32), Some(4), "an alignment of 32 bytes needs whole lines");
+    assert_eq!(size(96, 32), Some(4), "aligned to whole lines");
     assert_eq!(size(113, 8), Some(4));
     assert_eq!(size(128, 64), Some(4));
     assert_eq!(size(129, 8), None);
@@ -198,5 +198,5 @@ fn a_thread_may_still_free_blocks_while_it_ends() {
         }
     });
     thread.join().unwrap();
-    assert!(late.load(Relaxed) >= 3, "no destructor ran after that of the pool");
+    assert!(late.load(Relaxed) >= 3, "none ran after the pool's");
 }
