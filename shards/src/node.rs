@@ -463,11 +463,13 @@ pub mod model {
         /// Whether a thread that drops a reference first loads the count. In loom this load may
         /// return each former count, which triples the number of executions. So only the models of
         /// this step switch it on. (loom runs all threads of a model on one OS thread.)
-        pub static LOOKS_FOR_THE_LAST: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        pub static LOOKS_FOR_THE_LAST: std::cell::Cell<bool> =
+            const { std::cell::Cell::new(false) };
         /// Whether a remote thread that arms a timer first loads the published deadline, to see
         /// whether it is early enough already. loom treats a write after such a load as independent
         /// of the load, and skips interleavings. So only the models of this step switch it on.
-        pub static LOOKS_AT_THE_DEADLINE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        pub static LOOKS_AT_THE_DEADLINE: std::cell::Cell<bool> =
+            const { std::cell::Cell::new(false) };
     }
 }
 

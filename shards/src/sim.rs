@@ -168,11 +168,17 @@ pub mod atomic {
             #[repr(transparent)]
             pub struct $name(plain::$name);
             common!($name, $value);
-            fetches!($name, $value: fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_min fetch_max);
+            fetches!(
+                $name,
+                $value: fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_min fetch_max
+            );
         )*};
     }
 
-    integers!(AtomicU8: u8 AtomicU16: u16 AtomicI32: i32 AtomicU32: u32 AtomicU64: u64 AtomicUsize: usize);
+    integers!(
+        AtomicU8: u8 AtomicU16: u16 AtomicI32: i32
+        AtomicU32: u32 AtomicU64: u64 AtomicUsize: usize
+    );
 
     /// As in the standard library, after a step of the simulation.
     #[derive(Debug, Default)]

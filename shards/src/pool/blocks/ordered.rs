@@ -28,7 +28,7 @@ struct Window {
     returned: u16,
 }
 
-/// Page whose blocks are all free and belong to the owner of this, which gives it to the system.
+/// Page whose blocks are all free, and belong to a thread that gives the page to the system.
 pub(super) struct Page {
     pub(super) address: usize,
     /// Window of the page, and number of the page in it.
@@ -188,7 +188,7 @@ impl Ordered {
         blocks
     }
 
-    /// Puts the blocks of a page back, which the system got back.
+    /// Puts the blocks of a page back after the system got the page.
     pub(super) fn put_returned(&mut self, page: &Page) {
         let page_words = (PAGE >> self.aligned) / 64;
         let window = &mut self.windows[page.window];
