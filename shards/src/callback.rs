@@ -1,4 +1,4 @@
-//! The payloads of timers that run callbacks, and their tables.
+//! Payloads of timers that run callbacks, and their vtables.
 
 use std::{
     marker::PhantomData,
@@ -17,11 +17,12 @@ use crate::{
     wait::Wait,
 };
 
-/// What a run says of the runs to come: whether there are any, or how the timer ended. A timer that
-/// runs once has none, whatever its run says.
+/// Result of a run: `Continue` if a recurring timer runs again, or `Break` with the outcome if it
+/// ended. A timer that runs once ends after its run in either case.
 pub type Flow = ControlFlow<Outcome>;
 
-/// The callback of a node. It is there until the claim says that it ran or ended.
+/// Callback of a node. It is initialized until the thread that won the claim to it has run or
+/// dropped it.
 struct Callback<F>(UnsafeCell<MaybeUninit<F>>);
 
 impl<F> Callback<F> {
@@ -30,38 +31,39 @@ impl<F> Callback<F> {
         Self(UnsafeCell::new(MaybeUninit::new(f)))
     }
 
-    /// Moves the callback out.
+    /// Moves the callback out of the node.
     ///
     /// # Safety
     ///
-    /// It is there, and the caller won the claim that gives it the callback for good.
+    /// The callback is initialized, and the caller won the claim that gives it the callback for
+    /// good.
     unsafe fn take(&self) -> F {
-        // SAFETY: by contract it is there, and nobody reads it after this.
+        // SAFETY: by contract it is initialized, and no thread reads it after this.
         self.0.with_mut(|f| unsafe { (*f).assume_init_read() })
     }
 
-    /// Calls `run` with the callback where it is.
+    /// Calls `run` with the callback in its place.
     ///
     /// # Safety
     ///
-    /// It is there, and the caller won the claim to run it.
+    /// The callback is initialized, and the caller won the claim to run it.
     unsafe fn with<R>(&self, run: impl FnOnce(&mut F) -> R) -> R {
-        // SAFETY: by contract it is there, and the caller's alone.
+        // SAFETY: by contract it is initialized, and only the caller uses it.
         self.0.with_mut(|f| run(unsafe { (*f).assume_init_mut() }))
     }
 }
 
-/// Of a node with payload `P`: the payload.
+/// Returns the payload of a node.
 ///
 /// # Safety
 ///
 /// `ptr` is to a live `Node<O, P>`.
 unsafe fn payload<'a, O: Owner, P>(ptr: NonNull<Header<O>>) -> &'a P {
-    // SAFETY: by contract; references to a node stay shared.
+    // SAFETY: by contract the node is alive and of this type; references to a node stay shared.
     unsafe { &ptr.cast::<Node<O, P>>().as_ref().payload }
 }
 
-/// The tables of a node whose payload is the callback alone.
+/// Vtables of nodes without options, whose payload is only the callback.
 struct Plain<O, F>(PhantomData<(O, F)>);
 
 impl<O: Owner, F: Send + 'static> Plain<O, F> {
@@ -82,7 +84,8 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
     }
 
     unsafe fn end(ptr: NonNull<Header<O>>) {
-        // SAFETY: by the table's contract.
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
+        // claim to its callback.
         drop(unsafe { payload::<O, Callback<F>>(ptr).take() });
     }
 }
@@ -91,7 +94,8 @@ impl<O: Owner, F: FnOnce() + Send + 'static> Plain<O, F> {
     const ONCE: VTable<O> = Self::table(Kind::Once, Self::run_once);
 
     unsafe fn run_once(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the table's contract.
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
+        // claim to its callback.
         unsafe { payload::<O, Callback<F>>(ptr).take()() };
         Flow::Break(Outcome::Fired)
     }
@@ -101,13 +105,14 @@ impl<O: Owner, F: FnMut() + Send + 'static> Plain<O, F> {
     const RECURRING: VTable<O> = Self::table(Kind::Recurring, Self::run_again);
 
     unsafe fn run_again(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the table's contract.
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
+        // claim to its callback.
         unsafe { payload::<O, Callback<F>>(ptr).with(|f| f()) };
         Flow::Continue(())
     }
 }
 
-/// A node for a callback that runs once, and the reference of who will carry it.
+/// Allocates a node for a callback that runs once. The second reference is for the holder.
 #[inline]
 pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
@@ -121,7 +126,7 @@ pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static>(
     })
 }
 
-/// A node for a callback that runs again and again, and the reference of who will carry it.
+/// Allocates a node for a callback that runs repeatedly. The second reference is for the holder.
 pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
     wait: u64,
@@ -134,17 +139,18 @@ pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static>(
     })
 }
 
-/// The payload of a timer with options.
+/// Payload of a timer with options.
 struct Optioned<O: Owner, F> {
     extras: Extras<O>,
     callback: Callback<F>,
 }
 
-/// The tables of a node with options. They are as many as there are of recurring or not and of
-/// told or not. They go by the name of `N`.
+/// Vtables of nodes with options: by once or recurring, and by whether the callback takes outcomes.
+/// The reported type name is that of `N`.
 struct Table<O, F, N>(PhantomData<(O, F, N)>);
 
 impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, F, N> {
+    /// By whether the timer recurs, and by whether its callback takes outcomes.
     const TABLES: [[VTable<O>; 2]; 2] = [
         [
             Self::table(Kind::Once, false),
@@ -178,8 +184,10 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
     }
 
     unsafe fn run_once(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the table's contract.
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
+        // claim to its callback.
         let mut f = unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() };
+        // The timer runs once, so it ends here even if the callback answers `Continue`.
         match f(Outcome::Fired) {
             Flow::Continue(()) => Flow::Break(Outcome::Fired),
             over => over,
@@ -187,7 +195,8 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
     }
 
     unsafe fn run_again(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the table's contract.
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
+        // claim to its callback.
         unsafe {
             payload::<O, Optioned<O, F>>(ptr)
                 .callback
@@ -196,23 +205,25 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
     }
 
     unsafe fn end(ptr: NonNull<Header<O>>) {
-        // SAFETY: by the table's contract.
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
+        // claim to its callback.
         drop(unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() });
     }
 
     unsafe fn tell(ptr: NonNull<Header<O>>, how: Outcome) {
-        // SAFETY: by the table's contract.
+        // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
+        // claim to its callback.
         let mut f = unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() };
         _ = f(how);
     }
 
     unsafe fn extras(ptr: NonNull<Header<O>>) -> NonNull<Extras<O>> {
-        // SAFETY: by the table's contract.
+        // SAFETY: by the vtable's contract, this is a live node of this type.
         NonNull::from(unsafe { &payload::<O, Optioned<O, F>>(ptr).extras })
     }
 }
 
-/// A node for a callback with options, under the name of `N`.
+/// Allocates a node for a callback with options. The reported type name is that of `N`.
 pub(crate) fn optioned<N, O, F>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
     wait: u64,

@@ -1,4 +1,4 @@
-//! The claim word: state and true deadline of one timer in one `AtomicU64`.
+//! The claim word: the state and the deadline of one timer, packed into one `AtomicU64`.
 //!
 //! ```text
 //!  63        61 60                                                0
@@ -13,60 +13,67 @@
 //!  └────────┴── cancel ─────┴──▶ Over(Cancelled | Shutdown)
 //! ```
 //!
-//! A timer whose callback is told its outcome goes there by a detour, since the telling is a run as
-//! well: `Pending | Due ─▶ Stopping(o) ─▶ Over(o)`, and from `Idle` by `Barred ─start─▶ Stopping`.
-//! `Stopping` has a mark beside the outcome: somebody waits for `Over`. Who waits for a run that is
-//! the last makes `Running` a `Stopping(Fired)` with the mark.
+//! A callback that takes outcomes is also called for `Cancelled` and `Shutdown`. That call is a
+//! run, so such a timer ends by one more state: `Pending | Due ─▶ Stopping(o) ─▶ Over(o)`, and from
+//! `Idle` by `Barred ─start─▶ Stopping(o)`. `Barred` means: cancelled before start, outcome owed.
 //!
-//! Each arrow is one compare-exchange, and who wins it owns the timer's payload. Since the deadline
-//! shares the word with the state, the answers of `cancel` and `reset` are exact.
+//! `Stopping` also has a mark that says that a thread waits for `Over`. A thread that waits for the
+//! last run of a timer turns `Running` into `Stopping(Fired)` with this mark.
+//!
+//! Each arrow is one compare-exchange, and the thread that wins it owns the timer's payload. (The
+//! last step to `Over` by the thread that ran the timer is a swap.) State and deadline share the
+//! word, so the answers of `cancel` and `reset` are exact. See "The claim word" in `PROTOCOLS.md`
+//! for the rules and proofs.
 
 use crate::sync::{AtomicU64, Ordering};
 
+/// Position of the state in the word.
 const SHIFT: u32 = 61;
+/// Mask of the deadline or outcome.
 const VALUE: u64 = (1 << SHIFT) - 1;
-/// In the value of `Stopping`, above the outcome: somebody waits for the end.
+/// Bit in the value of `Stopping`, above the outcome: a thread waits for the end.
 const WATCHED: u64 = 1 << 2;
 
-/// The deadline that never comes, in nanoseconds: 2^61 − 1, some 73 years after time zero.
+/// Deadline of a timer that never fires, in nanoseconds: 2^61 − 1, some 73 years after time zero.
 ///
-/// Deadlines beyond it saturate to it, and a timer that has it never fires.
+/// Later deadlines saturate to this value.
 pub const NEVER: u64 = VALUE;
 
 /// How a timer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Its deadline passed, and it ran.
+    /// The deadline passed, and the timer ran.
     Fired,
-    /// It was cancelled before it ran.
+    /// The timer was cancelled before it ran.
     Cancelled,
-    /// Its shard was closed before it ran.
+    /// The shard was closed before the timer ran.
     Shutdown,
 }
 
-/// What a claim word says, unpacked.
+/// Unpacked value of a [`ClaimWord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Was built and not started. It will wait for this deadline; for its wait, if that is zero.
+    /// Built, and not started yet. Holds the deadline that the start will set, or zero if that is
+    /// to be computed from the wait.
     Idle(u64),
-    /// Was cancelled before it was started, and has yet to be told, when it is started.
+    /// Cancelled before start. The start delivers the outcome.
     Barred,
-    /// Waits for its deadline, in a store or an inbox.
+    /// Waits for this deadline, in a store or an inbox.
     Pending(u64),
-    /// Was taken from the store because its deadline passed, and has not started to run.
+    /// Taken from the store because this deadline passed. The run has not begun.
     Due(u64),
     /// Runs, for this deadline.
     Running(u64),
-    /// Recurring timers alone: runs, and was given its next deadline meanwhile.
+    /// Recurring timers only: runs, and was given this next deadline meanwhile.
     Rearmed(u64),
-    /// Ends with this outcome, when what runs, or is going to be told of it, has returned.
+    /// Ends with this outcome when the callback that runs, or is about to receive it, returns.
     Stopping {
         how: Outcome,
-        /// Whether somebody waits for that.
+        /// Whether a thread waits for that.
         watched: bool,
     },
-    /// Ended. Final for callbacks; a sleep may be armed again from here.
+    /// Ended. This state is final for callbacks. A sleep can be armed again from here.
     Over(Outcome),
 }
 
@@ -80,6 +87,7 @@ impl Claim {
     const OVER: u64 = 6;
     const BARRED: u64 = 7;
 
+    /// Packs the claim into a word.
     #[inline]
     fn pack(self) -> u64 {
         let (state, value) = match self {
@@ -99,6 +107,7 @@ impl Claim {
         (state << SHIFT) | value
     }
 
+    /// Unpacks a word that [`pack`](Claim::pack) made.
     #[inline]
     fn unpack(word: u64) -> Self {
         let value = word & VALUE;
@@ -122,7 +131,7 @@ impl Claim {
         }
     }
 
-    /// The deadline that the timer waits for, or runs for.
+    /// Returns the deadline that the timer waits for, or runs for, if it has one.
     #[inline]
     pub(crate) fn deadline(self) -> Option<u64> {
         match self {
@@ -134,82 +143,82 @@ impl Claim {
     }
 }
 
-/// What [`ClaimWord::arm`] found.
+/// Result of [`ClaimWord::arm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Armed {
-    /// The timer waits for this deadline.
+    /// The timer was started and waits for this deadline.
     Waiting(u64),
-    /// It was cancelled before: the caller tells its callback so.
+    /// The timer was cancelled before start. The caller delivers that outcome.
     Cancelled,
-    /// It had been started before, or was over.
+    /// Nothing changed: the timer had been started before, or was over.
     Not,
 }
 
-/// What [`ClaimWord::expire`] found.
+/// Result of [`ClaimWord::expire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// The timer is due, and the caller carries it from now on.
+    /// The timer is due, and the caller is its holder.
     Due,
-    /// It was moved to this later deadline: put it back.
+    /// The timer was reset to this later deadline. The caller puts it back.
     Later(u64),
-    /// It is over: let go of it.
+    /// The timer is over. The caller drops its reference.
     Over,
 }
 
-/// What [`ClaimWord::start`] found.
+/// Result of [`ClaimWord::start`] and [`ClaimWord::end_due`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// The caller owns the payload and runs it, for this deadline.
     Run(u64),
-    /// The timer was moved while it was due: put it back.
+    /// The timer was reset while it was due. The caller puts it back.
     Moved,
-    /// It is over: let go of it.
+    /// The timer is over. The caller drops its reference.
     Over,
 }
 
-/// What [`ClaimWord::end`] did.
+/// Result of [`ClaimWord::end`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The timer is over, or ends when it has been told; the payload is the caller's to let go of,
-    /// or to tell.
+    /// The caller owns the payload. It drops the payload, or delivers the outcome if the callback
+    /// takes one; then the timer is over.
     Won,
-    /// The timer was not started, and is over; the payload is the caller's to let go of.
+    /// The timer had not been started, and is over. The caller drops the payload.
     Unstarted,
-    /// The timer was not started; it ends, and is told, when it is.
+    /// The timer had not been started. Its start will deliver the outcome.
     Barred,
-    /// It runs and recurs: it ends after this run.
+    /// A recurring timer runs. It ends after this run.
     AfterRun,
-    /// It runs, for the last time.
+    /// The timer runs for the last time.
     Running,
-    /// It was over already (or, for a recurring timer that runs, will be).
+    /// The timer was over already, or is about to end by an earlier call.
     Over,
 }
 
-/// What [`ClaimWord::reset`] did.
+/// Result of [`ClaimWord::reset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// The new deadline is no earlier than the one that the store may have: no news.
+    /// The store needs no update: the new deadline is not earlier than the one it may have.
     Later,
-    /// The new deadline is earlier: the shard has to hear of it.
+    /// The new deadline is earlier. The caller must tell the owning shard.
     Earlier,
-    /// It runs and recurs: it waits for the new deadline after this run.
+    /// A recurring timer runs. It waits for the new deadline after this run.
     AfterRun,
-    /// It was not started: there is nothing to move.
+    /// The timer has not been started. Nothing changed.
     NotStarted,
-    /// Too late: it runs for the last time, or is over.
+    /// Too late: the timer runs for the last time, or is over.
     TooLate,
 }
 
-/// What [`ClaimWord::watch`] found.
+/// Result of [`ClaimWord::watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// Who ends the run will see that somebody waits.
+    /// The mark is set. The thread that ends the run will see it.
     Marked,
-    /// Nothing runs that would be the last.
+    /// The timer does not run for the last time, so there is nothing to wait for.
     Nothing,
 }
 
-/// The word itself. Every method is at most one successful compare-exchange.
+/// Atomic claim word. Each method makes at most one successful compare-exchange.
 #[derive(Debug)]
 pub(crate) struct ClaimWord(AtomicU64);
 
@@ -219,24 +228,27 @@ impl ClaimWord {
         Self(AtomicU64::new(claim.pack()))
     }
 
-    /// See [`Claim::deadline`]: the same without unpacking the rest.
+    /// Returns [`Claim::deadline`] without unpacking the rest of the word.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<u64> {
         let word = self.0.load(Ordering::Acquire);
+        // The states with a deadline are numbered in a row.
         let has_one = (Claim::PENDING..=Claim::REARMED).contains(&(word >> SHIFT));
         has_one.then_some(word & VALUE)
     }
 
+    /// Loads and unpacks the word.
     #[inline]
     pub(crate) fn load(&self) -> Claim {
         Claim::unpack(self.0.load(Ordering::Acquire))
     }
 
-    /// Repeats `step` until its transition is made, or it makes none.
+    /// Repeats `step` until its transition succeeds, or `step` returns no transition.
     #[inline]
     fn change<R>(&self, mut step: impl FnMut(Claim) -> (Option<Claim>, R)) -> R {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
+            // The answer follows from the value that the exchange replaces, so it is exact.
             let (next, answer) = step(Claim::unpack(word));
             let Some(next) = next else { return answer };
             match self.exchange(word, next.pack()) {
@@ -246,23 +258,30 @@ impl ClaimWord {
         }
     }
 
-    /// The step from the one word to the other, which may be in vain even where the word is as said.
+    /// Replaces `word` by `next`. May fail spuriously.
     #[inline]
     fn exchange(&self, word: u64, next: u64) -> Result<u64, u64> {
         self.0
             .compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Acquire)
     }
 
-    /// [`end`](ClaimWord::end) of a timer that waits, as most do, and need not be told: Pending → Over(`how`). False if it was
-    /// not ended, which may be so although it waits.
+    /// Fast path of [`end`](ClaimWord::end), for a waiting timer whose callback takes no outcome:
+    /// Pending → Over(`how`).
+    ///
+    /// Returns false if the timer was not ended. The caller then takes the slow path: the timer may
+    /// still be waiting, since the exchange can fail spuriously.
     #[inline]
     pub(crate) fn end_pending(&self, how: Outcome) -> bool {
         let word = self.0.load(Ordering::Acquire);
         word >> SHIFT == Claim::PENDING && self.exchange(word, Claim::Over(how).pack()).is_ok()
     }
 
-    /// [`reset`](ClaimWord::reset) of a timer that waits: the deadline that it had, and the new one. Nothing if it was
-    /// not moved, which may be so although it waits, and is so where `to` answers nothing.
+    /// Fast path of [`reset`](ClaimWord::reset), for a waiting timer. Returns the previous and the
+    /// new deadline.
+    ///
+    /// `to` computes the new deadline from the previous one. Returns `None` if `to` does, if the
+    /// timer does not wait, or if the exchange failed, possibly spuriously. The caller then takes
+    /// the slow path.
     #[inline]
     pub(crate) fn move_pending(&self, to: impl FnOnce(u64) -> Option<u64>) -> Option<(u64, u64)> {
         let word = self.0.load(Ordering::Acquire);
@@ -275,8 +294,8 @@ impl ClaimWord {
         moved.is_ok().then_some((at, next))
     }
 
-    /// Idle → Pending(`at`), or Barred → Stopping(Cancelled). `at` is asked for the deadline, given
-    /// the one that was set before.
+    /// Starts the timer: Idle → Pending(`at`), or Barred → Stopping(Cancelled). `at` computes the
+    /// deadline from the value that `Idle` holds.
     pub(crate) fn arm(&self, at: impl Fn(u64) -> u64) -> Armed {
         self.change(|claim| match claim {
             Claim::Idle(set) => {
@@ -292,7 +311,8 @@ impl ClaimWord {
         })
     }
 
-    /// Idle | Barred → Over(Cancelled): true if the caller may let go of the payload.
+    /// Ends a timer that was never started: Idle | Barred → Over(Cancelled). Returns true if the
+    /// caller owns the payload and may drop it.
     #[inline]
     pub(crate) fn abandon(&self) -> bool {
         self.change(|claim| match claim {
@@ -301,7 +321,8 @@ impl ClaimWord {
         })
     }
 
-    /// Pending → Due, if the deadline is not after `now`. For whoever holds the home's lock.
+    /// Marks the timer due if its deadline is not after `now`: Pending → Due. Only for the thread
+    /// that holds the owning shard's lock.
     #[inline]
     pub(crate) fn expire(&self, now: u64) -> Expiry {
         self.change(|claim| match claim {
@@ -311,18 +332,19 @@ impl ClaimWord {
         })
     }
 
-    /// Due → Running. For the carrier.
+    /// Starts the run: Due → Running. Only for the holder.
     #[inline]
     pub(crate) fn start(&self) -> Start {
         self.change(|claim| match claim {
             Claim::Due(at) => (Some(Claim::Running(at)), Start::Run(at)),
+            // Reset while it was due: running now would be too early.
             Claim::Pending(_) => (None, Start::Moved),
             _ => (None, Start::Over),
         })
     }
 
-    /// Due → Over(`how`), or Stopping(`how`) for what has to be told: for what ends without a run, or
-    /// fires in one step. For the carrier.
+    /// Ends a due timer without a run: Due → Over(`how`), or → Stopping(`how`) if the callback
+    /// `tells`, that is takes outcomes. A sleep fires by this one step. Only for the holder.
     #[inline]
     pub(crate) fn end_due(&self, how: Outcome, tells: bool) -> Start {
         let next = if tells {
@@ -338,9 +360,12 @@ impl ClaimWord {
         })
     }
 
-    /// Running | Rearmed | Stopping → Over(`how`). For who runs it; true if somebody waits for it.
+    /// Ends the run: Running | Rearmed | Stopping → Over(`how`). Only for the thread that runs the
+    /// timer. Returns true if a thread waits for the end.
     #[inline]
     pub(crate) fn finish(&self, how: Outcome) -> bool {
+        // A swap is enough: no other thread leads out of these states. See "The claim word" in
+        // `PROTOCOLS.md`.
         let word = self.0.swap(Claim::Over(how).pack(), Ordering::AcqRel);
         let claim = Claim::unpack(word);
         debug_assert!(
@@ -353,8 +378,11 @@ impl ClaimWord {
         matches!(claim, Claim::Stopping { watched: true, .. })
     }
 
-    /// Running → Pending(`next`), or what was asked for meanwhile. For who runs it; answers the
-    /// outcome with which the timer has to be finished instead, if somebody asked for that.
+    /// Arms a recurring timer for its next run: Running → Pending(`next`), or Rearmed(d) →
+    /// Pending(d). Only for the thread that runs the timer.
+    ///
+    /// Returns an outcome if the timer was ended meanwhile. The caller then finishes the timer with
+    /// that outcome.
     pub(crate) fn again(&self, next: u64) -> Option<Outcome> {
         self.change(|claim| match claim {
             Claim::Running(_) => (Some(Claim::Pending(next)), None),
@@ -364,7 +392,8 @@ impl ClaimWord {
         })
     }
 
-    /// Marks that somebody waits until the last run is over, or what was told has returned.
+    /// Marks that a thread waits until the last run, or the call that delivers the outcome, has
+    /// returned.
     pub(crate) fn watch(&self, recurs: bool) -> Watch {
         self.change(|claim| match claim {
             Claim::Running(_) if !recurs => {
@@ -376,13 +405,15 @@ impl ClaimWord {
                 let watched = true;
                 (Some(Claim::Stopping { how, watched }), Watch::Marked)
             }
+            // A recurring run may go on, and waiting for it could take for ever.
             _ => (None, Watch::Nothing),
         })
     }
 
-    /// Ends a timer that does not run yet, as cancelled or shut down. From any thread.
+    /// Ends a timer that does not run yet, as cancelled or shut down. Any thread may call it.
     ///
-    /// `tells` says whether its callback has to be told, and is over only then.
+    /// `tells` says whether the callback takes outcomes: then the timer is over only after that
+    /// call.
     #[inline]
     pub(crate) fn end(&self, how: Outcome, recurs: bool, tells: bool) -> End {
         let stopping = Claim::Stopping {
@@ -390,10 +421,13 @@ impl ClaimWord {
             watched: false,
         };
         self.change(|claim| match claim {
+            // The payload stays, because the start has to deliver the outcome.
             Claim::Idle(_) if tells => (Some(Claim::Barred), End::Barred),
             Claim::Idle(_) => (Some(Claim::Over(how)), End::Unstarted),
+            // No other thread uses the payload yet, so the winner gets it.
             Claim::Pending(_) | Claim::Due(_) if tells => (Some(stopping), End::Won),
             Claim::Pending(_) | Claim::Due(_) => (Some(Claim::Over(how)), End::Won),
+            // The payload is in use. The thread that runs it finds the outcome afterwards.
             Claim::Running(_) | Claim::Rearmed(_) if recurs => (Some(stopping), End::AfterRun),
             Claim::Running(_)
             | Claim::Rearmed(_)
@@ -405,8 +439,8 @@ impl ClaimWord {
         })
     }
 
-    /// Moves the deadline to what `to` says of the present one, and of whether the timer runs for
-    /// that. From any thread.
+    /// Sets the deadline to what `to` returns for the present deadline and for whether the timer
+    /// runs for that deadline. Any thread may call it.
     #[inline]
     pub(crate) fn reset(&self, recurs: bool, to: impl Fn(u64, bool) -> u64) -> Moved {
         self.change(|claim| match claim {
@@ -419,8 +453,10 @@ impl ClaimWord {
                 };
                 (Some(Claim::Pending(next)), moved)
             }
-            // A deque carries it, and whoever takes it from there looks at this word.
+            // The timer is in a deque, so the store needs no update. The holder reads this word
+            // before it runs the timer, finds Pending, and puts the timer back.
             Claim::Due(at) => (Some(Claim::Pending(to(at, false))), Moved::Later),
+            // The thread that runs it finds the deadline after this run, in `again`.
             Claim::Running(at) if recurs => (Some(Claim::Rearmed(to(at, true))), Moved::AfterRun),
             Claim::Rearmed(at) if recurs => (Some(Claim::Rearmed(to(at, false))), Moved::AfterRun),
             Claim::Idle(_) => (None, Moved::NotStarted),
@@ -428,7 +464,8 @@ impl ClaimWord {
         })
     }
 
-    /// Over → Pending(`at`): arms a sleep again. For its one owner.
+    /// Arms a sleep again: Over → Pending(`at`). Only for the owner of the sleep. Returns false if
+    /// the sleep is not over.
     pub(crate) fn rearm(&self, at: u64) -> bool {
         self.change(|claim| match claim {
             Claim::Over(_) => (Some(Claim::Pending(at)), true),
@@ -442,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_the_same_read_by_itself() {
+    fn the_fast_deadline_read_agrees_with_the_unpacked_claim() {
         let watched = false;
         for claim in [
             Claim::Idle(7),

@@ -1,4 +1,4 @@
-//! How a node ends: what is done, and in which order, by who won the claim to end it.
+//! End of a timer: the steps that the thread takes which won the claim to end it, in their order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -10,8 +10,9 @@ use crate::{
     running,
 };
 
-/// Ends a node, and its payload with it, if it had not ended before and does not run. Its callback, if
-/// it has to be told, is the caller's to tell.
+/// Ends a timer with the outcome `how`, and drops its payload, unless it is over or runs for the
+/// last time. A recurring timer that runs ends after this run. If the callback takes outcomes,
+/// returns the notice, which the caller must deliver.
 #[must_use]
 pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
     match node.claim.end(how, node.recurs(), node.tells()) {
@@ -20,7 +21,8 @@ pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>
     }
 }
 
-/// What follows a claim that was won over a node that waited.
+/// Completes the end of a timer that waited, after the caller won the claim. If the callback takes
+/// outcomes, returns the notice, which the caller must deliver.
 #[must_use]
 #[inline]
 pub(crate) fn ended<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
@@ -32,19 +34,21 @@ pub(crate) fn ended<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<
     None
 }
 
-/// What follows a claim that was won over a node that had not been started.
+/// Completes the end of a timer that had not been started, after the caller won the claim.
 pub(crate) fn unstarted<O: Owner>(node: &NodeRef<O>) {
     leave_name(node);
     let_go(node, Outcome::Cancelled);
 }
 
-/// Drops the callback, or wakes the task, of a node that is over.
+/// Reports a timer as over, and drops its callback or wakes its task. The caller won the claim to
+/// it.
 #[inline]
 pub(crate) fn let_go<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     node.home.owner().over(node.vtable.kind, how);
-    // Last, because it may panic.
+    // This step is the last, because it may panic.
     if let Some(end) = node.vtable.end {
-        // SAFETY: the claim was won that gives us the payload, and the table is the node's own.
+        // SAFETY: the caller won the claim, which gives it the payload, and the table is the node's
+        // own.
         let end = || unsafe { end(node.as_ptr()) };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(end)) {
             node.home.owner().panicked(panic);
@@ -52,9 +56,12 @@ pub(crate) fn let_go<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     }
 }
 
-/// Ends a node that ran, whose callback is used up or let go of.
+/// Ends a timer that ran, whose callback has been used or dropped: moves it to Over, and wakes the
+/// threads that wait for that.
 #[inline]
 pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
+    // First the claim word: the mark tells whether a waker is in the list. See "Waiting for the
+    // end" in `PROTOCOLS.md`.
     let watched = node.claim.finish(how);
     leave_name(node);
     let owner = node.home.owner();
@@ -63,34 +70,37 @@ pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
         owner.told();
     }
     if watched {
-        // Last, because foreign wakers may panic.
+        // This step is the last, because wakers are user code and may panic.
         node.home.watchers().wake(node.address());
     }
 }
 
-/// Tells the callback of a node that is to end so, and ends it.
+/// Calls the callback of a stopping timer with its outcome, and ends the timer. Returns the panic
+/// of the callback, if any.
 pub(crate) fn tell<O: Owner>(node: &NodeRef<O>, how: Outcome) -> std::thread::Result<()> {
-    let tell = node.vtable.tell.expect("only what has to be told is told");
-    // SAFETY: the claim to end it was won, which came with the callback; the table is the node's own.
+    let tell = node.vtable.tell.expect("the callback takes outcomes");
+    // SAFETY: this thread, or the one that made its notice, won the claim that comes with the
+    // callback; the table is the node's own.
     let tell = || unsafe { tell(node.as_ptr(), how) };
     let told = running::telling(how, || running::catch(node, tell));
     conclude(node, how);
     told
 }
 
-/// Drops the callback of a node that ran and will not run again, and ends it.
+/// Drops the callback of a recurring timer that ran for the last time, and ends the timer.
 ///
 /// # Panics
 ///
-/// As the callback's destructor does.
+/// Panics if the destructor of the callback does. The timer is over all the same.
 pub(crate) fn retire<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     let end = || {
         if let Some(end) = node.vtable.end {
-            // SAFETY: who ran it has the callback, and the table is the node's own.
+            // SAFETY: the thread that ran the callback owns it, and the table is the node's own.
             unsafe { end(node.as_ptr()) };
         }
     };
-    // The destructor is a part of the callback, which cannot wait for its own end.
+    // The destructor counts as inside of the callback: it would deadlock if it waited for the
+    // timer's end.
     let dropped = running::catch(node, end);
     conclude(node, how);
     if let Err(panic) = dropped {
@@ -98,7 +108,7 @@ pub(crate) fn retire<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     }
 }
 
-/// Takes a node that can be cancelled no more out of the list of its name.
+/// Removes a timer that can no longer be cancelled from the list of its name.
 #[inline]
 pub(crate) fn leave_name<O: Owner>(node: &NodeRef<O>) {
     if let Some(name) = node.extras().and_then(|extras| extras.name.as_ref()) {

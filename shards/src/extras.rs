@@ -1,7 +1,7 @@
-//! What few timers have: a tolerance, a jitter, a name, a condition, an outcome to be told.
+//! Options of a timer that few timers use: tolerance, jitter, name, condition, outcomes.
 //!
-//! Timers without any of these have a smaller node. What is here never changes while the timer
-//! lives, but for two words.
+//! Timers without options have a smaller node. All fields but two atomic words are constant while
+//! the timer lives.
 
 use crate::{
     claim::{NEVER, Outcome},
@@ -10,7 +10,7 @@ use crate::{
     sync::{AtomicU64, Ordering},
 };
 
-/// The options of a timer: see [`Timer::build`](crate::Timer::build).
+/// Options of a timer, for [`Timer::build`](crate::Timer::build).
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::{
 /// const MS: u64 = 1_000_000;
 ///
 /// let shard = Arc::new(Shard::new(Loop));
-/// // A poll every second for as long as somebody has the connection, which can wait for others that
-/// // wake the loop.
+/// // Polls every second while the connection is in use. A poll may be up to 100 ms late, to share
+/// // a wake-up with other timers.
 /// let connection = Arc::new(());
 /// let weak = Arc::downgrade(&connection);
 /// let options = Options {
@@ -38,28 +38,34 @@ use crate::{
 /// shard.close();
 /// ```
 pub struct Options<O: Owner> {
-    /// Whether it runs again and again, its wait being the period.
+    /// Whether the timer runs repeatedly. Its wait is the period.
     pub recurring: bool,
-    /// Whether the callback is called with the outcome, too, if the timer ends without running, or
-    /// (a recurring one) after its runs: then always by who runs [`Notice`](crate::Notice)s.
+    /// Whether the callback takes outcomes: it is also called with the outcome when the timer ends
+    /// without a run or, if it recurs, after its runs. The thread that runs the
+    /// [`Notice`](crate::Notice) makes that call.
     pub outcome: bool,
-    /// How late it may run, in ns, to share a wake-up with others. It waits for the roundest moment
-    /// in that window: the one whose binary number ends in the most zeros. If it is the next to come,
-    /// and the owner looks at its shard after its deadline, it runs then.
+    /// How late the timer may run, in ns, to share a wake-up with others.
+    ///
+    /// The timer waits for the roundest moment from its deadline to `tolerance` later: the one
+    /// whose binary number ends in the most zeros. If it is the next timer of the shard and the
+    /// owner checks the shard after the deadline, it runs then.
     pub tolerance: u64,
-    /// Up to so many ns, drawn anew each time by [`Owner::random`], are added to its first deadline
-    /// and to those on its grid.
+    /// Upper bound of a random delay, in ns, that is added to the first deadline and to those on
+    /// the grid of a recurring timer. [`Owner::random`] draws it anew for each deadline.
     pub jitter: u64,
-    /// Any number, which [`Due::tag`](crate::Due::tag) tells.
+    /// Any number. [`Due::tag`](crate::Due::tag) returns it.
     pub tag: u32,
-    /// The name by which it can be found.
+    /// Name under which [`Names`](crate::Names) finds the timer.
     pub name: Option<Name<O>>,
-    /// The condition on which it runs. Where it answers false the timer ends, as cancelled; once it
-    /// has, it must never answer true again. It is asked, and perhaps dropped, with a lock of the
-    /// shard held: it and its destructor may not call into this crate, nor panic.
+    /// Condition under which the timer runs. If it returns false, the timer ends as cancelled. Once
+    /// it has returned false, it must never return true again.
+    ///
+    /// The shard calls it, and may drop it, with its lock held. So neither it nor its destructor
+    /// may call into this crate or panic.
     pub condition: Option<Box<dyn Fn() -> bool + Send + Sync>>,
-    /// Of a recurring timer, asked after a run that panicked, and so has not answered: how the timer
-    /// ended, if it was the last. By default none is. It is dropped as the condition is.
+    /// Asked after a run of a recurring timer panicked: returns the outcome if that run was the
+    /// last one. By default a panic ends no recurring timer. The restrictions are those of
+    /// `condition`.
     pub spent: Option<Box<dyn Fn() -> Option<Outcome> + Send + Sync>>,
 }
 
@@ -90,12 +96,12 @@ impl<O: Owner> std::fmt::Debug for Options<O> {
     }
 }
 
-/// The part of the options that the node keeps.
+/// Part of the options that the node keeps.
 pub(crate) struct Extras<O: Owner> {
     pub(crate) tolerance: u64,
     pub(crate) tag: u32,
     jitter: u64,
-    /// How much jitter the present deadline has in it.
+    /// Jitter that the present deadline contains, in ns.
     offset: AtomicU64,
     pub(crate) name: Option<Name<O>>,
     condition: Option<Box<dyn Fn() -> bool + Send + Sync>>,
@@ -115,22 +121,22 @@ impl<O: Owner> Extras<O> {
         }
     }
 
-    /// Whether the condition has gone.
+    /// Returns whether the condition no longer holds.
     pub(crate) fn is_dead(&self) -> bool {
         self.condition.as_ref().is_some_and(|alive| !alive())
     }
 
-    /// Whether a run that panicked was the last.
+    /// Returns the outcome if a run that panicked was the last one.
     pub(crate) fn spent(&self) -> Option<Outcome> {
         self.spent.as_ref().and_then(|spent| spent())
     }
 
-    /// What the deadline would be without its jitter.
+    /// Returns the deadline without its jitter.
     pub(crate) fn on_grid(&self, deadline: u64) -> u64 {
         deadline.saturating_sub(self.offset.load(Ordering::Relaxed))
     }
 
-    /// The deadline with jitter drawn for it.
+    /// Adds jitter to a deadline, and notes how much it is.
     pub(crate) fn jittered(&self, deadline: u64, owner: &O) -> u64 {
         if self.jitter == 0 {
             return deadline;
@@ -139,15 +145,16 @@ impl<O: Owner> Extras<O> {
             self.offset.store(0, Ordering::Relaxed);
             return deadline;
         }
-        // The remainder is uneven by one in 2^64 / jitter, which nobody will see.
+        // The bias of the remainder is at most jitter / 2^64, which is negligible.
         let jitter = owner.random() % self.jitter.saturating_add(1).max(1);
         let jittered = deadline.saturating_add(jitter).min(NEVER - 1);
-        // What there was room for.
+        // Near the end of time the deadline has less jitter than was drawn.
         self.offset.store(jittered - deadline, Ordering::Relaxed);
         jittered
     }
 
-    /// The deadline is set to an exact moment; answers what jitter it had.
+    /// Notes that the deadline was set to an exact moment, so it has no jitter. Returns the jitter
+    /// it had.
     pub(crate) fn set_on_grid(&self) -> u64 {
         if self.jitter == 0 {
             return 0;
@@ -156,16 +163,18 @@ impl<O: Owner> Extras<O> {
     }
 }
 
-/// The moment in `deadline ..= deadline + tolerance` whose binary number ends in the most zeros.
+/// Returns the moment in `deadline ..= deadline + tolerance` whose binary number ends in the most
+/// zeros.
 ///
-/// Timers of about the same tolerance meet there without looking for each other, as in Linux's timer
-/// slack (`apply_slack`) and systemd's accuracy.
+/// Timers of about the same tolerance get the same moment without any coordination, as with Linux's
+/// timer slack (`apply_slack`) and systemd's accuracy.
 pub(crate) fn coalesced(deadline: u64, tolerance: u64) -> u64 {
     if tolerance == 0 || deadline == 0 || deadline == NEVER {
         return deadline;
     }
     let last = deadline.saturating_add(tolerance).min(NEVER - 1);
-    // The highest bit in which the two differ is set in `last`, and is the last that has to be.
+    // In the highest bit in which `deadline - 1` and `last` differ, `last` has a one. That is the
+    // lowest one bit that the result needs.
     let differ = (deadline - 1) ^ last;
     let below = (1_u64 << (63 - differ.leading_zeros())) - 1;
     last & !below
@@ -176,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_roundest_moment_of_the_window() {
+    fn coalescing_picks_the_roundest_moment_of_the_window() {
         assert_eq!(coalesced(1_000, 0), 1_000);
         assert_eq!(coalesced(1_000, 24), 1_024);
         assert_eq!(coalesced(1_000, 23), 1_008);
@@ -184,12 +193,12 @@ mod tests {
         assert_eq!(coalesced(1_025, 1_023), 2_048);
         assert_eq!(coalesced(0, 5), 0);
         assert_eq!(coalesced(1, 0), 1);
-        assert_eq!(coalesced(NEVER, 5), NEVER, "never stays never");
-        assert!(coalesced(NEVER - 3, u64::MAX) < NEVER, "and only that");
+        assert_eq!(coalesced(NEVER, 5), NEVER, "NEVER is not moved");
+        assert!(coalesced(NEVER - 3, u64::MAX) < NEVER, "still below NEVER");
     }
 
     #[test]
-    fn no_moment_of_the_window_is_rounder_by_search() {
+    fn coalescing_agrees_with_a_search_through_the_window() {
         for deadline in 1..200_u64 {
             for tolerance in 0..80 {
                 let best = (deadline..=deadline + tolerance)

@@ -1,10 +1,12 @@
-//! A node's reference to its home; and whoever else's wants one that is cheap to have and to give up.
+//! Counted references to the owning shard, for nodes and other short-lived values of a shard.
 //!
-//! The shard counts them itself, beside `Arc`'s count, so that many can be had, or given up, by one operation
-//! (see `spares.rs`): as long as there are any, they have one reference of `Arc`'s among them. Who makes the count
-//! leave zero counts that one; who brings it back to zero has it to drop.
+//! The shard counts these references itself, beside `Arc`'s count, so that a thread can take or
+//! give up many of them by one operation (see `spares.rs`). As long as the count is not zero, all
+//! of them together have one reference of `Arc`'s. The thread that makes the count leave zero adds
+//! that one, and the thread that brings it back to zero drops it. The proof is in "Lifetimes" of
+//! `PROTOCOLS.md`.
 //!
-//! Loom counts by `Arc` alone.
+//! Under loom, each reference is one of `Arc`'s.
 
 use std::ops::Deref;
 
@@ -35,7 +37,7 @@ mod counted {
         sync::{AtomicUsize, Ordering, fence},
     };
 
-    /// How many references nodes and others have to a shard, or could have: spare ones are among them.
+    /// Count of all [`Home`]s of a shard, and of the spare references that threads keep.
     pub(crate) struct Homes(AtomicUsize);
 
     impl Homes {
@@ -45,16 +47,21 @@ mod counted {
     }
 
     impl<O: Owner> Shard<O> {
-        /// How many references timers have to this shard: one each, as long as it has a handle, waits, is due or
-        /// runs, or was cancelled and is not swept out yet; those that others have as a [`Home`]; and those that
-        /// threads [keep](Shard::keep_spares).
+        /// Returns how many counted references to this shard exist, apart from `Arc`'s own.
+        ///
+        /// Each timer has one as long as it has a handle, waits, is due or runs, or was cancelled
+        /// and is not removed from the store yet. So has each other [`Home`], and each reference
+        /// that a thread [keeps spare](Shard::keep_spares).
         pub fn references(&self) -> usize {
             self.homes.0.load(Ordering::Relaxed)
         }
     }
 
-    /// A counted reference to a shard, as timers have one: for what is made and dropped as often as they are, and
-    /// belongs to the shard. On a thread that [keeps some](Shard::keep_spares) it costs no locked instruction.
+    /// Counted reference to a shard, for values that are made and dropped as often as timers and
+    /// belong to the shard.
+    ///
+    /// Timers use it as well. On a thread that [keeps spare references](Shard::keep_spares), making
+    /// and dropping one needs no atomic read-modify-write.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -65,44 +72,45 @@ mod counted {
     /// let home = Home::new(&shard);
     /// assert_eq!(shard.references(), 1);
     /// drop(shard);
-    /// assert_eq!(home.stored(), 0, "it is still there");
+    /// assert_eq!(home.stored(), 0, "the shard is still alive");
     /// ```
     pub struct Home<O: Owner>(NonNull<Shard<O>>);
 
-    // SAFETY: it is a shared reference to a shard, which is Sync, and whoever drops the last one drops the
-    // shard, which is Send.
+    // SAFETY: it is a shared reference to a shard, which is Sync. The thread that drops the last
+    // one drops the shard, which is Send.
     unsafe impl<O: Owner> Send for Home<O> {}
     // SAFETY: as above.
     unsafe impl<O: Owner> Sync for Home<O> {}
 
     impl<O: Owner> Home<O> {
-        /// A reference to this shard.
+        /// Makes a reference to `shard`.
         #[inline]
         pub fn new(shard: &Arc<Shard<O>>) -> Self {
+            // A reference from the stock of this thread is counted already.
             if !spares::take(shard) {
                 refer(shard, 1);
             }
-            // SAFETY: Arc's pointers are not null.
+            // SAFETY: `Arc::as_ptr` never returns null.
             Self(unsafe { NonNull::new_unchecked(Arc::as_ptr(shard).cast_mut()) })
         }
 
-        /// The shard's address, as `Arc` has it.
+        /// Returns the address of the shard, as `Arc::as_ptr` does.
         #[inline]
         pub(crate) fn as_ptr(&self) -> *const Shard<O> {
             self.0.as_ptr()
         }
 
-        /// The reference as the address of the shard.
+        /// Turns the reference into the address of the shard. The reference stays counted.
         #[inline]
         pub fn into_raw(self) -> NonNull<Shard<O>> {
             ManuallyDrop::new(self).0
         }
 
-        /// The reference again.
+        /// Turns an address back into the reference.
         ///
         /// # Safety
         ///
-        /// `raw` is from [`into_raw`](Home::into_raw), each time that it is passed from another call of that.
+        /// `raw` is from [`into_raw`](Home::into_raw). Each call of that permits one call of this.
         #[inline]
         pub unsafe fn from_raw(raw: NonNull<Shard<O>>) -> Self {
             Self(raw)
@@ -132,46 +140,50 @@ mod counted {
     impl<O: Owner> Drop for Home<O> {
         #[inline]
         fn drop(&mut self) {
+            // The stock of this thread keeps the reference if it can.
             if !spares::keep(self) {
-                // SAFETY: this was one of those counted, and is used no more.
+                // SAFETY: this reference was counted, and is not used again.
                 unsafe { give_up(self.as_ptr(), 1) };
             }
         }
     }
 
-    /// Counts `count` more references, which are not zero: the caller's.
+    /// Adds `count` references, which must not be zero. They belong to the caller.
     #[inline]
     pub(crate) fn refer<O: Owner>(shard: &Arc<Shard<O>>, count: usize) {
-        // Relaxed: a new reference is made from one that keeps the shard alive. Each is in a node, of which
-        // there is no room for so many that the count overflows, or one of a few spare ones.
+        // Relaxed: the new references are made from one that keeps the shard alive. The count
+        // cannot overflow: each reference is in some allocation, or is one of a few spare ones.
         if shard.homes.0.fetch_add(count, Ordering::Relaxed) == 0 {
-            // The one of Arc's that all have. Before any of these is given up: who sees the zero again finds it.
-            let _theirs = ManuallyDrop::new(shard.clone());
+            // Adds the reference of `Arc`'s that all of them share. This happens before the caller
+            // gives up any of them, so the thread that brings the count back to zero finds it.
+            let _shared = ManuallyDrop::new(shard.clone());
         }
     }
 
-    /// Counts `count` more references than there are, one of which is the caller's.
+    /// Adds `count` references. The caller already has one, so the count is not zero.
     #[inline]
     pub(crate) fn refer_again<O: Owner>(home: &Home<O>, count: usize) {
-        // Relaxed, as above. It is not zero, so there is one of Arc's.
+        // Relaxed, as in `refer`. The count is not zero, so the shared reference of `Arc`'s exists.
         home.homes.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Gives up `count` references, which are not zero.
+    /// Gives up `count` references, which must not be zero.
     ///
     /// # Safety
     ///
-    /// The pointer is `Arc`'s, and the caller has so many of those that [`refer`] counted in that shard, and uses them
-    /// no more.
+    /// `shard` comes from `Arc::as_ptr`. The caller has `count` of the references that [`refer`]
+    /// counted in that shard, and does not use them again.
     #[inline]
     pub(crate) unsafe fn give_up<O: Owner>(shard: *const Shard<O>, count: usize) {
-        // SAFETY: until the count has been lowered, the shard is there.
+        // SAFETY: the references keep the shard alive until the count is lowered.
         let homes = unsafe { &(*shard).homes };
         let before = homes.0.fetch_sub(count, Ordering::Release);
         if before == count {
-            // All that was done by means of a reference comes before the shard's end, if this is it.
+            // All uses of the shard by means of a reference happen before its end, if this is the
+            // end.
             fence(Ordering::Acquire);
-            // SAFETY: who made the count leave zero has left one for who brings it back.
+            // SAFETY: the thread that made the count leave zero left one reference of `Arc`'s for
+            // the thread that brings it back.
             drop(unsafe { Arc::from_raw(shard) });
         }
     }
@@ -181,7 +193,7 @@ mod counted {
 mod plain {
     use super::*;
 
-    /// One reference to a shard.
+    /// Reference to a shard.
     pub(crate) struct Home<O: Owner>(Arc<Shard<O>>);
 
     impl<O: Owner> Home<O> {

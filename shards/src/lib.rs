@@ -1,15 +1,15 @@
-//! What one core owns about time, and how threads meet over it: the parts of the
-//! [Tourbillon](https://docs.rs/tourbillon) runtime that are lock-free, without its threads, its
-//! clock and its system calls. Time comes in as `u64` nanoseconds.
+//! Per-core timers with lock-free access from other threads: the core of the
+//! [Tourbillon](https://docs.rs/tourbillon) runtime, without its threads, clock and system calls.
 //!
-//! A [`Shard`] holds the timers of one worker. Its owner passes it the time and gets back what is
-//! [due](Due); any thread arms, cancels and moves timers in it without waiting for anybody.
+//! A [`Shard`] holds the timers of one worker. The worker tells it the time, as `u64` nanoseconds,
+//! and gets back the timers that are [due](Due). Any thread can arm, cancel and reset timers in it
+//! without waiting for another thread.
 //!
 //! ```
 //! use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
 //! use tourbillon_shards::{Cancel, Owner, Shard, Timer};
 //!
-//! /// An event loop of one thread, which nobody needs to wake.
+//! /// An event loop on one thread, which no other thread has to wake.
 //! struct Loop;
 //! impl Owner for Loop {
 //!     fn wake(&self) {}
@@ -19,7 +19,9 @@
 //! let shard = Arc::new(Shard::new(Loop));
 //! let ran = Arc::new(AtomicU32::new(0));
 //! let count = ran.clone();
-//! let timer = Timer::once(&shard, 1_000, 1_000, move || { count.fetch_add(1, Ordering::Relaxed); });
+//! let timer = Timer::once(&shard, 1_000, 1_000, move || {
+//!     count.fetch_add(1, Ordering::Relaxed);
+//! });
 //! let other = Timer::once(&shard, 2_000, 2_000, || unreachable!("it is cancelled"));
 //!
 //! assert_eq!(shard.next_deadline(), 1_000);
@@ -37,54 +39,58 @@
 //!
 //! # Guide
 //!
-//! **Who owns.** One thread owns a shard: it tells the shard the time, and sleeps until its deadlines.
-//! [`Owner`] is what the shard has to know of that thread, of which two things matter:
-//! [`is_current`](Owner::is_current) sends the owner's own calls straight to the store, and those of
-//! others to an inbox; [`wake`](Owner::wake) has to end the owner's sleep, by a byte in a pipe, an
-//! eventfd, or whatever it sleeps on. All else is for who wants to count, or has options in use.
+//! **Ownership.** One thread owns a shard. It tells the shard the time, and sleeps until the next
+//! deadline. The shard reaches its owner through the [`Owner`] trait. Two methods are required:
+//!
+//! - [`is_current`](Owner::is_current) lets the owner's calls go straight to the store, and sends
+//!   the calls of other threads through an inbox.
+//! - [`wake`](Owner::wake) ends the owner's sleep, for example by a write to an eventfd or a pipe.
+//!
+//! The other methods have defaults. They serve statistics and the optional features.
 //!
 //! **A turn of the loop** has three steps:
 //!
-//! 1. [`Shard::expire`] with the present gets what is due. A limit keeps a storm of timers from
-//!    keeping all else from running; the answer says whether to come again.
-//! 2. [`Due::run`] runs each, here or on another thread: a [`Due`] may be sent anywhere. Until then it
-//!    can be cancelled and moved. A callback may do to its shard, and to its own timer, whatever any
-//!    other code may. If it panics the panic is an answer, not the loop's end.
-//! 3. [`Shard::sleep_until`] says until when to sleep, if at all; [`Shard::resume`] ends that. Between
-//!    the two, `wake` is called if something comes that cannot wait so long. A wake-up may come late,
-//!    in a turn that has no need of it: let it stay pending, as a byte in a pipe does.
+//! 1. [`Shard::expire`] takes the current time and returns the timers that are due. Its limit keeps
+//!    a burst of timers from delaying other work; its result says whether to call it again.
+//! 2. [`Due::run`] runs one due timer. A [`Due`] may be sent to another thread. Until it runs, the
+//!    timer can still be cancelled or reset. A callback may use its own shard and its own timer. If
+//!    a callback panics, `run` returns the panic and the loop goes on.
+//! 3. [`Shard::sleep_until`] says until when to sleep, and [`Shard::resume`] ends that sleep.
+//!    Between the two, the shard calls `wake` when an update cannot wait so long. A wake-up may
+//!    come late, when the owner is already awake. It must stay pending, as a byte in a pipe does.
 //!
-//! A loop that asks for [`Shard::next_deadline`] alone, and does without the third step, is not woken
-//! for what other threads arm. Workers that steal from each other sleep by [`Shard::park`], which
-//! counts them among the [`Searchers`].
+//! A loop that calls only [`Shard::next_deadline`] and leaves out step 3 is not woken when another
+//! thread arms a timer. Workers that steal from each other sleep by [`Shard::park`], which counts
+//! them among the [`Searchers`].
 //!
-//! **Timers from other threads** need nothing but the shard, in an `Arc`: [`Timer::once`],
-//! [`Timer::recurring`] and all methods of [`Timer`] are called as the owner would. They do not wait
-//! for the owner, nor for each other. Deadlines are on the owner's clock, which is best kept where
-//! everybody finds it: in the [owner](Shard::owner).
+//! **Remote threads** need only the shard, in an `Arc`. They call [`Timer::once`],
+//! [`Timer::recurring`] and the methods of [`Timer`] as the owner does. They wait neither for the
+//! owner nor for each other. All deadlines are on the owner's clock, so keep that clock where every
+//! thread can reach it: in the [owner](Shard::owner).
 //!
-//! **Tasks** wait by [`Sleep`], which wakes a [`Waker`](std::task::Waker) and can be armed again.
+//! **Tasks** wait with a [`Sleep`], which wakes a [`Waker`](std::task::Waker) and can be armed
+//! again.
 //!
-//! **Workers** that run tasks keep the one to run next in a [`NextSlot`], which peers can empty.
+//! **Workers** that run tasks keep the next one in a [`NextSlot`], from which peers can steal.
 //!
-//! **Options** are for [`Timer::build`], whose timers wait once they are [started](Timer::start):
-//! see [`Options`].
+//! **Options** such as a name or a tolerance are given to [`Timer::build`]. Such a timer waits from
+//! the call of [`Timer::start`]: see [`Options`].
 //!
-//! **Notices.** A callback that takes outcomes is told if its timer is cancelled, by whatever thread.
-//! That is no place to run it: so the shard passes a [`Notice`] to [`Owner::deliver`], and the owner
-//! runs it where callbacks run. An owner that has no such place need not do anything: notices are run
-//! on the spot by default. [`Owner::owed`] and [`Owner::told`] count those to come, for an owner that
-//! wants to end after the last of them.
+//! **Outcomes.** A callback that takes outcomes is also called when its timer is cancelled or shut
+//! down. The thread that cancels a timer may hold a lock that the callback needs. So the shard
+//! passes a [`Notice`] to [`Owner::deliver`], and the owner runs it where callbacks run. By default
+//! the cancelling thread runs it at once. [`Owner::owed`] and [`Owner::told`] count the outcomes
+//! that are still to come, for an owner that must stay until the last of them.
 //!
-//! **Closing.** In the end [`Shard::close`] takes out all timers, and refuses those that come later.
-//! Dropping the [`Orphans`] that it answers ends them: callbacks are dropped or told, tasks are woken.
-//! A [`Due`] that is not going to run ends as it is dropped. A shard that is not closed leaks, with
-//! its timers, since they refer to each other.
+//! **Closing.** [`Shard::close`] drains the shard, which refuses timers from then on. Dropping the
+//! returned [`Orphans`] ends the drained timers: each callback is dropped or receives its outcome,
+//! and each task is woken. A [`Due`] that is dropped without a run ends in the same way. Close each
+//! shard explicitly: a shard and its timers refer to each other, and leak otherwise.
 //!
-//! The whole of it, around `poll(2)`, is `examples/poll_loop.rs`.
+//! A complete program, around `poll(2)`, is `examples/poll_loop.rs`.
 //!
-//! The protocols, with what each thread may do and why nothing is lost, are in `PROTOCOLS.md` of
-//! this crate; each is checked by loom on this source.
+//! `PROTOCOLS.md` of this crate describes the protocols between threads, and proves that they lose
+//! nothing. loom checks each of them on this source.
 
 mod callback;
 mod claim;

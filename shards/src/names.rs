@@ -1,14 +1,14 @@
-//! Timers by name.
+//! Table of timers by name.
 //!
-//! A name is shared by any number of timers, and found in a table that is split into parts, so that
-//! threads seldom meet. A named timer stands in its name's list from when it is built until it is
-//! over, or can be cancelled no more; its place in the list stands in the timer. Both are written
-//! under the lock of the part, so that it is taken out in constant time. A name without timers is
-//! not in the table.
+//! Any number of timers may share a name. The table is split into parts, so that threads seldom
+//! contend for one lock. A named timer is in the list of its name from when it is built until it
+//! ends. The timer knows its index in that list, so it can be removed in constant time. List and
+//! index change under the lock of the part. A name without timers is not in the table.
 //!
-//! The list owns a reference to each of its timers. No timer is cancelled, moved or freed under a
-//! lock: what is found is taken out, or referred to, first. So a timer may be found that has just
-//! ended; its claim word says so, as it does to any handle.
+//! The list owns a reference to each of its timers. No timer is cancelled, reset or freed under the
+//! lock: the caller first takes timers out of the list, or copies the references. So it may find a
+//! timer that has just ended. The timer's claim word says so, as it does for a handle. See "Names"
+//! in `PROTOCOLS.md`.
 
 use std::{collections::HashMap, fmt, hash::BuildHasher, sync::Arc as Shared};
 
@@ -23,15 +23,15 @@ use crate::{
     timer::{Cancel, Reset, cancel},
 };
 
-/// In no list, and never again.
+/// Index of a timer that is in no list, and never will be again.
 const NOWHERE: u32 = u32::MAX;
 
-/// How many are taken out of a list at a time to be cancelled.
+/// How many timers are taken out of a list at a time to be cancelled.
 const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
 
 type Part<O> = HashMap<Shared<str>, Vec<NodeRef<O>>, RandomState>;
 
-/// The timers that have names, of any number of shards.
+/// Table of named timers, which may wait in any number of shards.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -47,7 +47,7 @@ type Part<O> = HashMap<Shared<str>, Vec<NodeRef<O>>, RandomState>;
 /// }
 /// assert_eq!(names.count("user 17"), 3);
 /// assert_eq!(names.refresh("user 17", || 100), 3);
-/// assert_eq!(shard.next_deadline(), 10, "or earlier than is needed: it hears of it then");
+/// assert_eq!(shard.next_deadline(), 10, "a later deadline is read when the owner wakes");
 /// assert_eq!(names.cancel("user 17", 2), 2);
 /// assert_eq!(names.cancel("user 17", usize::MAX), 1);
 /// assert!(names.list().is_empty());
@@ -59,7 +59,8 @@ pub struct Names<O: Owner> {
 }
 
 impl<O: Owner> Names<O> {
-    /// An empty table of so many parts (at least one): some for each thread that uses it.
+    /// Creates an empty table of `parts` parts, at least one. Some parts for each thread that uses
+    /// the table keep lock contention low.
     pub fn new(parts: usize) -> Self {
         let part = || CachePadded::new(Mutex::new(Part::default()));
         Self {
@@ -68,34 +69,41 @@ impl<O: Owner> Names<O> {
         }
     }
 
+    /// Returns the part of the table that holds this name.
     fn part(&self, name: &str) -> &Mutex<Part<O>> {
         let hash = self.hasher.hash_one(name);
-        // The upper half: the map uses the lower.
+        // The upper half of the hash, because the map uses the lower.
         &self.parts[(hash >> 32) as usize % self.parts.len()]
     }
 
-    /// How many timers have this name.
+    /// Returns how many timers have this name.
     pub fn count(&self, name: &str) -> usize {
         lock(self.part(name)).get(name).map_or(0, Vec::len)
     }
 
-    /// Cancels timers of this name, `max` at most; answers how many this call cancelled. Those that
-    /// were named last come first, as long as none has ended: its place goes to the last.
+    /// Cancels at most `max` timers of this name, and returns how many this call cancelled.
     ///
-    /// A timer that is running for the last time is not cancelled and not counted.
+    /// The timers that were named last come first, unless timers of this name have ended since: the
+    /// last timer of the list then takes the place of one that ended.
+    ///
+    /// A timer that runs for the last time is neither cancelled nor counted.
     ///
     /// # Panics
     ///
-    /// As [`Owner::panicked`] does where a callback's destructor panics, which it does by default.
-    /// Some timers may not have been cancelled then, and can be found by their name.
+    /// Panics if [`Owner::panicked`] does, which it does by default when the destructor of a
+    /// callback panics. Some timers may not have been cancelled then; they are still found by their
+    /// name.
     pub fn cancel(&self, name: &str, max: usize) -> usize {
         let mut cancelled = 0;
         while cancelled < max {
+            // Take them out of the list first: no timer is cancelled under the lock. Timers that
+            // end before the claim below are not counted, and the loop takes more.
             let found = self.take(name, (max - cancelled).min(BATCH));
             if found.is_empty() {
                 break;
             }
-            // All of them, for nobody will find them here again.
+            // The whole batch, even if a destructor panics: these timers are not in the list any
+            // more, so no other call would find them.
             each(found, |node| {
                 let answer = cancel(&node);
                 cancelled += usize::from(matches!(answer, Cancel::Cancelled | Cancel::AfterRun));
@@ -104,12 +112,13 @@ impl<O: Owner> Names<O> {
         cancelled
     }
 
-    /// Begins the waits of all timers of this name anew: see
-    /// [`Timer::refresh`](crate::Timer::refresh). Answers how many were in time.
+    /// Restarts the waits of all timers of this name, and returns how many of them wait, or recur
+    /// and run: see [`Timer::refresh`](crate::Timer::refresh).
     ///
-    /// `now` reads the clock, in ns. It is asked for each timer: a walk over many takes some time,
-    /// in which others start and refresh them.
+    /// `now` reads the clock, in ns. It is called for each timer, because the walk may take long
+    /// and other threads may start and refresh timers meanwhile.
     pub fn refresh(&self, name: &str, now: impl Fn() -> u64) -> usize {
+        // Copy the references: no timer is moved under the lock.
         let nodes = lock(self.part(name)).get(name).cloned().unwrap_or_default();
         nodes
             .iter()
@@ -117,8 +126,8 @@ impl<O: Owner> Names<O> {
             .count()
     }
 
-    /// All names, with how many timers each has, in no order. For looking at: it takes one part
-    /// after the other.
+    /// Returns all names, each with its number of timers, in no particular order. The parts are
+    /// read one after the other, so this is no atomic snapshot.
     pub fn list(&self) -> Vec<(Shared<str>, usize)> {
         let mut names = Vec::new();
         for part in &self.parts {
@@ -128,13 +137,14 @@ impl<O: Owner> Names<O> {
         names
     }
 
-    /// Takes the last timers out of a list: they cannot be found any more.
+    /// Takes the last timers out of a list. From then on the list does not lead to them.
     fn take(&self, name: &str, count: usize) -> Vec<NodeRef<O>> {
         let mut part = lock(self.part(name));
         let Some(nodes) = part.get_mut(name) else {
             return Vec::new();
         };
         let taken = nodes.split_off(nodes.len().saturating_sub(count));
+        // Under the lock, so that index and list agree. See "Names" in `PROTOCOLS.md`.
         for node in &taken {
             place(node).store(NOWHERE, Ordering::Release);
         }
@@ -145,13 +155,13 @@ impl<O: Owner> Names<O> {
     }
 }
 
-/// The place of a named node in the list of its name.
+/// Returns the index of a named node in the list of its name.
 fn place<O: Owner>(node: &NodeRef<O>) -> &AtomicU32 {
     let name = node.extras().and_then(|extras| extras.name.as_ref());
     &name.expect("only named nodes are in lists").place
 }
 
-/// The name of one timer.
+/// Name of one timer, for [`Options::name`](crate::Options::name).
 pub struct Name<O: Owner> {
     names: Arc<Names<O>>,
     name: Shared<str>,
@@ -159,9 +169,9 @@ pub struct Name<O: Owner> {
 }
 
 impl<O: Owner> Name<O> {
-    /// A name for one timer, by which it will be found in `names`.
+    /// Creates the name of one timer, which `names` will find by it.
     pub fn new(names: &Arc<Names<O>>, name: &str) -> Self {
-        // All timers of a name share its text.
+        // All timers of a name share one copy of its text.
         let known = lock(names.part(name))
             .get_key_value(name)
             .map(|(name, _)| name.clone());
@@ -172,11 +182,11 @@ impl<O: Owner> Name<O> {
         }
     }
 
-    /// Puts the timer into the list. Once, before anybody else has it.
+    /// Adds the timer to the list of its name. Called once, before another thread has the timer.
     ///
     /// # Panics
     ///
-    /// If 2^32 − 1 timers have this name.
+    /// Panics if 2^32 − 1 timers have this name.
     pub(crate) fn join(&self, node: &NodeRef<O>) {
         let mut part = lock(self.names.part(&self.name));
         let nodes = part.entry(self.name.clone()).or_default();
@@ -188,13 +198,15 @@ impl<O: Owner> Name<O> {
         nodes.push(node.clone());
     }
 
-    /// Takes the timer out of the list, if it still stands there.
+    /// Removes the timer from the list of its name, if it is still there.
     pub(crate) fn leave(&self) {
-        // Without the lock: who is out never comes in again.
+        // This check needs no lock: NOWHERE is final, so a timer that is in no list never gets into
+        // one again.
         if self.place.load(Ordering::Acquire) == NOWHERE {
             return;
         }
         let mut part = lock(self.names.part(&self.name));
+        // Another thread may have removed the timer before this one had the lock.
         let at = self.place.swap(NOWHERE, Ordering::AcqRel);
         if at == NOWHERE {
             return;
@@ -202,6 +214,7 @@ impl<O: Owner> Name<O> {
         let nodes = part
             .get_mut(&self.name)
             .expect("a timer's place is in the list of its name");
+        // The last timer of the list takes the free place, so its index changes as well.
         let node = nodes.swap_remove(at as usize);
         if let Some(moved) = nodes.get(at as usize) {
             place(moved).store(at, Ordering::Release);
@@ -210,7 +223,7 @@ impl<O: Owner> Name<O> {
             part.remove(&self.name);
         }
         drop(part);
-        // Perhaps the last reference, after the lock.
+        // Drop after unlocking: this may be the last reference.
         drop(node);
     }
 }

@@ -1,18 +1,22 @@
-//! One timer: a reference-counted node, one allocation, with its payload inline.
+//! The node of one timer: one allocation with a reference count, a header and the payload inline.
 //!
-//! Who may touch what:
+//! Each field may be written by these threads:
 //!
 //! | field | written by |
 //! |---|---|
-//! | `claim` | anybody, by the transitions of [`ClaimWord`] |
-//! | `link` | whoever gives the shard news of the node, and the drainer (see `inbox.rs`) |
-//! | `location` | the carrier; under the home's lock where it is a slot. Where it is none, the owner of a sleep that has fired spoils when it was taken |
-//! | `wait` | who changes the deadline |
-//! | `refs` | everybody; each [`NodeRef`] is one |
-//! | payload | who won the claim that allows it |
+//! | `claim` | any thread, by the transitions of [`ClaimWord`] |
+//! | `link` | threads that push into the inbox or drain it (see `inbox.rs`) |
+//! | `location` | the holder, and for a slot under the shard's lock; also [`Header::sample`] |
+//! | `wait` | a thread that changes the deadline |
+//! | `refs` | any thread; each [`NodeRef`] is one reference |
+//! | payload | the thread that won the claim which gives it the payload |
 //!
-//! A header is 40 bytes. With a sleep's waker, or with a callback that captures 16 bytes and its wait, that is
-//! one cache line. What is larger [may begin anywhere](pool) on one.
+//! A header has 40 bytes. Together with a sleep's waker, or with a wait and a callback that
+//! captures 16 bytes, it fills one cache line. A larger node [may begin anywhere](pool) on a line.
+//!
+//! The rules for `claim`, `location` and the references, with their proofs, are in the sections
+//! "The claim word", "One carrier" and "Lifetimes" of `PROTOCOLS.md`. The code calls the holder of
+//! a timer its carrier.
 
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
@@ -30,27 +34,28 @@ use crate::{
     wait::Wait,
 };
 
-/// Where a node is carried.
+/// Place where a node is held. See "One carrier" in `PROTOCOLS.md`.
 ///
-/// In 32 bits: a slot, if the highest is not set; otherwise whether it is in a deque, and in 30 bits when it was
-/// [taken](Taken) from its store, which outlives its stay in the deque.
+/// Packed into 32 bits. If the highest bit is clear, the word is a slot. Otherwise one bit says
+/// whether the node is in a deque, and 30 bits hold the time at which it was [taken](Taken) from
+/// its store. That time stays there after the node has left the deque.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// In an inbox on its way home, or nowhere because it is over.
+    /// In no store and no deque: in an inbox on the way to its shard, not started, or over.
     None,
-    /// In a deque, or in the hands of who took it from there.
+    /// In a deque, or held by the thread that took it from there.
     Deque,
-    /// In its home's store.
+    /// In this slot of its owning shard's store.
     Slot(u32),
 }
 
 impl Location {
-    /// Set where the node is in no slot.
+    /// Set if the node is in no slot.
     const NONE: u32 = 1 << 31;
-    /// Set beside that where it is in a deque.
+    /// Set in addition if the node is in a deque.
     const CARRIED: u32 = 1 << Taken::BITS;
-    /// When it was taken is not to be looked at: it never was, or is no matter any more. The lowest bit does for that, by
-    /// which it is [one of](Taken::is_one_of) no moments.
+    /// Set if the time of taking must not be used: it was never written, or was read already. It is
+    /// the lowest bit of the time, so [`Taken::is_one_of`] never selects a spoiled time.
     const SPOILED: u32 = 1;
     /// The largest slot that a store may hand out.
     pub(crate) const MAX_SLOT: u32 = Self::NONE - 1;
@@ -76,51 +81,51 @@ impl Location {
     }
 }
 
-/// What sort of thing a timer is.
+/// Kind of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// A callback that runs once.
     Once,
-    /// A callback that runs again and again.
+    /// A callback that runs repeatedly.
     Recurring,
-    /// A sleep: wakes a task.
+    /// A sleep, which wakes a task.
     Sleep,
 }
 
-/// Where a node has its options.
+/// Function that finds the options of a node.
 pub(crate) type FindExtras<O> = unsafe fn(NonNull<Header<O>>) -> NonNull<Extras<O>>;
 
-/// How a node's payload is told how the timer ended.
+/// Function that calls a node's callback with the outcome of its timer.
 pub(crate) type Tell<O> = unsafe fn(NonNull<Header<O>>, Outcome);
 
-/// What a node does with its payload; one table for each type of payload.
+/// Functions of a node for its payload. There is one table per payload type.
 ///
 /// # Safety of the functions
 ///
 /// The pointer is to a live node that was made with this table.
 pub(crate) struct VTable<O: Owner> {
     pub(crate) kind: Kind,
-    /// The type of the callback.
+    /// Name of the callback type.
     pub(crate) name: TypeName,
-    /// Runs the payload. The caller won the claim to Running; a `Once` is used up by it.
+    /// Runs the payload. The caller won the claim to Running. A `Once` payload is used up by this.
     pub(crate) run: unsafe fn(NonNull<Header<O>>) -> Flow,
-    /// Lets go of the payload, or wakes it. The caller won the claim to end it without running it,
-    /// or ran it for the last time and it recurs. Nothing, if there is nothing to be done.
+    /// Drops the payload, or wakes the task. The caller won the claim to end the timer without a
+    /// run, or ran a recurring timer for the last time. `None` if there is nothing to do.
     pub(crate) end: Option<unsafe fn(NonNull<Header<O>>)>,
-    /// Runs the payload in place of `end`, if it has to be told how the timer ended where that was not
-    /// by running. That uses it up.
+    /// Replaces `end` for a callback that takes outcomes: calls it with the outcome of a timer that
+    /// ended without a run. The payload is used up by this.
     pub(crate) tell: Option<Tell<O>>,
-    /// The options of the node, if it has any.
+    /// Finds the options of the node, if it has any.
     pub(crate) extras: Option<FindExtras<O>>,
-    /// Frees the node, whose payload is gone. The caller held the last reference.
+    /// Frees the node. Its payload is gone, and the caller held the last reference.
     pub(crate) free: unsafe fn(NonNull<Header<O>>),
 }
 
-/// What all nodes have, whatever they carry.
+/// Common part of all nodes.
 pub(crate) struct Header<O: Owner> {
     pub(crate) claim: ClaimWord,
-    /// Whether the node stands in an inbox, and what follows it there.
+    /// Link of the inbox: whether the node is queued there, and which node follows.
     pub(crate) link: Link<O>,
     pub(crate) vtable: &'static VTable<O>,
     pub(crate) home: Home<O>,
@@ -146,40 +151,44 @@ impl<O: Owner> Header<O> {
         Location::unpack(self.location.load(Ordering::Acquire))
     }
 
-    /// For the carrier alone.
+    /// Sets the place of the node. Only for the holder.
     #[inline]
     pub(crate) fn set_location(&self, location: Location) {
         self.location.store(location.pack(), Ordering::Release);
     }
 
-    /// It is in a deque from now on, being due, for the carrier.
+    /// Marks the node, which is due, as in a deque since `taken`. Only for the holder.
     #[inline]
     pub(crate) fn set_taken(&self, taken: Taken) {
         let word = Location::NONE | Location::CARRIED | taken.bits();
         self.location.store(word, Ordering::Release);
     }
 
-    /// It is in no deque any more, for the carrier; when it was taken is not forgotten. Not one step, which it need
-    /// not be: until the store here nobody else makes a slot of it. Who spoils it in between, which takes a second
-    /// carrier, has done that for nothing.
+    /// Marks the node as in no deque, and keeps the time of taking. Only for the holder.
+    ///
+    /// A load and a store suffice. Until the store, no other thread gives the node a slot. If a
+    /// second holder exists, the owner of the sleep may spoil the time in between; the store then
+    /// undoes that, which "One carrier" in `PROTOCOLS.md` allows.
     #[inline]
     pub(crate) fn set_let_go(&self) {
         let word = self.location.load(Ordering::Relaxed) & !Location::CARRIED;
         self.location.store(word, Ordering::Release);
     }
 
-    /// When it was taken from its store, for the carrier.
+    /// Returns when the node was taken from its store. Only for the holder.
     #[inline]
     pub(crate) fn taken(&self) -> Taken {
         Taken::from_bits(self.location.load(Ordering::Relaxed))
     }
 
-    /// When it was taken from its store, if that is one of `1 << bits` moments, one at least; and makes that none to be
-    /// looked at if `wanted` says so.
+    /// Samples the time of taking: returns it for one of `1 << bits` timers (one of two if `bits`
+    /// is 0), and then spoils it, so that it is counted once.
     ///
-    /// For the owner of a sleep, whom `wanted` tells that it has fired. As a rule nobody carries it then. But where it
-    /// was moved while it was about to fire, old news may have brought it back into the store by then, whence a second
-    /// carrier takes it, or has. A slot is left alone, and so is what changes meanwhile.
+    /// Only for the owner of a sleep. `wanted` tells whether the sleep has fired. Usually the node
+    /// has no holder then. But if the sleep was reset while it was about to fire, an old update may
+    /// have put the node back into the store, and a second holder may have taken it. So a slot is
+    /// left alone, and a word that changes meanwhile is not written. See "One carrier" in
+    /// `PROTOCOLS.md`.
     #[inline]
     pub(crate) fn sample(&self, bits: u32, wanted: impl FnOnce() -> bool) -> Option<Taken> {
         let word = self.location.load(Ordering::Relaxed);
@@ -187,8 +196,8 @@ impl<O: Owner> Header<O> {
         if word & Location::NONE == 0 || !taken.is_one_of(bits.max(1)) || !wanted() {
             return None;
         }
-        // The word is the carrier's as before, and who acquires it acquires what the carrier did: this is a
-        // read-modify-write.
+        // The exchange is a read-modify-write, so it continues the holder's release sequence: a
+        // thread that acquires the new word also sees what the holder did.
         let spoiled = self.location.compare_exchange(
             word,
             word | Location::SPOILED,
@@ -198,18 +207,21 @@ impl<O: Owner> Header<O> {
         spoiled.is_ok().then_some(taken)
     }
 
+    /// Returns whether this is a recurring timer.
     #[inline]
     pub(crate) fn recurs(&self) -> bool {
         self.vtable.kind == Kind::Recurring
     }
 
-    /// Whether the payload has to be told how the timer ended, if not by running.
+    /// Returns whether the callback takes outcomes, that is also runs for `Cancelled` and
+    /// `Shutdown`.
     #[inline]
     pub(crate) fn tells(&self) -> bool {
         self.vtable.tell.is_some()
     }
 
-    /// Whether it runs for the last time, or is about to be told that it has ended.
+    /// Returns whether the timer runs for the last time, or ends when its callback has received the
+    /// outcome.
     pub(crate) fn is_ending(&self) -> bool {
         match self.claim.load() {
             Claim::Stopping { .. } => true,
@@ -219,39 +231,41 @@ impl<O: Owner> Header<O> {
     }
 }
 
-/// A node with its payload. Those of callbacks, which alone can be refreshed, have their wait in between.
+/// Header and payload of a timer. Callbacks can be refreshed, so their nodes have a [`Wait`]
+/// between the two. A sleep has `()` there.
 #[repr(C)]
 pub(crate) struct Node<O: Owner, P, W = Wait> {
     pub(crate) header: Header<O>,
-    /// How long the present wait is (what `refresh` waits for again, a recurring timer's period),
-    /// and when it began. Follows the claim word without being part of it.
+    /// Length of the present wait, and when it began. `refresh` waits for the same length again;
+    /// for a recurring timer it is the period. It changes just before or after the claim word, not
+    /// in the same step.
     pub(crate) wait: W,
     pub(crate) payload: P,
 }
 
-/// The beginning of a callback's node, whatever its payload.
+/// Common beginning of all callbacks' nodes, for any payload.
 #[repr(C)]
 struct Waiting<O: Owner> {
     header: Header<O>,
     wait: Wait,
 }
 
-/// One reference to a node of any payload.
+/// Counted reference to a node of any payload.
 pub(crate) struct NodeRef<O: Owner> {
     ptr: NonNull<Header<O>>,
     _owns: PhantomData<Header<O>>,
 }
 
-// SAFETY: a node's payload is Send (its constructors ask for it), its header is made of atomics
-// and Sync things, and what is not is touched only by who won the claim to it.
+// SAFETY: a node's payload is Send, as its constructors require. Its header consists of atomics and
+// Sync values. All else is touched only by the thread that won the claim to it.
 unsafe impl<O: Owner> Send for NodeRef<O> {}
-// SAFETY: as above; all that a shared reference allows is atomic.
+// SAFETY: as above; a shared reference allows atomic operations only.
 unsafe impl<O: Owner> Sync for NodeRef<O> {}
 
 impl<O: Owner> NodeRef<O> {
-    /// Puts a node on the heap: what `make` makes, which does not panic.
+    /// Allocates a node and fills it with the result of `make`, which must not panic.
     ///
-    /// It is called when there is the memory, so that the node is written there, and not moved.
+    /// `make` is called after the allocation, so that the compiler can construct the node in place.
     #[inline]
     pub(crate) fn new<P: Send, W: Send>(make: impl FnOnce() -> Node<O, P, W>) -> Self {
         let layout = Layout::new::<Node<O, P, W>>();
@@ -265,7 +279,8 @@ impl<O: Owner> NodeRef<O> {
         }
     }
 
-    /// The same, and a second reference, for who carries the node: together they cost no more than one.
+    /// Allocates a node like [`NodeRef::new`] and returns two references, the second one for the
+    /// holder. This costs no atomic operation for the second.
     #[inline]
     pub(crate) fn pair<P: Send, W: Send>(make: impl FnOnce() -> Node<O, P, W>) -> (Self, Self) {
         let node = Self::new(|| {
@@ -273,20 +288,20 @@ impl<O: Owner> NodeRef<O> {
             node.header.refs = AtomicU32::new(2);
             node
         });
-        // SAFETY: the count says that there is one more.
+        // SAFETY: the count is 2, and this is the second reference.
         let carried = unsafe { Self::from_raw(node.ptr) };
         (node, carried)
     }
 
-    /// Frees what [`NodeRef::new`] made.
+    /// Frees a node that [`NodeRef::new`] made.
     ///
     /// # Safety
     ///
-    /// `ptr` is a `Node<O, P, W>` of [`NodeRef::new`], and nobody refers to it any more.
+    /// `ptr` is a `Node<O, P, W>` from [`NodeRef::new`], and no reference to it is left.
     pub(crate) unsafe fn free<P, W>(ptr: NonNull<Header<O>>) {
         let node = ptr.cast::<Node<O, P, W>>();
-        // SAFETY: by contract the caller is alone with a live node of this type, which `new` allocated by
-        // this layout.
+        // SAFETY: by contract the caller alone uses this live node, which has this type and which
+        // `new` allocated with this layout.
         unsafe {
             node.drop_in_place();
             pool::dealloc(node.cast(), Layout::new::<Node<O, P, W>>());
@@ -297,68 +312,73 @@ impl<O: Owner> NodeRef<O> {
         self.ptr
     }
 
-    /// Prefetches the header, which is cold after a long wait.
+    /// Prefetches the header, which is not in the cache after a long wait.
     #[inline]
     pub(crate) fn prefetch(&self) {
         let at = self.ptr.as_ptr();
         prefetch::prefetch(at, 1);
-        // A node that is not a whole number of lines may have its header on two.
+        // A node whose size is no multiple of a line may begin anywhere, so its header may be on
+        // two lines.
         prefetch::prefetch(at.wrapping_byte_add(pool::LINE - 1), 1);
     }
 
-    /// What tells this node from all others that live.
+    /// Returns the address of the node, which identifies it among all live nodes.
     pub(crate) fn address(&self) -> usize {
         self.ptr.as_ptr().addr()
     }
 
-    /// See [`Node::wait`].
+    /// Returns [`Node::wait`].
     ///
     /// # Panics
     ///
-    /// If the node is a sleep's.
+    /// Panics if the node is a sleep's.
     #[inline]
     pub(crate) fn wait(&self) -> &Wait {
         assert!(self.vtable.kind != Kind::Sleep, "a sleep has no wait");
-        // SAFETY: it is no sleep.
+        // SAFETY: the assertion holds.
         unsafe { self.wait_of_callback() }
     }
 
-    /// The same where that need not be asked.
+    /// Returns [`Node::wait`] without a check of the kind.
     ///
     /// # Safety
     ///
     /// The node is not a sleep's.
     #[inline]
     pub(crate) unsafe fn wait_of_callback(&self) -> &Wait {
-        // SAFETY: the node lives, and all nodes but sleeps begin so: both types are laid out in order.
+        // SAFETY: the node is alive. By contract it is a callback's, and those begin as `Waiting`:
+        // both types are `repr(C)`.
         unsafe { &self.ptr.cast::<Waiting<O>>().as_ref().wait }
     }
 
+    /// Returns the options of the node, if it has any.
     #[inline]
     pub(crate) fn extras(&self) -> Option<&Extras<O>> {
-        // SAFETY: the node lives, the table is its own, and extras are only ever shared.
+        // SAFETY: the node is alive, the table is its own, and extras are only shared.
         self.vtable
             .extras
             .map(|extras| unsafe { extras(self.ptr).as_ref() })
     }
 
-    /// The key of a deadline in the store: the deadline, but for a timer that may be late.
+    /// Returns the key under which the store keeps the deadline: the deadline itself, or for a
+    /// timer with a tolerance the moment to which it is [rounded](coalesced).
     #[inline]
     pub(crate) fn key(&self, deadline: u64) -> u64 {
         self.extras()
             .map_or(deadline, |extras| coalesced(deadline, extras.tolerance))
     }
 
-    /// Gives up `other`, and returns true if the caller is alone with the node from then on:
-    /// `other` refers to this node as well, and there is no third reference. Then nobody else gets
-    /// one before the caller makes it, and all that former holders did comes before this.
+    /// Gives up `other`. Returns true if both references are to one node and no third one exists.
+    ///
+    /// Then the caller is alone with the node until it makes a new reference, and all that former
+    /// holders of references did happens before the return. See "Lifetimes" in `PROTOCOLS.md`.
     #[inline]
     pub(crate) fn unite(&mut self, other: Self) -> bool {
-        // The count speaks of this node alone, so a reference to another node proves nothing. It is
-        // dropped as any.
+        // The count is of this node only, so a reference to another node proves nothing. In that
+        // case `other` is simply dropped.
         let same = self.ptr == other.ptr;
-        // A holder of both of two references is alone, as the holder of the last one is (see
-        // `drop`).
+        // New references are made only from references, so a thread that has both of two is alone,
+        // like the thread that has the last one in `drop`.
         let alone = same && looks_for_the_last() && self.refs.load(Ordering::Acquire) == 2;
         if alone {
             self.refs.store(1, Ordering::Relaxed);
@@ -367,15 +387,18 @@ impl<O: Owner> NodeRef<O> {
         alone
     }
 
+    /// Turns the reference into a pointer. The reference stays counted.
     pub(crate) fn into_raw(self) -> *mut Header<O> {
         let ptr = self.ptr.as_ptr();
         std::mem::forget(self);
         ptr
     }
 
+    /// Turns a pointer back into the reference.
+    ///
     /// # Safety
     ///
-    /// `ptr` is from [`NodeRef::into_raw`], and its reference is given up by this.
+    /// `ptr` comes from [`NodeRef::into_raw`], and the caller does not use it again.
     pub(crate) unsafe fn from_raw(ptr: NonNull<Header<O>>) -> Self {
         Self {
             ptr,
@@ -389,7 +412,7 @@ impl<O: Owner> Deref for NodeRef<O> {
 
     #[inline]
     fn deref(&self) -> &Header<O> {
-        // SAFETY: a reference keeps the node alive, and a header is only ever shared.
+        // SAFETY: a reference keeps the node alive, and a header is only shared.
         unsafe { self.ptr.as_ref() }
     }
 }
@@ -397,9 +420,9 @@ impl<O: Owner> Deref for NodeRef<O> {
 impl<O: Owner> Clone for NodeRef<O> {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: a new reference is made from one that keeps the node alive. As in Arc, what would
-        // overflow the count (by futures of `Timer::ended` that were forgotten) ends the process while
-        // there is room left for all threads that may be here.
+        // Relaxed: the new reference is made from one that keeps the node alive. An overflow would
+        // need billions of futures of `Timer::ended` that were forgotten. As in `Arc`, it aborts
+        // the process halfway, which leaves room for all threads that may be here at the same time.
         if self.refs.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
             std::process::abort();
         }
@@ -413,8 +436,8 @@ impl<O: Owner> Clone for NodeRef<O> {
 impl<O: Owner> Drop for NodeRef<O> {
     #[inline]
     fn drop(&mut self) {
-        // Who sees that it has the last reference is alone: a new one is made from another alone. So
-        // there is nobody to be told of its end.
+        // A thread that reads 1 has the last reference: new ones are made only from references. So
+        // no other thread has to see the count fall, and the read-modify-write can be left out.
         let is_last = looks_for_the_last() && self.refs.load(Ordering::Acquire) == 1;
         if is_last || self.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: this was the last reference, and the table is the node's own.
@@ -423,6 +446,8 @@ impl<O: Owner> Drop for NodeRef<O> {
     }
 }
 
+/// Returns whether a thread that drops a reference first loads the count, to skip the
+/// read-modify-write for the last one. Always true outside of loom.
 #[inline(always)]
 fn looks_for_the_last() -> bool {
     #[cfg(loom)]
@@ -431,18 +456,20 @@ fn looks_for_the_last() -> bool {
     true
 }
 
-/// What a model may choose.
+/// Switches for loom models.
 #[cfg(loom)]
 pub mod model {
     std::thread_local! {
-        /// Whether who drops a reference looks first whether it is the last. In loom a look has as many answers as there
-        /// are former counts, which makes three executions of each: so only models of just that have it.
-        /// (loom runs all threads of a model on one of the system's.)
-        pub static LOOKS_FOR_THE_LAST: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-        /// Whether who arms a timer from elsewhere looks whether an early enough deadline is published already. Loom takes a
-        /// thread's write behind its own look for one that depends on nothing else, and leaves out what others did before:
-        /// so only models of just that have it.
-        pub static LOOKS_AT_THE_DEADLINE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        /// Whether a thread that drops a reference first loads the count. In loom this load may
+        /// return each former count, which triples the number of executions. So only the models of
+        /// this step switch it on. (loom runs all threads of a model on one OS thread.)
+        pub static LOOKS_FOR_THE_LAST: std::cell::Cell<bool> =
+            const { std::cell::Cell::new(false) };
+        /// Whether a remote thread that arms a timer first loads the published deadline, to see
+        /// whether it is early enough already. loom treats a write after such a load as independent
+        /// of the load, and skips interleavings. So only the models of this step switch it on.
+        pub static LOOKS_AT_THE_DEADLINE: std::cell::Cell<bool> =
+            const { std::cell::Cell::new(false) };
     }
 }
 
@@ -451,9 +478,9 @@ mod tests {
     use super::*;
     use crate::{shard::Shard, sync::Arc, waker::WakerSlot};
 
-    struct Nobody;
+    struct Loop;
 
-    impl Owner for Nobody {
+    impl Owner for Loop {
         fn wake(&self) {}
         fn is_current(&self) -> bool {
             true
@@ -461,15 +488,15 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_and_a_small_callback_are_a_cache_line() {
-        assert_eq!(size_of::<Header<Nobody>>(), 40);
-        assert!(size_of::<Node<Nobody, WakerSlot, ()>>() <= 64);
-        assert!(size_of::<Node<Nobody, [u64; 2]>>() <= 64);
+    fn a_sleep_and_a_small_callback_fit_a_cache_line() {
+        assert_eq!(size_of::<Header<Loop>>(), 40);
+        assert!(size_of::<Node<Loop, WakerSlot, ()>>() <= 64);
+        assert!(size_of::<Node<Loop, [u64; 2]>>() <= 64);
     }
 
     #[test]
-    fn a_location_is_one_of_three_whenever_it_was_taken() {
-        let owner = Arc::new(Shard::new(Nobody));
+    fn a_location_does_not_depend_on_the_time_of_taking() {
+        let owner = Arc::new(Shard::new(Loop));
         let node = crate::timer::Timer::once(&owner, crate::NEVER, 0, || ());
         let node = node.node();
         for slot in [0, 7, Location::MAX_SLOT] {
@@ -490,8 +517,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_taken_and_is_no_slot_is_in_a_sample() {
-        let owner = Arc::new(Shard::new(Nobody));
+    fn only_taken_nodes_outside_of_slots_are_sampled() {
+        let owner = Arc::new(Shard::new(Loop));
         let timer = crate::timer::Timer::once(&owner, crate::NEVER, 0, || ());
         let node = timer.node();
         let wanted = || true;
@@ -509,10 +536,10 @@ mod tests {
             let location = node.location();
             assert_eq!(node.sample(0, || false), None);
             assert_eq!(node.sample(0, wanted), Some(taken));
-            assert_eq!(node.sample(0, wanted), None, "it is told once");
+            assert_eq!(node.sample(0, wanted), None, "a time is returned once");
             assert_eq!(node.location(), location);
         }
-        // Taken to another place meanwhile: that is not spoiled.
+        // The location changes meanwhile: the new one must not be spoiled.
         node.set_taken(taken);
         let moves = || {
             node.set_location(Location::Slot(1 << 8));
@@ -524,11 +551,11 @@ mod tests {
         owner.close();
     }
 
-    /// A wrong answer frees a node that is in use: the caller writes the count, and takes the
-    /// waker, unwatched.
+    /// A wrong answer would free a node that is in use: the caller writes the count and takes the
+    /// waker without synchronization.
     #[test]
     fn references_to_two_nodes_do_not_unite() {
-        let owner = Arc::new(Shard::new(Nobody));
+        let owner = Arc::new(Shard::new(Loop));
         let timers = [1, 2].map(|at| crate::timer::Timer::once(&owner, at, 0, || ()));
         let refs = || {
             timers
@@ -538,9 +565,9 @@ mod tests {
         let [mut one, other] = timers.each_ref().map(|it| it.node().clone());
         assert_eq!(refs(), [3, 3]);
         assert!(!one.unite(other));
-        assert_eq!(refs(), [3, 2], "the other was given up, and no more");
+        assert_eq!(refs(), [3, 2], "only the other reference was given up");
         drop(one);
-        // Where each has two references, which would be enough of one node.
+        // Two references to each of two nodes: on one node they would suffice.
         let [mut one, other] = timers.each_ref().map(|it| {
             it.cancel();
             it.node().clone()
@@ -550,18 +577,18 @@ mod tests {
         assert_eq!(refs(), [2, 1]);
         let other = one.clone();
         drop(timers);
-        assert!(one.unite(other), "both are of one node");
+        assert!(one.unite(other), "both refer to one node");
         drop(one);
         owner.close();
     }
 
     #[test]
-    fn a_wait_is_found_whatever_the_payload() {
+    fn the_offset_of_the_wait_does_not_depend_on_the_payload() {
         #[repr(align(32))]
         struct Wide(#[expect(dead_code, reason = "there for its alignment")] u8);
         assert_eq!(
-            std::mem::offset_of!(Node<Nobody, Wide>, wait),
-            std::mem::offset_of!(Waiting<Nobody>, wait)
+            std::mem::offset_of!(Node<Loop, Wide>, wait),
+            std::mem::offset_of!(Waiting<Loop>, wait)
         );
     }
 }

@@ -1,4 +1,4 @@
-//! An outcome on its way to the callback that has to be told of it.
+//! Delivery of an outcome to the callback of a timer that ended.
 
 use std::{any::Any, panic::resume_unwind, thread::panicking};
 
@@ -10,11 +10,13 @@ use crate::{
     type_name::TypeName,
 };
 
-/// A timer ended without running, or will not run any more, and its callback has to be told:
-/// somebody has to [run](Notice::run) this. Dropping it runs it, so that no outcome is lost; a panic
-/// of the callback goes to who dropped it then.
+/// Outcome that has to be delivered to the callback of a timer, which ended without a run or will
+/// not run again.
 ///
-/// The shard passes it to [`Owner::deliver`], which keeps it for the loop to run, or sends it there:
+/// The receiver must [run](Notice::run) it. Dropping it runs it too, so no outcome is lost; a panic
+/// of the callback then continues in the thread that drops it.
+///
+/// The shard passes it to [`Owner::deliver`]. The owner keeps it for its loop, or sends it there:
 ///
 /// ```
 /// # use std::sync::{Arc, mpsc};
@@ -26,8 +28,8 @@ use crate::{
 ///     fn wake(&self) {}
 ///     fn is_current(&self) -> bool { true }
 ///     fn deliver(&self, notice: Notice<Loop>) {
-///         // And ends the sleep of the loop, if it is not the loop that does this. A loop that is
-///         // gone leaves the notice to be run here, as it is dropped.
+///         // A loop on another thread has to be woken after this. If the loop is gone, `send`
+///         // returns the notice, and dropping it runs the callback here.
 ///         let _ = self.notices.send(notice);
 ///     }
 /// }
@@ -53,7 +55,7 @@ impl<O: Owner> Notice<O> {
         Self(Some((node, how)))
     }
 
-    /// What the callback will be told.
+    /// Returns the outcome that the callback will receive.
     pub fn outcome(&self) -> Outcome {
         self.0
             .as_ref()
@@ -61,7 +63,7 @@ impl<O: Owner> Notice<O> {
             .expect("only a consuming method takes the node")
     }
 
-    /// What sort of timer it is.
+    /// Returns the kind of the timer.
     pub fn kind(&self) -> Kind {
         self.0
             .as_ref()
@@ -69,7 +71,7 @@ impl<O: Owner> Notice<O> {
             .expect("only a consuming method takes the node")
     }
 
-    /// The type of the callback: see [`Due::type_name`](crate::Due::type_name).
+    /// Returns the type name of the callback: see [`Due::type_name`](crate::Due::type_name).
     pub fn type_name(&self) -> &'static TypeName {
         self.0
             .as_ref()
@@ -77,7 +79,7 @@ impl<O: Owner> Notice<O> {
             .expect("only a consuming method takes the node")
     }
 
-    /// Calls the callback with the outcome; answers what it panicked with, if it did.
+    /// Calls the callback with the outcome. Returns the payload of its panic, if it panics.
     pub fn run(mut self) -> Option<Box<dyn Any + Send>> {
         let (node, how) = self.0.take()?;
         tell(&node, how).err()
@@ -88,6 +90,7 @@ impl<O: Owner> Drop for Notice<O> {
     fn drop(&mut self) {
         if let Some((node, how)) = self.0.take() {
             if let Err(panic) = tell(&node, how) {
+                // A second panic would abort the process.
                 if !panicking() {
                     resume_unwind(panic);
                 }

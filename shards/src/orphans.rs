@@ -1,4 +1,4 @@
-//! The timers of a shard that was closed.
+//! Timers that were drained from a shard when it was closed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -6,20 +6,22 @@ use crate::{
     claim::Outcome, ending::end, foreign::forget, node::NodeRef, notice::Notice, owner::Owner,
 };
 
-/// How far ahead of their turn timers are fetched.
+/// Prefetch distance, in timers.
 const AHEAD: usize = 8;
 
-/// What [`Orphans::end_next`] did.
+/// Result of [`Orphans::end_next`].
 #[derive(Debug)]
 pub enum Orphan<O: Owner> {
     /// The timer is over.
     Ended,
-    /// Its callback is to be told so.
+    /// The callback takes outcomes: the caller must run or queue this notice.
     Told(Notice<O>),
 }
 
-/// The timers of a shard that was closed; each ends as this is dropped. If ending one panics, the
-/// others are ended all the same.
+/// Timers that [`Shard::close`](crate::Shard::close) drained from a shard.
+///
+/// Dropping this ends each of them as [`Outcome::Shutdown`]. If ending one panics, the others are
+/// ended all the same.
 pub struct Orphans<O: Owner>(Vec<NodeRef<O>>);
 
 impl<O: Owner> Orphans<O> {
@@ -27,22 +29,23 @@ impl<O: Owner> Orphans<O> {
         Self(nodes)
     }
 
-    /// How many there are, those that were over already included.
+    /// Returns the number of timers, including those that were already over.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no timer.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Ends one of them, if there is one: drops its callback, or tells it, or wakes its task.
+    /// Ends one timer: drops its callback, delivers the outcome to it, or wakes its task. Returns
+    /// false if there was none.
     ///
     /// # Panics
     ///
-    /// As a callback that is told does, and as [`Owner::panicked`] does where a destructor or a
-    /// waker panics. The timer is over all the same.
+    /// Panics if a callback that takes outcomes does, or if [`Owner::panicked`] does for the panic
+    /// of a destructor or waker. The timer is over all the same.
     pub fn end_one(&mut self) -> bool {
         match self.end_next() {
             None => false,
@@ -56,16 +59,16 @@ impl<O: Owner> Orphans<O> {
         }
     }
 
-    /// Ends one of them, if there is one, but for the telling of a callback, which is left to the
-    /// caller.
+    /// Ends one timer, but leaves the delivery of an outcome to the caller. Returns `None` if there
+    /// was no timer.
     ///
     /// # Panics
     ///
-    /// As [`Owner::panicked`] does where a callback's destructor, or a task's waker, panics. The
-    /// timer is over all the same.
+    /// Panics if [`Owner::panicked`] does for the panic of a callback's destructor or a task's
+    /// waker. The timer is over all the same.
     pub fn end_next(&mut self) -> Option<Orphan<O>> {
         let node = self.0.pop()?;
-        // All have waited, and are cold; those behind this one come next.
+        // Nodes are not in the cache after a long wait, so fetch a later one ahead of its turn.
         let ahead = self.0.len().checked_sub(AHEAD);
         if let Some(node) = ahead.and_then(|at| self.0.get(at)) {
             node.prefetch();
@@ -76,7 +79,7 @@ impl<O: Owner> Orphans<O> {
         })
     }
 
-    /// Takes `count` of them, or all if there are no more, to be ended by another thread.
+    /// Splits off `count` timers, or all if there are fewer, for another thread to end.
     #[must_use]
     pub fn split(&mut self, count: usize) -> Self {
         Self(self.0.split_off(self.0.len().saturating_sub(count)))

@@ -1,84 +1,102 @@
-//! What a shard asks of who owns it.
+//! The trait by which a shard calls its owner.
 
 use std::{any::Any, ops::RangeInclusive, panic::resume_unwind};
 
 use crate::{claim::Outcome, node::Kind, notice::Notice};
 
-/// What a shard asks of the worker that owns it.
+/// Callbacks of a [`Shard`](crate::Shard) to the worker that owns it.
+///
+/// Only [`wake`](Owner::wake) and [`is_current`](Owner::is_current) are required. The other methods
+/// serve statistics and optional features.
 pub trait Owner: Send + Sync + Sized + 'static {
-    /// Wakes the owner, which is asleep or about to be: a write to its eventfd, say. Called at most
-    /// once for each time that the owner parks (though perhaps so late that it has parked again),
-    /// from any thread, and never under a lock of the shard.
+    /// Wakes the owner, which sleeps or is about to sleep, for example by a write to its eventfd.
+    ///
+    /// Any thread may call this, never under a lock of the shard, and at most once each time that
+    /// the owner parks. The call may come so late that the owner has parked again.
     fn wake(&self);
 
-    /// Whether the calling thread is the owner. Decides between the store and the inbox. A wrong
-    /// *no* costs time, no more; after a wrong *yes* the owner may sleep past a deadline.
+    /// Returns whether the calling thread is the owner.
+    ///
+    /// The shard uses the store directly if so, and otherwise its inbox. A wrong `false` only costs
+    /// time. After a wrong `true` the owner may sleep past a deadline.
     fn is_current(&self) -> bool;
 
-    /// News was brought from another thread that the owner, awake or waking in time, needs no wake
-    /// for.
+    /// Reports that a remote thread left an update for which the owner need not be woken: the owner
+    /// is awake, or wakes early enough.
     fn wake_skipped(&self) {}
 
-    /// Sets the alarm of a shard that is [watched](crate::Shard::watched), or sets it anew: at `at`, in
-    /// ns, it wakes some thread that is not the owner, and that calls
-    /// [`take_alarm`](crate::Shard::take_alarm). With [`NEVER`](crate::NEVER) it is not set any more. A
-    /// timerfd that all peers wait for, say. From any thread, and never under a lock of the shard.
+    /// Sets the alarm of a shard that is [watched](crate::Shard::watched) to `at`, in ns, in place
+    /// of any earlier setting. [`NEVER`](crate::NEVER) turns it off.
+    ///
+    /// At that time the alarm must wake some thread other than the owner, which calls
+    /// [`take_alarm`](crate::Shard::take_alarm). A timerfd that all peers wait for can serve as the
+    /// alarm. Any thread may call this, never under a lock of the shard.
     fn alarm(&self, _at: u64) {}
 
-    /// A timer of this shard is armed: made, be it started or not, or, if it is a sleep that was over, armed again.
-    /// Called once for each that will be [over](Owner::over), before that, by the thread that arms it, and never
-    /// under a lock of the shard. `here`: that thread [is the owner](Owner::is_current).
+    /// Reports that a timer of this shard is made, whether it is started or not, or that a sleep
+    /// that was over is armed again.
+    ///
+    /// The arming thread calls this once for each later call of [`over`](Owner::over), before that
+    /// call, and never under a lock of the shard. `here` tells whether that thread [is the
+    /// owner](Owner::is_current).
     fn armed(&self, _kind: Kind, _here: bool) {}
 
-    /// The calling thread arms a timer, and meets another thread at the inbox of this shard: both
-    /// want the same cache lines. The caller had better arm its next timers elsewhere.
+    /// Reports that the calling thread, which arms a timer, contends with another thread for the
+    /// inbox of this shard. The caller should arm its next timers on another shard.
     fn met(&self) {}
 
-    /// A timer of this shard that waits, or runs and recurs, was given another deadline by the
-    /// calling thread. `here`: that thread [is the owner](Owner::is_current). Never under a lock of
-    /// the shard.
+    /// Reports that the calling thread changed the deadline of a timer that waits, or that recurs
+    /// and runs.
+    ///
+    /// `here` tells whether that thread [is the owner](Owner::is_current). Never called under a
+    /// lock of the shard.
     fn moved(&self, _here: bool) {}
 
-    /// A timer of this shard is over. Called once for each, from whichever thread ended it, and
-    /// never under a lock of the shard.
+    /// Reports that a timer of this shard is over. Any thread may end a timer and then calls this,
+    /// once for each timer, never under a lock of the shard.
     fn over(&self, _kind: Kind, _how: Outcome) {}
 
-    /// A timer was started whose callback has to be told how it ended; [`told`](Owner::told) is
-    /// called when it was. As many as are owed are yet to come, as notices or as timers.
+    /// Reports that a timer whose callback takes outcomes was started. [`told`](Owner::told)
+    /// follows when the outcome has been delivered. The difference between the two counts is the
+    /// number of outcomes still to come.
     fn owed(&self) {}
 
-    /// A callback that had to be told has been told, or has run for the last time.
+    /// Reports that a callback that takes outcomes has received its outcome, or has run for the
+    /// last time.
     fn told(&self) {}
 
-    /// A callback has to be told how its timer ended, where callbacks run: on the stack of the
-    /// calling thread is not the place, since that may hold whatever the callback wants to have.
-    /// By default it is told there all the same.
+    /// Delivers an outcome: arranges for `notice` to be run where callbacks run.
+    ///
+    /// The calling thread may hold what the callback needs, a lock for example, so it should not
+    /// run the callback itself. By default it does so all the same.
     fn deliver(&self, notice: Notice<Self>) {
         notice.run();
     }
 
-    /// A timer ended without a run, and the destructor of its callback (or the waker of its task)
-    /// panicked with this on the calling thread, which may be any. Never under a lock of the shard.
+    /// Handles a panic of a callback's destructor, or of a task's waker, when a timer ended without
+    /// a run. Any thread may call this, never under a lock of the shard.
     ///
-    /// By default the panic goes on: to who cancelled the timer, say, who does not learn then what
-    /// came of it.
+    /// By default the panic continues in the calling thread. A caller of `cancel`, for example,
+    /// then does not get the answer.
     fn panicked(&self, panic: Box<dyn Any + Send>) {
         resume_unwind(panic);
     }
 
-    /// Reads the clock of the shard again, for a thread that read `now` from it before it saw the
-    /// deadline of the timer that it moves. Answers the present, and the latest moment that any
-    /// thread has been told so far (which differ where a clock may answer a moment that is about to
-    /// come).
+    /// Reads the shard's clock again. Returns a range from the present to the latest moment that
+    /// any thread has read so far, both in ns. The two differ if the clock may return a moment that
+    /// is about to come.
     ///
-    /// It is asked where `now` would make the timer earlier than it is: another thread may have
-    /// started or refreshed it after `now` was read. By default the answer is `now`, which does
-    /// where one thread moves timers.
+    /// The calling thread read `now` before it saw the deadline of the timer that it moves.
+    ///
+    /// This is called if `now` would make the timer earlier than it is: another thread may have
+    /// started or refreshed the timer after `now` was read. The default returns `now` for both,
+    /// which is right if only one thread moves timers.
     fn reread(&self, now: u64) -> RangeInclusive<u64> {
         now..=now
     }
 
-    /// Any number of 64 bits, for [jitter](crate::Options::jitter). By default there is none.
+    /// Returns 64 random bits for [jitter](crate::Options::jitter). The default, 0, disables
+    /// jitter.
     fn random(&self) -> u64 {
         0
     }

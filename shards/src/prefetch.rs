@@ -1,12 +1,13 @@
 //! Cache prefetching.
 
-/// Prefetches `bytes` bytes of memory from `at` on into the cache, one cache line at least. Returns at once.
+/// Prefetches `bytes` bytes from `at` on into the cache, at least one cache line. Returns at once.
 ///
-/// `at` may be any address, even one that is not mapped. On processors other than x86_64 nothing is
-/// done.
+/// `at` may be any address, even one that is not mapped. On processors other than x86_64 this does
+/// nothing.
 ///
-/// A thread that works through many cold values prefetches some of them ahead of their turn. Then the
-/// cache misses overlap; otherwise each one waits for the one before.
+/// A thread that works through many values that are not in the cache can prefetch some of them
+/// ahead of their turn. Then the cache misses overlap, instead of each one waiting for the one
+/// before.
 #[inline]
 pub fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -17,8 +18,8 @@ pub fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
         let at = at.cast::<i8>();
         let mut offset = 0;
         loop {
-            // SAFETY: every x86_64 has SSE. A prefetch changes no value that a program can read, and
-            // faults at no address.
+            // SAFETY: every x86_64 has SSE. A prefetch changes no value that a program can read,
+            // and faults at no address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(offset)) };
             offset += LINE;
             if offset >= bytes {
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_address_may_be_prefetched() {
+    fn prefetch_accepts_any_address() {
         for address in [0, 1, 8, usize::MAX, 0x7fff_ffff_fff8, 0x8000_0000_0000] {
             prefetch(std::ptr::without_provenance::<u8>(address), 256);
         }

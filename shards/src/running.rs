@@ -1,4 +1,5 @@
-//! Which callback the calling thread is inside of: who waits for its own end would wait for ever.
+//! Per-thread record of the callback that is running, so that a callback cannot wait for its own
+//! end.
 
 use std::{
     cell::Cell,
@@ -7,28 +8,30 @@ use std::{
 
 use crate::{claim::Outcome, node::NodeRef, owner::Owner, sync::thread_local};
 
-// The address of the node whose callback this thread runs, or zero. One that runs another inside of
-// it (an embedder's may) has it back afterwards. (loom's macro knows no constants.)
+// Address of the node whose callback this thread runs, or zero. A callback may run another one
+// inside of it; the outer address is then restored afterwards. (loom's macro does not support
+// constants.)
 #[cfg(not(loom))]
 thread_local!(static RUNNING: Cell<usize> = const { Cell::new(0) });
 #[cfg(loom)]
 thread_local!(static RUNNING: Cell<usize> = Cell::new(0));
 
-// Whether the callback that this thread runs is being told of a shutdown.
+// Whether the callback that this thread runs is receiving `Outcome::Shutdown`.
 #[cfg(not(loom))]
 thread_local!(static ENDING: Cell<bool> = const { Cell::new(false) });
 #[cfg(loom)]
 thread_local!(static ENDING: Cell<bool> = Cell::new(false));
 
-/// Whether the calling thread is inside of a callback that is being told [`Outcome::Shutdown`].
+/// Returns whether the calling thread is inside of a callback that is receiving
+/// [`Outcome::Shutdown`].
 ///
-/// What such a callback starts anew on what is shut down would be told so at once, and again and
-/// again if it answers by starting itself: runtimes use this to refuse it.
+/// A runtime uses this to refuse timers that such a callback starts on a closed shard. They would
+/// receive `Shutdown` at once, and a callback that restarts itself would never end.
 pub fn is_told_of_shutdown() -> bool {
     ENDING.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs `tell`, which tells a callback how its timer ended.
+/// Runs `tell`, which delivers the outcome `how` to a callback.
 pub(crate) fn telling<R>(how: Outcome, tell: impl FnOnce() -> R) -> R {
     let replace = |ending| {
         ENDING
@@ -41,12 +44,13 @@ pub(crate) fn telling<R>(how: Outcome, tell: impl FnOnce() -> R) -> R {
     told
 }
 
-/// Tells a callback whose timer was never armed that its runtime has been shut down, unless the
-/// calling thread is inside of one that is being told so: then it drops it.
+/// Calls a callback whose timer was never armed with [`Outcome::Shutdown`], because its runtime has
+/// been shut down. If the calling thread is already inside of such a call, drops the callback
+/// instead.
 ///
 /// # Panics
 ///
-/// As the callback does.
+/// Panics if the callback does.
 pub fn tell_of_shutdown(f: impl FnOnce(Outcome)) {
     if is_told_of_shutdown() {
         return;
@@ -69,6 +73,7 @@ pub(crate) fn catch<O: Owner, R>(
     result
 }
 
+/// Sets the address of the node whose callback runs, and returns the previous one.
 #[inline]
 fn replace(address: usize) -> usize {
     RUNNING
@@ -76,7 +81,7 @@ fn replace(address: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Whether the calling thread is inside of the callback of `node`.
+/// Returns whether the calling thread is inside of the callback of `node`.
 pub(crate) fn is_inside<O: Owner>(node: &NodeRef<O>) -> bool {
     RUNNING
         .try_with(|running| running.get() == node.address())

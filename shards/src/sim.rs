@@ -1,9 +1,9 @@
-//! The primitives of a simulation (`--cfg tourbillon_sim`): the standard library's, each of whose accesses first
-//! asks the simulated world who runs next.
+//! Synchronization primitives for simulations (`--cfg tourbillon_sim`): those of the standard
+//! library, which ask the simulator before each access which thread runs next.
 //!
-//! Of the threads that are registered there exactly one runs at a time, and another only takes its place at one of
-//! these points. So memory is sequentially consistent here, whatever order is asked for: what orders are needed is
-//! loom's to find out. A thread that is not registered, one that comes or goes, is let through.
+//! Exactly one of the registered threads runs at a time, and another one takes over only at such an
+//! access. So memory is sequentially consistent here, whatever order the code asks for; loom checks
+//! the orders. A thread that is not registered, or is about to start or end, is not scheduled.
 
 use std::{
     fmt,
@@ -11,23 +11,24 @@ use std::{
     sync::{LockResult, OnceLock, PoisonError, TryLockError, TryLockResult},
 };
 
-/// The simulated world.
+/// Interface of the simulator.
 pub trait Hook: Sync {
-    /// The calling thread is about to do what others can see: another may run before it does.
+    /// Called before the calling thread does something that other threads can see. The simulator
+    /// may let another thread run first.
     fn step(&self);
-    /// As [`step`](Hook::step), for a thread that can do nothing until others have.
+    /// Called when the calling thread can make no progress until other threads have run.
     fn yield_now(&self);
-    /// Waits until somebody calls [`wake`](Hook::wake) for the same address.
+    /// Blocks until a thread calls [`wake`](Hook::wake) for the same address.
     fn wait(&self, address: usize);
-    /// Lets those go on that wait for this address.
+    /// Wakes all threads that wait for this address.
     fn wake(&self, address: usize);
-    /// Whether an exchange that may fail for no reason does.
+    /// Returns whether a weak compare-exchange fails spuriously this time.
     fn fails(&self) -> bool;
 }
 
 static HOOK: OnceLock<&'static dyn Hook> = OnceLock::new();
 
-/// Has all primitives ask this world, from now on.
+/// Installs the simulator for all primitives. Later calls have no effect.
 pub fn install(hook: &'static dyn Hook) {
     let _ = HOOK.set(hook);
 }
@@ -44,7 +45,7 @@ fn step() {
     }
 }
 
-/// See [`std::thread::yield_now`].
+/// Yields, as [`std::thread::yield_now`] does.
 pub fn yield_now() {
     match hook() {
         Some(hook) => hook.yield_now(),
@@ -52,14 +53,14 @@ pub fn yield_now() {
     }
 }
 
-/// The atomics.
+/// Atomic types of the simulation.
 pub mod atomic {
     use std::sync::atomic as plain;
     pub use std::sync::atomic::Ordering;
 
     use super::{hook, step};
 
-    /// See [`std::sync::atomic::fence`].
+    /// Fences, as [`std::sync::atomic::fence`] does.
     pub fn fence(order: Ordering) {
         step();
         plain::fence(order);
@@ -68,40 +69,40 @@ pub mod atomic {
     macro_rules! common {
         ($name:ident, $value:ty $(, $t:ident)?) => {
             impl$(<$t>)? $name$(<$t>)? {
-                /// A new one.
+                /// Creates an atomic.
                 pub const fn new(value: $value) -> Self {
                     Self(plain::$name::new(value))
                 }
 
-                /// Its value, which nobody else sees.
+                /// Returns a mutable reference to the value.
                 pub fn get_mut(&mut self) -> &mut $value {
                     self.0.get_mut()
                 }
 
-                /// Its value.
+                /// Returns the value.
                 pub fn into_inner(self) -> $value {
                     self.0.into_inner()
                 }
 
-                /// See the standard library's.
+                /// As in the standard library, after a step of the simulation.
                 pub fn load(&self, order: Ordering) -> $value {
                     step();
                     self.0.load(order)
                 }
 
-                /// See the standard library's.
+                /// As in the standard library, after a step of the simulation.
                 pub fn store(&self, value: $value, order: Ordering) {
                     step();
                     self.0.store(value, order);
                 }
 
-                /// See the standard library's.
+                /// As in the standard library, after a step of the simulation.
                 pub fn swap(&self, value: $value, order: Ordering) -> $value {
                     step();
                     self.0.swap(value, order)
                 }
 
-                /// See the standard library's.
+                /// As in the standard library, after a step of the simulation.
                 pub fn compare_exchange(
                     &self,
                     current: $value,
@@ -113,7 +114,7 @@ pub mod atomic {
                     self.0.compare_exchange(current, new, success, failure)
                 }
 
-                /// See the standard library's. Fails for no reason now and then.
+                /// As in the standard library. Fails spuriously now and then.
                 pub fn compare_exchange_weak(
                     &self,
                     current: $value,
@@ -128,7 +129,7 @@ pub mod atomic {
                     self.0.compare_exchange(current, new, success, failure)
                 }
 
-                /// See the standard library's.
+                /// As in the standard library, after a step of the simulation.
                 pub fn fetch_update(
                     &self,
                     success: Ordering,
@@ -151,7 +152,7 @@ pub mod atomic {
     macro_rules! fetches {
         ($name:ident, $value:ty: $($fetch:ident)*) => {
             impl $name {$(
-                /// See the standard library's.
+                /// As in the standard library, after a step of the simulation.
                 pub fn $fetch(&self, value: $value, order: Ordering) -> $value {
                     step();
                     self.0.$fetch(value, order)
@@ -162,25 +163,31 @@ pub mod atomic {
 
     macro_rules! integers {
         ($($name:ident: $value:ty)*) => {$(
-            /// See the standard library's.
+            /// As in the standard library, after a step of the simulation.
             #[derive(Debug, Default)]
             #[repr(transparent)]
             pub struct $name(plain::$name);
             common!($name, $value);
-            fetches!($name, $value: fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_min fetch_max);
+            fetches!(
+                $name,
+                $value: fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_min fetch_max
+            );
         )*};
     }
 
-    integers!(AtomicU8: u8 AtomicU16: u16 AtomicI32: i32 AtomicU32: u32 AtomicU64: u64 AtomicUsize: usize);
+    integers!(
+        AtomicU8: u8 AtomicU16: u16 AtomicI32: i32
+        AtomicU32: u32 AtomicU64: u64 AtomicUsize: usize
+    );
 
-    /// See the standard library's.
+    /// As in the standard library, after a step of the simulation.
     #[derive(Debug, Default)]
     #[repr(transparent)]
     pub struct AtomicBool(plain::AtomicBool);
     common!(AtomicBool, bool);
     fetches!(AtomicBool, bool: fetch_and fetch_or fetch_xor);
 
-    /// See the standard library's.
+    /// As in the standard library, after a step of the simulation.
     #[derive(Debug)]
     #[repr(transparent)]
     pub struct AtomicPtr<T>(plain::AtomicPtr<T>);
@@ -193,20 +200,20 @@ pub mod atomic {
     }
 }
 
-/// A mutex, for which a thread waits in the simulated world.
+/// Mutex whose waiting threads are blocked in the simulation.
 #[derive(Default)]
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
-/// What a [`Mutex`] guards.
+/// Guard of a [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
-    /// None: it is about to be dropped.
+    /// `None` while the guard is dropped.
     guard: Option<std::sync::MutexGuard<'a, T>>,
 }
 
 impl<T> Mutex<T> {
-    /// A new one.
+    /// Creates a mutex.
     pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
@@ -220,7 +227,7 @@ impl<T> Mutex<T> {
         MutexGuard { mutex: self, guard }
     }
 
-    /// See [`std::sync::Mutex::lock`].
+    /// Locks the mutex, as [`std::sync::Mutex::lock`] does.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         step();
         loop {
@@ -229,6 +236,8 @@ impl<T> Mutex<T> {
                 Err(TryLockError::Poisoned(poisoned)) => {
                     return Err(PoisonError::new(self.guard(poisoned.into_inner())));
                 }
+                // The thread that unlocks wakes this one. Then the lock may be taken again, so try
+                // again.
                 Err(TryLockError::WouldBlock) => match hook() {
                     Some(hook) => hook.wait(self.address()),
                     None => std::thread::yield_now(),
@@ -237,7 +246,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// See [`std::sync::Mutex::try_lock`].
+    /// Tries to lock the mutex, as [`std::sync::Mutex::try_lock`] does.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         step();
         match self.0.try_lock() {
@@ -250,12 +259,12 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// See [`std::sync::Mutex::into_inner`].
+    /// Returns the value, as [`std::sync::Mutex::into_inner`] does.
     pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
 
-    /// See [`std::sync::Mutex::get_mut`].
+    /// Returns a mutable reference to the value, as [`std::sync::Mutex::get_mut`] does.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
@@ -268,7 +277,8 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
 }
 
 impl<'a, T> MutexGuard<'a, T> {
-    /// The mutex, which this unlocks without a step: for who waits for a condition from then on.
+    /// Unlocks and returns the mutex, without a step of the simulation. For a thread that from then
+    /// on waits for a condition variable.
     pub fn unlock(mut self) -> &'a Mutex<T> {
         self.guard = None;
         if let Some(hook) = hook() {
@@ -282,13 +292,13 @@ impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.guard.as_ref().expect("it is locked")
+        self.guard.as_ref().expect("the lock is held")
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.guard.as_mut().expect("it is locked")
+        self.guard.as_mut().expect("the lock is held")
     }
 }
 

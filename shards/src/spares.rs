@@ -1,11 +1,13 @@
-//! Spare references to a shard, kept by a thread that arms timers there and frees them, and spawns tasks.
+//! Per-thread cache of counted references to one shard.
 //!
-//! To count a reference, and to give one up, is a locked instruction each, on a line that all share who arm timers on the
-//! shard. A thread with a [`Spares`] does neither: it has some in stock, which it buys, and gives up, by the dozen.
+//! Making or dropping a [`Home`] costs an atomic read-modify-write on a cache line that is shared
+//! by all threads which arm timers on the shard. A thread with a [`Spares`] guard avoids this. It
+//! has a stock of references, and adds or gives up 64 of them at a time.
 //!
-//! They are kept as long as that guard lives, and no longer: a reference to a shard keeps its owner, and all
-//! that it has (a worker's descriptors, say). That is why threads that only pass by have none. The stock itself is a
-//! thread-local without a destructor, which is there until the thread's very end.
+//! The stock lasts only as long as the guard. A reference to a shard keeps the shard's owner alive,
+//! with all that it has (file descriptors, for example), so threads that only pass by keep no
+//! stock. The stock is a thread-local without a destructor, so it exists until the very end of the
+//! thread. See "Lifetimes" in `PROTOCOLS.md`.
 
 use std::{
     cell::Cell,
@@ -20,17 +22,17 @@ use crate::{
     sync::Arc,
 };
 
-/// So many are bought, or given up, at once.
+/// Number of references that are added, or given up, at once.
 const BATCH: usize = 64;
-/// No more are kept.
+/// Largest number of references in stock.
 const MOST: usize = 2 * BATCH;
 
-/// What a thread has in stock.
+/// Stock of one thread.
 struct Stock {
-    /// The shard's address, or null: nothing is kept. As long as it is not, a [`Spares`] refers to the shard, so
-    /// that nothing else comes to have this address.
+    /// Address of the shard, or null if the thread has no guard. While it is set, the [`Spares`]
+    /// guard keeps the shard alive, so no other value gets this address.
     of: Cell<*const ()>,
-    /// How many, of those that the shard counts, are this thread's and no node's.
+    /// Number of counted references that belong to this thread, and are in no [`Home`].
     count: Cell<usize>,
 }
 
@@ -44,33 +46,36 @@ thread_local! {
 }
 
 impl Stock {
+    /// Returns whether this is a stock for `shard`.
     #[inline]
     fn is_of<O: Owner>(&self, shard: &Shard<O>) -> bool {
         ptr::eq(self.of.get(), ptr::from_ref(shard).cast())
     }
 }
 
-/// Takes a spare reference; false if this thread keeps none of this shard's.
+/// Takes a reference out of the stock. Returns false if this thread has no stock for this shard.
 #[inline]
 pub(crate) fn take<O: Owner>(shard: &Arc<Shard<O>>) -> bool {
     take_or(shard, || refer(shard, BATCH))
 }
 
-/// The same, by who has a reference already.
+/// Takes a reference out of the stock for a caller that has another one. Returns false if this
+/// thread has no stock for this shard.
 #[inline]
 pub(crate) fn take_again<O: Owner>(home: &Home<O>) -> bool {
     take_or(home, || refer_again(home, BATCH))
 }
 
+/// Takes a reference out of the stock. If the stock is empty, `add` counts a batch first.
 #[inline]
-fn take_or<O: Owner>(shard: &Shard<O>, buy: impl FnOnce()) -> bool {
+fn take_or<O: Owner>(shard: &Shard<O>, add: impl FnOnce()) -> bool {
     STOCK.with(|stock| {
         if !stock.is_of(shard) {
             return false;
         }
         let mut count = stock.count.get();
         if count == 0 {
-            buy();
+            add();
             count = BATCH;
         }
         stock.count.set(count - 1);
@@ -78,8 +83,8 @@ fn take_or<O: Owner>(shard: &Shard<O>, buy: impl FnOnce()) -> bool {
     })
 }
 
-/// Keeps the caller's reference, which is used no more; false if this thread keeps none of this shard's, and the
-/// caller has it still.
+/// Puts the caller's reference into the stock. Returns false if this thread has no stock for this
+/// shard; then the reference still belongs to the caller.
 #[inline]
 pub(crate) fn keep<O: Owner>(home: &Home<O>) -> bool {
     STOCK.with(|stock| {
@@ -87,9 +92,11 @@ pub(crate) fn keep<O: Owner>(home: &Home<O>) -> bool {
             return false;
         }
         let mut count = stock.count.get() + 1;
+        // Keep one batch, so that a thread that takes and keeps in turn rarely touches the shared
+        // count.
         if count > MOST {
             count -= BATCH;
-            // SAFETY: so many of the stock's are given up, and count as its no more.
+            // SAFETY: the stock has these references, and does not count them from here on.
             unsafe { give_up(home.as_ptr(), BATCH) };
         }
         stock.count.set(count);
@@ -97,22 +104,26 @@ pub(crate) fn keep<O: Owner>(home: &Home<O>) -> bool {
     })
 }
 
-/// As long as this lives, the thread has [references to a shard in stock](Shard::keep_spares).
-#[must_use = "spare references are kept as long as this lives"]
+/// Guard that lets the thread keep a [stock of references](Shard::keep_spares) to a shard.
+#[must_use = "the stock of references lasts only as long as this guard"]
 pub struct Spares<O: Owner> {
     shard: Arc<Shard<O>>,
-    /// Whether the stock is this one's.
+    /// Whether this guard has set up the stock.
     keeps: bool,
-    /// The stock is the thread's.
+    /// Not `Send`: the stock belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl<O: Owner> Shard<O> {
-    /// Lets the calling thread keep some of the references that timers have to this shard, for the next that it
-    /// arms: until what is returned is dropped. It saves two locked instructions for each timer that is armed and freed by this
-    /// thread, and for each [`Home`] that comes and goes. For the owner, as long as it is that.
+    /// Lets the calling thread keep a stock of references to this shard, until the guard is
+    /// dropped.
     ///
-    /// A thread has room for those of one shard. If it keeps another's already, this has no effect.
+    /// Each timer has such a reference. With a stock, a thread saves two atomic read-modify-writes
+    /// for each timer that it arms and frees, and for each [`Home`] that it makes and drops. This
+    /// is meant for the owner, as long as it owns the shard.
+    ///
+    /// A thread can have a stock for one shard only. If it has one for another shard, this has no
+    /// effect.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -149,12 +160,13 @@ impl<O: Owner> Drop for Spares<O> {
         if !self.keeps {
             return;
         }
+        // Empty the stock before giving the references up: the last one may drop the shard.
         let count = STOCK.with(|stock| {
             stock.of.set(null());
             stock.count.take()
         });
         if count > 0 {
-            // SAFETY: they were the stock's, which has none now.
+            // SAFETY: these references were in the stock, which is empty from here on.
             unsafe { give_up(Arc::as_ptr(&self.shard), count) };
         }
     }

@@ -1,6 +1,5 @@
-//! The primitives that this crate is built on: the standard library's, or loom's when the crate is
-//! built with `--cfg loom`, or those of a simulated world (`--cfg tourbillon_sim`). Nothing else
-//! here names any.
+//! Synchronization primitives of this crate. They are the standard library's, loom's with `--cfg
+//! loom`, or those of a simulation with `--cfg tourbillon_sim`. No other module names any of these.
 
 use std::sync::PoisonError;
 
@@ -42,12 +41,12 @@ pub(crate) use std::{
     thread_local,
 };
 
-/// `fence(SeqCst)`, for who has done a read-modify-write before, and between the two has read at
-/// most.
+/// Fences like `fence(SeqCst)`. For a thread that did an atomic read-modify-write before, and has
+/// at most read since then.
 ///
-/// On x86_64 each read-modify-write is such a fence, and loads keep their order: there this is for
-/// the compiler alone. Not where something else than the processor runs it: a model, or a
-/// simulation.
+/// On x86_64 each atomic read-modify-write is such a fence, and loads stay in order, so only the
+/// compiler has to be restrained. Models and simulations do not run on the processor's rules, and
+/// use the real fence.
 #[inline(always)]
 pub(crate) fn fence_behind_change() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim))))]
@@ -58,18 +57,19 @@ pub(crate) fn fence_behind_change() {
 
 #[cfg(not(tourbillon_sim))]
 pub(crate) use std::collections::hash_map::RandomState;
-/// Not random: a simulation goes the same way each time.
+/// Not random, so that each run of a simulation is the same.
 #[cfg(tourbillon_sim)]
 pub(crate) type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
-/// Locks a mutex that no panic can leave in a bad state.
+/// Locks a mutex. Ignores poisoning: no panic leaves the guarded data in a bad state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(not(loom))]
 mod plain {
-    /// `std::cell::UnsafeCell` with the closures by which loom sees when an access begins and ends.
+    /// `std::cell::UnsafeCell` with the closure-based access that loom uses to see when an access
+    /// begins and ends.
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

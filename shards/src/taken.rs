@@ -1,24 +1,26 @@
-//! When a timer was taken from its store, in the room that there is for it.
+//! Compact record of when a timer was taken from its store.
 
-/// When a timer was taken from its store because it was due: to 1.024 µs, and modulo 18 minutes. It stands in
-/// the node where otherwise the timer's slot does.
+/// Time at which a due timer was taken from its store, in units of 1.024 µs and modulo some 18
+/// minutes.
+///
+/// It has 30 bits, and shares the word in which a waiting timer keeps its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken(u32);
 
 impl Taken {
-    /// How many bits it has.
+    /// Number of bits.
     pub(crate) const BITS: u32 = 30;
     const MASK: u32 = (1 << Self::BITS) - 1;
-    /// What a unit is, in ns, as a power of two.
+    /// Length of a unit in ns, as a power of two.
     const UNIT: u32 = 10;
 
-    /// At `now`, in ns.
+    /// Creates the record for `now`, in ns.
     #[inline]
     pub fn at(now: u64) -> Self {
         Self::from_bits((now >> Self::UNIT) as u32)
     }
 
-    /// Bits above those that it has are ignored.
+    /// Creates a record from its bits. Higher bits are ignored.
     #[inline]
     pub(crate) fn from_bits(bits: u32) -> Self {
         Self(bits & Self::MASK)
@@ -28,18 +30,22 @@ impl Taken {
         self.0
     }
 
-    /// After so long, in ns, some 18 minutes, it begins anew.
+    /// Time after which the record wraps around, in ns: some 18 minutes.
     pub const WRAP: u64 = 1 << (Self::BITS + Self::UNIT);
 
-    /// How long it is since then, in ns, at `now` by the shard's clock: too short or too long by 1.024 µs at most,
-    /// and exact on the average. Of what is longer than 18 minutes: what is left of it after the last 18.
+    /// Returns how much time has passed until `now` by the shard's clock, both in ns.
+    ///
+    /// The error is at most 1.024 µs, and zero on average. Longer times are returned modulo
+    /// [`WRAP`](Taken::WRAP).
     #[inline]
     pub fn elapsed(self, now: u64) -> u64 {
         u64::from(Self::at(now).0.wrapping_sub(self.0) & Self::MASK) << Self::UNIT
     }
 
-    /// Whether this is one of those to be looked at, of `1 << bits` moments, by its lowest bits: which costs
-    /// nothing, and is fair to all that have nothing to do with the clock's last microseconds.
+    /// Returns whether this time is in a sample of one in `1 << bits`.
+    ///
+    /// The lowest bits decide, which is cheap. The sample is fair as long as what is measured does
+    /// not depend on the last microseconds of the clock.
     #[inline]
     pub fn is_one_of(self, bits: u32) -> bool {
         self.0.trailing_zeros() >= bits
@@ -53,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passed_since_is_known_for_18_minutes() {
+    fn elapsed_time_is_exact_for_18_minutes() {
         let wrap = Taken::WRAP;
         assert_eq!(Duration::from_nanos(wrap).as_secs(), 18 * 60 + 19);
         for begin in [0, 1_023, 1_024, wrap - 1, wrap, 123_456_789_012_345] {
@@ -67,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_sixteen_is_in_a_sample() {
+    fn a_sample_of_four_bits_has_one_in_sixteen() {
         let sampled = (0..1_600).filter(|at| Taken::at(at << Taken::UNIT).is_one_of(4));
         assert_eq!(sampled.count(), 100);
     }

@@ -1,11 +1,12 @@
-//! The name of a type, behind one thin pointer.
+//! Name of a type, behind one thin pointer.
 
 use std::{any::type_name, fmt, ptr};
 
-/// The name of a type that is known where it is compiled in, and may be asked for anywhere.
+/// Name of a type, which is looked up only when it is asked for.
 ///
-/// A reference to it is one word, which a name is not: it can be kept in an atomic, for other threads
-/// to see what one of them is at. The name is looked up only if somebody wants it.
+/// A reference to this is one word, unlike a `&str`. So it fits into an atomic, in which a thread
+/// can publish the type of the job that it runs.
+///
 ///
 /// ```
 /// use tourbillon_shards::TypeName;
@@ -13,21 +14,21 @@ use std::{any::type_name, fmt, ptr};
 /// let name: &'static TypeName = TypeName::of::<Option<u8>>();
 /// assert_eq!(name.get(), "core::option::Option<u8>");
 /// ```
-// A function, because the name itself is no constant yet (rust-lang/rust#63084).
+// A function, because `type_name` cannot be called in constants yet (rust-lang/rust#63084).
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct TypeName(fn() -> &'static str);
 
 impl TypeName {
-    /// The name of `T`.
+    /// Returns the name of `T`.
     pub const fn of<T: ?Sized>() -> &'static Self {
         const { &Self::new::<T>() }
     }
 
-    /// Returns the name that `name` answers.
+    /// Returns a `TypeName` that calls `name`.
     #[inline]
     pub const fn from_fn(name: &'static fn() -> &'static str) -> &'static Self {
-        // SAFETY: `repr(transparent)`: this is such a function pointer.
+        // SAFETY: `TypeName` is `repr(transparent)` over this function pointer type.
         unsafe { &*ptr::from_ref(name).cast::<Self>() }
     }
 
@@ -35,7 +36,7 @@ impl TypeName {
         Self(type_name::<T>)
     }
 
-    /// The name, as [`std::any::type_name`] has it: for people to read, and not the same for ever.
+    /// Returns the name, as [`std::any::type_name`] does. It is for people to read, and may change.
     pub fn get(&self) -> &'static str {
         (self.0)()
     }

@@ -1,8 +1,9 @@
-//! A slot for the waker of one waiting task, set and taken without a lock.
+//! Lock-free slot for the waker of one waiting task.
 //!
-//! The algorithm is that of futures' `AtomicWaker`: the task that registers holds the slot for a
-//! moment. A thread that wakes meanwhile leaves a mark, by which the task does the waking itself. A
-//! waker whose `clone` panics leaves the slot as it was, as in tokio's `AtomicWaker`.
+//! The algorithm is that of futures' `AtomicWaker`. The task that registers a waker holds the slot
+//! for a moment. A thread that wakes meanwhile sets a bit, and the task then wakes itself. A waker
+//! whose `clone` panics leaves the slot unchanged, as in tokio's `AtomicWaker`. See "The waker
+//! slot" in `PROTOCOLS.md`.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,12 +15,14 @@ use crate::{
     sync::{AtomicUsize, Ordering, UnsafeCell},
 };
 
+/// No thread holds the slot.
 const WAITING: usize = 0;
-/// Somebody writes the slot.
+/// The task writes the slot.
 const REGISTERING: usize = 1;
-/// Somebody takes the waker, or wants to.
+/// Bit: a thread takes the waker, or wanted to.
 const WAKING: usize = 2;
 
+/// Slot for one waker.
 pub(crate) struct WakerSlot {
     state: AtomicUsize,
     waker: UnsafeCell<Option<Waker>>,
@@ -30,8 +33,8 @@ unsafe impl Sync for WakerSlot {}
 // SAFETY: as above.
 unsafe impl Send for WakerSlot {}
 
-/// The slot is the holder's to write until this is dropped: also by a panic, or no waker would ever
-/// be taken again.
+/// Guard of a task that writes the slot. Its drop gives the slot back, even if a waker panics;
+/// otherwise no waker could ever be taken again.
 struct Registering<'a>(&'a WakerSlot);
 
 impl Drop for Registering<'_> {
@@ -45,22 +48,22 @@ impl Drop for Registering<'_> {
         {
             return;
         }
-        // Another thread came to wake, and left it to us.
-        // SAFETY: the state is REGISTERING | WAKING, in which the slot is ours alone.
+        // Another thread came to wake meanwhile, and left that to this task.
+        // SAFETY: the state is REGISTERING | WAKING, in which no other thread uses the slot.
         let waker = slot.waker.with_mut(|slot| unsafe { (*slot).take() });
         slot.state.swap(WAITING, Ordering::AcqRel);
         let Some(waker) = waker else { return };
         if !std::thread::panicking() {
             waker.wake();
         } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            // A second panic would end the process. The first one goes on.
+            // A second panic would abort the process. The first one goes on.
             foreign::forget(panic);
         }
     }
 }
 
 impl WakerSlot {
-    /// A slot with a waker in it.
+    /// Creates a slot.
     #[inline]
     pub(crate) fn new(waker: Option<Waker>) -> Self {
         Self {
@@ -69,26 +72,28 @@ impl WakerSlot {
         }
     }
 
-    /// Keeps `waker` to be woken. One task at a time registers; it is woken from here if the timer
-    /// ends meanwhile.
+    /// Keeps `waker` to be woken, or wakes it at once if another thread is taking the former one.
+    /// Only one task at a time may register.
     ///
     /// # Panics
     ///
-    /// As `waker` does where it is cloned. The slot keeps the waker that it had.
+    /// Panics if cloning `waker` does. The slot keeps the waker that it had.
     pub(crate) fn register(&self, waker: &Waker) {
         if self
             .state
             .compare_exchange(WAITING, REGISTERING, Ordering::Acquire, Ordering::Acquire)
             .is_err()
         {
-            // It is being woken this moment: the news that the caller waits for is there.
+            // A thread takes the waker at this moment: the event that the caller waits for has
+            // happened.
             waker.wake_by_ref();
             return;
         }
         let registering = Registering(self);
-        // SAFETY: REGISTERING gives us the slot.
+        // SAFETY: REGISTERING gives this task the slot.
         let old = self.waker.with_mut(|slot| unsafe {
             match &*slot {
+                // A waker of the same task need not be cloned.
                 Some(old) if old.will_wake(waker) => None,
                 _ => {
                     let waker = waker.clone();
@@ -96,40 +101,43 @@ impl WakerSlot {
                 }
             }
         });
-        // Both call foreign code, which must find the slot given back.
+        // Give the slot back first: a wake-up by the guard and the destructor of the old waker are
+        // user code.
         drop(registering);
         drop(old);
     }
 
-    /// Takes the waker, if there is one and nobody else is at it.
+    /// Takes the waker, if there is one and no other thread holds the slot.
     pub(crate) fn take(&self) -> Option<Waker> {
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != WAITING {
-            // Who registers will see the bit; who takes already has it.
+            // A task that registers sees the bit, and wakes itself. A thread that takes already has
+            // the waker.
             return None;
         }
-        // SAFETY: WAKING, set by us alone, gives us the slot.
+        // SAFETY: this thread alone set WAKING in WAITING, which gives it the slot.
         let waker = self.waker.with_mut(|slot| unsafe { (*slot).take() });
         self.state.fetch_and(!WAKING, Ordering::Release);
         waker
     }
 
-    /// The same for who registers no more: from now on there is nothing to take.
+    /// Takes the waker for the last time: no waker can be registered or taken after this.
     pub(crate) fn take_last(&self) -> Option<Waker> {
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != WAITING {
             return None;
         }
-        // SAFETY: as in `take`; and it stays ours.
+        // SAFETY: as in `take`; WAKING stays set, so no other thread gets the slot.
         self.waker.with_mut(|slot| unsafe { (*slot).take() })
     }
 
-    /// The same where nobody else is.
+    /// Takes the waker without synchronization.
     ///
     /// # Safety
     ///
-    /// Nobody else refers to the slot, nor will; and what was done by those who did comes before this.
+    /// The caller has the only reference to the slot, and no new one will be made. All uses by
+    /// former references happen before this.
     #[inline]
     pub(crate) unsafe fn take_alone(&self) -> Option<Waker> {
-        // SAFETY: by contract.
+        // SAFETY: by contract no other thread uses the slot.
         self.waker.with_mut(|slot| unsafe { (*slot).take() })
     }
 }
@@ -155,45 +163,48 @@ mod tests {
         }
     }
 
-    /// Registers a waker whose clone calls `meanwhile`, and panics.
+    /// Registers a waker whose clone calls `meanwhile` and then panics.
     fn register(slot: &WakerSlot, meanwhile: &dyn Fn()) {
         const TABLE: RawWakerVTable = RawWakerVTable::new(
             |data| {
-                // SAFETY: `data` points to what outlives the waker.
+                // SAFETY: `data` points to a value that outlives the waker.
                 unsafe { (*data.cast::<&dyn Fn()>())() };
-                panic!("this waker panics as it is cloned");
+                panic!("this waker panics when it is cloned");
             },
             |_| (),
             |_| (),
             |_| (),
         );
         let data = (&raw const meanwhile).cast();
-        // SAFETY: none of the functions but `clone` does anything, and that one does not return.
+        // SAFETY: only `clone` does anything, and it does not return.
         let waker = unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) };
         let registered = catch_unwind(AssertUnwindSafe(|| slot.register(&waker)));
-        assert!(registered.is_err(), "the waker's panic is not swallowed");
+        assert!(
+            registered.is_err(),
+            "the panic of the waker must reach the caller"
+        );
     }
 
     #[test]
-    fn a_waker_that_panics_as_it_is_cloned_leaves_the_slot_to_others() {
+    fn a_panic_of_a_clone_leaves_the_slot_usable() {
         let slot = WakerSlot::new(None);
         register(&slot, &|| ());
         let counts = Arc::new(Counts::default());
         slot.register(&counts.clone().into());
         register(&slot, &|| ());
-        let waker = slot.take().expect("the slot keeps the waker that it had");
+        let waker = slot.take().expect("the slot keeps its former waker");
         waker.wake();
         assert_eq!(counts.0.load(Relaxed), 1);
         assert!(slot.take().is_none());
     }
 
     #[test]
-    fn a_thread_that_came_to_wake_as_a_clone_panicked_is_heeded() {
+    fn a_wake_up_during_a_panicking_clone_is_not_lost() {
         let counts = Arc::new(Counts::default());
         let slot = WakerSlot::new(Some(counts.clone().into()));
         register(&slot, &|| assert!(slot.take().is_none()));
-        assert_eq!(counts.0.load(Relaxed), 1, "the waker that it had is woken");
-        // The slot is free again.
+        assert_eq!(counts.0.load(Relaxed), 1, "the former waker must be woken");
+        // The slot is usable again.
         slot.register(&counts.into());
         assert!(slot.take().is_some());
     }

@@ -1,10 +1,12 @@
-//! Who waits until a callback has returned for the last time.
+//! Wait for the end of a timer: until its callback has returned for the last time.
 //!
-//! Few ever wait, so nodes have no room for it: the shard keeps a list, and the claim word a mark.
+//! Few timers are waited for, so nodes have no space for a waker. The shard keeps lists of wakers,
+//! and a mark in the claim word says that the node has a list.
 //!
-//! **No wake-up is lost.** Who waits puts its waker into the list first, then sets the mark by a
-//! compare-exchange, which fails if the timer is over by then. Who ends the timer swaps the word; if
-//! the mark was there, so was the waker, and it takes it from the list.
+//! **No wake-up is lost.** A waiting thread first adds its waker to the list, and then sets the
+//! mark by a compare-exchange, which fails if the timer is over. The thread that ends the timer
+//! swaps the word. If it finds the mark, the waker is in the list, and it takes the waker from
+//! there. See "Waiting for the end" in `PROTOCOLS.md`.
 
 use std::{
     collections::HashMap,
@@ -22,16 +24,19 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// The wakers of those that wait for nodes of one shard, by the nodes' addresses.
+/// Wakers of all tasks that wait for the end of timers of one shard, by the address of the node.
 pub(crate) struct Watchers(Mutex<Lists>);
 
+/// Lists of wakers, under the mutex.
 #[derive(Default)]
 struct Lists {
+    /// Ticket of the last entry. Tickets are unique within a shard.
     tickets: u64,
-    /// No list is empty.
+    /// Lists of wakers. No list is empty.
     by_node: HashMap<usize, Vec<Entry>>,
 }
 
+/// One waker of a list.
 struct Entry {
     ticket: u64,
     waker: Waker,
@@ -42,14 +47,16 @@ impl Watchers {
         Self(Mutex::new(Lists::default()))
     }
 
-    /// Keeps a waker, in the place of the one that `ticket` stands for.
+    /// Adds a waker to the list of `node`, or replaces the one that `ticket` stands for. Sets
+    /// `ticket` to that of a new entry.
     fn add(&self, node: usize, ticket: &mut Option<u64>, waker: &Waker) {
-        // Cloned outside of the lock, as it is dropped: a waker is foreign code.
+        // Clone and drop wakers without the lock, because they call user code.
         let mut waker = waker.clone();
         let mut lists = lock(&self.0);
         lists.tickets += 1;
         let next = lists.tickets;
         let list = lists.by_node.entry(node).or_default();
+        // A future that is polled again replaces its waker.
         let old = list
             .iter_mut()
             .find(|entry| ticket.is_some_and(|ticket| ticket == entry.ticket));
@@ -66,6 +73,7 @@ impl Watchers {
         drop(waker);
     }
 
+    /// Removes the waker of `ticket`, if it is still there, and the list if it is empty then.
     fn remove(&self, node: usize, ticket: u64) {
         let mut lists = lock(&self.0);
         let Some(list) = lists.by_node.get_mut(&node) else {
@@ -76,18 +84,20 @@ impl Watchers {
         if list.is_empty() {
             lists.by_node.remove(&node);
         }
+        // Drop the waker after unlocking.
         drop(lists);
         drop(gone);
     }
 
-    /// Wakes those that wait for the node at this address.
+    /// Wakes all tasks that wait for the node at this address.
     pub(crate) fn wake(&self, node: usize) {
+        // Take the list out first: wakers are user code, and run without the lock.
         let woken = lock(&self.0).by_node.remove(&node);
         each(woken.unwrap_or_default(), |entry| entry.waker.wake());
     }
 }
 
-/// Waits until the callback of a timer that ends runs no more: see
+/// Future that completes when the callback of a timer runs no more: see
 /// [`Timer::ended`](crate::Timer::ended).
 #[must_use = "futures do nothing unless polled"]
 pub struct Ended<O: Owner> {
@@ -95,7 +105,7 @@ pub struct Ended<O: Owner> {
     ticket: Option<u64>,
 }
 
-/// The calling thread is inside of the callback for whose end it would wait.
+/// Error of [`Timer::ended`](crate::Timer::ended): a callback would wait for its own end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InsideCallback;
 
@@ -114,6 +124,7 @@ impl<O: Owner> Ended<O> {
         Self { node, ticket: None }
     }
 
+    /// Removes this future's waker from the list.
     fn forget(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let node = self.node.address();
@@ -123,20 +134,24 @@ impl<O: Owner> Ended<O> {
 }
 
 impl<O: Owner> Future for Ended<O> {
-    /// An error if it was polled inside of the callback.
+    /// `Err` if the future was polled inside of the callback.
     type Output = Result<(), InsideCallback>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let node = &this.node;
+        // Nothing runs for the last time, so there is nothing to wait for.
         if !node.is_ending() {
             this.forget();
             return Poll::Ready(Ok(()));
         }
+        // The callback would wait for ever for its own return.
         if running::is_inside(node) {
             return Poll::Ready(Err(InsideCallback));
         }
         let watchers = node.home.watchers();
+        // The waker first, then the mark. Otherwise the end could come between the two and wake no
+        // task.
         watchers.add(node.address(), &mut this.ticket, cx.waker());
         match node.claim.watch(node.recurs()) {
             Watch::Marked => Poll::Pending,

@@ -1,4 +1,4 @@
-//! The blocks of the pool: what a thread keeps, the depot, and the chunks.
+//! Blocks of the pool: the free lists of each thread, the depot, and the chunks.
 
 use std::{
     alloc::{Layout, handle_alloc_error},
@@ -16,36 +16,40 @@ mod spare;
 
 pub(super) use spare::{all_is_spare, has_spare, note_spare, return_spare, wake_by};
 
-/// So many blocks are exchanged with the depot at once.
+/// Number of blocks that a thread exchanges with the depot at once.
 const MAGAZINE: usize = 128;
-/// So many lists the depot has as they were given: what one thread allocates and another frees goes to and fro
-/// by these.
+/// Number of lists that the depot keeps as it received them. Blocks that one thread allocates and
+/// another frees move by these lists.
 const LISTS: usize = 16;
-/// So many bytes are asked of the allocator at once: at first, and at most. In between it is a small part of what there is.
+/// Bytes of the first chunks, and of the largest ones. In between, a new chunk is a small share of
+/// the memory that all chunks have.
 const CHUNK: usize = 64 * 1024;
 const CHUNK_MOST: usize = 1024 * 1024;
 const CHUNK_SHARE: usize = 64;
-/// So many bytes less, which the allocator needs for itself: or what it has of the system would be a page more.
+/// Bytes that a chunk is smaller than its nominal size. The allocator needs them for its own data,
+/// and would otherwise take one more page from the system.
 const CHUNK_MARGIN: usize = 4 * LINE;
-/// So many bytes of a chunk that is larger than the first ones are [made ready](prepare_by) at once, some tens of µs.
+/// Bytes of a chunk that are [prepared](prepare_by) at once, which takes some tens of µs. The
+/// first, small chunks are not prepared.
 const READY: usize = 64 * 1024;
-/// What the system takes back: chunks are pages, and no block is on two of them. (Where the system
-/// has larger ones, it takes several of these.)
+/// Size of the pages that the system takes back. Chunks consist of pages, and no block lies on two
+/// of them. If the system's pages are larger, each is several of these.
 const PAGE: usize = 4096;
 
-/// The beginning of a free block.
+/// Header of a free block.
 #[repr(C, align(16))]
 struct Block {
-    /// The next of its list.
+    /// Next block of the same list.
     next: *mut Block,
-    /// In the first block of a list in the depot: the next list, and how many blocks this one has.
+    /// In the first block of a list in the depot: the first block of the next list, and the number
+    /// of blocks in this one.
     list: *mut Block,
     len: usize,
 }
 
 const _: () = assert!(size_of::<Block>() <= LINE && align_of::<Block>() == STEP);
 
-/// Free blocks, linked: the owner of this owns them.
+/// Linked list of free blocks, which its owner owns.
 #[derive(Clone, Copy)]
 struct List {
     first: *mut Block,
@@ -58,57 +62,60 @@ impl List {
         len: 0,
     };
 
+    /// Adds a block at the front.
+    ///
     /// # Safety
     ///
-    /// The block is free, and the caller's.
+    /// The block is free, and belongs to the caller.
     #[inline]
     unsafe fn push(&mut self, block: NonNull<Block>) {
-        // SAFETY: by contract we may write it.
+        // SAFETY: by contract the caller may write it.
         unsafe { (&raw mut (*block.as_ptr()).next).write(self.first) };
         self.first = block.as_ptr();
         self.len += 1;
     }
 
+    /// Removes the first block.
     #[inline]
     fn pop(&mut self) -> Option<NonNull<Block>> {
         let block = NonNull::new(self.first)?;
         // SAFETY: the list owns its blocks, and `push` wrote this.
         self.first = unsafe { (*block.as_ptr()).next };
         self.len -= 1;
-        // The next that is taken is read for what follows it, and written then. It may have been freed long ago.
+        // The next call reads the next block, and its caller writes it. It may have been freed long
+        // ago and not be in the cache.
         prefetch(self.first, size_of::<Block>());
         Some(block)
     }
 }
 
-/// What all threads share of the blocks of one size.
+/// Blocks of one size that all threads share, under a mutex.
 struct Depot {
-    /// How many bytes a block has.
+    /// Bytes of a block.
     bytes: usize,
-    /// The first block of the first list.
+    /// First block of the first list.
     lists: *mut Block,
-    /// How many lists there are, and how many there were at the least since that was last looked
-    /// at.
+    /// Number of lists, and the smallest number there was since [`note_spare`] last read it.
     count: usize,
     least: usize,
-    /// All other blocks.
+    /// All other free blocks, by address.
     ordered: Ordered,
-    /// What is left of the last chunk, in pages.
+    /// Unused rest of the last chunk, and its length in pages.
     rest: *mut Block,
     left: usize,
-    /// How many of the blocks of `rest` are not to be given: the first of a chunk.
+    /// Blocks at the beginning of `rest` that must not be handed out: the first block of a chunk.
     kept: usize,
-    /// How many blocks are to be looked at for what the system may have, and in which window that
-    /// goes on.
+    /// Budget of [`return_spare`] in blocks, and the window from which it goes on downwards.
     unused: usize,
     hand: usize,
-    /// Up to which address it has been made ready, and its end; the same where that is nobody's wish.
+    /// End of the prepared part of the last chunk, and end of the chunk. Both are equal if the
+    /// chunk is not to be prepared.
     ready: usize,
     end: usize,
-    /// How many bytes all chunks have.
+    /// Bytes of all chunks.
     total: usize,
-    /// The first block of the last chunk, which has the address of the one before: so that who looks for
-    /// leaks finds the chunks.
+    /// First block of the last chunk. It holds the address of the previous chunk, so that leak
+    /// checkers reach all chunks.
     chunks: *mut Block,
 }
 
@@ -126,7 +133,7 @@ static DEPOTS: [Mutex<Depot>; SIZES] = [
 impl Depot {
     const fn of(size: usize) -> Self {
         let bytes = bytes_of(size);
-        // Chunks begin where a line does.
+        // Chunks begin at a page, so blocks of whole lines begin at a line.
         let aligned = if bytes % LINE == 0 {
             LINE
         } else {
@@ -150,12 +157,13 @@ impl Depot {
         }
     }
 
-    /// Keeps a list, which is not empty; or gives it back, if there are enough.
+    /// Keeps a list, which must not be empty. Returns it if the depot has enough lists already.
     fn put(&mut self, list: List) -> Result<(), List> {
         if self.count == LISTS {
             return Err(list);
         }
-        // SAFETY: the list, which is ours now, owns its first block, which is not linked by these.
+        // SAFETY: the depot owns the list from here on, and so its first block. `List` does not use
+        // these two fields.
         unsafe {
             (&raw mut (*list.first).list).write(self.lists);
             (&raw mut (*list.first).len).write(list.len);
@@ -165,7 +173,7 @@ impl Depot {
         Ok(())
     }
 
-    /// The last list, if there are any.
+    /// Takes the list that was added last, if there is one.
     fn get(&mut self) -> Option<List> {
         let first = NonNull::new(self.lists)?.as_ptr();
         // SAFETY: `put` wrote these.
@@ -176,16 +184,19 @@ impl Depot {
         Some(List { first, len })
     }
 
-    /// Blocks from a chunk: whole pages, of which one at least is not empty.
+    /// Takes whole pages of new blocks from a chunk, with at least one block. Adds a chunk if the
+    /// last one is used up.
     fn carve(&mut self) -> Fresh {
         if self.left == 0 {
             self.add_chunk();
         }
         let per_page = PAGE / self.bytes;
         let (first, pages) = (self.rest, self.left.min(MAGAZINE / per_page));
-        // SAFETY: at most one behind the chunk's end, as there are so many left.
+        // SAFETY: the chunk has `left` more pages, so this is at most the address behind its end.
         self.rest = unsafe { first.byte_add(pages * PAGE) };
         self.left -= pages;
+        // Large chunks are prepared piece by piece: if these pages reach beyond the prepared part,
+        // the caller prepares the next piece.
         let unready = self.ready;
         if unready < self.end && unready < self.rest.addr() {
             self.ready = self.end.min(unready + READY);
@@ -200,7 +211,9 @@ impl Depot {
         }
     }
 
+    /// Allocates a chunk, from which `carve` takes pages.
     fn add_chunk(&mut self) {
+        // Chunks grow with the memory in use: few chunks for many timers, little memory for few.
         let share = (self.total / CHUNK_SHARE).next_power_of_two();
         let share = share.clamp(CHUNK, CHUNK_MOST);
         let bytes = share - CHUNK_MARGIN;
@@ -211,37 +224,41 @@ impl Depot {
         if chunk.is_null() {
             handle_alloc_error(layout);
         }
-        // SAFETY: it has room for a block, and for more.
+        // SAFETY: a chunk has room for more than one block.
         unsafe { (&raw mut (*chunk).next).write(self.chunks) };
         self.chunks = chunk;
         self.rest = chunk;
         self.left = bytes / PAGE;
-        // The block that has just been written.
+        // The first block links the chunks, so it is never handed out.
         self.kept = 1;
         self.total += bytes;
         self.end = chunk.addr() + self.left * PAGE;
-        // Who has few needs no more memory than that.
+        // A process with few timers needs no more memory than the first chunks, so they are not
+        // prepared.
         let large = share > CHUNK;
         self.ready = if large { chunk.addr() } else { self.end };
     }
 }
 
-/// Blocks that nobody had before, one behind the other: the owner of this owns them.
+/// New blocks, which have never been used and lie one behind the other. The owner of this owns
+/// them.
 struct Fresh {
-    /// The first page.
+    /// First page.
     first: *mut Block,
     pages: usize,
-    /// So many blocks of the first page are not to be given.
+    /// Blocks at the beginning of the first page that must not be handed out.
     kept: usize,
-    /// How many bytes each block has.
+    /// Bytes of a block.
     bytes: usize,
-    /// What is to be made ready, which begins before them or among them, and goes on for the next who come.
+    /// Range of addresses to prepare. It may begin before these blocks, and may reach beyond them,
+    /// to blocks that later callers get.
     unready: usize,
     ready: usize,
 }
 
 impl Fresh {
-    /// Not under the lock: the system has to find memory for this.
+    /// Prepares the memory, and links the blocks into a list in the order of their addresses.
+    /// Called without the lock, because the first write to each page is a page fault.
     fn link(self) -> List {
         if self.unready < self.ready {
             if let Some(prepare) = PREPARE.get() {
@@ -249,14 +266,15 @@ impl Fresh {
                 prepare(at, self.ready - self.unready);
             }
         }
+        // From the last block to the first, because `push` adds at the front.
         let mut list = List::EMPTY;
         let per_page = PAGE / self.bytes;
         for page in (0..self.pages).rev() {
             let kept = if page == 0 { self.kept } else { 0 };
             for at in (kept..per_page).rev() {
                 let offset = page * PAGE + at * self.bytes;
-                // SAFETY: there are so many pages, which have room for so many blocks each, and
-                // they are ours.
+                // SAFETY: each of these pages has room for `per_page` blocks, and they belong to
+                // `self`.
                 unsafe { list.push(NonNull::new_unchecked(self.first.byte_add(offset))) };
             }
         }
@@ -264,10 +282,10 @@ impl Fresh {
     }
 }
 
-/// See [`prepare_by`].
+/// Function that [`prepare_by`] installed.
 static PREPARE: OnceLock<fn(*mut u8, usize)> = OnceLock::new();
 
-/// See [`prepare_memory_by`](super::prepare_memory_by).
+/// Implements [`prepare_memory_by`](super::prepare_memory_by).
 pub(super) fn prepare_by(prepare: fn(*mut u8, usize)) {
     // The first one stays.
     let _ = PREPARE.set(prepare);
@@ -284,9 +302,10 @@ fn put(depot: &Mutex<Depot>, list: List) {
     put_in_order(depot, given_back);
 }
 
-/// Gives a list to the depot, which keeps its blocks by their addresses.
+/// Gives the blocks of a list to the depot, which sorts them by address.
 fn put_in_order(depot: &Mutex<Depot>, mut list: List) {
-    // Which takes some time, as its blocks may be in other caches by now: not under the lock.
+    // Reading the list takes time, because its blocks may be in another core's cache. So this is
+    // done before the depot is locked.
     let mut addresses = [0; MAGAZINE];
     let count = list.len;
     for address in &mut addresses[..count] {
@@ -297,6 +316,7 @@ fn put_in_order(depot: &Mutex<Depot>, mut list: List) {
     for &address in &addresses[..count] {
         depot.ordered.put(address);
     }
+    // Free memory beyond a threshold is worth giving back. `wake` is called without the lock.
     let resident = depot.ordered.resident() * depot.bytes;
     drop(depot);
     if spare::freed(resident) {
@@ -304,11 +324,12 @@ fn put_in_order(depot: &Mutex<Depot>, mut list: List) {
     }
 }
 
-/// A list of the depot's that is not empty.
+/// Takes a list of free blocks from the depot. The list is not empty.
 fn get(depot: &Mutex<Depot>) -> List {
     let mut addresses = [0; MAGAZINE];
     let count = {
         let mut depot = lock(depot);
+        // First a recently freed list, then sorted blocks, then new memory.
         if let Some(list) = depot.get() {
             return list;
         }
@@ -322,29 +343,34 @@ fn get(depot: &Mutex<Depot>) -> List {
         }
     };
     let mut list = List::EMPTY;
-    // The last one first, so that they are taken in their order. They are cold, but nobody waits for what is written.
+    // From the last address to the first, so that blocks are taken in ascending order. They are not
+    // in the cache, but the writes do not stall this thread.
     for &address in addresses[..count].iter().rev() {
         let block = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
-        // SAFETY: `put` was given these, and exposed them; they are ours since they were taken.
+        // SAFETY: `put_in_order` had these blocks and exposed their addresses. They belong to this
+        // thread since they were taken out.
         unsafe { list.push(block.expect("a block's address is not zero")) };
     }
     list
 }
 
-/// What a thread has of one size. Without a destructor, so that it is there to the thread's very end.
+/// Free blocks of one size that a thread keeps. It has no destructor, so it exists until the very
+/// end of the thread.
 struct Cache {
-    /// What it takes from, and gives to.
+    /// List from which the thread takes, and to which it gives.
     loaded: Cell<List>,
-    /// Full, or empty: who goes to and fro between an empty and a full list does not go to the depot.
+    /// Full or empty. A thread that alternates between an empty and a full list swaps the two, and
+    /// does not need the depot.
     spare: Cell<List>,
-    /// How many blocks `loaded` may have: none before the thread has its `Flush`, and after that.
+    /// Largest number of blocks in `loaded`. Zero before the thread has registered its [`Flush`],
+    /// and after that has run.
     room: Cell<usize>,
 }
 
 impl Cache {
     #[expect(
         clippy::declare_interior_mutable_const,
-        reason = "it is what each begins as"
+        reason = "used only as the initial value"
     )]
     const EMPTY: Self = Self {
         loaded: Cell::new(List::EMPTY),
@@ -358,7 +384,7 @@ thread_local! {
     static FLUSH: Flush = const { Flush };
 }
 
-/// Gives to the depot what the thread has when it ends.
+/// Thread-local whose destructor gives the free blocks of an ending thread to the depot.
 struct Flush;
 
 impl Drop for Flush {
@@ -373,7 +399,7 @@ impl Drop for Flush {
     }
 }
 
-/// Whether the thread may keep blocks: it does not end yet.
+/// Returns whether the thread may keep blocks, that is, has not begun to end.
 fn keeps(cache: &Cache) -> bool {
     if cache.room.get() == 0 && FLUSH.try_with(|_| ()).is_ok() {
         cache.room.set(MAGAZINE);
@@ -381,7 +407,7 @@ fn keeps(cache: &Cache) -> bool {
     cache.room.get() > 0
 }
 
-/// A block of this size that is nobody else's.
+/// Takes a block of this size. It belongs to the caller.
 #[inline]
 pub(super) fn take(size: usize) -> NonNull<u8> {
     CACHES.with(|caches| {
@@ -397,15 +423,18 @@ pub(super) fn take(size: usize) -> NonNull<u8> {
     })
 }
 
+/// Slow path of [`take`]: the list of the thread is empty.
 #[cold]
 #[inline(never)]
 fn refill(cache: &Cache, depot: &Mutex<Depot>) -> NonNull<Block> {
     let keeps = keeps(cache);
+    // The second list of the thread first, which needs no lock.
     let mut list = cache.spare.replace(List::EMPTY);
     if list.len == 0 {
         list = get(depot);
     }
     let block = list.pop().expect("the depot gives no empty list");
+    // A thread that ends must not keep blocks, since no destructor would give them back.
     if keeps {
         cache.loaded.set(list);
     } else {
@@ -418,7 +447,7 @@ fn refill(cache: &Cache, depot: &Mutex<Depot>) -> NonNull<Block> {
 ///
 /// # Safety
 ///
-/// It is from [`take`] of this size, and nobody uses it.
+/// `block` is from [`take`] of this size, and is not used any more.
 #[inline]
 pub(super) unsafe fn give(block: NonNull<u8>, size: usize) {
     let block = block.cast();
@@ -426,37 +455,39 @@ pub(super) unsafe fn give(block: NonNull<u8>, size: usize) {
         let cache = &caches[size];
         let mut loaded = cache.loaded.get();
         if loaded.len < cache.room.get() {
-            // SAFETY: by contract.
+            // SAFETY: by contract the block is free, and belongs to this thread.
             unsafe { loaded.push(block) };
             cache.loaded.set(loaded);
         } else {
-            // SAFETY: by contract.
+            // SAFETY: as above.
             unsafe { give_to_full(cache, &DEPOTS[size], block) };
         }
     });
 }
 
-/// The same where there is no room.
+/// Slow path of [`give`]: the list of the thread has no room.
 ///
 /// # Safety
 ///
-/// The block is free, and the caller's.
+/// The block is free, and belongs to the caller.
 #[cold]
 #[inline(never)]
 unsafe fn give_to_full(cache: &Cache, depot: &Mutex<Depot>, block: NonNull<Block>) {
     let mut loaded = make_room(cache, depot);
-    // SAFETY: by contract.
+    // SAFETY: by contract the block is free, and belongs to this thread.
     unsafe { loaded.push(block) };
     cache.loaded.set(loaded);
+    // The thread ends: it keeps nothing.
     if cache.room.get() == 0 {
         put(depot, cache.loaded.replace(List::EMPTY));
     }
 }
 
-/// A list of the thread that is not full, in place of the one that is.
+/// Returns a list that has room, to replace `loaded`.
 fn make_room(cache: &Cache, depot: &Mutex<Depot>) -> List {
     let full = cache.loaded.get();
-    // At the beginning, and at the end, of a thread it is empty.
+    // At the beginning and at the end of a thread the room is zero, but the list is empty, so it
+    // can be used.
     if keeps(cache) && full.len == MAGAZINE {
         let spare = cache.spare.replace(full);
         put(depot, spare);

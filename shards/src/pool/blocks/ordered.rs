@@ -1,70 +1,69 @@
-//! Free blocks in the order of their addresses.
+//! Set of free blocks, sorted by address.
 //!
-//! A bit for each line of memory, or for less where blocks begin anywhere on one, by windows of 1,024 bits: 0.2 % of what
-//! they cover, or up to 0.8. So many blocks that were freed in no
-//! order are given again in theirs, one behind the other, as the processor reads ahead. Sorting would do that
-//! as well, but all at once, and a pause is nobody's wish; a bit takes some ns.
+//! It is a bitmap: one bit per line of memory, or per 16 bytes where blocks may begin anywhere on a
+//! line. Windows of 1,024 bits hold it, so it takes 0.2 % to 0.8 % of the memory that it covers.
+//! Blocks that were freed in random order are handed out in ascending order, which suits the
+//! processor's prefetcher. Sorting a list would do the same, but in one long pause; setting a bit
+//! takes some ns.
 
 use super::{PAGE, STEP};
 
-/// The bits of a window, by their exponent, and the words that they are in.
+/// Number of bits of a window, as a power of two, and number of words that hold them.
 const BITS: u32 = 10;
 const WORDS: usize = (1 << BITS) / 64;
 
-/// What stands in the index for none.
+/// Value of an empty place of the index.
 const NONE: u32 = u32::MAX;
 
-/// In so many words there are at most the bits of a page.
+/// Largest number of words that hold the bits of a page.
 const PAGE_WORDS: usize = PAGE / STEP / 64;
 
-/// Aligned bytes of memory, of which some lines are free blocks.
+/// Bitmap of a span of memory that is aligned to its own size.
 struct Window {
-    /// Where it begins, by its own width.
+    /// Address of the span, divided by its size.
     number: usize,
-    /// Where a free block begins.
+    /// Bits set where a free block begins.
     free: [u64; WORDS],
-    /// Which pages have been given to the system, a bit for each. All blocks of such a page are
-    /// free.
+    /// Bits set for pages that the system got back. All blocks of such a page are free.
     returned: u16,
 }
 
-/// A page whose blocks were all free, and are the owner's of this: who gives the page to the
-/// system.
+/// Page whose blocks are all free, and belong to a thread that gives the page to the system.
 pub(super) struct Page {
     pub(super) address: usize,
-    /// Its window, and its number there.
+    /// Window of the page, and number of the page in it.
     window: usize,
     number: usize,
     free: [u64; PAGE_WORDS],
 }
 
-/// Addresses of free blocks.
+/// Set of addresses of free blocks, which hands them out in ascending order within a window.
 pub(super) struct Ordered {
-    /// What they are multiples of, by its exponent.
+    /// Alignment of the blocks, as a power of two.
     aligned: u32,
-    /// How many blocks a page has, of which none is on two pages.
+    /// Number of blocks per page. No block lies on two pages.
     per_page: u32,
-    /// How many there are.
+    /// Number of blocks in the set.
     count: usize,
-    /// How many of them are on pages that were given to the system.
+    /// Number of these blocks that lie on returned pages.
     returned: usize,
-    /// How many there were at the least since the last [look](Ordered::unused).
+    /// Smallest `count` since the last call of [`Ordered::unused`].
     least: usize,
     windows: Vec<Window>,
-    /// Where in `windows` the one of a number is, from the place on that a hash tells; a power of two of places, of
-    /// which a half is none at least.
+    /// Open-addressing hash table from the number of a window to its index in `windows`. Its size
+    /// is a power of two, and at least half of its places are empty.
     index: Vec<u32>,
-    /// In which windows there is something, a bit for each.
+    /// Bits set for windows that have a free block.
     occupied: Vec<u64>,
-    /// Before this word of `occupied` there is nothing.
+    /// All words of `occupied` before this one are zero.
     first: usize,
-    /// The window that was met last.
+    /// Window that the last call of `put` used.
     last: usize,
 }
 
 impl Ordered {
-    /// For blocks whose addresses are multiples of this power of two, and of which a page has so
-    /// many.
+    /// Creates an empty set for blocks whose addresses are multiples of `aligned`, a power of two,
+    /// with `per_page` blocks per page.
     pub(super) const fn new(aligned: usize, per_page: usize) -> Self {
         Self {
             aligned: aligned.trailing_zeros(),
@@ -80,7 +79,7 @@ impl Ordered {
         }
     }
 
-    /// Keeps a block, which is not here.
+    /// Adds a block, which must not be in the set.
     pub(super) fn put(&mut self, address: usize) {
         let number = address >> self.aligned;
         let at = self.window(number >> BITS);
@@ -90,11 +89,12 @@ impl Ordered {
         self.first = self.first.min(at / 64);
     }
 
-    /// Takes as many blocks as there is room for in `out`, or there are, and answers how many. Those of one window
-    /// ascend.
+    /// Takes blocks until `out` is full or the set is empty, and returns how many. Blocks of one
+    /// window ascend.
     pub(super) fn take(&mut self, out: &mut [usize]) -> usize {
         let mut count = 0;
         while count < out.len() {
+            // Find the first window that has a block.
             let Some(occupied) = self.occupied.get_mut(self.first) else {
                 break;
             };
@@ -108,13 +108,14 @@ impl Ordered {
             let start = window.number << BITS;
             for (word, free) in window.free.iter_mut().enumerate() {
                 if *free != 0 && count < out.len() && window.returned != 0 {
-                    // It is written again from now on.
+                    // Its blocks are about to be written, so the system will map the page again.
                     let page = 1 << (word / page_words);
                     if window.returned & page != 0 {
                         window.returned &= !page;
                         self.returned -= self.per_page as usize;
                     }
                 }
+                // Take the blocks of this word, from the lowest bit up.
                 while *free != 0 && count < out.len() {
                     let number = start + word * 64 + free.trailing_zeros() as usize;
                     out[count] = number << self.aligned;
@@ -122,6 +123,7 @@ impl Ordered {
                     count += 1;
                 }
             }
+            // The loop may have emptied the window. The last word is the cheapest test.
             if window.free[WORDS - 1] == 0 && window.free.iter().all(|&free| free == 0) {
                 *occupied &= *occupied - 1;
             }
@@ -131,23 +133,25 @@ impl Ordered {
         count
     }
 
-    /// How many blocks are here that take memory.
+    /// Returns how many blocks of the set take memory.
     pub(super) fn resident(&self) -> usize {
         self.count - self.returned
     }
 
-    /// Returns how many blocks that take memory nobody wanted since the last call: so many were
-    /// here all the time. The blocks of returned pages take no memory, and need no second look.
+    /// Returns how many blocks that take memory were in the set all the time since the last call.
+    /// Blocks on returned pages take no memory and are not counted.
     pub(super) fn unused(&mut self) -> usize {
         std::mem::replace(&mut self.least, self.count).saturating_sub(self.returned)
     }
 
-    /// How many windows there are.
+    /// Returns the number of windows.
     pub(super) fn windows(&self) -> usize {
         self.windows.len()
     }
 
-    /// Takes all blocks out that are on wholly free pages of this window, but for returned pages.
+    /// Takes all blocks out of the wholly free pages of this window, and adds these pages to `out`.
+    /// Pages that were returned already are left alone.
+    ///
     /// Returns how many blocks of the window took memory before: those that were taken, and those
     /// on pages that are partly in use.
     pub(super) fn take_pages(&mut self, window: usize, out: &mut Vec<Page>) -> usize {
@@ -160,7 +164,7 @@ impl Ordered {
         } = &mut self.windows[window];
         let mut blocks = 0;
         for (page, words) in free.chunks_mut(page_words).enumerate() {
-            // The caller's budget is for blocks that take memory.
+            // The budget of the caller counts only blocks that take memory.
             if *returned & 1 << page != 0 {
                 continue;
             }
@@ -169,6 +173,7 @@ impl Ordered {
             if count < self.per_page {
                 continue;
             }
+            // All blocks of the page are free: move its bits to a `Page`.
             let mut taken = [0; PAGE_WORDS];
             taken[..page_words].copy_from_slice(words);
             words.fill(0);
@@ -183,7 +188,7 @@ impl Ordered {
         blocks
     }
 
-    /// Keeps the blocks of a page again, which was given to the system.
+    /// Puts the blocks of a page back after the system got the page.
     pub(super) fn put_returned(&mut self, page: &Page) {
         let page_words = (PAGE >> self.aligned) / 64;
         let window = &mut self.windows[page.window];
@@ -199,10 +204,11 @@ impl Ordered {
         self.first = self.first.min(at / 64);
     }
 
-    /// The window of this number.
+    /// Returns the index of the window with this number, and adds it if there is none.
     #[inline]
     fn window(&mut self, number: usize) -> usize {
-        // What was allocated together is freed together, more often than not.
+        // Blocks that were allocated together are often freed together, so the last window is tried
+        // first.
         let same = |window: &Window| window.number == number;
         if !self.windows.get(self.last).is_some_and(same) {
             self.last = self.find(number);
@@ -210,6 +216,7 @@ impl Ordered {
         self.last
     }
 
+    /// Slow path of `window`: looks the number up in the index.
     fn find(&mut self, number: usize) -> usize {
         if self.windows.len() * 2 >= self.index.len() {
             self.grow();
@@ -222,6 +229,7 @@ impl Ordered {
                 _ => place = place_of(place + 1, self.index.len()),
             }
         }
+        // The place is empty, so the window is new.
         let at = self.windows.len();
         self.index[place] = u32::try_from(at).expect("no memory has so many windows");
         self.windows.push(Window {
@@ -235,6 +243,7 @@ impl Ordered {
         at
     }
 
+    /// Doubles the index, so that at least half of it is empty.
     #[cold]
     fn grow(&mut self) {
         let places = (self.index.len() * 2).max(64);
@@ -250,7 +259,8 @@ impl Ordered {
     }
 }
 
-/// Where a number is looked for first, of so many places, a power of two. Neighbours are not in each other's way.
+/// Returns where the search for a number begins, in an index of `places` places. Adjacent windows
+/// get adjacent places, so they do not collide.
 #[inline]
 fn place_of(number: usize, places: usize) -> usize {
     number & (places - 1)
@@ -275,15 +285,16 @@ mod tests {
         }
     }
 
-    /// Beside a sorted set: chunks here and there, of which blocks come and go in no order.
+    /// Compares the set with a `BTreeSet`. Blocks of random chunks come and go in random order.
     #[test]
-    fn what_is_kept_is_given_once() {
+    fn each_block_is_handed_out_once() {
         let mut random = random(3);
         let mut ordered = Ordered::new(LINE, PAGE / LINE);
         let mut model = BTreeSet::new();
         let mut out = Vec::new();
         for chunk in 0..100 {
-            // Not where a window begins, and more of them than one index has places for.
+            // Chunks do not begin at a window, and have more windows than the first index has
+            // places.
             let start = (random(1 << 40) + 1) * 4_096 + chunk * LINE;
             out.extend((0..400).map(|block| start + block * LINE));
         }
@@ -311,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_are_given_first() {
+    fn the_lowest_addresses_come_first() {
         let mut ordered = Ordered::new(LINE, PAGE / LINE);
         assert_eq!(ordered.take(&mut [0; 4]), 0);
         for line in [9, 3, 1_023, 0, 500] {
@@ -329,11 +340,11 @@ mod tests {
         assert_eq!(ordered.take(&mut some), 0);
     }
 
-    /// Pages are taken if all their blocks are there, once, and their blocks are given as all
-    /// others when they are back.
+    /// A page is taken if all its blocks are free, and only once. After it is put back, its blocks
+    /// are handed out like all others.
     #[test]
-    fn pages_are_returned_if_they_are_free_and_once() {
-        // Blocks of a line, of five quarters of one, and of two.
+    fn only_free_pages_are_returned_and_only_once() {
+        // Blocks of one line, of five quarters of a line, and of two lines.
         for (aligned, bytes) in [(64, 64), (16, 80), (64, 128)] {
             let per_page = PAGE / bytes;
             let mut ordered = Ordered::new(aligned, per_page);
@@ -341,7 +352,7 @@ mod tests {
             let block = |page: usize, at: usize| start + page * PAGE + at * bytes;
             let mut all = BTreeSet::new();
             for page in 0..40 {
-                // Of every fourth page one block is in use.
+                // One block of every fourth page is in use.
                 let free = (0..per_page).filter(|at| page % 4 != 1 || *at != page % per_page);
                 for at in free {
                     ordered.put(block(page, at));
@@ -357,7 +368,7 @@ mod tests {
             let mut taken: Vec<_> = pages.iter().map(|it| (it.address - start) / PAGE).collect();
             taken.sort();
             assert!(taken.into_iter().eq((0..40).filter(|page| page % 4 != 1)));
-            // Nobody else is given what the system is about to have.
+            // Blocks that the system is about to get are not handed out.
             let mut out = vec![0; all.len()];
             let count = ordered.take(&mut out);
             assert_eq!(count, 10 * (per_page - 1));
@@ -368,8 +379,8 @@ mod tests {
             pages.drain(..).for_each(|page| ordered.put_returned(&page));
             assert_eq!(ordered.resident(), 10 * (per_page - 1));
             assert_eq!(seen(&mut ordered, &mut pages), 10 * (per_page - 1));
-            assert!(pages.is_empty(), "the system has them");
-            // A part of the first page is given, which is written again.
+            assert!(pages.is_empty(), "they have been returned");
+            // A part of the first page is handed out, so the page takes memory again.
             assert_eq!(ordered.unused(), 0);
             let count = ordered.take(&mut out[..per_page / 2]);
             assert_eq!(count, per_page / 2);
@@ -382,7 +393,7 @@ mod tests {
             assert_eq!(
                 ordered.unused(),
                 all.len() - count - 30 * per_page,
-                "so many were there all the time, and take memory"
+                "blocks that were in the set all the time and take memory"
             );
             let mut out = vec![0; all.len() + 1];
             assert_eq!(ordered.take(&mut out), all.len());

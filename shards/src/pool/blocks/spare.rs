@@ -1,20 +1,20 @@
-//! Memory that the pool gives back to the system.
+//! Return of free pages of the pool to the system.
 //!
 //! | a page is | its blocks are | changed by |
 //! |---|---|---|
-//! | in use | nodes, or in the list of a thread or of the depot; some may be in [`Ordered`](super::Ordered) | threads that arm and free |
+//! | in use | nodes, or in a list, or in `Ordered` | threads that arm and free |
 //! | free | all in `Ordered` | the thread that puts the last one there |
-//! | being returned | all in a [`Page`] of one thread, and nowhere else | that thread, which takes them out of `Ordered` |
-//! | returned | all in `Ordered`, marked; their memory is none, or zeros | that thread, which puts them back |
+//! | being returned | all in a [`Page`] of one thread | that thread, which takes the page |
+//! | returned | all in `Ordered`, marked; no memory, or zeros | that thread, which puts them back |
 //!
-//! Each change is made under the depot's lock, but nothing is held while the system is at it: the
-//! blocks are the returning thread's alone, so a thread that arms meanwhile finds others, or a new
-//! chunk. A block that is had from a returned page is written as any: the system finds memory for
-//! the page then.
+//! Each change happens under the depot's lock, but no lock is held during the system call. Only the
+//! returning thread has these blocks then, so a thread that arms timers meanwhile takes other
+//! blocks, or a new chunk. A block on a returned page is used like any other: the first write lets
+//! the system map memory for the page again.
 //!
-//! What is returned is what nobody wanted for a period, in the manner of Bonwick's depot: the
-//! smallest number of free blocks that there was since the last look, less those of returned pages.
-//! Chunks stay as addresses, and are used again.
+//! The thread returns memory that no thread needed for a period, as Bonwick's depot does: the
+//! smallest number of free blocks since the last check, less those on returned pages. Chunks keep
+//! their addresses, and are used again.
 
 use std::sync::{
     Mutex, OnceLock,
@@ -24,34 +24,34 @@ use std::sync::{
 use super::{CACHES, DEPOTS, Depot, List, PAGE, ordered::Page, put, put_in_order};
 use crate::{pool::Returned, sync::lock};
 
-/// So much free memory of a size of block is not worth a look.
+/// Free memory of one block size, in bytes, below which none is returned.
 const WORTH: usize = 256 * 1024;
-/// So many pages are given to the system at a time, which takes it some tens of µs.
+/// Number of pages that are returned at once, which takes the system some tens of µs.
 const SLICE: usize = 64;
-/// So many windows are looked at under one hold of the lock.
+/// Number of windows that are searched in one critical section.
 const WINDOWS: usize = 16;
 
-/// Whether there may be free memory that is worth a look.
+/// Whether there may be enough free memory to be worth a call of [`note_spare`].
 static SPARE: AtomicBool = AtomicBool::new(false);
 
-/// See [`wake_by`].
+/// Function that [`wake_by`] installed.
 static WAKE: OnceLock<fn()> = OnceLock::new();
 
-/// See [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by).
+/// Implements [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by).
 pub(in crate::pool) fn wake_by(wake: fn()) {
     // The first one stays.
     let _ = WAKE.set(wake);
 }
 
-/// Notes that so many bytes of a depot are free and not with the system. Returns whether they are
-/// the first that are worth a look.
+/// Notes that a depot has `bytes` bytes of free memory that the system has not got back. Returns
+/// whether the caller is the first that found enough of it, and so has to [`wake`] a thread.
 #[inline]
 pub(super) fn freed(bytes: usize) -> bool {
-    // One of several threads is the first. The load spares the others the exchange.
+    // The swap selects one of several threads. The load spares the others the swap.
     bytes >= WORTH && !SPARE.load(Relaxed) && !SPARE.swap(true, Relaxed)
 }
 
-/// Wakes a thread that looks at free memory. The caller holds no lock of the pool.
+/// Wakes a thread that returns memory. The caller holds no lock of the pool.
 #[cold]
 pub(super) fn wake() {
     if let Some(wake) = WAKE.get() {
@@ -59,17 +59,18 @@ pub(super) fn wake() {
     }
 }
 
-/// See [`has_spare_memory`](crate::has_spare_memory).
+/// Implements [`has_spare_memory`](crate::has_spare_memory).
 #[inline]
 pub(in crate::pool) fn has_spare() -> bool {
     SPARE.load(Relaxed)
 }
 
-/// See [`note_spare_memory`](crate::note_spare_memory).
+/// Implements [`note_spare_memory`](crate::note_spare_memory).
 pub(in crate::pool) fn note_spare() {
     flush();
     for depot in &DEPOTS {
-        // Lists that nobody wanted are kept in order like all other blocks.
+        // Lists that no thread took in this period are sorted by address like all other blocks, so
+        // that their pages can be returned.
         let lists = lock(depot).least;
         let moved = put_lists_in_order(depot, lists);
         let mut depot = lock(depot);
@@ -77,23 +78,26 @@ pub(in crate::pool) fn note_spare() {
         depot.unused = depot.ordered.unused() + moved;
         depot.hand = depot.ordered.windows();
     }
-    // Before the next look at what is free: if more is freed behind that, it is noted again.
+    // Clear the flag before reading the amounts of free memory: a thread that frees more after that
+    // reading sets the flag again.
     SPARE.store(false, Relaxed);
     for depot in &DEPOTS {
         let mut depot = lock(depot);
-        // The others were wanted in this period. Whether they are in the next is to be seen.
+        // The blocks beyond the budget were used in this period, and may be spare after the next
+        // one.
         let later = depot.ordered.resident().saturating_sub(depot.unused);
-        // Nobody is to be woken: the calling thread sees it.
+        // No thread has to be woken, because the calling thread checks the flag itself.
         freed(later * depot.bytes);
-        // Another thread may have called `all_is_spare` since the first loop: then it is the most
-        // that there is.
+        // Too little to be worth the system calls. The product saturates, because another thread
+        // may have called `all_is_spare` since the first loop, which sets the budget to the
+        // maximum.
         if depot.unused.saturating_mul(depot.bytes) < WORTH {
             depot.unused = 0;
         }
     }
 }
 
-/// See [`all_memory_is_spare`](crate::all_memory_is_spare).
+/// Implements [`all_memory_is_spare`](crate::all_memory_is_spare).
 pub(in crate::pool) fn all_is_spare() {
     flush();
     for depot in &DEPOTS {
@@ -104,8 +108,7 @@ pub(in crate::pool) fn all_is_spare() {
     SPARE.store(false, Relaxed);
 }
 
-/// Has up to so many lists of the depot kept in order like all other blocks, and answers how many
-/// blocks that were.
+/// Sorts up to `count` lists of the depot by address, and returns how many blocks that were.
 fn put_lists_in_order(depot: &Mutex<Depot>, count: usize) -> usize {
     let mut blocks = 0;
     for _ in 0..count {
@@ -118,7 +121,7 @@ fn put_lists_in_order(depot: &Mutex<Depot>, count: usize) -> usize {
     blocks
 }
 
-/// Gives the depots what the calling thread keeps for the next nodes.
+/// Gives the free blocks of the calling thread to the depots.
 fn flush() {
     CACHES.with(|caches| {
         for (cache, depot) in caches.iter().zip(&DEPOTS) {
@@ -128,7 +131,7 @@ fn flush() {
     });
 }
 
-/// See [`return_spare_memory`](crate::return_spare_memory).
+/// Implements [`return_spare_memory`](crate::return_spare_memory).
 pub(in crate::pool) fn return_spare(give: fn(*mut u8, usize)) -> Returned {
     let mut pages = Vec::with_capacity(SLICE);
     for depot in &DEPOTS {
@@ -139,7 +142,7 @@ pub(in crate::pool) fn return_spare(give: fn(*mut u8, usize)) -> Returned {
     Returned::All
 }
 
-/// Gives some pages of this depot to the system; false if there were none to be given.
+/// Gives some pages of this depot to the system. Returns false if there was none to give.
 fn return_some(depot: &Mutex<Depot>, pages: &mut Vec<Page>, give: fn(*mut u8, usize)) -> bool {
     {
         let mut depot = lock(depot);
@@ -147,21 +150,23 @@ fn return_some(depot: &Mutex<Depot>, pages: &mut Vec<Page>, give: fn(*mut u8, us
         if depot.unused == 0 {
             return false;
         }
-        // From the last one: blocks are given from the first on, which therefore are in use most.
-        let mut looks = 0;
-        while depot.unused > 0 && looks < WINDOWS && pages.len() < SLICE {
+        // From the last window down: blocks are handed out from the first window up, so the last
+        // ones are the most likely to be free.
+        let mut searched = 0;
+        while depot.unused > 0 && searched < WINDOWS && pages.len() < SLICE {
             let Some(hand) = depot.hand.checked_sub(1) else {
                 depot.unused = 0;
                 break;
             };
             depot.hand = hand;
-            looks += 1;
+            searched += 1;
             let blocks = depot.ordered.take_pages(hand, pages);
             depot.unused = depot.unused.saturating_sub(blocks);
         }
     }
+    // No lock is held during the system calls. Adjacent pages go in one call.
     for run in pages.chunk_by(|one, next| one.address + PAGE == next.address) {
-        // The blocks' addresses were exposed as they were put there.
+        // The addresses of the blocks were exposed when the depot got them.
         let at = std::ptr::with_exposed_provenance_mut(run[0].address);
         give(at, run.len() * PAGE);
     }

@@ -13,7 +13,7 @@ use super::*;
 fn give_all(blocks: impl IntoIterator<Item = usize>, size: usize) {
     for block in blocks {
         let block = std::ptr::with_exposed_provenance_mut(block);
-        // SAFETY: `take` gave it, and it is given back once.
+        // SAFETY: the block is from `take`, and is given back once.
         unsafe { give(NonNull::new(block).unwrap(), size) };
     }
 }
@@ -25,7 +25,7 @@ fn take_some(count: usize, size: usize) -> HashSet<usize> {
 }
 
 #[test]
-fn blocks_are_as_large_as_they_are_to_be_and_nobody_elses() {
+fn blocks_have_their_size_and_do_not_overlap() {
     for size in 0..SIZES {
         let some = take_some(9 * MAGAZINE + 1, size);
         assert_eq!(some.len(), 9 * MAGAZINE + 1);
@@ -35,18 +35,19 @@ fn blocks_are_as_large_as_they_are_to_be_and_nobody_elses() {
         let mut sorted: Vec<_> = some.iter().copied().collect();
         sorted.sort();
         let apart = |pair: &[usize]| pair[1] - pair[0] >= bytes;
-        assert!(sorted.windows(2).all(apart), "none lies in another");
+        assert!(sorted.windows(2).all(apart), "blocks overlap");
         give_all(some, size);
     }
 }
 
-/// Many blocks are freed by every seventh of them, and had again: but for a few lists each is behind the one before.
+/// Frees many blocks, every seventh first, and takes them again: after the few unsorted lists,
+/// blocks come in ascending order.
 #[test]
-fn what_was_freed_in_no_order_is_given_in_that_of_memory() {
-    (0..SIZES).for_each(freed_in_no_order);
+fn blocks_freed_in_random_order_come_back_sorted() {
+    (0..SIZES).for_each(check_sorted);
 }
 
-fn freed_in_no_order(size: usize) {
+fn check_sorted(size: usize) {
     let depot = Mutex::new(Depot::of(size));
     let take_all = |lists: usize| -> Vec<usize> {
         let lists = std::iter::repeat_with(|| get(&depot)).take(lists);
@@ -55,14 +56,14 @@ fn freed_in_no_order(size: usize) {
             .map(|block| block.as_ptr().expose_provenance())
             .collect()
     };
-    // Some chunks, of which each has a block less to give.
+    // Some chunks. The first block of each is never handed out.
     let mut all = take_all(4 * LISTS);
     for phase in 0..7 {
         for some in all.chunks(7 * MAGAZINE) {
             let mut list = List::EMPTY;
             for &block in some.iter().skip(phase).step_by(7) {
                 let block = std::ptr::with_exposed_provenance_mut(block);
-                // SAFETY: the depot gave it, and it is given back once.
+                // SAFETY: the block is from the depot, and is given back once.
                 unsafe { list.push(NonNull::new(block).unwrap()) };
             }
             put(&depot, list);
@@ -71,8 +72,8 @@ fn freed_in_no_order(size: usize) {
     let _recent = take_all(LISTS);
     let rest = take_all(2 * LISTS);
     let ascending = rest.windows(2).filter(|pair| pair[0] < pair[1]).count();
-    // Memory is in pieces: that of a test that runs at the same time may lie in between. And windows are given in the order
-    // in which they were met.
+    // Chunks of a test that runs at the same time may lie in between. And the windows come in the
+    // order in which they were first used.
     assert!(
         ascending + rest.len() / 100 > rest.len(),
         "{ascending} of {}",
@@ -84,12 +85,13 @@ fn freed_in_no_order(size: usize) {
     assert!(rest.iter().all(|block| all.binary_search(block).is_ok()));
 }
 
-/// From some MB on chunks get larger, and what is carved from those was made ready, a piece after the other.
+/// Beyond some MB, chunks get larger. Each piece of them is prepared before its blocks are handed
+/// out.
 #[test]
-fn where_there_is_much_memory_is_made_ready_before_it_is_given() {
+fn large_chunks_are_prepared_before_their_blocks_are_handed_out() {
     let mut depot = Depot::of(1);
     let small = depot.carve();
-    assert_eq!(small.unready, small.ready, "nobody is asked for so few");
+    assert_eq!(small.unready, small.ready, "small chunks are not prepared");
     depot.left = 0;
     depot.total = CHUNK_SHARE * CHUNK_MOST;
     let (mut up_to, mut pieces, mut count) = (0, 0, 0);
@@ -97,7 +99,7 @@ fn where_there_is_much_memory_is_made_ready_before_it_is_given() {
         let fresh = depot.carve();
         let (start, bytes) = (fresh.first.addr(), fresh.pages * PAGE);
         if fresh.unready < fresh.ready {
-            assert!(up_to == 0 || fresh.unready == up_to, "none is left out");
+            assert!(up_to == 0 || fresh.unready == up_to, "no piece is left out");
             assert!(fresh.ready - fresh.unready <= READY);
             up_to = fresh.ready;
             pieces += 1;
@@ -115,7 +117,7 @@ fn where_there_is_much_memory_is_made_ready_before_it_is_given() {
 }
 
 #[test]
-fn a_layout_is_a_block_of_the_least_size_that_has_room_for_it() {
+fn a_layout_gets_the_smallest_block_that_fits() {
     let size =
         |size, align| super::super::size_of_block(Layout::from_size_align(size, align).unwrap());
     assert_eq!(size(48, 8), Some(0));
@@ -123,7 +125,7 @@ fn a_layout_is_a_block_of_the_least_size_that_has_room_for_it() {
     assert_eq!(size(65, 8), Some(1));
     assert_eq!(size(80, 16), Some(1));
     assert_eq!(size(81, 8), Some(2));
-    assert_eq!(size(96, 32), Some(4), "whole lines, as it is aligned");
+    assert_eq!(size(96, 32), Some(4), "aligned to whole lines");
     assert_eq!(size(113, 8), Some(4));
     assert_eq!(size(128, 64), Some(4));
     assert_eq!(size(129, 8), None);
@@ -131,10 +133,10 @@ fn a_layout_is_a_block_of_the_least_size_that_has_room_for_it() {
 }
 
 #[test]
-fn what_another_thread_frees_comes_back() {
+fn blocks_freed_by_another_thread_are_used_again() {
     let (sender, receiver) = mpsc::channel::<HashSet<usize>>();
     let freeing = thread::spawn(move || receiver.into_iter().for_each(|some| give_all(some, 0)));
-    // Ten times as many blocks as there are alive at once, and what others hold meanwhile.
+    // Far more blocks in total than are in use at once, including what other tests hold.
     let mut seen = HashSet::new();
     for _ in 0..100 {
         let some = take_some(MAGAZINE, 0);
@@ -144,11 +146,12 @@ fn what_another_thread_frees_comes_back() {
     drop(sender);
     freeing.join().unwrap();
     let again = take_some(100 * MAGAZINE, 0);
-    assert!(!again.is_disjoint(&seen), "the depot has what was freed");
+    assert!(!again.is_disjoint(&seen), "the depot has the freed blocks");
     give_all(again, 0);
 }
 
-/// Frees a block as the thread ends, and counts how often that was after its lists were given up.
+/// Frees a block in a thread-local destructor, and counts how often that was after the thread's
+/// lists were given up.
 struct Late(usize, Arc<AtomicUsize>);
 
 impl Late {
@@ -174,7 +177,7 @@ impl Drop for Late {
 }
 
 #[test]
-fn a_thread_that_ends_may_still_free() {
+fn a_thread_may_still_free_blocks_while_it_ends() {
     thread_local! {
         static BEFORE: Cell<Option<Late>> = const { Cell::new(None) };
         static AFTER: Cell<Option<Late>> = const { Cell::new(None) };
@@ -183,17 +186,17 @@ fn a_thread_that_ends_may_still_free() {
     let thread = thread::spawn({
         let late = late.clone();
         move || {
-            // Registered on both sides of the pool's own: they are destroyed in an order that nobody
-            // promises, but one of them comes after it.
+            // One is registered before the pool's own thread-local and one after it. The order of
+            // destructors is not specified, but one of the two runs after the pool's.
             BEFORE.set(None);
             let some = take_some(3 * MAGAZINE, 0);
             let mut some = some.into_iter();
             BEFORE.set(some.next().map(|block| Late(block, late.clone())));
             AFTER.set(some.next().map(|block| Late(block, late)));
-            // So many that both lists have some.
+            // Enough blocks that both lists of the thread have some.
             give_all(some, 0);
         }
     });
     thread.join().unwrap();
-    assert!(late.load(Relaxed) >= 3, "none came after");
+    assert!(late.load(Relaxed) >= 3, "none ran after the pool's");
 }
