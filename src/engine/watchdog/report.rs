@@ -45,9 +45,9 @@ pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
     })
 }
 
-/// The worker is back in its loop: reports what kept it, if that took too long and no peer has.
 /// Notes that the worker is back in its loop. If it was away for too long, and no peer has reported
 /// that, this reports it.
+pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
     let threshold = core.shared.config.stall_threshold;
     let now = InLoop::at(core.shared.clock.real(), jobs);
     let from = std::mem::replace(last, now);
@@ -57,8 +57,8 @@ pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
     }
 }
 
-/// For a job that runs a callback whose type it does not know: `name` is.
 /// Replaces the published name of the present job, for a job that runs a callback of another type.
+#[cfg(feature = "cron")]
 pub(crate) fn this_job_is(name: &'static TypeName) {
     crate::engine::local::with_local(|local| {
         if let Some(local) = local {
@@ -67,11 +67,11 @@ pub(crate) fn this_job_is(name: &'static TypeName) {
     });
 }
 
-/// Tells whoever wants to know: the hook is foreign code.
 /// Counts, records and traces the stall, and calls the user's hook.
+#[cold]
 pub(crate) fn report(core: &Core, stall: &Stall) {
-    // As the worker's that stalled, whoever counts.
     // Counted for the worker that stalled, whichever thread reports it.
+    core.recorder.foreign().stalls.add(1);
     let clock = &core.shared.clock;
     let at = clock.instant(clock.now());
     core.shared.stalls.rcu(|stalls| stalls.with(stall, at));

@@ -28,24 +28,24 @@ use crate::{
     },
     reactor::alarm_of,
     sys::sync::atomic::Ordering,
+};
+
 /// The most peers that wait for the alarm of one worker. With more workers, these are the ones
 /// whose indices follow.
-
-/// The most batches of [`DUE_MOST`] timers that one rescue takes from a stuck worker.
 const PEERS: usize = 64;
+/// The most batches of [`DUE_MOST`] timers that one rescue takes from a stuck worker.
+const RESCUE_ROUNDS: usize = 4;
 /// The most timers that one rescue takes. `Worker::due` has this capacity from the beginning,
 /// because a rescue must not wait for memory: glibc may take tens of ms for more than 1,024 bytes
 /// if very many tasks have just been freed.
-/// of another does not wait for memory, of which more than 1,024 bytes may take glibc tens of ms where very many tasks
-/// have just been freed.
+pub(crate) const RESCUED: usize = RESCUE_ROUNDS * DUE_MOST;
+
 /// The most alarms that a worker answers before it runs what it has rescued. In the simulation the
 /// limit is small, because a simulated runtime has few workers and the limit must be reached there
 /// too.
-/// How many alarms a worker answers at most before it runs what it has rescued. A simulated runtime
-/// has few workers, and is to exceed it now and then.
-/// Creates the shard of a worker, one of `workers`, with its alarm as the configuration says.
+const ANSWERS: usize = if cfg!(tourbillon_sim) { 2 } else { 8 };
 
-/// The shard of a worker, one of so many.
+/// Creates the shard of a worker, one of `workers`, with its alarm as the configuration says.
 pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
     let config = &core.shared.config;
     let grace = config
@@ -60,9 +60,9 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
         Shard::watched_when_called(core, grace)
     };
     shard.with_store(store)
-/// Adds the alarm of each worker to the epoll instances of its peers.
+}
 
-/// Has the workers wait for each other's alarms.
+/// Adds the alarm of each worker to the epoll instances of its peers.
 pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     for (index, worker) in workers.iter().enumerate() {
         let peers = (1..workers.len()).map(|i| &workers[(index + i) % workers.len()]);
@@ -71,12 +71,12 @@ pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
         }
     }
     Ok(())
-/// A worker that returns to its loop within this time, in ns, returns *often*.
+}
 
+/// A worker that returns to its loop within this time, in ns, returns *often*.
+const OFTEN: u64 = 800_000;
 /// A worker that has returned often this many times in a row leaves its alarm as it is when it goes
 /// to sleep.
-const OFTEN: u64 = 800_000;
-/// and that so many times in a row, leaves its alarm as it is when it goes to sleep.
 const TIMES: u32 = 16;
 
 /// Decides whether a worker that goes to sleep sets its alarm.
@@ -104,61 +104,62 @@ impl Rest {
         let since = now.saturating_sub(std::mem::replace(&mut self.last, now));
         self.often = if since < OFTEN {
             self.often.saturating_add(1)
-        /// A timer of a stuck worker that is due in a moment, and that another worker spins for.
+        } else {
             0
         };
-    /// The number of the stuck worker.
+    }
 }
-/// When the timer may be taken, in ns.
-/// A timer of a worker that is stuck, for which another waits awake.
-/// The time that the alarm is set to, in ns. It calls another peer if this worker gets stuck too.
+
+/// A timer of a stuck worker that is due in a moment, and that another worker spins for.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaited {
-    /// Whose it is.
+    /// The number of the stuck worker.
     index: usize,
-    /// When it may be taken, in ns.
-    /// Records a heartbeat at `real`, in real time in ns: the worker is in its loop. This puts off
-    /// its alarm.
-    /// What the alarm is set to, which calls somebody if nobody has come by then.
+    /// When the timer may be taken, in ns.
+    at: u64,
+    /// The time that the alarm is set to, in ns. It calls another peer if this worker gets stuck
+    /// too.
     alarm: u64,
 }
 
-/// Reports the stalls that were found. This may run the user's hook.
-    /// The worker is awake, and well, by the real clock.
+impl Worker<'_> {
+    /// Records a heartbeat at `real`, in real time in ns: the worker is in its loop. This puts off
+    /// its alarm.
     pub(crate) fn beat(&mut self, real: u64) {
         self.local.shard.beat(self.shared.clock.present(real));
     }
 
-    /// Reports who was found to be stuck for too long, which may run a foreign hook.
+    /// Reports the stalls that were found. This may run the user's hook.
     pub(crate) fn report_stalls(&mut self) {
         while let Some((index, stall)) = self.stalls.pop() {
-            /// Rescues the workers whose alarms are among the events. It takes over their work, and
-            /// runs none of it. `slept` says whether the events ended a sleep of this worker.
+            if let Some(peer) = self.shared.workers.load().get(index) {
+                report::report(peer.owner(), &stall);
             }
         }
     }
 
-    /// Comes to the aid of those whose alarms are among the events: takes into its hands what they should
-    /// have done. `slept`: the events ended its sleep.
+    /// Rescues the workers whose alarms are among the events. It takes over their work, and runs
+    /// none of it. `slept` says whether the events ended a sleep of this worker.
     pub(crate) fn answer_alarms(&mut self, slept: bool) {
         let mut called = std::mem::take(&mut self.called);
         let events = self.events.get_mut().iter();
         called.extend(events.filter_map(|event| alarm_of(event.token())));
         if !called.is_empty() || self.next_awaited().is_some() {
             self.answer_some(&mut called, slept);
-            /// Answers alarms of `called`, and of stuck peers' instances, up to [`ANSWERS`].
-            ///
-            /// Without a limit this worker might never run what it has rescued: each instance that
-            /// it takes over may hold alarms of other workers.
+            self.put_off(&mut called);
+        }
         self.called = called;
     }
 
-    // Enough workers rescue. The alarms of the awaited timers are set, so another peer comes
-    // if this one does not wait.
-    /// alarms stood in the same instances, and they could keep it from all that it has rescued.
+    /// Answers alarms of `called`, and of stuck peers' instances, up to [`ANSWERS`].
+    ///
+    /// Without a limit this worker might never run what it has rescued: each instance that it takes
+    /// over may hold alarms of other workers.
     fn answer_some(&mut self, called: &mut Vec<usize>, slept: bool) {
         let shared = self.shared;
         let Some(_rescuing) = shared.rescuers.enter() else {
-            // Their alarms are set, and call somebody if this worker does not wait.
+            // Enough workers rescue. The alarms of the awaited timers are set, so another peer
+            // comes if this one does not wait.
             self.awaited.clear();
             return;
         };
@@ -171,37 +172,36 @@ pub(crate) struct Awaited {
                 self.answer(index, slept)
             } else if let Some(at) = self.next_awaited() {
                 let awaited = self.awaited.swap_remove(at);
-                // The stuck peer's instance may have held the alarms of others.
+                self.answer_awaited(awaited)
             } else {
                 return;
             };
             if rescued {
-                // Alarms that stood in its instance.
+                // The stuck peer's instance may have held the alarms of others.
                 let events = self.others_events.iter();
-                /// Puts off the alarms that this worker does not answer, so that the kernel sends
-                /// them again.
-                ///
-                /// The worker must not keep a list of them instead, since it may get stuck in the
-                /// next job it runs.
+                called.extend(events.filter_map(|event| alarm_of(event.token())));
+            }
         }
     }
 
-    /// Leaves to the kernel the alarms that it does not answer: they go off again. It must not keep
-    /// them in mind instead, since it may be stuck in what it runs next.
+    /// Puts off the alarms that this worker does not answer, so that the kernel sends them again.
+    ///
+    /// The worker must not keep a list of them instead, since it may get stuck in the next job it
+    /// runs.
     fn put_off(&mut self, called: &mut Vec<usize>) {
         let shared = self.shared;
         if called.is_empty() || shared.is_stopping() {
             called.clear();
             return;
         }
-        // If the runtime is not crowded, they go off again as soon as possible: there are fewer
-        // alarms to answer by then. If it is crowded, they go off at the rate of looks, and one
-        // after another. Otherwise they would go off together, and the first few would be answered
-        // each time.
+        let crowded = self.crowded();
+        let workers = shared.workers.load();
+        let peers = called.drain(..).filter_map(|index| workers.get(index));
         for (place, peer) in peers.enumerate() {
-            // Without a crowd as soon as can be: there are fewer alarms to answer then. In a crowd as
-            // rare as looks are, and one after another: of alarms that go off together the same few
-            // would be answered each time.
+            // If the runtime is not crowded, they go off again as soon as possible: there are fewer
+            // alarms to answer by then. If it is crowded, they go off at the rate of looks, and one
+            // after another. Otherwise they would go off together, and the first few would be
+            // answered each time.
             let looks =
                 crowded.map_or(0, |rarer| rarer.saturating_add(shared.rescuers.turn(place)));
             if peer.put_off(shared.clock.now(), looks) {

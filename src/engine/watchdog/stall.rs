@@ -25,6 +25,7 @@ const STALLS: usize = 64;
 pub struct Stall {
     /// The worker's number. The number of a [helper](crate::runtime::Builder::helpers) is above
     /// those of all workers.
+    pub worker: usize,
     /// Whether it is a helper.
     pub is_helper: bool,
     /// The type of the task's future or of the timer's callback, as given by
