@@ -204,7 +204,7 @@ impl Core {
         self.count_for_another(counter);
     }
 
-    // The call is in tail position, so that the fast path of the caller needs no stack frame.
+    // Callers end with this call, so that their fast path needs no stack frame.
     #[inline(never)]
     fn count_for_another(&self, counter: impl Fn(&Counters) -> &Counter) {
         self.shared.count_or(counter, || self.recorder.foreign());
@@ -400,7 +400,7 @@ mod tests {
         let (task, waker) = waiting(&runtime);
         assert!(worker.owner().steal_next().is_none());
         let go_on = stuck(&runtime, vec![waker]);
-        let stolen = worker.owner().steal_next().expect("it stands in the slot");
+        let stolen = worker.owner().steal_next().expect("the task is in the slot");
         assert!(worker.owner().steal_next().is_none());
         stolen.run();
         assert_eq!(runtime.block_on(task).unwrap(), thread::current().id());
@@ -408,14 +408,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_task_that_was_woken_last_stands_in_the_slot() {
+    fn only_the_task_that_was_woken_last_is_in_the_slot() {
         let (runtime, worker) = runtime();
         let (first, first_waker) = waiting(&runtime);
         let (second, second_waker) = waiting(&runtime);
         let go_on = stuck(&runtime, vec![first_waker, second_waker]);
-        let stolen = worker.owner().steal_next().expect("it stands in the slot");
+        let stolen = worker.owner().steal_next().expect("the task is in the slot");
         assert!(worker.owner().steal_next().is_none());
-        assert!(!worker.owner().stealer.is_empty(), "the first made room");
+        assert!(!worker.owner().stealer.is_empty(), "the first task is in the deque");
         stolen.run();
         drop(go_on);
         let here = thread::current().id();
@@ -425,7 +425,7 @@ mod tests {
 
     /// The worker's thread could not be started.
     #[test]
-    fn what_is_pinned_to_a_worker_that_was_never_started_is_dropped_unrun() {
+    fn pinned_tasks_of_a_worker_that_never_started_are_dropped_unrun() {
         let (runtime, _worker) = runtime();
         let shared = runtime.handle().shared().clone();
         let deque = deque::Worker::new_fifo();
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_slot_at_the_end_is_dropped() {
+    fn a_task_in_the_slot_at_shutdown_is_dropped() {
         let (runtime, worker) = runtime();
         let (task, waker) = waiting(&runtime);
         let go_on = stuck(&runtime, vec![waker]);
@@ -460,7 +460,7 @@ mod tests {
 
     /// A hook wakes a task after the worker has given up its slot.
     #[test]
-    fn what_a_hook_puts_into_the_slot_is_dropped() {
+    fn a_task_that_a_hook_puts_into_the_slot_is_dropped() {
         let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
         let runtime = Runtime::builder()
             .worker_threads(1)

@@ -90,8 +90,8 @@ impl Local {
     pub(crate) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
         let core = shard.owner();
         let shares = Cell::new(core.is_helper);
-        // Pinned tasks belong to this thread from here on.
         if !core.is_helper {
+            // From here on, only this thread takes pinned tasks.
             core.pinned.bind();
         }
         Self {
