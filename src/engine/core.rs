@@ -400,7 +400,7 @@ mod tests {
         let (task, waker) = waiting(&runtime);
         assert!(worker.owner().steal_next().is_none());
         let go_on = stuck(&runtime, vec![waker]);
-        let stolen = worker.owner().steal_next().expect("the task is in the slot");
+        let stolen = worker.owner().steal_next().expect("it is in the slot");
         assert!(worker.owner().steal_next().is_none());
         stolen.run();
         assert_eq!(runtime.block_on(task).unwrap(), thread::current().id());
@@ -413,9 +413,9 @@ mod tests {
         let (first, first_waker) = waiting(&runtime);
         let (second, second_waker) = waiting(&runtime);
         let go_on = stuck(&runtime, vec![first_waker, second_waker]);
-        let stolen = worker.owner().steal_next().expect("the task is in the slot");
+        let stolen = worker.owner().steal_next().expect("it is in the slot");
         assert!(worker.owner().steal_next().is_none());
-        assert!(!worker.owner().stealer.is_empty(), "the first task is in the deque");
+        assert!(!worker.owner().stealer.is_empty(), "it is in the deque");
         stolen.run();
         drop(go_on);
         let here = thread::current().id();

@@ -225,13 +225,13 @@ impl Local {
         let jobs = queued + others;
         // A single job is run by this worker itself. Short jobs are over before a peer could help,
         // but that is an estimate: rely on it only if a peer comes when this worker gets stuck.
-        if queued > 0 && jobs > 1 && !(self.pace.soon_over(jobs) && self.is_looked_after()) {
+        if queued > 0 && jobs > 1 && !(self.pace.soon_over(jobs) && self.is_watched_by_peers()) {
             self.shared().wake_one();
         }
     }
 
     /// Returns whether a peer is called if this worker gets stuck. The peer then steals its jobs.
-    fn is_looked_after(&self) -> bool {
+    fn is_watched_by_peers(&self) -> bool {
         let core = self.shard.owner();
         let shared = &core.shared;
         !core.is_helper

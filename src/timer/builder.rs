@@ -42,12 +42,17 @@ use crate::{
 /// # drop(timer);
 /// ```
 ///
-/// | method | effect |
-/// |---|---|
-/// | [`start(f)`](TimerBuilder::start) | runs `f` when the timer is due, and never otherwise |
-/// | [`start_with(f)`](TimerBuilder::start_with) | calls `f` once with the outcome of the timer: `Fired`, `Cancelled` or `Shutdown`. For a recurring timer: with `Fired` for each run, then once with `Cancelled` or `Shutdown`, unless it has [run out](TimerBuilder::times) |
-/// | [`try_start`](TimerBuilder::try_start), [`try_start_with`](TimerBuilder::try_start_with) | start the timer, or return an error |
-/// | [`build`](TimerBuilder::build), [`build_with`](TimerBuilder::build_with) | return the timer without starting it. [`Timer::start`] starts it. Before that it can be cancelled (a start then ends it as cancelled) or dropped (nothing runs) |
+/// A method of the last step takes the callback `f`:
+///
+/// - [`start(f)`](TimerBuilder::start) runs `f` when the timer is due, and never otherwise.
+/// - [`start_with(f)`](TimerBuilder::start_with) calls `f` once with the outcome of the timer:
+///   `Fired`, `Cancelled` or `Shutdown`. A recurring timer calls `f` with `Fired` for each run, then
+///   once with `Cancelled` or `Shutdown`, unless it has [run out](TimerBuilder::times).
+/// - [`try_start`](TimerBuilder::try_start) and [`try_start_with`](TimerBuilder::try_start_with)
+///   start the timer, or return an error.
+/// - [`build`](TimerBuilder::build) and [`build_with`](TimerBuilder::build_with) return the timer
+///   without starting it. [`Timer::start`] starts it. Before that it can be cancelled (a start then
+///   ends it as cancelled) or dropped (nothing runs).
 ///
 /// Callbacks always run on a worker, also after a cancellation or at a shutdown, and no lock of the
 /// runtime is held then. There is one exception: a runtime that has ended has no workers, so the

@@ -139,7 +139,10 @@ impl Handle {
     /// use tourbillon::{Runtime, Timer};
     ///
     /// let runtime = Runtime::new().unwrap();
-    /// let idle = Timer::after(Duration::from_secs(9)).on(runtime.handle()).name("idle").start(|| ());
+    /// let idle = Timer::after(Duration::from_secs(9))
+    ///     .on(runtime.handle())
+    ///     .name("idle")
+    ///     .start(|| ());
     /// let timers = runtime.handle().timers();
     /// assert_eq!(timers.named, [("idle".to_owned(), 1)]);
     /// println!("{timers:#?}");

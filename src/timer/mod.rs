@@ -68,8 +68,8 @@ pub struct Timer<C: TimerClock = Monotonic>(
     Option<shards::Timer<C::Owner>>,
 );
 
-// Each method is one step of the claim word, so a panic leaves no broken state. The callback's captures
-// belong to the workers.
+// Each method is one step of the claim word, so a panic leaves no broken state. The callback's
+// captures belong to the workers.
 impl<C: TimerClock> UnwindSafe for Timer<C> {}
 impl<C: TimerClock> RefUnwindSafe for Timer<C> {}
 

@@ -40,7 +40,10 @@ fn a_long_job_is_reported_once() {
     let watch = Watch::new();
     let here = Location::caller();
     watch.begin(7, name(), Some(here));
-    assert!(look(&watch, 1_000).is_none(), "the job may have begun just now");
+    assert!(
+        look(&watch, 1_000).is_none(),
+        "the job may have begun just now"
+    );
     assert!(look(&watch, 1_099).is_none());
     let stall = look(&watch, 1_100).unwrap();
     assert_eq!((stall.worker, stall.jobs, stall.is_running), (3, 1, true));
@@ -144,8 +147,9 @@ fn a_new_name_applies_to_the_present_job_only() {
     assert_eq!(look(&watch, 300).unwrap().job, "u16");
 }
 
-/// Returns a runtime whose one worker is in a job until the sender is dropped, and a receiver of its
-/// stalls with the threads that report them. Tests reach the threshold of an hour with fake times only.
+/// Returns a runtime whose one worker is in a job until the sender is dropped, and a receiver of
+/// its stalls with the threads that report them. Tests reach the threshold of an hour with fake
+/// times only.
 fn stuck(threshold: Duration) -> (Runtime, mpsc::Sender<()>, mpsc::Receiver<(Stall, ThreadId)>) {
     let (sender, stalls) = mpsc::channel();
     let builder = Runtime::builder().worker_threads(1);

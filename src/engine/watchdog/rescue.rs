@@ -141,21 +141,21 @@ impl Worker<'_> {
     /// Rescues the workers whose alarms are among the events. It takes over their work, and runs
     /// none of it. `slept` says whether the events ended a sleep of this worker.
     pub(crate) fn answer_alarms(&mut self, slept: bool) {
-        let mut called = std::mem::take(&mut self.called);
+        let mut alarms = std::mem::take(&mut self.alarms);
         let events = self.events.get_mut().iter();
-        called.extend(events.filter_map(|event| alarm_of(event.token())));
-        if !called.is_empty() || self.next_awaited().is_some() {
-            self.answer_some(&mut called, slept);
-            self.put_off(&mut called);
+        alarms.extend(events.filter_map(|event| alarm_of(event.token())));
+        if !alarms.is_empty() || self.next_awaited().is_some() {
+            self.answer_some(&mut alarms, slept);
+            self.put_off(&mut alarms);
         }
-        self.called = called;
+        self.alarms = alarms;
     }
 
-    /// Answers alarms of `called`, and of stuck peers' instances, up to [`ANSWERS`].
+    /// Answers `alarms`, and those in stuck peers' instances, up to [`ANSWERS`].
     ///
     /// Without a limit this worker might never run what it has rescued: each instance that it takes
     /// over may hold alarms of other workers.
-    fn answer_some(&mut self, called: &mut Vec<usize>, slept: bool) {
+    fn answer_some(&mut self, alarms: &mut Vec<usize>, slept: bool) {
         let shared = self.shared;
         let Some(_rescuing) = shared.rescuers.enter() else {
             // Enough workers rescue. The alarms of the awaited timers are set, so another peer
@@ -168,7 +168,7 @@ impl Worker<'_> {
             if shared.is_stopping() {
                 return;
             }
-            let rescued = if let Some(index) = called.pop() {
+            let rescued = if let Some(index) = alarms.pop() {
                 self.answer(index, slept)
             } else if let Some(at) = self.next_awaited() {
                 let awaited = self.awaited.swap_remove(at);
@@ -178,8 +178,8 @@ impl Worker<'_> {
             };
             if rescued {
                 // The stuck peer's instance may have held the alarms of others.
-                let events = self.others_events.iter();
-                called.extend(events.filter_map(|event| alarm_of(event.token())));
+                let events = self.peer_events.iter();
+                alarms.extend(events.filter_map(|event| alarm_of(event.token())));
             }
         }
     }
@@ -188,15 +188,15 @@ impl Worker<'_> {
     ///
     /// The worker must not keep a list of them instead, since it may get stuck in the next job it
     /// runs.
-    fn put_off(&mut self, called: &mut Vec<usize>) {
+    fn put_off(&mut self, alarms: &mut Vec<usize>) {
         let shared = self.shared;
-        if called.is_empty() || shared.is_stopping() {
-            called.clear();
+        if alarms.is_empty() || shared.is_stopping() {
+            alarms.clear();
             return;
         }
         let crowded = self.crowded();
         let workers = shared.workers.load();
-        let peers = called.drain(..).filter_map(|index| workers.get(index));
+        let peers = alarms.drain(..).filter_map(|index| workers.get(index));
         for (place, peer) in peers.enumerate() {
             // If the runtime is not crowded, they go off again as soon as possible: there are fewer
             // alarms to answer by then. If it is crowded, they go off at the rate of looks, and one
@@ -239,9 +239,9 @@ impl Worker<'_> {
     }
 
     /// Returns how long this worker takes to come when an alarm goes off.
-    fn comes(&self) -> Coming {
+    fn own_latency(&self) -> Coming {
         Coming {
-            after: self.called_late.ns(),
+            after: self.alarm_latency.ns(),
             waits: self.shared.config.timer_advance,
         }
     }
@@ -258,7 +258,7 @@ impl Worker<'_> {
         // the worker is back.
         peer.take_alarm_at(awaited.alarm)
             && (peer.parker().is_awake() || peer.is_late(shared.clock.now()))
-            && self.look_after(peer, index, false)
+            && self.rescue_if_stuck(peer, index, false)
     }
 
     /// Answers the alarm of worker `index`. Returns `true` if that worker was rescued.
@@ -275,7 +275,7 @@ impl Worker<'_> {
             return false;
         }
         if slept {
-            self.called_late.note(now.saturating_sub(at));
+            self.alarm_latency.note(now.saturating_sub(at));
         }
         if index == self.core.index {
             // It is this worker's own alarm, found in the instance of a peer. This worker is well.
@@ -289,21 +289,21 @@ impl Worker<'_> {
             counters.false_alarms.add_alone(1);
             return false;
         }
-        self.look_after(peer, index, slept)
+        self.rescue_if_stuck(peer, index, slept)
     }
 
     /// Checks a worker whose alarm this worker has taken, and rescues it if it is stuck. Returns
     /// `true` if it was rescued.
     ///
     /// With `waits`, this worker may spin for a timer that is due in a moment.
-    fn look_after(&mut self, peer: &WorkerShard, index: usize, waits: bool) -> bool {
+    fn rescue_if_stuck(&mut self, peer: &WorkerShard, index: usize, waits: bool) -> bool {
         let (shared, core) = (self.shared, peer.owner());
         // 1. Has its job run for too long? The report runs the user's hook, so it comes later.
         if let Some(stall) = report::look(core, shared.clock.real()) {
             self.stalls.push((index, stall));
         }
         // 2. Is it stuck?
-        let stuck = core.stays();
+        let stuck = core.is_at_same_job();
         self.found_stuck |= stuck;
         if self.core.is_helper && !stuck {
             // A helper leaves busy workers alone. This one is busy and well, or has not been
@@ -317,7 +317,7 @@ impl Worker<'_> {
         // 3. Rescue it. Then spin for its next timer, if that is due before another peer could
         //    come.
         let now = self.rescue(peer, stuck);
-        if waits && let Some((at, alarm)) = peer.awaited(now, self.comes()) {
+        if waits && let Some((at, alarm)) = peer.awaited(now, self.own_latency()) {
             self.core.recorder.own.early_wakes.add_alone(1);
             self.awaited.push(Awaited { index, at, alarm });
         }
@@ -345,11 +345,11 @@ impl Worker<'_> {
         // 2. Sockets and clocks. The taken events may include the worker's own wake-up: send it
         //    again.
         self.core.recorder.own.epoll_waits.add_alone(1);
-        if core.reactor.take(&mut self.others_events) {
+        if core.reactor.take(&mut self.peer_events) {
             core.wake_again();
         }
-        core.reactor.dispatch(&self.others_events, &mut self.wakers);
-        self.serve_clocks(&self.others_events);
+        core.reactor.dispatch(&self.peer_events, &mut self.wakers);
+        self.serve_clocks(&self.peer_events);
         // 3. The task in the LIFO slot. Only a rescue may take it.
         let next = core.steal_next();
         let timers = self.due.len() - held.0;
@@ -378,7 +378,7 @@ impl Worker<'_> {
         let reach = core.looks.patience.after(timers + tasks > 0 || !stuck);
         let now = self.shared.clock.now();
         match self.crowded() {
-            None => peer.watch_on_sooner(now, reach, self.comes()),
+            None => peer.watch_on_sooner(now, reach, self.own_latency()),
             // Most workers that do not return are waiting for a core, and each look takes one away.
             Some(rarer) => peer.watch_on_rarely(now, reach.saturating_mul(rarer)),
         };
@@ -389,7 +389,7 @@ impl Worker<'_> {
 impl Core {
     /// Returns whether the worker is at the same job as at the last call, or is in
     /// `block_in_place`, which announces that it will block.
-    fn stays(&self) -> bool {
+    fn is_at_same_job(&self) -> bool {
         let job = self.watch.begun();
         let last = self.looks.last_seen.swap(job, Ordering::Relaxed);
         last == job || self.in_place.load(Ordering::Relaxed)

@@ -16,7 +16,7 @@ const STALLS: usize = 64;
 /// `Display` gives one line for a log:
 ///
 /// ```text
-/// worker 2 is stuck in task shop::main::{{closure}} (spawned at src/main.rs:31:9), for 100.4ms so far
+/// worker 2 is stuck in task shop::main (spawned at src/main.rs:31:9), for 100.4ms so far
 /// worker 0 was stuck in callback shop::expire, for 312.0ms
 /// worker 0 was away for 260.1ms and ran 9 jobs, the last of them callback shop::expire
 /// ```

@@ -92,11 +92,11 @@ pub(crate) struct Worker<'a> {
     pub(crate) tick: u64,
     /// The value of `tick` at which the worker takes its next job from the injector. It is a
     /// multiple of the interval, kept here because computing it takes a division for each job.
-    outside_at: u64,
+    injector_at: u64,
     /// The value of `tick` at the last poll of timers and sockets.
-    looked: u64,
+    last_poll: u64,
     /// How many timers were taken since that poll.
-    taken: u64,
+    timers_since_poll: u64,
     /// When this worker was last in its loop.
     pub(crate) in_loop: InLoop,
     /// The state of the search for work: whether this worker counts as a searcher, and which peer
@@ -107,7 +107,7 @@ pub(crate) struct Worker<'a> {
     pub(crate) events: RefCell<Events>,
     pub(crate) wakers: Vec<Waker>,
     /// Numbers of the workers whose alarms went off.
-    pub(crate) called: Vec<usize>,
+    pub(crate) alarms: Vec<usize>,
     /// Stalls to report, with the number of each stalled worker. The hook runs later, in
     /// [`take_up`](Self::take_up).
     pub(crate) stalls: Vec<(usize, Stall)>,
@@ -117,11 +117,11 @@ pub(crate) struct Worker<'a> {
     /// Whether a worker that was checked is at the same job as at the last check.
     pub(crate) found_stuck: bool,
     /// Events from the epoll instance of a stuck peer.
-    pub(crate) others_events: Events,
+    pub(crate) peer_events: Events,
     rest: Rest,
     wait_policy: WaitPolicy,
     /// How late this worker wakes when an alarm goes off.
-    pub(crate) called_late: WakeLatency,
+    pub(crate) alarm_latency: WakeLatency,
     /// Timers of stuck workers that this worker spins for.
     pub(crate) awaited: Vec<Awaited>,
     pub(crate) tidy: Tidy,
@@ -190,23 +190,23 @@ impl<'a> Worker<'a> {
             core,
             shared,
             tick: 0,
-            outside_at: 0,
-            looked: 0,
-            taken: 0,
+            injector_at: 0,
+            last_poll: 0,
+            timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             search: Search::beginning_at(core.index),
             due: Vec::with_capacity(RESCUED),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
-            called: Vec::new(),
+            alarms: Vec::new(),
             stalls: Vec::new(),
             #[cfg(feature = "tracing")]
             rescues: Vec::new(),
             found_stuck: false,
-            others_events: Events::with_capacity(EVENTS),
+            peer_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
             wait_policy: WaitPolicy::new(&shared.config),
-            called_late: WakeLatency::default(),
+            alarm_latency: WakeLatency::default(),
             awaited: Vec::new(),
             tidy: Tidy::default(),
         }
@@ -223,8 +223,8 @@ impl<'a> Worker<'a> {
                 self.look();
                 continue;
             }
-            // 1. The queues are empty. Due timers come before the jobs of others. (If the runtime stops,
-            // `run_queued` also returns here, and the worker looks for no other job.)
+            // 1. The queues are empty. Due timers come before the jobs of others. (If the runtime
+            //    stops, `run_queued` also returns here, and the worker looks for no other job.)
             let fired = self.fire_due();
             if (fired && self.local.has_jobs()) || self.shared.is_stopping() {
                 continue;
@@ -236,13 +236,13 @@ impl<'a> Worker<'a> {
                 // brings the next poll, so poll here: a flood of updates must not starve the
                 // sockets.
                 None if fired => {
-                    self.was_away();
+                    self.back_in_loop();
                     self.look_at_sockets();
                 }
                 // A helper ends as soon as there is no work: it has no timers or sockets to wait
                 // for.
                 None if self.core.is_helper => {
-                    self.was_away();
+                    self.back_in_loop();
                     return;
                 }
                 // 3. The next deadline is so near that a sleep would cost more than the wait.
@@ -257,14 +257,14 @@ impl<'a> Worker<'a> {
         }
         // The runtime stopped during a job: that job is over for the watchdog, too.
         self.core.watch.end();
-        self.was_away();
+        self.back_in_loop();
     }
 
     /// Runs queued jobs until the queues are empty or it is time to poll timers and sockets.
     /// Returns `true` if it is time to poll.
     fn run_queued(&mut self) -> bool {
         let interval = u64::from(self.shared.config.event_interval);
-        while self.tick - self.looked < interval {
+        while self.tick - self.last_poll < interval {
             let Some(job) = self.next() else { return false };
             self.execute(job);
             if self.shared.is_stopping() {
@@ -276,7 +276,7 @@ impl<'a> Worker<'a> {
 
     /// Returns the next job: now and then one from the injector, otherwise one of the worker's own.
     fn next(&mut self) -> Option<Job> {
-        if self.tick == self.outside_at {
+        if self.tick == self.injector_at {
             if let Some(job) = steal(|| self.shared.injector.steal()) {
                 if self.local.has_queued() {
                     // The injected job comes before the own ones, for which no peer was woken
@@ -291,8 +291,8 @@ impl<'a> Worker<'a> {
 
     /// Runs `job`, published to the watchdog by its number and name.
     fn execute(&mut self, job: Job) {
-        if self.tick == self.outside_at {
-            self.outside_at += u64::from(self.shared.config.global_queue_interval);
+        if self.tick == self.injector_at {
+            self.injector_at += u64::from(self.shared.config.global_queue_interval);
         }
         self.tick += 1;
         if self.search.is_on {
@@ -366,16 +366,16 @@ impl<'a> Worker<'a> {
 
     /// Fires due timers and polls the sockets, without waiting.
     fn look(&mut self) {
-        self.was_away();
+        self.back_in_loop();
         self.fire_due();
-        (self.looked, self.taken) = (self.tick, 0);
+        (self.last_poll, self.timers_since_poll) = (self.tick, 0);
         self.look_at_sockets();
         self.tidies();
     }
 
     /// Notes that the worker is back in its loop: reports a stall, and updates the job-cost
     /// estimate and the busy time.
-    pub(crate) fn was_away(&mut self) {
+    pub(crate) fn back_in_loop(&mut self) {
         let last = self.in_loop;
         report::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
@@ -396,8 +396,9 @@ impl<'a> Worker<'a> {
     /// `true` if a job may be ready, or if more timers are due.
     fn fire_due(&mut self) -> bool {
         let shard = &self.local.shard;
-        // `soonest` lets a timer run before the end of its tolerance, if the worker is awake anyway.
-        // On a clock that was ever paused, when a timer runs must not depend on when the worker looks.
+        // `soonest` lets a timer run before the end of its tolerance, if the worker is awake
+        // anyway. On a clock that was ever paused, when a timer runs must not depend on when the
+        // worker looks.
         let next = if self.shared.clock.was_paused() {
             shard.next_deadline()
         } else {
@@ -410,11 +411,11 @@ impl<'a> Worker<'a> {
         // Take as many timers as the deque has room for. Take at least as many as other jobs have
         // run since the last poll, so that a flood of jobs cannot starve the timers.
         let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
-        let jobs = (self.tick - self.looked).saturating_sub(self.taken);
+        let jobs = (self.tick - self.last_poll).saturating_sub(self.timers_since_poll);
         let limit = room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)));
         let (now, first) = (self.shared.clock.now(), self.due.len());
         let more = shard.expire(now, limit, &mut self.due).more;
-        self.taken += (self.due.len() - first) as u64;
+        self.timers_since_poll += (self.due.len() - first) as u64;
         self.note_late(first, now);
         let any = !self.due.is_empty();
         self.queue_due();

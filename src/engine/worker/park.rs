@@ -32,7 +32,7 @@ impl Worker<'_> {
             self.found();
         }
         self.wait_policy.spun();
-        self.was_away();
+        self.back_in_loop();
         self.look_at_sockets();
         std::hint::spin_loop();
     }
@@ -40,10 +40,10 @@ impl Worker<'_> {
     /// Sleeps until the next deadline, an event, or a wake-up.
     // The worker was in no job since the last poll unless `tick` says so.
     pub(crate) fn park(&mut self) {
-        if self.tick != self.looked {
-            self.was_away();
+        if self.tick != self.last_poll {
+            self.back_in_loop();
         }
-        (self.looked, self.taken) = (self.tick, 0);
+        (self.last_poll, self.timers_since_poll) = (self.tick, 0);
         // 1. Announce the sleep, and look once more at all that could have arrived. `Shard::park`
         //    does both, in the order that "Parking and tickles" in PROTOCOLS.md proves, and calls
         //    the second closure if there is nothing to do.
@@ -125,7 +125,7 @@ impl Worker<'_> {
         // 5. After a sleep the worker begins a new search, and the alarm learns how often it
         //    returns.
         if parked.slept {
-            self.search.begin_anew();
+            self.search.reset();
             self.rest.end(self.shared.clock.present(now));
         } else {
             core.was_busy(awake_since, now);

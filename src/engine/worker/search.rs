@@ -48,7 +48,7 @@ impl Search {
 
     /// Returns whether the thief leaves `peer` its only job for now: the peer makes progress, since
     /// it has begun job number `begun` after the last look.
-    fn leaves(&mut self, peer: usize, begun: u64) -> bool {
+    fn leaves_job_of(&mut self, peer: usize, begun: u64) -> bool {
         let seen = Some((peer, begun));
         self.patience > 0 && std::mem::replace(&mut self.left, seen) != seen
     }
@@ -59,7 +59,7 @@ impl Search {
     }
 
     /// Begins a new search: the last one found work, or the worker has slept.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.left = None;
         self.patience = PATIENCE;
     }
@@ -92,7 +92,7 @@ impl Worker<'_> {
                 return None;
             }
         }
-        // 2. Search. The flag is a hint for those who display what the worker does.
+        // 2. Search. The flag is a hint for a display of the worker's activity.
         self.core.watch.searches(true);
         let job = self.steal();
         self.core.watch.searches(false);
@@ -112,14 +112,14 @@ impl Worker<'_> {
     /// jobs.
     pub(crate) fn linger(&mut self) {
         self.search.patience -= 1;
-        self.was_away();
+        self.back_in_loop();
         (0..PAUSES).for_each(|_| std::hint::spin_loop());
     }
 
     /// Ends the search because there is work, and wakes the next searcher if this was the last one.
     pub(crate) fn found(&mut self) {
         self.search.is_on = false;
-        self.search.begin_anew();
+        self.search.reset();
         if self.shared.searchers.found() {
             self.shared.wake_one();
         }
@@ -141,7 +141,7 @@ impl Worker<'_> {
             // The only job of a peer that makes progress stays there for now.
             if search.is_on
                 && victim.stealer.len() == 1
-                && search.leaves(victim.index, victim.watch.begun())
+                && search.leaves_job_of(victim.index, victim.watch.begun())
             {
                 return None;
             }
@@ -166,20 +166,26 @@ mod tests {
     fn a_peer_that_makes_progress_keeps_its_only_job_for_a_while() {
         let mut search = Search::beginning_at(0);
         assert!(!search.lingers(), "nothing was left");
-        assert!(search.leaves(1, 7));
+        assert!(search.leaves_job_of(1, 7));
         assert!(search.lingers());
-        assert!(!search.leaves(1, 7), "the peer is still at job 7");
-        assert!(search.leaves(1, 8));
-        assert!(search.leaves(2, 8), "another peer is a new observation");
+        assert!(!search.leaves_job_of(1, 7), "the peer is still at job 7");
+        assert!(search.leaves_job_of(1, 8));
+        assert!(
+            search.leaves_job_of(2, 8),
+            "another peer is a new observation"
+        );
         for looks in 1..=PATIENCE {
             assert!(search.lingers());
             search.patience -= 1;
-            assert_eq!(search.leaves(1, 8 + u64::from(looks)), looks < PATIENCE);
+            assert_eq!(
+                search.leaves_job_of(1, 8 + u64::from(looks)),
+                looks < PATIENCE
+            );
         }
         assert!(!search.lingers(), "the patience is used up");
-        search.begin_anew();
+        search.reset();
         assert!(!search.lingers());
-        assert!(search.leaves(1, 8));
+        assert!(search.leaves_job_of(1, 8));
     }
 
     /// The counted searcher here is a worker that was woken and gets no core.

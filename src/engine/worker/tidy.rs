@@ -8,8 +8,8 @@
 //! sockets. Where there is nothing to look at, no worker wakes for it.
 //!
 //! A thread that is no worker may free memory while all workers sleep. The first such thread of a
-//! period [wakes](wake) one of them. A worker that is about to sleep [looks](Tidy::next) after it has
-//! announced its sleep, so one of the two sees the other (`shards/src/park.rs`).
+//! period [wakes](wake) one of them. A worker that is about to sleep [looks](Tidy::next) after it
+//! has announced its sleep, so one of the two sees the other (`shards/src/park.rs`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -58,8 +58,8 @@ impl Tidy {
 }
 
 impl Worker<'_> {
-    /// Does a part of what is to be done now, and returns whether there is more of it. It takes some
-    /// tens of µs, or more for a shard whose arrays are given up.
+    /// Does a part of what is to be done now, and returns whether there is more of it. It takes
+    /// some tens of µs, or more for a shard whose arrays are given up.
     #[inline]
     pub(crate) fn tidies(&mut self) -> bool {
         // The clock need not be read for this. If the worker sleeps at a time that is long past, it

@@ -5,10 +5,11 @@
 //! - The *spin threshold* ([`sleep_cost`]): what a sleep costs in processor time. A worker whose
 //!   next deadline is nearer than that spins, because a sleep would cost more. The deadline is
 //!   known, so this is no bet, unlike spinning for a lock.
-//! - *Wake-up latency compensation* ([`wake_latency`]): how late the kernel ends a sleep. The worker
-//!   asks for an end that is earlier by the least latency it has seen lately. It spins for the rest.
-//! - [`Builder::spin_before`](crate::runtime::Builder::spin_before): the worker spins for at least so long
-//!   before each deadline.
+//! - *Wake-up latency compensation* ([`wake_latency`]): how late the kernel ends a sleep. The
+//!   worker asks for an end that is earlier by the least latency it has seen lately. It spins for
+//!   the rest.
+//! - [`Builder::spin_before`](crate::runtime::Builder::spin_before): the worker spins for at least
+//!   so long before each deadline.
 
 mod sleep_cost;
 mod wake_latency;

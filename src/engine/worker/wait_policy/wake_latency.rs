@@ -1,15 +1,15 @@
 //! Wake-up latency compensation: how late the kernel ends a sleep.
 //!
-//! From the moment at which a sleep is to end to the worker's next instruction it takes the kernel's
-//! timer, the exit from an idle state, and the scheduler: 5 µs on bare metal, 30 to 100 on a virtual
-//! machine, and more after a long sleep than after a short one. Most of that comes each time. So a
-//! worker asks for an end that is earlier by nearly the least latency it has seen, and spins for the
-//! rest. KVM does so for the timers of its guests (`lapic_timer_advance_ns` in
+//! From the moment at which a sleep is to end to the worker's next instruction it takes the
+//! kernel's timer, the exit from an idle state, and the scheduler: 5 µs on bare metal, 30 to 100 on
+//! a virtual machine, and more after a long sleep than after a short one. Most of that comes each
+//! time. So a worker asks for an end that is earlier by nearly the least latency it has seen, and
+//! spins for the rest. KVM does so for the timers of its guests (`lapic_timer_advance_ns` in
 //! `arch/x86/kvm/lapic.c`: by an eighth of the error at a time, and within bounds).
 //!
 //! The compensation is not the mean: half of the sleeps would end too early then, by as much as the
-//! others are late, and the worker would spin for that time. It grows slowly, by a sixteenth of what
-//! a sleep was later, and shrinks fast, by a quarter of what a sleep was less late. Of many
+//! others are late, and the worker would spin for that time. It grows slowly, by a sixteenth of
+//! what a sleep was later, and shrinks fast, by a quarter of what a sleep was less late. Of many
 //! undisturbed sleeps one in four ends early, by a few µs.
 //!
 //! Sleeps are classed by their length, which decides how deep the idle state of the core is.
