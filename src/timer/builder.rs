@@ -46,8 +46,8 @@ use crate::{
 ///
 /// - [`start(f)`](TimerBuilder::start) runs `f` when the timer is due, and never otherwise.
 /// - [`start_with(f)`](TimerBuilder::start_with) calls `f` once with the outcome of the timer:
-///   `Fired`, `Cancelled` or `Shutdown`. A recurring timer calls `f` with `Fired` for each run, then
-///   once with `Cancelled` or `Shutdown`, unless it has [run out](TimerBuilder::times).
+///   `Fired`, `Cancelled` or `Shutdown`. A recurring timer calls `f` with `Fired` for each run, and
+///   then once with `Cancelled` or `Shutdown`, unless it has [run out](TimerBuilder::times).
 /// - [`try_start`](TimerBuilder::try_start) and [`try_start_with`](TimerBuilder::try_start_with)
 ///   start the timer, or return an error.
 /// - [`build`](TimerBuilder::build) and [`build_with`](TimerBuilder::build_with) return the timer

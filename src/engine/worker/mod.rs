@@ -279,8 +279,8 @@ impl<'a> Worker<'a> {
         if self.tick == self.injector_at {
             if let Some(job) = steal(|| self.shared.injector.steal()) {
                 if self.local.has_queued() {
-                    // The injected job comes before the own ones, for which no peer was woken
-                    // because this worker was about to run them.
+                    // The injected job runs before this worker's own ones. No peer was woken for
+                    // those, because this worker was about to run them.
                     self.shared.wake_one();
                 }
                 return Some(job);
@@ -385,7 +385,7 @@ impl<'a> Worker<'a> {
 
     /// Polls the sockets, the alarms and the clocks, without waiting.
     fn look_at_sockets(&mut self) {
-        // The heartbeat comes first: it puts off this worker's alarm, which is a part of the poll.
+        // The heartbeat puts off this worker's alarm: no peer need come.
         self.beat(self.in_loop.at);
         self.core.wait(self.events.get_mut(), Timeout::Zero);
         self.harvest(false);

@@ -38,15 +38,15 @@ impl Worker<'_> {
     }
 
     /// Sleeps until the next deadline, an event, or a wake-up.
-    // The worker was in no job since the last poll unless `tick` says so.
     pub(crate) fn park(&mut self) {
+        // If no job has run since the last poll, the time since then was noted there.
         if self.tick != self.last_poll {
             self.back_in_loop();
         }
         (self.last_poll, self.timers_since_poll) = (self.tick, 0);
         // 1. Announce the sleep, and look once more at all that could have arrived. `Shard::park`
-        //    does both, in the order that "Parking and tickles" in PROTOCOLS.md proves, and calls
-        //    the second closure if there is nothing to do.
+        //    does both, in the order that `shards/PROTOCOLS.md` proves for parking. It calls the
+        //    second closure if there is nothing to do.
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
@@ -105,7 +105,7 @@ impl Worker<'_> {
             },
         );
         // 4. The sleep is over, or there was something to do. `denied` counts how often the latter
-        // happened in a row without a search.
+        //    happened in a row without a search.
         self.search.is_on = parked.searching;
         self.search.denied = if parked.slept || parked.searching {
             0
