@@ -1,9 +1,9 @@
 //! Finds and reports jobs that keep their worker for too long.
 //!
-//! A worker [publishes](Watch::begin) the number and the name of each job that it begins. It reads
-//! no clock for this. The time is measured by a peer that [looks](look) at the worker twice and
-//! sees one number both times. If no peer looks, the worker itself notices, when it [comes
-//! back](was_away) to its loop, that it was away for long.
+//! A worker [publishes](crate::engine::watchdog::watch::Watch::begin) the number and the name of
+//! each job that it begins. It reads no clock for this. The time is measured by a peer that
+//! [looks](look) at the worker twice and sees one number both times. If no peer looks, the worker
+//! itself notices, when it [comes back](was_away) to its loop, that it was away for long.
 //!
 //! | word | written by |
 //! |---|---|
@@ -27,7 +27,7 @@ use crate::engine::{
 #[cfg(feature = "cron")]
 use tourbillon_shards::TypeName;
 
-/// Checks a worker that is awake. Returns the stall to [report](report) if its job has run for too
+/// Checks a worker that is awake. Returns the stall to [report] if its job has run for too
 /// long.
 ///
 /// Any thread except the worker's own may call this, now and then. `now` is the time of
