@@ -66,7 +66,7 @@ impl Search {
 }
 
 /// How many times in a row a worker relies on the present searchers. One of them may have been
-/// woken and wait for a core. Until that one runs, nobody takes the work, and this worker could
+/// woken and wait for a core. Until that one runs, no thread takes the work, and this worker could
 /// neither sleep nor run it.
 const DENIED_MOST: u32 = 8;
 
