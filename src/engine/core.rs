@@ -38,7 +38,10 @@ pub(crate) type WorkerShard = Shard<Core>;
 ///
 /// It is inside of the worker's shard. So every timer, task or socket of this worker reaches both
 /// by one pointer, and counts references to this worker only.
-#[expect(missing_debug_implementations, reason = "not nameable outside of the crate")]
+#[expect(
+    missing_debug_implementations,
+    reason = "not nameable outside of the crate"
+)]
 pub struct Core {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,

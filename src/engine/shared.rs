@@ -43,7 +43,10 @@ pub(crate) type Workers = Vec<Arc<WorkerShard>>;
 const NAME_PARTS: usize = 4;
 
 /// The state of a runtime.
-#[expect(missing_debug_implementations, reason = "not nameable outside of the crate")]
+#[expect(
+    missing_debug_implementations,
+    reason = "not nameable outside of the crate"
+)]
 pub struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
