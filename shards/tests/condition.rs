@@ -1,4 +1,4 @@
-//! A timer whose condition is gone does not run any more, and ends as cancelled where that is seen.
+//! A timer whose condition has become false does not run any more, and ends as cancelled.
 #![cfg(not(loom))]
 
 mod common;
@@ -41,7 +41,7 @@ fn started(
     (timer, Alive(alive))
 }
 
-fn all_sorts(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
+fn all_kinds(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
     for recurring in [false, true] {
         for outcome in [false, true] {
             both_ways(|shard| test(shard, recurring, outcome));
@@ -49,7 +49,7 @@ fn all_sorts(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
     }
 }
 
-/// It ended as cancelled; whether that was told depends on whether it takes outcomes.
+/// Checks that the timer ended as cancelled, and that its callback was called if it takes outcomes.
 fn ended(
     shard: &Arc<Shard<Scripted>>,
     timer: &Timer<Scripted>,
@@ -70,8 +70,8 @@ fn ended(
 }
 
 #[test]
-fn the_living_run() {
-    all_sorts(|shard, recurring, outcome| {
+fn timers_with_a_true_condition_run() {
+    all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let (_timer, _alive) = started(shard, recurring, outcome, &calls);
         assert_eq!(turn(shard, 10), 1);
@@ -80,8 +80,8 @@ fn the_living_run() {
 }
 
 #[test]
-fn the_dead_end_where_they_would_run() {
-    all_sorts(|shard, recurring, outcome| {
+fn a_false_condition_ends_a_timer_that_is_due() {
+    all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let (timer, alive) = started(shard, recurring, outcome, &calls);
         alive.kill();
@@ -92,7 +92,7 @@ fn the_dead_end_where_they_would_run() {
 }
 
 #[test]
-fn those_that_die_between_runs_end_at_the_next() {
+fn a_condition_that_becomes_false_ends_the_next_run() {
     both_ways(|shard| {
         let calls = Calls::default();
         let (timer, alive) = started(shard, true, true, &calls);
@@ -105,13 +105,14 @@ fn those_that_die_between_runs_end_at_the_next() {
     });
 }
 
-/// Moved far away, and dead: it ends when its old deadline comes up, not years later.
+/// The timer is moved far into the future and its condition becomes false. It ends at its old
+/// deadline.
 #[test]
-fn the_dead_end_early_where_they_would_be_put_back() {
-    all_sorts(|shard, recurring, outcome| {
+fn a_false_condition_ends_a_moved_timer_at_its_old_deadline() {
+    all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let (timer, alive) = started(shard, recurring, outcome, &calls);
-        // The store has heard of it before it is moved.
+        // The store has read the timer before it is moved.
         assert_eq!(turn(shard, 5), 0);
         assert_eq!(timer.reset_at(1 << 60), Reset::Waiting);
         alive.kill();
@@ -122,8 +123,8 @@ fn the_dead_end_early_where_they_would_be_put_back() {
 }
 
 #[test]
-fn the_living_are_put_back() {
-    all_sorts(|shard, recurring, outcome| {
+fn a_true_condition_lets_a_moved_timer_wait() {
+    all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let (timer, _alive) = started(shard, recurring, outcome, &calls);
         assert_eq!(turn(shard, 5), 0);
@@ -135,19 +136,23 @@ fn the_living_are_put_back() {
 }
 
 #[test]
-fn the_dead_can_still_be_cancelled() {
+fn a_timer_with_a_false_condition_can_be_cancelled() {
     both_ways(|shard| {
         let calls = Calls::default();
         let (timer, alive) = started(shard, true, true, &calls);
         alive.kill();
-        assert_eq!(timer.status(), Status::Pending, "nobody has looked");
+        assert_eq!(
+            timer.status(),
+            Status::Pending,
+            "the condition was not checked"
+        );
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         ended(shard, &timer, &calls, 0, true);
     });
 }
 
-/// Of a run that panicked it is asked whether it was the last; that its condition is gone is found out
-/// by the next.
+/// After a run that panicked, the timer is asked whether that run was its last. Its condition is
+/// checked before the next run only.
 #[test]
 fn a_run_that_panics_ends_the_timer_as_fired_only_if_it_was_the_last() {
     for (spent, outcome) in [(false, false), (false, true), (true, false), (true, true)] {

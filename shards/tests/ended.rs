@@ -1,4 +1,4 @@
-//! Who cancels a timer and waits for its end may rely on it: nothing of the callback runs any more.
+//! A caller that cancels a timer and waits for its end can rely on it: the callback is not running.
 #![cfg(not(loom))]
 
 mod common;
@@ -68,7 +68,7 @@ fn at_once(timer: &Timer<Scripted>) {
 }
 
 #[test]
-fn at_once_for_what_does_not_end_or_has_ended() {
+fn the_wait_ends_at_once_if_the_callback_cannot_run() {
     for recurring in [false, true] {
         for outcome in [false, true] {
             both_ways(|shard| {
@@ -94,7 +94,7 @@ fn at_once_for_what_does_not_end_or_has_ended() {
 }
 
 #[test]
-fn after_the_telling_for_what_is_to_be_told() {
+fn the_wait_ends_after_the_outcome_was_delivered() {
     both_ways(|shard| {
         shard.owner().keep_notices();
         let timer = started(shard, false, true, Flow::Break);
@@ -122,7 +122,7 @@ fn after_the_telling_for_what_is_to_be_told() {
 }
 
 #[test]
-fn after_a_panic_of_what_is_told() {
+fn the_wait_ends_after_a_callback_panics_at_its_outcome() {
     both_ways(|shard| {
         shard.owner().keep_notices();
         let timer = started(shard, false, true, |_| resume_unwind(Box::new(())));
@@ -136,9 +136,9 @@ fn after_a_panic_of_what_is_told() {
     });
 }
 
-/// What a callback sees that waits for its own end, or for that of another.
+/// The results that a callback sees if it waits for its own end, or for that of another callback.
 #[test]
-fn an_error_inside_of_the_callback_itself() {
+fn a_wait_inside_of_the_callback_is_an_error() {
     for (recurring, outcome) in [(false, false), (false, true), (true, false), (true, true)] {
         both_ways(|shard| {
             let cell = Arc::new(Mutex::new(None::<(Timer<Scripted>, Timer<Scripted>)>));
@@ -153,7 +153,7 @@ fn an_error_inside_of_the_callback_itself() {
                     let (own, other) = timers.as_ref().expect("they were put there");
                     let wakes = Arc::new(Wakes::default());
                     if recurring {
-                        // Nothing says yet that this run is the last.
+                        // At this point it is not known that this run is the last.
                         if own.status() == (Status::Running { last: false }) {
                             assert_eq!(poll(&mut own.ended(), &wakes), Poll::Ready(Ok(())));
                         }
@@ -176,7 +176,7 @@ fn an_error_inside_of_the_callback_itself() {
     }
 }
 
-/// Parks a thread until a future is ready.
+/// A waker that unparks a thread.
 struct Parked(Thread);
 
 impl Wake for Parked {
@@ -196,10 +196,10 @@ fn wait(timer: &Timer<Scripted>) -> Result<(), InsideCallback> {
     }
 }
 
-/// One thread runs timers and tells outcomes, two others cancel each of them and wait: then the
-/// callback is inside of nothing. If a wake-up is lost this does not end.
+/// One thread runs timers and delivers outcomes. Two others cancel each timer and wait, and then no
+/// callback may be inside. If a wake-up is lost, this test does not end.
 #[test]
-fn nothing_runs_behind_the_wait_of_another_thread() {
+fn nothing_runs_after_the_wait_of_another_thread() {
     const ROUNDS: u64 = 4_000;
     let shard = Scripted::shard(false);
     shard.owner().keep_notices();
@@ -225,7 +225,7 @@ fn nothing_runs_behind_the_wait_of_another_thread() {
         let mut random = Random(11);
         for round in 0..ROUNDS {
             let (recurring, outcome) = (round % 2 == 0, round % 4 < 2);
-            // Written and read without an order of their own: the wait has to give it.
+            // Relaxed accesses: the wait itself must give the order.
             let inside = Arc::new(AtomicUsize::new(0));
             let (mine, spin) = (inside.clone(), random.below(200));
             let timer = started(&shard, recurring, outcome, move |_| {

@@ -1,5 +1,5 @@
-//! Sleeps that fire first and are woken then, and callbacks that are fetched before they run: by owners that take
-//! many at once.
+//! For owners that take many timers at once: sleeps that fire first and are woken later, and
+//! callbacks that are prefetched before they run.
 #![cfg(not(loom))]
 
 use std::{
@@ -37,7 +37,7 @@ fn due(shard: &Shard<Nobody>, now: u64) -> Vec<Due<Nobody>> {
 }
 
 #[test]
-fn a_sleep_is_over_when_its_waker_is_had() {
+fn a_sleep_is_over_when_its_waker_was_taken() {
     let shard = Arc::new(Shard::new(Nobody));
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
@@ -77,9 +77,9 @@ fn a_callback_has_no_waker() {
     assert!(fired.is_none());
 }
 
-/// Callbacks that capture values of any size and alignment.
+/// The callbacks capture values of many sizes and alignments.
 #[test]
-fn a_callback_runs_with_what_it_captured() {
+fn a_callback_runs_with_its_captures() {
     let shard = Arc::new(Shard::new(Nobody));
     let ran = Arc::new(AtomicUsize::new(0));
     let (shared, byte, four, odd) = (ran.clone(), 7_u8, [u64::MAX; 4], [1_u8; 19]);

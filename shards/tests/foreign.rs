@@ -1,4 +1,4 @@
-//! Foreign code that panics, or waits for itself, where others depend on what comes after it.
+//! User code that panics, or waits for itself, while others depend on what comes after it.
 
 mod common;
 
@@ -19,7 +19,7 @@ use tourbillon_shards::{
     Timer,
 };
 
-/// A waker that counts, and panics if told to.
+/// A waker that counts its calls, and can be told to panic.
 struct Counts(AtomicUsize, bool);
 
 impl Wake for Counts {
@@ -34,7 +34,7 @@ fn counts(panics: bool) -> (Arc<Counts>, Waker) {
     (counts.clone(), counts.into())
 }
 
-/// Calls this when dropped.
+/// Calls its function when it is dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -50,7 +50,7 @@ fn due(home: &Shard<Scripted>, now: u64) -> Due<Scripted> {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_wake_up_from_the_others() {
+fn a_waker_that_panics_does_not_lose_other_wake_ups() {
     let home = Scripted::shard(true);
     let wakers = [counts(true), counts(false), counts(true), counts(false)];
     let own: Arc<Mutex<Option<Arc<Timer<_>>>>> = Arc::default();
@@ -65,7 +65,7 @@ fn a_waker_that_panics_keeps_no_wake_up_from_the_others() {
         let timer = cancelled.lock().unwrap().take().expect("it runs once");
         assert_eq!(timer.cancel(), Cancel::AfterRun);
         let (timer, waiting, all) = (timer.clone(), waiting.clone(), all.clone());
-        // Elsewhere, for nobody waits for its own end.
+        // On another thread, since a callback cannot wait for its own end.
         let waiters = std::thread::spawn(move || {
             for waker in &all {
                 let mut ended = Box::pin(timer.ended());
@@ -91,7 +91,7 @@ fn a_waker_that_panics_keeps_no_wake_up_from_the_others() {
 }
 
 #[test]
-fn a_callback_that_panics_as_it_is_dropped_keeps_no_cancel_from_the_others() {
+fn a_callback_that_panics_when_dropped_does_not_stop_other_cancels() {
     let home = Scripted::shard(true);
     let names = Arc::new(Names::new(1));
     let timers: Vec<_> = (0..5)
@@ -120,7 +120,7 @@ fn a_callback_that_panics_as_it_is_dropped_keeps_no_cancel_from_the_others() {
 }
 
 #[test]
-fn a_destructor_of_a_callback_that_waits_for_its_end_is_told_that_it_cannot() {
+fn a_destructor_that_waits_for_its_own_callback_gets_an_error() {
     let home = Scripted::shard(true);
     let own: Arc<Mutex<Option<Timer<Scripted>>>> = Arc::default();
     let found = Arc::new(Mutex::new(None));

@@ -1,8 +1,8 @@
-//! Garbage is bounded while the owner is blocked: of what other threads cancelled, at most
-//! `max(64, live / 4)` and one batch are left as nodes, wherever they stand.
+//! Garbage is bounded while the owner is blocked. Of the nodes that other threads cancelled, at
+//! most `max(64, live / 4)` plus one batch remain, in the store or in the inbox.
 //!
-//! It is counted by what has no part in the sweeping: each node holds a reference to its home, so what the
-//! count of these exceeds the live timers by is garbage.
+//! The count is independent of the sweeping: each node holds a reference to its owning shard. So
+//! the garbage is the number of these references minus the live timers.
 #![cfg(not(loom))]
 
 mod common;
@@ -15,7 +15,7 @@ use std::{
 use common::Threaded;
 use tourbillon_shards::{Cancel, NEVER, Shard, Timer};
 
-/// How much is read under one hold of the lock.
+/// How many nodes are read while the lock is held once.
 const BATCH: usize = 256;
 
 type Timers = Vec<Timer<Threaded>>;
@@ -30,7 +30,7 @@ fn cancel(timer: Timer<Threaded>) {
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 }
 
-/// Cancelled timers that are still somewhere. For a moment in which nobody else does anything.
+/// Returns how many cancelled timers are left. No other thread may use the shard meanwhile.
 fn garbage(shard: &Shard<Threaded>, live: usize) -> usize {
     shard.references() - live
 }
@@ -47,7 +47,7 @@ enum Order {
 }
 
 impl Order {
-    /// Puts the first to cancel last, from where it is popped.
+    /// Moves the timer to cancel first to the end, because timers are popped from there.
     fn arrange(self, timers: &mut Timers) {
         match self {
             Order::OldestFirst => timers.reverse(),
@@ -65,7 +65,7 @@ impl Order {
     }
 }
 
-/// Cancels all from this thread, which is not the owner, and looks after each.
+/// Cancels all timers from this thread, which is not the owner, and checks the bound after each.
 fn cancel_all_within_the_bound(shard: &Shard<Threaded>, mut timers: Timers) {
     while let Some(timer) = timers.pop() {
         cancel(timer);
@@ -77,7 +77,7 @@ fn cancel_all_within_the_bound(shard: &Shard<Threaded>, mut timers: Timers) {
     }
 }
 
-/// Runs `f` on another thread while the owner waits for it, which is what a blocked owner does.
+/// Runs `f` on another thread while the owner waits for it, like a blocked owner.
 fn while_the_owner_is_blocked<R: Send>(
     shard: &Arc<Shard<Threaded>>,
     f: impl FnOnce() -> R + Send,
@@ -87,7 +87,7 @@ fn while_the_owner_is_blocked<R: Send>(
     result
 }
 
-/// The owner armed them, and they are in its store.
+/// Cancels timers that the owner has armed, and that are in its store.
 fn armed_by_the_owner(count: usize, order: Order) {
     let shard = Threaded::shard();
     let mut timers = arm(&shard, count);
@@ -111,9 +111,9 @@ fn timers_of_a_blocked_owner_are_cancelled_in_any_order() {
     }
 }
 
-/// They stand in the inbox: those that live, too, and first.
+/// All timers are in the inbox: first the ones that stay pending, then the cancelled ones.
 #[test]
-fn timers_that_the_owner_never_saw_are_cancelled() {
+fn timers_in_the_inbox_of_a_blocked_owner_are_cancelled() {
     for order in [Order::OldestFirst, Order::NewestFirst, Order::Shuffled] {
         let shard = Threaded::shard();
         while_the_owner_is_blocked(&shard, || {
@@ -126,10 +126,10 @@ fn timers_that_the_owner_never_saw_are_cancelled() {
     }
 }
 
-/// The commonest load: each request arms a timeout, and cancels it soon after; some thousands are
-/// under way at a time.
+/// The most common load: each request arms a timeout and cancels it soon after. Some thousands are
+/// pending at a time.
 #[test]
-fn timeouts_that_come_and_go_leave_little() {
+fn timeouts_that_are_cancelled_soon_leave_little_garbage() {
     let shard = Threaded::shard();
     while_the_owner_is_blocked(&shard, || {
         let mut under_way = std::collections::VecDeque::from(arm(&shard, 4_000));
@@ -143,8 +143,8 @@ fn timeouts_that_come_and_go_leave_little() {
     drop(shard.close());
 }
 
-/// What is cancelled while somebody has the shard comes on top; but as soon as nobody has, each
-/// further cancel sweeps up a batch.
+/// Timers that are cancelled while a thread holds the shard may exceed the bound. As soon as the
+/// shard is free, each further cancel sweeps one batch.
 #[test]
 fn several_threads_cancel_at_once() {
     const THREADS: usize = 4;
@@ -173,7 +173,7 @@ fn several_threads_cancel_at_once() {
         }
         barrier.wait();
         barrier.wait();
-        // The owner is blocked all the while; somebody else cancels on.
+        // The owner is still blocked. Another thread goes on cancelling.
         while_the_owner_is_blocked(&shard, || {
             let left = garbage(&shard, spare.len());
             for _ in 0..left.div_ceil(BATCH) {
@@ -192,9 +192,9 @@ fn several_threads_cancel_at_once() {
     assert_eq!(Arc::strong_count(&shard), 1);
 }
 
-/// The owner's own cancels leave nothing at all.
+/// Timers that the owner itself cancels leave no garbage.
 #[test]
-fn the_owner_sweeps_at_once() {
+fn timers_that_the_owner_cancels_leave_no_garbage() {
     let shard = Threaded::shard();
     let mut timers = arm(&shard, 10_000);
     while let Some(timer) = timers.pop() {
@@ -206,9 +206,9 @@ fn the_owner_sweeps_at_once() {
     drop(shard.close());
 }
 
-/// A payload goes with the cancel, whatever becomes of its node.
+/// A cancel drops the payload at once, whenever the node is freed.
 #[test]
-fn payloads_are_gone_before_the_garbage_is() {
+fn payloads_are_dropped_before_their_nodes() {
     let shard = Threaded::shard();
     let drops = common::Drops::default();
     while_the_owner_is_blocked(&shard, || {

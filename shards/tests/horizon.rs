@@ -1,5 +1,5 @@
-//! The edges: deadlines at both ends of time, equal ones, timers that end while they are on their
-//! way, and shards that are closed.
+//! Edge cases: deadlines at both ends of time, equal deadlines, timers that end in the middle of an
+//! operation, and closed shards.
 #![cfg(not(loom))]
 
 mod common;
@@ -23,7 +23,7 @@ const YEAR: u64 = 365 * 24 * HOUR;
 
 type Counter = Arc<AtomicUsize>;
 
-/// Arms a callback that counts, with a wait of the whole time since zero.
+/// Arms a callback that counts its runs. Its wait is the whole time since zero.
 fn counting(shard: &Arc<Shard<Scripted>>, deadline: u64) -> (Timer<Scripted>, Counter) {
     let count = Counter::default();
     let counter = count.clone();
@@ -37,7 +37,7 @@ fn ran(count: &Counter) -> usize {
     count.load(Ordering::Relaxed)
 }
 
-/// Both ways into a shard, by the store and by the inbox, and with each store.
+/// Runs the test with each store, on the owner's path and on the path through the inbox.
 fn both_ways(test: impl Fn(Arc<Shard<Scripted>>)) {
     for (local, store) in [true, false]
         .into_iter()
@@ -51,7 +51,7 @@ fn both_ways(test: impl Fn(Arc<Shard<Scripted>>)) {
 }
 
 #[test]
-fn a_deadline_of_never_never_comes() {
+fn a_deadline_of_never_does_not_fire() {
     both_ways(|shard| {
         for deadline in [NEVER, NEVER + 1, u64::MAX - 1, u64::MAX] {
             let (timer, count) = counting(&shard, deadline);
@@ -68,7 +68,7 @@ fn a_deadline_of_never_never_comes() {
 }
 
 #[test]
-fn the_last_moment_before_never_comes() {
+fn a_deadline_just_before_never_fires() {
     both_ways(|shard| {
         let (_timer, count) = counting(&shard, NEVER - 1);
         assert_eq!(turn(&shard, NEVER - 2), 0);
@@ -90,7 +90,7 @@ fn a_deadline_of_zero_is_due_at_zero() {
     });
 }
 
-/// Where others have hung, or panicked: days of uptime, and 2^36 ms.
+/// Other timers have hung or panicked at such times: after days of uptime, and at 2^36 ms.
 #[test]
 fn far_deadlines_fire_to_the_nanosecond() {
     both_ways(|shard| {
@@ -159,8 +159,8 @@ fn waits_beyond_never_saturate() {
     });
 }
 
-/// A peer that may take forever is given a limit after all, measured from when it began: that must
-/// not count as long past.
+/// A wait without end gets a limit that is measured from its start. That start must not count as
+/// long past.
 #[test]
 fn a_limit_from_the_start_of_an_endless_wait_is_not_early() {
     both_ways(|shard| {
@@ -174,7 +174,7 @@ fn a_limit_from_the_start_of_an_endless_wait_is_not_early() {
 }
 
 #[test]
-fn a_recurring_timer_near_never_comes_to_rest_there() {
+fn a_recurring_timer_near_never_stops_there() {
     both_ways(|shard| {
         let count = Counter::default();
         let counter = count.clone();
@@ -203,8 +203,8 @@ fn a_recurring_timer_outlives_a_clock_that_ran_to_its_end() {
     });
 }
 
-/// The owner is late by a different amount each time, sometimes by several periods: what is skipped
-/// is skipped, and what runs is on the grid.
+/// The owner is late by a different amount each time, sometimes by several periods. Skipped runs
+/// stay skipped, and all runs are on the grid.
 #[test]
 fn recurring_timers_do_not_drift() {
     both_ways(|shard| {
@@ -222,7 +222,7 @@ fn recurring_timers_do_not_drift() {
         while now < 4 * HOUR {
             let deadline = shard.next_deadline();
             assert_eq!((deadline - start) % period, 0, "off its grid by then");
-            // Up to 7 ms late as a rule, and at times some periods.
+            // Usually up to 7 ms late, and sometimes several periods.
             late = (late * 31 + 1_234_567) % (7 * MS);
             if late % 1_000 == 0 {
                 late += 3 * period;
@@ -239,9 +239,9 @@ fn recurring_timers_do_not_drift() {
     });
 }
 
-/// The slot of a timer that fired belongs to another by then.
+/// The slot of a timer that has fired belongs to another timer by then.
 #[test]
-fn ending_a_timer_that_fired_removes_nobody_else() {
+fn ending_a_timer_that_fired_removes_no_other() {
     both_ways(|shard| {
         let (old, old_count) = counting(&shard, 1);
         let mut asleep = Sleep::new(&shard, 1);
@@ -262,9 +262,10 @@ fn ending_a_timer_that_fired_removes_nobody_else() {
     });
 }
 
-/// News of a timer is read when a deque carries it already, and its slot is somebody else's.
+/// An update of a timer is read while a deque holds the timer, and its slot belongs to another
+/// timer.
 #[test]
-fn late_news_of_a_due_timer_touches_nobody_else() {
+fn a_late_update_of_a_due_timer_affects_no_other() {
     let shard = Scripted::shard(true);
     let (old, old_count) = counting(&shard, 10);
     let mut due = expire(&shard, 10, 1);
@@ -273,7 +274,7 @@ fn late_news_of_a_due_timer_touches_nobody_else() {
     assert_eq!(old.reset_at(100), Reset::Waiting);
     assert_eq!(old.reset_at(15), Reset::Waiting);
     assert_eq!(turn(&shard, 11), 0);
-    assert_eq!(shard.stored(), 1, "the news was applied to another timer");
+    assert_eq!(shard.stored(), 1, "the update was applied to another timer");
     assert!(matches!(due.remove(0).run(|| 11), Ran::PutBack));
     assert_eq!(turn(&shard, 15), 1);
     assert_eq!(turn(&shard, 20), 1);
@@ -322,7 +323,7 @@ fn a_timer_refreshed_in_the_deque_runs_at_its_new_deadline() {
     });
 }
 
-/// Drained by a thread that reads a batch and no more, the rest must not be forgotten.
+/// A thread drains the inbox, but reads one batch only. The rest must not be forgotten.
 #[test]
 fn arrivals_beyond_a_batch_keep_their_deadlines() {
     let shard = Scripted::shard(false);
@@ -346,7 +347,7 @@ fn arrivals_beyond_a_batch_keep_their_deadlines() {
 }
 
 #[test]
-fn a_closed_shard_ends_all_that_comes() {
+fn a_closed_shard_ends_each_new_timer() {
     both_ways(|shard| {
         drop(shard.close());
         let (timer, count) = counting(&shard, 5);
@@ -361,7 +362,7 @@ fn a_closed_shard_ends_all_that_comes() {
     });
 }
 
-/// A sleep that was refused once must not be waited for the second time.
+/// A sleep that was refused once must not wait when it is armed again.
 #[test]
 fn a_sleep_armed_again_on_a_closed_shard_is_over_each_time() {
     both_ways(|shard| {
@@ -375,8 +376,8 @@ fn a_sleep_armed_again_on_a_closed_shard_is_over_each_time() {
     });
 }
 
-/// Closed while a deque carries the timer, which is moved to and fro there: its carrier brings it to
-/// a closed home, and it has to end.
+/// The shard is closed while a deque holds the timer, and the timer is moved there. Its holder
+/// brings it back to the closed shard, and there it must end.
 #[test]
 fn a_timer_moved_in_the_deque_of_a_closed_shard_ends() {
     both_ways(|shard| {
@@ -395,7 +396,8 @@ fn a_timer_moved_in_the_deque_of_a_closed_shard_ends() {
     });
 }
 
-/// A worker that stops lets go of what it carries for others, whose shards are still open.
+/// A worker that stops drops the timers of other workers that it holds. Their shards are still
+/// open.
 #[test]
 fn a_sleep_shut_down_in_a_deque_can_be_armed_again() {
     both_ways(|shard| {
@@ -420,12 +422,12 @@ fn a_closed_shard_counts_no_garbage() {
     for (timer, _) in &timers {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
     }
-    assert_eq!(shard.garbage(), 0, "nobody will ever read of them");
+    assert_eq!(shard.garbage(), 0, "no thread will read them");
     drop((due, timers));
     assert_eq!(Arc::strong_count(&shard), 1);
 }
 
-/// The owner reads a part of a long inbox, and then looks at what is due.
+/// The owner reads a part of a long inbox, and then looks for due timers.
 #[test]
 fn a_due_timer_does_not_wait_for_a_long_inbox_to_be_read() {
     let shard = Scripted::shard(true);

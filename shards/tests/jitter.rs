@@ -1,4 +1,4 @@
-//! Jitter is added to deadlines, and never to the grid that they come from.
+//! Jitter is added to deadlines, and never to the grid of a recurring timer.
 #![cfg(not(loom))]
 
 mod common;
@@ -28,7 +28,7 @@ fn started(
 }
 
 #[test]
-fn it_is_drawn_from_the_owner_and_no_more_than_was_said() {
+fn jitter_comes_from_the_owner_and_keeps_its_limit() {
     for (drawn, jitter, added) in [
         (0, 300, 0),
         (300, 300, 300),
@@ -50,7 +50,7 @@ fn it_is_drawn_from_the_owner_and_no_more_than_was_said() {
 }
 
 #[test]
-fn never_stays_never() {
+fn a_deadline_of_never_gets_no_jitter() {
     both_ways(|shard| {
         shard.owner().set_random(5, 0);
         let options = Options {
@@ -63,8 +63,8 @@ fn never_stays_never() {
     });
 }
 
-/// Thousands of periods, run in time and late: each deadline is a multiple of the period and what
-/// was drawn for it.
+/// After thousands of periods, on time and late, each deadline is a multiple of the period plus the
+/// jitter that was drawn for it.
 #[test]
 fn a_recurring_timer_does_not_drift() {
     both_ways(|shard| {
@@ -83,7 +83,7 @@ fn a_recurring_timer_does_not_drift() {
                 _ => deadline,
             };
             assert_eq!(turn(shard, now), 1);
-            // The next of the grid that has not passed.
+            // The next point of the grid that has not passed.
             grid += PERIOD * ((now - grid) / PERIOD + 1);
             drawn += STEP;
         }
@@ -93,7 +93,7 @@ fn a_recurring_timer_does_not_drift() {
 }
 
 #[test]
-fn what_is_moved_is_exact_and_begins_a_grid() {
+fn a_moved_deadline_is_exact_and_starts_a_grid() {
     both_ways(|shard| {
         shard.owner().set_random(200, 0);
         let timer = started(shard, true, JITTER, Calls::default().callback());
@@ -112,9 +112,9 @@ fn what_is_moved_is_exact_and_begins_a_grid() {
     });
 }
 
-/// The jitter of the deadline that it ran for has nothing to do with the one that it was moved to.
+/// The jitter of the deadline of this run does not affect the deadline that the timer is moved to.
 #[test]
-fn what_is_moved_from_inside_begins_a_grid() {
+fn a_deadline_moved_from_inside_starts_a_grid() {
     both_ways(|shard| {
         shard.owner().set_random(200, 0);
         let cell = Arc::new(Mutex::new(None::<Timer<Scripted>>));
@@ -138,15 +138,15 @@ fn what_is_moved_from_inside_begins_a_grid() {
     });
 }
 
-/// The beginning of a wait is a point of the grid, not one with jitter.
+/// The start of a wait is a point of the grid, without jitter.
 #[test]
-fn a_wait_that_is_changed_from_its_start_keeps_the_grid() {
+fn reset_from_start_keeps_the_grid() {
     both_ways(|shard| {
         shard.owner().set_random(200, 0);
         let timer = started(shard, true, JITTER, Calls::default().callback());
         assert_eq!(turn(shard, PERIOD + 200), 1);
         assert_eq!(timer.deadline(), Some(2 * PERIOD + 200));
-        // This wait began at 1000.
+        // This wait started at 1000.
         assert_eq!(timer.reset_from_start(500), Reset::Waiting);
         assert_eq!(timer.deadline(), Some(PERIOD + 500));
         assert_eq!(turn(shard, PERIOD + 500), 1);
@@ -155,7 +155,7 @@ fn a_wait_that_is_changed_from_its_start_keeps_the_grid() {
 }
 
 #[test]
-fn what_there_is_no_room_for_at_the_end_of_time_does_not_count() {
+fn jitter_beyond_the_end_of_time_is_ignored() {
     both_ways(|shard| {
         shard.owner().set_random(NEVER, 0);
         let timer = started(shard, true, u64::MAX, Flow::Break);

@@ -1,4 +1,4 @@
-//! Timers are found by their names, as long as they can be cancelled, and no name is left behind.
+//! Timers are found by their names while they can be cancelled, and no name is left behind.
 #![cfg(not(loom))]
 
 mod common;
@@ -47,7 +47,7 @@ fn empty(names: &Table) {
 }
 
 #[test]
-fn a_name_without_timers_is_not_there() {
+fn a_name_without_timers_does_not_exist() {
     let names = Table::new(Names::new(0));
     let name = Name::new(&names, "session");
     assert_eq!(names.count("session"), 0);
@@ -84,10 +84,10 @@ fn timers_are_counted_and_listed_by_name() {
 }
 
 #[test]
-fn so_many_are_cancelled_those_that_were_named_last_first() {
+fn cancel_named_takes_the_newest_first_up_to_a_limit() {
     both_ways(|shard| {
         let names = Table::new(Names::new(1));
-        // More than are taken at a time.
+        // More than the table takes at a time.
         let timers: Vec<_> = (0..600).map(|_| started(shard, &names, "n")).collect();
         let other = started(shard, &names, "other");
         assert_eq!(names.cancel("n", 0), 0);
@@ -111,7 +111,7 @@ fn so_many_are_cancelled_those_that_were_named_last_first() {
 }
 
 #[test]
-fn all_of_a_name_are_refreshed() {
+fn all_timers_of_a_name_are_refreshed() {
     both_ways(|shard| {
         let names = Table::new(Names::new(1));
         let timers: Vec<_> = (0..400).map(|_| started(shard, &names, "n")).collect();
@@ -130,8 +130,7 @@ fn all_of_a_name_are_refreshed() {
     });
 }
 
-/// What happens while the walk is under way: the clock goes on, and timers are started and
-/// refreshed.
+/// During the walk the clock goes on, and timers are started and refreshed.
 #[test]
 fn the_clock_is_read_for_each_timer_of_a_name() {
     both_ways(|shard| {
@@ -143,7 +142,7 @@ fn the_clock_is_read_for_each_timer_of_a_name() {
             readings.set(readings.get() + 1);
             let now = 100 * readings.get();
             if now == 200 {
-                // As other threads would that have read the clock a little later.
+                // Other threads would do this if they had read the clock a little later.
                 assert_eq!(timers[2].refresh(230), Reset::Waiting);
                 assert_eq!(idle.start(240), Started::Waiting);
             }
@@ -155,7 +154,7 @@ fn the_clock_is_read_for_each_timer_of_a_name() {
     });
 }
 
-/// The ways to end that a single timer has.
+/// Each way in which a single timer can end.
 #[test]
 fn no_name_is_left_behind_by_any_end() {
     type Way = fn(&Arc<Shard<Scripted>>, &Table, &Timer<Scripted>);
@@ -194,7 +193,7 @@ fn no_name_is_left_behind_by_any_end() {
         }),
         ("ended by its answer, or used up", |shard, _, timer| {
             turn(shard, 10);
-            // The callback ends the timer at the second run.
+            // The callback ends the timer at its second run.
             if timer.status() == Status::Pending {
                 turn(shard, 20);
             }
@@ -303,9 +302,9 @@ fn no_name_is_left_behind_by_a_condition() {
     });
 }
 
-/// A callback may use its own name: nothing of the table is locked while it runs.
+/// A callback may use its own name: no lock of the table is held while it runs.
 #[test]
-fn a_callback_may_end_its_own_name() {
+fn a_callback_may_cancel_its_own_name() {
     both_ways(|shard| {
         let names = Table::new(Names::new(1));
         let others: Vec<_> = (0..3).map(|_| started(shard, &names, "n")).collect();
@@ -341,9 +340,9 @@ fn a_callback_may_end_its_own_name() {
     });
 }
 
-/// A list that is searched would take days. The bound is what only that exceeds.
+/// With a linear search this would take days. Only that exceeds the time limit.
 #[test]
-fn a_million_of_one_name_end_in_constant_time_each() {
+fn a_million_timers_of_one_name_end_in_constant_time_each() {
     const COUNT: usize = 1_000_000;
     let shard = Scripted::shard(true);
     let names = Table::new(Names::new(1));
@@ -362,7 +361,7 @@ fn a_million_of_one_name_end_in_constant_time_each() {
         })
         .collect();
     assert_eq!(names.count("all of them"), COUNT);
-    // From the front, where it is worst to take out of a list.
+    // From the front, the worst case of a removal from a list.
     for timer in &timers[..COUNT / 4] {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
     }
@@ -377,7 +376,7 @@ fn a_million_of_one_name_end_in_constant_time_each() {
 }
 
 #[test]
-fn names_are_many() {
+fn there_may_be_many_names() {
     both_ways(|shard| {
         let names = Table::new(Names::new(8));
         let timers: Vec<_> = (0..20_000)
@@ -395,9 +394,9 @@ fn names_are_many() {
     });
 }
 
-/// Threads that name, cancel, refresh and run: each timer ends once, and the table is empty then.
+/// Threads name, cancel, refresh and run timers. Each timer ends once, and then the table is empty.
 #[test]
-fn names_are_shared_by_threads() {
+fn threads_share_the_table_of_names() {
     let shard = Scripted::shard(false);
     let names = Table::new(Names::new(2));
     let done = AtomicBool::new(false);
@@ -424,7 +423,7 @@ fn names_are_shared_by_threads() {
                             2 => _ = built(shard, named(names, &name), &Calls::default()),
                             which => {
                                 let timer = built(shard, named(names, &name), &Calls::default());
-                                // It may have been found by its name, and cancelled, before.
+                                // Another thread may have cancelled it by its name before.
                                 timer.start(0);
                                 if which == 3 {
                                     timer.cancel();
@@ -439,7 +438,7 @@ fn names_are_shared_by_threads() {
         done.store(true, Ordering::Release);
         ended.into_iter().for_each(|ended| ended.unwrap());
     });
-    // A turn reads so much of the inbox, and may find nothing due in that.
+    // One turn reads a part of the inbox, and that part may hold no due timers.
     while turn(&shard, 100) > 0 || shard.has_news() {}
     empty(&names);
     drop(shard.close());
@@ -447,7 +446,7 @@ fn names_are_shared_by_threads() {
     assert_eq!(Arc::strong_count(&shard), 1, "a node was left behind");
 }
 
-/// Looks at the timers of a name when it is told of one that is armed.
+/// An owner that looks up the timers of a name when a timer is armed.
 #[derive(Default)]
 struct Looks {
     names: OnceLock<Arc<Names<Looks>>>,
@@ -472,7 +471,8 @@ impl Owner for Looks {
     }
 }
 
-/// Who finds one by its name may end it: were it counted after that, more would be over than were armed.
+/// A thread that finds a timer by its name may end it. If the timer were counted later, more timers
+/// would have ended than were armed.
 #[test]
 fn a_timer_is_counted_before_it_can_be_found() {
     let shard = Arc::new(Shard::new(Looks::default()));

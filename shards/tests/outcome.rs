@@ -1,5 +1,5 @@
-//! A callback that takes outcomes is called exactly once with the one that ends its timer, however
-//! that ends; then nobody is owed anything.
+//! A callback that takes outcomes is called exactly once with the outcome of its timer, however the
+//! timer ends. After that no callback is owed an outcome.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,7 +11,7 @@ use tourbillon_shards::{
     Cancel, Flow, Kind, Options, Outcome, Ran, Reset, Shard, Started, Status, Timer,
 };
 
-/// A timer with an outcome, started at zero, due at 10 (and every 10 ns then).
+/// Starts a timer with an outcome at zero. It is due at 10 (and then every 10 ns).
 fn started(
     shard: &Arc<Shard<Scripted>>,
     recurring: bool,
@@ -27,7 +27,7 @@ fn started(
     timer
 }
 
-/// It was called with these, is gone, and ended once.
+/// Checks that the callback was called with `told` and dropped, and that the timer ended once.
 fn settled(shard: &Arc<Shard<Scripted>>, timer: &Timer<Scripted>, calls: &Calls, told: &[Outcome]) {
     assert_eq!(calls.get(), told);
     assert!(calls.is_dropped(), "the callback is left behind");
@@ -42,11 +42,11 @@ fn settled(shard: &Arc<Shard<Scripted>>, timer: &Timer<Scripted>, calls: &Calls,
     assert_eq!(timer.reset_at(5), Reset::TooLate);
     assert_eq!(turn(shard, 1_000_000), 0);
     drop(shard.close());
-    assert_eq!(calls.get(), told, "and no more");
+    assert_eq!(calls.get(), told, "no other calls");
 }
 
 #[test]
-fn told_when_it_fires() {
+fn fired_is_delivered() {
     both_ways(|shard| {
         let calls = Calls::default();
         let timer = started(shard, false, calls.callback());
@@ -56,7 +56,7 @@ fn told_when_it_fires() {
 }
 
 #[test]
-fn told_when_it_is_cancelled() {
+fn a_cancel_is_delivered() {
     for recurring in [false, true] {
         both_ways(|shard| {
             let calls = Calls::default();
@@ -68,7 +68,7 @@ fn told_when_it_is_cancelled() {
 }
 
 #[test]
-fn told_when_it_is_cancelled_while_due() {
+fn a_cancel_of_a_due_timer_is_delivered() {
     for recurring in [false, true] {
         both_ways(|shard| {
             let calls = Calls::default();
@@ -83,7 +83,7 @@ fn told_when_it_is_cancelled_while_due() {
 }
 
 #[test]
-fn told_when_its_due_is_cancelled() {
+fn a_cancel_of_the_due_itself_is_delivered() {
     for recurring in [false, true] {
         both_ways(|shard| {
             let calls = Calls::default();
@@ -95,7 +95,7 @@ fn told_when_its_due_is_cancelled() {
 }
 
 #[test]
-fn told_when_its_shard_is_closed() {
+fn a_close_is_delivered() {
     for recurring in [false, true] {
         both_ways(|shard| {
             let calls = Calls::default();
@@ -109,7 +109,7 @@ fn told_when_its_shard_is_closed() {
 }
 
 #[test]
-fn told_when_its_due_is_dropped() {
+fn a_dropped_due_is_delivered_as_shutdown() {
     for recurring in [false, true] {
         both_ways(|shard| {
             let calls = Calls::default();
@@ -121,7 +121,7 @@ fn told_when_its_due_is_dropped() {
 }
 
 #[test]
-fn told_when_it_is_started_on_a_closed_shard() {
+fn a_start_on_a_closed_shard_is_delivered_as_shutdown() {
     for recurring in [false, true] {
         both_ways(|shard| {
             let calls = Calls::default();
@@ -133,7 +133,7 @@ fn told_when_it_is_started_on_a_closed_shard() {
 }
 
 #[test]
-fn told_when_it_is_put_back_into_a_closed_shard() {
+fn a_return_to_a_closed_shard_is_delivered_as_shutdown() {
     both_ways(|shard| {
         let calls = Calls::default();
         let timer = started(shard, false, calls.callback());
@@ -147,7 +147,7 @@ fn told_when_it_is_put_back_into_a_closed_shard() {
 }
 
 #[test]
-fn a_kept_notice_is_a_timer_that_ends() {
+fn a_timer_with_a_kept_delivery_counts_as_running() {
     for dropped in [false, true] {
         both_ways(|shard| {
             shard.owner().keep_notices();
@@ -162,7 +162,7 @@ fn a_kept_notice_is_a_timer_that_ends() {
             assert_eq!(timer.cancel(), Cancel::Over);
             assert_eq!(timer.refresh(5), Reset::TooLate);
             assert_eq!(timer.start(5), Started::Cancelled);
-            assert_eq!(shard.owner().owes(), 1, "the notice is yet to be run");
+            assert_eq!(shard.owner().owes(), 1, "the delivery has not run yet");
             assert!(shard.owner().over.all().is_empty());
             assert!(calls.get().is_empty());
             if dropped {
@@ -176,13 +176,16 @@ fn a_kept_notice_is_a_timer_that_ends() {
 }
 
 #[test]
-fn what_is_refused_by_a_closed_shard_is_delivered() {
+fn a_timer_refused_by_a_closed_shard_gets_its_outcome() {
     both_ways(|shard| {
         shard.owner().keep_notices();
         drop(shard.close());
         let calls = Calls::default();
         let timer = started(shard, false, calls.callback());
-        assert!(calls.get().is_empty(), "not on the stack of who starts it");
+        assert!(
+            calls.get().is_empty(),
+            "not called on the stack of the start"
+        );
         let notice = shard.owner().notices().pop().unwrap();
         assert_eq!(notice.outcome(), Outcome::Shutdown);
         assert!(notice.run().is_none());
@@ -209,7 +212,7 @@ fn a_cancel_before_the_start_is_delivered_at_the_start() {
 }
 
 #[test]
-fn a_callback_that_panics_when_told_is_told_all_the_same() {
+fn a_callback_that_panics_at_its_outcome_has_got_it() {
     for recurring in [false, true] {
         both_ways(|shard| {
             shard.owner().keep_notices();
@@ -236,7 +239,7 @@ fn a_callback_that_panics_when_told_is_told_all_the_same() {
 }
 
 #[test]
-fn a_callback_that_panics_as_its_notice_or_due_is_dropped_panics_there() {
+fn a_callback_that_panics_in_a_drop_panics_there() {
     let caught = |f: &mut dyn FnMut()| {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         let panic = caught.expect_err("the callback panics");
@@ -262,9 +265,9 @@ fn a_callback_that_panics_as_its_notice_or_due_is_dropped_panics_there() {
     });
 }
 
-/// Those that are told by the drop of the orphans go on to be told behind one that panics.
+/// A close drains timers whose callbacks take outcomes. One that panics must not stop the others.
 #[test]
-fn a_close_tells_those_behind_a_panic() {
+fn a_close_delivers_outcomes_after_a_panic() {
     both_ways(|shard| {
         let calls = Calls::default();
         let timers: Vec<_> = (0..10)

@@ -1,5 +1,5 @@
-//! What was seen to go wrong in other systems' timers, on a shard alone: an overdue first timer, and
-//! late calls for a timer whose place in the store is somebody else's by now.
+//! Defects that were seen in timers of other projects, tried on one shard: an overdue first timer,
+//! and late calls for a timer whose place in the store belongs to another timer.
 #![cfg(not(loom))]
 
 mod common;
@@ -16,7 +16,7 @@ use tourbillon_shards::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Arms a timer that writes down its number.
+/// Arms a timer that records its number when it runs.
 fn noting(
     shard: &Arc<Shard<Scripted>>,
     deadline: u64,
@@ -27,16 +27,16 @@ fn noting(
     Timer::once(shard, deadline, 0, move || ran.lock().unwrap().push(id))
 }
 
-/// dstore subtracts the time from the first deadline and waits for what comes out, which is negative.
+/// dstore subtracts the time from the first deadline, and waits for the result, which is negative.
 #[test]
-fn an_overdue_first_timer_hides_nobody_behind_it() {
+fn an_overdue_first_timer_does_not_hide_the_others() {
     for (local, store) in [true, false]
         .into_iter()
         .flat_map(|local| StoreKind::ALL.map(|store| (local, store)))
     {
         let shard = Scripted::shard_with(local, store);
         let ran = Arc::default();
-        // The clock is far ahead of the first, between the others, and behind the last.
+        // The clock is far ahead of the first deadline, between the others, and before the last.
         for (id, deadline) in [1, 2, SECOND, 3 * SECOND, 50 * SECOND]
             .into_iter()
             .enumerate()
@@ -47,13 +47,13 @@ fn an_overdue_first_timer_hides_nobody_behind_it() {
         assert_eq!(turn(&shard, 10 * SECOND), 4);
         assert_eq!(*ran.lock().unwrap(), [0, 1, 2, 3]);
         assert_eq!(shard.next_deadline(), 50 * SECOND);
-        // Armed for a moment that has long passed: next, and at once.
+        // A timer armed for a time that has long passed is the next one, and is due at once.
         for id in 5..8 {
             noting(&shard, id as u64, id, &ran);
             assert_eq!(shard.next_deadline(), id as u64);
             assert_eq!(turn(&shard, 10 * SECOND), 1);
         }
-        // A timer that is moved into the past, and one that was cancelled there.
+        // One timer is moved into the past, and one is cancelled there.
         let moved = noting(&shard, 60 * SECOND, 8, &ran);
         assert_eq!(moved.reset_at(0), Reset::Waiting);
         let gone = noting(&shard, 7, 9, &ran);
@@ -67,8 +67,8 @@ fn an_overdue_first_timer_hides_nobody_behind_it() {
     }
 }
 
-/// The moment that it is told to sleep until is the deadline itself, however long that has passed: what
-/// is left of the wait is for the owner to work out, and cannot be negative here.
+/// The owner gets the deadline itself as the time to sleep until, however long it has passed. The
+/// owner computes the rest of the wait, so it cannot be negative here.
 #[test]
 fn an_owner_is_told_to_sleep_until_a_deadline_that_has_passed() {
     let shard = Scripted::shard(true);
@@ -96,19 +96,19 @@ impl Random {
     }
 }
 
-/// A timer with what is known of it.
+/// A timer, with its expected state.
 struct Known {
     timer: Timer<Scripted>,
     runs: Arc<AtomicUsize>,
-    /// `None` when it is over.
+    /// `None` if the timer is over.
     deadline: Option<u64>,
 }
 
-/// In dstore, to unregister a timer that has fired removes another, which has its index by then. Here
-/// the few places of a store change hands all the time, while all that ever had one are cancelled and
-/// moved, again and again.
+/// In dstore, unregistering a timer that has fired removes another timer that has its index by
+/// then. Here the few slots of a store are reused all the time, while all handles, old and new, are
+/// cancelled and moved again and again.
 #[test]
-fn late_calls_for_timers_that_are_over_touch_nobody_else() {
+fn late_calls_for_ended_timers_affect_no_other() {
     for seed in 1..=20 {
         let shard = Scripted::shard(true);
         let mut random = Random(0x2545_F491_4F6C_DD1D ^ seed);
@@ -152,7 +152,7 @@ fn late_calls_for_timers_that_are_over_touch_nobody_else() {
                     assert_eq!(known.timer.cancel(), expected, "seed {seed}");
                 }
                 _ => {
-                    // One of the last few, or any: most of these are over.
+                    // One of the last few timers, or any: most of these are over.
                     let last = 10 + random.below(1_000);
                     let at = all.len() - 1 - random.below(all.len().min(last));
                     let known = &mut all[at];

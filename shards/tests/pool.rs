@@ -1,5 +1,5 @@
-//! Nodes come from a pool: who arms and cancels again and again asks the allocator for nothing, whichever
-//! thread it is that lets go of them.
+//! Nodes come from a pool. A program that arms and cancels again and again allocates no memory,
+//! whichever thread frees the nodes.
 #![cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 
 use std::{
@@ -23,21 +23,21 @@ static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: all calls are passed on as they are.
+// SAFETY: all calls are passed on unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Relaxed);
-        // SAFETY: as our own.
+        // SAFETY: the contract of this function is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as our own.
+        // SAFETY: the contract of this function is the same.
         unsafe { System.dealloc(memory, layout) }
     }
 }
 
-/// Both tests count what the process does.
+/// Serializes the tests, because they count allocations of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Nobody;
@@ -56,7 +56,7 @@ fn arm(home: &Arc<Shard<Nobody>>, count: u64) -> Vec<Timer<Nobody>> {
 }
 
 #[test]
-fn timers_that_come_and_go_are_not_allocated_anew() {
+fn timers_that_are_freed_are_reused_without_allocation() {
     let _alone = ALONE.lock();
     let home = Arc::new(Shard::new(Nobody));
     let round = || {
@@ -72,7 +72,8 @@ fn timers_that_come_and_go_are_not_allocated_anew() {
     for _ in 0..100 {
         round();
     }
-    // The handles' vector and the thread of each round are in it: the nodes would be 64,000 more.
+    // This includes the vector of handles and the thread of each round. The nodes would be 64,000
+    // more.
     let each = (ALLOCATED.load(Relaxed) - before) / 100;
     assert!(each < 40_000, "{each} bytes for each round");
     home.close();
@@ -81,7 +82,7 @@ fn timers_that_come_and_go_are_not_allocated_anew() {
 static READY: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
-fn where_there_are_very_many_the_owner_is_asked_for_memory() {
+fn very_many_timers_get_memory_from_their_owner() {
     let _alone = ALONE.lock();
     tourbillon_shards::prepare_memory_by(|at, bytes| {
         assert!(!at.is_null());
@@ -97,13 +98,13 @@ fn where_there_are_very_many_the_owner_is_asked_for_memory() {
     drop(home.close());
 }
 
-/// Memory that nobody wanted for a period goes to the system, once, and what is in use keeps its
+/// Memory that is unused for a period goes back to the system, once. Memory in use keeps its
 /// content.
 #[test]
-fn what_is_free_for_a_period_is_given_back_and_nothing_else_is() {
+fn memory_that_is_free_for_a_period_is_returned() {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     fn give(at: *mut u8, bytes: usize) {
-        // SAFETY: by the contract nobody needs what is there.
+        // SAFETY: by the contract, no thread needs the content.
         assert_eq!(0, unsafe {
             libc::madvise(at.cast(), bytes, libc::MADV_DONTNEED)
         });
@@ -117,7 +118,7 @@ fn what_is_free_for_a_period_is_given_back_and_nothing_else_is() {
     const COUNT: usize = 100_000;
     let _alone = ALONE.lock();
     let home = Arc::new(Shard::new(Nobody));
-    // What former tests left.
+    // Return what earlier tests have left.
     all_memory_is_spare();
     give_all();
     let sum = Arc::new(AtomicUsize::new(0));
@@ -137,7 +138,7 @@ fn what_is_free_for_a_period_is_given_back_and_nothing_else_is() {
             })
             .collect();
         assert_eq!(give_all(), 0, "it was not free for a period");
-        // In no order. A few stay, whose pages stay with them.
+        // Free in no particular order. A few nodes stay, and their pages with them.
         for at in (1..timers.len()).rev() {
             random = random * 48_271 % 0x7fff_ffff;
             timers.swap(at, random as usize % (at + 1));
@@ -167,13 +168,13 @@ fn what_is_free_for_a_period_is_given_back_and_nothing_else_is() {
     drop(home.close());
 }
 
-/// A burst that is smaller than an earlier one fits into memory that the system has. What the
-/// system still has of the earlier burst must not hide what is free after the later one.
+/// A burst that is smaller than an earlier one fits into memory that the system already has. The
+/// system's share of the earlier burst must not hide what is free after the later one.
 #[test]
-fn a_small_burst_after_a_large_one_is_given_back_too() {
+fn memory_of_a_small_burst_after_a_large_one_is_returned() {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     fn give(at: *mut u8, bytes: usize) {
-        // SAFETY: by the contract nobody needs what is there, and zeros are any content.
+        // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
         unsafe { at.write_bytes(0, bytes) };
         GIVEN.fetch_add(bytes, Relaxed);
     }
@@ -189,7 +190,8 @@ fn a_small_burst_after_a_large_one_is_given_back_too() {
         let timers: Vec<_> = (0..count).map(|i| Timer::once(&home, i, i, f)).collect();
         timers.iter().for_each(|it| _ = it.cancel());
         drop(timers);
-        // The first period ends while what was freed may be wanted again, the second gives it back.
+        // After the first period the freed memory may still be wanted. The second period returns
+        // it.
         for _ in 0..2 {
             assert!(has_spare_memory(), "{count} timers are worth a look");
             note_spare_memory();
@@ -203,13 +205,13 @@ fn a_small_burst_after_a_large_one_is_given_back_too() {
     drop(home.close());
 }
 
-/// Threads arm and free while another gives back again and again whatever is free, and one ends
-/// periods.
+/// Threads arm and free timers while another thread returns all free memory again and again, and
+/// one ends periods.
 #[test]
-fn memory_is_given_back_beside_threads_that_arm_and_free() {
+fn memory_is_returned_while_threads_arm_and_free() {
     const THREADS: u64 = 3;
     fn give(at: *mut u8, bytes: usize) {
-        // SAFETY: by the contract nobody needs what is there, and zeros are any content.
+        // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
         unsafe { at.write_bytes(0, bytes) };
     }
     let _alone = ALONE.lock();

@@ -1,5 +1,5 @@
-//! A recurring timer is called with *fired* for each run, and with one outcome in the end; unless
-//! it ends itself, of which it is told no more.
+//! A recurring timer calls its callback with *fired* for each run, and in the end with one outcome.
+//! If the callback ends the timer itself, it gets no outcome.
 #![cfg(not(loom))]
 
 mod common;
@@ -31,7 +31,7 @@ fn started(
     timer
 }
 
-/// A callback's own timer, for when it runs.
+/// A cell with a callback's own timer, for use inside of its runs.
 type Own = Arc<Mutex<Option<Timer<Scripted>>>>;
 
 fn own(own: &Own, f: impl FnOnce(&Timer<Scripted>)) {
@@ -39,7 +39,7 @@ fn own(own: &Own, f: impl FnOnce(&Timer<Scripted>)) {
 }
 
 #[test]
-fn each_run_is_told_and_then_the_end() {
+fn the_callback_gets_each_run_and_then_the_outcome() {
     both_ways(|shard| {
         let calls = Calls::default();
         let timer = started(shard, true, calls.callback());
@@ -59,7 +59,7 @@ fn each_run_is_told_and_then_the_end() {
 }
 
 #[test]
-fn without_an_outcome_only_the_runs_are_told() {
+fn without_an_outcome_the_callback_gets_only_its_runs() {
     both_ways(|shard| {
         let calls = Calls::default();
         let timer = started(shard, false, calls.callback());
@@ -72,7 +72,7 @@ fn without_an_outcome_only_the_runs_are_told() {
 }
 
 #[test]
-fn its_own_answer_ends_it_with_that_and_untold() {
+fn a_callback_that_ends_its_timer_gets_no_outcome() {
     for outcome in [false, true] {
         for how in [FIRED, Outcome::Cancelled, Outcome::Shutdown] {
             both_ways(|shard| {
@@ -101,9 +101,9 @@ fn its_own_answer_ends_it_with_that_and_untold() {
     }
 }
 
-/// A timer that runs once may say how it ended, too; it has no more runs, whatever it says.
+/// A timer that runs once may also return an outcome. It has no more runs, whatever it returns.
 #[test]
-fn one_that_runs_once_has_one_run() {
+fn a_timer_that_runs_once_has_one_run() {
     for (answer, how) in [
         (Flow::Continue(()), FIRED),
         (Flow::Break(FIRED), FIRED),
@@ -126,7 +126,7 @@ fn one_that_runs_once_has_one_run() {
 }
 
 #[test]
-fn cancelled_from_inside_it_is_told_after_that_run() {
+fn a_cancel_from_inside_is_delivered_after_the_run() {
     both_ways(|shard| {
         let calls = Calls::default();
         let cell = Own::default();
@@ -160,7 +160,7 @@ fn cancelled_from_inside_it_is_told_after_that_run() {
 }
 
 #[test]
-fn its_own_answer_counts_for_more_than_a_cancel_from_inside() {
+fn the_callbacks_answer_wins_over_a_cancel_from_inside() {
     both_ways(|shard| {
         let calls = Calls::default();
         let cell = Own::default();
@@ -205,9 +205,9 @@ fn a_run_that_panics_is_not_the_last() {
     });
 }
 
-/// It runs, and its shard is closed meanwhile: its arrival at home is refused.
+/// The shard is closed during the run, so the timer cannot be inserted again.
 #[test]
-fn closed_under_its_run_it_is_told_after_it() {
+fn a_close_during_a_run_is_delivered_after_it() {
     both_ways(|shard| {
         let calls = Calls::default();
         let home = Arc::downgrade(shard);
@@ -229,7 +229,7 @@ fn closed_under_its_run_it_is_told_after_it() {
 }
 
 #[test]
-fn what_panics_when_told_after_its_run_is_over_all_the_same() {
+fn a_callback_that_panics_at_its_outcome_is_over() {
     both_ways(|shard| {
         let calls = Calls::default();
         let cell = Own::default();
@@ -255,7 +255,7 @@ fn what_panics_when_told_after_its_run_is_over_all_the_same() {
         let rest = due.split_off(1);
         let run = || due.pop().unwrap().run(|| 10);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-        // Out of `run`, as the documentation of `Due::run` says.
+        // The panic leaves `run`, as the documentation of `Due::run` says.
         assert_eq!(ran.unwrap_err().downcast_ref::<&str>(), Some(&"told"));
         for due in rest {
             assert!(matches!(due.run(|| 10), Ran::Fired));

@@ -21,13 +21,13 @@ fn at_most_half_of_the_workers_search() {
 }
 
 #[test]
-fn nobody_is_woken_who_is_not_needed() {
+fn no_worker_is_woken_without_need() {
     let searchers = Searchers::new(4);
     let wake = || panic!("nobody is to be woken");
-    assert!(!searchers.wake_one(wake, || true), "nobody is parked");
+    assert!(!searchers.wake_one(wake, || true), "no worker is parked");
     searchers.park(false);
     assert!(searchers.begin());
-    assert!(!searchers.wake_one(wake, || true), "somebody searches");
+    assert!(!searchers.wake_one(wake, || true), "a worker searches");
     assert!(searchers.found());
     assert!(searchers.wake_one(|| true, || true));
     assert_eq!((searchers.parked(), searchers.searching()), (1, 1));
@@ -40,9 +40,10 @@ fn nobody_is_woken_who_is_not_needed() {
     assert_eq!((searchers.parked(), searchers.searching()), (1, 0));
 }
 
-/// Who got nobody is no searcher any more, and has no more to do if the work is gone.
+/// A thread that could wake no worker no longer counts as a searcher. It has nothing more to do if
+/// the work is gone.
 #[test]
-fn who_finds_nobody_asleep_looks_again() {
+fn a_thread_that_finds_no_sleeper_looks_again() {
     let searchers = Searchers::new(2);
     searchers.park(false);
     let looked = Cell::new(0);
@@ -55,8 +56,8 @@ fn who_finds_nobody_asleep_looks_again() {
     assert_eq!((searchers.parked(), searchers.searching()), (1, 0));
 }
 
-/// A parked worker was tickled for a timer, and has not come to run yet: who pushes work meanwhile
-/// must not turn round until it does.
+/// A parked worker was notified for a timer, and does not run yet. A thread that pushes work
+/// meanwhile must not spin until it runs.
 #[test]
 fn a_pusher_does_not_spin_for_a_worker_that_is_waking_up() {
     let searchers = Searchers::new(2);
@@ -69,13 +70,13 @@ fn a_pusher_does_not_spin_for_a_worker_that_is_waking_up() {
         attempts.set(attempts.get() + 1);
         parker.claim_for_search() != SearchClaim::Refused
     };
-    // The work stays where it is: who pushed it is here.
+    // The work stays in the queue: the thread that pushed it is still here.
     let _ = searchers.wake_one(wake, || attempts.get() < 1_000);
     assert!(attempts.get() < 1_000, "it spins");
 }
 
 #[test]
-fn one_of_many_wakes_a_sleeper() {
+fn one_of_many_threads_wakes_a_sleeper() {
     let parker = Parker::new();
     assert_eq!(parker.parked_until(), None);
     assert!(parker.is_awake());
@@ -92,11 +93,11 @@ fn one_of_many_wakes_a_sleeper() {
     assert!(parker.claim_if_later(99));
     assert!(!parker.claim_if_later(0), "it was woken");
     assert!(!parker.is_awake(), "it does not run yet");
-    // It does not run yet: whoever is waking it wakes a searcher.
+    // The worker does not run yet. The thread that wakes it also makes it a searcher.
     assert_eq!(parker.claim_for_search(), SearchClaim::Waking);
     assert_eq!(parker.claim_for_search(), SearchClaim::Refused);
     assert!(parker.resume());
-    // Woken to search, it is no more to be woken for anything else.
+    // A worker that was woken to search need not be woken for anything else.
     parker.announce(NEVER);
     assert_eq!(parker.claim_for_search(), SearchClaim::Asleep);
     assert!(!parker.claim_if_later(0));
@@ -107,7 +108,7 @@ fn one_of_many_wakes_a_sleeper() {
     assert!(!parker.resume());
 }
 
-/// A deadline that has come already is not mistaken for being awake.
+/// A deadline that has passed already is not mistaken for being awake.
 #[test]
 fn a_sleeper_with_a_deadline_of_zero_can_be_woken() {
     for until in [0, 1] {

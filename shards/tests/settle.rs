@@ -1,4 +1,5 @@
-//! The earliest deadline, exact: what `settle` answers where `next_deadline` is only never too late.
+//! `settle` returns the exact earliest deadline, where `next_deadline` only promises not to be too
+//! late.
 #![cfg(not(loom))]
 
 mod common;
@@ -7,7 +8,7 @@ use common::{Scripted, turn};
 use tourbillon_shards::{NEVER, Sleep, Timer};
 
 #[test]
-fn settling_reads_the_news_and_forgets_what_is_gone() {
+fn settle_reads_updates_and_removes_ended_timers() {
     for (armed_here, changed_here) in [(true, true), (true, false), (false, true), (false, false)] {
         let shard = Scripted::shard(armed_here);
         let arm = |deadline| Timer::once(&shard, deadline, 0, || ());
@@ -33,7 +34,7 @@ fn settling_reads_the_news_and_forgets_what_is_gone() {
 }
 
 #[test]
-fn settling_reads_more_than_one_batch() {
+fn settle_reads_more_than_one_batch() {
     let shard = Scripted::shard(false);
     let timers: Vec<_> = (0..5_000)
         .map(|i| Timer::once(&shard, 10_000 - i, 0, || ()))

@@ -1,5 +1,5 @@
-//! An event loop of one thread that sleeps by `sleep_until` and `resume` misses nothing that other
-//! threads bring.
+//! An event loop of one thread that sleeps by `sleep_until` and `resume` misses no update of other
+//! threads.
 #![cfg(not(loom))]
 
 mod common;
@@ -16,7 +16,7 @@ use common::{Scripted, turn};
 use tourbillon_shards::{Cancel, Flow, NEVER, Options, Owner, Reset, Shard, Timer};
 
 #[test]
-fn it_says_until_when() {
+fn sleep_until_returns_the_next_deadline() {
     let shard = Scripted::shard(true);
     assert_eq!(shard.sleep_until(), Some(NEVER));
     shard.resume();
@@ -31,7 +31,7 @@ fn it_says_until_when() {
 }
 
 #[test]
-fn it_does_not_sleep_on_news() {
+fn it_does_not_sleep_with_pending_updates() {
     let shard = Scripted::shard(false);
     let _timer = Timer::once(&shard, 500, 500, || ());
     assert_eq!(shard.sleep_until(), None);
@@ -43,7 +43,7 @@ fn it_does_not_sleep_on_news() {
 }
 
 #[test]
-fn it_is_woken_once_for_what_is_earlier_and_not_for_what_is_later() {
+fn an_earlier_timer_wakes_it_once_and_a_later_one_does_not() {
     let shard = Scripted::shard(false);
     let wakes = || shard.owner().wakes.load(Ordering::Relaxed);
     let arm = |deadline| drop(Timer::once(&shard, deadline, deadline, || ()));
@@ -68,9 +68,9 @@ fn it_is_woken_once_for_what_is_earlier_and_not_for_what_is_later() {
     shard.resume();
 }
 
-/// Nobody is woken for a tolerant timer that can wait for the owner to wake.
+/// A timer with a tolerance does not wake the owner if it can wait until the owner wakes anyway.
 #[test]
-fn it_is_not_woken_for_what_can_wait() {
+fn a_tolerant_timer_that_can_wait_does_not_wake_it() {
     let shard = Scripted::shard(false);
     let tolerant = |deadline, tolerance| {
         let options = Options {
@@ -90,7 +90,7 @@ fn it_is_not_woken_for_what_can_wait() {
     drop(shard.close());
 }
 
-/// A loop that sleeps by parking its thread.
+/// An event loop that sleeps by parking its thread.
 struct Loop(Thread, ThreadId);
 
 impl Owner for Loop {
@@ -103,8 +103,8 @@ impl Owner for Loop {
     }
 }
 
-/// Other threads arm, one after the other, what is due at once, or make it due; the loop sleeps
-/// without a limit between. If a wake-up is lost this does not end.
+/// Other threads arm timers that are due at once, or make timers due, one after the other. In
+/// between the loop sleeps without a limit. If a wake-up is lost, this test does not end.
 #[test]
 fn no_wake_up_is_lost() {
     const ROUNDS: usize = 10_000;
@@ -153,7 +153,7 @@ fn no_wake_up_is_lost() {
             let Some(until) = shard.sleep_until() else {
                 continue;
             };
-            // What else would end the loop is looked at behind the announcement, too.
+            // The other reason to end the loop is checked after the announcement, too.
             if left.load(Ordering::Acquire) > 0 && until > 10 {
                 thread::park();
             }

@@ -1,5 +1,5 @@
-//! Spare references: whoever arms, frees, keeps spares and ends in whatever order, a shard goes when the last timer, handle
-//! and spare of it has gone, once, and not before.
+//! The reference-count cache. Threads arm, free, keep cached references and end in any order. A
+//! shard is dropped exactly once, when its last timer, handle and cached reference is gone.
 #![cfg(not(loom))]
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 
 use tourbillon_shards::{Cancel, Owner, Shard, Spares, Timer};
 
-/// Counts how many of its kind have been dropped.
+/// An owner that counts how many of its kind were dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Owner for Counted {
@@ -40,27 +40,27 @@ fn arm(home: &Home) -> Timer<Counted> {
     Timer::once(home, 1_000, 1_000, || ())
 }
 
-/// Cancels it, and has its home let go of it: what is left is the handle.
+/// Cancels the timer and lets its shard drop its reference. The handle is left.
 fn free(timer: Timer<Counted>) {
     assert_eq!(timer.cancel(), Cancel::Cancelled);
     timer.home().settle();
 }
 
-/// More than are bought at once, or kept.
+/// More timers than references are bought at once or kept.
 const MANY: usize = 500;
 
 #[test]
-fn spares_go_with_their_guard() {
+fn cached_references_are_dropped_with_their_guard() {
     let dropped = Arc::default();
     let home = shard(&dropped);
     let spares = home.keep_spares();
     let timers: Vec<_> = (0..MANY).map(|_| arm(&home)).collect();
     timers.into_iter().for_each(free);
-    // Ours, the guard's, and one for all that nodes have.
+    // Ours, the guard's, and one for all nodes.
     assert_eq!(Arc::strong_count(&home), 3);
     drop(spares);
     assert_eq!(Arc::strong_count(&home), 1);
-    // Without spares the last timer gives up theirs.
+    // Without the cache, the last timer drops that one.
     let timer = arm(&home);
     assert_eq!(Arc::strong_count(&home), 2);
     free(timer);
@@ -70,7 +70,7 @@ fn spares_go_with_their_guard() {
 }
 
 #[test]
-fn a_guard_that_bought_nothing_gives_up_nothing() {
+fn a_guard_without_references_drops_none() {
     let dropped = Arc::default();
     let home = shard(&dropped);
     drop(home.keep_spares());
@@ -80,7 +80,7 @@ fn a_guard_that_bought_nothing_gives_up_nothing() {
 }
 
 #[test]
-fn a_timer_keeps_its_home_without_spares_and_with() {
+fn a_timer_keeps_its_shard_with_and_without_a_cache() {
     for keep in [false, true] {
         let dropped = Arc::default();
         let home = shard(&dropped);
@@ -97,12 +97,12 @@ fn a_timer_keeps_its_home_without_spares_and_with() {
 }
 
 #[test]
-fn a_thread_keeps_spares_of_one_shard() {
+fn a_thread_caches_references_of_one_shard() {
     let dropped = Arc::default();
     let (one, other) = (shard(&dropped), shard(&dropped));
     let of_one = one.keep_spares();
     let of_other = other.keep_spares();
-    // By turns.
+    // In turns.
     for _ in 0..MANY {
         free(arm(&one));
         free(arm(&other));
@@ -113,7 +113,7 @@ fn a_thread_keeps_spares_of_one_shard() {
     drop(of_other);
     assert_eq!(Arc::strong_count(&one), 1);
     assert_eq!(Arc::strong_count(&other), 1);
-    // There is room for the other's now.
+    // There is room for references of the other shard then.
     let of_other = other.keep_spares();
     let twice = other.keep_spares();
     free(arm(&other));
@@ -126,7 +126,7 @@ fn a_thread_keeps_spares_of_one_shard() {
 }
 
 #[test]
-fn what_one_thread_arms_and_another_frees_is_balanced() {
+fn counts_balance_if_another_thread_frees_the_timers() {
     for (armer_keeps, freer_keeps) in [(true, true), (true, false), (false, true)] {
         let dropped = Arc::default();
         let home = shard(&dropped);
@@ -152,10 +152,10 @@ fn what_one_thread_arms_and_another_frees_is_balanced() {
     }
 }
 
-/// The last things that a thread has: in destructors of thread-locals, of which one comes before the guard's and one
-/// after it, in an order that nobody promises.
+/// Thread-local destructors drop timers: one before the guard's destructor and one after it, in an
+/// order that is not specified.
 #[test]
-fn a_thread_ends_with_timers_on_both_sides_of_its_spares() {
+fn timers_may_be_dropped_before_and_after_the_cache() {
     thread_local! {
         static BEFORE: RefCell<Option<Timer<Counted>>> = const { RefCell::new(None) };
         static SPARES: RefCell<Option<Spares<Counted>>> = const { RefCell::new(None) };
@@ -181,13 +181,13 @@ fn a_thread_ends_with_timers_on_both_sides_of_its_spares() {
 }
 
 #[test]
-fn a_guard_that_is_forgotten_keeps_its_shard_for_ever() {
+fn a_forgotten_guard_leaks_its_shard() {
     let forgets = || {
         let dropped = Arc::default();
         let home = shard(&dropped);
         std::mem::forget(home.keep_spares());
         free(arm(&home));
-        // No other takes its address, nor its place.
+        // No other shard gets its address or its place in the cache.
         let next = shard(&dropped);
         let spares = next.keep_spares();
         free(arm(&next));
@@ -197,14 +197,14 @@ fn a_guard_that_is_forgotten_keeps_its_shard_for_ever() {
         drop(home);
         assert_eq!(dropped.load(SeqCst), 1);
     };
-    // A thread of its own, whose stock is taken from now on.
+    // A new thread, whose stock is in use from here on.
     thread::spawn(forgets).join().unwrap();
 }
 
-/// Threads that keep spares and threads that do not arm on shards by turns, and free what others armed, while shards come to
-/// their end under them.
+/// Threads with and without a cache arm on shards in turns, and free timers of other threads, while
+/// the shards are dropped.
 #[test]
-fn shards_that_come_and_go_under_threads_are_dropped_once() {
+fn shards_that_threads_share_are_dropped_once() {
     let rounds = if cfg!(miri) { 2 } else { 200 };
     const THREADS: usize = 4;
     let dropped = Arc::default();
@@ -229,7 +229,7 @@ fn shards_that_come_and_go_under_threads_are_dropped_once() {
                         }
                     }
                     drop(senders);
-                    // Some outlive the spares and all other references.
+                    // Some timers outlive the cached references and all others.
                     let (mut early, mut late): (Vec<Timer<_>>, _) = (Vec::new(), Vec::new());
                     for (i, timer) in receiver.into_iter().enumerate() {
                         [&mut early, &mut late][i % 2].push(timer);
@@ -247,19 +247,19 @@ fn shards_that_come_and_go_under_threads_are_dropped_once() {
     }
 }
 
-/// The references that others have, besides timers.
+/// References to a shard that are not timers.
 #[test]
-fn homes_that_are_no_timers_keep_the_shard_with_spares_and_without() {
+fn other_references_keep_the_shard_with_and_without_a_cache() {
     let dropped: Arc<AtomicUsize> = Arc::default();
     let home = shard(&dropped);
     let before = tourbillon_shards::Home::new(&home);
     assert_eq!(home.references(), 1);
     let spares = home.keep_spares();
-    // From the one that was there, which does not come from the stock, and from the shard.
+    // These come from the existing reference and from the shard, and not from the stock.
     let mut homes: Vec<_> = (0..MANY).map(|_| before.clone()).collect();
     homes.extend((0..MANY).map(|_| tourbillon_shards::Home::new(&home)));
     assert!(home.references() > 2 * MANY);
-    // Half of them go with another thread, which has no spares.
+    // Another thread without a cache drops half of them.
     let others = homes.split_off(MANY);
     thread::spawn(move || drop(others)).join().unwrap();
     drop(homes);
@@ -268,7 +268,7 @@ fn homes_that_are_no_timers_keep_the_shard_with_spares_and_without() {
     drop(home);
     assert_eq!(dropped.load(SeqCst), 0);
     let last = before.into_raw();
-    // SAFETY: it is from `into_raw`, once.
+    // SAFETY: the pointer is from `into_raw`, and is used once.
     drop(unsafe { tourbillon_shards::Home::from_raw(last) });
     assert_eq!(dropped.load(SeqCst), 1);
 }

@@ -1,5 +1,5 @@
-//! A timer that was built waits for nothing until it is started; one that never is ends without a
-//! call.
+//! A timer that was built does not wait until it is started. A timer that is never started ends
+//! without a call.
 #![cfg(not(loom))]
 
 mod common;
@@ -19,8 +19,9 @@ fn options(recurring: bool, outcome: bool) -> Options<Scripted> {
     }
 }
 
-/// All that `recurring` and `outcome` can be, both ways into the shard.
-fn all_sorts(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
+/// Runs the test with each value of `recurring` and `outcome`, on the owner's path and through the
+/// inbox.
+fn all_kinds(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
     for recurring in [false, true] {
         for outcome in [false, true] {
             both_ways(|shard| test(shard, recurring, outcome));
@@ -30,7 +31,7 @@ fn all_sorts(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
 
 #[test]
 fn a_built_timer_does_not_wait() {
-    all_sorts(|shard, recurring, outcome| {
+    all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let timer = Timer::build(
             shard,
@@ -45,14 +46,18 @@ fn a_built_timer_does_not_wait() {
         assert_eq!((shard.stored(), shard.has_news()), (0, false));
         assert_eq!(shard.next_deadline(), NEVER);
         assert_eq!(turn(shard, 1_000), 0);
-        assert_eq!(shard.owner().owes(), 0, "nobody is owed before the start");
+        assert_eq!(
+            shard.owner().owes(),
+            0,
+            "no outcome is owed before the start"
+        );
         assert!(calls.get().is_empty());
     });
 }
 
 #[test]
 fn the_wait_begins_at_the_start() {
-    all_sorts(|shard, recurring, outcome| {
+    all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let timer = Timer::build(
             shard,
@@ -75,7 +80,7 @@ fn the_wait_begins_at_the_start() {
 fn a_given_deadline_is_kept_whenever_it_is_started() {
     for (deadline, kept) in [
         (700, 700),
-        // Has passed, as has one of 1: zero stands for something else.
+        // This deadline has passed, and so has a deadline of 1. (Zero has another meaning.)
         (0, 1),
         (NEVER, NEVER),
         (u64::MAX, NEVER),
@@ -91,7 +96,7 @@ fn a_given_deadline_is_kept_whenever_it_is_started() {
             );
             assert_eq!(timer.start(500), Started::Waiting);
             assert_eq!(timer.deadline(), Some(kept));
-            // What it is refreshed by is what it waited for.
+            // A refresh uses the wait that the timer had.
             assert_eq!(timer.wait(), kept.saturating_sub(500));
             assert_eq!(turn(shard, u64::MAX), usize::from(kept != NEVER));
         });
@@ -113,7 +118,7 @@ fn a_recurring_timer_with_a_deadline_keeps_its_period() {
 #[test]
 fn a_wait_beyond_the_end_of_time_is_never() {
     for (now, wait) in [(0, u64::MAX), (u64::MAX, 1), (NEVER - 1, 1), (1, NEVER)] {
-        all_sorts(|shard, recurring, outcome| {
+        all_kinds(|shard, recurring, outcome| {
             let options = options(recurring, outcome);
             let timer = Timer::build(shard, wait, None, options, Flow::Break);
             assert_eq!(timer.start(now), Started::Waiting);
@@ -125,7 +130,7 @@ fn a_wait_beyond_the_end_of_time_is_never() {
 
 #[test]
 fn the_second_start_is_too_late() {
-    all_sorts(|shard, recurring, outcome| {
+    all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let timer = Timer::build(
             shard,
@@ -144,9 +149,8 @@ fn the_second_start_is_too_late() {
     });
 }
 
-/// One of a hundred threads' starts counts.
 #[test]
-fn a_start_after_a_cancel_says_so_whether_that_was_told_or_not() {
+fn a_start_after_a_cancel_returns_cancelled() {
     for recurring in [false, true] {
         both_ways(|shard| {
             shard.owner().keep_notices();
@@ -178,6 +182,7 @@ fn a_period_beyond_the_end_of_time_begins_at_the_start() {
     });
 }
 
+/// Of the starts by a hundred threads, one counts.
 #[test]
 fn one_of_many_starts_counts() {
     for round in 0..200 {
@@ -200,8 +205,8 @@ fn one_of_many_starts_counts() {
 }
 
 #[test]
-fn what_was_not_started_cannot_be_moved() {
-    all_sorts(|shard, recurring, outcome| {
+fn a_timer_that_was_not_started_cannot_be_moved() {
+    all_kinds(|shard, recurring, outcome| {
         let options = options(recurring, outcome);
         let timer = Timer::build(shard, 10, None, options, Flow::Break);
         assert_eq!(timer.refresh(5), Reset::NotStarted);
@@ -215,7 +220,7 @@ fn what_was_not_started_cannot_be_moved() {
 }
 
 #[test]
-fn cancelled_before_its_start_without_outcome_it_ends_at_once() {
+fn a_cancel_before_the_start_without_outcome_ends_at_once() {
     for recurring in [false, true] {
         both_ways(|shard| {
             let calls = Calls::default();
@@ -237,7 +242,7 @@ fn cancelled_before_its_start_without_outcome_it_ends_at_once() {
 }
 
 #[test]
-fn cancelled_before_its_start_with_outcome_it_is_told_at_the_start() {
+fn a_cancel_before_the_start_is_delivered_at_the_start() {
     for recurring in [false, true] {
         both_ways(|shard| {
             let calls = Calls::default();
@@ -255,7 +260,7 @@ fn cancelled_before_its_start_with_outcome_it_is_told_at_the_start() {
             assert_eq!(timer.start(0), Started::Cancelled);
             assert_eq!(turn(shard, 100), 0);
             drop(timer);
-            assert_eq!(calls.get(), [Outcome::Cancelled], "and told once");
+            assert_eq!(calls.get(), [Outcome::Cancelled], "called once");
             let over = shard.owner().over.all();
             assert_eq!(over.values().sum::<usize>(), 1, "{over:?}");
         });
@@ -263,8 +268,8 @@ fn cancelled_before_its_start_with_outcome_it_is_told_at_the_start() {
 }
 
 #[test]
-fn dropped_without_a_start_it_ends_untold() {
-    all_sorts(|shard, recurring, outcome| {
+fn a_timer_dropped_before_its_start_ends_without_a_call() {
+    all_kinds(|shard, recurring, outcome| {
         for cancelled in [false, true] {
             let calls = Calls::default();
             let options = options(recurring, outcome);
@@ -289,8 +294,8 @@ fn dropped_without_a_start_it_ends_untold() {
 }
 
 #[test]
-fn dropped_after_its_start_it_goes_on() {
-    all_sorts(|shard, recurring, outcome| {
+fn a_timer_dropped_after_its_start_still_runs() {
+    all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let options = options(recurring, outcome);
         let timer = Timer::build(shard, 10, None, options, calls.callback());

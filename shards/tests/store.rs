@@ -1,5 +1,5 @@
-//! Every store against a plain list: random programs of inserts, removals and moves, with keys from
-//! the same nanosecond to years apart.
+//! Each store against a plain list: random programs of inserts, removals and moves, with keys from
+//! within one nanosecond to years apart.
 #![cfg(not(loom))]
 
 #[path = "common/checked.rs"]
@@ -14,7 +14,8 @@ use tourbillon_shards::store::{Heap, Store, Wheel};
 const SECOND: u64 = 1_000_000_000;
 const YEAR: u64 = 365 * 24 * 3_600 * SECOND;
 
-/// Few distinct keys, so that many are equal; keys of a busy moment; of years; and the extremes.
+/// Keys: few distinct ones, so that many are equal; those of a busy moment; of years; and the
+/// extremes.
 fn key() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..8_u64,
@@ -37,7 +38,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 impl<S: Store> Checked<S> {
-    /// Nothing may be done to a slot that is not held, and the attempt changes nothing.
+    /// Checks that an operation on a vacant slot panics and changes nothing.
     fn check_vacant(&mut self) {
         let vacant = (0..=self.most as u32).filter(|slot| !self.model.contains_key(slot));
         for slot in vacant.chain([u32::MAX]).collect::<Vec<_>>() {
@@ -50,7 +51,7 @@ impl<S: Store> Checked<S> {
     }
 }
 
-/// Whether `f` panics; the message goes to the captured output of the test.
+/// Returns whether `f` panics. The message goes to the captured output of the test.
 fn panics<R>(f: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
@@ -61,7 +62,7 @@ fn agrees_with_a_list<S: Store>(store: S, program: Vec<Op>) {
         checked.apply(op);
         checked.check();
     }
-    // All that is left comes out in order.
+    // The rest comes out in order.
     while let Some((_, slot)) = checked.first() {
         checked.remove(slot);
     }
@@ -88,13 +89,13 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// How far ahead the timers of a life are.
+/// How far ahead the timers of a test are.
 const DELAYS: [fn(u64, u64) -> u64; 5] = [
-    // A server's durations.
+    // The timeouts of a server.
     |_, random| [1, 5, 30, 60][random as usize % 4] * SECOND,
     // Any, up to a minute.
     |_, random| random % (60 * SECOND),
-    // Bursts: whole seconds.
+    // Bursts at whole seconds.
     |now, random| (1 + random % 10) * SECOND - now % SECOND,
     // From nanoseconds to years.
     |_, random| 1 << (random % 62),
@@ -102,8 +103,8 @@ const DELAYS: [fn(u64, u64) -> u64; 5] = [
     |now, random| (100 * SECOND).saturating_sub(now % (100 * SECOND)) + random % 1_000,
 ];
 
-/// A store whose clock goes on from `start`, with thousands of timers of all the kinds above.
-fn lives<S: Store>(store: S, start: u64) {
+/// Runs a store from `start` on, with thousands of timers of all the kinds above.
+fn runs_long<S: Store>(store: S, start: u64) {
     let mut checked = Checked::new(store);
     let mut random = random(start | 1);
     let mut now = start;
@@ -126,14 +127,14 @@ fn lives<S: Store>(store: S, start: u64) {
                     }
                 }
                 11 => {
-                    // Often enough that some are put off at the same time.
+                    // Often enough that several are moved to one time.
                     for _ in 0..random() % 8 {
                         if let Some(slot) = checked.any(random()) {
                             checked.lower(slot, now.max(checked.store.key(slot) / 2));
                         }
                     }
                 }
-                // What is overdue already.
+                // Keys that are overdue already.
                 12 => checked.insert(now.saturating_sub(random() % SECOND)),
                 13 => checked.apply(Op::RemoveFirst),
                 14 => {
@@ -141,7 +142,7 @@ fn lives<S: Store>(store: S, start: u64) {
                     popped += checked.pop_due(now);
                 }
                 _ => {
-                    // To the next deadline, as a worker that has slept.
+                    // To the next deadline, like a worker after its sleep.
                     now = now.max(checked.first().map_or(0, |(key, _)| key));
                     popped += checked.pop_due(now);
                 }
@@ -155,15 +156,15 @@ fn lives<S: Store>(store: S, start: u64) {
     assert!(checked.store.is_empty() && checked.model.is_empty());
 }
 
-/// More at one instant, and more that come in an order that suits nobody, than any part is made for.
-fn takes_crowds<S: Store + Default>() {
+/// Inserts more keys at one instant than any part is made for, and keys in the worst order.
+fn handles_crowds<S: Store + Default>() {
     const CROWD: u64 = 20_000;
     let mut random = random(7);
     let orders: [&dyn Fn(u64) -> u64; 7] = [
         &|_| 3 * SECOND,
         &|i| SECOND + i,
         &|i| 60 * SECOND - i,
-        // One far ahead, and then the others.
+        // One far ahead, then the others.
         &|i| {
             if i == 0 {
                 YEAR
@@ -171,7 +172,7 @@ fn takes_crowds<S: Store + Default>() {
                 i * 7_919 % 59 * SECOND + i
             }
         },
-        // One that is near, and the others within one second of a far minute.
+        // One near, and the others within one second of a far minute.
         &|i| {
             if i == 0 {
                 SECOND
@@ -179,7 +180,7 @@ fn takes_crowds<S: Store + Default>() {
                 600 * SECOND + i * 49_999_991 % SECOND
             }
         },
-        // Overdue, after one that is not.
+        // Overdue keys, after one that is not.
         &|i| if i == 0 { YEAR } else { 0 },
         &|i| {
             if i % 2 == 0 {
@@ -210,8 +211,8 @@ fn takes_crowds<S: Store + Default>() {
     }
 }
 
-/// tokio's wheel, and tokio-util's queue, end at 2^36 ms: keys on both sides of that, and of every power of
-/// two, in one store.
+/// tokio's wheel and tokio-util's queue end at 2^36 ms. This has keys on both sides of that, and of
+/// each power of two, in one store.
 fn has_no_end<S: Store + Default>() {
     let mut checked = Checked::new(S::default());
     for bit in 0..64 {
@@ -228,7 +229,7 @@ fn has_no_end<S: Store + Default>() {
             assert!(checked.pop_due(key) > 0);
         }
         now = key.max(now);
-        // Now and then another for the same moment.
+        // Now and then a second key for one moment.
         rounds += 1;
         if rounds % 7 == 0 {
             checked.insert(now);
@@ -237,9 +238,9 @@ fn has_no_end<S: Store + Default>() {
     assert_eq!(now, (1 << 63) + 1);
 }
 
-/// Deeper than the programs above reach: thousands of entries, of which all but a few go in an order
-/// that has nothing to do with their keys.
-fn stays_sorted_when_deep<S: Store>(store: S) {
+/// This is deeper than the programs above reach: thousands of entries, and nearly all are removed
+/// in an order that is unrelated to their keys.
+fn stays_sorted_with_many_entries<S: Store>(store: S) {
     let mut checked = Checked::new(store);
     let mut random = random(1);
     for _ in 0..4_000 {
@@ -272,8 +273,7 @@ fn stays_sorted_when_deep<S: Store>(store: S) {
     assert!(checked.model.is_empty());
 }
 
-/// A stack of as many slots as were ever held at once is all that a store may use, however often
-/// they change hands.
+/// A store may use as many slots as were ever held at once, however often they are reused.
 fn reuses_slots<S: Store>(store: S) {
     let mut checked = Checked::new(store);
     for round in 0..10_000 {
@@ -310,23 +310,24 @@ macro_rules! stores {
             }
 
             #[test]
-            fn stays_sorted_when_deep() {
-                super::stays_sorted_when_deep($store);
+            fn stays_sorted_with_many_entries() {
+                super::stays_sorted_with_many_entries($store);
             }
 
             #[test]
-            fn lives_long() {
-                // The 2^36th millisecond, after which wheels have hung, and the end of time.
+            fn handles_years_of_uptime() {
+                // The 2^36th millisecond, after which wheels of other projects have hung, and the
+                // end of time.
                 let wraps = (1_u64 << 36) * 1_000_000 - SECOND;
                 let never = tourbillon_shards::NEVER - 2 * SECOND;
                 for start in [0, 400 * 24 * 3_600 * SECOND, wraps, never, u64::MAX - 90 * SECOND] {
-                    super::lives($store, start);
+                    super::runs_long($store, start);
                 }
             }
 
             #[test]
-            fn takes_crowds() {
-                super::takes_crowds::<$type>();
+            fn handles_crowds() {
+                super::handles_crowds::<$type>();
             }
 
             #[test]

@@ -1,9 +1,9 @@
-//! Real threads: an owner that sleeps and expires as a worker does, three others that arm, cancel
-//! and move timers at random, and one that takes what is due from under the owner. Nothing is lost,
-//! and each timer ends exactly once.
+//! Tests with real threads: an owner that sleeps and expires as a worker does, three threads that
+//! arm, cancel and move timers at random, and one that takes due timers away from the owner. No
+//! timer is lost, and each ends exactly once.
 //!
-//! Nothing here measures time. A lost wake-up shows as a test that does not end: the owner sleeps
-//! without a limit if it has no deadline, and the last phase waits for all timers to fire.
+//! No test measures time. If a wake-up is lost, a test does not end: the owner sleeps without a
+//! limit if it has no deadline, and the last phase waits for all timers to fire.
 #![cfg(not(loom))]
 
 mod common;
@@ -27,7 +27,7 @@ const REMOTES: u64 = 3;
 const OPERATIONS: usize = 60_000;
 const MS: u64 = 1_000_000;
 
-/// A worker whose kernel is a condition variable.
+/// A worker that sleeps on a condition variable.
 struct Worker {
     thread: ThreadId,
     started: Instant,
@@ -53,7 +53,7 @@ impl Worker {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// Sleeps until then, or until woken.
+    /// Sleeps until `until`, or until woken.
     fn sleep(&self, until: u64) {
         let mut tickled = self.tickled.lock().unwrap();
         while !*tickled {
@@ -87,7 +87,7 @@ impl Owner for Worker {
     }
 }
 
-/// What all threads add to.
+/// Counts of all threads.
 #[derive(Default)]
 struct Tally {
     armed: AtomicUsize,
@@ -105,7 +105,7 @@ fn read(count: &AtomicUsize) -> usize {
     count.load(Ordering::Relaxed)
 }
 
-/// xorshift64*.
+/// A random number generator: xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -117,14 +117,14 @@ impl Random {
     }
 }
 
-/// What the owner did in all.
+/// How often the owner parked and slept.
 #[derive(Default)]
 struct Parks {
     slept: usize,
     parked: usize,
 }
 
-/// The loop of a worker, until `stop`.
+/// Runs the loop of a worker until `stop`.
 fn work(shard: &Arc<Shard<Worker>>, stop: &AtomicBool, limit: usize) -> Parks {
     let searchers = Searchers::new(1);
     let owner = shard.owner();
@@ -141,7 +141,7 @@ fn work(shard: &Arc<Shard<Worker>>, stop: &AtomicBool, limit: usize) -> Parks {
                 || stop.load(Ordering::Acquire),
                 |until| owner.sleep(until),
             );
-            // Nobody pushes work: only the end of the test makes a searcher of the worker.
+            // No thread pushes work. Only the end of the test makes a searcher of the worker.
             let searches = parked.searching && searchers.found();
             assert!(!searches || stop.load(Ordering::Acquire));
             parks.slept += usize::from(parked.slept);
@@ -159,11 +159,11 @@ fn run_all(due: &mut Vec<Due<Worker>>, owner: &Worker) {
     }
 }
 
-/// A timer of a remote thread, with what it needs to account for it.
+/// A timer of a remote thread, with the data to check its end.
 struct Armed {
     timer: Timer<Worker>,
     cancelled: bool,
-    /// Is never moved, so that it can be told whether it is early.
+    /// The timer is never moved, so the test knows whether it is early.
     fixed: bool,
 }
 
@@ -195,7 +195,7 @@ fn arm(shard: &Arc<Shard<Worker>>, random: &mut Random, tally: &Arc<Tally>) -> A
     }
 }
 
-/// Arms, cancels and moves at random, and answers the timers that were not cancelled.
+/// Arms, cancels and moves timers at random. Returns the timers that were not cancelled.
 fn meddle(shard: &Arc<Shard<Worker>>, seed: u64, tally: &Arc<Tally>) -> Vec<Armed> {
     let mut random = Random(seed);
     let mut timers: Vec<Armed> = Vec::new();
@@ -225,7 +225,7 @@ fn meddle(shard: &Arc<Shard<Worker>>, seed: u64, tally: &Arc<Tally>) -> Vec<Arme
             6 => armed.timer.reset(now, random.below(3 * MS)),
             7 => armed.timer.reset_from_start(random.below(3 * MS)),
             8 => armed.timer.reset_at(now + random.below(MS)),
-            // To and fro: later is no news, and earlier is.
+            // Move the timer later, which sends no update, and earlier, which does.
             _ => {
                 let _ = armed.timer.reset_at(now + 1_000 * MS);
                 armed.timer.reset_at(now)
@@ -242,7 +242,7 @@ fn meddle(shard: &Arc<Shard<Worker>>, seed: u64, tally: &Arc<Tally>) -> Vec<Arme
     timers
 }
 
-/// The owner runs `work` on this thread while `f` runs on others; then it is stopped.
+/// Runs the owner's loop on this thread while `f` runs on others, and then stops the owner.
 fn beside_an_owner<R: Send>(
     shard: &Arc<Shard<Worker>>,
     limit: usize,
@@ -251,7 +251,7 @@ fn beside_an_owner<R: Send>(
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let others = scope.spawn(|| {
-            // The owner is stopped even if `f` panics, or the test would not end.
+            // Stop the owner even if `f` panics. Otherwise the test would not end.
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
             stop.store(true, Ordering::Release);
             shard.wake();
@@ -265,7 +265,7 @@ fn beside_an_owner<R: Send>(
     })
 }
 
-/// Each timer ended once, in a way that somebody knows of.
+/// Checks that each timer ended once, and that the end was counted.
 fn settle(shard: Arc<Shard<Worker>>, tally: &Tally, parks: &Parks) {
     let over = &shard.owner().over;
     let all = |how| over.get(Kind::Once, how) + over.get(Kind::Recurring, how);
@@ -298,7 +298,7 @@ fn meddlers(shard: &Arc<Shard<Worker>>, tally: &Arc<Tally>) -> Vec<Armed> {
 }
 
 #[test]
-fn each_timer_ends_once_while_others_meddle() {
+fn each_timer_ends_once_while_threads_arm_cancel_and_move() {
     let shard = Worker::shard();
     let tally = Arc::new(Tally::default());
     let (left, parks) = beside_an_owner(&shard, usize::MAX, || meddlers(&shard, &tally));
@@ -310,7 +310,7 @@ fn each_timer_ends_once_while_others_meddle() {
     settle(shard, &tally, &parks);
 }
 
-/// Others take what is due as a rescuer does, run it themselves, and let go of some.
+/// Other threads take due timers as a rescuer does. They run most of them and drop some.
 #[test]
 fn each_timer_ends_once_while_others_rescue() {
     let shard = Worker::shard();
@@ -343,7 +343,7 @@ fn each_timer_ends_once_while_others_rescue() {
     settle(shard, &tally, &parks);
 }
 
-/// The shard is closed under the hands of those that arm and move.
+/// The shard is closed while other threads arm and move timers.
 #[test]
 fn each_timer_ends_once_while_the_shard_is_closed() {
     for round in 0..60 {
@@ -375,7 +375,7 @@ fn each_timer_ends_once_while_the_shard_is_closed() {
                     }
                 });
             }
-            // The owner has some in its hands when it closes.
+            // The owner holds some due timers when it closes the shard.
             let mut due = Vec::new();
             while read(&armed) < 40 * (round as usize % 20) {
                 let now = shard.owner().now();
@@ -395,7 +395,8 @@ fn each_timer_ends_once_while_the_shard_is_closed() {
     }
 }
 
-/// The owner sleeps without a limit, and is woken for each; if a wake-up is lost this does not end.
+/// The owner sleeps without a limit and is woken for each timer. If a wake-up is lost, this test
+/// does not end.
 #[test]
 fn no_wake_up_is_lost_between_threads_that_take_turns() {
     let shard = Worker::shard();
@@ -409,7 +410,7 @@ fn no_wake_up_is_lost_between_threads_that_take_turns() {
                         let done = Arc::new(AtomicBool::new(false));
                         let (mine, count) = (done.clone(), fired.clone());
                         let far = now + 3_600_000 * MS;
-                        // At once, or far away and then made early.
+                        // Due at once, or far away and then made earlier.
                         let deadline = if turn % 2 == 0 { now } else { far };
                         let timer = Timer::once(&shard, deadline, 0, move || {
                             add(&count);
@@ -432,7 +433,7 @@ fn no_wake_up_is_lost_between_threads_that_take_turns() {
     assert_eq!(Arc::strong_count(&shard), 1);
 }
 
-/// Wakes a thread that waits for a sleep.
+/// A waker that unparks the thread that waits for a sleep.
 struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
@@ -451,7 +452,7 @@ fn block_on(sleep: &Sleep<Worker>) -> Outcome {
     }
 }
 
-/// Sleeps that are moved, waited for and armed again on threads that sleep for good until woken.
+/// Sleeps are moved, awaited and armed again by threads that sleep without a limit until woken.
 #[test]
 fn sleeps_wake_their_tasks_each_time() {
     let shard = Worker::shard();
@@ -476,7 +477,7 @@ fn sleeps_wake_their_tasks_each_time() {
                         let now = shard.owner().now();
                         assert!(deadline.is_none_or(|at| at <= now), "fired early");
                     }
-                    // One that is still awaited when the shard is closed, by whoever is last.
+                    // The last thread leaves one that is still awaited when the shard is closed.
                     sleep.reset(NEVER);
                     drop(sleep);
                 });
@@ -488,7 +489,7 @@ fn sleeps_wake_their_tasks_each_time() {
     assert_eq!(Arc::strong_count(&shard), 1);
 }
 
-/// Tasks that wait when the shard is closed are told so.
+/// Tasks that wait when the shard is closed get `Shutdown`.
 #[test]
 fn closing_wakes_the_tasks_that_wait() {
     let shard = Worker::shard();
@@ -503,7 +504,7 @@ fn closing_wakes_the_tasks_that_wait() {
                 })
             })
             .collect();
-        // Some are there already when it is closed, perhaps, and some come to a closed shard.
+        // Some tasks may wait already when the shard is closed, and some come to the closed shard.
         thread::yield_now();
         drop(shard.close());
         for sleeper in sleepers {

@@ -1,4 +1,5 @@
-//! A tolerant timer fires in its window, never before its deadline, and shares wake-ups with others.
+//! A timer with a tolerance fires within its window, never before its deadline, and shares
+//! wake-ups.
 #![cfg(not(loom))]
 
 mod common;
@@ -14,14 +15,14 @@ use tourbillon_shards::{Flow, NEVER, Options, Reset, Shard, Timer};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// A timer that writes down when it ran.
+/// A timer that records when it ran.
 struct Probe {
     timer: Timer<Scripted>,
     ran: Arc<AtomicU64>,
     tolerance: u64,
 }
 
-/// `clock` says when a callback runs.
+/// Arms such a timer. `clock` is the time at which callbacks run.
 fn armed(
     shard: &Arc<Shard<Scripted>>,
     clock: &Arc<AtomicU64>,
@@ -48,7 +49,7 @@ fn armed(
     }
 }
 
-/// Sleeps exactly until the next deadline, until there is none; answers how often it woke.
+/// Sleeps exactly until each next deadline, until there is none. Returns how often it woke.
 fn live(shard: &Arc<Shard<Scripted>>, clock: &Arc<AtomicU64>) -> usize {
     let mut wakes = 0;
     loop {
@@ -72,14 +73,14 @@ fn in_its_window(probe: &Probe, deadline: u64) {
 }
 
 #[test]
-fn each_fires_in_its_window() {
+fn each_timer_fires_in_its_window() {
     both_ways(|shard| {
         let clock = Arc::new(AtomicU64::new(0));
         let mut random = Random(42);
         let timers: Vec<_> = (0..3_000)
             .map(|_| {
                 let deadline = 1 + random.below(10 * SECOND);
-                // From nothing to seconds, in all magnitudes.
+                // From zero to seconds, in all orders of magnitude.
                 let magnitude = random.below(33);
                 let tolerance = random.below(1 << magnitude);
                 (deadline, armed(shard, &clock, deadline, tolerance))
@@ -93,7 +94,7 @@ fn each_fires_in_its_window() {
 }
 
 #[test]
-fn each_fires_in_the_window_that_it_was_moved_to() {
+fn a_moved_timer_fires_in_its_new_window() {
     both_ways(|shard| {
         let clock = Arc::new(AtomicU64::new(0));
         let mut random = Random(43);
@@ -107,7 +108,7 @@ fn each_fires_in_the_window_that_it_was_moved_to() {
                 for _ in 0..random.below(4) {
                     deadline = match random.below(2) {
                         0 => 1 + random.below(10 * SECOND),
-                        // Close to where it was, within the same window or not.
+                        // Close to the old deadline, within its window or not.
                         _ => (deadline + random.below(2 * tolerance + 1))
                             .saturating_sub(tolerance)
                             .max(1),
@@ -154,14 +155,14 @@ fn wake_ups_fall_as_the_tolerance_grows() {
 }
 
 #[test]
-fn an_exact_neighbour_takes_them_along() {
+fn tolerant_timers_fire_with_an_exact_neighbour() {
     both_ways(|shard| {
         let clock = Arc::new(AtomicU64::new(0));
-        // Would wait for 128, 128 and 256.
+        // Alone they would wait for 128, 128 and 256.
         let tolerant: Vec<_> = [(90, 100), (100, 50), (70, 200)]
             .map(|(deadline, tolerance)| armed(shard, &clock, deadline, tolerance))
             .into();
-        // Behind them all, at 384: what is next and not due ends the search.
+        // A timer after all of them, at 384, that is not due ends the search.
         let later = armed(shard, &clock, 300, 100);
         let exact = armed(shard, &clock, 100, 0);
         assert_eq!(shard.next_deadline(), 100);

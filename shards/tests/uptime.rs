@@ -1,6 +1,6 @@
-//! A shard that has been up for days, years and decades: around the moments at which timers of others hang,
-//! panic or come at the wrong time, and at the end of its clock, all that is armed, moved and cancelled does
-//! what a list would do.
+//! A shard with an uptime of days, years and decades. It is tested around the times at which timers
+//! of other projects hang, panic or fire at the wrong time, and at the end of its clock. All that
+//! is armed, moved and cancelled must behave as in a plain list.
 #![cfg(not(loom))]
 
 mod common;
@@ -23,19 +23,20 @@ const SEC: u64 = 1_000 * MS;
 const DAY: u64 = 86_400 * SEC;
 const YEAR: u64 = 365 * DAY;
 
-/// Where something changes: in somebody's wheel, in the bits of a number, in a unit.
+/// The times at which something changes: a wheel's end, a bit of a number, a unit.
 const HORIZONS: [u64; 16] = [
-    // Wheels of six levels of 64 slots that count ms, seconds of 20 bits.
+    // Wheels of six levels with 64 slots, in ms; seconds in 20 bits.
     12 * DAY,
     (1 << 20) * SEC,
-    // 32 bits of ms, signed and not; of 10 ms; of seconds.
+    // 32 bits of ms, signed and unsigned; of 10 ms; of seconds.
     (1 << 31) * MS,
     (1 << 32) * MS,
     497 * DAY,
-    // The end of a wheel of tokio's.
+    // The end of tokio's wheel.
     (1 << 36) * MS,
     (1 << 31) * SEC,
-    // What a float knows exactly; half of what is; the bits before the last.
+    // The largest integer that a float represents exactly, and half of it; the bits before the
+    // last.
     1 << 53,
     1 << 59,
     1 << 60,
@@ -47,7 +48,7 @@ const HORIZONS: [u64; 16] = [
     NEVER - 2,
 ];
 
-/// A generator of numbers that are the same in each run: xorshift64*.
+/// A generator of random numbers that are equal in each run: xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -58,14 +59,14 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8) % bound
     }
 
-    /// As many of each order of magnitude, up to 2^`bits`.
+    /// Returns a number up to 2^`bits`. All orders of magnitude are equally likely.
     fn up_to(&mut self, bits: u64) -> u64 {
         let bits = self.below(bits + 1);
         self.below((1 << bits) + 1)
     }
 }
 
-/// Each store, reached by the owner and through the inbox.
+/// Runs the test with each store, on the owner's path and through the inbox.
 fn each(test: impl Fn(&Arc<Shard<Scripted>>, StoreKind)) {
     for store in StoreKind::ALL {
         for local in [true, false] {
@@ -77,11 +78,11 @@ fn each(test: impl Fn(&Arc<Shard<Scripted>>, StoreKind)) {
     }
 }
 
-/// A shard, and a list of what is to come.
+/// A shard, and a list of the timers that are still to fire.
 struct World<'a> {
     shard: &'a Arc<Shard<Scripted>>,
     clock: Arc<AtomicU64>,
-    /// Where timers say that they ran: which, and when.
+    /// Where timers record that they ran: which one, and when.
     ran: Arc<Mutex<Vec<(u64, u64)>>>,
     timers: BTreeMap<u64, (Timer<Scripted>, u64)>,
     next: u64,
@@ -115,7 +116,7 @@ impl<'a> World<'a> {
         self.next += 1;
     }
 
-    /// One of those that there are.
+    /// Returns one of the pending timers.
     fn any(&self, random: &mut Random) -> Option<u64> {
         let count = self.timers.len() as u64;
         let at = (count > 0).then(|| random.below(count) as usize)?;
@@ -128,7 +129,7 @@ impl<'a> World<'a> {
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
     }
 
-    /// Lets one come `wait` from now instead.
+    /// Moves a timer to `wait` from now.
     fn reset(&mut self, id: u64, wait: u64) {
         let now = self.now();
         let (timer, deadline) = self.timers.get_mut(&id).unwrap();
@@ -142,7 +143,7 @@ impl<'a> World<'a> {
         deadlines.min().filter(|deadline| *deadline < NEVER)
     }
 
-    /// Brings the clock to `now`: all that is due by then fires, in its order, and nothing else.
+    /// Sets the clock to `now` and checks that exactly the due timers fire, in order.
     fn turn(&mut self, now: u64) {
         self.clock.store(now, Relaxed);
         let expected: Vec<_> = {
@@ -152,7 +153,7 @@ impl<'a> World<'a> {
                 .filter(|(_, (_, at))| *at <= now && *at < NEVER);
             due.map(|(id, _)| *id).collect()
         };
-        // What a store gives at a time may be a part of what is due, but never nothing of it.
+        // A store may return a part of what is due at a time, but never nothing.
         while !expected.is_empty() && self.ran.lock().unwrap().len() < expected.len() {
             assert!(turn(self.shard, now) > 0, "nothing comes at {now}");
         }
@@ -166,15 +167,16 @@ impl<'a> World<'a> {
             let (timer, _) = self.timers.remove(&id).unwrap();
             assert_eq!(timer.status(), Status::Over(Outcome::Fired));
         }
-        // Later is free: a store may wake its owner too early, and never too late.
+        // A store may wake its owner too early, and never too late.
         match self.first() {
             Some(first) => assert!(self.shard.next_deadline() <= first, "sleeps past {first}"),
             None => assert!(self.timers.values().all(|(_, at)| *at == NEVER)),
         }
     }
 
-    /// What the owner's loop does until all that comes before `end` has come: it sleeps until the shard says,
-    /// each time; the number of times that it woke for nothing is bounded by what was moved.
+    /// Runs the owner's loop until all deadlines before `end` have passed. It sleeps each time
+    /// until the deadline that the shard returns. The number of wake-ups for nothing is bounded by
+    /// `moved`.
     fn run_until(&mut self, end: u64, moved: u64) {
         let mut idle = 0;
         loop {
@@ -195,11 +197,11 @@ impl<'a> World<'a> {
 }
 
 #[test]
-fn around_each_horizon_a_shard_does_what_a_list_would() {
+fn around_each_horizon_a_shard_behaves_like_a_list() {
     each(|shard, store| {
         for (i, horizon) in HORIZONS.into_iter().enumerate() {
             let mut random = Random(0x9e37_79b9 + i as u64 * 7 + store as u64);
-            // From just before it to just after it, in steps of each order of magnitude.
+            // From just before the horizon to just after it, in steps of each order of magnitude.
             for bits in [4, 20, 33, 44] {
                 let start = horizon.saturating_sub(1 << bits);
                 let end = horizon.saturating_add(1 << bits).min(NEVER - 1);
@@ -222,14 +224,14 @@ fn around_each_horizon_a_shard_does_what_a_list_would() {
                     world.turn(to);
                 }
                 world.run_until(NEVER, moved);
-                // Beyond the end of time nothing comes that is never to come.
+                // At the end of time, only the timers that never fire are left.
                 for now in [NEVER, 1 << 63, u64::MAX] {
                     world.turn(now);
                 }
                 assert!(world.fired > 20, "the test tests little: {}", world.fired);
                 let left: Vec<_> = world.timers.keys().copied().collect();
                 left.into_iter().for_each(|id| world.cancel(id));
-                // Their news is read, so that nothing is left but what will be used again.
+                // Read all updates, so that only the memory for reuse is left.
                 turn(shard, end);
                 assert_eq!(shard.next_deadline(), NEVER);
             }
@@ -237,15 +239,15 @@ fn around_each_horizon_a_shard_does_what_a_list_would() {
     });
 }
 
-/// With never a restart, and timers of all lengths pending all the while.
+/// The shard never restarts, and timers of all lengths are pending all the time.
 #[test]
-fn a_shard_that_is_up_for_decades_sleeps_until_what_is_next_and_no_longer() {
+fn after_decades_a_shard_sleeps_until_the_next_deadline() {
     each(|shard, _| {
         let mut random = Random(77);
         let mut world = World::new(shard, 0);
         let mut steps = 0_u64;
         while world.now() < NEVER - YEAR {
-            // Most of them short, as in servers; some for days and months.
+            // Most are short, as in servers; some take days and months.
             while world.timers.len() < 20 {
                 world.arm(random.up_to(55));
             }
@@ -269,9 +271,10 @@ fn a_shard_that_is_up_for_decades_sleeps_until_what_is_next_and_no_longer() {
     });
 }
 
-/// Without a rest for twelve days and more, which is where a wheel of others stood still.
+/// The loop runs for more than twelve days without a rest. At that time a wheel of another project
+/// stood still.
 #[test]
-fn a_timer_of_seven_seconds_comes_each_seven_seconds_for_thirteen_days() {
+fn a_timer_of_seven_seconds_fires_for_thirteen_days() {
     for store in StoreKind::ALL {
         let shard = Scripted::shard_with(true, store);
         let ran = Arc::new(AtomicU64::new(0));
@@ -295,9 +298,9 @@ fn a_timer_of_seven_seconds_comes_each_seven_seconds_for_thirteen_days() {
     }
 }
 
-/// What was cancelled by the thousand, far in the future, from elsewhere: nothing of it is left to wake for.
+/// Thousands of far timers are cancelled by another thread. None of them wakes the owner later.
 #[test]
-fn garbage_of_the_far_future_is_swept_as_any_other() {
+fn far_timers_that_are_cancelled_are_swept() {
     for store in StoreKind::ALL {
         let shard = Scripted::shard_with(false, store);
         for horizon in HORIZONS {
@@ -308,7 +311,7 @@ fn garbage_of_the_far_future_is_swept_as_any_other() {
                     Timer::once(&shard, at, at - now, || unreachable!("cancelled"))
                 })
                 .collect();
-            // It is read in parts.
+            // The inbox is read in parts.
             while shard.has_news() {
                 assert_eq!(turn(&shard, now.min(horizon - 1)), 0);
             }
@@ -327,9 +330,10 @@ fn garbage_of_the_far_future_is_swept_as_any_other() {
     }
 }
 
-/// A machine that stood still for decades: all is due at once, once each, and what recurs skips them.
+/// The machine was suspended for decades. All timers are due at once and run once, and recurring
+/// timers skip the rest.
 #[test]
-fn a_clock_that_jumps_by_decades_brings_each_timer_once() {
+fn a_clock_that_jumps_by_decades_fires_each_timer_once() {
     each(|shard, _| {
         for jump in [YEAR, 30 * YEAR, NEVER - YEAR] {
             let ran = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! The alarm of a shard whose owner is watched: what it is set to, and when.
+//! The alarm of a watched shard: what it is set to, and when.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,20 +11,20 @@ use std::sync::{
 use common::turn;
 use tourbillon_shards::{Cancel, Coming, NEVER, Owner, Reset, Shard, Timer};
 
-/// Longer than [`GRACE`], and than anything else that is waited for.
+/// A time longer than [`GRACE`] and all other waits.
 const LONG_GRACE: u64 = 100 * MS;
 
 const MS: u64 = 1_000_000;
 const GRACE: u64 = 100_000;
-/// As in `src/watch.rs`.
+/// The value in `src/watch.rs`.
 const BEAT: u64 = 4 * MS;
 const MARGIN: u64 = MS;
 const LOOK: u64 = MS;
 const SOON: u64 = 200_000;
-/// Of an alarm that somebody else than the owner has set.
+/// Marks a setting by another thread than the owner.
 const SLACK: u64 = 150_000;
 
-/// Writes down what its alarm is set to.
+/// An owner that records what its alarm is set to.
 struct Watched {
     local: AtomicBool,
     settings: Mutex<Vec<u64>>,
@@ -46,7 +46,7 @@ impl Watched {
         Arc::new(Shard::watched(Self::new(), grace))
     }
 
-    /// What the alarm was set to since this was last asked.
+    /// Returns what the alarm was set to since the last call.
     fn settings(&self) -> Vec<u64> {
         std::mem::take(&mut *self.settings.lock().unwrap())
     }
@@ -68,12 +68,12 @@ impl Owner for Watched {
     }
 }
 
-/// The lowest bit says who has set it.
+/// Removes the lowest bit, which says whether the owner set the alarm.
 fn moment(at: u64) -> u64 {
     if at == NEVER { at } else { at & !1 }
 }
 
-/// Whether the alarm that stands for `now` is taken.
+/// Returns whether the alarm could be taken at `now`.
 fn take(shard: &Shard<Watched>, now: u64) -> bool {
     shard.take_alarm(now | 1)
 }
@@ -83,7 +83,7 @@ fn arm(shard: &Arc<Shard<Watched>>, deadline: u64) -> Timer<Watched> {
 }
 
 #[test]
-fn who_is_not_watched_has_no_alarm() {
+fn an_owner_that_is_not_watched_has_no_alarm() {
     let shard = Arc::new(Shard::new(Watched::new()));
     for local in [true, false] {
         shard.owner().set_local(local);
@@ -104,7 +104,7 @@ fn who_is_not_watched_has_no_alarm() {
 }
 
 #[test]
-fn who_is_watched_when_called_has_no_alarm_before() {
+fn an_owner_that_is_watched_when_called_has_no_alarm_before() {
     let shard = Arc::new(Shard::watched_when_called(Watched::new(), GRACE));
     let timer = arm(&shard, 10 * MS);
     timer.reset_at(MS);
@@ -126,7 +126,7 @@ fn who_is_watched_when_called_has_no_alarm_before() {
 }
 
 #[test]
-fn a_beat_sets_it_and_those_that_follow_soon_let_it_be() {
+fn a_heartbeat_sets_the_alarm_and_the_next_ones_keep_it() {
     let shard = Watched::shard();
     assert_eq!(moment(shard.alarm()), NEVER);
     shard.beat(0);
@@ -160,7 +160,7 @@ fn dense_deadlines_do_not_each_cost_a_setting() {
 }
 
 #[test]
-fn an_owner_that_is_well_does_not_set_it_to_its_deadlines() {
+fn an_awake_owner_does_not_set_the_alarm_to_its_deadlines() {
     for local in [true, false] {
         let shard = Watched::shard();
         shard.owner().set_local(local);
@@ -177,7 +177,7 @@ fn an_owner_that_is_well_does_not_set_it_to_its_deadlines() {
 }
 
 #[test]
-fn who_arms_lowers_one_that_is_much_later() {
+fn arming_a_timer_lowers_an_alarm_that_is_much_later() {
     for local in [true, false] {
         let shard = Watched::shard();
         shard.owner().set_local(local);
@@ -198,7 +198,7 @@ fn who_arms_lowers_one_that_is_much_later() {
 }
 
 #[test]
-fn others_lower_it_while_the_owner_is_awake_and_not_while_it_sleeps() {
+fn remote_threads_lower_the_alarm_of_an_awake_owner_only() {
     let shard = Watched::shard();
     shard.owner().set_local(false);
     let first = arm(&shard, 20 * MS);
@@ -219,7 +219,7 @@ fn others_lower_it_while_the_owner_is_awake_and_not_while_it_sleeps() {
 }
 
 #[test]
-fn who_rests_is_given_a_while_after_its_deadline() {
+fn a_sleeping_owner_gets_some_time_after_its_deadline() {
     for (grace, late) in [(GRACE, BEAT), (2 * BEAT, 2 * BEAT)] {
         let shard = Watched::with_grace(grace);
         shard.beat(0);
@@ -237,7 +237,7 @@ fn who_rests_is_given_a_while_after_its_deadline() {
 }
 
 #[test]
-fn who_rests_for_a_short_while_leaves_it_as_it_is() {
+fn an_owner_that_sleeps_briefly_keeps_its_alarm() {
     let shard = Watched::shard();
     shard.beat(0);
     shard.rest(0);
@@ -252,7 +252,7 @@ fn who_rests_for_a_short_while_leaves_it_as_it_is() {
     );
     shard.rest(2 * MARGIN + 1000);
     assert_eq!(shard.owner().settings(), [2 * MARGIN + 1000 + BEAT]);
-    // As another has set it, it goes off soon after the deadline.
+    // If another thread has set it, it goes off soon after the deadline.
     shard.beat(10 * MS);
     assert!(take(&shard, 10 * MS + BEAT));
     assert!(shard.watch_on(13 * MS, 4));
@@ -262,7 +262,7 @@ fn who_rests_for_a_short_while_leaves_it_as_it_is() {
     assert!(take(&shard, 14 * MS + BEAT));
     shard.rest(14 * MS);
     assert_eq!(shard.owner().settings(), [14 * MS + BEAT], "it was not set");
-    // With a long grace it is the same, by that.
+    // A long grace has the equal effect.
     let shard = Watched::with_grace(LONG_GRACE);
     shard.beat(0);
     shard.owner().settings();
@@ -270,14 +270,14 @@ fn who_rests_for_a_short_while_leaves_it_as_it_is() {
     assert_eq!(shard.owner().settings(), [MS + LONG_GRACE]);
 }
 
-/// Somebody who comes so long after the alarm.
+/// Returns the latency of a peer that comes `after` ns after the alarm.
 fn coming(after: u64) -> Coming {
     let waits = 30_000;
     Coming { after, waits }
 }
 
 #[test]
-fn who_takes_a_while_to_come_is_called_earlier() {
+fn a_slow_peer_is_called_earlier() {
     let all = GRACE + 30_000;
     for (after, by) in [
         (0, 0),
@@ -324,20 +324,24 @@ fn who_takes_a_while_to_come_is_called_earlier() {
 }
 
 #[test]
-fn nobody_waits_for_an_owner_that_is_well() {
+fn no_peer_waits_for_an_owner_that_is_back() {
     let shard = Watched::shard();
     shard.beat(0);
     let _timer = arm(&shard, BEAT);
     assert_eq!(shard.awaited(BEAT - 1, coming(MS)), None);
     shard.call();
-    assert_eq!(shard.awaited(BEAT - 1, coming(MS)), None, "somebody comes");
+    assert_eq!(
+        shard.awaited(BEAT - 1, coming(MS)),
+        None,
+        "another peer comes"
+    );
     shard.dismiss();
     assert_eq!(shard.awaited(BEAT - 1, coming(MS)), None);
     drop(shard.close());
 }
 
 #[test]
-fn who_has_waited_takes_it_if_nobody_else_has() {
+fn a_peer_that_waited_takes_the_alarm_if_no_other_has() {
     let shard = Watched::shard();
     shard.beat(0);
     let timer = arm(&shard, BEAT + LOOK / 2);
@@ -366,13 +370,13 @@ fn who_has_waited_takes_it_if_nobody_else_has() {
 
     let word = wait(now);
     shard.call();
-    assert!(!shard.take_alarm_at(word), "somebody is called");
+    assert!(!shard.take_alarm_at(word), "another peer is called");
     assert_eq!(timer.cancel(), Cancel::Cancelled);
     drop(shard.close());
 }
 
 #[test]
-fn it_is_taken_once_when_its_moment_has_come() {
+fn an_alarm_is_taken_once_and_not_before_its_time() {
     let shard = Watched::shard();
     assert!(!take(&shard, NEVER), "it is not set");
     shard.beat(0);
@@ -392,7 +396,7 @@ fn it_is_taken_once_when_its_moment_has_come() {
 }
 
 #[test]
-fn who_looks_after_an_owner_sets_it_to_soon_after_the_next_deadline() {
+fn a_rescuer_sets_the_alarm_to_soon_after_the_next_deadline() {
     let shard = Watched::shard();
     shard.beat(0);
     let mut now = BEAT;
@@ -426,7 +430,7 @@ fn who_looks_after_an_owner_sets_it_to_soon_after_the_next_deadline() {
 }
 
 #[test]
-fn who_took_it_does_not_rely_on_a_timer_that_is_far_off() {
+fn a_rescuer_limits_the_alarm_if_the_next_deadline_is_far() {
     for local in [true, false] {
         let shard = Watched::shard();
         shard.beat(0);
@@ -442,7 +446,7 @@ fn who_took_it_does_not_rely_on_a_timer_that_is_far_off() {
 }
 
 #[test]
-fn who_sleeps_sets_it_itself() {
+fn an_owner_that_sleeps_sets_its_alarm_itself() {
     let shard = Watched::shard();
     shard.beat(0);
     let until = shard.sleep_until().unwrap();
@@ -485,9 +489,9 @@ fn a_call_goes_off_at_once() {
     drop(shard.close());
 }
 
-/// No sum overflows, and what is set is never more than `NEVER`.
+/// No sum overflows, and the alarm is never set to more than `NEVER`.
 #[test]
-fn the_end_of_time_is_no_end_of_the_watch() {
+fn times_near_never_do_not_overflow() {
     for grace in [0, GRACE, NEVER - 1, NEVER, u64::MAX] {
         let shard = Watched::with_grace(grace);
         let _timers = [NEVER - 1, NEVER - GRACE].map(|at| arm(&shard, at));
@@ -507,9 +511,9 @@ fn the_end_of_time_is_no_end_of_the_watch() {
     }
 }
 
-/// Who takes what is overdue by a long grace takes it now.
+/// A rescue takes a timer now if it is overdue by more than a long grace.
 #[test]
-fn what_is_rescued_is_taken_when_it_is() {
+fn a_rescued_timer_is_taken_at_the_time_of_the_rescue() {
     let shard = Watched::with_grace(LONG_GRACE);
     let deadlines = [MS, 2 * MS, 50 * MS];
     let _timers = deadlines.map(|at| Timer::once(&shard, at, at, || ()));

@@ -1,4 +1,4 @@
-//! An alarm that is not answered, is set again without regard to deadlines, or is dismissed.
+//! The alarm when it is put off, set again at a lower rate, or dismissed.
 #![cfg(not(loom))]
 
 mod common;
@@ -13,12 +13,12 @@ use tourbillon_shards::{NEVER, Owner, Shard, Timer};
 
 const MS: u64 = 1_000_000;
 const GRACE: u64 = 100_000;
-/// As in `src/watch.rs`.
+/// The value in `src/watch.rs`.
 const BEAT: u64 = 4 * MS;
 const LOOK: u64 = MS;
 const SOON: u64 = 200_000;
 
-/// Writes down what its alarm is set to.
+/// An owner that records what its alarm is set to.
 #[derive(Default)]
 struct Watched {
     is_foreign: AtomicBool,
@@ -33,13 +33,13 @@ impl Owner for Watched {
     }
 
     fn alarm(&self, at: u64) {
-        // The lowest bit says who has set it.
+        // The lowest bit says whether the owner set it.
         let at = if at == NEVER { at } else { at & !1 };
         self.settings.lock().unwrap().push(at);
     }
 }
 
-/// A shard whose owner has beaten at 0, and whose alarm has gone off since.
+/// Returns a shard whose owner had its last heartbeat at 0, and whose alarm has gone off since.
 fn gone_off() -> Arc<Shard<Watched>> {
     let shard = Arc::new(Shard::watched(Watched::default(), GRACE));
     shard.beat(0);
@@ -47,7 +47,7 @@ fn gone_off() -> Arc<Shard<Watched>> {
     shard
 }
 
-/// What the alarm was set to since this was last asked.
+/// Returns what the alarm was set to since the last call.
 fn settings(shard: &Shard<Watched>) -> Vec<u64> {
     std::mem::take(&mut *shard.owner().settings.lock().unwrap())
 }
@@ -64,11 +64,11 @@ fn an_alarm_that_is_put_off_goes_off_later_whatever_is_due() {
         arm(&shard, now);
         assert!(shard.put_off(now, looks));
         assert_eq!(settings(&shard), [now + after]);
-        // It has not gone off since.
+        // The alarm has not gone off since.
         assert!(!shard.take_alarm(now) && !shard.put_off(now, looks));
         let at = now + after + 1;
         settings(&shard);
-        // Once more, and then somebody comes.
+        // It is put off once more. After that a peer takes it.
         assert!(shard.put_off(at, looks));
         assert!(shard.take_alarm(at + after + 1));
         assert!(shard.watch_on(at + after, 1));
@@ -89,13 +89,13 @@ fn an_alarm_that_is_taken_or_not_set_is_not_put_off() {
 }
 
 #[test]
-fn an_owner_that_is_back_sets_an_alarm_that_is_far_off() {
+fn an_owner_that_is_back_sets_an_alarm_that_is_too_late() {
     let shard = gone_off();
     assert!(shard.put_off(5 * MS, 19));
     settings(&shard);
     shard.beat(6 * MS);
     assert_eq!(settings(&shard), [6 * MS + BEAT]);
-    // One that sleeps has its own, too.
+    // An owner that sleeps sets its own alarm, too.
     assert!(shard.put_off(11 * MS, 2));
     settings(&shard);
     shard.rest(50 * MS);
@@ -113,7 +113,7 @@ fn a_taken_alarm_is_set_again_rarely_whatever_is_due() {
     assert!(shard.take_alarm(7 * MS));
     assert!(shard.watch_on_rarely(7 * MS, 19));
     assert_eq!(settings(&shard), [26 * MS]);
-    // What is armed for much earlier than that brings the look forward, by the owner or another.
+    // A timer that is armed for a much earlier time makes the alarm earlier, on any thread.
     shard.owner().is_foreign.store(true, Ordering::Relaxed);
     arm(&shard, 24 * MS);
     assert_eq!(settings(&shard), []);
@@ -149,7 +149,7 @@ fn an_alarm_that_is_dismissed_is_not_set_until_the_next_call() {
     for now in [0, 5 * MS, NEVER] {
         assert!(!shard.take_alarm(now) && !shard.put_off(now, 1));
     }
-    // A thread that took it before.
+    // A thread that took the alarm before.
     shard.watch_on(5 * MS, 1);
     shard.watch_on_rarely(5 * MS, 1);
     shard.dismiss();

@@ -1,4 +1,4 @@
-//! What a worker shares with everybody: its shard's owner.
+//! The shared part of a worker: what other threads need to reach it. It is the owner of its shard.
 
 use std::{any::Any, io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc};
 
@@ -29,59 +29,73 @@ use crate::{
     util::contained::contained,
 };
 
-/// A worker, as other threads know it: its timers, and through their owner all the rest.
+/// A worker as other threads see it: its timers, and through their owner everything else.
 pub(crate) type WorkerShard = Shard<Core>;
 
-/// The shared part of a worker. It owns the worker's shard, so that whoever has a timer, a task or
-/// a socket of this worker has the way to it, at the price of a count that is this worker's alone.
-#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+/// The shared part of a worker.
+///
+/// It is inside of the worker's shard. So every timer, task or socket of this worker reaches both
+/// by one pointer, and counts references to this worker only.
+#[expect(
+    missing_debug_implementations,
+    reason = "not nameable outside of the crate"
+)]
 pub struct Core {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stealer: Stealer<Job>,
-    /// The worker's LIFO slot, which the worker alone fills. The worker writes it with each wake-up:
-    /// nothing that others write is beside it.
+    /// The worker's LIFO slot. Only the worker fills it, at each wake-up of a task, so the slot
+    /// shares no cache line with words that other threads write.
     pub(crate) next: CachePadded<NextSlot<NextTask>>,
-    /// Tasks that the worker alone may run, and is to.
+    /// Tasks that only this worker may run, and that are ready.
     pub(crate) pinned: LocalQueue<TaskJob>,
     pub(crate) reactor: Reactor,
-    /// Not a part of this: it outlives the worker.
+    /// The worker's metrics. They are behind an `Arc` because they outlive the worker.
     pub(crate) recorder: Arc<Recorder>,
-    /// By this its peers watch over the worker.
-    pub(crate) watchdog: Watchdog,
+    /// The worker's present job.
+    pub(crate) watch: Watch,
+    /// Wakes the worker from epoll.
     eventfd: EventFd,
-    /// Whether it is a helper: its shard is nobody's home.
+    /// Calls a peer if the worker does not return to its loop. The peers wait for it, the worker
+    /// does not. `None` on a helper.
+    alarm: Option<TimerFd>,
+    /// Notes of the peers that check this worker.
+    pub(crate) looks: CachePadded<Looks>,
+    /// Whether the worker is in `block_in_place`.
+    pub(crate) in_place: AtomicBool,
+    /// Whether this is a helper. A helper's shard has no timers.
     pub(crate) is_helper: bool,
-    /// Timers of this shard whose callbacks are to be told how they ended, and have not been. Written by whoever
-    /// starts such a timer, and so not beside what all read.
+    /// How many callbacks of this shard's timers still have to take their outcomes. Any thread that
+    /// starts such a timer writes it, so it is apart from the words that all threads read.
     owed: CachePadded<AtomicUsize>,
 }
 
-/// What a thread is to the runtime.
+/// What kind of thread a `Core` belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It has timers and sockets.
+    /// A worker, which has timers and sockets.
     Worker,
-    /// It has none, and comes and goes.
+    /// A helper, which has none, and starts and ends on demand.
     Helper,
 }
 
-/// What the timers' handles ask of the owner of a shard.
+/// An owner of a shard, with what the runtime's timers need: the runtime and the clock.
 pub trait TimerOwner: Owner {
-    /// The runtime.
+    /// Returns the runtime.
     fn shared(&self) -> &Arc<Shared>;
 
-    /// What can be read of the time without knowing whose it is. It is for a deadline: [by the clock of the
-    /// runtime](crate::sys::ticks) it may be later than the present by some microseconds.
+    /// A reading of the time, taken before it is known which timer it is for. It is for deadlines
+    /// only: [by the clock of the runtime](crate::sys::ticks) it may be some microseconds ahead of
+    /// the present.
     type Read;
 
-    /// Reads that.
+    /// Reads the time.
     fn read() -> Self::Read;
 
-    /// The time by which the shard's timers are due, in ns, for who has read it just now.
+    /// Converts a reading to the shard's time, in ns.
     fn present(&self, read: Self::Read) -> u64;
 
-    /// The same, read now.
+    /// Returns the shard's present time, in ns.
     #[inline]
     fn now(&self) -> u64 {
         self.present(Self::read())
@@ -119,19 +133,19 @@ impl Core {
         })
     }
 
-    /// Runs user code on this worker's behalf. A panic is caught and counted.
+    /// Runs user code on behalf of this worker. A panic is caught and counted.
     pub(crate) fn contain(&self, f: impl FnOnce()) {
         if !contained(f) {
             self.count(|counters| &counters.panics);
         }
     }
 
-    /// How many callbacks are still to be told.
+    /// Returns how many callbacks still have to take their outcomes.
     pub(crate) fn owes(&self) -> usize {
         self.owed.load(Ordering::Acquire)
     }
 
-    /// Has this worker called when the alarm of the other goes off.
+    /// Makes this worker a peer that is woken when the alarm of `other` goes off.
     pub(crate) fn answer_for(&self, other: &Core) -> io::Result<()> {
         let Some(alarm) = &other.watchdog.alarm else {
             return Ok(());
@@ -140,43 +154,44 @@ impl Core {
         epoll.add_shared(alarm.as_raw_fd(), alarm_token(other.index))
     }
 
-    /// Looks at the sockets, for `timeout` at most. For the worker.
+    /// Polls the sockets, and waits for `timeout` at most. Only the worker calls this.
     pub(crate) fn wait(&self, events: &mut Events, timeout: Timeout) {
         self.recorder.own.epoll_waits.add_alone(1);
         self.reactor.wait(events, timeout);
     }
 
-    /// Counts the time from the one moment to the other, by the real clock, in which the worker did not sleep. For
-    /// the worker.
+    /// Counts the time from `since` to `now`, in real time in ns, as busy: the worker did not
+    /// sleep. Only the worker calls this.
     pub(crate) fn was_busy(&self, since: u64, now: u64) {
         let busy = &self.recorder.own.busy_ns;
         busy.add_alone(now.saturating_sub(since));
     }
 
-    /// Wakes the worker, from whose epoll instance another thread took what would have woken it.
+    /// Sends the worker's wake-up again, after a rescuer took it out of the worker's epoll
+    /// instance.
     pub(crate) fn wake_again(&self) {
         self.eventfd.write();
     }
 
-    /// Takes the task that the worker would run next, for who rescues what a stuck worker has: the
-    /// worker gets to it only after the job that it is at.
+    /// Takes the task that the worker would run next, for a rescue: a stuck worker gets to that
+    /// task only after its present job.
     ///
-    /// From a worker that is not stuck it is better not taken, whose cache has what the task is about
-    /// to read. Nobody is woken for what stands in the slot, and a worker that sleeps has none; so this
-    /// is no place for searchers to look at. Whoever takes the task runs it, queues it or drops it,
-    /// which cancels it.
+    /// From a worker that is not stuck the task should not be taken: the worker's cache has the
+    /// data of the task. So searchers do not look here. They would find nothing in time either: no
+    /// worker is woken for a task in a slot, and a worker that sleeps has none. The caller must
+    /// run, queue or drop the task. Dropping it cancels it.
     pub(crate) fn steal_next(&self) -> Option<TaskJob> {
         self.next.steal().map(TaskJob::from)
     }
 
-    /// Wakes the worker, which has been claimed to search.
+    /// Wakes the worker, which the caller has claimed as a searcher.
     pub(crate) fn wake_to_search(&self) {
         self.recorder.foreign().search_wakes.add(1);
         self.eventfd.write();
     }
 
-    /// Counts on behalf of the calling thread: as this worker's own if it is a worker of this
-    /// runtime.
+    /// Counts for the calling thread: on its own counters if it is this worker or another worker of
+    /// this runtime, otherwise on the shared ones.
     #[inline]
     pub(crate) fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
         if current::is_current(self) {
@@ -185,7 +200,7 @@ impl Core {
         self.count_for_another(counter);
     }
 
-    // Its call is the last that is done by who counts: so that one needs no stack.
+    // Callers end with this call, so that their fast path needs no stack frame.
     #[inline(never)]
     fn count_for_another(&self, counter: impl Fn(&Counters) -> &Counter) {
         self.shared.count_or(counter, || self.recorder.foreign());
@@ -229,15 +244,17 @@ impl Owner for Core {
         };
         let clock = &self.shared.clock;
         let mut moment = clock.kernel(at);
+        // Set the alarm to the moment that the word of the watch says. The clock may be paused or
+        // resumed meanwhile, so look again afterwards.
         loop {
-            // An alarm that the system does not set costs the help, and there is nobody to tell.
+            // If the system call fails, only the rescue is late. No caller could handle the error.
             let _ = match moment {
-                // A moment, not a length of time: the thread may stand still before it comes to this.
+                // An absolute time, since this thread may be suspended before the call.
                 Some(moment) if at != NEVER => alarm.set_at(moment),
-                // A clock that is put forward by hand calls nobody.
+                // No peer is called on a clock that is advanced by hand.
                 _ => alarm.unset(),
             };
-            // Who has resumed the clock meanwhile may have set the alarm before this.
+            // A thread that resumed the clock meanwhile may have set the alarm before this did.
             let now = clock.kernel(at);
             if now.is_some() == moment.is_some() {
                 return;
@@ -285,7 +302,7 @@ impl Owner for Core {
     }
 
     fn told(&self) {
-        // Who ends the runtime sees all that the callback did.
+        // Release: the thread that ends the runtime sees all that the callback did.
         self.owed.fetch_sub(1, Ordering::Release);
     }
 
@@ -295,7 +312,7 @@ impl Owner for Core {
 
     #[cold]
     fn panicked(&self, panic: Box<dyn Any + Send>) {
-        // The panic hook has reported it.
+        // The panic hook has reported it. The payload's destructor is user code.
         self.count(|counters| &counters.panics);
         contained(|| drop(panic));
     }
@@ -341,7 +358,8 @@ mod tests {
         (runtime, worker)
     }
 
-    /// A task that waits to be woken once, and its waker. It answers where it ended.
+    /// Spawns a task that waits to be woken once, and returns it with its waker. Its output is the
+    /// thread on which it ended.
     fn waiting(runtime: &Runtime) -> (JoinHandle<thread::ThreadId>, Waker) {
         let (sender, receiver) = mpsc::channel();
         let mut waits = true;
@@ -353,12 +371,13 @@ mod tests {
             Poll::Pending
         }));
         let waker = receiver.recv_timeout(PATIENCE).unwrap();
-        // It has returned, so that to wake it is no yield, when the worker does something else.
+        // The task has returned from its poll. So a wake-up from another job is not taken for a
+        // yield.
         runtime.block_on(runtime.spawn(async {})).unwrap();
         (task, waker)
     }
 
-    /// A job on the worker that wakes these, and is stuck then, until the sender is dropped.
+    /// Starts a job on the worker that wakes `wakers` and then blocks until the sender is dropped.
     fn stuck(runtime: &Runtime, wakers: Vec<Waker>) -> mpsc::Sender<()> {
         let (go_on, wait) = mpsc::channel::<()>();
         let (is_stuck, receiver) = mpsc::channel();
@@ -379,7 +398,7 @@ mod tests {
         let (task, waker) = waiting(&runtime);
         assert!(worker.owner().steal_next().is_none());
         let go_on = stuck(&runtime, vec![waker]);
-        let stolen = worker.owner().steal_next().expect("it stands in the slot");
+        let stolen = worker.owner().steal_next().expect("it is in the slot");
         assert!(worker.owner().steal_next().is_none());
         stolen.run();
         assert_eq!(runtime.block_on(task).unwrap(), thread::current().id());
@@ -387,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_task_that_was_woken_last_stands_in_the_slot() {
+    fn only_the_task_that_was_woken_last_is_in_the_slot() {
         let (runtime, worker) = runtime();
         let (first, first_waker) = waiting(&runtime);
         let (second, second_waker) = waiting(&runtime);
         let go_on = stuck(&runtime, vec![first_waker, second_waker]);
-        let stolen = worker.owner().steal_next().expect("it stands in the slot");
+        let stolen = worker.owner().steal_next().expect("it is in the slot");
         assert!(worker.owner().steal_next().is_none());
-        assert!(!worker.owner().stealer.is_empty(), "the first made room");
+        assert!(!worker.owner().stealer.is_empty(), "it is in the deque");
         stolen.run();
         drop(go_on);
         let here = thread::current().id();
@@ -402,9 +421,9 @@ mod tests {
         assert_ne!(runtime.block_on(first).unwrap(), here);
     }
 
-    /// The system gave no thread for it.
+    /// The worker's thread could not be started.
     #[test]
-    fn what_is_pinned_to_a_worker_that_was_never_started_is_dropped_unrun() {
+    fn pinned_tasks_of_a_worker_that_never_started_are_dropped_unrun() {
         let (runtime, _worker) = runtime();
         let shared = runtime.handle().shared().clone();
         let deque = deque::Worker::new_fifo();
@@ -422,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_slot_at_the_end_is_dropped() {
+    fn a_task_in_the_slot_at_shutdown_is_dropped() {
         let (runtime, worker) = runtime();
         let (task, waker) = waiting(&runtime);
         let go_on = stuck(&runtime, vec![waker]);
@@ -437,9 +456,9 @@ mod tests {
         );
     }
 
-    /// A hook wakes a task when the worker has given up its slot already.
+    /// A hook wakes a task after the worker has given up its slot.
     #[test]
-    fn what_a_hook_puts_into_the_slot_is_dropped() {
+    fn a_task_that_a_hook_puts_into_the_slot_is_dropped() {
         let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
         let runtime = Runtime::builder()
             .worker_threads(1)

@@ -1,4 +1,4 @@
-//! The queues of a worker, as its own thread knows them.
+//! The queues of a worker, as its own thread sees them: LIFO slot, deque, and pinned tasks.
 
 use std::{
     cell::Cell,
@@ -19,11 +19,12 @@ use crate::engine::{
 };
 
 thread_local! {
-    /// The worker that this thread is, if it is one. Set for as long as its `Local` lives.
+    /// The worker of this thread. Null if there is none. Set while [`with_worker`] runs.
     static LOCAL: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
-/// Makes the calling thread the worker of `local` while `f` runs, in place of the one that it is, if it is one.
+/// Runs `f` with the calling thread as the worker of `local`. A worker that the thread was before
+/// is restored afterwards.
 pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
     struct Reset(*const Local, *const ());
     impl Drop for Reset {
@@ -38,7 +39,7 @@ pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` on this thread's worker, if it is one.
+/// Runs `f` with the worker of this thread, or with `None`.
 #[inline]
 pub(crate) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
     let local = LOCAL.try_with(Cell::get).unwrap_or(ptr::null());
@@ -47,12 +48,12 @@ pub(crate) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
     f(unsafe { local.as_ref() })
 }
 
-/// Whether the calling thread is one of this runtime's workers or helpers.
+/// Returns whether the calling thread is a worker or helper of this runtime.
 pub(crate) fn is_thread_of(shared: &Shared) -> bool {
     with_local(|local| local.is_some_and(|local| local.is_of(shared)))
 }
 
-/// The number of the calling thread, if it is one of this runtime's workers, and no helper.
+/// Returns the index of the calling thread if it is a worker of this runtime, and not a helper.
 #[inline]
 pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
     with_local(|local| {
@@ -61,27 +62,27 @@ pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
     })
 }
 
-/// How often in a row the LIFO slot is preferred to the deque: two tasks that wake each other must
-/// not starve the rest.
+/// How many times in a row the LIFO slot comes before the deque. The limit keeps two tasks that
+/// wake each other from starving the deque.
 const LIFO_BUDGET: u32 = 3;
 
-/// The thread-bound half of a worker.
+/// The part of a worker that only its own thread uses.
 pub(crate) struct Local {
     pub(crate) shard: Arc<WorkerShard>,
     pub(crate) deque: deque::Worker<Job>,
-    /// How often in a row the LIFO slot may still be preferred.
+    /// How many more times in a row the LIFO slot comes before the deque.
     lifo_left: Cell<u32>,
-    /// Whether a pinned task is next, before what the deque has.
+    /// Whether the next job is a pinned task, before the deque.
     pinned_turn: Cell<bool>,
-    /// Set while the worker wakes what its timers and sockets are ready for: all of it goes to the
-    /// deque, in order, and a peer is woken once at the end, if at all.
+    /// Set while the worker wakes the tasks of a batch of timers or sockets. All of these go to the
+    /// deque, in order. At the end at most one peer is woken.
     batching: Cell<bool>,
     /// The job-cost estimate.
     pub(crate) pace: Pace,
     /// Set while the worker is in `block_in_place`.
     pub(crate) in_place: Cell<bool>,
-    /// Set where the LIFO slot is not used, since nobody looks into it: on a helper, and while a worker is
-    /// in `block_in_place`.
+    /// Set if the LIFO slot is not used, because no rescue would empty it: on a helper, and while a
+    /// worker is in `block_in_place`.
     pub(crate) shares: Cell<bool>,
 }
 
@@ -90,6 +91,7 @@ impl Local {
         let core = shard.owner();
         let shares = Cell::new(core.is_helper);
         if !core.is_helper {
+            // From here on, only this thread takes pinned tasks.
             core.pinned.bind();
         }
         Self {
@@ -108,8 +110,9 @@ impl Local {
         &self.shard.owner().shared
     }
 
-    /// The LIFO slot: the task that was woken last, which runs next, since what wakes it is still in
-    /// the cache. Peers leave it alone unless this worker is stuck; spawned tasks do not come here.
+    /// Returns the LIFO slot. It holds the task that was woken last, which runs next, because the
+    /// data of the wake-up is still in the cache. Peers take it only if this worker is stuck.
+    /// Spawned tasks do not go here.
     #[inline]
     fn lifo(&self) -> &NextSlot<NextTask> {
         &self.shard.owner().next
@@ -119,7 +122,8 @@ impl Local {
         self.lifo().take().map(TaskJob::from)
     }
 
-    /// Where the timers, sockets and tasks of this thread go; a helper's go to any worker.
+    /// Returns the shard for the timers, sockets and tasks of this thread. A helper has none: they
+    /// go to any worker.
     pub(crate) fn home(&self) -> Option<&Arc<WorkerShard>> {
         (!self.shard.owner().is_helper).then_some(&self.shard)
     }
@@ -128,31 +132,34 @@ impl Local {
         ptr::eq(self.shared(), shared)
     }
 
-    /// Queues a task that became ready on this worker: to run next, or to run last.
+    /// Queues a task that is ready, in the LIFO slot or at the end of the deque.
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
         let to_deque = match order {
             Order::Last => Some(task),
             Order::Next if self.batching.get() || self.shares.get() => Some(task),
+            // The task that was in the slot before makes room, and goes to the deque.
             Order::Next => self.lifo().put(NextTask(task)).map(TaskJob::from),
         };
         if let Some(task) = to_deque {
             self.deque.push(Job::Task(task));
+            // At the end of a batch, `share` wakes a peer once.
             if !self.batching.get() {
                 self.shared().wake_one();
             }
         }
     }
 
-    /// Gives up the LIFO slot, for a worker that leaves.
+    /// Empties the LIFO slot into the deque, for a worker that leaves.
     pub(crate) fn release(&self) {
         if let Some(task) = self.take_next() {
             self.deque.push(Job::Task(task));
         }
     }
 
-    /// The next job of this worker's own.
+    /// Returns this worker's next job, without a look at other threads' queues.
     #[inline]
     pub(crate) fn next(&self) -> Option<Job> {
+        // The LIFO slot comes first, but not more than `LIFO_BUDGET` times in a row.
         if self.lifo_left.get() > 0 {
             if let Some(task) = self.take_next() {
                 self.lifo_left.set(self.lifo_left.get() - 1);
@@ -167,34 +174,35 @@ impl Local {
         }
     }
 
-    /// A task that this worker alone may run, or another job. (Apart from [`next`](Local::next), which is
-    /// inlined where there are no such tasks.)
+    /// Returns a pinned task or another job, in turns. It is apart from [`next`](Local::next), so
+    /// that `next` can be inlined where there are no pinned tasks.
     #[inline(never)]
     fn next_by_turns(&self) -> Option<Job> {
         let pinned = self.pinned();
         if self.pinned_turn.replace(!self.pinned_turn.get()) {
             if let Some(task) = pinned.take() {
-                // Nobody was woken for what this worker was about to run.
+                // No peer was woken for the jobs in the deque, because this worker was about to run
+                // them.
                 self.share(1);
                 return Some(Job::Task(task));
             }
         }
+        // The other queue's turn. If that is empty, a pinned task runs all the same.
         let own = self.next_for_any();
         own.or_else(|| pinned.take().map(Job::Task))
     }
 
-    /// The same, but for the tasks that this worker alone may run.
+    /// Returns the next job of the deque or the LIFO slot: jobs that any worker may run.
     pub(crate) fn next_for_any(&self) -> Option<Job> {
         self.deque.pop().or_else(|| self.take_next().map(Job::Task))
     }
 
-    /// The tasks that this worker alone may run.
+    /// Returns the queue of the tasks that only this worker may run.
     fn pinned(&self) -> &LocalQueue<TaskJob> {
         &self.shard.owner().pinned
     }
 
-    /// Runs `f`, which wakes and queues many; then wakes one peer if there is more than this worker
-    /// begins with, and it is worth it.
+    /// Runs `f`, which wakes many tasks. Afterwards it wakes one peer if that is worth it.
     pub(crate) fn batch(&self, f: impl FnOnce()) {
         struct Done<'a>(&'a Cell<bool>);
         impl Drop for Done<'_> {
@@ -202,6 +210,7 @@ impl Local {
                 self.0.set(false);
             }
         }
+        // The guard ends the batch if a waker panics.
         self.batching.set(true);
         let done = Done(&self.batching);
         f();
@@ -209,17 +218,20 @@ impl Local {
         self.share(usize::from(self.has_next()) + usize::from(self.pinned().has_work()));
     }
 
-    /// Wakes a peer for what is queued behind so many other jobs, unless nothing is, or it is not worth it.
+    /// Wakes a peer for the jobs in the deque, if there are enough of them. `others` is the number
+    /// of jobs in other queues of this worker.
     fn share(&self, others: usize) {
         let queued = self.deque.len();
         let jobs = queued + others;
-        if queued > 0 && jobs > 1 && !(self.pace.soon_over(jobs) && self.is_looked_after()) {
+        // A single job is run by this worker itself. Short jobs are over before a peer could help,
+        // but that is an estimate: rely on it only if a peer comes when this worker gets stuck.
+        if queued > 0 && jobs > 1 && !(self.pace.soon_over(jobs) && self.is_watched_by_peers()) {
             self.shared().wake_one();
         }
     }
 
-    /// Whether somebody is called if this worker does not come back, who then steals what it has.
-    fn is_looked_after(&self) -> bool {
+    /// Returns whether a peer is called if this worker gets stuck. The peer then steals its jobs.
+    fn is_watched_by_peers(&self) -> bool {
         let core = self.shard.owner();
         let shared = &core.shared;
         !core.is_helper
@@ -227,17 +239,17 @@ impl Local {
             && shared.config.is_watched(shared.workers.load().len())
     }
 
-    /// Whether the LIFO slot is taken.
+    /// Returns whether the LIFO slot holds a task.
     fn has_next(&self) -> bool {
         !self.lifo().is_empty()
     }
 
-    /// Whether there is a job of this worker's own.
+    /// Returns whether this worker has a job in its own queues.
     pub(crate) fn has_jobs(&self) -> bool {
         self.has_queued() || self.has_next() || self.pinned().has_work()
     }
 
-    /// Whether there is something that a peer could steal.
+    /// Returns whether this worker has a job that a peer could steal.
     pub(crate) fn has_queued(&self) -> bool {
         !self.deque.is_empty()
     }
@@ -245,8 +257,9 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // A hook may have woken a task after the worker gave up its slot. A task refers to the worker of
-        // its home, in whose slot it would stay for ever; what is in the deque, the last worker ends.
+        // A hook may have woken a task after the worker emptied its slot. The task refers to this
+        // worker, and the worker to the slot: left there, the task would leak. The last worker to
+        // leave ends what is in the deque.
         self.release();
     }
 }

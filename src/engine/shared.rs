@@ -1,4 +1,4 @@
-//! What all threads of a runtime share.
+//! The state that all threads of a runtime share: queues, clocks, registries, and the shutdown.
 
 use std::sync::Arc;
 
@@ -32,58 +32,83 @@ use crate::{
     util::contained::contained,
 };
 
-/// The workers of a runtime, by their numbers. Empty before it runs and after it has ended.
+/// The workers of a runtime, by index. Empty before it runs and after it has ended.
 pub(crate) type Workers = Vec<Arc<WorkerShard>>;
 
-/// The parts of the table of names, for each worker.
+/// The number of parts of the table of timer names, per worker.
 const NAME_PARTS: usize = 4;
 
 /// The state of a runtime.
-#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+#[expect(
+    missing_debug_implementations,
+    reason = "not nameable outside of the crate"
+)]
 pub struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) tasks: Registry<TaskMeta>,
-    /// The threads that may block.
+    /// The threads for blocking code.
     pub(crate) blocking: CachePadded<Blocking<TaskJob>>,
-    /// The threads that come when no worker does.
+    /// The helper threads, which run while workers are blocked.
     pub(crate) helpers: Helpers<WorkerShard>,
-    /// How many workers are in `block_in_place`, each of which may have a helper in its place.
+    /// How many workers are in `block_in_place`. A helper may run in place of each.
     pub(crate) in_place: AtomicUsize,
-    /// Who waits, for a clock that is paused.
+    /// Which threads wait. A paused clock advances when all of them do.
     pub(crate) quiescence: CachePadded<Quiescence>,
     pub(crate) workers: ArcSwap<Workers>,
-    /// What each worker writes down. Here, so that it can be read when they have ended.
+    /// The shards of the clocks that workers do not wait for, in the order of their kinds. Empty
+    /// after the runtime has ended.
+    pub(crate) clocks: ArcSwap<Vec<Arc<ClockShard>>>,
+    /// How often each clock was served. It stays readable after the clocks have ended.
+    pub(crate) clock_sweeps: [AtomicU64; 2],
+    /// The metrics of each worker. They are here, so that they stay readable after the workers have
+    /// ended.
     pub(crate) recorders: Box<[Arc<Recorder>]>,
+    /// Counts of timers of the other clocks: what remote threads do with them, and where they are
+    /// armed.
+    pub(crate) clock_counters: [Stripes; 2],
     /// The stalls that were reported last.
     pub(crate) stalls: ArcSwap<Stalls>,
     pub(crate) names: Arc<Names<Core>>,
-    /// The queues that all workers share.
-    pub(crate) queues: Queues<Job, Box<dyn Ending>>,
-    /// The wall clock and the boot-time clock, and their timers.
-    pub(crate) clocks: Clocks,
-    /// Whether the runtime runs, stops, or has ended.
-    pub(crate) lifecycle: Lifecycle,
-    /// Those that come to the aid of others.
+    pub(crate) clock_names: Arc<Names<ClockCore>>,
+    pub(crate) injector: CachePadded<Injector<Job>>,
+    /// Drained timers: timers of closed shards, which all workers end together.
+    pub(crate) orphans: Injector<Box<dyn Ending>>,
+    pub(crate) searchers: CachePadded<Searchers>,
+    /// Limits how many workers rescue others at once.
     pub(crate) rescuers: Rescuers,
-    /// Pending callback timers, counted only where there is a bound.
+    /// How many callback timers are pending. Counted only if the runtime has a bound.
     pending: CachePadded<AtomicUsize>,
-    /// When a worker last began to look at the shards' memory, in ns by the kernel's clock.
+    /// When a worker last began to look for unused memory of the shards, in ns by the kernel's
+    /// clock.
     pub(crate) tidied: AtomicU64,
+    /// Set when the runtime is to end. The workers then leave their loops.
+    stopping: AtomicBool,
+    /// Set when no worker will look at the injector any more.
+    pub(crate) drained: AtomicBool,
+    /// How many workers have not left their loops yet.
+    pub(crate) running: Mutex<usize>,
+    /// Signalled when the last worker leaves.
+    pub(crate) left: Condvar,
+    /// Wakes tasks of other runtimes when the last worker has left.
+    #[cfg(feature = "inspect")]
+    at_end: crate::sync::notify::Notify,
 }
 
-/// Queues a task that became ready, and that any worker of its runtime may run.
+/// Queues a task that is ready to run, on the calling worker if any worker may run it.
 #[inline]
 pub(crate) fn schedule(task: TaskJob, order: Order) {
     local::with_local(|local| match local {
-        // The thread keeps the runtime.
+        // The worker of this thread keeps its runtime alive, so the two can be compared by address.
         Some(local) if task.metadata().home().is_of(local.shared()) => local.schedule(task, order),
         _ => schedule_elsewhere(task),
     });
 }
 
+/// Queues a task in the injector of its runtime.
 fn schedule_elsewhere(task: TaskJob) {
-    // As soon as it is queued another thread may run it to its end, and with it goes what it keeps.
+    // As soon as the task is queued, another thread may run it to its end and drop it. So hold the
+    // runtime here.
     let home = task.metadata().home().clone();
     if let Some(shared) = home.shared() {
         shared.inject(Job::Task(task));
@@ -115,18 +140,19 @@ impl Shared {
         }
     }
 
-    /// Queues a job from outside of the workers.
+    /// Queues a job from a remote thread in the injector, and wakes a worker.
     pub(crate) fn inject(&self, job: Job) {
         self.queues.push(job);
         self.wake_one();
-        // Behind the fence of `wake_one`: either who drains for the last time sees the job, or we
-        // see that it has.
+        // After the fence in `wake_one`: either the thread that drains the injector for the last
+        // time sees the job, or this thread sees that it is drained.
         if self.queues.is_drained() {
             self.drain_injector();
         }
     }
 
-    /// Queues what is to be run or told: on this worker, if the calling thread is one.
+    /// Queues an outcome delivery or a task: on the calling worker if there is one, otherwise in
+    /// the injector.
     pub(crate) fn deliver(&self, job: Job) {
         local::with_local(|local| match local {
             Some(local) if local.is_of(self) => {
@@ -137,12 +163,22 @@ impl Shared {
         });
     }
 
-    /// The workers' shards.
+    /// Returns the shards of the workers.
     pub(crate) fn workers(&self) -> Arc<Workers> {
         self.workers.load_full()
     }
 
-    /// How many callbacks are still to be told how their timers ended.
+    /// Returns the shards of the other clocks.
+    pub(crate) fn clocks(&self) -> Arc<Vec<Arc<ClockShard>>> {
+        self.clocks.load_full()
+    }
+
+    /// Returns the shard of a clock, or `None` if the runtime has ended.
+    pub(crate) fn clock_shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
+        self.clocks.load().get(kind as usize).cloned()
+    }
+
+    /// Returns how many callbacks still have to take their timers' outcomes.
     pub(crate) fn owes(&self) -> usize {
         let workers: usize = self
             .workers
@@ -153,8 +189,8 @@ impl Shared {
         workers + self.clocks.owes()
     }
 
-    /// Counts as the calling worker's, if the thread is one of this runtime's, or else with those counters, which
-    /// many threads share.
+    /// Counts an event of the calling thread: on its own counters if it is a worker of this
+    /// runtime, otherwise on those of `foreign`, which many threads share.
     pub(crate) fn count_or<'a>(
         &self,
         counter: impl Fn(&Counters) -> &Counter,
@@ -168,7 +204,7 @@ impl Shared {
         });
     }
 
-    /// Queues a task of this runtime that became ready.
+    /// Queues a task of this runtime that is ready to run.
     #[inline]
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
         local::with_local(|local| match local {
@@ -177,7 +213,8 @@ impl Shared {
         });
     }
 
-    /// After work was queued: wakes a worker to search for it, if one sleeps and none searches.
+    /// Wakes one parked worker to search for work, unless another worker searches already. The
+    /// caller has queued the work before.
     #[inline]
     pub(crate) fn wake_one(&self) {
         self.queues
@@ -185,14 +222,19 @@ impl Shared {
             .wake_one(|| self.wake_any(), || self.has_work());
     }
 
+    /// Claims a parked worker as the searcher, and wakes it. Returns `false` if none could be
+    /// claimed.
     #[cold]
     fn wake_any(&self) -> bool {
         let workers = self.workers.load();
+        // Begin at another worker each time, so that wake-ups are spread.
         let first = spread::spread();
         (0..workers.len())
             .map(|i| &workers[(first + i) % workers.len()])
             .any(|worker| {
                 let claim = worker.parker().claim_for_search();
+                // A worker that is about to sleep sees the claim by itself. Only one that sleeps
+                // needs a write to its eventfd.
                 if claim == SearchClaim::Asleep {
                     worker.owner().wake_to_search();
                 }
@@ -200,20 +242,20 @@ impl Shared {
             })
     }
 
-    /// How many workers are awake. A hint.
+    /// Returns how many workers are awake. It is a hint.
     pub(crate) fn awake(&self) -> usize {
         let workers = self.recorders.len();
         workers.saturating_sub(self.queues.searchers.parked())
     }
 
-    /// Whether there is work in any queue that a searcher looks at.
+    /// Returns whether there is work in a queue that searchers look at.
     pub(crate) fn has_work(&self) -> bool {
         let is_full = |owner: &Core| (!owner.stealer.is_empty()).then_some(());
         !self.queues.is_empty() || self.find_deque(0, is_full).is_some()
     }
 
-    /// Asks those who have deques, workers and helpers, for the first that answers; begins with the
-    /// worker of this number.
+    /// Calls `ask` for each thread that has a deque, until it returns a value: first for the
+    /// workers, beginning with index `first`, then for the helpers.
     pub(crate) fn find_deque<R>(
         &self,
         first: usize,
@@ -222,6 +264,7 @@ impl Shared {
         let workers = self.workers.load();
         let found = (0..workers.len())
             .find_map(|i| ask(workers[first.wrapping_add(i) % workers.len()].owner()));
+        // The common case has no helpers, and then their list is not loaded.
         if found.is_some() || self.queues.searchers.helpers() == 0 {
             return found;
         }
@@ -229,20 +272,20 @@ impl Shared {
         helpers.list.iter().find_map(|helper| ask(helper.owner()))
     }
 
-    /// How many helpers there may be now.
+    /// Returns how many helpers may run now.
     #[inline]
     pub(crate) fn most_helpers(&self) -> usize {
         self.config.helpers.1 + self.in_place.load(Ordering::Relaxed)
     }
 
-    /// How many jobs the workers have run.
+    /// Returns how many jobs the workers have run.
     pub(crate) fn jobs_run(&self) -> u64 {
         let workers = self.workers.load();
         let own = workers.iter().map(|worker| &worker.owner().recorder.own);
         own.map(|own| own.polls.get() + own.callbacks.get()).sum()
     }
 
-    /// Counts a callback timer in, if there is room.
+    /// Counts a new pending callback timer. Fails if `bounded`, and the limit is reached.
     #[inline]
     pub(crate) fn admit_timer(&self, bounded: bool) -> Result<(), ArmError> {
         let Some(max_timers) = self.config.max_timers else {
@@ -258,7 +301,7 @@ impl Shared {
         }
     }
 
-    /// Counts a callback timer out.
+    /// Counts a callback timer that has ended.
     #[inline]
     pub(crate) fn release_timer(&self) {
         if self.config.max_timers.is_some() {
@@ -270,14 +313,16 @@ impl Shared {
         self.lifecycle.is_stopping()
     }
 
-    /// Tells the workers to end, and the blocking threads to end when they are through.
+    /// Tells the workers to leave their loops, and the blocking threads to end after their last
+    /// job.
     pub(crate) fn stop(&self) {
+        // Its fence pairs with that of a worker that parks: the worker sees the flag, or is woken.
         self.lifecycle.set_stopping();
         self.blocking.stop();
         self.wake_all();
     }
 
-    /// Wakes all workers, and has all clocks served, whatever they wait for.
+    /// Wakes all workers, clocks and helpers, whatever they wait for.
     pub(crate) fn wake_all(&self) {
         for clock in self.clocks.all().iter() {
             clock.wake();
@@ -288,9 +333,46 @@ impl Shared {
         self.helpers.wake_all();
     }
 
+    /// Ends all jobs in the injector without running them.
     pub(crate) fn drain_injector(&self) {
         while let Some(job) = self.queues.steal() {
             contained(|| job.end());
+        }
+    }
+
+    /// Waits until all workers have left. Only tasks of other runtimes can call this.
+    #[cfg(feature = "inspect")]
+    pub(crate) async fn ended(&self) {
+        // Register before looking at `running`: the last worker notifies only what is registered.
+        let told = self.at_end.notified();
+        let is_running = *lock(&self.running) > 0;
+        if is_running {
+            told.await;
+        }
+    }
+
+    /// Wakes the tasks that wait for the [end](Self::ended).
+    #[cfg(feature = "inspect")]
+    pub(crate) fn tell_end(&self) {
+        contained(|| self.at_end.notify_waiters());
+    }
+
+    /// Blocks until all workers have left, or for `timeout` at most. Returns `true` if they have
+    /// left.
+    pub(crate) fn wait_for_end(&self, timeout: Option<Duration>) -> bool {
+        let running = lock(&self.running);
+        match timeout {
+            None => {
+                let ended = self.left.wait_while(running, |running| *running > 0);
+                drop(ended.unwrap_or_else(PoisonError::into_inner));
+                true
+            }
+            Some(timeout) => {
+                let waited = self
+                    .left
+                    .wait_timeout_while(running, timeout, |running| *running > 0);
+                !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The timerfd that ends an epoll instance's long waits.
 //!
-//! Setting a timerfd is a system call, so it is set only to another deadline. Where deadlines change
-//! at each wait and none of them comes, as with the timeouts of a server, it is left at an earlier
-//! one. Then it ends one wait for nothing, and is set exactly again.
+//! Setting a timerfd is a system call, so the timerfd is set only if the deadline has changed. Some
+//! programs have another deadline at each wait, and none of them expires, as with the timeouts of a
+//! server. Then the timerfd is left at an earlier deadline. It ends one wait too early, and is then
+//! set exactly again.
 
 use std::{
     io,
@@ -15,25 +16,26 @@ use super::{
     timerfd::{Clock, TimerFd},
 };
 
-/// The timerfd is not set.
+/// The value of `set` while the timerfd is not set.
 const UNSET: u64 = u64::MAX - 1;
-/// It is unknown what the timerfd is set to. Later than everything, so it is never left there.
+/// The value of `set` while the timerfd's state is unknown. It is later than all deadlines, so the
+/// timerfd is always set again.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The timerfd is left at an earlier deadline after so many settings without expiry. So of as many
-/// waits and one, at most one ends for nothing.
+/// After this many settings without expiry, the timerfd is left at an earlier deadline. So at most
+/// one of `SETTINGS + 1` waits ends too early.
 const SETTINGS: u32 = 16;
-/// Shorter waits are ended exactly.
+/// Waits that are not longer than this always end exactly.
 const LONG: Duration = Duration::from_millis(10);
 
-/// A timerfd that knows what it is set to.
+/// A timerfd, with the deadline that it is set to.
 #[derive(Debug)]
 pub(super) struct Deadline {
     timer: TimerFd,
-    /// What the timerfd is set to, in ns, or [`UNSET`] or [`UNKNOWN`]. Written by the thread that
-    /// waits, and by one that takes its events.
+    /// The deadline that the timerfd is set to, in ns, or [`UNSET`] or [`UNKNOWN`]. It is written
+    /// by the thread that waits, and by a thread that takes the events in its place.
     set: AtomicU64,
-    /// How often the timerfd was set since it last expired. Written by the thread that waits.
+    /// How often the timerfd was set since it last expired. Only the thread that waits writes it.
     settings: AtomicU32,
 }
 
@@ -46,13 +48,13 @@ impl Deadline {
         })
     }
 
-    /// Sets the timerfd to expire at `deadline`, in ns, which is `left` from now. It may expire
-    /// earlier, once. Called by the thread that waits.
+    /// Sets the timerfd to expire at `deadline`, in ns, which is `left` from now. It may expire too
+    /// early once. Only the thread that waits calls this.
     pub(super) fn set(&self, deadline: u64, left: Duration) -> io::Result<()> {
         self.apply(deadline, left, |timer| timer.set(left))
     }
 
-    /// Unsets the timerfd. It may still expire, once. Called by the thread that waits.
+    /// Unsets the timerfd. It may still expire once. Only the thread that waits calls this.
     pub(super) fn unset(&self) -> io::Result<()> {
         self.apply(UNSET, Duration::MAX, TimerFd::unset)
     }
@@ -63,12 +65,14 @@ impl Deadline {
         self.settings.store(0, Ordering::Relaxed);
     }
 
-    /// Records that another thread has taken the timerfd's event. That thread then wakes the one
-    /// that waits, which sets the timerfd again, whatever the deadline is.
+    /// Records that another thread has taken the timerfd's event. That thread then wakes the thread
+    /// that waits, which sets the timerfd again, even to the deadline that it had.
     pub(super) fn taken(&self) {
         self.set.store(UNKNOWN, Ordering::Relaxed);
     }
 
+    /// Sets the timerfd by `set`, unless it is set to `at` already or may be left at an earlier
+    /// deadline.
     fn apply(
         &self,
         at: u64,
@@ -77,13 +81,14 @@ impl Deadline {
     ) -> io::Result<()> {
         let is_set = self.set.load(Ordering::Relaxed);
         let settings = self.settings.load(Ordering::Relaxed);
-        // If another thread takes the event of an earlier expiry now, it wakes this one: see `taken`.
+        // Another thread may take the event of an earlier expiry at this moment. Then it also wakes
+        // this thread: see `taken`.
         if is_set == at || (is_set < at && settings >= SETTINGS && left > LONG) {
             return Ok(());
         }
         self.settings
             .store(settings.saturating_add(1), Ordering::Relaxed);
-        // Stored before the call: `taken` may follow at once, and its value is to stay.
+        // Store before the call. `taken` may follow the call at once, and its value must stay.
         self.set.store(at, Ordering::Relaxed);
         set(&self.timer).inspect_err(|_| self.set.store(UNKNOWN, Ordering::Relaxed))
     }
@@ -105,18 +110,18 @@ mod tests {
         deadline.set.load(Ordering::Relaxed)
     }
 
-    /// Returns one that was set [`SETTINGS`] times, lastly to 1,000.
+    /// Returns a timerfd that was set [`SETTINGS`] times, the last time to 1,000.
     fn set_often() -> Deadline {
         let deadline = Deadline::new().unwrap();
         for at in 1_001 - u64::from(SETTINGS)..=1_000 {
             deadline.set(at, FAR).unwrap();
-            assert_eq!(is_set_to(&deadline), at, "exactly");
+            assert_eq!(is_set_to(&deadline), at, "set exactly");
         }
         deadline
     }
 
     #[test]
-    fn after_many_settings_it_is_left_at_an_earlier_deadline() {
+    fn after_many_settings_the_timerfd_stays_at_an_earlier_deadline() {
         let deadline = set_often();
         for later in [1_001, 5_000, 1_000] {
             deadline.set(later, FAR).unwrap();
@@ -125,18 +130,18 @@ mod tests {
         deadline.unset().unwrap();
         assert_eq!(is_set_to(&deadline), 1_000);
         deadline.set(500, FAR).unwrap();
-        assert_eq!(is_set_to(&deadline), 500, "that is earlier");
+        assert_eq!(is_set_to(&deadline), 500, "an earlier deadline is set");
     }
 
     #[test]
-    fn a_short_wait_is_ended_exactly() {
+    fn a_short_wait_ends_exactly() {
         let deadline = set_often();
         deadline.set(2_000, LONG).unwrap();
         assert_eq!(is_set_to(&deadline), 2_000);
     }
 
     #[test]
-    fn once_it_has_expired_it_is_set_exactly_and_unset() {
+    fn after_an_expiry_the_timerfd_is_set_exactly() {
         let deadline = set_often();
         deadline.expired();
         for at in [3_000, 4_000] {
@@ -148,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn after_another_thread_took_the_event_any_deadline_is_set_again() {
+    fn after_another_thread_took_the_event_the_timerfd_is_set_again() {
         let deadline = set_often();
         deadline.taken();
         deadline.set(1_000, FAR).unwrap();

@@ -1,28 +1,34 @@
-//! What time it is, for who asks many times in a row: by the processor's counter, for a moment after the
-//! kernel has said it.
+//! A cheap clock for threads that compute many deadlines in a row. It reads the processor's
+//! time-stamp counter for a short time after each reading of the kernel's clock.
 //!
-//! The kernel's clock takes 25 ns, and its fence (`lfence`) waits for all that is being read: of who arms or
-//! moves many timers each would wait for its own cold lines, which otherwise come together. So a thread that
-//! has asked the kernel within [`SPAN`] reads the counter (`rdtsc`) alone, without a fence, and answers not what
-//! time it is but a moment that has not passed. From that a deadline is calculated: it may be later, by
-//! [`AHEAD`] and some, and is never early. Who asks once in a while has the kernel's answer.
+//! The kernel's clock takes 25 ns. Its fence (`lfence`) also waits for all loads under way. A
+//! thread that arms or moves many timers would wait for the cache misses of each one, which
+//! otherwise overlap. So a thread that has read the kernel's clock within [`SPAN`] reads only the
+//! counter (`rdtsc`), without a fence.
 //!
-//!   Why what is answered has not passed:
+//! The result is not the present time, but a moment that has not passed. It is good for a deadline:
+//! the deadline may be late by [`AHEAD`] and a little more, and is never early. A thread that asks
+//! once in a while gets the kernel's time.
 //!
-//! - The counter is used only where the kernel goes by it itself (its clock source is `tsc`): then it runs at
-//!   one rate, and shows the same on all cores. The kernel's watchdog may find later that it does
-//!   not. So one thread   looks again each second, when it asks the kernel anyway, and from then on
-//!   all ask the kernel alone.
-//! - The kernel bends its clock against that rate to follow the time of day, by 11 in 100 at most (`maxadj` of its
-//!   clock sources). How many ns a tick has is measured, as a bound from above, and a quarter is added: from
-//!   slowest to fastest it is 1.11 ÷ 0.89.
-//! - Without a fence the counter may be read before what stands before it in the program, as long as that has not
-//!   been completed: a message from another thread, which has read its clock meanwhile. That is some hundred
-//!   instructions that wait for memory, a few times a hundred ns each. [`AHEAD`] is more.
-//! - The other end is safe: the counter is read before the kernel is asked, and that waits for it.
+//! Why the result has not passed:
 //!
-//! A thread's answers grow. Elsewhere than on x86-64, on a simulated clock, and before a millisecond has shown
-//! the rate, each answer is the kernel's.
+//! - The counter is used only if the kernel's own clock source is `tsc`. Then the counter has one
+//!   rate, and shows the same value on all cores. The kernel's watchdog may find later that this is
+//!   not so. So once a second one thread checks the clock source, when it reads the kernel's clock
+//!   anyway. If the source has changed, all threads use only the kernel's clock from then on.
+//! - The kernel varies the rate of its clock to follow the time of day, by 11 in 100 at most
+//!   (`maxadj` of its clock sources). The length of a tick is measured as an upper bound, and a
+//!   quarter is added. That is enough, because the fastest rate is to the slowest as 1.11 is to
+//!   0.89.
+//! - Without a fence, the processor may read the counter before earlier instructions have
+//!   completed. One of these may receive a message of another thread that has read its clock
+//!   meanwhile. That concerns some hundred instructions that wait for memory, each for a few
+//!   hundred ns at most, and these waits overlap. [`AHEAD`] is more.
+//! - The order at the start of a span is safe: the counter is read before the kernel's clock, and
+//!   the kernel's fence waits for the counter.
+//!
+//! The results of a thread never decrease. On other processors than x86-64, on a simulated clock,
+//! and in the first millisecond, before the rate is known, each result is the kernel's time.
 
 use std::{
     cell::Cell,
@@ -35,33 +41,35 @@ use std::{
 
 use super::clock::monotonic;
 
-/// For how long, in ns, the counter does after the kernel was asked; by the upper bound of its rate.
+/// How long the counter is used after a reading of the kernel's clock, in ns, by the upper bound of
+/// its rate.
 const SPAN: u64 = 2_000;
 
-/// What is added for instructions that are done before their turn, in ns.
+/// Added to each result of the counter, in ns, because the processor may read the counter too
+/// early.
 const AHEAD: u64 = 1_000;
 
-/// No answer is further ahead of the present than this, in ns.
+/// The most by which a result is ahead of the present, in ns.
 pub(crate) const AT_MOST_AHEAD: u64 = AHEAD + SPAN;
 
-/// The rate is measured over no less than this, in ns.
+/// The shortest time over which the rate is measured, in ns.
 const BASELINE: u64 = 1_000_000;
 
-/// How often it is looked whether the kernel still goes by the counter, in ns.
+/// How often a thread checks whether the kernel still uses the counter, in ns.
 const LOOK: u64 = 1_000_000_000;
 
-/// The rate of a counter that was found to be slower than it was, or that the kernel does not go by
-/// any more.
+/// The rate of a counter that is not used any more: it became slower, or the kernel has given it
+/// up.
 const USELESS: u64 = u64::MAX;
 
-/// What is known of the processor's counter.
+/// What is known about the processor's counter.
 struct Counter {
-    /// An upper bound of the ns of a tick, in units of 2⁻³² ns. Zero: not known; [`USELESS`]: not
-    /// to be known.
+    /// An upper bound of the length of a tick, in units of 2⁻³² ns. Zero if it is not known yet,
+    /// and [`USELESS`] if the counter is not used any more.
     rate: AtomicU64,
-    /// When it is to be looked again whether the kernel goes by the counter, by the kernel's clock.
+    /// When to check the kernel's clock source next, in ns by the kernel's clock.
     look_at: AtomicU64,
-    /// By what the kernel says that it tells the time.
+    /// Reads the name of the kernel's clock source.
     source: fn() -> io::Result<String>,
 }
 
@@ -72,7 +80,8 @@ static COUNTER: Counter = Counter {
 };
 
 impl Counter {
-    /// Whether the counter may still be used at `nanos`, which the kernel has just said.
+    /// Returns whether the counter may still be used at `nanos`, a fresh reading of the kernel's
+    /// clock.
     #[inline]
     fn is_of_use(&self, nanos: u64) -> bool {
         if nanos >= self.look_at.load(Ordering::Relaxed) {
@@ -81,8 +90,8 @@ impl Counter {
         self.rate.load(Ordering::Relaxed) != USELESS
     }
 
-    /// Looks whether the kernel still goes by the counter, unless another thread does so this
-    /// moment.
+    /// Checks whether the kernel still uses the counter, unless another thread is checking right
+    /// now.
     #[cold]
     fn look(&self, nanos: u64) {
         let at = self.look_at.load(Ordering::Relaxed);
@@ -90,14 +99,15 @@ impl Counter {
             && (self.look_at)
                 .compare_exchange(at, nanos + LOOK, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        // A file that cannot be read, for want of a descriptor perhaps, says nothing. It is read
-        // again a second later.
+        // An error, for example for want of a file descriptor, proves nothing. The next check is a
+        // second later.
         if taken && (self.source)().is_ok_and(|source| !is_counter(&source)) {
             self.rate.store(USELESS, Ordering::Relaxed);
         }
     }
 
-    /// See [`Counter::rate`]; zero where it is not known, or of no use.
+    /// Returns the [rate](Counter::rate), or zero if it is not known or the counter is not used any
+    /// more.
     fn known_rate(&self) -> u64 {
         match self.rate.load(Ordering::Relaxed) {
             0 => self.measured().unwrap_or(0),
@@ -106,12 +116,12 @@ impl Counter {
         }
     }
 
-    /// The rate, if it has been long enough since the [beginning](begin).
+    /// Returns the rate if enough time has passed since the [beginning](begin) of the measurement.
     fn measured(&self) -> Option<u64> {
         let (first, began) = begin()?;
-        // At both ends the counter is read on the inner side: a tick comes out too long rather than
-        // too short, by what the thread was stopped for in between. Then the counter is used for
-        // less than `SPAN`, no more.
+        // Both readings of the counter are inside of the two readings of the kernel's clock. So the
+        // tick comes out too long if the thread is suspended in between, and never too short. A
+        // tick that is too long only makes the use of the counter shorter than `SPAN`.
         let ticks = counter().checked_sub(first)?;
         let nanos = monotonic() - began;
         if nanos < BASELINE {
@@ -121,7 +131,7 @@ impl Counter {
         let rate = u64::try_from(rate + rate / 4)
             .ok()
             .filter(|&rate| rate != 0 && rate < USELESS)?;
-        // Not if another thread has found meanwhile that the counter is of no use.
+        // Keep `USELESS` if another thread has stored it meanwhile.
         let found = self
             .rate
             .compare_exchange(0, rate, Ordering::Relaxed, Ordering::Relaxed);
@@ -129,17 +139,17 @@ impl Counter {
     }
 }
 
-/// When the kernel was asked last by a thread, and what it has been told since.
+/// A thread's last reading of the kernel's clock, and its results since then.
 struct Last {
-    /// The counter, just before.
+    /// The counter just before that reading.
     ticks: Cell<u64>,
-    /// What the kernel said.
+    /// The kernel's time, in ns.
     nanos: Cell<u64>,
-    /// For so many ticks that does.
+    /// For how many ticks the counter is used. Zero while it is not used.
     span: Cell<u64>,
     /// See [`Counter::rate`].
     rate: Cell<u64>,
-    /// The last answer that was ahead of the kernel's.
+    /// The last result that was ahead of the kernel's time.
     given: Cell<u64>,
 }
 
@@ -156,19 +166,20 @@ thread_local! {
 }
 
 impl Last {
-    /// The ticks since the kernel was asked, if they are few enough.
+    /// Returns the ticks since the kernel's clock was read, or `None` if there are too many.
     #[inline]
     fn ticks(&self) -> Option<u64> {
         let span = self.span.get();
         if span == 0 {
             return None;
         }
-        // A counter that went back, as that of a machine which was suspended, is far ahead.
+        // If the counter was set back, as after a suspension of the machine, the difference wraps
+        // and is too large.
         let ticks = counter().wrapping_sub(self.ticks.get());
         (ticks < span).then_some(ticks)
     }
 
-    /// Not before `moment`, and later than all answers that are ahead.
+    /// Returns `moment`, or a later one: later than all results of this thread that were ahead.
     #[inline]
     fn give(&self, moment: u64) -> u64 {
         let given = moment.max(self.given.get() + 1);
@@ -176,17 +187,17 @@ impl Last {
         given
     }
 
-    /// What is answered so many ticks after the kernel was asked.
+    /// Returns the result that is due `ticks` after the kernel's clock was read.
     #[inline]
     fn ahead(&self, ticks: u64) -> u64 {
         self.give(self.nanos.get() + AHEAD + ((ticks * self.rate.get()) >> 32))
     }
 
-    /// What is answered by who asks the kernel.
+    /// Reads the kernel's clock and returns the result.
     #[inline]
     fn asked(&self) -> u64 {
         let nanos = self.ask(&COUNTER);
-        // It may have been told that it is later.
+        // An earlier result of the counter may be ahead of the kernel's time.
         if nanos > self.given.get() {
             nanos
         } else {
@@ -194,11 +205,15 @@ impl Last {
         }
     }
 
+    /// Reads the kernel's clock, and decides whether the counter can be used until the next
+    /// reading.
     #[cold]
     #[inline(never)]
     fn ask(&self, known: &Counter) -> u64 {
+        // The counter first: the kernel's fence waits for it, so it is never too late.
         let ticks = counter();
         let nanos = monotonic();
+        // 1. The counter is not in use on this thread. Begin if its rate is known.
         if self.span.get() == 0 {
             let rate = known.known_rate();
             if rate == 0 {
@@ -206,9 +221,12 @@ impl Last {
             }
             self.rate.set(rate);
             self.span.set((SPAN << 32) / rate);
+        // 2. Stop if the kernel has given the counter up.
         } else if !known.is_of_use(nanos) {
             self.span.set(0);
             return nanos;
+        // 3. Stop if the counter has become slower than its rate says. The second reading excludes
+        //    a thread that was suspended between its first reading and the kernel's.
         } else if self.is_slow(ticks, nanos) && self.is_slow(counter(), nanos) {
             known.rate.store(USELESS, Ordering::Relaxed);
             self.span.set(0);
@@ -219,7 +237,8 @@ impl Last {
         nanos
     }
 
-    /// Whether the counter says that less time has passed since the kernel was asked than the kernel says.
+    /// Returns whether the counter shows less time since the last reading than the kernel's clock
+    /// does.
     fn is_slow(&self, ticks: u64, nanos: u64) -> bool {
         let ticks = ticks.wrapping_sub(self.ticks.get());
         let most = (u128::from(ticks) * u128::from(self.rate.get())) >> 32;
@@ -227,11 +246,11 @@ impl Last {
     }
 }
 
-/// Returns the time to calculate a deadline from, in ns of the kernel's monotonic clock: a moment
-/// that has not passed, and is no further ahead than [`AT_MOST_AHEAD`]. Where the counter is used,
-/// each answer is later than the thread's last.
+/// Returns the time to compute a deadline from, in ns of the kernel's monotonic clock.
 ///
-/// All deadlines that are so far from now are calculated from this function's answer.
+/// The result is a moment that has not passed, and is ahead by [`AT_MOST_AHEAD`] at most. While the
+/// counter is used, each result is later than the thread's last one. All deadlines of the kind "so
+/// long from now" are computed from this, except short ones.
 #[inline]
 pub(crate) fn now_for_deadline() -> u64 {
     LAST.with(|last| match last.ticks() {
@@ -240,7 +259,8 @@ pub(crate) fn now_for_deadline() -> u64 {
     })
 }
 
-/// A moment of the kernel's monotonic clock, in ns, that is not to come, and is no further back than [`SPAN`].
+/// Returns a moment of the kernel's monotonic clock, in ns, that is not in the future. It is no
+/// further back than [`SPAN`].
 #[inline]
 pub(crate) fn not_after_now() -> u64 {
     LAST.with(|last| match last.ticks() {
@@ -249,12 +269,13 @@ pub(crate) fn not_after_now() -> u64 {
     })
 }
 
-/// Begins to measure the rate, if the counter is of use.
+/// Begins to measure the rate, if the counter can be used.
 pub(crate) fn prepare() {
     begin();
 }
 
-/// When the measurement began: the counter, just after the kernel was asked, and what the kernel said.
+/// Returns the beginning of the measurement: the counter, and the kernel's time just before it.
+/// `None` if the counter cannot be used.
 fn begin() -> Option<(u64, u64)> {
     static BEGIN: OnceLock<Option<(u64, u64)>> = OnceLock::new();
     *BEGIN.get_or_init(|| {
@@ -265,33 +286,34 @@ fn begin() -> Option<(u64, u64)> {
     })
 }
 
-/// The processor's counter.
+/// Reads the processor's counter.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn counter() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction. A process that has forbidden it to itself cannot read
-    // the kernel's clock either, which is read by it.
+    // SAFETY: every x86-64 processor has the instruction. If the process has forbidden it to
+    // itself, it cannot read the kernel's clock either, because the kernel's clock uses the counter
+    // here.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// There is none that is known to be the kernel's.
+/// Other processors have no counter that is known to be the kernel's clock source.
 #[cfg(not(target_arch = "x86_64"))]
 fn counter() -> u64 {
     0
 }
 
-/// Whether the kernel tells the time by [`counter`], which it does where that can be relied on.
+/// Returns whether the kernel's clock uses [`counter`]. It does so only if the counter is reliable.
 fn is_the_kernels() -> bool {
     cfg!(all(target_arch = "x86_64", not(tourbillon_sim)))
         && kernels_source().is_ok_and(|source| is_counter(&source))
 }
 
-/// By what the kernel says that it tells the time.
+/// Reads the name of the kernel's clock source.
 fn kernels_source() -> io::Result<String> {
     fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 }
 
-/// Whether that is [`counter`].
+/// Returns whether this clock source is [`counter`].
 fn is_counter(source: &str) -> bool {
     source.trim() == "tsc"
 }
@@ -306,14 +328,14 @@ mod tests {
 
     use super::*;
 
-    /// Waits until the rate can be known.
+    /// Waits until the rate can be measured.
     fn prepared() {
         prepare();
         thread::sleep(Duration::from_nanos(2 * BASELINE));
     }
 
     #[test]
-    fn what_is_answered_has_not_passed_and_comes_soon() {
+    fn a_result_has_not_passed_and_is_not_far_ahead() {
         prepared();
         let mut last = 0;
         for _ in 0..1_000_000 {
@@ -334,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_burst_answers_grow_and_the_counter_is_used_where_it_is_the_kernels() {
+    fn results_of_a_burst_increase_and_come_from_the_counter() {
         prepared();
         let (mut last, mut of_the_counter) = (0, 0);
         for _ in 0..1_000_000 {
@@ -343,13 +365,13 @@ mod tests {
             of_the_counter += u64::from(LAST.with(|last| last.given.get()) == moment);
             last = moment;
         }
-        // A thread that is stopped all the time is still one that asks twice between two stops.
+        // Even a thread that is suspended all the time asks twice between two suspensions.
         assert_eq!(of_the_counter > 0, is_the_kernels());
         assert!(monotonic() + AT_MOST_AHEAD >= last);
     }
 
     #[test]
-    fn no_answer_has_passed_for_who_sent_a_message_before() {
+    fn a_result_is_not_before_a_message_that_was_received() {
         prepared();
         let (sent, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
         thread::scope(|scope| {
@@ -371,13 +393,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_come_is_not_long_ago() {
+    fn a_moment_not_after_now_is_recent() {
         prepared();
         for _ in 0..100_000 {
             let (before, moment) = (monotonic(), not_after_now());
             assert!(moment <= monotonic());
-            // The span is by an upper bound of the rate, so that it is shorter; and a thread may be stopped after it
-            // has looked at the counter, and before it reads what the kernel said: that is then as old as it was.
+            // The span uses an upper bound of the rate, so it is shorter in real time. But the
+            // thread may be suspended between its reading of the counter and its use of the
+            // kernel's time.
             assert!(
                 moment + 2 * SPAN >= before,
                 "{moment} is long before {before}"
@@ -386,12 +409,12 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_got_slow_is_found_out() {
+    fn a_counter_that_becomes_slow_is_detected() {
         let last = Last {
             ticks: Cell::new(1_000),
             nanos: Cell::new(1_000),
             span: Cell::new(1),
-            // A tick is a ns.
+            // A tick is one ns long.
             rate: Cell::new(1 << 32),
             given: Cell::new(0),
         };
@@ -400,14 +423,14 @@ mod tests {
         assert!(last.is_slow(2_000, 2_001 + AHEAD));
         assert!(
             !last.is_slow(0, u64::MAX / 2),
-            "it was set back, and is not used until it is asked"
+            "it was set back: `ticks` rejects it, so it is not called slow"
         );
     }
 
-    /// As the kernel's watchdog does with a counter that it finds unstable.
+    /// The kernel's watchdog does this with a counter that it finds unstable.
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn a_counter_that_the_kernel_gives_up_is_not_used_any_more() {
+    fn a_counter_that_the_kernel_gives_up_is_no_longer_used() {
         thread_local! {
             static SAYS: Cell<Option<&'static str>> = const { Cell::new(Some("tsc\n")) };
             static LOOKS: Cell<u32> = const { Cell::new(0) };
@@ -417,7 +440,7 @@ mod tests {
             let says = SAYS.get().map(str::to_owned);
             says.ok_or_else(|| io::ErrorKind::PermissionDenied.into())
         }
-        // A tick is taken to be a µs, so that the counter is never found slow.
+        // A tick counts as one µs, so that the counter is never found to be slow.
         let known = Counter {
             rate: AtomicU64::new(1_000 << 32),
             look_at: AtomicU64::new(0),
@@ -436,23 +459,24 @@ mod tests {
             last.span.get() > 0
         };
         let a_second_passes = || known.look_at.store(0, Ordering::Relaxed);
-        assert!(uses(&one) && uses(&other), "both begin by it");
+        assert!(uses(&one) && uses(&other), "both begin to use it");
         assert!(uses(&one) && uses(&other));
-        assert_eq!(LOOKS.get(), 1, "one looks for all");
+        assert_eq!(LOOKS.get(), 1, "one thread checks for all");
         a_second_passes();
         SAYS.set(None);
-        assert!(uses(&one), "what cannot be read says nothing");
+        assert!(uses(&one), "an error proves nothing");
         SAYS.set(Some("hpet\n"));
-        assert!(uses(&one), "it is looked once a second");
+        assert!(uses(&one), "the source is checked once a second");
         assert_eq!(LOOKS.get(), 2);
         a_second_passes();
         assert!(!uses(&one));
         assert!(
             !uses(&other),
-            "another thread hears of it as it asks the kernel"
+            "another thread stops when it reads the kernel's clock"
         );
         assert_eq!(LOOKS.get(), 3);
-        // Where it comes back, the kernel may give it up again.
+        // Even if the source is `tsc` again, the counter stays unused: the kernel may give it up
+        // again.
         SAYS.set(Some("tsc\n"));
         a_second_passes();
         assert!(!uses(&one) && !uses(&other) && !uses(&fresh()));

@@ -1,4 +1,4 @@
-//! Waiting for a moment.
+//! Sleeps: futures that wait until a deadline.
 
 use std::{
     fmt,
@@ -25,8 +25,8 @@ use crate::{
 /// Waits until `duration` has passed. A duration that is too long for the clock never ends.
 ///
 /// The time counts from this call. There is one exception: outside of any runtime, while a runtime
-/// exists whose clock is or was [paused](crate::time::pause), it counts from the first poll, which shows
-/// which clock is meant.
+/// exists whose clock is or was [paused](crate::time::pause), it counts from the first poll. Only
+/// the first poll shows which runtime's clock applies.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,6 +54,7 @@ pub fn sleep(duration: Duration) -> Sleep {
     sleep
 }
 
+/// Returns a sleep whose time counts from its first poll.
 #[cold]
 fn adrift(duration: Duration) -> Sleep {
     Sleep {
@@ -81,17 +82,18 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// polled costs nothing. The first poll of a [`sleep`] for 100 µs or more is pending, even if the
 /// deadline has passed meanwhile; the sleep then ends as soon as the worker gets to it.
 ///
-/// If its runtime is shut down, a sleep ends at once. [`is_elapsed`](Sleep::is_elapsed) tells.
+/// If its runtime is shut down, a sleep ends at once. [`is_elapsed`](Sleep::is_elapsed) then
+/// returns `false`.
 ///
 /// # Panics
 ///
-/// When polled for the first time outside of a runtime, before its deadline.
+/// Panics when it is polled for the first time outside of a runtime, before its deadline.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
-    /// The deadline. In state [`Idle::Adrift`]: the deadline of a sleep that was polled at the zero
-    /// of the clock.
+    /// The deadline. In state [`Idle::Adrift`], the deadline that the sleep would have if it were
+    /// polled at the zero of the clock.
     moment: Instant,
-    /// The timer, which waits or is over; without a timer, the state of the sleep.
+    /// The timer, which waits or is over. Without a timer, the state of the sleep.
     timer: Result<shards::Sleep<Core>, Idle>,
 }
 
@@ -100,8 +102,8 @@ pub struct Sleep {
 enum Idle {
     /// Not polled.
     Unpolled,
-    /// Not polled, and not over when it was made. If it is over by now, its timer is due as soon as
-    /// it is armed.
+    /// Not polled, and not over when it was made. If its deadline has passed since, its timer is
+    /// due as soon as it is armed.
     Fresh,
     /// Not polled. The time counts from the first poll.
     Adrift,
@@ -112,8 +114,8 @@ enum Idle {
 }
 
 impl Sleep {
-    /// Returns the deadline. If the time counts from the first poll, and there was none: the
-    /// deadline that a poll would set now.
+    /// Returns the deadline. If the time counts from the first poll, and there was none yet, this
+    /// is the deadline that a poll at this moment would set.
     pub fn deadline(&self) -> Instant {
         match self.timer {
             Err(Idle::Adrift) => self.if_polled_now(),
@@ -127,7 +129,7 @@ impl Sleep {
         Instant::now().saturating_add(self.moment.duration_since(Instant::ZERO))
     }
 
-    /// Returns whether a timer is armed for it, which may wake a task.
+    /// Returns whether a timer is armed for this sleep, which may wake a task.
     pub(crate) fn is_waiting(&self) -> bool {
         self.timer
             .as_ref()
@@ -142,7 +144,7 @@ impl Sleep {
         }
     }
 
-    /// Waits until `deadline`, also if this has ended. In force at once, without a poll.
+    /// Moves the deadline, even if the sleep has ended. This takes effect at once, without a poll.
     ///
     /// Moving a pending sleep later is one atomic operation.
     #[inline]
@@ -150,6 +152,7 @@ impl Sleep {
         self.get_mut().set_deadline(deadline);
     }
 
+    /// Implements [`reset`](Sleep::reset).
     #[inline]
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
         self.moment = deadline;
@@ -167,7 +170,7 @@ impl Sleep {
     #[inline(never)]
     fn reset_slow(&mut self, deadline: Instant) {
         match &mut self.timer {
-            // The runtime is gone. The next poll may find another.
+            // The runtime is gone. The next poll may find another one.
             Ok(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {
                 self.timer = Err(Idle::Unpolled);
             }
@@ -179,22 +182,26 @@ impl Sleep {
         }
     }
 
-    /// Arms the timer: the first poll, or the first one after it was moved.
+    /// Arms the timer, at the first poll or at the first poll after the deadline was moved.
     fn arm(&mut self, idle: Idle, cx: &mut Context<'_>) -> Poll<()> {
+        // 1. The time counts from here.
         if let Idle::Adrift = idle {
             self.set_deadline(self.if_polled_now());
         }
-        // A clock that is put forward by hand may end the sleep long before it is polled.
+        // 2. Without a timer the sleep is over if its deadline has passed. The clock need not be
+        //    read for a fresh sleep, except on a clock that is advanced by hand, which may end it
+        //    long before it is polled.
         let may_be_over = !matches!(idle, Idle::Fresh) || clock::any_warped();
         if may_be_over && Instant::now() >= self.moment {
-            // Set before the budget is checked: the next poll is ready whatever is left of the
-            // budget. So a neighbour in a `select` that spends it all cannot delay this sleep for
-            // ever.
+            // Store the state before the budget is checked. The next poll is then ready even if the
+            // budget is spent. So a neighbour in a `select` that spends it all each time cannot
+            // delay this sleep for ever.
             self.timer = Err(Idle::Elapsed);
             ready!(budget::check(cx));
             budget::spend();
             return Poll::Ready(());
         }
+        // 3. Arm the timer, on this worker's shard or on one of the entered runtime.
         let deadline = self.moment;
         let arm = |home: &Arc<WorkerShard>| {
             let nanos = home.owner().shared.clock.nanos(deadline);
@@ -203,7 +210,7 @@ impl Sleep {
         match with_home(Choice::Stay, arm) {
             Ok(timer) => {
                 let poll = match timer.outcome() {
-                    // The timer has the waker since it was made.
+                    // The timer got the waker when it was made.
                     None => Poll::Pending,
                     Some(_) => self.poll_armed(&timer, cx),
                 };
@@ -218,8 +225,9 @@ impl Sleep {
         }
     }
 
+    /// Polls the armed timer.
     fn poll_armed(&self, timer: &shards::Sleep<Core>, cx: &mut Context<'_>) -> Poll<()> {
-        // The budget is not checked first: the task gave way when the sleep was armed.
+        // The budget is not checked: the task has yielded since the sleep was armed.
         timer.poll(cx.waker()).map(|how| {
             if how == shards::Outcome::Fired {
                 note_woken(timer, self.moment);

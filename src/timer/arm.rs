@@ -1,4 +1,4 @@
-//! Arms timers without options.
+//! Arming of timers without options, and the free functions `after`, `at` and `every`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +24,9 @@ impl From<HomeError> for ArmError {
     }
 }
 
-/// Arms the timer that `make` makes on `home`. If `bounded`, the runtime has to have room for it,
-/// and to be running.
+/// Arms the timer that `make` creates on `home`.
+///
+/// If `bounded`, it fails if the runtime is full or shut down.
 #[inline]
 pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     home: &Arc<Shard<O>>,
@@ -34,14 +35,17 @@ pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
 ) -> Result<Timer<C>, ArmError> {
     home.owner().shared().admit_timer(bounded)?;
     let timer = make(home);
+    // The shard was closed before the timer came.
     if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
         return Err(ArmError::Shutdown);
     }
     Ok(Timer(Some(timer)))
 }
 
-/// What the ways to start that cannot refuse make of an error. It is no argument of
-/// `unwrap_or_else`, so that a panic names the caller's line.
+/// Converts errors for functions that cannot return them: a shutdown gives a timer that is over,
+/// all other errors panic.
+///
+/// It is not an argument of `unwrap_or_else`, so that a panic names the caller's line.
 #[inline]
 #[track_caller]
 pub(crate) fn or_refused<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
@@ -61,12 +65,12 @@ fn refused<C: TimerClock>(error: ArmError) -> Timer<C> {
     }
 }
 
-/// The delay of a shorter timer counts from the exact present, also if the thread arms many in a
-/// row.
+/// The delay of a shorter timer counts from the exact present. The cheap clock for deadlines may be
+/// some microseconds ahead, if the thread arms many timers in a row.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// Returns the deadline that is `wait` from now, and the wait, in ns. Both end with the time
-/// itself.
+/// Returns the deadline that is `wait` from now, and the wait, in ns. Both are limited to the
+/// largest time.
 #[inline]
 fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
     let clock = &home.owner().shared.clock;
@@ -79,6 +83,7 @@ fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
     (now + wait, wait)
 }
 
+/// Arms a timer that is due `delay` from now.
 #[inline]
 pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
@@ -92,6 +97,7 @@ pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
     })
 }
 
+/// Arms a timer that is due at `deadline`.
 #[inline]
 pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
@@ -107,6 +113,7 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     })
 }
 
+/// Arms a recurring timer that is first due `period` from now.
 pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
     home: &Arc<WorkerShard>,
     period: Duration,
@@ -119,17 +126,17 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
     })
 }
 
-/// Arming on the runtime that the calling thread is in, and on its own shard, if it is a worker.
+/// The free functions: they arm on the runtime that the calling thread is in.
 pub mod here {
     use super::*;
     use crate::timer::arm::or_refused;
 
-    /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in: on its own
-    /// shard, if it is a worker. See [`Handle::after`](crate::runtime::Handle::after).
+    /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in. On a worker
+    /// the timer goes to its own shard. See [`Handle::after`](crate::runtime::Handle::after).
     ///
     /// # Panics
     ///
-    /// If the thread is in no runtime; see [`try_after`].
+    /// Panics if the thread is in no runtime. See [`try_after`].
     #[track_caller]
     pub fn after<F>(delay: Duration, f: F) -> Timer
     where
@@ -138,12 +145,12 @@ pub mod here {
         or_refused(at_home(|home| arm_after(home, delay, false, f)))
     }
 
-    /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in: on its
-    /// own shard, if it is a worker. See [`Handle::at`](crate::runtime::Handle::at).
+    /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in. On a
+    /// worker the timer goes to its own shard. See [`Handle::at`](crate::runtime::Handle::at).
     ///
     /// # Panics
     ///
-    /// If the thread is in no runtime; see [`try_at`].
+    /// Panics if the thread is in no runtime. See [`try_at`].
     #[track_caller]
     pub fn at<F>(deadline: impl Into<Instant>, f: F) -> Timer
     where
@@ -153,12 +160,12 @@ pub mod here {
         or_refused(at_home(|home| arm_at(home, deadline, false, f)))
     }
 
-    /// Runs `f` every `period`, on the runtime that the calling thread is in: on its own shard, if
-    /// it is a worker. See [`Handle::every`](crate::runtime::Handle::every).
+    /// Runs `f` every `period`, on the runtime that the calling thread is in. On a worker the timer
+    /// goes to its own shard. See [`Handle::every`](crate::runtime::Handle::every).
     ///
     /// # Panics
     ///
-    /// If the thread is in no runtime; see [`try_every`].
+    /// Panics if the thread is in no runtime. See [`try_every`].
     #[track_caller]
     pub fn every<F>(period: Duration, f: F) -> Timer
     where
@@ -168,7 +175,8 @@ pub mod here {
         or_refused(at_home(|home| arm_every(home, period, false, f)))
     }
 
-    /// As [`after`], if there is a runtime and it has room.
+    /// Runs `f` once, `delay` from now, like [`after`]. Fails if there is no runtime, or it is
+    /// full.
     ///
     /// # Errors
     ///
@@ -180,7 +188,8 @@ pub mod here {
         at_home(|home| arm_after(home, delay, true, f))
     }
 
-    /// As [`at`], if there is a runtime and it has room.
+    /// Runs `f` once, not before `deadline`, like [`at`]. Fails if there is no runtime, or it is
+    /// full.
     ///
     /// # Errors
     ///
@@ -193,7 +202,8 @@ pub mod here {
         at_home(|home| arm_at(home, deadline, true, f))
     }
 
-    /// As [`every`], if there is a runtime and it has room, and the period is not zero.
+    /// Runs `f` every `period`, like [`every`]. Fails if there is no runtime, if it is full, or if
+    /// the period is zero.
     ///
     /// # Errors
     ///
@@ -208,6 +218,7 @@ pub mod here {
         at_home(|home| arm_every(home, period, true, f))
     }
 
+    /// Calls `arm` with the shard for timers of this thread.
     #[inline]
     fn at_home(
         arm: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,

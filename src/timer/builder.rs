@@ -1,4 +1,4 @@
-//! The options of one timer.
+//! The builder of timers: the options of one timer.
 
 use std::{fmt, time::Duration};
 
@@ -21,7 +21,9 @@ use crate::{
     util::nanos::nanos,
 };
 
-/// The options of one timer, and how it is started.
+/// A builder of one timer, with its options.
+///
+/// [`Timer::after`] and the other constructors of [`Timer`] return a builder.
 ///
 /// ```
 /// use std::{sync::mpsc, time::Duration};
@@ -35,23 +37,28 @@ use crate::{
 ///     .tolerance(Duration::from_millis(50))
 ///     .start_with(move |how| sender.send(how).unwrap());
 /// assert_eq!(runtime.cancel_named("session 7", usize::MAX), 1);
-/// // On a worker, not on the stack of who cancelled.
+// Called on a worker, and not by the thread that cancelled.
 /// assert_eq!(outcomes.recv(), Ok(Outcome::Cancelled));
 /// # drop(timer);
 /// ```
 ///
-/// | | |
-/// |---|---|
-/// | [`start(f)`](TimerBuilder::start) | runs `f` when the timer is due, and never otherwise |
-/// | [`start_with(f)`](TimerBuilder::start_with) | runs `f` with how the timer ended: exactly once with `Fired`, `Cancelled` or `Shutdown` (a recurring timer: with `Fired` for each run, then once with `Cancelled` or `Shutdown`, unless it has [run out](TimerBuilder::times)) |
-/// | [`try_start`](TimerBuilder::try_start), [`try_start_with`](TimerBuilder::try_start_with) | the same, or an error |
-/// | [`build`](TimerBuilder::build), [`build_with`](TimerBuilder::build_with) | the timer, not started: [`Timer::start`] starts it. Until then it can be cancelled (starting it then completes it as cancelled) or dropped (nothing runs) |
+/// A method of the last step takes the callback `f`:
 ///
-/// Callbacks always run on a worker; if the timer is cancelled or the runtime shut down that is so as
-/// well, and no lock of the runtime is held. There is one exception: on a runtime that has ended
-/// there is no worker any more, and `f` is told `Shutdown` by the thread that starts the timer.
+/// - [`start(f)`](TimerBuilder::start) runs `f` when the timer is due, and never otherwise.
+/// - [`start_with(f)`](TimerBuilder::start_with) calls `f` once with the outcome of the timer:
+///   `Fired`, `Cancelled` or `Shutdown`. A recurring timer calls `f` with `Fired` for each run, and
+///   then once with `Cancelled` or `Shutdown`, unless it has [run out](TimerBuilder::times).
+/// - [`try_start`](TimerBuilder::try_start) and [`try_start_with`](TimerBuilder::try_start_with)
+///   start the timer, or return an error.
+/// - [`build`](TimerBuilder::build) and [`build_with`](TimerBuilder::build_with) return the timer
+///   without starting it. [`Timer::start`] starts it. Before that it can be cancelled (a start then
+///   ends it as cancelled) or dropped (nothing runs).
 ///
-/// [`while_alive`](TimerBuilder::while_alive) gives callbacks an `Arc` as argument.
+/// Callbacks always run on a worker, also after a cancellation or at a shutdown, and no lock of the
+/// runtime is held then. There is one exception: a runtime that has ended has no workers, so the
+/// thread that starts the timer calls `f` with `Shutdown`.
+///
+/// With [`while_alive`](TimerBuilder::while_alive), the callback gets an `Arc` as an argument.
 #[must_use = "a timer does nothing until it is started"]
 pub struct TimerBuilder<S: Schedule, W = ()> {
     pub(crate) schedule: S,
@@ -64,26 +71,28 @@ pub struct TimerBuilder<S: Schedule, W = ()> {
 }
 
 impl Timer {
-    /// A timer that runs once, `delay` after it is started.
+    /// Returns a builder of a timer that runs once, `delay` after it is started.
     pub fn after(delay: Duration) -> TimerBuilder<Once<Monotonic>> {
         TimerBuilder::new(Once::after(delay))
     }
 
-    /// A timer that runs once, not before `deadline`.
+    /// Returns a builder of a timer that runs once, not before `deadline`.
     pub fn at(deadline: impl Into<Instant>) -> TimerBuilder<Once<Monotonic>> {
         once_at(deadline.into())
     }
 
-    /// A timer that runs every `period`, for the first time one period after it is started. See
-    /// [`Handle::every`].
+    /// Returns a builder of a timer that runs every `period`, for the first time one period after
+    /// it is started. See [`Handle::every`].
     pub fn every(period: Duration) -> TimerBuilder<Every> {
         TimerBuilder::new(Every::new(period))
     }
 
-    /// A timer that runs once, when the wall clock says `time`, whether or not that is set
-    /// meanwhile: forward over `time`, and the timer runs at once (unless
-    /// [`on_step`](TimerBuilder::on_step) says otherwise); back, and it waits for longer. Times
-    /// before 2020 have passed; those after 2093 never come.
+    /// Returns a builder of a timer that runs once, when the wall clock shows `time`.
+    ///
+    /// The timer follows the clock when that is set. If the clock is set forward past `time`, the
+    /// timer runs at once (unless [`on_step`](TimerBuilder::on_step) says otherwise). If the clock
+    /// is set back, the timer waits longer. Times before 2020 count as passed; times after 2093
+    /// never come.
     ///
     /// ```
     /// use std::{sync::mpsc, time::{Duration, SystemTime}};
@@ -101,19 +110,23 @@ impl Timer {
         once_at(time)
     }
 
-    /// A timer that runs once, `delay` after it is started, the time that the machine is suspended
-    /// included. One that comes due meanwhile runs when the machine is resumed; it does not wake it.
+    /// Returns a builder of a timer that runs once, `delay` after it is started. The delay includes
+    /// the time in which the machine is suspended.
+    ///
+    /// A timer that is due while the machine is suspended runs when the machine resumes. It does
+    /// not wake the machine.
     pub fn after_boot(delay: Duration) -> TimerBuilder<Once<Boot>> {
         TimerBuilder::new(Once::after(delay))
     }
 
-    /// A timer that runs once, not before `deadline`, as [`after_boot`](Timer::after_boot).
+    /// Returns a builder of a timer that runs once, not before `deadline`, on the clock of
+    /// [`after_boot`](Timer::after_boot).
     pub fn at_boot(deadline: BootInstant) -> TimerBuilder<Once<Boot>> {
         once_at(deadline)
     }
 }
 
-/// A timer that runs once, at a moment of its clock.
+/// Returns a builder of a timer that runs once, at a moment of its clock.
 fn once_at<C: TimerClock>(at: C::Instant) -> TimerBuilder<Once<C>>
 where
     C::Instant: Copy,
@@ -134,9 +147,11 @@ impl<S: Schedule> TimerBuilder<S> {
         }
     }
 
-    /// Runs the callback only if `weak` can be upgraded then, and with what it upgrades to. If it
-    /// cannot, the timer ends as cancelled; a recurring one with the first run that finds it so, and
-    /// one that was refreshed when its earlier deadline comes up.
+    /// Runs the callback only if `weak` can be upgraded when the timer is due. The callback gets
+    /// the upgraded `Arc`.
+    ///
+    /// If `weak` cannot be upgraded, the timer ends as cancelled. A recurring timer ends at its
+    /// first such run. A timer that was refreshed ends already at its earlier deadline.
     ///
     /// ```
     /// use std::{sync::{Arc, Mutex}, time::Duration};
@@ -168,32 +183,36 @@ impl<S: Schedule> TimerBuilder<S> {
 }
 
 impl<S: Schedule, W> TimerBuilder<S, W> {
-    /// The runtime on which it runs. By default the one that the starting thread is in.
+    /// Sets the runtime of the timer. The default is the runtime that the starting thread is in.
     pub fn on(mut self, handle: &Handle) -> Self {
         self.handle = Some(handle.clone());
         self
     }
 
-    /// A name, which it may share with others, and by which it can be
-    /// [cancelled](Handle::cancel_named), [refreshed](Handle::refresh_named) and
-    /// [counted](Handle::count_named) from when it is built until it is over.
+    /// Sets a name, by which the timer can be [cancelled](Handle::cancel_named),
+    /// [refreshed](Handle::refresh_named) and [counted](Handle::count_named). Several timers may
+    /// have one name. The name is in use from when the timer is built until it is over.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// How much later than its deadline it may run, so that it shares a wake-up with others. It is
-    /// never early for that, nor later than so much by intent. By default zero.
+    /// Sets how much later than its deadline the timer may run, so that it shares a wake-up with
+    /// others. The default is zero.
     ///
-    /// Within that window it waits for the roundest moment, where others that have a tolerance meet
-    /// it; and where its worker wakes for something else in the window it runs then.
+    /// The timer waits for the roundest moment between its deadline and the end of the tolerance,
+    /// where it meets other timers with a tolerance. If its worker wakes in that window for another
+    /// reason, the timer runs then. It never runs before its deadline, and the runtime does not
+    /// delay it past the tolerance on purpose.
     pub fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
         self
     }
 
-    /// Adds a random time of up to so much to the deadline with which it starts; for a recurring
-    /// timer to each deadline on its grid, anew. Deadlines set by `refresh` and `reset` are exact.
+    /// Adds a random time between zero and `jitter` to the first deadline. For a recurring timer,
+    /// each deadline gets a new random time, counted from the regular grid.
+    ///
+    /// Deadlines that `refresh` and `reset` set are exact.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
@@ -201,8 +220,9 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
 }
 
 impl<S: Schedule<Clock = Monotonic>, W> TimerBuilder<S, W> {
-    /// The worker in whose shard it waits, by number, and which runs it unless a peer with nothing to
-    /// do is faster. By default that of the starting thread, or any.
+    /// Sets the worker whose shard holds the timer, by index. That worker runs the callback, unless
+    /// an idle peer is faster. The default is the starting thread if that is a worker, otherwise
+    /// any worker.
     pub fn on_worker(mut self, worker: usize) -> Self {
         self.worker = Some(worker);
         self
@@ -210,11 +230,12 @@ impl<S: Schedule<Clock = Monotonic>, W> TimerBuilder<S, W> {
 }
 
 impl<W> TimerBuilder<Every, W> {
-    /// Ends the timer after so many runs, those that panic included. The last run's `Fired` is its
-    /// outcome then, and its callback is told of no other.
+    /// Ends the timer after `times` runs. Runs that panic count. The `Fired` of the last run is
+    /// then its outcome, and the callback gets no other.
     ///
-    /// Zero is refused by [`try_start`](TimerBuilder::try_start) and its kind; by the others, which
-    /// cannot refuse, the timer is started, and ends as cancelled at its first deadline.
+    /// Zero makes [`try_start`](TimerBuilder::try_start) and
+    /// [`try_start_with`](TimerBuilder::try_start_with) fail. Methods that cannot fail start the
+    /// timer, and it ends as cancelled at its first deadline.
     pub fn times(mut self, times: u64) -> Self {
         self.schedule.times = Some(times);
         self
@@ -222,22 +243,23 @@ impl<W> TimerBuilder<Every, W> {
 }
 
 impl<W> TimerBuilder<Once<Wall>, W> {
-    /// What becomes of it when the clock is set to after its time. By default it runs at once.
+    /// Sets what happens when the clock is set forward past the timer's time. By default the timer
+    /// runs at once.
     pub fn on_step(mut self, on_step: OnStep) -> Self {
         self.schedule.on_step = on_step;
         self
     }
 }
 
-/// A question about a timer, with its answer.
+/// A question about a timer. The answer is yes or no.
 pub(crate) type Ask = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// What a timer's shard asks about it.
+/// The questions that a shard asks about a timer.
 #[derive(Default)]
 pub(crate) struct Asks {
-    /// Whether it is to run.
+    /// Whether the timer may run. Asked when it is due.
     pub(crate) condition: Option<Ask>,
-    /// How the timer ended, if a run that panicked was the last.
+    /// The outcome of the timer, if a run that panicked was its last one.
     pub(crate) spent: Option<Box<dyn Fn() -> Option<Outcome> + Send + Sync>>,
 }
 
@@ -248,14 +270,14 @@ impl Asks {
     }
 }
 
-/// How a timer's callback is called.
+/// How a timer's callback is called, and how the timer is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// It takes outcomes.
+    /// The callback takes outcomes.
     pub(crate) outcome: bool,
-    /// The timer may be refused.
+    /// The caller takes an error: the timer may be refused.
     pub(crate) bounded: bool,
-    /// It is started at once.
+    /// The timer is started at once.
     pub(crate) start: bool,
 }
 
@@ -264,8 +286,10 @@ where
     Moment<S>: Copy,
     S::Clock: Homes,
 {
-    /// Makes the timer. `f`, which stands for the user's callback `N`, is given back where there is no
-    /// runtime that could call it.
+    /// Builds the timer, and starts it if `mode` says so.
+    ///
+    /// `f` wraps the user's callback, whose type is `N`. On an error, `f` is given back if no
+    /// runtime can call it.
     pub(crate) fn arm<N, F>(
         self,
         mode: Mode,
@@ -276,19 +300,23 @@ where
         N: 'static,
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
+        // 1. Refuse a wrong schedule, if the caller takes an error.
         let flaw = self.schedule.flaw().filter(|_| mode.bounded);
         if let Some(flaw) = flaw {
             return Err((flaw, Some(f)));
         }
+        // 2. Choose the shard.
         let home = match S::Clock::home(self.handle.as_ref(), self.worker) {
             Ok(home) => home,
             Err(error) => return Err((error, Some(f))),
         };
         let shared = home.owner().shared();
         if mode.outcome && shared.is_stopping() && shards::is_told_of_shutdown() {
-            // It would be told at once, and again if it answers as its like just did.
+            // Its callback would be called with `Shutdown` right now. This thread is inside of such
+            // a call already, so a callback that starts its like again would never end.
             return Err((ArmError::Shutdown, Some(f)));
         }
+        // 3. Build the timer on that shard. The runtime may be full; then `f` is still here.
         let plan = self.schedule.plan(|at| S::Clock::nanos(shared, *at));
         let names = S::Clock::names(shared);
         let options = Options {
@@ -309,10 +337,11 @@ where
         });
         match (made, f) {
             (Ok(timer), _) => {
+                // 4. Start it. The runtime may have been shut down meanwhile.
                 if mode.start {
                     timer.start();
                 }
-                // One that is told is told so.
+                // A callback that takes outcomes gets `Shutdown`, so that is no error for it.
                 let refused = mode.bounded && !mode.outcome;
                 if refused && timer.status() == Status::Over(Outcome::Shutdown) {
                     return Err((ArmError::Shutdown, None));

@@ -1,4 +1,4 @@
-//! The clocks by which timers are due.
+//! The clocks of timers: [`Monotonic`], [`Wall`] and [`Boot`].
 
 use std::{fmt, time::SystemTime};
 
@@ -8,29 +8,28 @@ use crate::{
     timer::Timer,
 };
 
-/// A clock by which timers are due: [`Monotonic`], [`Wall`] or [`Boot`].
+/// A clock that a timer can be due by: [`Monotonic`], [`Wall`] or [`Boot`].
 pub trait TimerClock: sealed::Sealed<Moment = Self::Instant> {
     /// A moment on this clock.
     type Instant: fmt::Debug;
 }
 
-/// The clock that goes at the rate of real time, and stands still while the machine is suspended. It
-/// is never set: the default.
+/// The default clock. It is never set, and stands still while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
 pub enum Monotonic {}
 
-/// The clock that tells the time of day, which may be set.
+/// The clock that shows the time of day. It may be set.
 #[derive(Clone, Copy, Debug)]
 pub enum Wall {}
 
-/// As [`Monotonic`], but it goes on while the machine is suspended.
+/// A clock like [`Monotonic`] that also counts the time in which the machine is suspended.
 #[derive(Clone, Copy, Debug)]
 pub enum Boot {}
 
-/// A [`Timer`] that is due by the time of day.
+/// A [`Timer`] of the wall clock.
 pub type WallTimer = Timer<Wall>;
 
-/// A [`Timer`] that is due by the time since the machine was started, suspended or not.
+/// A [`Timer`] of the clock that also counts the time in which the machine is suspended.
 pub type BootTimer = Timer<Boot>;
 
 impl TimerClock for Monotonic {
@@ -88,17 +87,17 @@ impl sealed::Sealed for Boot {
 pub(crate) mod sealed {
     use crate::engine::{core::TimerOwner, shared::Shared};
 
-    /// What the crate knows of a clock.
+    /// The private part of a clock.
     pub trait Sealed: Sized + 'static {
-        /// Who owns the shards of its timers.
+        /// The owner of the shards that hold its timers.
         type Owner: TimerOwner;
-        /// Its moments.
+        /// A moment on this clock.
         type Moment;
 
-        /// A moment, in the ns of those shards.
+        /// Converts a moment to the time of those shards, in ns.
         fn nanos(shared: &Shared, instant: Self::Moment) -> u64;
 
-        /// The moment of a deadline.
+        /// Converts a time of those shards, in ns, to a moment.
         fn instant(shared: &Shared, nanos: u64) -> Self::Moment;
     }
 }

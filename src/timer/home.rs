@@ -1,4 +1,4 @@
-//! Where the timers of each clock live.
+//! Which shard a timer with options goes to, for each clock.
 
 use std::sync::Arc;
 
@@ -17,20 +17,21 @@ use crate::{
     timer::clock::{Boot, Monotonic, TimerClock, Wall},
 };
 
-/// Where the timers of a clock live.
+/// A clock, with the shards that hold its timers.
 pub trait Homes: TimerClock {
-    /// The shard for a timer: of a worker, or of the clock.
+    /// Returns the shard for a timer: a worker's shard, or the shard of the clock.
     fn home(
         handle: Option<&Handle>,
         worker: Option<usize>,
     ) -> Result<Arc<Shard<Self::Owner>>, ArmError>;
 
-    /// The names of such timers.
+    /// Returns the table of the names of such timers.
     fn names(shared: &Shared) -> &Arc<Names<Self::Owner>>;
 }
 
 impl Homes for Monotonic {
     fn home(handle: Option<&Handle>, worker: Option<usize>) -> Result<Arc<Shard<Core>>, ArmError> {
+        // Choose a shard as for a timer without options. That also finds the runtime.
         let home = match handle {
             Some(handle) => handle.with_home(Choice::NotAwake, Arc::clone)?,
             None => with_home(Choice::NotAwake, Arc::clone)?,
@@ -38,6 +39,7 @@ impl Homes for Monotonic {
         let Some(worker) = worker else {
             return Ok(home);
         };
+        // The caller wants a certain worker of that runtime.
         let workers = home.owner().shared.workers();
         match workers.get(worker) {
             Some(home) => Ok(home.clone()),
@@ -54,6 +56,7 @@ impl Homes for Monotonic {
     }
 }
 
+/// Returns the shard of a clock, in the given or the current runtime.
 fn clock_home(
     kind: OtherClock,
     handle: Option<&Handle>,

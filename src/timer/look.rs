@@ -1,4 +1,4 @@
-//! Looking at the timers of a runtime.
+//! A snapshot of the timers of a runtime: [`Handle::timers`].
 
 use std::fmt;
 
@@ -10,49 +10,49 @@ use crate::{
     engine::shared::Shared,
 };
 
-/// The timers of one shard.
+/// A snapshot of the timers of one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimerCounts<I> {
-    /// Timers and sleeps that wait, but for those that came from other threads and have not been
-    /// read: a worker that sleeps reads them when it next wakes, which is before the first is due.
+    /// How many timers and sleeps wait. Timers from other threads are not counted until the worker
+    /// has read its inbox: a worker that sleeps reads it when it next wakes, before the first of
+    /// them is due.
     pub pending: usize,
-    /// Cancelled ones of which the shard has not heard.
+    /// How many cancelled timers the shard has not removed yet.
     pub garbage: usize,
-    /// When the shard will look for what is due: no later than the earliest deadline (and
-    /// the tolerance of a timer that has one). `None` if it
-    /// has none.
+    /// When the shard looks for due timers next, or `None` if it has no timers. It is no later than
+    /// the earliest deadline (plus its tolerance, if that timer has one).
     pub next_deadline: Option<I>,
 }
 
-/// A look at the timers of a runtime: see [`Handle::timers`]. `Debug` lists the names, too.
+/// A snapshot of the timers of a runtime: see [`Handle::timers`]. `Debug` lists the names, too.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Timers {
-    /// Those of each worker, by its number.
+    /// The timers of each worker, by its index.
     pub workers: Vec<TimerCounts<Instant>>,
-    /// Those that go by the time of day.
+    /// The timers of the wall clock.
     pub wall: TimerCounts<std::time::SystemTime>,
-    /// Those that go on while the machine is suspended.
+    /// The timers of the clock that goes on while the machine is suspended.
     pub boot: TimerCounts<BootInstant>,
-    /// The names of timers, in order, and how many have each.
+    /// The names of timers, sorted, with the number of timers that have each name.
     pub named: Vec<(String, usize)>,
 }
 
 impl Timers {
-    /// How many timers and sleeps wait, on all shards.
+    /// Returns how many timers and sleeps wait, on all shards.
     pub fn pending(&self) -> usize {
         let workers: usize = self.workers.iter().map(|worker| worker.pending).sum();
         workers + self.wall.pending + self.boot.pending
     }
 
-    /// How many cancelled ones the shards have not heard of.
+    /// Returns how many cancelled timers the shards have not removed yet.
     pub fn garbage(&self) -> usize {
         let workers: usize = self.workers.iter().map(|worker| worker.garbage).sum();
         workers + self.wall.garbage + self.boot.garbage
     }
 
-    /// The earliest [`next_deadline`](TimerCounts::next_deadline) of the workers.
+    /// Returns the earliest [`next_deadline`](TimerCounts::next_deadline) of the workers.
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = self.workers.iter().map(|worker| worker.next_deadline);
         deadlines.flatten().min()
@@ -79,6 +79,7 @@ impl fmt::Debug for Timers {
     }
 }
 
+/// Returns a snapshot of `shard`. `moment` converts a deadline from ns.
 fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> TimerCounts<I> {
     let garbage = shard.garbage();
     TimerCounts {
@@ -90,6 +91,7 @@ fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> Timer
     }
 }
 
+/// Returns a snapshot of all timers of a runtime.
 fn look(shared: &Shared) -> Timers {
     let mut named: Vec<_> = shared.names.list();
     named.extend(shared.clocks.names.list());
@@ -97,7 +99,7 @@ fn look(shared: &Shared) -> Timers {
     let mut merged: Vec<(String, usize)> = Vec::with_capacity(named.len());
     for (name, count) in named {
         match merged.last_mut() {
-            // Timers of different clocks may share a name.
+            // Each kind of clock has its own table of names. Add up those with equal names.
             Some(last) if *last.0 == *name => last.1 += count,
             _ => merged.push((name.to_string(), count)),
         }
@@ -120,7 +122,7 @@ fn look(shared: &Shared) -> Timers {
     }
 }
 
-/// The shard of a runtime that has ended.
+/// Returns the snapshot of a shard whose runtime has ended.
 fn ended<I>() -> TimerCounts<I> {
     TimerCounts {
         pending: 0,
@@ -130,16 +132,19 @@ fn ended<I>() -> TimerCounts<I> {
 }
 
 impl Handle {
-    /// The timers that wait now: how many, where, until when, and what they are called.
+    /// Returns a snapshot of the waiting timers: how many, where, until when, and their names.
     ///
-    /// Each figure is exact or nearly so by itself; they are not read at one moment.
+    /// Each figure is exact or nearly so by itself, but they are not all read at one moment.
     ///
     /// ```
     /// use std::time::Duration;
     /// use tourbillon::{Runtime, Timer};
     ///
     /// let runtime = Runtime::new().unwrap();
-    /// let idle = Timer::after(Duration::from_secs(9)).on(runtime.handle()).name("idle").start(|| ());
+    /// let idle = Timer::after(Duration::from_secs(9))
+    ///     .on(runtime.handle())
+    ///     .name("idle")
+    ///     .start(|| ());
     /// let timers = runtime.handle().timers();
     /// assert_eq!(timers.named, [("idle".to_owned(), 1)]);
     /// println!("{timers:#?}");

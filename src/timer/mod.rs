@@ -1,4 +1,14 @@
-//! Timers that run callbacks.
+//! Timers that run callbacks: the [`Timer`] handle and its methods.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `builder` | [`TimerBuilder`]: the options of a timer |
+//! | `start` | the ways to start a built timer |
+//! | `arm` | the free functions `after`, `at` and `every`, and arming without options |
+//! | `home` | which shard a timer goes to |
+//! | `clock`, `schedule` | by which clock, and when, a timer is due |
+//! | `wait` | cancelling and waiting for the callback's end |
+//! | `look` | a snapshot of a runtime's timers |
 
 pub(crate) mod arm;
 pub(crate) mod builder;
@@ -27,17 +37,19 @@ pub use crate::timer::{
 };
 use crate::{engine::core::TimerOwner as _, error::ArmError, util::nanos::nanos};
 
-/// A callback that waits for its deadline, or did.
+/// A handle to a timer, which runs a callback at its deadline.
 ///
-/// Made by `after`, `at` and `every` of [`Handle`](crate::runtime::Handle), of [`Runtime`](crate::runtime::Runtime), and of the
-/// [crate] (for the runtime that the calling thread is in). The callback runs on a worker: on the
-/// one whose shard holds the timer, or on one that stole it when it came due. It never runs before
-/// its deadline.
+/// Timers are made by `after`, `at` and `every` of [`Handle`](crate::runtime::Handle), of
+/// [`Runtime`](crate::runtime::Runtime), and of the [crate] (for the runtime that the calling
+/// thread is in). For options and other clocks see [`TimerBuilder`].
 ///
-/// Every method may be called from any thread, and none waits. Their answers are exact: of expiry,
-/// cancellation and shutdown one wins, and everybody is told the same.
+/// The callback runs on a worker: on the one whose shard holds the timer, or on one that stole the
+/// job when the timer was due. It never runs before its deadline.
 ///
-/// Dropping a `Timer` detaches it: the callback still runs. See
+/// All methods may be called from any thread, and none blocks. Their answers are exact: of expiry,
+/// cancellation and shutdown exactly one wins, and all callers get consistent answers.
+///
+/// Dropping a `Timer` detaches it: the callback still runs. To change that, see
 /// [`cancel_on_drop`](Timer::cancel_on_drop).
 ///
 /// ```
@@ -51,40 +63,43 @@ use crate::{engine::core::TimerOwner as _, error::ArmError, util::nanos::nanos};
 /// assert_eq!(timer.cancel(), Cancel::Cancelled);
 /// assert_eq!(timer.cancel(), Cancel::Over);
 /// ```
-///
-/// With options, and on other clocks: see [`TimerBuilder`].
 pub struct Timer<C: TimerClock = Monotonic>(
-    /// None: the runtime had been shut down when it was armed.
+    /// `None` if the runtime had been shut down when the timer was armed.
     Option<shards::Timer<C::Owner>>,
 );
 
-// Each method is one step of the claim word. What the callback captures belongs to the workers.
+// Each method is one step of the claim word, so a panic leaves no broken state. The callback's
+// captures belong to the workers.
 impl<C: TimerClock> UnwindSafe for Timer<C> {}
 impl<C: TimerClock> RefUnwindSafe for Timer<C> {}
 
 impl<C: TimerClock> Timer<C> {
-    /// What the calls have that cannot refuse: a timer that is over, for a runtime that is.
+    /// Returns a timer that is over, for a call that cannot return an error: the runtime has been
+    /// shut down.
     pub(crate) fn refused(error: ArmError) -> Self {
         debug_assert_eq!(error, ArmError::Shutdown);
         Self(None)
     }
 
-    /// Starts a timer that was [built](TimerBuilder) and has not been started. Its delay begins now.
+    /// Starts a timer that was [built](TimerBuilder) and not started. Its delay counts from this
+    /// call.
     ///
-    /// One that was cancelled meanwhile is over; if its callback takes an outcome, it is told now, on
-    /// a worker.
+    /// If the timer was cancelled before, it is over. A callback that takes an outcome then gets
+    /// `Cancelled`, on a worker.
     pub fn start(&self) -> Started {
         self.0
             .as_ref()
             .map_or(Started::TooLate, |timer| timer.start(now::<C>(timer)))
     }
 
-    /// Cancels the timer, or says why it was too late. If this call is what ended it, the callback
-    /// is dropped before it returns; one that takes an outcome is not, and told on a worker.
+    /// Cancels the timer, or returns why it is too late.
     ///
-    /// If the callback's destructor panics, that is caught, reported and
-    /// [counted](crate::metrics::counters::Counts::panics), as a callback's panic is; the timer is cancelled
-    /// all the same.
+    /// If this call ends the timer, it drops the callback before it returns. A callback that takes
+    /// an outcome is not dropped: a worker calls it with `Cancelled`.
+    ///
+    /// If the callback's destructor panics, the panic is caught, reported and
+    /// [counted](crate::metrics::counters::Counts::panics), like a panic of a callback. The timer
+    /// is cancelled all the same.
     #[inline]
     pub fn cancel(&self) -> Cancel {
         self.0.as_ref().map_or(Cancel::Over, shards::Timer::cancel)
@@ -95,32 +110,32 @@ impl<C: TimerClock> Timer<C> {
         self.0.as_ref().map_or(Reset::TooLate, f)
     }
 
-    /// Begins the wait anew: the timer is due its delay, or period, from now.
+    /// Restarts the wait: the timer is due its delay, or period, from now.
     ///
-    /// This is the keep-alive: for a pending timer it is one atomic operation, from any thread,
-    /// without a message to the timer's shard. (And a reading of the clock, for which
-    /// [`reset_at`](Timer::reset_at) has no need.) It undoes no other: a deadline that another
-    /// thread's start or refresh has set meanwhile, by a later reading, stays.
+    /// This is the keep-alive operation. For a pending timer it is one atomic operation, from any
+    /// thread, without a message to the timer's shard, plus a reading of the clock.
+    /// ([`reset_at`](Timer::reset_at) needs no such reading.) A refresh never makes the deadline
+    /// earlier than one that a concurrent start or refresh has set by a later reading of the clock.
     #[inline]
     pub fn refresh(&self) -> Reset {
         self.reset_with(|timer| timer.refresh(now::<C>(timer)))
     }
 
-    /// Moves the timer to `delay` from now, which becomes its delay, or period. Its wait begins
-    /// anew.
+    /// Moves the timer to `delay` from now. `delay` becomes its delay or period, and its wait
+    /// restarts.
     ///
-    /// (If a recurring timer ends while this call is under way, its last runs may have gone by the new period, and the answer is that
-    /// it was too late.)
+    /// If a recurring timer ends during this call, its last runs may have used the new period
+    /// although the answer is [`TooLate`](Reset::TooLate).
     pub fn reset(&self, delay: Duration) -> Reset {
         self.reset_with(|timer| timer.reset(now::<C>(timer), nanos(delay)))
     }
 
-    /// Moves the timer to `delay` from when its present wait began, which becomes its delay, or
-    /// period. If that has passed, it is due at once.
+    /// Moves the timer to `delay` after the start of its present wait. `delay` becomes its delay or
+    /// period. If that moment has passed, the timer is due at once.
     ///
-    /// A wait begins when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
-    /// [reset](Timer::reset), and, if it recurs, with each of its deadlines.
-    /// [`reset_at`](Timer::reset_at) and this leave the beginning as it is.
+    /// A wait starts when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
+    /// [reset](Timer::reset). For a recurring timer it also starts at each deadline.
+    /// [`reset_at`](Timer::reset_at) and this method do not change the start.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -138,8 +153,9 @@ impl<C: TimerClock> Timer<C> {
         self.reset_with(|timer| timer.reset_from_start(nanos(delay)))
     }
 
-    /// Moves the timer to `deadline`. Its delay, or period, stays, and so does the beginning of its
-    /// wait. (The first such move of a timer allocates 16 bytes, which it has until it is freed.)
+    /// Moves the timer to `deadline`. Its delay or period stays, and so does the start of its wait.
+    ///
+    /// The first such move of a timer allocates 16 bytes, which are freed with the timer.
     #[inline]
     pub fn reset_at(&self, deadline: impl Into<C::Instant>) -> Reset {
         self.reset_with(|timer| {
@@ -148,8 +164,9 @@ impl<C: TimerClock> Timer<C> {
         })
     }
 
-    /// When the timer is due, or was, if it is running. `None` if it is over, or will be when it
-    /// has run, and if it is never due.
+    /// Returns when the timer is due; while its callback runs, when it was due.
+    ///
+    /// Returns `None` if the timer is over, if its last run is under way, or if it is never due.
     pub fn deadline(&self) -> Option<C::Instant> {
         let timer = self.0.as_ref()?;
         let deadline = timer
@@ -158,14 +175,14 @@ impl<C: TimerClock> Timer<C> {
         Some(C::instant(timer.home().owner().shared(), deadline))
     }
 
-    /// Where the timer stands.
+    /// Returns the present status of the timer.
     pub fn status(&self) -> Status {
         self.0
             .as_ref()
             .map_or(Status::Over(Outcome::Shutdown), shards::Timer::status)
     }
 
-    /// Whether the callback has yet to start, for the first time or again.
+    /// Returns whether the callback will run, for the first time or again.
     pub fn is_pending(&self) -> bool {
         matches!(
             self.status(),
@@ -173,17 +190,17 @@ impl<C: TimerClock> Timer<C> {
         )
     }
 
-    /// Cancels the timer when the guard is dropped.
+    /// Returns a guard that cancels the timer when it is dropped.
     pub fn cancel_on_drop(self) -> CancelOnDrop<C> {
         CancelOnDrop(Some(self))
     }
 }
 
-/// Returns the present by the clock of the timer, which the caller is about to move.
+/// Returns the present time of the timer's clock, in ns, to compute a new deadline from.
 #[inline]
 fn now<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> u64 {
-    // The timer says which clock it goes by, and may be cold. It is fetched while the time is read:
-    // the kernel's clock waits for all loads, but not for a prefetch.
+    // The timer knows its clock, and may not be in the cache. Prefetch it while the time is read:
+    // reading the kernel's clock waits for all loads, but not for a prefetch.
     timer.prefetch();
     let read = C::Owner::read();
     timer.home().owner().present(read)
@@ -198,7 +215,7 @@ impl<C: TimerClock> fmt::Debug for Timer<C> {
     }
 }
 
-/// A [`Timer`] that is cancelled when this is dropped.
+/// A guard that cancels its [`Timer`] when it is dropped. See [`Timer::cancel_on_drop`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -215,12 +232,12 @@ impl<C: TimerClock> fmt::Debug for Timer<C> {
 #[derive(Debug)]
 #[must_use = "dropping the guard cancels the timer"]
 pub struct CancelOnDrop<C: TimerClock = Monotonic>(
-    /// Taken by `detach` alone.
+    /// `None` after `detach` only.
     Option<Timer<C>>,
 );
 
 impl<C: TimerClock> CancelOnDrop<C> {
-    /// Gives the timer back: it is not cancelled.
+    /// Returns the timer without cancelling it.
     pub fn detach(mut self) -> Timer<C> {
         self.0
             .take()

@@ -1,4 +1,4 @@
-//! When a timer runs.
+//! When a timer runs: once, or again and again.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{
     timer::clock::{Monotonic, TimerClock},
 };
 
-/// When a timer runs: [`Once`], or [`Every`].
+/// The schedule of a timer: [`Once`], or [`Every`].
 pub trait Schedule: sealed::Sealed {}
 
-/// A timer that runs once.
+/// The schedule of a timer that runs once.
 #[derive(Clone, Copy, Debug)]
 pub struct Once<C: TimerClock> {
     delay: Duration,
@@ -20,34 +20,35 @@ pub struct Once<C: TimerClock> {
     pub(crate) on_step: OnStep,
 }
 
-/// A timer that runs again and again.
+/// The schedule of a timer that runs again and again.
 #[derive(Clone, Copy, Debug)]
 pub struct Every {
     period: Duration,
     pub(crate) times: Option<u64>,
 }
 
-/// What becomes of a wall-clock timer when the clock is set to after its deadline, so that the moment
-/// it waits for never comes. (Set to that very moment, it runs. One that is armed for what has passed
-/// runs as well: nothing jumped over it.)
+/// What happens to a wall-clock timer when the clock is set forward past its deadline.
+///
+/// The timer runs in any case if the clock is set to exactly its deadline, and if its deadline had
+/// passed when it was armed: the clock did not skip those deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStep {
-    /// It runs at once: its deadline has passed.
+    /// The timer runs at once, because its deadline has passed. The default.
     #[default]
     Fire,
-    /// It does not run, and ends as cancelled.
+    /// The timer does not run, and ends as cancelled.
     Skip,
 }
 
-/// A moment on the clock that a schedule goes by.
+/// A moment on the clock of schedule `S`.
 pub(crate) type Moment<S> = <<S as sealed::Sealed>::Clock as TimerClock>::Instant;
 
-/// What a schedule comes to, in the terms of the shards.
+/// A schedule as the shards need it.
 #[derive(Debug)]
 pub struct Plan {
-    /// Its delay or period.
+    /// The delay or period.
     pub(crate) wait: Duration,
-    /// Its deadline, if that is not counted from the start.
+    /// The deadline, if it does not count from the start.
     pub(crate) deadline: Option<u64>,
     pub(crate) recurring: bool,
     pub(crate) tag: u32,
@@ -57,15 +58,15 @@ pub(crate) mod sealed {
     use super::{Moment, Plan};
     use crate::{error::ArmError, timer::clock::TimerClock};
 
-    /// What the crate knows of a schedule.
+    /// The private part of a schedule.
     pub trait Sealed {
-        /// The clock that it goes by.
+        /// The clock of the timer.
         type Clock: TimerClock;
 
-        /// What it comes to; `nanos` is what the clock's moments are.
+        /// Returns the plan of this schedule. `nanos` converts a moment of the clock to ns.
         fn plan(&self, nanos: impl Fn(&Moment<Self>) -> u64) -> Plan;
 
-        /// What is wrong with it, if anything is.
+        /// Returns why the timer cannot be armed, or `None`.
         fn flaw(&self) -> Option<ArmError> {
             None
         }
@@ -73,7 +74,7 @@ pub(crate) mod sealed {
 }
 
 impl<C: TimerClock> Once<C> {
-    /// So long after it is started.
+    /// Returns a schedule that is due `delay` after the start.
     pub(crate) fn after(delay: Duration) -> Self {
         Self {
             delay,
@@ -82,7 +83,7 @@ impl<C: TimerClock> Once<C> {
         }
     }
 
-    /// At a moment of its clock.
+    /// Returns a schedule that is due at `moment`.
     pub(crate) fn at(moment: C::Instant) -> Self {
         Self {
             delay: Duration::ZERO,

@@ -1,4 +1,8 @@
-//! How a built timer is started: with what callback, and what the callback is called with.
+//! The ways to start a built timer, for each kind of callback.
+//!
+//! A callback may run once or repeatedly, take an outcome or not, and take an `Arc` or not. Each
+//! combination is wrapped into the one kind of callback that a shard calls: it takes an [`Outcome`]
+//! and returns whether the timer goes on.
 
 use std::sync::{Arc, Weak};
 
@@ -15,39 +19,41 @@ use crate::{
     sys::sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// The ways to start a timer, for one sort of callback and of condition.
+/// Defines the public methods that start a timer, for one kind of callback and condition.
 ///
-/// `plain` and `told` make of a callback of the one or the other sort the one that a shard calls.
+/// `plain` wraps a callback without an outcome and arms the timer. `told` does that for a callback
+/// that takes outcomes.
 macro_rules! starters {
     ($clock:ty, [$($plain:tt)*], [$($told:tt)*]) => {
-        /// Starts the timer: `f` runs when it is due. On a runtime that has been shut down `f` is
-        /// dropped, and the timer over.
+        /// Starts the timer: `f` runs when it is due. If the runtime has been shut down, `f` is
+        /// dropped and the returned timer is over.
         ///
         /// # Panics
         ///
-        /// If the thread is in no runtime and none was given, and if there is no such worker: see
-        /// [`try_start`](Self::try_start).
+        /// Panics if the thread is in no runtime and none was given, or if there is no such worker.
+        /// See [`try_start`](Self::try_start).
         #[track_caller]
         pub fn start<F: $($plain)* + Send + 'static>(self, f: F) -> Timer<$clock> {
             or_refused(self.plain(false, true, f))
         }
 
-        /// Starts the timer: `f` is told how it ended. On a runtime that has been shut down `f` is told
-        /// so at once, by the calling thread.
+        /// Starts the timer: `f` is called with its outcome. If the runtime has been shut down, the
+        /// calling thread calls `f` with [`Shutdown`](Outcome::Shutdown) at once.
         ///
-        /// A callback that is told [`Shutdown`](Outcome::Shutdown) and starts another timer in answer
-        /// would never come to an end: of what it starts on a runtime that is shut down, callbacks are
-        /// dropped, and not told.
+        /// There is one exception. If a callback that is called like that starts another timer on a
+        /// runtime that has been shut down, that timer's callback is dropped. Otherwise such
+        /// callbacks could go on for ever.
         ///
         /// # Panics
         ///
-        /// As [`start`](Self::start).
+        /// Panics in the cases in which [`start`](Self::start) panics.
         #[track_caller]
         pub fn start_with<F: $($told)* + Send + 'static>(self, f: F) -> Timer<$clock> {
             or_refused(self.told(false, true, f))
         }
 
-        /// As [`start`](Self::start), if there is a runtime and it has room.
+        /// Starts the timer like [`start`](Self::start). Fails if there is no runtime, or it is
+        /// full.
         ///
         /// # Errors
         ///
@@ -59,11 +65,12 @@ macro_rules! starters {
             self.plain(true, true, f)
         }
 
-        /// As [`start_with`](Self::start_with), if there is a runtime and it has room.
+        /// Starts the timer like [`start_with`](Self::start_with). Fails if there is no runtime, or
+        /// it is full.
         ///
         /// # Errors
         ///
-        /// See [`ArmError`]. `f` is dropped, and not told.
+        /// See [`ArmError`]. `f` is dropped without a call.
         pub fn try_start_with<F: $($told)* + Send + 'static>(
             self,
             f: F,
@@ -71,22 +78,23 @@ macro_rules! starters {
             self.told(true, true, f)
         }
 
-        /// The timer, not started. It lives on the runtime that the calling thread is in, or that was
-        /// given, and counts there.
+        /// Returns the timer without starting it. It belongs to the given runtime or to the one
+        /// that the calling thread is in, and counts towards its limit.
         ///
         /// # Panics
         ///
-        /// As [`start`](Self::start).
+        /// Panics in the cases in which [`start`](Self::start) panics.
         #[track_caller]
         pub fn build<F: $($plain)* + Send + 'static>(self, f: F) -> Timer<$clock> {
             or_refused(self.plain(false, false, f))
         }
 
-        /// The timer, not started, whose callback will be told how it ended, if it is started.
+        /// Returns the timer without starting it. `f` is called with the outcome once the timer has
+        /// been started.
         ///
         /// # Panics
         ///
-        /// As [`start`](Self::start).
+        /// Panics in the cases in which [`start`](Self::start) panics.
         #[track_caller]
         pub fn build_with<F: $($told)* + Send + 'static>(self, f: F) -> Timer<$clock> {
             or_refused(self.told(false, false, f))
@@ -102,7 +110,8 @@ fn mode(outcome: bool, bounded: bool, start: bool) -> Mode {
     }
 }
 
-/// Tells a callback that takes outcomes, and was not armed because its runtime has been shut down.
+/// Calls a callback that takes outcomes with `Shutdown`, if it was not armed because its runtime
+/// has been shut down.
 fn told<C: TimerClock, F: FnMut(Outcome) -> Flow>(
     armed: Result<Timer<C>, (ArmError, Option<F>)>,
     bounded: bool,
@@ -173,6 +182,7 @@ where
         let weak = self.condition.clone();
         let asks = Asks::condition(alive(&weak));
         let mut f = Some(f);
+        // The `Arc` may have been dropped after the shard asked for the condition.
         let run = move |_| {
             let Some(alive) = weak.upgrade() else {
                 return Flow::Break(Outcome::Cancelled);
@@ -195,6 +205,7 @@ where
         let weak = self.condition.clone();
         let asks = Asks::condition(alive(&weak));
         let mut f = Some(f);
+        // Likewise: without an `Arc` the timer did not fire, but was cancelled.
         let run = move |how| {
             let alive = weak.upgrade();
             let how = match how {
@@ -213,7 +224,7 @@ where
     }
 }
 
-/// How many runs a recurring timer has left.
+/// How many runs a recurring timer has left. `None` if there is no limit.
 #[derive(Clone)]
 struct Runs(Option<Arc<AtomicU64>>);
 
@@ -222,7 +233,8 @@ impl Runs {
         Self(times.map(|times| Arc::new(AtomicU64::new(times))))
     }
 
-    /// Counts a run that begins, and answers what comes after it. Only the run itself counts.
+    /// Counts a run that begins, and returns whether the timer goes on after it. Only the run
+    /// itself calls this.
     fn count(&self) -> Flow {
         match &self.0 {
             Some(left) if left.fetch_sub(1, Ordering::Relaxed) <= 1 => Flow::Break(Outcome::Fired),
@@ -230,7 +242,7 @@ impl Runs {
         }
     }
 
-    /// What asks whether there is a run left, and for another condition, if there is one.
+    /// Returns the questions for a timer with this many runs, and with the condition `alive`.
     fn asks(&self, alive: Option<Ask>) -> Asks {
         let Some(left) = self.0.clone() else {
             return Asks::condition(alive);
@@ -247,7 +259,7 @@ impl Runs {
     }
 }
 
-/// What asks whether there is still something to upgrade to.
+/// Returns a question whose answer is whether `weak` can still be upgraded.
 fn alive<T: ?Sized + Send + Sync + 'static>(weak: &Weak<T>) -> Option<Ask> {
     let weak = weak.clone();
     Some(Box::new(move || weak.strong_count() > 0))
@@ -329,7 +341,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
         let weak = self.condition.clone();
         let runs = Runs::new(self.times_left());
         let mut asks = runs.asks(alive(&weak));
-        // Whether it has been told the last: if it panics at that, it is not to be told again.
+        // Set when the callback gets its last outcome. If it panics then, it must not get another.
         let ended = Arc::new(AtomicBool::new(false));
         let (spent, told) = (asks.spent.take(), ended.clone());
         asks.spent = Some(Box::new(move || {
@@ -357,7 +369,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
 }
 
 impl<W> TimerBuilder<Every, W> {
-    /// How often it runs, if that is bounded.
+    /// Returns the limit of runs, if there is one.
     fn times_left(&self) -> Option<u64> {
         self.schedule.times
     }

@@ -1,4 +1,4 @@
-//! Cancelling a timer, and waiting until its callback is certainly not running.
+//! Cancelling a timer and waiting until its callback has ended.
 
 use std::{error::Error, fmt};
 
@@ -7,20 +7,22 @@ use crate::{
     timer::{Cancel, Timer, clock::TimerClock},
 };
 
-/// Why [`Timer::cancel_and_wait`] or [`Timer::blocking_cancel_and_wait`] did not wait. The timer was
-/// cancelled all the same, if it could be: each has the answer of [`Timer::cancel`] with it.
+/// Why [`Timer::cancel_and_wait`] or [`Timer::blocking_cancel_and_wait`] did not wait.
+///
+/// The timer was cancelled all the same, if that was possible. Each variant holds the answer of
+/// [`Timer::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// It was called inside of the timer's own callback, which would have waited for itself.
+    /// The call came from the timer's own callback, which would have waited for itself.
     InsideCallback(Cancel),
-    /// The calling thread is a worker, which must not block: what it would wait for may stand in
-    /// its own queue. Use the asynchronous one, in a task.
+    /// The calling thread is a worker, which must not block: the callback may be in its own queue.
+    /// Use [`Timer::cancel_and_wait`] in a task instead.
     OnWorker(Cancel),
 }
 
 impl WaitError {
-    /// What the cancellation came to.
+    /// Returns the answer of the cancellation.
     pub fn cancel(&self) -> Cancel {
         match self {
             Self::InsideCallback(cancel) | Self::OnWorker(cancel) => *cancel,
@@ -45,11 +47,11 @@ impl fmt::Display for WaitError {
 impl Error for WaitError {}
 
 impl<C: TimerClock> Timer<C> {
-    /// Cancels the timer, and waits until its callback is certainly not running and will not be
-    /// called any more; one that takes an outcome has been told it then. What the callback uses can
-    /// be taken away after this.
+    /// Cancels the timer, and waits until its callback is not running and will never run again.
     ///
-    /// (A timer that was not started, and whose callback takes an outcome, is told when it is.)
+    /// After this, the resources that the callback uses can be taken away. A callback that takes an
+    /// outcome has received it by then. (If the timer was built and not started, the callback
+    /// receives the outcome when the timer is started.)
     ///
     /// ```
     /// use std::time::Duration;
@@ -65,7 +67,7 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// # Errors
     ///
-    /// If it is awaited inside of the callback itself.
+    /// Returns [`WaitError::InsideCallback`] if it is awaited inside of the callback itself.
     pub async fn cancel_and_wait(&self) -> Result<Cancel, WaitError> {
         let answer = self.cancel();
         let Some(timer) = &self.0 else {
@@ -77,7 +79,8 @@ impl<C: TimerClock> Timer<C> {
         }
     }
 
-    /// As [`cancel_and_wait`](Timer::cancel_and_wait), blocking the calling thread.
+    /// Cancels the timer like [`cancel_and_wait`](Timer::cancel_and_wait), and blocks the calling
+    /// thread.
     ///
     /// ```
     /// use std::time::Duration;
@@ -90,12 +93,13 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// # Errors
     ///
-    /// If the calling thread is inside of the callback itself, or a worker.
+    /// Returns an error if the calling thread is inside of the callback itself, or is a worker.
     pub fn blocking_cancel_and_wait(&self) -> Result<Cancel, WaitError> {
         let answer = self.cancel();
         let Some(timer) = &self.0 else {
             return Ok(answer);
         };
+        // Check before blocking: both kinds of callers could wait for ever.
         if timer.is_inside() {
             return Err(WaitError::InsideCallback(answer));
         }

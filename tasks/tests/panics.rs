@@ -1,5 +1,5 @@
-//! A panic of the future, or of a destructor, is the task's output or goes no further, and nothing
-//! of the task is left.
+//! A panic of a future or of a destructor becomes the task's output or is contained, and no part of
+//! the task is left.
 
 mod common;
 
@@ -15,7 +15,8 @@ use std::{
 use common::{Drops, Executor, Token};
 use tourbillon_tasks::Panic;
 
-/// Panics when it is polled, or dropped, as it is told to; notes whether it is dropped in a panic.
+/// Panics when it is polled or dropped, as the test says. Notes whether it is dropped during a
+/// panic.
 struct Bomb {
     poll: Option<&'static str>,
     drop: Option<&'static str>,
@@ -43,7 +44,8 @@ impl Drop for Bomb {
     }
 }
 
-/// What a bomb came to, whether it was dropped in a panic, and how many panics were reported.
+/// Runs a bomb. Returns the output, whether the bomb was dropped during a panic, and how many
+/// panics were reported.
 fn explode(
     poll: Option<&'static str>,
     drop: Option<&'static str>,
@@ -84,7 +86,7 @@ fn a_panic_is_the_output_and_the_future_is_dropped_while_it_unwinds() {
 }
 
 #[test]
-fn a_second_panic_in_the_destructor_goes_no_further() {
+fn a_second_panic_in_the_destructor_is_contained() {
     let (output, in_panic, panics) = explode(Some("in poll"), Some("in drop"), false);
     assert_eq!(output, Some(Err("in poll".to_owned())), "the first");
     assert!(in_panic);
@@ -92,7 +94,7 @@ fn a_second_panic_in_the_destructor_goes_no_further() {
 }
 
 #[test]
-fn a_destructor_that_panics_when_the_future_was_ready_is_the_output() {
+fn a_panic_of_a_ready_futures_destructor_is_the_output() {
     let (output, in_panic, panics) = explode(None, Some("in drop"), false);
     assert_eq!(output, Some(Err("in drop".to_owned())));
     assert!(!in_panic);
@@ -100,7 +102,7 @@ fn a_destructor_that_panics_when_the_future_was_ready_is_the_output() {
 }
 
 #[test]
-fn a_destructor_that_panics_when_the_task_is_cancelled_is_the_output() {
+fn a_panic_of_a_cancelled_futures_destructor_is_the_output() {
     let (output, in_panic, panics) = explode(None, Some("in drop"), true);
     assert_eq!(output, Some(Err("in drop".to_owned())));
     assert!(!in_panic);
@@ -109,7 +111,7 @@ fn a_destructor_that_panics_when_the_task_is_cancelled_is_the_output() {
     assert_eq!(output, None);
 }
 
-/// Panics when it is dropped, whatever else goes on.
+/// Panics when it is dropped, in any case.
 struct DropBomb;
 
 impl Drop for DropBomb {
@@ -119,8 +121,8 @@ impl Drop for DropBomb {
 }
 
 #[test]
-fn an_output_that_panics_when_nobody_takes_it_is_reported() {
-    // Detached before, and after the end.
+fn a_panic_of_an_unclaimed_output_is_reported() {
+    // Detached before the end, and after it.
     for ends_first in [false, true] {
         let executor = Executor::new();
         let join = executor.spawn(async { DropBomb });
@@ -135,7 +137,7 @@ fn an_output_that_panics_when_nobody_takes_it_is_reported() {
 }
 
 #[test]
-fn what_a_panic_carries_may_panic_when_nobody_takes_it() {
+fn a_panic_of_an_unclaimed_panic_payload_is_contained() {
     let executor = Executor::new();
     drop(executor.spawn(async { std::panic::panic_any(DropBomb) }));
     executor.run();
@@ -144,7 +146,7 @@ fn what_a_panic_carries_may_panic_when_nobody_takes_it() {
 }
 
 #[test]
-fn an_output_is_dropped_though_the_destructor_of_the_future_panics() {
+fn an_output_is_dropped_if_the_futures_destructor_panics() {
     struct Ready {
         output: Option<DropBomb>,
         _token: Token,
@@ -171,7 +173,7 @@ fn an_output_is_dropped_though_the_destructor_of_the_future_panics() {
 }
 
 #[test]
-fn a_waker_that_panics_as_a_task_ends_keeps_nothing_from_ending() {
+fn a_waker_that_panics_does_not_stop_the_end_of_a_task() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -189,12 +191,12 @@ fn a_waker_that_panics_as_a_task_ends_keeps_nothing_from_ending() {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_cloned_leaves_the_join_as_it_was() {
+fn a_waker_that_panics_in_clone_leaves_the_join_unchanged() {
     fn clone(_: *const ()) -> RawWaker {
         panic!("a waker panics");
     }
     const VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| (), |_| (), |_| ());
-    // SAFETY: no function of it touches what it is given.
+    // SAFETY: no function of the vtable uses the pointer.
     let panics = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) };
     let executor = Executor::new();
     let mut join = executor.spawn(future::ready(5));

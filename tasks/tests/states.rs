@@ -1,4 +1,5 @@
-//! What a task does as it is woken, cancelled, detached and joined, and that nothing of it is left.
+//! What a task does when it is woken, cancelled, detached or joined. No part of it is left in the
+//! end.
 
 mod common;
 
@@ -22,7 +23,7 @@ fn take_waker(slot: &Mutex<Option<Waker>>) -> Waker {
 }
 
 #[test]
-fn each_of_them_is_one_pointer() {
+fn each_handle_is_one_pointer() {
     let pointer = size_of::<usize>();
     assert_eq!(size_of::<Option<Runnable<Meta>>>(), pointer);
     assert_eq!(size_of::<Option<TaskRef<Meta>>>(), pointer);
@@ -42,7 +43,7 @@ fn a_future_runs_to_its_output() {
 }
 
 #[test]
-fn what_waits_is_scheduled_once_however_many_wake_it() {
+fn a_waiting_task_is_scheduled_once_by_many_wakers() {
     let (executor, drops) = (Executor::new(), Drops::default());
     let (steps, waker) = Steps::new(1, &drops);
     let join = executor.spawn(steps);
@@ -56,7 +57,7 @@ fn what_waits_is_scheduled_once_however_many_wake_it() {
     assert_eq!(executor.queued(), 1);
     assert_eq!(executor.run(), 1);
     assert_eq!(join.into_output().unwrap().unwrap(), "through");
-    // Over and done with.
+    // The task has ended, so a wake-up does nothing.
     waker.wake();
     assert_eq!(executor.queued(), 0);
     assert_eq!((drops.count(), Arc::strong_count(&executor)), (1, 1));
@@ -86,7 +87,7 @@ fn a_task_that_wakes_itself_is_scheduled_after_the_poll() {
 }
 
 #[test]
-fn a_task_that_is_ready_as_it_wakes_itself_has_ended() {
+fn a_task_that_wakes_itself_and_is_ready_has_ended() {
     let executor = Executor::new();
     let join = executor.spawn(future::poll_fn(|cx| {
         cx.waker().wake_by_ref();
@@ -98,7 +99,7 @@ fn a_task_that_is_ready_as_it_wakes_itself_has_ended() {
 }
 
 #[test]
-fn what_is_cancelled_is_dropped_where_it_is_run() {
+fn a_cancelled_task_is_dropped_where_it_would_run() {
     for polls in 0..3 {
         let (executor, drops) = (Executor::new(), Drops::default());
         let (steps, waker) = Steps::new(2, &drops);
@@ -129,7 +130,7 @@ fn what_is_cancelled_is_dropped_where_it_is_run() {
 }
 
 #[test]
-fn what_is_cancelled_while_it_is_polled_is_dropped_after_the_poll() {
+fn a_task_cancelled_during_its_poll_is_dropped_after_it() {
     let (executor, drops) = (Executor::new(), Drops::default());
     let token = drops.token();
     let join = Arc::new(Mutex::new(None::<Join<(), Meta>>));
@@ -146,7 +147,7 @@ fn what_is_cancelled_while_it_is_polled_is_dropped_after_the_poll() {
 }
 
 #[test]
-fn what_is_cancelled_as_it_becomes_ready_keeps_its_output() {
+fn a_task_cancelled_as_it_becomes_ready_keeps_its_output() {
     let executor = Executor::new();
     let join = Arc::new(Mutex::new(None::<Join<i32, Meta>>));
     let cancels = join.clone();
@@ -216,14 +217,14 @@ fn a_join_that_is_dropped_detaches_the_task_and_drops_its_waker() {
 }
 
 #[test]
-fn an_output_that_nobody_takes_is_dropped_by_the_last_of_runner_and_join() {
+fn an_unclaimed_output_is_dropped_by_runner_or_join() {
     let (executor, drops) = (Executor::new(), Drops::default());
-    // Detached before the end: by the runner.
+    // Detached before the end: the runner drops the output.
     let token = drops.token();
     drop(executor.spawn(async move { token }));
     executor.run();
     assert_eq!(drops.count(), 1);
-    // After it: by the join, though somebody has a reference.
+    // Detached after the end: the join handle drops it, although another reference exists.
     let token = drops.token();
     let join = executor.spawn(async move { token });
     let reference = join.reference();
@@ -232,7 +233,7 @@ fn an_output_that_nobody_takes_is_dropped_by_the_last_of_runner_and_join() {
     drop(join);
     assert_eq!(drops.count(), 2);
     drop(reference);
-    // Not ended, it is as if it were dropped.
+    // Not ended: the future is dropped.
     let token = drops.token();
     assert!(executor.spawn(async move { token }).into_output().is_none());
     executor.run();
@@ -240,14 +241,14 @@ fn an_output_that_nobody_takes_is_dropped_by_the_last_of_runner_and_join() {
 }
 
 #[test]
-fn a_task_that_nobody_can_wake_or_join_is_dropped() {
+fn a_task_without_wakers_and_join_is_dropped() {
     for dropped_last in ["waker", "join", "neither"] {
         let (executor, drops) = (Executor::new(), Drops::default());
         let (steps, waker) = Steps::new(1, &drops);
         let join = executor.spawn(steps);
         let waker = match dropped_last {
             "neither" => {
-                // Nothing is left by the time that it is pending.
+                // No reference is left by the time that the future is pending.
                 let never = drops.token();
                 drop(executor.spawn(async move {
                     let _never = never;
@@ -272,7 +273,8 @@ fn a_task_that_nobody_can_wake_or_join_is_dropped() {
             assert_eq!(executor.queued(), 0);
             drop(waker);
         }
-        // The future is dropped where tasks run, and not by whoever let go of it.
+        // The future is dropped where tasks run, and not by the thread that dropped the last
+        // reference.
         assert_eq!((drops.count(), executor.queued()), (before, 1));
         executor.run();
         assert_eq!(drops.count(), before + 1);
@@ -281,13 +283,13 @@ fn a_task_that_nobody_can_wake_or_join_is_dropped() {
 }
 
 #[test]
-fn a_reference_that_the_executor_keeps_is_given_up_at_the_end() {
+fn the_executors_reference_is_dropped_at_the_end() {
     let (executor, drops) = (Executor::keeping(), Drops::default());
     let (steps, waker) = Steps::new(2, &drops);
     drop(executor.spawn(steps));
     for _ in 0..2 {
         executor.run();
-        // It alone keeps the task.
+        // This reference alone keeps the task.
         drop(take_waker(&waker));
         assert_eq!((drops.count(), executor.queued()), (0, 0));
         executor.wake_kept();
@@ -298,17 +300,17 @@ fn a_reference_that_the_executor_keeps_is_given_up_at_the_end() {
 }
 
 #[test]
-fn references_go_through_addresses() {
+fn references_convert_to_and_from_addresses() {
     let (executor, drops) = (Executor::new(), Drops::default());
     let (steps, waker) = Steps::new(1, &drops);
     let join = executor.spawn(steps);
     let runnable = executor.take().unwrap().into_raw();
-    // SAFETY: it is what `into_raw` gave.
+    // SAFETY: the pointer is from `into_raw`.
     unsafe { Runnable::<Meta>::from_raw(runnable) }.run();
     drop(take_waker(&waker));
     let reference = join.reference().into_raw();
     assert_eq!(reference.addr().get() % 2, 0);
-    // SAFETY: see above.
+    // SAFETY: as above, the pointer is from `into_raw`.
     let reference = unsafe { TaskRef::<Meta>::from_raw(reference) };
     let waker = reference.clone().into_waker();
     assert!(waker.will_wake(&reference.waker()));
@@ -321,7 +323,7 @@ fn references_go_through_addresses() {
 }
 
 #[test]
-fn what_is_aligned_and_large_has_its_place() {
+fn large_and_aligned_futures_and_outputs_fit() {
     #[repr(align(128))]
     struct Aligned([u8; 5_000]);
     let executor = Executor::new();
@@ -338,7 +340,7 @@ fn what_is_aligned_and_large_has_its_place() {
 }
 
 #[test]
-fn a_task_without_a_size_is_a_header() {
+fn a_zero_sized_task_is_a_header() {
     let executor = Executor::new();
     let (runnable, join) = spawn::<common::Queued, _>(future::ready(()), executor);
     runnable.run();
@@ -346,7 +348,7 @@ fn a_task_without_a_size_is_a_header() {
 }
 
 #[test]
-fn threads_wake_run_join_and_cancel_at_once() {
+fn threads_wake_run_join_and_cancel_concurrently() {
     let rounds = if cfg!(miri) { 5 } else { 2_000 };
     for round in 0..rounds {
         let (executor, drops) = (Executor::new(), Drops::default());
@@ -374,7 +376,7 @@ fn threads_wake_run_join_and_cancel_at_once() {
                 drop(join);
             });
         });
-        // The task waits, or has ended, and neither a waker nor the handle is left.
+        // The task waits or has ended, and no waker and no handle is left.
         drop((waker, slot.lock().unwrap().take()));
         while executor.run() > 0 {
             drop(slot.lock().unwrap().take());

@@ -1,4 +1,5 @@
-//! A store next to the plain thing that it has to agree with. The fuzz target `stores` has this file, too.
+//! A store beside a plain map that it must agree with. The fuzz target `stores` uses this file,
+//! too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +8,20 @@ use tourbillon_shards::store::Store;
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     Insert(u64),
-    /// The numbers choose among the slots that are held.
+    /// The numbers choose among the slots that are in use.
     Remove(usize),
     Rekey(usize, u64),
     Lower(usize, u64),
     RemoveFirst,
-    /// What an owner does when a deadline passes: all up to the key go.
+    /// What an owner does when a deadline passes: it removes all entries up to the key.
     RemoveUpTo(u64),
 }
 
-/// A store, and the plain thing: slot to key.
+/// A store, and a plain map from slot to key.
 pub struct Checked<S> {
     pub store: S,
     pub model: BTreeMap<u32, u64>,
-    /// The same in the order of the keys.
+    /// The plain map, ordered by key.
     pub sorted: BTreeSet<(u64, u32)>,
     /// The most entries ever held at once.
     pub most: usize,
@@ -71,7 +72,7 @@ impl<S: Store> Checked<S> {
         }
     }
 
-    /// All that is due at `now` comes out, in order, and nothing else.
+    /// Checks that exactly the entries due at `now` come out, in order.
     pub fn pop_due(&mut self, now: u64) -> usize {
         let mut popped = 0;
         loop {
@@ -95,7 +96,7 @@ impl<S: Store> Checked<S> {
         self.model.keys().nth(nth).copied()
     }
 
-    /// Some slot that is held, without a walk to it.
+    /// Returns a slot that is in use, without a linear walk.
     pub fn any(&self, random: u64) -> Option<u32> {
         let from = (random % self.most.max(1) as u64) as u32;
         let mut held = self.model.range(from..).chain(self.model.range(..from));

@@ -1,4 +1,4 @@
-//! What the tests of the shard share: owners that write down what they are told.
+//! Shared set-up of the shard's tests: owners that record what happens.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 
 use tourbillon_shards::{Due, Flow, Kind, Notice, Outcome, Owner, Shard, store::StoreKind};
 
-/// An owner that is at home when the test says so, and counts what it hears.
+/// An owner for which the test decides whether the caller is its thread. It counts its calls.
 pub struct Scripted {
     local: AtomicBool,
     keeps: AtomicBool,
@@ -21,7 +21,7 @@ pub struct Scripted {
     owed: AtomicUsize,
     told: AtomicUsize,
     notices: Mutex<Vec<Notice<Scripted>>>,
-    /// What is drawn next, and by how much it grows each time.
+    /// The next random number, and by how much it grows each time.
     random: AtomicU64,
     step: AtomicU64,
 }
@@ -46,31 +46,32 @@ impl Scripted {
         Arc::new(shard.with_store(store))
     }
 
-    /// From now on the shard takes its callers for the owner (and uses the store), or for somebody
-    /// else (and uses the inbox).
+    /// Sets whether the shard takes its callers for the owner, and uses the store, or for a remote
+    /// thread, and uses the inbox.
     pub fn set_local(&self, local: bool) {
         self.local.store(local, Ordering::Relaxed);
     }
 
-    /// From now on notices are kept, to be [taken](Scripted::notices), and not run at once.
+    /// Keeps outcome deliveries from now on, to be [taken](Scripted::notices), and does not run
+    /// them.
     pub fn keep_notices(&self) {
         self.keeps.store(true, Ordering::Relaxed);
     }
 
-    /// What was delivered and kept.
+    /// Takes the deliveries that were kept.
     pub fn notices(&self) -> Vec<Notice<Scripted>> {
         std::mem::take(&mut *self.notices.lock().unwrap())
     }
 
-    /// How many callbacks are yet to be told.
+    /// Returns how many callbacks still have to take their outcomes.
     pub fn owes(&self) -> usize {
         let told = self.told.load(Ordering::Relaxed);
         let owed = self.owed.load(Ordering::Relaxed);
         owed.checked_sub(told)
-            .expect("more were told than are owed")
+            .expect("more outcomes were taken than are owed")
     }
 
-    /// From now on `random` is drawn, then `random + step`, …
+    /// Sets the next random numbers to `random`, `random + step`, …
     pub fn set_random(&self, random: u64, step: u64) {
         self.random.store(random, Ordering::Relaxed);
         self.step.store(step, Ordering::Relaxed);
@@ -112,7 +113,7 @@ impl Owner for Scripted {
     }
 }
 
-/// An owner that is the thread which made it, and which nobody needs to wake.
+/// An owner whose thread is the one that made it. It never needs a wake-up.
 pub struct Threaded {
     thread: ThreadId,
     pub over: Overs,
@@ -139,7 +140,7 @@ impl Owner for Threaded {
     }
 }
 
-/// How often each kind of timer ended in each way.
+/// How often each kind of timer ended with each outcome.
 #[derive(Default)]
 pub struct Overs(Mutex<HashMap<(Kind, Outcome), usize>>);
 
@@ -158,11 +159,11 @@ impl Overs {
     }
 }
 
-/// Counts how often the thing that owns it was dropped.
+/// Counts how many probes were dropped.
 #[derive(Clone, Default)]
 pub struct Drops(Arc<AtomicU32>);
 
-/// One thing whose drop is counted.
+/// A value whose drop is counted.
 pub struct Probe(Arc<AtomicU32>);
 
 impl Drops {
@@ -181,18 +182,18 @@ impl Drop for Probe {
     }
 }
 
-/// What a callback was called with.
+/// The arguments of a callback's calls.
 #[derive(Clone, Default)]
 pub struct Calls(Arc<Mutex<Vec<Outcome>>>);
 
 impl Calls {
-    /// A callback that writes its calls down here, and goes on.
+    /// Returns a callback that records its calls here, and goes on.
     pub fn callback(&self) -> impl FnMut(Outcome) -> Flow + Send + 'static {
         self.answering(|_| Flow::Continue(()))
     }
 
-    /// A callback that writes its calls down here, and then does and answers as `f` does, which gets
-    /// the number of the call.
+    /// Returns a callback that records its calls here and then calls `f` with the number of the
+    /// call. It returns what `f` returns.
     pub fn answering(
         &self,
         mut f: impl FnMut(usize) -> Flow + Send + 'static,
@@ -208,18 +209,19 @@ impl Calls {
         }
     }
 
-    /// All calls until now.
+    /// Returns all calls so far.
     pub fn get(&self) -> Vec<Outcome> {
         self.0.lock().unwrap().clone()
     }
 
-    /// Whether no callback is left that writes here.
+    /// Returns whether all callbacks that record here were dropped.
     pub fn is_dropped(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 }
 
-/// Does the test once by the store, and once by the inbox; afterwards nothing may be left.
+/// Runs the test on the owner's path and on the path through the inbox, and checks that nothing is
+/// left.
 pub fn both_ways(test: impl Fn(&Arc<Shard<Scripted>>)) {
     for local in [true, false] {
         let shard = Scripted::shard(local);
@@ -228,12 +230,12 @@ pub fn both_ways(test: impl Fn(&Arc<Shard<Scripted>>)) {
         for notice in shard.owner().notices() {
             notice.run();
         }
-        assert_eq!(shard.owner().owes(), 0, "somebody was not told");
+        assert_eq!(shard.owner().owes(), 0, "a callback got no outcome");
         assert_eq!(Arc::strong_count(&shard), 1, "a node was left behind");
     }
 }
 
-/// xorshift64*.
+/// A random number generator: xorshift64*.
 pub struct Random(pub u64);
 
 impl Random {
@@ -245,7 +247,7 @@ impl Random {
     }
 }
 
-/// Expires and runs all that is due at `now`, and answers how many ran.
+/// Expires and runs all timers that are due at `now`. Returns how many ran.
 pub fn turn<O: Owner>(shard: &Arc<Shard<O>>, now: u64) -> usize {
     let due = expire(shard, now, usize::MAX);
     let count = due.len();
@@ -255,7 +257,7 @@ pub fn turn<O: Owner>(shard: &Arc<Shard<O>>, now: u64) -> usize {
     count
 }
 
-/// What is due at `now`.
+/// Takes the timers that are due at `now`.
 pub fn expire<O: Owner>(shard: &Arc<Shard<O>>, now: u64, limit: usize) -> Vec<Due<O>> {
     let mut due = Vec::new();
     let expired = shard.expire(now, limit, &mut due);

@@ -1,4 +1,4 @@
-//! What is looked at after each step, and in the end.
+//! The checks after each step, and at the end.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -12,12 +12,14 @@ use crate::{
 };
 
 impl World {
-    /// Runs a notice, and finds out whose it was.
+    /// Runs an outcome delivery, and finds out which timer it belongs to.
     pub fn hear(&mut self, notice: Notice<Scripted>) {
         let (how, kind) = (notice.outcome(), notice.kind());
         assert!(notice.run().is_none());
         let told = |id: &usize| self.timers[*id].calls.get().len() > self.timers[*id].told.len();
-        let id = (0..self.timers.len()).find(told).expect("somebody is told");
+        let id = (0..self.timers.len())
+            .find(told)
+            .expect("a callback got its outcome");
         assert_eq!(self.timers[id].state, State::Telling(how));
         assert_eq!(self.timers[id].kind(), kind);
         self.tell(id, how);
@@ -74,7 +76,7 @@ impl World {
         assert_eq!(self.names.list().len(), listed);
     }
 
-    /// Ends what is left, and looks for what is left behind.
+    /// Ends the timers that are left, and checks that nothing is left behind.
     pub fn finish(mut self) {
         self.apply(Op::Close);
         self.apply(Op::Tell(usize::MAX));

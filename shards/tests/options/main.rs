@@ -1,9 +1,9 @@
-//! Timers with options against a plain model, on one thread: random programs of building, starting,
-//! moving, cancelling (also by name), expiring, telling and closing. Every answer, every outcome and
-//! every name's count agree after each step. Many timers are due at the same instant.
+//! Timers with options against a plain model, on one thread. Random programs build, start, move,
+//! cancel (also by name), expire, deliver outcomes and close. All answers, outcomes and counts of
+//! names must agree after each step. Many timers are due at one instant.
 //!
-//! ([`shard`](../shard/main.rs) does the same to plain timers and sleeps, in the hands of several
-//! carriers.)
+//! ([`shard`](../shard/main.rs) tests plain timers and sleeps like this, with several holders of
+//! due timers.)
 #![cfg(not(loom))]
 
 mod check;
@@ -25,18 +25,18 @@ enum Op {
     Start(usize),
     Cancel(usize),
     Move(usize, Move),
-    /// Drops the handle.
+    /// Drops the handle of a timer.
     Drop(usize),
-    /// The condition goes.
+    /// Makes the condition of a timer false.
     Kill(usize),
     CancelName(usize, usize),
     RefreshName(usize),
     Advance(u64),
     Local(bool),
     Random(u64),
-    /// Runs so many notices.
+    /// Runs this many outcome deliveries.
     Tell(usize),
-    /// Expires, does something else, and runs what was due.
+    /// Expires, applies these operations, and then runs what was due.
     Expire(usize, Vec<Op>),
     Close,
 }
@@ -44,7 +44,7 @@ enum Op {
 #[derive(Clone, Debug)]
 struct Plan {
     wait: u64,
-    /// From the present.
+    /// Counted from the present.
     deadline: Option<u64>,
     recurring: bool,
     outcome: bool,
@@ -63,7 +63,7 @@ enum Move {
     Refresh,
 }
 
-/// What a callback does in its runs.
+/// What a callback does in each run.
 #[derive(Clone, Copy, Debug)]
 enum Script {
     GoOn,
@@ -116,7 +116,7 @@ fn plan() -> impl Strategy<Value = Op> {
     )
 }
 
-/// What may be done while timers are in the hands of their carrier.
+/// Operations that are allowed while a thread holds due timers.
 fn touch() -> impl Strategy<Value = Op> {
     let which = any::<usize>;
     let moves = prop_oneof![
@@ -148,7 +148,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<u64>().prop_map(Op::Random),
         8 => (limit, prop::collection::vec(touch(), 0..4))
             .prop_map(|(limit, meanwhile)| Op::Expire(limit, meanwhile)),
-        // Once in a while: little can be done afterwards.
+        // Rare, because little can be done afterwards.
         1 => prop::bool::weighted(0.2).prop_map(|close| if close { Op::Close } else { Op::Tell(9) }),
     ]
 }

@@ -1,4 +1,4 @@
-//! The model of one timer, and the callback of the real one.
+//! The model of one timer, and the callback of the real timer.
 
 use std::{
     panic::resume_unwind,
@@ -18,11 +18,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Idle,
-    /// Cancelled before its start, and yet to be told then.
+    /// Cancelled before its start. Its outcome is due at the start.
     Barred,
     Pending(u64),
     Due(u64),
-    /// A notice of it is kept.
+    /// An outcome delivery of this timer is kept.
     Telling(Outcome),
     Over(Outcome),
 }
@@ -32,9 +32,9 @@ pub struct Model {
     pub state: State,
     pub deadline: u64,
     pub wait: u64,
-    /// When its present wait began.
+    /// When the present wait started.
     pub begun: u64,
-    /// The jitter in its deadline.
+    /// The jitter in the deadline.
     pub offset: u64,
     pub moved: bool,
     pub held: bool,
@@ -57,7 +57,7 @@ impl Model {
         !self.alive.load(Ordering::Relaxed)
     }
 
-    /// When it wakes the owner: the roundest moment of its window.
+    /// Returns when the timer wakes the owner: at the roundest moment of its window.
     pub fn key(&self, at: u64) -> u64 {
         let last = at.saturating_add(self.plan.tolerance).min(NEVER - 1);
         if at == 0 || at >= last {
@@ -68,7 +68,7 @@ impl Model {
         moments.find(|&moment| moment <= last).unwrap_or(at)
     }
 
-    /// The deadline with jitter drawn for it.
+    /// Returns the deadline with the jitter that is drawn for it.
     pub fn jittered(&mut self, at: u64, random: u64) -> u64 {
         let jitter = u128::from(self.plan.jitter);
         if jitter == 0 || at == NEVER {
@@ -83,7 +83,7 @@ impl Model {
     }
 }
 
-/// What a callback does to its own timer, which is put into the cell.
+/// Returns a callback that acts on its own timer, which the test puts into the cell.
 pub fn callback(
     plan: &Plan,
     calls: &Calls,

@@ -1,4 +1,4 @@
-//! The model of all, beside the shard that it is a model of.
+//! The model of all timers, together with the shard.
 
 use std::{
     collections::HashMap,
@@ -23,12 +23,12 @@ pub struct World {
     pub shard: Arc<Shard<Scripted>>,
     pub names: Arc<Names<Scripted>>,
     pub now: u64,
-    /// For the callbacks.
+    /// Shared with the callbacks.
     pub clock: Arc<AtomicU64>,
     pub random: u64,
     pub closed: bool,
     pub timers: Vec<Model>,
-    /// The timers of each name, as the table has them.
+    /// The timers of each name, in the order of the table.
     pub lists: [Vec<usize>; NAMES],
     pub notices: Vec<Notice<Scripted>>,
     pub over: HashMap<(Kind, Outcome), usize>,
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// Out of the list of its name, as it can be cancelled no more.
+    /// Removes a timer from the list of its name, because it can no longer be cancelled.
     fn leave(&mut self, id: usize) {
         if let Some(name) = self.timers[id].plan.name {
             let list = &mut self.lists[name];
@@ -69,7 +69,7 @@ impl World {
         *self.over.entry((timer.kind(), how)).or_default() += 1;
     }
 
-    /// Ends it, and tells it there and then.
+    /// Ends a timer, and records its outcome at once.
     pub fn tell(&mut self, id: usize, how: Outcome) {
         if self.timers[id].plan.outcome {
             self.timers[id].told.push(how);
@@ -77,7 +77,7 @@ impl World {
         self.end(id, how);
     }
 
-    /// Ends it, and leaves a notice if it has to be told.
+    /// Ends a timer, and keeps an outcome delivery if its callback takes outcomes.
     fn give_notice(&mut self, id: usize, how: Outcome) {
         if self.timers[id].plan.outcome {
             self.leave(id);
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// It waits from now on, if its shard is open.
+    /// Lets a timer wait from now on, if its shard is open.
     fn arrive(&mut self, id: usize, at: u64) {
         self.timers[id].state = State::Pending(at);
         if self.closed {
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Moves it to what `to` says of its deadline and the beginning of its wait.
+    /// Moves a timer. `to` computes the deadline from the start of the wait.
     fn shift(&mut self, id: usize, wait: Option<u64>, to: impl Fn(u64) -> u64) -> Reset {
         let timer = &mut self.timers[id];
         match timer.state {
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Its wait begins anew, if it was moved.
+    /// Starts the wait again, if the timer was moved.
     fn begin(&mut self, id: usize, reset: Reset) {
         if reset == Reset::Waiting {
             self.timers[id].begun = self.now;
@@ -146,7 +146,8 @@ impl World {
                     at => at,
                 };
                 let at = timer.jittered(exact, random);
-                // Of one that runs once and whose moment had passed, that is when it began.
+                // The wait of a timer that runs once, and whose deadline had passed, starts at that
+                // deadline.
                 timer.begun = match timer.plan.recurring {
                     true => now,
                     false => at.min(now),
@@ -172,7 +173,7 @@ impl World {
 
     fn build(&mut self, plan: Plan) {
         let id = self.timers.len();
-        // Fewer than may be cancelled before others sweep up for the owner.
+        // Fewer than the number of cancels after which other threads sweep for the owner.
         if id == 60 {
             return;
         }
@@ -299,7 +300,7 @@ impl World {
                 self.arrive(id, now.saturating_add(span).min(NEVER));
             }
             _ => {
-                // The first of its grid that has not passed.
+                // The first point of its grid that has not passed.
                 let grid = u128::from(at.saturating_sub(timer.offset));
                 let period = u128::from(timer.wait.max(1));
                 let periods = u128::from(now).saturating_sub(grid) / period + 1;
@@ -334,8 +335,8 @@ impl World {
             }
             Op::Close => self.close(),
             Op::CancelName(name, max) => {
-                // In which order a shard that closes ends its timers is not said, and so neither is what is last in a name's list
-                // after that.
+                // A shard that closes ends its timers in no specified order. So the order of the
+                // names' lists is unknown after that.
                 let max = if self.closed && max > 0 {
                     usize::MAX
                 } else {
@@ -371,7 +372,7 @@ impl World {
         }
     }
 
-    /// Does to one timer what the operation says.
+    /// Applies the operation to one timer.
     fn touch(&mut self, id: usize, timer: &Arc<Timer<Scripted>>, op: Op) {
         let now = self.now;
         match op {

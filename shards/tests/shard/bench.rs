@@ -1,4 +1,4 @@
-//! Does a program to a shard and to its model.
+//! Applies a program to a shard and to its model.
 
 use std::{
     panic::resume_unwind,
@@ -15,9 +15,9 @@ use crate::{
     world::{Model, State, World},
 };
 
-/// The world, and what was taken from its store and not run.
+/// The world, and the timers that were taken from its store and have not run.
 pub struct Bench {
-    /// Locked but while a callback may run, which looks at it.
+    /// Locked except while a callback may run, because the callback uses it.
     pub world: Arc<Mutex<World>>,
     pub held: Vec<(usize, Due<Scripted>)>,
 }
@@ -91,17 +91,18 @@ impl Bench {
         let expired = world.shard.expire(world.late(), limit, &mut due);
         assert_eq!(expired.count, due.len());
         assert_eq!(expired.count, expected.len().min(limit));
-        // At the limit it may not know: a timer was made later, and its old deadline has come.
+        // At the limit the shard may not know: a timer was moved later, and its old deadline has
+        // come.
         assert!(expired.more || !more);
         assert!(!expired.more || expired.count == limit);
         let mut unmoved = None;
         for due in due {
-            let at = due.deadline().expect("nobody ended it since");
+            let at = due.deadline().expect("no thread has ended it since");
             let found = expected.iter().position(|&(deadline, _)| deadline == at);
             let (_, id) = expected.swap_remove(found.expect("it is due"));
             assert_eq!(due.kind(), world.timers[id].kind);
             assert!(std::ptr::eq(due.home(), &*world.shard));
-            // One that was made later comes up in the place of its old deadline.
+            // A timer that was moved later is found at its old deadline.
             if !world.timers[id].moved {
                 assert!(
                     unmoved < Some(at),
@@ -117,7 +118,7 @@ impl Bench {
         for timer in &mut world.timers {
             timer.queued = false;
         }
-        // All news is read: it holds what waits, and nothing that is over.
+        // All updates are read. So the store holds the timers that wait, and none that is over.
         assert_eq!(world.shard.stored(), world.waiting().len());
         if !world.closed {
             assert_eq!(world.shard.garbage(), 0);
@@ -153,7 +154,7 @@ impl Bench {
                     world.end(id, Outcome::Fired);
                 } else {
                     world.timers[id].state = State::Running(at, None);
-                    // Its next wait begins.
+                    // Its next wait starts.
                     world.timers[id].begun = Some(at);
                     world.timers[id].runs += 1;
                     drop(world);
@@ -182,7 +183,7 @@ impl Bench {
             State::Stopping => world.end(id, Outcome::Cancelled),
             State::Running(..) if timer.kind == Kind::Once => world.end(id, Outcome::Fired),
             State::Running(at, next) => {
-                // The first point of its grid that is after the present, unless it was moved.
+                // The first point of its grid after the present, unless the timer was moved.
                 let last = now - (now - at) % timer.wait;
                 let next = next.unwrap_or_else(|| {
                     let next = last.saturating_add(timer.wait);
@@ -212,7 +213,8 @@ impl Bench {
         assert!(orphans.is_empty() || !world.closed);
         for id in 0..world.timers.len() {
             let timer = &mut world.timers[id];
-            // What waits ends here; and what a deque carries, if there is news of it in the inbox.
+            // Timers that wait end here. So do timers in a deque, if the inbox has an update of
+            // them.
             let here = !timer.held || timer.queued;
             timer.queued = false;
             if here && !matches!(timer.state, State::Over(_)) {
@@ -311,7 +313,7 @@ impl Bench {
         }
     }
 
-    /// Ends what is left, in whatever order, and looks for what is left behind.
+    /// Ends the timers that are left, and checks that nothing is left behind.
     pub fn finish(mut self, close_first: bool) {
         if close_first {
             self.close();

@@ -1,4 +1,4 @@
-//! What a callback does when it runs, and how the real timer is asked for it.
+//! What a callback does in a run, and how a real timer is moved.
 
 use std::{
     panic::resume_unwind,
@@ -16,7 +16,7 @@ use crate::{
     world::{State, World},
 };
 
-/// A move as it is asked of a real timer.
+/// A move, as the real timer gets it.
 pub enum Asked {
     At(u64),
     FromNow(u64, u64),
@@ -35,7 +35,7 @@ impl Asked {
     }
 }
 
-/// What a running callback finds: its handle, and what it is to do.
+/// What a running callback has: its handle, and its orders.
 pub struct Desk {
     pub id: usize,
     pub script: Mutex<Option<Script>>,
@@ -63,7 +63,7 @@ impl Desk {
         if let Script::Cancel | Script::MoveAndCancel(_) = script {
             self.cancel(&timer);
             self.expect_running(&timer);
-            // Too late now, both of them.
+            // Both come too late now.
             self.shift(&timer, Move::Refresh);
             self.cancel(&timer);
         }

@@ -1,9 +1,9 @@
-//! One shard against a plain model, on one thread: random programs of everything that can be done
-//! to timers, by an owner that is now at home (the store is used) and now not (the inbox is).
+//! One shard against a plain model, on one thread: random programs of all operations on timers, by
+//! an owner that is sometimes the caller (the store is used) and sometimes not (the inbox is used).
 //!
-//! So that a [`Due`] can be told from another, the number of a timer stands in the low bits of its
-//! deadlines: these are multiples of [`UNIT`] plus the number, and all waits multiples of it.
-//! (Equal deadlines are in `horizon.rs` and `store.rs`.)
+//! To identify a [`Due`], the low bits of a timer's deadlines hold its number: deadlines are
+//! multiples of [`UNIT`] plus the number, and all waits are multiples of it. (Equal deadlines are
+//! tested in `horizon.rs` and `store.rs`.)
 #![cfg(not(loom))]
 
 mod bench;
@@ -17,12 +17,12 @@ use proptest::prelude::*;
 use tourbillon_shards::{NEVER, store::StoreKind};
 
 const UNIT: u64 = 256;
-/// As many timers as may be cancelled before others sweep up for the owner (64), or fewer; and fewer
-/// than there are numbers in a unit.
+/// At most the number of cancels after which other threads sweep for the owner (64), and fewer than
+/// the numbers in a unit.
 const MOST: usize = 60;
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
-/// Delays and waits are in units; numbers of timers choose among those that were made.
+/// Delays and waits are in units. Timer numbers choose among the timers that were made.
 #[derive(Clone, Debug)]
 enum Op {
     Local(bool),
@@ -38,7 +38,7 @@ enum Op {
     Cancel(usize),
     Move(usize, Move),
     DropHandle(usize),
-    /// What the callback does to its own timer when it runs next.
+    /// What the callback does to its own timer in its next run.
     Script(usize, Script),
     Sleep {
         delay: u64,
@@ -66,7 +66,7 @@ enum Move {
 enum Script {
     Cancel,
     Move(Move),
-    /// Moves, and thinks better of it.
+    /// Moves a timer, and then cancels it.
     MoveAndCancel(Move),
     Panic,
 }

@@ -1,4 +1,4 @@
-//! What a shard should do: the model.
+//! The model of a shard.
 
 use std::{
     collections::HashMap,
@@ -19,39 +19,39 @@ use crate::{
     desk::{Asked, Desk},
 };
 
-/// What a timer should be doing.
+/// The expected state of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Pending(u64),
-    /// In a deque, and not moved since.
+    /// In a deque, and not moved since then.
     Due(u64),
-    /// Runs for the first deadline; recurring ones may have been given the second meanwhile.
+    /// Runs for the first deadline. A recurring timer may have got the second one meanwhile.
     Running(u64, Option<u64>),
-    /// Runs, and is over afterwards because of a cancel.
+    /// Runs, and is over afterwards because it was cancelled.
     Stopping,
     Over(Outcome),
 }
 
-/// The model of one timer, with the means to observe the real one.
+/// The model of one timer, with the means to observe the real timer.
 pub struct Model {
     pub kind: Kind,
     pub state: State,
-    /// In a deque: taken by `expire`, and not run. It may be pending, if it was moved there.
+    /// In a deque: taken by `expire`, and not run. It may be pending if it was moved there.
     pub held: bool,
-    /// Stands in the inbox.
+    /// Whether the timer is in the inbox.
     pub queued: bool,
-    /// Was moved since it was last taken from the store.
+    /// Whether it was moved since it was last taken from the store.
     pub moved: bool,
     pub wait: u64,
-    /// When its present wait began, if the timer's number is in that.
+    /// When its present wait started, if the timer's number is in that time.
     pub begun: Option<u64>,
     pub timer: Option<Arc<Timer<Scripted>>>,
     pub sleep: Option<Sleep<Scripted>>,
-    /// Of a callback.
+    /// For callbacks.
     pub desk: Option<Arc<Desk>>,
     pub runs: usize,
     pub drops: Drops,
-    /// Sleeps: which of two wakers is registered, and how often each was woken.
+    /// For sleeps: which of two wakers is registered, and how often each was woken.
     pub waker: Option<bool>,
     pub woken: [usize; 2],
     pub wakers: [Arc<Count>; 2],
@@ -66,7 +66,7 @@ impl Wake for Count {
     }
 }
 
-/// The model of the shard, and the shard.
+/// The model of the shard, and the real shard.
 pub struct World {
     pub shard: Arc<Shard<Scripted>>,
     pub now: u64,
@@ -88,17 +88,17 @@ impl World {
         }
     }
 
-    /// The present, with a timer's number in it.
+    /// Returns the present time, with a timer's number in it.
     pub fn now_for(&self, id: usize) -> u64 {
         self.now + id as u64
     }
 
-    /// The present, behind all deadlines that have the same unit.
+    /// Returns the present time, after all deadlines of the same unit.
     pub fn late(&self) -> u64 {
         self.now | (UNIT - 1)
     }
 
-    /// A deadline so many units from now.
+    /// Returns a deadline `units` from now.
     pub fn after(&self, id: usize, units: u64) -> u64 {
         units.saturating_mul(UNIT).saturating_add(self.now_for(id))
     }
@@ -107,18 +107,18 @@ impl World {
         let timer = &mut self.timers[id];
         timer.state = State::Over(how);
         *self.over.entry((timer.kind, how)).or_default() += 1;
-        // The task of a sleep is told, unless it is the one that ended it.
+        // The task of a sleep is woken, unless the task itself ended the sleep.
         if let Some(waker) = timer.waker.take().filter(|_| how != Outcome::Cancelled) {
             timer.woken[usize::from(waker)] += 1;
         }
     }
 
-    /// The shard is told of a timer by a thread that is not its owner.
+    /// Records that a remote thread sends an update of a timer to the shard.
     pub fn tell(&mut self, id: usize) {
         self.timers[id].queued |= !self.local && !self.closed;
     }
 
-    /// The timer comes home, or finds its home closed.
+    /// Inserts the timer into its shard, or ends it if the shard is closed.
     pub fn arrive(&mut self, id: usize) {
         self.tell(id);
         if self.closed {
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// What a cancel should answer; makes it so.
+    /// Applies a cancel to the model, and returns the expected answer.
     pub fn cancel(&mut self, id: usize) -> Cancel {
         let timer = &mut self.timers[id];
         match timer.state {
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// What moving a timer should answer; makes it so.
+    /// Applies a move to the model, and returns the expected answer.
     pub fn shift(&mut self, id: usize, to: u64) -> Reset {
         let to = to.min(NEVER);
         let timer = &mut self.timers[id];
@@ -152,7 +152,7 @@ impl World {
                 timer.state = State::Pending(to);
                 timer.moved = true;
                 if to < at && !self.local {
-                    // Told of one that a deque carries, a closed shard ends it.
+                    // A closed shard ends a timer in a deque when it reads an update of it.
                     self.arrive(id);
                 }
                 Reset::Waiting
@@ -169,12 +169,12 @@ impl World {
         }
     }
 
-    /// What a move should answer, and how the real timer is asked for it; `None` if it would make a
-    /// deadline without the timer's number.
+    /// Applies a move to the model. Returns the expected answer and the move for the real timer, or
+    /// `None` if the deadline would not contain the timer's number.
     pub fn plan(&mut self, id: usize, how: Move) -> Option<(Reset, Asked)> {
         let now = self.now_for(id);
         let old = self.timers[id].wait;
-        // A period of zero is one nanosecond, which is not a multiple of the unit.
+        // A period of zero becomes one nanosecond, which is not a multiple of the unit.
         let least = u64::from(self.timers[id].kind == Kind::Recurring);
         let wait = |units: u64| units.max(least).saturating_mul(UNIT);
         let (to, asked, wait) = match how {
@@ -183,7 +183,7 @@ impl World {
                 (at, Asked::At(at), None)
             }
             Move::FromNow(units) => {
-                // Not beyond the end of time: `horizon.rs` does that.
+                // Not beyond the end of time, which `horizon.rs` tests.
                 let wait = wait(units).min(NEVER.saturating_sub(now)) & !(UNIT - 1);
                 if wait < least * UNIT {
                     return None;
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// Those that wait at home, by deadline.
+    /// Returns the timers that wait in the store or inbox, by deadline.
     pub fn waiting(&self) -> Vec<(u64, usize)> {
         let mut waiting: Vec<_> = (0..self.timers.len())
             .filter(|&id| !self.timers[id].held)
@@ -230,7 +230,7 @@ impl World {
         waiting
     }
 
-    /// One of the timers for which `f` answers something.
+    /// Returns one of the timers for which `f` returns a value.
     pub fn choose<R>(&self, which: usize, f: impl Fn(&Model) -> Option<R>) -> Option<(usize, R)> {
         let found: Vec<_> = (0..self.timers.len())
             .filter_map(|id| f(&self.timers[id]).map(|found| (id, found)))
@@ -248,7 +248,7 @@ impl World {
         sleep.map(|(id, ())| id)
     }
 
-    /// What can be seen from outside, after each step.
+    /// Checks what is visible from outside, after each step.
     pub fn check(&self) {
         for (id, model) in self.timers.iter().enumerate() {
             let how = match model.state {

@@ -1,4 +1,7 @@
-//! Which worker's shard a new timer, socket or task goes to.
+//! Decides which worker's shard a new timer, socket or task goes to.
+//!
+//! A worker uses its own shard. A remote thread, which is no worker of the runtime, chooses a
+//! worker by its [`Choice`].
 
 use std::sync::Arc;
 
@@ -12,26 +15,28 @@ use crate::engine::{
     shared::{Shared, Workers},
 };
 
-/// How a thread that is no worker of the runtime chooses one.
+/// How a remote thread chooses a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// The next in turn. For tasks, which any worker runs: of their home they have no more than a
-    /// place in its books.
+    /// The next worker in turn. This is for tasks: any worker may run them, and their owning worker
+    /// only has them in its registry.
     InTurn,
-    /// The next in turn, unless that is awake and the one after it is not. For what its home alone
-    /// looks at: who sleeps is not stuck in a callback, and who is awake may be.
+    /// The next worker in turn, or the one after it if only the first is awake. This is for timers
+    /// and sockets, which only their owning worker serves: a worker that is awake may be stuck in a
+    /// callback, a worker that sleeps is not.
     NotAwake,
-    /// As `NotAwake`, for timers: a thread arms [a run](spread::stay) of them on one worker, and
-    /// then wakes that worker to read its inbox.
+    /// Like `NotAwake`, for timers in bulk: a thread arms [a run](spread::stay) of timers on one
+    /// worker, and then wakes that worker to read its inbox.
     Stay,
 }
 
 impl Choice {
+    /// Returns a worker, or `None` if the runtime has been shut down.
     #[inline]
     pub(crate) fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
         let of = workers.len();
         let at = match self {
-            // A runtime that has been shut down has none.
+            // After a shutdown there are no workers.
             Choice::Stay => spread::stay(of, |at| workers.get(at).into_iter().for_each(read_inbox)),
             Choice::InTurn | Choice::NotAwake => spread::spread().checked_rem(of)?,
         };
@@ -39,15 +44,16 @@ impl Choice {
         if self == Choice::InTurn || !first.parker().is_awake() {
             return Some(first);
         }
-        // One look further and no more: it is a hint, and each costs a line of another core's cache.
+        // Look at one more worker only. The answer is a hint, and each look loads a cache line of
+        // another core.
         let second = workers.get(at + 1).unwrap_or(&workers[0]);
         let second_is_awake = second.parker().is_awake();
         Some(if second_is_awake { first } else { second })
     }
 }
 
-/// Wakes the worker if something stands in its inbox: it reads the nodes while they are in a cache,
-/// and not when its next timer is due.
+/// Wakes the worker if its inbox is not empty, so that it reads the nodes while they are in a
+/// cache, and not when its next timer is due.
 #[cold]
 fn read_inbox(worker: &Arc<WorkerShard>) {
     if worker.has_news() {
@@ -62,8 +68,10 @@ pub(crate) enum HomeError {
     Shutdown,
 }
 
-/// Runs `f` with the shard where this thread's timers, sockets and tasks go: its own if it is a
-/// worker, otherwise one of the entered runtime's, as `choice` says.
+/// Runs `f` with the shard for this thread's timers, sockets and tasks.
+///
+/// A worker uses its own shard. Any other thread uses a shard of the entered runtime, as `choice`
+/// says.
 #[inline]
 pub(crate) fn with_home<R>(
     choice: Choice,
@@ -81,13 +89,14 @@ pub(crate) fn with_home<R>(
     with_entered_home(choice, f)
 }
 
-/// The same in the runtime that was entered last, or, at the end of the thread, in its worker's.
+/// Runs `f` with a shard of the runtime that was entered last. At the end of a thread, when that is
+/// no longer known, it fails.
 #[cold]
 fn with_entered_home<R>(
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,
 ) -> Result<R, HomeError> {
-    // Found before `f` is called, which may enter another.
+    // Find the shard before `f` is called: `f` may enter another runtime.
     let found = with_entered(|shared| {
         let own = with_local(|local| local.filter(|local| local.is_of(shared))?.home().cloned());
         own.ok_or_else(|| shared.workers.load())
@@ -109,8 +118,8 @@ pub(crate) fn with_any_home<R>(
     choice.among(&workers).map(f).ok_or(HomeError::Shutdown)
 }
 
-/// Runs `f` with the shard of a worker of `shared`: of the calling thread, if it is one, otherwise of
-/// any, as `choice` says.
+/// Runs `f` with a shard of `shared`: the calling thread's own if it is a worker of that runtime,
+/// otherwise one that `choice` selects.
 #[inline]
 pub(crate) fn with_home_of<R>(
     shared: &Shared,

@@ -1,43 +1,44 @@
-//! Which worker a thread outside of the runtime uses next, and random numbers.
+//! Selects the worker that a remote thread uses next, and gives random numbers.
 
 use std::cell::Cell;
 
 use crate::sys::sync::atomic::{AtomicUsize, Ordering};
 
 thread_local! {
-    /// Where this thread, which is no worker, puts what it has next.
+    /// The number that this thread used last to select a worker. Zero before the first.
     static SPREAD: Cell<usize> = const { Cell::new(0) };
-    /// Where it puts its timers now.
+    /// The worker that gets this thread's timers at present.
     static STAY: Stay = const { Stay::new() };
 }
 
-/// The worker that gets the timers of a thread which is no worker.
+/// The worker that gets the timers of a remote thread, for a run of them.
 struct Stay {
-    /// How many more timers go there.
+    /// How many more timers go to it.
     left: Cell<u32>,
     /// The worker's number.
     at: Cell<usize>,
-    /// How many workers there are. It is most likely the same runtime if they are as many.
+    /// How many workers the runtime has. If another runtime has as many, the run goes on there.
     of: Cell<usize>,
 }
 
-/// How many timers in a row a remote thread arms on one worker, before it goes on to the next. Two
-/// threads that arm many meet less often then, and a worker that is woken at the end of a run still
-/// finds the nodes in a cache.
+/// How many timers in a row a remote thread arms on one worker. A long run has two benefits: two
+/// threads that arm many timers meet less often, and a worker that is woken at the end of a run
+/// still finds the nodes in a cache.
 const RUN: u32 = 1_024;
 
-/// Any number, not for secrets.
+/// Returns a random number, which is not fit for secrets.
 pub(crate) fn random() -> u64 {
     crate::sys::random()
 }
 
-/// A number that differs from call to call on this thread.
+/// Returns a number that differs from call to call on this thread, and is never zero except at the
+/// thread's end.
 pub(crate) fn spread() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(1);
     SPREAD
         .try_with(|spread| {
             let next = match spread.get() {
-                // Threads begin one after the other: many do no more than this once.
+                // Each thread begins at another number: many threads call this only once.
                 0 => THREADS.fetch_add(1, Ordering::Relaxed).max(1),
                 last => last.wrapping_add(1).max(1),
             };
@@ -47,11 +48,13 @@ pub(crate) fn spread() -> usize {
         .unwrap_or(0)
 }
 
-/// Returns the worker, one of `of`, that gets the next timer of this thread: the same [`RUN`] times,
-/// then the next in turn. Calls `leave` with the number of the worker that it leaves.
+/// Returns the index of the worker, one of `of`, that gets the next timer of this thread.
+///
+/// It returns each index [`RUN`] times in a row, and then the next in turn. When it leaves a
+/// worker, it calls `leave` with that worker's index.
 #[inline]
 pub(crate) fn stay(of: usize, leave: impl FnOnce(usize)) -> usize {
-    // At a thread's end any worker does.
+    // At the end of a thread the variable is gone, and any worker is right.
     STAY.try_with(|stay| match stay.left.get() {
         left if left > 0 && stay.of.get() == of => {
             stay.left.set(left - 1);
@@ -62,12 +65,11 @@ pub(crate) fn stay(of: usize, leave: impl FnOnce(usize)) -> usize {
     .unwrap_or(0)
 }
 
-/// Ends the run of this thread: it has met another thread at the worker's inbox. Two threads that
-/// are equally fast would otherwise stay together, and take the same cache lines from each other for
-/// each timer.
+/// Ends the run of this thread, which has met another thread at the worker's inbox. Otherwise two
+/// equally fast threads would stay together, and take cache lines from each other for each timer.
 #[cold]
 pub(crate) fn make_way() {
-    // At a thread's end there is no run.
+    // At the end of a thread there is no run.
     _ = STAY.try_with(|stay| stay.left.set(0));
 }
 

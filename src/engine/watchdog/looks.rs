@@ -1,24 +1,26 @@
-//! What the peers of a worker note when they look at it.
+//! What the peers of a worker remember between two checks of that worker.
 
 use crate::sys::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What the peers that look at a worker write down for each other.
+/// The notes of the peers that check one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     pub(super) patience: Patience,
-    /// The job that it was at when one of them last looked.
+    /// The number of the job that the worker was running at the last check.
     pub(super) last_seen: AtomicU64,
 }
 
-/// How long it takes, in ms, until the next look at a worker that is stuck.
+/// The time in ms until the next check of a stuck worker: 1, then doubled up to 4 while there is
+/// nothing to rescue.
 #[derive(Debug, Default)]
 pub(super) struct Patience(AtomicU32);
 
 impl Patience {
-    /// At most so many.
+    /// The longest time, in ms.
     const MOST: u32 = 4;
 
-    /// After a look at which there was something to do, or not. A hint, if there are several at once.
+    /// Returns the time until the next check, in ms, after a check that `found` something to rescue
+    /// or not. It is a hint: concurrent checks may overwrite each other.
     pub(super) fn after(&self, found: bool) -> u32 {
         let next = if found {
             1

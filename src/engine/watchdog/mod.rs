@@ -1,4 +1,10 @@
-//! What watches over the workers: rescue of a stuck one, and reports of long jobs.
+//! The watchdog: peers rescue a worker that does not return to its loop, and report long jobs.
+//!
+//! - `rescue`: a peer takes over the timers, sockets and next task of a stuck worker.
+//! - `rescuers`: limits how many workers rescue at once, and how often.
+//! - `looks`: what peers note about a worker between two checks.
+//! - `watch`: the job that a worker publishes, for peers to read.
+//! - `report`, `stall`: finds jobs that take too long, and reports them.
 
 pub(crate) mod looks;
 pub(crate) mod report;

@@ -1,18 +1,20 @@
-//! Jobs that keep their worker for too long, and who finds them.
+//! Finds and reports jobs that keep their worker for too long.
 //!
-//! A worker [publishes](Watch::begin) the number and the name of each job that it begins, and reads no
-//! clock for it. Time is told by who looks: a peer that [looks](look) at the worker twice, and sees the
-//! same number; or, where nobody looks, the worker itself, which finds on [its way
-//! back](was_away) to its loop that it was away for long.
+//! A worker [publishes](crate::engine::watchdog::watch::Watch::begin) the number and the name of
+//! each job that it begins. It reads no clock for this. The time is measured by a peer that
+//! [looks](look) at the worker twice and sees one number both times. If no peer looks, the worker
+//! itself notices, when it [comes back](was_away) to its loop, that it was away for long.
 //!
 //! | word | written by |
 //! |---|---|
 //! | `begun`, `name`, `spawned`, `named` | the worker |
-//! | `seen` | who looks, under the lock |
+//! | `seen` | the peer that looks, under the lock |
 //!
-//! The name is of the job whose number is in `named`, and in `begun` as well once the name has been read:
-//! a sequence lock of two numbers. Who reads `named` sees that job's name or a later one's (release,
-//! acquire); if it was a later one's, its number is in `begun` by then (the two fences). All that is
+//! The two numbers are a sequence lock. A name belongs to a job if `named` has the job's number
+//! before the name is read, and `begun` still has it afterwards. A reader of `named` sees the name
+//! of that job or of a later one (release, acquire). If it was a later one, the reader then sees
+//! the later number in `begun` (the two fences). All pointers are to static data. So the name of a
+//! job that has ended meanwhile may be stale, but never dangles.
 //! pointed to is static: what is read of a job that has ended meanwhile is stale, and never freed.
 
 use crate::engine::{
@@ -25,11 +27,12 @@ use crate::engine::{
 #[cfg(feature = "cron")]
 use tourbillon_shards::TypeName;
 
-/// Looks at a worker that is awake, and answers what there is to [report](report) if it has been at its job
-/// for too long. To be called now and then, by any thread but the worker's.
+/// Checks a worker that is awake. Returns the stall to [report] if its job has run for too
+/// long.
 ///
-/// `now` is what [`Clock::real`](crate::clock::runtime_clock::Clock::real) says, in ns. A job counts from the first look
-/// that sees it.
+/// Any thread except the worker's own may call this, now and then. `now` is the time of
+/// [`Clock::real`](crate::clock::runtime_clock::Clock::real), in ns. A job is timed from the first
+/// look that sees it.
 pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
     let threshold = core.shared.config.stall_threshold;
     if threshold == OFF {
@@ -42,7 +45,8 @@ pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
     })
 }
 
-/// The worker is back in its loop: reports what kept it, if that took too long and no peer has.
+/// Notes that the worker is back in its loop. If it was away for too long, and no peer has reported
+/// that, this reports it.
 pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
     let threshold = core.shared.config.stall_threshold;
     let now = InLoop::at(core.shared.clock.real(), jobs);
@@ -53,7 +57,7 @@ pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
     }
 }
 
-/// For a job that runs a callback whose type it does not know: `name` is.
+/// Replaces the published name of the present job, for a job that runs a callback of another type.
 #[cfg(feature = "cron")]
 pub(crate) fn this_job_is(name: &'static TypeName) {
     crate::engine::local::with_local(|local| {
@@ -63,10 +67,10 @@ pub(crate) fn this_job_is(name: &'static TypeName) {
     });
 }
 
-/// Tells whoever wants to know: the hook is foreign code.
+/// Counts, records and traces the stall, and calls the user's hook.
 #[cold]
 pub(crate) fn report(core: &Core, stall: &Stall) {
-    // As the worker's that stalled, whoever counts.
+    // Counted for the worker that stalled, whichever thread reports it.
     core.recorder.foreign().stalls.add(1);
     let clock = &core.shared.clock;
     let at = clock.instant(clock.now());

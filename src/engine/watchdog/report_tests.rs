@@ -1,3 +1,5 @@
+//! Unit tests of stall reports: fake times and jobs, and one stuck runtime.
+
 use std::{
     panic::Location,
     sync::{
@@ -34,11 +36,14 @@ fn away(watch: &Watch, from: (u64, u64), to: (u64, u64)) -> Option<Stall> {
 }
 
 #[test]
-fn a_job_that_stays_is_reported_once() {
+fn a_long_job_is_reported_once() {
     let watch = Watch::new();
     let here = Location::caller();
     watch.begin(7, name(), Some(here));
-    assert!(look(&watch, 1_000).is_none(), "it may have begun just now");
+    assert!(
+        look(&watch, 1_000).is_none(),
+        "the job may have begun just now"
+    );
     assert!(look(&watch, 1_099).is_none());
     let stall = look(&watch, 1_100).unwrap();
     assert_eq!((stall.worker, stall.jobs, stall.is_running), (3, 1, true));
@@ -49,7 +54,7 @@ fn a_job_that_stays_is_reported_once() {
     );
     assert!(look(&watch, 1_101).is_none());
     assert!(look(&watch, 9_000).is_none());
-    // Nor by the worker, when it comes back.
+    // The worker does not report it either, when it comes back.
     watch.end();
     assert!(away(&watch, (900, 6), (9_000, 7)).is_none());
     watch.begin(8, other(), None);
@@ -61,29 +66,29 @@ fn a_job_that_stays_is_reported_once() {
 #[test]
 fn jobs_that_change_are_not_reported() {
     let watch = Watch::new();
-    assert!(look(&watch, 0).is_none(), "it has run none");
+    assert!(look(&watch, 0).is_none(), "no job has run");
     assert!(look(&watch, 1_000).is_none());
     for number in 1..10 {
         watch.begin(number, name(), None);
         assert!(look(&watch, number * THRESHOLD).is_none());
         assert!(look(&watch, number * THRESHOLD + 99).is_none());
     }
-    // Back in its loop, which is no job.
+    // The worker is back in its loop, and in no job.
     watch.end();
     assert!(look(&watch, 1_200).is_none());
 }
 
 #[test]
-fn a_look_that_is_late_does_no_harm() {
+fn a_look_with_an_older_time_reports_nothing() {
     let watch = Watch::new();
     watch.begin(1, name(), None);
     assert!(look(&watch, 1_000).is_none());
-    assert!(look(&watch, 900).is_none(), "read before, and come later");
+    assert!(look(&watch, 900).is_none(), "an older time, seen later");
     assert!(look(&watch, 1_100).is_some());
 }
 
 #[test]
-fn who_finds_another_at_it_leaves_it() {
+fn a_look_during_another_look_reports_nothing() {
     let watch = Watch::new();
     watch.begin(1, name(), None);
     assert!(look(&watch, 0).is_none());
@@ -94,19 +99,19 @@ fn who_finds_another_at_it_leaves_it() {
 }
 
 #[test]
-fn the_worker_finds_what_kept_it() {
+fn the_worker_reports_a_long_job_when_it_comes_back() {
     let watch = Watch::new();
     watch.begin(1, name(), None);
     watch.end();
     assert!(
         away(&watch, (1_000, 0), (1_099, 1)).is_none(),
-        "not so long"
+        "below the threshold"
     );
     let stall = away(&watch, (1_000, 0), (1_100, 1)).unwrap();
     assert_eq!((stall.job, stall.jobs), ("core::option::Option<u8>", 1));
     assert!(!stall.is_running);
     assert!(away(&watch, (1_100, 1), (9_000, 1)).is_none(), "no job ran");
-    // The last of several.
+    // Of several jobs, the last one is named.
     for number in 2..=5 {
         watch.begin(number, other(), None);
     }
@@ -116,7 +121,7 @@ fn the_worker_finds_what_kept_it() {
 }
 
 #[test]
-fn the_worker_blames_no_other_job_than_a_peer_saw() {
+fn the_worker_does_not_report_again_what_a_peer_has_reported() {
     let watch = Watch::new();
     watch.begin(4, name(), None);
     assert!(look(&watch, 1_000).is_none());
@@ -124,14 +129,14 @@ fn the_worker_blames_no_other_job_than_a_peer_saw() {
     watch.begin(5, other(), None);
     watch.end();
     assert!(away(&watch, (900, 3), (1_300, 5)).is_none());
-    // What was reported before is no excuse.
+    // The earlier report does not suppress a later stall.
     watch.begin(6, other(), None);
     watch.end();
     assert!(away(&watch, (1_300, 5), (1_500, 6)).is_some());
 }
 
 #[test]
-fn a_better_name_is_of_that_job_alone() {
+fn a_new_name_applies_to_the_present_job_only() {
     let watch = Watch::new();
     watch.begin(1, other(), None);
     watch.rename(name());
@@ -142,8 +147,9 @@ fn a_better_name_is_of_that_job_alone() {
     assert_eq!(look(&watch, 300).unwrap().job, "u16");
 }
 
-/// A runtime of one worker that is in a job until the sender is dropped, with what is reported of it
-/// and by whom. Only fake times come near its threshold of an hour.
+/// Returns a runtime whose one worker is in a job until the sender is dropped, and a receiver of
+/// its stalls with the threads that report them. Tests reach the threshold of an hour with fake
+/// times only.
 fn stuck(threshold: Duration) -> (Runtime, mpsc::Sender<()>, mpsc::Receiver<(Stall, ThreadId)>) {
     let (sender, stalls) = mpsc::channel();
     let builder = Runtime::builder().worker_threads(1);
@@ -164,7 +170,7 @@ fn stuck(threshold: Duration) -> (Runtime, mpsc::Sender<()>, mpsc::Receiver<(Sta
 const HOUR: u64 = 3_600_000_000_000;
 
 #[test]
-fn who_looks_reports_to_the_hook_and_counts() {
+fn a_report_calls_the_hook_and_counts() {
     let (runtime, free, stalls) = stuck(Duration::from_nanos(HOUR));
     let workers = runtime.handle().shared().workers();
     let core = workers[0].owner();
@@ -184,7 +190,7 @@ fn who_looks_reports_to_the_hook_and_counts() {
 }
 
 #[test]
-fn without_a_threshold_nobody_looks() {
+fn without_a_threshold_nothing_is_reported() {
     let (runtime, free, stalls) = stuck(Duration::MAX);
     let workers = runtime.handle().shared().workers();
     for now in [0, HOUR, u64::MAX - 1, u64::MAX] {
@@ -195,7 +201,7 @@ fn without_a_threshold_nobody_looks() {
 }
 
 #[test]
-fn a_worker_that_goes_on_to_another_job_is_at_one() {
+fn a_worker_that_changes_jobs_is_seen_in_a_job() {
     let watch = Watch::new();
     let here = Location::caller();
     assert_eq!(watch.activity(), (Activity::Polling, None));
@@ -207,7 +213,7 @@ fn a_worker_that_goes_on_to_another_job_is_at_one() {
         (activity, job.unwrap().name),
         (Activity::Running, name().get())
     );
-    // In the midst of what publishes the next one.
+    // `begin` has published the number of the next job, but not its name.
     watch.job.begun.store(2, Relaxed);
     assert_eq!(watch.activity(), (Activity::Running, None));
     watch.begin(2, other(), None);
@@ -219,7 +225,7 @@ fn a_worker_that_goes_on_to_another_job_is_at_one() {
 }
 
 #[test]
-fn a_name_goes_with_its_number() {
+fn a_name_is_read_with_its_own_number_only() {
     let watch = Watch::new();
     let (here, done) = (Location::caller(), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -251,7 +257,7 @@ fn a_name_goes_with_its_number() {
 }
 
 #[test]
-fn it_reads_as_a_line() {
+fn a_stall_is_displayed_as_one_line() {
     let here = Location::caller();
     let mut stall = Stall {
         worker: 2,

@@ -1,16 +1,19 @@
-//! Help for a worker that does not come back: the peer that is called by its alarm does what it should
-//! have done.
+//! The rescue of a stuck worker: a peer takes over the work that the worker cannot get to.
 //!
-//! While a worker is awake, its alarm, a timerfd, is set to 4 ms from when it was last in its loop; it
-//! pushes that further as it comes by: see `shards/src/watch.rs`. All its peers wait for the alarm,
-//! *exclusively*: the kernel wakes one of those that sleep. If none does, it stands in the instances of all
-//! of them, and who looks at its sockets first finds it. Who looks after a worker sets its alarm to the
-//! next deadline, too, and a grace.
-//!
-//! Who is called takes what is due out of the other's shard, its inbox included; the events out of its
-//! epoll instance; and the task out of its LIFO slot. What is in its deque can be stolen anyhow. It sets
-//! the alarm again before it runs any of that: should it be the next to be stuck, there is somebody to
-//! be called for the both of them.
+//! 1. *The alarm.* Each worker has a timerfd, its alarm. While the worker is awake, the alarm is
+//!    set to 4 ms after the worker was last in its loop. Each return to the loop puts it off
+//!    further (the heartbeat, [`Worker::beat`]). The protocol is in "The watch" in
+//!    `shards/PROTOCOLS.md`.
+//! 2. *The call.* The alarm goes off if the worker blocks in a callback or a task. All its peers
+//!    wait for the alarm *exclusively* in their epoll instances, so the kernel wakes one peer that
+//!    sleeps. If no peer sleeps, the event stays in the instances, and the first peer that polls
+//!    finds it.
+//! 3. *The rescue.* The peer takes due timers out of the worker's shard and its inbox, events out
+//!    of its epoll instance, and the task out of its LIFO slot. Jobs in the worker's deque need no
+//!    rescue: any peer can steal them.
+//! 4. *The next alarm.* The peer then sets the worker's alarm again: to the worker's next deadline
+//!    plus a grace period, within limits. It does this *before* it runs what it took. If the peer
+//!    gets stuck too, a third worker is called for both.
 
 use std::{io, sync::Arc};
 
@@ -27,20 +30,22 @@ use crate::{
     sys::sync::atomic::Ordering,
 };
 
-/// So many peers wait for the alarm of a worker; on a larger machine, those that come after it.
+/// The most peers that wait for the alarm of one worker. With more workers, these are the ones
+/// whose indices follow.
 const PEERS: usize = 64;
-/// How often at most as many timers as [`DUE_MOST`] are taken from a worker that is stuck, at one look.
+/// The most batches of [`DUE_MOST`] timers that one rescue takes from a stuck worker.
 const RESCUE_ROUNDS: usize = 4;
-/// How many timers are taken from a worker at one look at most. There is room for them from the beginning: who comes in place
-/// of another does not wait for memory, of which more than 1,024 bytes may take glibc tens of ms where very many tasks
-/// have just been freed.
+/// The most timers that one rescue takes. `Worker::due` has this capacity from the beginning,
+/// because a rescue must not wait for memory: glibc may take tens of ms for more than 1,024 bytes
+/// if very many tasks have just been freed.
 pub(crate) const RESCUED: usize = RESCUE_ROUNDS * DUE_MOST;
 
-/// How many alarms a worker answers at most before it runs what it has rescued. A simulated runtime
-/// has few workers, and is to exceed it now and then.
+/// The most alarms that a worker answers before it runs what it has rescued. In the simulation the
+/// limit is small, because a simulated runtime has few workers and the limit must be reached there
+/// too.
 const ANSWERS: usize = if cfg!(tourbillon_sim) { 2 } else { 8 };
 
-/// The shard of a worker, one of so many.
+/// Creates the shard of a worker, one of `workers`, with its alarm as the configuration says.
 pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
     let config = &core.shared.config;
     let grace = config
@@ -57,7 +62,7 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
     shard.with_store(store)
 }
 
-/// Has the workers wait for each other's alarms.
+/// Adds the alarm of each worker to the epoll instances of its peers.
 pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     for (index, worker) in workers.iter().enumerate() {
         let peers = (1..workers.len()).map(|i| &workers[(index + i) % workers.len()]);
@@ -68,9 +73,10 @@ pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     Ok(())
 }
 
-/// A worker that returns to its loop within this time, in ns,
+/// A worker that returns to its loop within this time, in ns, returns *often*.
 const OFTEN: u64 = 800_000;
-/// and that so many times in a row, leaves its alarm as it is when it goes to sleep.
+/// A worker that has returned often this many times in a row leaves its alarm as it is when it goes
+/// to sleep.
 const TIMES: u32 = 16;
 
 /// Decides whether a worker that goes to sleep sets its alarm.
@@ -104,24 +110,26 @@ impl Rest {
     }
 }
 
-/// A timer of a worker that is stuck, for which another waits awake.
+/// A timer of a stuck worker that is due in a moment, and that another worker spins for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaited {
-    /// Whose it is.
+    /// The number of the stuck worker.
     index: usize,
-    /// When it may be taken, in ns.
+    /// When the timer may be taken, in ns.
     at: u64,
-    /// What the alarm is set to, which calls somebody if nobody has come by then.
+    /// The time that the alarm is set to, in ns. It calls another peer if this worker gets stuck
+    /// too.
     alarm: u64,
 }
 
 impl Worker<'_> {
-    /// The worker is awake, and well, by the real clock.
+    /// Records a heartbeat at `real`, in real time in ns: the worker is in its loop. This puts off
+    /// its alarm.
     pub(crate) fn beat(&mut self, real: u64) {
         self.local.shard.beat(self.shared.clock.present(real));
     }
 
-    /// Reports who was found to be stuck for too long, which may run a foreign hook.
+    /// Reports the stalls that were found. This may run the user's hook.
     pub(crate) fn report_stalls(&mut self) {
         while let Some((index, stall)) = self.stalls.pop() {
             if let Some(peer) = self.shared.workers.load().get(index) {
@@ -130,25 +138,28 @@ impl Worker<'_> {
         }
     }
 
-    /// Comes to the aid of those whose alarms are among the events: takes into its hands what they should
-    /// have done. `slept`: the events ended its sleep.
+    /// Rescues the workers whose alarms are among the events. It takes over their work, and runs
+    /// none of it. `slept` says whether the events ended a sleep of this worker.
     pub(crate) fn answer_alarms(&mut self, slept: bool) {
-        let mut called = std::mem::take(&mut self.called);
+        let mut alarms = std::mem::take(&mut self.alarms);
         let events = self.events.get_mut().iter();
-        called.extend(events.filter_map(|event| alarm_of(event.token())));
-        if !called.is_empty() || self.next_awaited().is_some() {
-            self.answer_some(&mut called, slept);
-            self.put_off(&mut called);
+        alarms.extend(events.filter_map(|event| alarm_of(event.token())));
+        if !alarms.is_empty() || self.next_awaited().is_some() {
+            self.answer_some(&mut alarms, slept);
+            self.put_off(&mut alarms);
         }
-        self.called = called;
+        self.alarms = alarms;
     }
 
-    /// Answers alarms, and no more than [`ANSWERS`]: what this worker rescues brings others, whose
-    /// alarms stood in the same instances, and they could keep it from all that it has rescued.
-    fn answer_some(&mut self, called: &mut Vec<usize>, slept: bool) {
+    /// Answers `alarms`, and those in stuck peers' instances, up to [`ANSWERS`].
+    ///
+    /// Without a limit this worker might never run what it has rescued: each instance that it takes
+    /// over may hold alarms of other workers.
+    fn answer_some(&mut self, alarms: &mut Vec<usize>, slept: bool) {
         let shared = self.shared;
         let Some(_rescuing) = shared.rescuers.enter() else {
-            // Their alarms are set, and call somebody if this worker does not wait.
+            // Enough workers rescue. The alarms of the awaited timers are set, so another peer
+            // comes if this one does not wait.
             self.awaited.clear();
             return;
         };
@@ -157,7 +168,7 @@ impl Worker<'_> {
             if shared.is_stopping() {
                 return;
             }
-            let rescued = if let Some(index) = called.pop() {
+            let rescued = if let Some(index) = alarms.pop() {
                 self.answer(index, slept)
             } else if let Some(at) = self.next_awaited() {
                 let awaited = self.awaited.swap_remove(at);
@@ -166,28 +177,31 @@ impl Worker<'_> {
                 return;
             };
             if rescued {
-                // Alarms that stood in its instance.
-                let events = self.others_events.iter();
-                called.extend(events.filter_map(|event| alarm_of(event.token())));
+                // The stuck peer's instance may have held the alarms of others.
+                let events = self.peer_events.iter();
+                alarms.extend(events.filter_map(|event| alarm_of(event.token())));
             }
         }
     }
 
-    /// Leaves to the kernel the alarms that it does not answer: they go off again. It must not keep
-    /// them in mind instead, since it may be stuck in what it runs next.
-    fn put_off(&mut self, called: &mut Vec<usize>) {
+    /// Puts off the alarms that this worker does not answer, so that the kernel sends them again.
+    ///
+    /// The worker must not keep a list of them instead, since it may get stuck in the next job it
+    /// runs.
+    fn put_off(&mut self, alarms: &mut Vec<usize>) {
         let shared = self.shared;
-        if called.is_empty() || shared.is_stopping() {
-            called.clear();
+        if alarms.is_empty() || shared.is_stopping() {
+            alarms.clear();
             return;
         }
         let crowded = self.crowded();
         let workers = shared.workers.load();
-        let peers = called.drain(..).filter_map(|index| workers.get(index));
+        let peers = alarms.drain(..).filter_map(|index| workers.get(index));
         for (place, peer) in peers.enumerate() {
-            // Without a crowd as soon as can be: there are fewer alarms to answer then. In a crowd as
-            // rare as looks are, and one after another: of alarms that go off together the same few
-            // would be answered each time.
+            // If the runtime is not crowded, they go off again as soon as possible: there are fewer
+            // alarms to answer by then. If it is crowded, they go off at the rate of looks, and one
+            // after another. Otherwise they would go off together, and the first few would be
+            // answered each time.
             let looks =
                 crowded.map_or(0, |rarer| rarer.saturating_add(shared.rescuers.turn(place)));
             if peer.put_off(shared.clock.now(), looks) {
@@ -196,42 +210,43 @@ impl Worker<'_> {
         }
     }
 
-    /// How many times rarer than usual each worker is to be looked at; none if as often as usual.
+    /// Returns how many times rarer than usual looks at each worker are, or `None` if the runtime
+    /// is not crowded.
     fn crowded(&self) -> Option<u32> {
         let shared = self.shared;
         let rarer = shared.rescuers.rarer(shared.awake());
         (rarer > 1).then_some(rarer)
     }
 
-    /// Whether it waits awake for what another's worker has.
+    /// Returns whether this worker spins for a timer of a stuck worker.
     #[inline]
     pub(crate) fn waits_for_others(&self) -> bool {
         !self.awaited.is_empty()
     }
 
-    /// The position of an awaited timer for which it is time.
+    /// Returns the position of an awaited timer whose time has come.
     #[inline]
     fn next_awaited(&mut self) -> Option<usize> {
         if self.awaited.is_empty() {
             return None;
         }
         if self.shared.clock.was_paused() {
-            // Nobody waits awake on such a clock.
+            // On a clock that was ever paused, no worker spins.
             self.awaited.clear();
         }
         let now = self.shared.clock.now();
         self.awaited.iter().position(|it| it.at <= now)
     }
 
-    /// How long it takes until it comes when it is called.
-    fn comes(&self) -> Coming {
+    /// Returns how long this worker takes to come when an alarm goes off.
+    fn own_latency(&self) -> Coming {
         Coming {
-            after: self.called_late.ns(),
+            after: self.alarm_latency.ns(),
             waits: self.shared.config.timer_advance,
         }
     }
 
-    /// What it has waited for awake is there to be taken; true if that worker was rescued.
+    /// Rescues a worker whose awaited timer is due. Returns `true` if the worker was rescued.
     #[cold]
     fn answer_awaited(&mut self, awaited: Awaited) -> bool {
         let (shared, index) = (self.shared, awaited.index);
@@ -239,12 +254,14 @@ impl Worker<'_> {
         let Some(peer) = workers.get(index) else {
             return false;
         };
+        // Take the alarm although it has not gone off. If that fails, another peer answered it, or
+        // the worker is back.
         peer.take_alarm_at(awaited.alarm)
             && (peer.parker().is_awake() || peer.is_late(shared.clock.now()))
-            && self.look_after(peer, index, false)
+            && self.rescue_if_stuck(peer, index, false)
     }
 
-    /// Answers the alarm of a worker; true if that was rescued.
+    /// Answers the alarm of worker `index`. Returns `true` if that worker was rescued.
     #[cold]
     fn answer(&mut self, index: usize, slept: bool) -> bool {
         let shared = self.shared;
@@ -253,58 +270,68 @@ impl Worker<'_> {
             return false;
         };
         let (at, now) = (peer.alarm(), shared.clock.now());
+        // 1. Take the alarm. If it cannot be taken, another peer has it, or it was put off.
         if !peer.take_alarm(now) || shared.clock.is_paused() {
             return false;
         }
         if slept {
-            self.called_late.note(now.saturating_sub(at));
+            self.alarm_latency.note(now.saturating_sub(at));
         }
         if index == self.core.index {
-            // It stood in another's instance, and we are well.
+            // It is this worker's own alarm, found in the instance of a peer. This worker is well.
             peer.beat(now);
             return false;
         }
         let counters = &self.core.recorder.own;
         counters.alarms.add_alone(1);
+        // 2. A worker that sleeps, and has no late timer, needs no help.
         if !peer.parker().is_awake() && !peer.is_late(now) {
             counters.false_alarms.add_alone(1);
             return false;
         }
-        self.look_after(peer, index, slept)
+        self.rescue_if_stuck(peer, index, slept)
     }
 
-    /// Sees to a worker that has not come by, and whose alarm this one has taken; true if it was rescued. `waits`: it
-    /// may wait awake for what is due in a moment.
-    fn look_after(&mut self, peer: &WorkerShard, index: usize, waits: bool) -> bool {
+    /// Checks a worker whose alarm this worker has taken, and rescues it if it is stuck. Returns
+    /// `true` if it was rescued.
+    ///
+    /// With `waits`, this worker may spin for a timer that is due in a moment.
+    fn rescue_if_stuck(&mut self, peer: &WorkerShard, index: usize, waits: bool) -> bool {
         let (shared, core) = (self.shared, peer.owner());
+        // 1. Has its job run for too long? The report runs the user's hook, so it comes later.
         if let Some(stall) = report::look(core, shared.clock.real()) {
             self.stalls.push((index, stall));
         }
-        let stuck = core.stays();
+        // 2. Is it stuck?
+        let stuck = core.is_at_same_job();
         self.found_stuck |= stuck;
         if self.core.is_helper && !stuck {
-            // It is busy and well, or was not looked at before. Which of the two, the next look shows.
+            // A helper leaves busy workers alone. This one is busy and well, or has not been
+            // checked before. The next look shows which: so only set the alarm again.
             match self.crowded() {
                 None => peer.watch_on(shared.clock.now(), 0),
                 Some(rarer) => peer.watch_on_rarely(shared.clock.now(), rarer),
             };
             return false;
         }
+        // 3. Rescue it. Then spin for its next timer, if that is due before another peer could
+        //    come.
         let now = self.rescue(peer, stuck);
-        if waits && let Some((at, alarm)) = peer.awaited(now, self.comes()) {
+        if waits && let Some((at, alarm)) = peer.awaited(now, self.own_latency()) {
             self.core.recorder.own.early_wakes.add_alone(1);
             self.awaited.push(Awaited { index, at, alarm });
         }
         true
     }
 
-    /// Takes what a worker that did not come back should have seen to: timers, sockets, and who is next. Answers when it
-    /// was through.
+    /// Takes the work that a stuck worker cannot get to: timers, sockets, clocks, and the next
+    /// task. Returns the time at the end, in ns.
     fn rescue(&mut self, peer: &WorkerShard, stuck: bool) -> u64 {
         let core = peer.owner();
         let held = (self.due.len(), self.wakers.len());
         let all = core.watchdog.is_in_place();
-        // Also if that is nothing: by the lock of the shard, who arms a timer there comes before or after this.
+        // 1. Timers. Attempt `expire` even if nothing seems due: by the lock of the shard, a thread
+        //    that arms a timer there comes before or after this ("The watch" in PROTOCOLS.md).
         for _ in 0..RESCUE_ROUNDS {
             let now = self.shared.clock.now();
             let until = if all { now } else { peer.overdue(now) };
@@ -315,12 +342,15 @@ impl Worker<'_> {
                 break;
             }
         }
+        // 2. Sockets and clocks. The taken events may include the worker's own wake-up: send it
+        //    again.
         self.core.recorder.own.epoll_waits.add_alone(1);
-        if core.reactor.take(&mut self.others_events) {
+        if core.reactor.take(&mut self.peer_events) {
             core.wake_again();
         }
-        core.reactor.dispatch(&self.others_events, &mut self.wakers);
-        self.serve_clocks(&self.others_events);
+        core.reactor.dispatch(&self.peer_events, &mut self.wakers);
+        self.serve_clocks(&self.peer_events);
+        // 3. The task in the LIFO slot. Only a rescue may take it.
         let next = core.steal_next();
         let timers = self.due.len() - held.0;
         let tasks = self.wakers.len() - held.1 + usize::from(next.is_some());
@@ -328,7 +358,8 @@ impl Worker<'_> {
             self.local.deque.push(Job::Task(next));
         }
         if !core.stealer.is_empty() {
-            // Nobody may have been woken for what it has queued, and this worker need not come to steal.
+            // 4. The rest of its deque. It may be that no peer was woken for it, and this worker
+            //    need not come to steal.
             self.shared.wake_one();
         }
         let recorder = &self.core.recorder;
@@ -342,15 +373,13 @@ impl Worker<'_> {
                 tasks,
             });
         }
-        let reach = core
-            .watchdog
-            .looks
-            .patience
-            .after(timers + tasks > 0 || !stuck);
+        // 5. Set the alarm again, before any of the work runs: this worker may be the next to get
+        //    stuck.
+        let reach = core.watchdog.looks.patience.after(timers + tasks > 0 || !stuck);
         let now = self.shared.clock.now();
         match self.crowded() {
-            None => peer.watch_on_sooner(now, reach, self.comes()),
-            // Most workers that do not come by wait for a core, which each look takes from them.
+            None => peer.watch_on_sooner(now, reach, self.own_latency()),
+            // Most workers that do not return are waiting for a core, and each look takes one away.
             Some(rarer) => peer.watch_on_rarely(now, reach.saturating_mul(rarer)),
         };
         now
@@ -358,8 +387,9 @@ impl Worker<'_> {
 }
 
 impl Core {
-    /// Whether the worker is at the same job as when this was last asked, or has said that it will be.
-    fn stays(&self) -> bool {
+    /// Returns whether the worker is at the same job as at the last call, or is in
+    /// `block_in_place`, which announces that it will block.
+    fn is_at_same_job(&self) -> bool {
         let job = self.watchdog.watch.begun();
         let last = self.watchdog.looks.last_seen.swap(job, Ordering::Relaxed);
         last == job || self.watchdog.is_in_place()

@@ -1,10 +1,10 @@
-//! A stall: a job that keeps its worker for too long, as it is reported.
+//! The report of a stall: a job that keeps its worker for too long.
 
 use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
 
 use crate::{clock::instant::Instant, metrics::activity::JobName};
 
-/// A function that is told of stalls.
+/// The user's function that is called with each stall.
 pub(crate) type StallHook = Arc<dyn Fn(&Stall) + Send + Sync>;
 
 /// How many stalls are kept.
@@ -13,35 +13,39 @@ const STALLS: usize = 64;
 /// A job that kept its worker for too long: see
 /// [`Builder::stall_threshold`](crate::runtime::Builder::stall_threshold).
 ///
-/// What it displays is a line for a log:
+/// `Display` gives one line for a log:
 ///
 /// ```text
-/// worker 2 is stuck in task shop::main::{{closure}} (spawned at src/main.rs:31:9), for 100.4ms so far
+/// worker 2 is stuck in task shop::main (spawned at src/main.rs:31:9), for 100.4ms so far
 /// worker 0 was stuck in callback shop::expire, for 312.0ms
 /// worker 0 was away for 260.1ms and ran 9 jobs, the last of them callback shop::expire
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
-    /// The worker's number; of a [helper](crate::runtime::Builder::helpers) a number above those of all workers.
+    /// The worker's number. The number of a [helper](crate::runtime::Builder::helpers) is above
+    /// those of all workers.
     pub worker: usize,
     /// Whether it is a helper.
     pub is_helper: bool,
-    /// The type of the job: of a task its future's, of a timer its callback's, as
-    /// [`std::any::type_name`] has it. A closure goes by the function that it stands in.
+    /// The type of the task's future or of the timer's callback, as given by
+    /// [`std::any::type_name`]. A closure goes by the function that contains it.
     pub job: &'static str,
-    /// Where the task was spawned. Timers have none.
+    /// Where the task was spawned. `None` for timers.
     pub spawned: Option<&'static Location<'static>>,
-    /// How long it has run, in real time: that for which the kernel lets the worker wait counts, and
-    /// that for which the runtime's clock is paused. Of a job that [runs](Stall::is_running) it is what
-    /// was seen of it, by which it is too short by as much as nobody looked before; of one that is over
-    /// it is the time in which the worker was not in its loop.
+    /// How long the job has run, in real time. This includes the time in which the kernel runs
+    /// other threads, and the time in which the runtime's clock is paused.
+    ///
+    /// For a job that still [runs](Stall::is_running), it is the time since a peer first saw the
+    /// job, so it is too short by the time before that. For a job that is over, it is the time in
+    /// which the worker was away from its loop.
     pub elapsed: Duration,
-    /// Whether it was still running when this was found out.
+    /// Whether the job was still running when the stall was found.
     pub is_running: bool,
-    /// How many jobs ran in that time. One, if it is certain which job it was. More, if nobody watched
-    /// and the worker found out when it came back to its loop: together they took so long, and
-    /// [`job`](Stall::job) is the last of them, which may or may not be the one to blame.
+    /// How many jobs ran in that time. It is 1 if it is certain which job it was. It is more if no
+    /// peer watched, and the worker found the stall when it came back to its loop. Then these jobs
+    /// together took so long, and [`job`](Stall::job) is the last of them, which need not be the
+    /// slow one.
     pub jobs: u64,
 }
 
@@ -67,11 +71,11 @@ impl fmt::Display for Stall {
     }
 }
 
-/// A stall that was reported, and when.
+/// A stall that was reported, with its number and time.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecentStall {
-    /// How many were reported before it, and one.
+    /// The number of this stall, counted from 1 over all stalls of the runtime.
     pub number: u64,
     /// When it was reported, by the clock of the runtime.
     pub at: Instant,
@@ -79,9 +83,11 @@ pub struct RecentStall {
     pub stall: Stall,
 }
 
-/// The stalls that were reported last. Who reports one makes a new list, so that nobody waits for who reads it; of
-/// addresses, since memory of more than 1,024 bytes may take glibc tens of ms where very many tasks have just been freed,
-/// and that would be a stall.
+/// The stalls that were reported last.
+///
+/// A report makes a new list, so that a report never waits for a reader. The list has pointers, to
+/// stay below 1,024 bytes: a larger allocation may take glibc tens of ms if very many tasks have
+/// just been freed, and that would be a stall itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stalls {
     count: u64,
@@ -89,7 +95,7 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// The list with one more.
+    /// Returns a list with `stall` appended, and without the oldest if it is full.
     #[must_use]
     pub(crate) fn with(&self, stall: &Stall, at: Instant) -> Self {
         let number = self.count + 1;

@@ -1,4 +1,4 @@
-//! What a worker is at, as its peers see it.
+//! The job that a worker runs, as its peers can read it.
 
 use std::{panic::Location, ptr, sync::TryLockError, time::Duration};
 
@@ -19,44 +19,45 @@ use crate::{
     util::lock::lock,
 };
 
-/// How often somebody looks at what a worker is at that has gone on to another job meanwhile.
+/// How many times [`Watch::activity`] tries to read the name of a job while the worker goes on to
+/// other jobs.
 const LOOKS: usize = 3;
 
-/// The threshold that is never reached, in ns.
+/// The threshold that turns stall reports off, in ns.
 pub(crate) const OFF: u64 = u64::MAX;
 
-/// What a worker is at, and who has seen it there.
+/// A worker's present job, and what its peers have seen of it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(super) job: CachePadded<Published>,
     pub(super) seen: Mutex<Seen>,
 }
 
-/// A worker's job. A cache line of its own: it is written for each job.
+/// A worker's job. It has a cache line of its own because the worker writes it for each job.
 #[derive(Debug)]
 pub(super) struct Published {
-    /// The number of the job whose name is being written, or was.
+    /// The number of the job whose name is being written, or was written last.
     pub(super) begun: AtomicU64,
     name: AtomicPtr<TypeName>,
-    /// Null for what is no task.
+    /// Null if the job is not a task.
     spawned: AtomicPtr<Location<'static>>,
-    /// The number of the job whose name it is; zero while there is none.
+    /// The number of the job that `name` belongs to. Zero if the worker is in no job.
     named: AtomicU64,
     /// Whether the worker searches for work. A hint.
     searches: AtomicBool,
 }
 
-/// What was seen of a worker.
+/// What peers have seen of a worker's jobs.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The job, and when it was seen first.
+    /// The number of the job at the last look, and when that job was first seen, in ns.
     job: u64,
     since: u64,
-    /// The last job that was reported.
+    /// The number of the last job that a peer reported.
     reported: u64,
 }
 
-/// When a worker was last in its loop, for itself.
+/// When a worker was last in its loop, and after how many jobs. Only the worker reads it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InLoop {
     pub(crate) at: u64,
@@ -78,7 +79,7 @@ impl Watch {
         }
     }
 
-    /// The worker begins its job of this number, which is not zero.
+    /// Publishes that the worker begins job `number`, which is not zero.
     #[inline]
     pub(crate) fn begin(
         &self,
@@ -88,7 +89,8 @@ impl Watch {
     ) {
         let job = &*self.job;
         job.begun.store(number, Relaxed);
-        // Before the name: who reads the name and then `begun` sees that it is a later job's.
+        // Before the name: a thread that reads this name and then `begun` sees the new number, and
+        // so knows that the name belongs to a later job.
         fence(Release);
         job.name.store(ptr::from_ref(name).cast_mut(), Relaxed);
         let spawned = spawned.map_or(ptr::null(), ptr::from_ref);
@@ -96,19 +98,19 @@ impl Watch {
         job.named.store(number, Release);
     }
 
-    /// The worker is in its loop, and not in a job.
+    /// Publishes that the worker is in its loop, and in no job.
     #[inline]
     pub(crate) fn end(&self) {
         self.job.named.store(0, Release);
     }
 
-    /// The worker begins to search for work, or has.
+    /// Publishes whether the worker searches for work.
     #[inline]
     pub(crate) fn searches(&self, searches: bool) {
         self.job.searches.store(searches, Relaxed);
     }
 
-    /// What a worker is at that does not sleep.
+    /// Returns the present activity of a worker that does not sleep.
     pub(crate) fn activity(&self) -> (Activity, Option<JobName>) {
         let at = |spawned: Option<_>| match spawned {
             Some(_) => Activity::Running,
@@ -127,23 +129,24 @@ impl Watch {
                 return (at(spawned), Some(JobName { name, spawned }));
             }
         }
-        // At some job all the time, and each time at another.
+        // The worker went on to another job at each try. What kind of job it was must do.
         let (_, spawned) = self.name();
         (at(spawned), None)
     }
 
-    /// Who runs the worker's present job knows a better name for it.
+    /// Replaces the name of the present job. Only the thread that runs the job calls this, if it
+    /// knows a better name.
     #[cfg(any(test, feature = "cron"))]
     pub(super) fn rename(&self, name: &'static TypeName) {
         self.job.name.store(ptr::from_ref(name).cast_mut(), Relaxed);
     }
 
-    /// The number of the job that the worker began last.
+    /// Returns the number of the job that the worker began last.
     pub(crate) fn begun(&self) -> u64 {
         self.job.begun.load(Relaxed)
     }
 
-    /// The number of the job that the worker is at, if it is at one.
+    /// Returns the number of the worker's present job, or `None` if it is in no job.
     pub(super) fn number(&self) -> Option<u64> {
         match self.job.named.load(Acquire) {
             0 => None,
@@ -151,7 +154,7 @@ impl Watch {
         }
     }
 
-    /// What is published now, of whatever job.
+    /// Returns the published name and place, of whichever job.
     pub(super) fn name(&self) -> (&'static str, Option<&'static Location<'static>>) {
         let name = self.job.name.load(Relaxed);
         let spawned = self.job.spawned.load(Relaxed);
@@ -160,7 +163,7 @@ impl Watch {
         (name.map_or("", TypeName::get), spawned)
     }
 
-    /// What the job of this number is, if the worker has not begun another since.
+    /// Returns the name and place of job `number`, unless the worker has begun another job since.
     pub(super) fn name_of(
         &self,
         number: u64,
@@ -170,15 +173,16 @@ impl Watch {
         (self.job.begun.load(Relaxed) == number).then_some(name)
     }
 
-    /// See [`look`].
+    /// Implements [`look`](super::report::look).
     pub(super) fn look(&self, worker: usize, threshold: u64, now: u64) -> Option<Stall> {
         let mut seen = match self.seen.try_lock() {
             Ok(seen) => seen,
             Err(TryLockError::Poisoned(seen)) => seen.into_inner(),
-            // Somebody else looks.
+            // Another peer looks.
             Err(TryLockError::WouldBlock) => return None,
         };
-        // Under the lock: the worker may have reported it itself.
+        // Read the number under the lock. If the worker has reported this job itself (`away`), the
+        // lock shows that the job is over.
         let number = self.number()?;
         if seen.job != number {
             seen.job = number;
@@ -202,7 +206,7 @@ impl Watch {
         })
     }
 
-    /// See [`was_away`]. By the worker, which is not in a job.
+    /// Implements [`was_away`](super::report::was_away). Called by the worker, which is in no job.
     pub(super) fn away(
         &self,
         worker: usize,
@@ -232,12 +236,13 @@ impl Watch {
 }
 
 impl InLoop {
-    /// The worker is in its loop at `now`, by the real clock in ns, after so many jobs.
+    /// Returns the state of a worker that is in its loop at `now`, in real time in ns, after `jobs`
+    /// jobs.
     pub(crate) fn at(now: u64, jobs: u64) -> Self {
         Self { at: now, jobs }
     }
 
-    /// How many jobs ran since then, and how long that took, in ns.
+    /// Returns how many jobs have run since `last`, and how long that took, in ns.
     pub(crate) fn since(self, last: Self) -> (u64, u64) {
         (self.jobs - last.jobs, self.at.saturating_sub(last.at))
     }

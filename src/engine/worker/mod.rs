@@ -1,4 +1,30 @@
-//! The loop of a worker: run what is queued, fire what is due, look at the sockets, search, sleep.
+//! The loop of a worker: run queued jobs, fire due timers, poll the sockets, search, park.
+//!
+//! One turn of [`Worker::run`]:
+//!
+//! ```text
+//!     ┌─> run queued jobs ──── `event_interval` jobs have run ───> fire, poll ─┐
+//!     │         │ the queues are empty                                         │
+//!     │         v                                                              │
+//!     │       fire ──────────── a due timer became a job ──────────────────────┤
+//!     │         │ nothing is due                                               │
+//!     │         v                                                              │
+//!     │       search ────────── a job came from the injector or a peer ────────┤
+//!     │         │ nothing found                                                │
+//!     │         v                                                              │
+//!     │       spin or park, then fire and poll ────────────────────────────────┤
+//!     └────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! - *Fire* takes due timers out of the worker's shard. A callback becomes a job in the deque. A
+//!   sleep wakes its task, which becomes a job too.
+//! - *Poll* asks epoll for ready sockets, for the alarms of stuck peers, and for clocks that have
+//!   run out, without waiting.
+//! - *Search* takes jobs from the injector and from the deques of peers (`search.rs`).
+//! - *Park* waits in epoll until the next deadline, an event, or a wake-up by another thread
+//!   (`park.rs`).
+//!
+//! A worker that does not return to its loop is rescued by a peer: see `watchdog/rescue.rs`.
 
 use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
 
@@ -40,58 +66,63 @@ pub(crate) mod search;
 pub(crate) mod tidy;
 pub(crate) mod wait_policy;
 
-/// How many timers are taken from the shard at a time, and queued before the jobs get their turn. So many that the misses
-/// of what is fetched for them overlap, and so few that it is still in the cache when it is its turn: of 56, and as many
-/// again at each look at the sockets, most was not. (The deque has room for them when it is small: it is given another
-/// buffer each time that it grows or shrinks.) The rest wait in the shard, in their order, and what sockets and tasks
-/// bring is not behind all of them.
+/// How many timers the worker takes from its shard at a time. They are queued before any job runs.
+///
+/// With 16, the cache misses of the prefetched tasks overlap, and the data is still in the cache
+/// when each job runs. With 56 or more, most of it was evicted before. A small batch also fits the
+/// deque while its buffer is small: the deque reallocates each time it grows or shrinks. The other
+/// due timers wait in the shard, in their order, so sockets and tasks do not wait behind all of
+/// them.
 const DUE_BATCH: usize = 16;
-/// How many are taken at a time at most, however many jobs have run: the shard is locked meanwhile.
+/// The most timers that the worker takes at a time, however many jobs have run. The shard is locked
+/// while they are taken.
 pub(crate) const DUE_MOST: usize = 256;
-/// How much of what a waker leads to is fetched before it is woken, in bytes: of a task of ours, what is known of it
-/// and a small future.
+/// How many bytes to prefetch of the task behind a waker, before it is woken: its header and a
+/// small future.
 const TASK_BYTES: usize = 256;
-/// Room for the events of one look at the sockets.
+/// How many events one poll of the sockets can return.
 const EVENTS: usize = 256;
 
-/// A worker, on its thread.
+/// A worker, on its own thread.
 pub(crate) struct Worker<'a> {
     pub(crate) local: &'a Local,
     pub(crate) core: &'a Core,
     pub(crate) shared: &'a Shared,
-    /// Jobs run so far.
+    /// How many jobs have run.
     pub(crate) tick: u64,
-    /// The number of jobs, of those to come, before which it looks at what comes from outside: the next multiple of the interval, or
-    /// the present one. (It was computed, which takes a division for each job.)
-    outside_at: u64,
-    /// When the timers and sockets were last looked at.
-    looked: u64,
-    /// How many timers were taken since then.
-    taken: u64,
+    /// The value of `tick` at which the worker takes its next job from the injector. It is a
+    /// multiple of the interval, kept here because computing it takes a division for each job.
+    injector_at: u64,
+    /// The value of `tick` at the last poll of timers and sockets.
+    last_poll: u64,
+    /// How many timers were taken since that poll.
+    timers_since_poll: u64,
     /// When this worker was last in its loop.
     pub(crate) in_loop: InLoop,
-    /// Whether this worker counts as a searcher, and whom it has asked.
+    /// The state of the search for work: whether this worker counts as a searcher, and which peer
+    /// is next.
     pub(crate) search: Search,
-    /// Timers that were taken from a shard, on their way to the deque.
+    /// Timers that were taken from a shard and are not yet in the deque.
     pub(crate) due: Vec<Due<Core>>,
     pub(crate) events: RefCell<Events>,
     pub(crate) wakers: Vec<Waker>,
-    /// Workers whose alarms went off.
-    pub(crate) called: Vec<usize>,
-    /// What is to be reported of those that were found awake, by their numbers.
+    /// Numbers of the workers whose alarms went off.
+    pub(crate) alarms: Vec<usize>,
+    /// Stalls to report, with the number of each stalled worker. The hook runs later, in
+    /// [`take_up`](Self::take_up).
     pub(crate) stalls: Vec<(usize, Stall)>,
-    /// What is to be told of what was taken from them.
+    /// Rescues to trace, also in `take_up`.
     #[cfg(feature = "tracing")]
     pub(crate) rescues: Vec<trace::Rescue>,
-    /// Whether one of them is at the same job as before.
+    /// Whether a worker that was checked is at the same job as at the last check.
     pub(crate) found_stuck: bool,
-    /// What was taken from the epoll instance of one of them.
-    pub(crate) others_events: Events,
+    /// Events from the epoll instance of a stuck peer.
+    pub(crate) peer_events: Events,
     rest: Rest,
     wait_policy: WaitPolicy,
-    /// How late it comes when an alarm calls it.
-    pub(crate) called_late: WakeLatency,
-    /// What it waits for awake that others have who do not come by.
+    /// How late this worker wakes when an alarm goes off.
+    pub(crate) alarm_latency: WakeLatency,
+    /// Timers of stuck workers that this worker spins for.
     pub(crate) awaited: Vec<Awaited>,
     pub(crate) tidy: Tidy,
 }
@@ -100,10 +131,10 @@ pub(crate) struct Worker<'a> {
 pub(crate) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     let shared = shard.owner().shared.clone();
     let local = run_as(&shard, deque, |worker| {
-        // Before the first job, as after each sleep.
+        // As after each sleep: user code may block this worker, so a standby helper must exist.
         shared.stand_by();
-        // A callback's panic is caught where it runs. What may still come here are panics of
-        // foreign destructors and wakers: the worker goes on with the next job.
+        // Panics of callbacks and tasks are caught where those run. Panics of user destructors and
+        // wakers end up here; the worker then goes on with its next job.
         while !shared.is_stopping() {
             worker.core.contain(|| worker.run());
         }
@@ -113,8 +144,10 @@ pub(crate) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     shutdown::leave(&shared);
 }
 
-/// Runs `main` as the loop of a worker, or of a helper, and ends what there is to be ended if that is
-/// because the runtime stops.
+/// Makes this thread the worker or helper of `shard`, and runs `main` as its loop.
+///
+/// If the loop ends because the runtime stops, this function also takes part in the shutdown.
+/// Otherwise the returned `Local` still has the jobs that are left.
 pub(crate) fn run_as(
     shard: &Arc<WorkerShard>,
     deque: deque::Worker<Job>,
@@ -126,7 +159,7 @@ pub(crate) fn run_as(
             shard.owner().contain(|| hook());
         }
     };
-    // A helper's shard has no timers.
+    // A helper's shard has no timers, so a helper needs no cache of reference counts.
     let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
     let local = Local::new(shard.clone(), deque);
     local::with_worker(&local, || {
@@ -134,11 +167,13 @@ pub(crate) fn run_as(
         hook(&shared.config.on_thread_start);
         let mut worker = Worker::new(&local, &shared);
         main(&mut worker);
+        // A panic may have ended the loop between taking timers and queueing them.
         for timer in std::mem::take(&mut worker.due) {
             worker.core.contain(|| drop(timer));
         }
         if shared.is_stopping() {
-            // It does not come by any more: from now on all workers end together what each has.
+            // The worker no longer fires its timers. From here on, all workers together drop what
+            // each of them has left.
             shard.dismiss();
             shutdown::end(&local);
         }
@@ -155,30 +190,31 @@ impl<'a> Worker<'a> {
             core,
             shared,
             tick: 0,
-            outside_at: 0,
-            looked: 0,
-            taken: 0,
+            injector_at: 0,
+            last_poll: 0,
+            timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             search: Search::beginning_at(core.index),
             due: Vec::with_capacity(RESCUED),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
-            called: Vec::new(),
+            alarms: Vec::new(),
             stalls: Vec::new(),
             #[cfg(feature = "tracing")]
             rescues: Vec::new(),
             found_stuck: false,
-            others_events: Events::with_capacity(EVENTS),
+            peer_events: Events::with_capacity(EVENTS),
             rest: Rest::default(),
             wait_policy: WaitPolicy::new(&shared.config),
-            called_late: WakeLatency::default(),
+            alarm_latency: WakeLatency::default(),
             awaited: Vec::new(),
             tidy: Tidy::default(),
         }
     }
 
+    /// Runs the loop until the runtime stops, or, on a helper, until no work is left.
     pub(crate) fn run(&mut self) {
-        // Should a task's destructor have panicked.
+        // A panic in a task's destructor may have skipped the end of its budget.
         budget::end();
         while !self.shared.is_stopping() {
             let is_time = self.run_queued();
@@ -187,40 +223,48 @@ impl<'a> Worker<'a> {
                 self.look();
                 continue;
             }
-            // Told to stop during the last job, it does not look for another.
+            // 1. The queues are empty. Due timers come before the jobs of others. (If the runtime
+            //    stops, `run_queued` also returns here, and the worker looks for no other job.)
             let fired = self.fire_due();
             if (fired && self.local.has_jobs()) || self.shared.is_stopping() {
                 continue;
             }
+            // 2. This worker has nothing to do. A job of a peer or of the injector comes first.
             match self.search() {
                 Some(job) => self.execute(job),
-                // Sleeps of other threads, or nothing but news: that makes no jobs to be counted, and
-                // a flood of it must not keep the sockets waiting.
+                // The timers that fired, or the updates that were read, made no jobs. Jobs are what
+                // brings the next poll, so poll here: a flood of updates must not starve the
+                // sockets.
                 None if fired => {
-                    self.was_away();
+                    self.back_in_loop();
                     self.look_at_sockets();
                 }
+                // A helper ends as soon as there is no work: it has no timers or sockets to wait
+                // for.
                 None if self.core.is_helper => {
-                    self.was_away();
+                    self.back_in_loop();
                     return;
                 }
+                // 3. The next deadline is so near that a sleep would cost more than the wait.
                 None if self.is_near() => self.spin(),
+                // A peer was left its only job: look again in a moment.
                 None if self.search.lingers() => self.linger(),
-                // A part of what there is to do, and a look at all that may have come meanwhile.
+                // Return one part of the unused memory, then poll all that may have come meanwhile.
                 None if self.tidies() => self.spin(),
+                // 4. Sleep until the next deadline, an event, or a wake-up.
                 None => self.park(),
             }
         }
-        // Told to stop while it was kept from its loop.
+        // The runtime stopped during a job: that job is over for the watchdog, too.
         self.core.watchdog.watch.end();
-        self.was_away();
+        self.back_in_loop();
     }
 
-    /// Runs what is queued here, until nothing is or it is time to look at timers and sockets; true
-    /// if it is.
+    /// Runs queued jobs until the queues are empty or it is time to poll timers and sockets.
+    /// Returns `true` if it is time to poll.
     fn run_queued(&mut self) -> bool {
         let interval = u64::from(self.shared.config.event_interval);
-        while self.tick - self.looked < interval {
+        while self.tick - self.last_poll < interval {
             let Some(job) = self.next() else { return false };
             self.execute(job);
             if self.shared.is_stopping() {
@@ -230,11 +274,13 @@ impl<'a> Worker<'a> {
         true
     }
 
+    /// Returns the next job: now and then one from the injector, otherwise one of the worker's own.
     fn next(&mut self) -> Option<Job> {
-        if self.tick == self.outside_at {
+        if self.tick == self.injector_at {
             if let Some(job) = self.shared.queues.steal() {
                 if self.local.has_queued() {
-                    // Nobody was woken for what this worker was about to run.
+                    // The injected job runs before this worker's own ones. No peer was woken for
+                    // those, because this worker was about to run them.
                     self.shared.wake_one();
                 }
                 return Some(job);
@@ -243,17 +289,20 @@ impl<'a> Worker<'a> {
         self.local.next()
     }
 
+    /// Runs `job`, published to the watchdog by its number and name.
     fn execute(&mut self, job: Job) {
-        if self.tick == self.outside_at {
-            self.outside_at += u64::from(self.shared.config.global_queue_interval);
+        if self.tick == self.injector_at {
+            self.injector_at += u64::from(self.shared.config.global_queue_interval);
         }
         self.tick += 1;
         if self.search.is_on {
-            // Before the job, which may take long: while we count as a searcher, nobody is woken.
+            // Leave the search before the job, which may take long: while this worker counts as a
+            // searcher, no other worker is woken for new work.
             self.found();
         }
         match job {
             Job::Task(task) => {
+                // The watchdog reads number, name and place from here if the task takes too long.
                 let name = TypeName::from_fn(task.name());
                 let spawned = task.metadata().spawned();
                 self.core
@@ -267,9 +316,9 @@ impl<'a> Worker<'a> {
             }
             Job::Timer(due) if lateness::is_looked_at(&due) => self.fire_looking(due),
             Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),
-            // Asked of recurring timers, which these clocks have none of.
+            // The time is needed by recurring timers only, and these clocks have none.
             Job::ClockTimer(due) => _ = self.fire(due, || NEVER),
-            // Told there and then, if it is to be.
+            // Cancelled before its start. An outcome callback, if there is one, runs right here.
             Job::Skipped(due) => {
                 self.begin_callback(due.type_name());
                 self.core.contain(|| due.cancel());
@@ -285,7 +334,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// True if it has run.
+    /// Runs the callback of a timer. Returns `true` if it has run, and `false` if the timer was put
+    /// back or has ended otherwise.
     #[inline]
     pub(crate) fn fire<O: TimerOwner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
         self.begin_callback(due.type_name());
@@ -299,34 +349,36 @@ impl<'a> Worker<'a> {
         true
     }
 
+    /// Publishes to the watchdog that the worker begins a callback of this type.
     #[inline]
     fn begin_callback(&self, name: &'static TypeName) {
         self.core.watchdog.watch.begin(self.tick, name, None);
     }
 
-    /// Counts a callback that has run, and has panicked with this.
+    /// Counts a callback that has run, and its panic if there was one.
     #[inline]
     fn ran(&self, panicked: Option<Box<dyn Any + Send>>) {
         let counters = &self.core.recorder.own;
         counters.callbacks.add_alone(1);
         if let Some(panic) = panicked {
             counters.panics.add_alone(1);
-            // The panic hook has reported it.
+            // The panic hook has reported it. The payload's destructor is user code.
             self.core.contain(|| drop(panic));
         }
     }
 
-    /// Looks at timers and sockets without waiting.
+    /// Fires due timers and polls the sockets, without waiting.
     fn look(&mut self) {
-        self.was_away();
+        self.back_in_loop();
         self.fire_due();
-        (self.looked, self.taken) = (self.tick, 0);
+        (self.last_poll, self.timers_since_poll) = (self.tick, 0);
         self.look_at_sockets();
         self.tidies();
     }
 
-    /// The worker is back in its loop.
-    pub(crate) fn was_away(&mut self) {
+    /// Notes that the worker is back in its loop: reports a stall, and updates the job-cost
+    /// estimate and the busy time.
+    pub(crate) fn back_in_loop(&mut self) {
         let last = self.in_loop;
         report::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
@@ -334,47 +386,51 @@ impl<'a> Worker<'a> {
         self.core.was_busy(last.at, self.in_loop.at);
     }
 
+    /// Polls the sockets, the alarms and the clocks, without waiting.
     fn look_at_sockets(&mut self) {
+        // The heartbeat puts off this worker's alarm: no peer need come.
         self.beat(self.in_loop.at);
         self.core.wait(self.events.get_mut(), Timeout::Zero);
         self.harvest(false);
         self.take_up();
     }
 
-    /// Queues the callbacks, and wakes the tasks, whose deadlines have passed. True if there may be
-    /// something to run now, or more to take.
+    /// Takes due timers from the shard, queues their callbacks, and wakes their tasks. Returns
+    /// `true` if a job may be ready, or if more timers are due.
     fn fire_due(&mut self) -> bool {
         let shard = &self.local.shard;
-        // On a clock by hand what may be late is late: who looks at the timers between two jumps is
-        // not to see them run.
+        // `soonest` lets a timer run before the end of its tolerance, if the worker is awake
+        // anyway. On a clock that was ever paused, when a timer runs must not depend on when the
+        // worker looks.
         let next = if self.shared.clock.was_paused() {
             shard.next_deadline()
         } else {
             shard.soonest()
         };
+        // Skip the lock of the shard if nothing is due and no updates are pending.
         if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
-        // As much as there is room for in the deque; and no less than jobs have run since the last look that were no timers, or
-        // jobs that never end would keep timers waiting.
+        // Take as many timers as the deque has room for. Take at least as many as other jobs have
+        // run since the last poll, so that a flood of jobs cannot starve the timers.
         let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
-        let jobs = (self.tick - self.looked).saturating_sub(self.taken);
+        let jobs = (self.tick - self.last_poll).saturating_sub(self.timers_since_poll);
         let limit = room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)));
         let (now, first) = (self.shared.clock.now(), self.due.len());
         let more = shard.expire(now, limit, &mut self.due).more;
-        self.taken += (self.due.len() - first) as u64;
+        self.timers_since_poll += (self.due.len() - first) as u64;
         self.note_late(first, now);
         let any = !self.due.is_empty();
         self.queue_due();
         if more && !any {
-            // There is much to read in the inbox; or another thread has the shard, for the length of
-            // a batch at most.
+            // The inbox holds more than one pass reads, or another thread has the shard's lock.
+            // That thread holds the lock for one batch at most, so let it run.
             crate::sys::sync::thread::yield_now();
         }
         any || more
     }
 
-    /// Queues the callbacks, and wakes the tasks, that were taken.
+    /// Queues the callbacks of the timers that were taken, and wakes the tasks of the sleeps.
     pub(crate) fn queue_due(&mut self) {
         if self.due.is_empty() {
             return;
@@ -384,18 +440,21 @@ impl<'a> Worker<'a> {
         local.batch(|| {
             for timer in due.drain(..) {
                 match timer.kind() {
-                    // First all fire that are in a row, then their tasks are woken: those are cold, and
-                    // on their way to the cache meanwhile.
+                    // Fire all sleeps of a run first, and wake their tasks afterwards. The tasks
+                    // are not in the cache: prefetching them overlaps with the next sleeps.
                     Kind::Sleep => {
                         if let Some(waker) = timer.fire() {
                             prefetch(waker.data(), TASK_BYTES);
                             if wakers.len() == wakers.capacity() {
-                                // Those of a rescue: see `RESCUED`.
+                                // Do not grow the vector. Only a rescue takes so many: see
+                                // `RESCUED`.
                                 wake_all(core, wakers);
                             }
                             wakers.push(waker);
                         }
                     }
+                    // Wake the tasks before the callback is queued, to keep the order of
+                    // the deadlines.
                     _ => {
                         if !wakers.is_empty() {
                             wake_all(core, wakers);
@@ -408,7 +467,7 @@ impl<'a> Worker<'a> {
         });
     }
 
-    /// Queues what is due on the clocks whose timerfds are readable.
+    /// Queues what is due on each other clock whose timerfd is readable.
     pub(crate) fn serve_clocks(&self, events: &Events) {
         if !events
             .iter()
@@ -429,7 +488,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Queues and wakes what was taken, which runs foreign code.
+    /// Queues timers and wakes tasks that were taken, and reports stalls. Wakers and hooks are user
+    /// code.
     pub(crate) fn take_up(&mut self) {
         self.queue_due();
         self.wake_tasks();
@@ -440,8 +500,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes what the events are about into its hands, and runs none of it: as long as this worker has
-    /// an alarm or a clock to see to, nobody else does. `slept`: the events ended its sleep.
+    /// Takes over the work that the events announce: alarms, clocks, sockets. It runs no user code:
+    /// while this worker holds an alarm or a clock, no other thread serves that alarm or clock.
+    /// `slept` says whether the events ended a sleep of this worker.
     pub(crate) fn harvest(&mut self, slept: bool) {
         self.answer_alarms(slept);
         self.serve_clocks(&self.events.borrow());
@@ -450,7 +511,7 @@ impl<'a> Worker<'a> {
             .dispatch(self.events.get_mut(), &mut self.wakers);
     }
 
-    /// Wakes those that were found to wait.
+    /// Wakes the tasks whose sockets are ready.
     fn wake_tasks(&mut self) {
         if !self.wakers.is_empty() {
             let (core, wakers) = (self.core, &mut self.wakers);
@@ -459,11 +520,11 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Wakes them, and foreign wakers may panic.
+/// Wakes all `wakers`. A user's waker may panic.
 fn wake_all(core: &Core, wakers: &mut Vec<Waker>) {
     let mut wakers = wakers.drain(..);
     while wakers.len() > 0 {
-        // All in one go, and another for those behind one that panics.
+        // One `contain` for all of them. After a panic, another one for those that are left.
         core.contain(|| wakers.by_ref().for_each(Waker::wake));
     }
 }

@@ -1,16 +1,16 @@
 //! The job-cost estimate: how long the jobs of a worker take.
 //!
 //! The worker uses it to decide whether a few jobs are worth waking a peer. A wake-up costs the
-//! worker a system call and an interrupt of another core. It costs the peer two context switches and
-//! cache misses for all that it takes. So for jobs that come together, from sockets and timers, the
-//! worker wakes no peer if they will be over before a peer could help much. If one of them takes
-//! longer than expected, the worker's alarm calls a peer, and the rest can be stolen.
+//! worker a system call and an interrupt of another core. It costs the peer two context switches,
+//! and a cache miss for most of what it steals. Sockets and timers bring several jobs at once. If
+//! these will be over before a peer could help much, the worker wakes no peer. If one of them takes
+//! longer than expected, the worker's alarm calls a peer, which steals the rest.
 
 use std::cell::Cell;
 
-/// Jobs that take less than this together, in ns, are not worth a wake-up. A peer could take half of
-/// them, once it is awake: some 50 µs later on a virtual machine. The wake-up costs about as much
-/// processor time.
+/// Jobs that take less than this in total, in ns, are not worth a wake-up. A peer could take half
+/// of them once it is awake, which takes some 50 µs on a virtual machine. The wake-up costs about
+/// as much processor time.
 const SOON: u64 = 200_000;
 /// The part by which the estimate shrinks after each batch of shorter jobs, as a divisor.
 const FORGET: u64 = 4;
@@ -20,7 +20,7 @@ const FORGET: u64 = 4;
 pub(crate) struct Pace(Cell<u64>);
 
 impl Default for Pace {
-    /// While nothing is known, each job may take long.
+    /// While nothing is known, the estimate says that one job is worth a wake-up.
     fn default() -> Self {
         Self(Cell::new(SOON))
     }
@@ -47,12 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_jobs_may_take_long_of_which_nothing_is_known() {
+    fn without_an_estimate_any_job_may_take_long() {
         assert!(!Pace::default().soon_over(1));
     }
 
     #[test]
-    fn a_few_short_ones_are_soon_over_and_many_are_not() {
+    fn a_few_short_jobs_are_soon_over_and_many_are_not() {
         let pace = Pace::default();
         for _ in 0..100 {
             pace.note(10, 10 * 5_000);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_long_is_remembered_for_a_while() {
+    fn a_long_job_is_remembered_for_a_while() {
         let pace = Pace::default();
         for _ in 0..100 {
             pace.note(10, 10 * 1_000);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_between_which_nothing_ran_says_nothing() {
+    fn an_interval_without_jobs_does_not_change_the_estimate() {
         let pace = Pace::default();
         pace.note(0, 1_000_000_000);
         pace.note(1, 0);

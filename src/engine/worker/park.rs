@@ -32,17 +32,21 @@ impl Worker<'_> {
             self.found();
         }
         self.wait_policy.spun();
-        self.was_away();
+        self.back_in_loop();
         self.look_at_sockets();
         std::hint::spin_loop();
     }
 
     /// Sleeps until the next deadline, an event, or a wake-up.
     pub(crate) fn park(&mut self) {
-        if self.tick != self.looked {
-            self.was_away();
+        // If no job has run since the last poll, the time since then was noted there.
+        if self.tick != self.last_poll {
+            self.back_in_loop();
         }
-        (self.looked, self.taken) = (self.tick, 0);
+        (self.last_poll, self.timers_since_poll) = (self.tick, 0);
+        // 1. Announce the sleep, and look once more at all that could have arrived. `Shard::park`
+        //    does both, in the order that `shards/PROTOCOLS.md` proves for parking. It calls the
+        //    second closure if there is nothing to do.
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
@@ -53,23 +57,30 @@ impl Worker<'_> {
             self.search.is_on,
             || shared.is_stopping() || core.pinned.has_work() || shared.has_work(),
             |until| {
+                // 2. The alarm: peers must notice if this worker does not return from its sleep in
+                //    time.
                 core.recorder.own.parks.add_alone(1);
                 rest.begin(shard, until);
                 let real = shared.clock.real();
                 core.was_busy(awake_since, real);
-                // Behind the announcement: a thread that frees memory after this wakes a worker.
+                // After the announcement: a thread that frees memory later than this wakes a
+                // worker.
                 let tidies_at = tidy.next(real);
+                // 3. Choose the timeout.
                 let timeout =
+                    // On a paused clock, the last worker to sleep may advance the clock, and must
+                    // then poll instead of sleeping.
                     if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
                         Timeout::Zero
+                    // Wake up earlier, to return unused memory.
                     } else if tidies_at < until && !shared.clock.was_paused() {
                         let (deadline, left) = shared.clock.until(tidies_at, real);
                         Timeout::Until { deadline, left }
                     } else if until == NEVER {
                         Timeout::None
                     } else if shared.clock.was_paused() || shard.soonest() != until {
-                        // Nothing is learned or compensated. On a clock that was paused, all depends
-                        // on the program alone. A timer that has a tolerance need not be in time.
+                        // Neither compensate nor learn. On a clock that was ever paused, all must
+                        // depend on the program alone. A timer with a tolerance need not be exact.
                         let wake = until.saturating_sub(shared.config.spin_before);
                         let (deadline, left) = shared.clock.until(wake, real);
                         Timeout::Until { deadline, left }
@@ -93,6 +104,8 @@ impl Worker<'_> {
                 }
             },
         );
+        // 4. The sleep is over, or there was something to do. `denied` counts how often the latter
+        //    happened in a row without a search.
         self.search.is_on = parked.searching;
         self.search.denied = if parked.slept || parked.searching {
             0
@@ -109,17 +122,22 @@ impl Worker<'_> {
             }
         }
         self.in_loop = InLoop::at(now, self.tick);
+        // 5. After a sleep the worker begins a new search, and the alarm learns how often it
+        //    returns.
         if parked.slept {
-            self.search.begin_anew();
+            self.search.reset();
             self.rest.end(self.shared.clock.present(now));
         } else {
             core.was_busy(awake_since, now);
         }
+        // 6. Put off the own alarm, then take over what the events announce. Fire and wake last,
+        //    since these may run user code.
         self.beat(now);
         self.harvest(parked.slept);
         let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
         if self.search.is_on && !nothing {
-            // Wakers and hooks are foreign, and while we count as a searcher, nobody is woken.
+            // Leave the search first: wakers and hooks are user code that may take long, and while
+            // this worker counts as a searcher, no other worker is woken.
             self.found();
         }
         core.shared.stand_by();

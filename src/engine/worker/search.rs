@@ -1,31 +1,38 @@
 //! How a worker looks for work elsewhere: the injector, then the deques of its peers.
 //!
-//! A peer that gets on keeps a job that is the only one in its deque: it runs that sooner than a thief would, who has
-//! to fetch it, and all that it leads to, from the other's cache. A task that spawns a task, which spawns a task, and so
-//! on, would go to and fro between two cores. So the searcher looks again, a moment later. If the peer is still at the
-//! same job then, it takes the other; and so it does when it has looked often enough: two tasks that yield in turn are
-//! to have a worker each. It counts as a searcher all the time: nobody else is woken for what it leaves, and whatever
-//! else there is it finds at its next look.
+//! A searcher leaves a peer its only job if the peer makes progress. The peer runs that job sooner
+//! than a thief would: the thief has to fetch the job and all its data from the peer's cache.
+//! Without this rule, a chain of tasks that each spawn the next one would move back and forth
+//! between two cores.
+//!
+//! A moment later the searcher looks again. If the peer is still at the same job, the searcher
+//! takes the other one. It also takes the job after [`PATIENCE`] looks: two tasks that yield to
+//! each other should have a worker each. It counts as a searcher all the time. So no other worker
+//! is woken for the job that it leaves, and it finds all other work at its next look.
+//!
+//! The rules of the shared count are in "Searchers" in `shards/PROTOCOLS.md`.
 
 use crate::engine::{job::Job, queues::steal, worker::Worker};
 
 /// A worker's search for work.
 #[derive(Debug)]
 pub(crate) struct Search {
-    /// How many times in a row it was about to sleep, and did not, since there was something to do, nor searched, since
-    /// enough others do.
+    /// How many times in a row the worker could neither sleep, since there was work, nor search,
+    /// since enough others search.
     pub(crate) denied: u32,
     /// Whether the worker counts as a searcher.
     pub(crate) is_on: bool,
-    /// Where the search for a victim begins.
+    /// The index at which the next search for a victim begins.
     victim: usize,
-    /// A peer that was left its only job, and the number of the job that it was at.
+    /// A peer that was left its only job, and the number of the job that it was running.
     left: Option<(usize, u64)>,
-    /// How often it may still look around in place of taking a peer's only job, or of giving up.
+    /// How many more times the worker may look again, before it takes a peer's only job or gives
+    /// up.
     patience: u32,
 }
 
 impl Search {
+    /// Returns a search whose first victim comes after this index.
     pub(crate) fn beginning_at(victim: usize) -> Self {
         Self {
             denied: 0,
@@ -36,92 +43,102 @@ impl Search {
         }
     }
 
-    /// Whether a peer is to keep its only job for now, since it gets on: it has begun the job of this number after the
-    /// last look.
-    fn leaves(&mut self, peer: usize, begun: u64) -> bool {
+    /// Returns whether the thief leaves `peer` its only job for now: the peer makes progress, since
+    /// it has begun job number `begun` after the last look.
+    fn leaves_job_of(&mut self, peer: usize, begun: u64) -> bool {
         let seen = Some((peer, begun));
         self.patience > 0 && std::mem::replace(&mut self.left, seen) != seen
     }
 
-    /// Whether to look again soon, while it still counts as a searcher.
+    /// Returns whether the worker looks again soon, while it still counts as a searcher.
     pub(crate) fn lingers(&self) -> bool {
         self.left.is_some() && self.patience > 0
     }
 
-    /// It has found something, or has slept.
-    pub(crate) fn begin_anew(&mut self) {
+    /// Begins a new search: the last one found work, or the worker has slept.
+    pub(crate) fn reset(&mut self) {
         self.left = None;
         self.patience = PATIENCE;
     }
 }
 
-/// So often a worker relies on those who search already. One of them may have been woken, and wait for a core: as long as
-/// that takes nobody would take what there is, and the worker would neither sleep nor run it.
+/// How many times in a row a worker relies on the present searchers. One of them may have been
+/// woken and wait for a core. Until that one runs, no thread takes the work, and this worker could
+/// neither sleep nor run it.
 const DENIED_MOST: u32 = 8;
 
-/// So often a searcher looks around, once it has left a peer its only job, before it takes such a job all the same, or
-/// gives up: for some 13 µs.
+/// How many times a searcher looks again after it has left a peer its only job. It takes some 13
+/// µs.
 const PATIENCE: u32 = 8;
-/// How many times it waits for a moment between two such looks: a µs and more together. Each look takes the lines of the
-/// peer's queue away from it for a moment.
+/// How many pauses of the processor separate two such looks: 1 µs and more. Each look takes cache
+/// lines of the peer's deque away from the peer.
 const PAUSES: u32 = 64;
 
 impl Worker<'_> {
-    /// Looks for work elsewhere, if not enough others do. Who finds some is a searcher until it
-    /// executes it.
+    /// Looks for a job in the injector and in the deques of peers, unless enough others search.
+    ///
+    /// A worker that finds a job counts as a searcher until it executes the job.
     pub(crate) fn search(&mut self) -> Option<Job> {
-        // Nobody relies on a helper to search; nor on a worker that spins, which would wake the next
-        // before what it spins for.
+        // 1. Count as a searcher. A helper never does, because no thread relies on a helper. Nor
+        //    does a worker that spins: it would wake the next searcher before the deadline it spins
+        //    for.
         if !self.search.is_on && !self.core.is_helper && !self.is_near() {
             self.search.is_on = self.shared.queues.searchers.begin();
+            // Enough others search. After `DENIED_MOST` refusals, search without being counted.
             if !self.search.is_on && self.search.denied < DENIED_MOST {
                 return None;
             }
         }
+        // 2. Search. The flag is a hint for a display of the worker's activity.
         self.core.watchdog.watch.searches(true);
         let job = self.steal();
         self.core.watchdog.watch.searches(false);
         if self.search.is_on || job.is_some() {
             self.search.denied = 0;
         }
-        // A worker that counts wakes the next as it gives up the search. What another has taken beside its job was in no
-        // queue while it was on its way: who gave up the search then has not seen it.
+        // 3. A counted searcher wakes the next one in `found`. This one is not counted, and may
+        //    have stolen several jobs. They were in no queue while they moved, so a searcher that
+        //    gave up then has not seen them.
         if job.is_some() && !self.search.is_on && self.local.has_queued() {
             self.shared.wake_one();
         }
         job
     }
 
-    /// Lets a moment pass before the next look. (It is the worker's time, and not that of its jobs.)
+    /// Waits a moment before the next look. The time counts as the worker's, not as that of its
+    /// jobs.
     pub(crate) fn linger(&mut self) {
         self.search.patience -= 1;
-        self.was_away();
+        self.back_in_loop();
         (0..PAUSES).for_each(|_| std::hint::spin_loop());
     }
 
-    /// The search is over.
+    /// Ends the search because there is work, and wakes the next searcher if this was the last one.
     pub(crate) fn found(&mut self) {
         self.search.is_on = false;
-        self.search.begin_anew();
+        self.search.reset();
         if self.shared.queues.searchers.found() {
             self.shared.wake_one();
         }
     }
 
+    /// Takes a job from the injector or a peer, and moves some more into the own deque.
     fn steal(&mut self) -> Option<Job> {
         let deque = &self.local.deque;
         if let Some(job) = self.shared.queues.steal_batch(deque) {
             return Some(job);
         }
+        // Begin with another victim each time, so that not all searchers ask the same peer.
         let search = &mut self.search;
         search.victim = search.victim.wrapping_add(1);
         let job = self.shared.find_deque(search.victim, |victim| {
             if victim.index == self.core.index {
                 return None;
             }
+            // The only job of a peer that makes progress stays there for now.
             if search.is_on
                 && victim.stealer.len() == 1
-                && search.leaves(victim.index, victim.watchdog.watch.begun())
+                && search.leaves_job_of(victim.index, victim.watchdog.watch.begun())
             {
                 return None;
             }
@@ -143,41 +160,47 @@ mod tests {
     use crate::api::runtime::Runtime;
 
     #[test]
-    fn a_peer_keeps_its_only_job_as_long_as_it_gets_on_and_not_for_ever() {
+    fn a_peer_that_makes_progress_keeps_its_only_job_for_a_while() {
         let mut search = Search::beginning_at(0);
         assert!(!search.lingers(), "nothing was left");
-        assert!(search.leaves(1, 7));
+        assert!(search.leaves_job_of(1, 7));
         assert!(search.lingers());
-        assert!(!search.leaves(1, 7), "it is still at the same");
-        assert!(search.leaves(1, 8));
-        assert!(search.leaves(2, 8), "that is another peer");
+        assert!(!search.leaves_job_of(1, 7), "the peer is still at job 7");
+        assert!(search.leaves_job_of(1, 8));
+        assert!(
+            search.leaves_job_of(2, 8),
+            "another peer is a new observation"
+        );
         for looks in 1..=PATIENCE {
             assert!(search.lingers());
             search.patience -= 1;
-            assert_eq!(search.leaves(1, 8 + u64::from(looks)), looks < PATIENCE);
+            assert_eq!(
+                search.leaves_job_of(1, 8 + u64::from(looks)),
+                looks < PATIENCE
+            );
         }
-        assert!(!search.lingers(), "it gives up");
-        search.begin_anew();
+        assert!(!search.lingers(), "the patience is used up");
+        search.reset();
         assert!(!search.lingers());
-        assert!(search.leaves(1, 8));
+        assert!(search.leaves_job_of(1, 8));
     }
 
-    /// It was woken, and the system has no core for it.
+    /// The counted searcher here is a worker that was woken and gets no core.
     #[test]
-    fn work_does_not_wait_for_a_searcher_that_does_not_come() {
+    fn work_does_not_wait_for_a_searcher_that_gets_no_core() {
         let runtime = Runtime::builder()
             .worker_threads(1)
             .global_queue_interval(u32::MAX)
             .build()
             .unwrap();
-        // Its first job: before that it looks at what comes from outside in any case.
+        // The worker takes its first job from the injector in any case: let that pass.
         runtime.block_on(runtime.spawn(async {})).unwrap();
         let searchers = &runtime.handle().shared().queues.searchers;
         while searchers.parked() == 0 || !searchers.begin() {
             std::thread::yield_now();
         }
         let task = runtime.spawn(async {});
-        // Nobody was woken for it; now somebody is, for something else.
+        // No worker was woken for the task. The timer wakes one.
         runtime.after(Duration::ZERO, || ());
         let begin = Instant::now();
         while !task.is_finished() && begin.elapsed() < Duration::from_secs(300) {

@@ -8,8 +8,8 @@
 //! sockets. Where there is nothing to look at, no worker wakes for it.
 //!
 //! A thread that is no worker may free memory while all workers sleep. The first such thread of a
-//! period [wakes](wake) one of them. A worker that is about to sleep [looks](Tidy::next) after it has
-//! announced its sleep, so one of the two sees the other (`shards/src/park.rs`).
+//! period [wakes](wake) one of them. A worker that is about to sleep [looks](Tidy::next) after it
+//! has announced its sleep, so one of the two sees the other (`shards/src/park.rs`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,21 +29,21 @@ use crate::{
     },
 };
 
-/// Memory that nobody has wanted for so long, in ns, is given back. Twice that at most after it was
-/// freed.
+/// Memory that was unused for this time, in ns, is returned to the system. That happens at most
+/// twice this time after it was freed.
 const PERIOD: u64 = 2_000_000_000;
 
 /// When a worker of this process last looked at the pool, in ns by the kernel's clock.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
-/// What a worker has to do with memory.
+/// A worker's part in returning unused memory.
 #[derive(Debug, Default)]
 pub(crate) struct Tidy {
     /// When the worker looks next, in ns by its clock; zero if there is nothing to look at.
     at: u64,
     /// How many shards the worker still has to look at in this period.
     shards: usize,
-    /// Whether the worker gives memory of the pool back, slice by slice.
+    /// Whether the worker is returning memory of the pool, slice by slice.
     gives: bool,
 }
 
@@ -58,8 +58,8 @@ impl Tidy {
 }
 
 impl Worker<'_> {
-    /// Does a part of what is to be done now, and returns whether there is more of it. It takes some
-    /// tens of µs, or more for a shard whose arrays are given up.
+    /// Does one part of the present work, and returns whether there is more. A part takes some tens
+    /// of µs, or more for a shard whose arrays are given up.
     #[inline]
     pub(crate) fn tidies(&mut self) -> bool {
         // The clock need not be read for this. If the worker sleeps at a time that is long past, it
@@ -110,17 +110,18 @@ fn begins(last: &AtomicU64) -> bool {
 /// clock. Returns whether there is to be another look at it.
 fn shrink(shared: &Shared, number: usize) -> bool {
     let (workers, clocks) = (shared.workers(), shared.clocks.all());
-    // A worker's shard as well: the worker may sleep until an hour from now.
+    // This includes the shards of other workers, which may sleep for an hour.
     match workers.get(number) {
         Some(worker) => worker.shrink(),
         None => (clocks.get(number - workers.len())).is_some_and(|clock| clock.shrink()),
     }
 }
 
-/// Gives some spare memory back; true if there may be more.
+/// Returns some spare memory to the system. The result is `true` if there may be more.
 fn return_some() -> bool {
     let give = |at, bytes| {
-        // SAFETY: the pool's chunks stay mapped, and it says that nobody needs what is there.
+        // SAFETY: the pool's chunks stay mapped, and the pool passes only memory that no thread
+        // uses.
         unsafe { memory::give_back(at, bytes) }
     };
     return_spare_memory(give) == Returned::Some
@@ -187,11 +188,12 @@ impl Drop for Listed {
         let workers = runtimes.iter().position(at).map(|at| runtimes.remove(at));
         let is_last = runtimes.is_empty();
         if is_last {
-            // The list is memory, too.
+            // The list itself has memory, too.
             *runtimes = Vec::new();
         }
         drop(runtimes);
-        // Perhaps the last reference, so not under the lock, and before memory goes back.
+        // Drop after unlocking, since this may be the last reference, and before memory is
+        // returned.
         drop(workers);
         if is_last {
             all_memory_is_spare();

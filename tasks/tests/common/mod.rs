@@ -1,4 +1,4 @@
-//! An executor that runs what is queued when it is told to, and notes what its tasks do.
+//! An executor that runs queued tasks on request, and records what its tasks do.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 
 use tourbillon_tasks::{Join, Policy, Runnable, Task, TaskRef, Woken, spawn};
 
-/// The metadata of all tasks here.
+/// The metadata of all test tasks: their executor.
 pub type Meta = Arc<Executor>;
 
 #[derive(Default)]
@@ -24,9 +24,9 @@ pub struct Executor {
     pub woken: Mutex<Vec<Woken>>,
     pub ended: AtomicUsize,
     pub panics: AtomicUsize,
-    /// Whether tasks are kept while they wait.
+    /// Whether the executor keeps a reference to a task that waits.
     pub keeps: bool,
-    /// The task that is kept.
+    /// The reference that it keeps.
     kept: Mutex<Option<TaskRef<Meta>>>,
 }
 
@@ -74,7 +74,7 @@ impl Executor {
         })
     }
 
-    /// A task that is queued.
+    /// Spawns a task, which is queued.
     pub fn spawn<F>(self: &Meta, future: F) -> Join<F::Output, Meta>
     where
         F: Future + Send + 'static,
@@ -89,7 +89,7 @@ impl Executor {
         self.queue.lock().unwrap().pop_front()
     }
 
-    /// Runs what is queued, and returns how many tasks that were.
+    /// Runs the queued tasks, and returns how many there were.
     pub fn run(&self) -> usize {
         let next = || self.take();
         std::iter::from_fn(next).map(Runnable::run).count()
@@ -113,7 +113,7 @@ impl Executor {
     }
 }
 
-/// Counts how often what it gives away was dropped.
+/// Counts how many of its tokens were dropped.
 #[derive(Clone, Default)]
 pub struct Drops(Arc<AtomicUsize>);
 
@@ -135,7 +135,7 @@ impl Drop for Token {
     }
 }
 
-/// Counts how often it was woken.
+/// A waker that counts its calls.
 #[derive(Default)]
 pub struct Wakes(AtomicUsize);
 
@@ -156,7 +156,7 @@ impl Wakes {
     }
 }
 
-/// Is pending as often as it is told to, and leaves its waker.
+/// A future that is pending `left` times, and leaves its waker each time.
 pub struct Steps {
     pub left: usize,
     pub waker: Arc<Mutex<Option<Waker>>>,

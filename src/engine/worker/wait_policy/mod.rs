@@ -5,10 +5,11 @@
 //! - The *spin threshold* ([`sleep_cost`]): what a sleep costs in processor time. A worker whose
 //!   next deadline is nearer than that spins, because a sleep would cost more. The deadline is
 //!   known, so this is no bet, unlike spinning for a lock.
-//! - *Wake-up latency compensation* ([`wake_latency`]): how late the kernel ends a sleep. The worker
-//!   asks for an end that is earlier by the least latency it has seen lately. It spins for the rest.
-//! - [`Builder::spin_before`](crate::runtime::Builder::spin_before): the worker spins for at least so long
-//!   before each deadline.
+//! - *Wake-up latency compensation* ([`wake_latency`]): how late the kernel ends a sleep. The
+//!   worker asks for an end that is earlier by the least latency it has seen lately. It spins for
+//!   the rest.
+//! - [`Builder::spin_before`](crate::runtime::Builder::spin_before): the worker spins for at least
+//!   this time before each deadline.
 
 mod sleep_cost;
 mod wake_latency;
@@ -144,7 +145,8 @@ mod tests {
         }
     }
 
-    /// Sleeps once from `now` for `length`, and is woken so late; whether that was early.
+    /// Sleeps once from `now` for `length`, and is woken `late` after the timeout. Returns whether
+    /// that was before the deadline.
     fn sleep(policy: &mut WaitPolicy, now: u64, length: u64, late: u64) -> bool {
         let deadline = now + length;
         let Wait::Sleep { until } = policy.decide(deadline, now) else {
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_ends_early_by_the_larger_of_the_two() {
+    fn a_sleep_ends_early_by_the_larger_of_option_and_latency() {
         for (spin_before, early) in [(10_000, 50_000), (200_000, 200_000)] {
             let mut policy = policy(spin_before, 100_000);
             for i in 0..4 {
@@ -206,7 +208,7 @@ mod tests {
         }
     }
 
-    /// The class is that of the length without compensation.
+    /// The class of a sleep is that of its length without compensation.
     #[test]
     fn a_latency_that_shrinks_is_unlearned_where_it_was_learned() {
         let (mut policy, length) = (policy(0, 100_000), 140_000);

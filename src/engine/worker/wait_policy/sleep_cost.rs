@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use crate::sys::clock;
 
-/// One of so many sleeps is measured: reading the thread's clock is a system call.
+/// One sleep of this many is measured, because reading the thread's clock is a system call.
 const SAMPLE: u32 = 8;
 /// The part of a sample by which the estimate follows it, as a divisor.
 const FOLLOW: u64 = 8;
-/// After so many spins in place of sleeps, which take some 10 ms, the worker sleeps once and
-/// measures that.
+/// After this many spins in place of sleeps, the worker sleeps once and measures that. The spins
+/// take some 10 ms.
 const SPINS: u32 = 20_000;
 /// Longer sleeps are not measured. A worker that has no others needs no estimate, and reads no
 /// clock to compare a deadline with it.
 const SHORT: Duration = Duration::from_millis(10);
-/// The largest estimate, in ns. So no worker spins for longer because of it.
+/// The largest estimate, in ns. It limits how long a worker spins in place of a sleep.
 const MOST: u64 = 50_000;
 
 /// An estimate of what a sleep costs.
@@ -76,13 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_each_eight_is_measured() {
+    fn the_first_of_eight_sleeps_is_measured() {
         let mut cost = SleepCost::default();
         assert_eq!(cost.ns(), 0);
         let work = || (0..10_000).for_each(|i| drop(std::hint::black_box(vec![i])));
         cost.measure(SHORT, work);
         let first = cost.ns();
-        assert!(first > 0, "what ran took some time");
+        assert!(first > 0, "the work took some time");
         for _ in 1..SAMPLE {
             cost.measure(SHORT, work);
             assert_eq!(cost.ns(), first);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sleep_is_run() {
+    fn each_sleep_runs() {
         let mut cost = SleepCost::default();
         let mut ran = 0;
         (0..100).for_each(|_| cost.measure(SHORT, || ran += 1));

@@ -1,31 +1,31 @@
 //! Wake-up latency compensation: how late the kernel ends a sleep.
 //!
-//! From the moment at which a sleep is to end to the worker's next instruction it takes the kernel's
-//! timer, the exit from an idle state, and the scheduler: 5 µs on bare metal, 30 to 100 on a virtual
-//! machine, and more after a long sleep than after a short one. Most of that comes each time. So a
-//! worker asks for an end that is earlier by nearly the least latency it has seen, and spins for the
-//! rest. KVM does so for the timers of its guests (`lapic_timer_advance_ns` in
+//! From the moment at which a sleep is to end to the worker's next instruction it takes the
+//! kernel's timer, the exit from an idle state, and the scheduler: 5 µs on bare metal, 30 to 100 on
+//! a virtual machine, and more after a long sleep than after a short one. Most of that comes each
+//! time. So a worker asks for an end that is earlier by nearly the least latency it has seen, and
+//! spins for the rest. KVM does so for the timers of its guests (`lapic_timer_advance_ns` in
 //! `arch/x86/kvm/lapic.c`: by an eighth of the error at a time, and within bounds).
 //!
 //! The compensation is not the mean: half of the sleeps would end too early then, by as much as the
-//! others are late, and the worker would spin for that time. It grows slowly, by a sixteenth of what
-//! a sleep was later, and shrinks fast, by a quarter of what a sleep was less late. Of many
-//! undisturbed sleeps one in four ends early, by a few µs.
+//! others are late, and the worker would spin for that time. It grows slowly, by a sixteenth of
+//! the difference after a later wake-up. It shrinks fast, by a quarter of the difference after an
+//! earlier one. Of many undisturbed sleeps one in four ends early, by a few µs.
 //!
 //! Sleeps are classed by their length, which decides how deep the idle state of the core is.
 
-/// Number of classes. Each holds sleeps up to twice as long as the one before.
+/// The number of classes. Each holds sleeps up to twice as long as the one before.
 const CLASSES: usize = 12;
 /// Sleeps of the first class are shorter than two to this power, in ns: 131 µs. Those of the last
 /// class are longer than 134 ms.
 const SHORTEST: u32 = 17;
-/// So many sleeps of a class are recorded before it has a compensation.
+/// How many sleeps of a class are recorded before it has a compensation.
 const FIRST: u8 = 4;
 /// The part of the error by which the estimate grows after a later sleep, as a divisor.
 const UP: u64 = 16;
 /// The part of the error by which the estimate shrinks after a less late sleep, as a divisor.
 const DOWN: u64 = 4;
-/// In ns. A latency counts up to twice the estimate and this much, so an estimate of zero can grow.
+/// A latency counts up to twice the estimate plus this, in ns. So an estimate of zero can grow.
 const LEAST: u64 = 2_000;
 
 /// How late the kernel ends a worker's sleeps, by their length.
@@ -40,7 +40,7 @@ pub(crate) struct WakeLatencies {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WakeLatency {
     ns: u64,
-    /// How many were recorded, up to [`FIRST`].
+    /// How many wake-ups were recorded, up to [`FIRST`].
     seen: u8,
 }
 
@@ -50,7 +50,7 @@ fn class(length: u64) -> usize {
 }
 
 impl WakeLatencies {
-    /// Nothing is learned yet. No compensation exceeds `most`, in ns.
+    /// Returns estimates that have learned nothing yet. No compensation exceeds `most`, in ns.
     pub(crate) fn new(most: u64) -> Self {
         Self {
             most,
@@ -71,7 +71,7 @@ impl WakeLatencies {
         class.ns.min(length / 2)
     }
 
-    /// Records that the timeout of a sleep of `length` ended it so late, in ns.
+    /// Records that a sleep of `length` ended `late` after its timeout, both in ns.
     pub(crate) fn note(&mut self, length: u64, late: u64) {
         let class = &mut self.classes[class(length)];
         class.note(late);
@@ -85,11 +85,11 @@ impl WakeLatency {
         self.ns
     }
 
-    /// Records a wake-up that was so late, in ns.
+    /// Records a wake-up that was `late`, in ns.
     pub(crate) fn note(&mut self, late: u64) {
         let ns = self.ns;
         if self.seen < FIRST {
-            // The least of the first: another thread may have had the core during one of them.
+            // Take the least of the first ones: another thread may have had the core during one.
             self.ns = if self.seen == 0 { late } else { ns.min(late) };
             self.seen += 1;
         } else if late > ns {
@@ -107,7 +107,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const MOST: u64 = 100_000;
 
-    /// Records sleeps of a millisecond that are so late.
+    /// Records sleeps of a millisecond that end `late`, in ns.
     fn sleep(latencies: &mut WakeLatencies, late: impl IntoIterator<Item = u64>) {
         late.into_iter().for_each(|late| latencies.note(MS, late));
     }
@@ -133,11 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_where_all_are_equally_late() {
+    fn equal_latencies_give_an_equal_compensation() {
         assert_eq!(learned([50_000; 1_000]).compensation(MS), 50_000);
     }
 
-    /// Evenly spread, and in no order.
+    /// Returns latencies that are evenly spread, in mixed order.
     fn spread(from: u64, to: u64) -> impl Iterator<Item = u64> {
         let mut state = 20_261_122_u64;
         std::iter::repeat_with(move || {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn few_sleeps_are_early_and_those_by_little() {
+    fn few_sleeps_end_early_and_only_by_little() {
         let mut latencies = learned(spread(40_000, 80_000).take(1_000));
         let (mut early, mut spun) = (0, 0);
         for late in spread(40_000, 80_000).skip(1_000).take(4_000) {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_unlearned_fast_and_learned_slowly() {
+    fn the_estimate_grows_slowly_and_shrinks_fast() {
         let mut latencies = learned([80_000; 100]);
         let mut after = |late, times| {
             sleep(&mut latencies, std::iter::repeat_n(late, times));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_from_zero() {
+    fn an_estimate_of_zero_can_grow() {
         let mut latencies = learned([0; 100]);
         assert_eq!(latencies.compensation(MS), 0);
         sleep(&mut latencies, [50_000; 100]);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_within_its_bound() {
+    fn the_compensation_keeps_its_limit() {
         let latencies = learned([u64::MAX / 2; 1_000]);
         assert_eq!(latencies.compensation(MS), MOST);
         let mut off = WakeLatencies::new(0);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_half_of_a_sleep_at_most() {
+    fn the_compensation_is_half_of_a_sleep_at_most() {
         let mut latencies = WakeLatencies::new(MOST);
         (0..100).for_each(|_| latencies.note(100_000, 90_000));
         assert_eq!(latencies.compensation(100_000), 50_000);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn each_length_has_its_own() {
+    fn each_length_has_its_own_estimate() {
         let mut latencies = WakeLatencies::new(MOST);
         for (length, late) in [(60_000, 5_000), (3 * MS, 40_000), (900 * MS, 99_000)] {
             (0..FIRST).for_each(|_| latencies.note(length, late));
