@@ -52,17 +52,10 @@ pub struct Core {
     pub(crate) reactor: Reactor,
     /// The worker's metrics. They are behind an `Arc` because they outlive the worker.
     pub(crate) recorder: Arc<Recorder>,
-    /// The worker's present job.
-    pub(crate) watch: Watch,
+    /// The state by which peers watch over the worker.
+    pub(crate) watchdog: Watchdog,
     /// Wakes the worker from epoll.
     eventfd: EventFd,
-    /// Calls a peer if the worker does not return to its loop. The peers wait for it, the worker
-    /// does not. `None` on a helper.
-    alarm: Option<TimerFd>,
-    /// Notes of the peers that check this worker.
-    pub(crate) looks: CachePadded<Looks>,
-    /// Whether the worker is in `block_in_place`.
-    pub(crate) in_place: AtomicBool,
     /// Whether this is a helper. A helper's shard has no timers.
     pub(crate) is_helper: bool,
     /// How many callbacks of this shard's timers still have to take their outcomes. Any thread that

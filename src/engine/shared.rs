@@ -56,25 +56,18 @@ pub struct Shared {
     /// Which threads wait. A paused clock advances when all of them do.
     pub(crate) quiescence: CachePadded<Quiescence>,
     pub(crate) workers: ArcSwap<Workers>,
-    /// The shards of the clocks that workers do not wait for, in the order of their kinds. Empty
-    /// after the runtime has ended.
-    pub(crate) clocks: ArcSwap<Vec<Arc<ClockShard>>>,
-    /// How often each clock was served. It stays readable after the clocks have ended.
-    pub(crate) clock_sweeps: [AtomicU64; 2],
     /// The metrics of each worker. They are here, so that they stay readable after the workers have
     /// ended.
     pub(crate) recorders: Box<[Arc<Recorder>]>,
-    /// Counts of timers of the other clocks: what remote threads do with them, and where they are
-    /// armed.
-    pub(crate) clock_counters: [Stripes; 2],
     /// The stalls that were reported last.
     pub(crate) stalls: ArcSwap<Stalls>,
     pub(crate) names: Arc<Names<Core>>,
-    pub(crate) clock_names: Arc<Names<ClockCore>>,
-    pub(crate) injector: CachePadded<Injector<Job>>,
-    /// Drained timers: timers of closed shards, which all workers end together.
-    pub(crate) orphans: Injector<Box<dyn Ending>>,
-    pub(crate) searchers: CachePadded<Searchers>,
+    /// The queues that all workers share.
+    pub(crate) queues: Queues<Job, Box<dyn Ending>>,
+    /// The wall clock and the boot-time clock, and their timers.
+    pub(crate) clocks: Clocks,
+    /// Whether the runtime runs, stops, or has ended.
+    pub(crate) lifecycle: Lifecycle,
     /// Limits how many workers rescue others at once.
     pub(crate) rescuers: Rescuers,
     /// How many callback timers are pending. Counted only if the runtime has a bound.
@@ -82,17 +75,6 @@ pub struct Shared {
     /// When a worker last began to look for unused memory of the shards, in ns by the kernel's
     /// clock.
     pub(crate) tidied: AtomicU64,
-    /// Set when the runtime is to end. The workers then leave their loops.
-    stopping: AtomicBool,
-    /// Set when no worker will look at the injector any more.
-    pub(crate) drained: AtomicBool,
-    /// How many workers have not left their loops yet.
-    pub(crate) running: Mutex<usize>,
-    /// Signalled when the last worker leaves.
-    pub(crate) left: Condvar,
-    /// Wakes tasks of other runtimes when the last worker has left.
-    #[cfg(feature = "inspect")]
-    at_end: crate::sync::notify::Notify,
 }
 
 /// Queues a task that is ready to run, on the calling worker if any worker may run it.
@@ -166,16 +148,6 @@ impl Shared {
     /// Returns the shards of the workers.
     pub(crate) fn workers(&self) -> Arc<Workers> {
         self.workers.load_full()
-    }
-
-    /// Returns the shards of the other clocks.
-    pub(crate) fn clocks(&self) -> Arc<Vec<Arc<ClockShard>>> {
-        self.clocks.load_full()
-    }
-
-    /// Returns the shard of a clock, or `None` if the runtime has ended.
-    pub(crate) fn clock_shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
-        self.clocks.load().get(kind as usize).cloned()
     }
 
     /// Returns how many callbacks still have to take their timers' outcomes.
@@ -337,42 +309,6 @@ impl Shared {
     pub(crate) fn drain_injector(&self) {
         while let Some(job) = self.queues.steal() {
             contained(|| job.end());
-        }
-    }
-
-    /// Waits until all workers have left. Only tasks of other runtimes can call this.
-    #[cfg(feature = "inspect")]
-    pub(crate) async fn ended(&self) {
-        // Register before looking at `running`: the last worker notifies only what is registered.
-        let told = self.at_end.notified();
-        let is_running = *lock(&self.running) > 0;
-        if is_running {
-            told.await;
-        }
-    }
-
-    /// Wakes the tasks that wait for the [end](Self::ended).
-    #[cfg(feature = "inspect")]
-    pub(crate) fn tell_end(&self) {
-        contained(|| self.at_end.notify_waiters());
-    }
-
-    /// Blocks until all workers have left, or for `timeout` at most. Returns `true` if they have
-    /// left.
-    pub(crate) fn wait_for_end(&self, timeout: Option<Duration>) -> bool {
-        let running = lock(&self.running);
-        match timeout {
-            None => {
-                let ended = self.left.wait_while(running, |running| *running > 0);
-                drop(ended.unwrap_or_else(PoisonError::into_inner));
-                true
-            }
-            Some(timeout) => {
-                let waited = self
-                    .left
-                    .wait_timeout_while(running, timeout, |running| *running > 0);
-                !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-            }
         }
     }
 }

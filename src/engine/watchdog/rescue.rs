@@ -375,7 +375,11 @@ impl Worker<'_> {
         }
         // 5. Set the alarm again, before any of the work runs: this worker may be the next to get
         //    stuck.
-        let reach = core.watchdog.looks.patience.after(timers + tasks > 0 || !stuck);
+        let reach = core
+            .watchdog
+            .looks
+            .patience
+            .after(timers + tasks > 0 || !stuck);
         let now = self.shared.clock.now();
         match self.crowded() {
             None => peer.watch_on_sooner(now, reach, self.own_latency()),
