@@ -116,7 +116,7 @@ impl<O: Owner> Due<O> {
     pub fn fire(mut self) -> Option<Waker> {
         assert!(
             self.kind() == Kind::Sleep,
-            "only a sleep is fired; a callback is run"
+            "only a sleep can be fired; a callback is run"
         );
         let node = self.0.take()?;
         fire(node).1

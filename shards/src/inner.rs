@@ -159,7 +159,7 @@ impl<O: Owner> Inner<O> {
                     due.push(Due::new(self.take_first(key, slot)));
                 }
                 Expiry::Over => {
-                    // It is over, and its update is still in the inbox.
+                    // It is over, and its update is not read yet.
                     node.set_location(Location::None);
                     drop(self.take_first(key, slot));
                 }
@@ -254,8 +254,8 @@ impl<O: Owner> Inner<O> {
     /// Inserts a node from the inbox, or gives it back if it is over.
     #[inline]
     fn insert(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
-        // The word is read under the lock. An update that was drained before found the node at
-        // another location, and changed nothing.
+        // The word is read under the lock. An update that was drained earlier may have found the
+        // node in a deque, and done nothing.
         let Claim::Pending(deadline) = node.claim.load() else {
             return Some(node);
         };
@@ -407,7 +407,7 @@ impl<O: Owner> Inner<O> {
     /// `None` if the node may be in the inbox: then the caller has to push the update. The caller
     /// drops a returned node after it has released the lock.
     #[inline]
-    pub(crate) fn hear(&mut self, node: &NodeRef<O>) -> Option<Option<NodeRef<O>>> {
+    pub(crate) fn apply_move(&mut self, node: &NodeRef<O>) -> Option<Option<NodeRef<O>>> {
         match node.location() {
             Location::Slot(_) => Some(self.apply(node)),
             Location::Deque => Some(None),
@@ -434,8 +434,8 @@ impl<O: Owner> Inner<O> {
     #[inline]
     pub(crate) fn read(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
         match node.location() {
-            // If it is not pending, it is over; or another thread holds it as due and is putting it
-            // back at this moment, and will find its update then.
+            // If it is not pending, it is over, or another thread holds it as due. That thread is
+            // putting it back at this moment, and will read the word.
             Location::None => self.insert(node),
             Location::Slot(_) => self.apply(&node),
             // The thread that takes it from the deque reads the claim word.

@@ -51,7 +51,7 @@ pub(crate) fn reset_from_start<O: Owner>(node: &NodeRef<O>, length: u64) -> Rese
         // After `keep`, which reads the old length, and before the deadline changes: a recurring
         // timer that runs in between takes the new period.
         begun.set_length(length);
-        ends(start, length)
+        end_of_wait(start, length)
     });
     begun.undo_unless_moved(reset)
 }
@@ -124,7 +124,7 @@ pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
         // The wait is read behind the claim word: the thread that starts the timer writes the wait
         // before that word.
         let length = begun.wait.length();
-        let next = ends(now, length);
+        let next = end_of_wait(now, length);
         if next >= at {
             begun.begin(now, length);
             return next;
@@ -134,7 +134,7 @@ pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
         // stays. See "The claim word" in `PROTOCOLS.md`.
         let (present, latest) = node.home.owner().reread(now).into_inner();
         begun.begin(present, length);
-        at.clamp(ends(present, length), ends(latest, length))
+        at.clamp(end_of_wait(present, length), end_of_wait(latest, length))
     })
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
 pub(crate) fn reset<O: Owner>(node: &NodeRef<O>, now: u64, length: u64) -> Reset {
     let begun = Begun::of(node);
     let reset = move_by(node, |at, _| {
-        let start = match ends(now, length) {
+        let start = match end_of_wait(now, length) {
             next if next >= at => now,
             // The clock is read again, as in `refresh`. But this is a new wait, so it replaces any
             // deadline.
@@ -150,7 +150,7 @@ pub(crate) fn reset<O: Owner>(node: &NodeRef<O>, now: u64, length: u64) -> Reset
         };
         begun.begin(start, length);
         begun.set_length(length);
-        ends(start, length)
+        end_of_wait(start, length)
     });
     begun.undo_unless_moved(reset)
 }
@@ -165,7 +165,7 @@ pub(crate) fn later(wait: &Wait, now: u64, at: u64) -> Option<u64> {
 
 /// Returns the deadline of a wait of `length` that starts at `now`.
 #[inline]
-fn ends(now: u64, length: u64) -> u64 {
+fn end_of_wait(now: u64, length: u64) -> u64 {
     now.saturating_add(length).min(NEVER)
 }
 

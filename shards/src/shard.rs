@@ -4,9 +4,9 @@
 //! that guards the store, and the words that the shard publishes. `PROTOCOLS.md` beside this crate
 //! has the proofs; its section "Overview" has a picture.
 //!
-//! A thread holds the lock for one operation or one batch, and never while user code runs. The
-//! thread that takes a timer out of the shard drops its payload or wakes its task after the
-//! release.
+//! A thread holds the lock for one operation or one batch. No user code runs under it, except the
+//! condition of a timer. The thread that takes a timer out of the shard drops its payload or wakes
+//! its task after the release.
 
 use std::mem;
 
@@ -300,7 +300,7 @@ impl<O: Owner> Shard<O> {
         limit: usize,
         due: &mut Vec<Due<O>>,
     ) -> Expired {
-        // A timer that never fires has the deadline `NEVER`.
+        // The deadline `NEVER` never passes.
         let until = until.min(NEVER - 1);
         let before = due.len();
         // A remote thread holds the lock for a shorter time: the owner may want it.

@@ -85,12 +85,12 @@ impl<O: Owner> Sleep<O> {
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
         let at = Home::new(home);
-        let (node, carried) = NodeRef::pair(move || Node {
+        let (node, stored) = NodeRef::pair(move || Node {
             header: Header::new(&Table::<O>::SLEEP, at, Claim::Pending(deadline)),
             wait: (),
             payload: WakerSlot::new(waker),
         });
-        home.insert_new(carried, deadline);
+        home.insert_new(stored, deadline);
         Self(node)
     }
 
@@ -189,17 +189,17 @@ impl<O: Owner> Sleep<O> {
 impl<O: Owner> Drop for Sleep<O> {
     #[inline]
     fn drop(&mut self) {
-        let mut carried = None;
+        let mut stored = None;
         let claim = &self.0.claim;
         if claim.end_pending(Outcome::Cancelled)
             || claim.end(Outcome::Cancelled, false, false) == End::Won
         {
-            carried = self.0.home.hear_gone(&self.0);
+            stored = self.0.home.hear_gone(&self.0);
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
         }
         // The waker is dropped here, and not with the node's last reference: that may be dropped
         // under a lock, and a waker is user code.
-        let alone = carried.is_some_and(|carried| self.0.unite(carried));
+        let alone = stored.is_some_and(|stored| self.0.unite(stored));
         drop(if alone {
             // SAFETY: each thread at the slot holds a reference to the node, and this is the only
             // one.

@@ -100,8 +100,8 @@ impl<O: Owner> Timer<O> {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, carried) = callback::once(header, wait, f);
-        home.insert_new(carried, deadline);
+        let (node, stored) = callback::once(header, wait, f);
+        home.insert_new(stored, deadline);
         Self(node)
     }
 
@@ -113,8 +113,8 @@ impl<O: Owner> Timer<O> {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, carried) = callback::recurring(header, period, f);
-        home.insert_new(carried, deadline);
+        let (node, stored) = callback::recurring(header, period, f);
+        home.insert_new(stored, deadline);
         Self(node)
     }
 

@@ -85,7 +85,7 @@ fn slack(word: u64) -> u64 {
 pub struct Coming {
     /// How long the peer takes in ns, about the shortest time. Zero if it is not known.
     pub after: u64,
-    /// How long a peer that comes too early spins at most, in ns.
+    /// How long a peer that comes too early stays awake at most, in ns.
     pub waits: u64,
 }
 
@@ -141,14 +141,14 @@ impl Watch {
     }
 
     /// Returns the word for an owner that is well.
-    fn well(&self, now: u64, deadline: u64) -> u64 {
+    fn word_if_well(&self, now: u64, deadline: u64) -> u64 {
         let nearest = now.saturating_add(NEAREST);
         let late = self.late(deadline);
         by_owner(late.clamp(nearest, now.saturating_add(BEAT)))
     }
 
     /// Returns the word for an alarm that is put off by `looks` looks, whatever the deadlines are.
-    fn later(&self, now: u64, looks: u32) -> u64 {
+    fn word_put_off(&self, now: u64, looks: u32) -> u64 {
         let after = LOOK.saturating_mul(u64::from(looks)).max(SOON);
         // It looks like an alarm of the owner, so that a thread that arms a timer for an earlier
         // moment leaves it as it is.
@@ -157,7 +157,7 @@ impl Watch {
 
     /// Returns the word for an owner that may be stuck: at most `reach` looks ahead, or as near as
     /// possible; and before a timer is late by the time that a peer takes to come.
-    fn stuck(&self, now: u64, deadline: u64, reach: u32, comes: Coming) -> u64 {
+    fn word_if_stuck(&self, now: u64, deadline: u64, reach: u32, comes: Coming) -> u64 {
         let latest = LOOK.saturating_mul(u64::from(reach)).max(SOON);
         let nearest = now.saturating_add(SOON);
         // Room for a peer that takes longer. A peer that comes early by less than this takes the
@@ -192,6 +192,8 @@ impl Watch {
             // `OFF` means no alarm. As a moment it would have passed.
             set(if word == OFF { NEVER } else { word });
             fence(Ordering::SeqCst);
+            // If another thread has changed the word meanwhile, its setting of the alarm may have
+            // come first.
             let now = self.word.load(Ordering::Acquire);
             if now == word {
                 return;
@@ -251,12 +253,12 @@ impl<O: Owner> Shard<O> {
         if watch.is_off() {
             return;
         }
-        let want = watch.well(now, self.next_deadline());
+        let want = watch.word_if_well(now, self.next_deadline());
         let word = watch.word.load(Ordering::Acquire);
         // The alarm is near, or later than it should be, or was taken (`NEVER`).
         if word < now.saturating_add(MARGIN) || word > want.saturating_add(slack(word)) {
             watch.set(want, self.set_alarm());
-            self.lower_to_deadline(|next| watch.well(now, next));
+            self.lower_to_deadline(|next| watch.word_if_well(now, next));
         }
     }
 
@@ -338,10 +340,10 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Returns the moment at which there will be a timer to take, and the word of the alarm, for a
-    /// peer that has come too early and has set the alarm again. The peer spins until that moment
-    /// and then takes the alarm by its word ([`take_alarm_at`](Shard::take_alarm_at)). If it does
-    /// not come to that, the alarm wakes another thread. Returns `None` if the moment is further
-    /// off than the peer spins at most, or if the next timer [may be
+    /// peer that has come too early and has set the alarm again. The peer stays awake until that
+    /// moment and then takes the alarm by its word ([`take_alarm_at`](Shard::take_alarm_at)). If it
+    /// does not come to that, the alarm wakes another thread. Returns `None` if the moment is
+    /// further off than the peer stays awake at most, or if the next timer [may be
     /// late](crate::Options::tolerance).
     pub fn awaited(&self, now: u64, comes: Coming) -> Option<(u64, u64)> {
         let watch = &self.watch;
@@ -379,16 +381,16 @@ impl<O: Owner> Shard<O> {
         self.watch_on_sooner(now, reach, Coming::default())
     }
 
-    /// Sets the alarm again as [`watch_on`](Shard::watch_on) does, but earlier before a deadline,
+    /// Sets the alarm again as [`watch_on`](Shard::watch_on) does, but earlier before a deadline:
     /// by the time that a peer takes to come (`comes`), and by as much again for a peer that takes
-    /// longer. A peer that comes in that time finds the timer due, or due so soon that it
-    /// [spins](Shard::awaited).
+    /// longer. A peer that comes in that time finds the timer due, or due so soon that it [stays
+    /// awake](Shard::awaited).
     pub fn watch_on_sooner(&self, now: u64, reach: u32, comes: Coming) -> bool {
         if !self.parker().is_awake() {
             return false;
         }
         let watch = &self.watch;
-        let want = |next| watch.stuck(now, next, reach, comes);
+        let want = |next| watch.word_if_stuck(now, next, reach, comes);
         let set = watch.word.compare_exchange(
             NEVER,
             want(self.next_deadline()),
@@ -399,6 +401,7 @@ impl<O: Owner> Shard<O> {
         if set.is_ok() {
             watch.apply(self.set_alarm());
         }
+        // A thread may have armed a timer while the alarm was taken.
         self.lower_to_deadline(want);
         true
     }
@@ -414,7 +417,7 @@ impl<O: Owner> Shard<O> {
             return false;
         }
         let watch = &self.watch;
-        watch.lower_to(watch.later(now, looks), self.set_alarm());
+        watch.lower_to(watch.word_put_off(now, looks), self.set_alarm());
         true
     }
 
@@ -428,7 +431,8 @@ impl<O: Owner> Shard<O> {
         let Some(word) = self.gone_off(now) else {
             return false;
         };
-        let (watch, later) = (&self.watch, self.watch.later(now, looks));
+        let (watch, later) = (&self.watch, self.watch.word_put_off(now, looks));
+        // The exchange fails if another thread has taken or set the alarm meanwhile.
         let is_set = watch
             .word
             .compare_exchange(word, later, Ordering::AcqRel, Ordering::Relaxed)

@@ -48,7 +48,7 @@ impl<O: Owner> Shard<O> {
         };
         match inserted {
             // `_over` is dropped here, after the release.
-            Some((refused, _over)) => self.arrived(refused),
+            Some((refused, _over)) => self.finish_insert(refused),
             None => {
                 self.tell(node);
                 self.announce(node);
@@ -104,13 +104,13 @@ impl<O: Owner> Shard<O> {
             inner.insert_new(node, deadline);
             None
         });
-        self.arrived(refused);
+        self.finish_insert(refused);
     }
 
     /// Finishes an insertion by the owner: lowers the alarm, or ends the node that the closed shard
     /// `refused`.
     #[inline]
-    fn arrived(&self, refused: Option<NodeRef<O>>) {
+    fn finish_insert(&self, refused: Option<NodeRef<O>>) {
         match refused {
             None => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
             Some(node) => self.refuse(&node),

@@ -25,7 +25,7 @@ impl<O: Owner> Shard<O> {
             // Another thread holds the lock, or the store belongs to another thread.
             return self.tell_earlier(node);
         }
-        let (heard, takes_notes) = self.hold(|inner| (inner.hear(node), inner.takes_notes()));
+        let (heard, takes_notes) = self.hold(|inner| (inner.apply_move(node), inner.takes_notes()));
         self.expect_earlier(takes_notes);
         match heard {
             // `_over` is dropped here, after the release.
@@ -57,23 +57,23 @@ impl<O: Owner> Shard<O> {
         // path, gives it up.
         let taken = self.inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
-            let (carried, seen) = inner.try_take_over(node, slot)?;
+            let (stored, seen) = inner.try_take_over(node, slot)?;
             self.publish_exact(inner, seen);
-            Some(carried)
+            Some(stored)
         });
         match taken {
             None => self.hear_gone_slow(node, true),
-            Some(carried) if self.lock.release() => self.drain_and_return(carried),
-            carried => carried,
+            Some(stored) if self.lock.release() => self.drain_and_return(stored),
+            stored => stored,
         }
     }
 
     /// Ends [`hear_gone`](Shard::hear_gone) if a remote thread was denied the lock meanwhile.
     #[cold]
     #[inline(never)]
-    fn drain_and_return(&self, carried: NodeRef<O>) -> Option<NodeRef<O>> {
+    fn drain_and_return(&self, stored: NodeRef<O>) -> Option<NodeRef<O>> {
         self.drain_for_denied();
-        Some(carried)
+        Some(stored)
     }
 
     /// Slow path of [`hear_gone`](Shard::hear_gone), for all threads. `held`: the caller is the
@@ -85,7 +85,7 @@ impl<O: Owner> Shard<O> {
             self.tell_gone(node);
             return None;
         }
-        let (carried, heard) = self.hold(|inner| match node.location() {
+        let (stored, heard) = self.hold(|inner| match node.location() {
             Location::Slot(slot) => (Some(inner.take_over(node, slot)), true),
             // The thread that holds it reads the claim word before it runs the node.
             Location::Deque => (None, true),
@@ -95,7 +95,7 @@ impl<O: Owner> Shard<O> {
         if !heard {
             self.tell_gone(node);
         }
-        carried
+        stored
     }
 
     /// Pushes a node whose claim word has changed into the inbox, unless it is queued already. The

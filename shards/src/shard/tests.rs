@@ -275,7 +275,7 @@ fn pushers_and_the_lock_holder_write_separate_cache_lines() {
     assert_eq!(line(offset_of!(Shard<Loop>, unread)), pushing);
     let locked = line(offset_of!(Shard<Loop>, lock));
     assert_eq!(line(offset_of!(Shard<Loop>, store_next)), locked);
-    assert_eq!(line(offset_of!(Shard<Loop>, backlogged)), locked);
+    assert_eq!(line(offset_of!(Shard<Loop>, has_backlog)), locked);
     let rest = line(offset_of!(Shard<Loop>, watchers));
     let homes = line(offset_of!(Shard<Loop>, homes));
     let all = [homes, pushing, locked, rest];

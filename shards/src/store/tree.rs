@@ -173,6 +173,7 @@ impl Tree {
             if below.key >= entry.key {
                 break;
             }
+            // `below` moves up into the fourth row.
             if PREFETCHED.contains(&at) {
                 soon(below.slot);
             }

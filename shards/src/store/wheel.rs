@@ -396,6 +396,7 @@ impl Wheel {
     fn spread_front(&mut self) {
         if self.first.key < self.levels.base {
             self.sweep_front();
+            // The whole front is distributed anew. It has live entries only, each once.
             let mut moved: Vec<Entry> = self.run.drain(..).skip(self.head).collect();
             self.head = 0;
             moved.extend_from_slice(self.tree.entries());

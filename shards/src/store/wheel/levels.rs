@@ -391,6 +391,7 @@ impl Levels {
                 self.hand = 0;
                 return (looks, true);
             };
+            // The next bucket of this node that is not empty, or else the next node.
             let ahead = node.occupied >> (self.hand % DIGITS);
             if ahead == 0 {
                 self.hand = (id + 1) * DIGITS;
