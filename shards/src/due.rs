@@ -15,7 +15,7 @@ use crate::{
     type_name::TypeName,
 };
 
-/// A timer that came due and has not run. The thread that has it holds the timer.
+/// A timer that came due and has not run. The thread that has this value is the timer's *holder*.
 ///
 /// Any thread may still cancel or move the timer, until [`run`](Due::run) has claimed it. Dropping
 /// a `Due` ends the timer as [`shutdown`](Due::shutdown) does.
@@ -103,8 +103,9 @@ impl<O: Owner> Due<O> {
         }
     }
 
-    /// Fires a sleep, if it is still due, and returns its waker, which the caller wakes. It differs
-    /// from [`run`](Due::run) in that: the caller may first prefetch the tasks of several sleeps.
+    /// Fires a sleep, if it is still due, and returns its waker, which the caller wakes. So a
+    /// caller that fires several sleeps can prefetch their tasks before it wakes them.
+    /// [`run`](Due::run) wakes the task at once.
     ///
     /// Returns `None` if there is no task to wake: the sleep was cancelled or moved, or has no
     /// waker, or its task polls it at this moment and then finds that it is over.
@@ -203,7 +204,7 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
         Start::Moved => return put_back(node),
         Start::Over => return Ran::Over,
     };
-    // The condition is asked after the claim: from here on no other thread ends the timer.
+    // After the claim: a condition that has gone ends the timer in place of the run.
     if node.extras().is_some_and(|extras| extras.is_dead()) {
         give_up(&node, Outcome::Cancelled);
         return Ran::Over;

@@ -64,7 +64,8 @@ pub struct Shard<O: Owner> {
     #[cfg(not(loom))]
     pub(crate) homes: CachePadded<crate::home::Homes>,
     parker: CachePadded<Parker>,
-    /// Read by each thread that arms a timer. Written by the owner and by the peers that watch it.
+    /// Read by each thread that arms a timer. Written mostly by the owner and by the peers that
+    /// watch it.
     pub(crate) watch: CachePadded<Watch>,
     _line_of_pushers: NewLine,
     inbox: Inbox<O>,
@@ -217,8 +218,8 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Returns an upper bound of the timers that remote threads have cancelled and that still
-    /// occupy the inbox or the store. Their payloads are gone. The bound is 64 or a quarter of the
-    /// live timers, whichever is more, and the timers that are cancelled while a thread holds the
+    /// occupy the inbox or the store. Their payloads are gone. It is at most 64 or a quarter of the
+    /// live timers, whichever is more, plus the timers that are cancelled while a thread holds the
     /// lock.
     pub fn garbage(&self) -> usize {
         self.unread.load(Ordering::Relaxed) + self.sweeping.load(Ordering::Relaxed)

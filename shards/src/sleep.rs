@@ -94,6 +94,7 @@ impl<O: Owner> Sleep<O> {
         Self(node)
     }
 
+    /// Returns the waker slot in the sleep's node.
     #[inline]
     fn slot(&self) -> &WakerSlot {
         // SAFETY: `new` made this a `Node<O, WakerSlot, ()>`, and our reference keeps it alive.

@@ -5,16 +5,16 @@
 //! ends if it was not needed for long. Two rules keep a thread in reserve, if the number of helpers
 //! allows for it:
 //!
-//! 1. *A thread that gets up to run user code*, a worker or a helper, first takes itself off the
+//! 1. *A thread that leaves the reserve, or unparks, to run user code* first takes itself off the
 //!    count. Then, if no thread is parked or in reserve, it counts a new helper in
 //!    ([`stand_by`](Searchers::stand_by)), and starts its thread.
 //! 2. *A helper ends* only by a compare-exchange that leaves another thread parked or in reserve
 //!    ([`retire`](Searchers::retire)).
 //!
-//! All these counts are in one word with the parked workers. So if two threads get up at once, the
-//! second sees that no thread is left. A helper may retire while the last worker gets up. If it
-//! retires before that, the worker sees that it is gone; otherwise the helper stays. See "Helpers"
-//! in `PROTOCOLS.md`.
+//! All these counts are in one word with the parked workers. So if two threads leave the count at
+//! once, the second sees that no thread is left. A helper may retire while the last worker unparks.
+//! If it retires before that, the worker sees that it is gone; otherwise the helper stays. See
+//! "Helpers" in `PROTOCOLS.md`.
 //!
 //! Helpers do not search until they are called, and no thread wakes them for work. While no worker
 //! is stuck, one more thread would only compete with the workers.
@@ -27,7 +27,7 @@ use crate::{
 impl Searchers {
     /// Counts a new helper in reserve, if no thread is parked or in reserve, and fewer than `most`
     /// helpers exist. If this returns `true`, the caller starts the helper. A thread calls this
-    /// when it has got up and is about to run user code.
+    /// after it has left the count, when it is about to run user code.
     #[must_use]
     pub fn stand_by(&self, most: usize) -> bool {
         self.change(|word| {

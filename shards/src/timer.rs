@@ -297,7 +297,7 @@ impl<O: Owner> Timer<O> {
     /// timer.start(0);
     /// assert_eq!(timer.cancel(), Cancel::Cancelled);
     ///
-    /// // The callback is yet to be told.
+    /// // The callback has not been called with the outcome yet.
     /// let mut ended = pin!(timer.ended());
     /// let mut cx = Context::from_waker(Waker::noop());
     /// assert_eq!(ended.as_mut().poll(&mut cx), Poll::Pending);

@@ -46,8 +46,8 @@ const LOOK: u64 = if cfg!(loom) { 40 } else { 1_000_000 };
 /// How near such a peer sets the alarm at most, in ns.
 const SOON: u64 = if cfg!(loom) { 4 } else { 200_000 };
 
-/// An alarm that the owner has set may be later than it should be by this, in ns. A thread that
-/// arms a timer leaves it so: a peer comes within a heartbeat.
+/// An alarm that the owner has set may be later than it should be by this, in ns. The owner, and a
+/// thread that arms a timer, then leave it so: a peer comes within a heartbeat.
 const WELL_SLACK: u64 = if cfg!(loom) { 0 } else { BEAT };
 /// An alarm that another thread has set may be later than it should be by this, in ns.
 const STUCK_SLACK: u64 = if cfg!(loom) { 0 } else { 150_000 };
@@ -240,9 +240,10 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// The heartbeat: the owner shows at `now`, in ns, that it is well, and pushes its alarm off if
-    /// it is near. The owner calls this whenever it is awake: after it has slept, before it runs
-    /// anything else, and then about once a ms. Usually it costs a fence and some loads.
+    /// Reports that the owner is well at `now`, in ns, and pushes its alarm off if it is near. This
+    /// is the owner's heartbeat. The owner calls it whenever it is awake: after it has slept,
+    /// before it runs anything else, and then about once a ms. Usually a call costs a fence and
+    /// some loads.
     pub fn beat(&self, now: u64) {
         let watch = &self.watch;
         if watch.grace == NEVER {

@@ -43,14 +43,14 @@ pub trait Store {
     ///
     /// # Panics
     ///
-    /// If `slot` is not held.
+    /// Panics if `slot` is not held.
     fn remove(&mut self, slot: u32) -> u64;
 
     /// Moves the entry of `slot` to another key.
     ///
     /// # Panics
     ///
-    /// If `slot` is not held.
+    /// Panics if `slot` is not held.
     fn rekey(&mut self, slot: u32, key: u64);
 
     /// Moves the entry of `slot` to `key`, if that is less than its present key. A store may delay
@@ -71,7 +71,7 @@ pub trait Store {
     ///
     /// # Panics
     ///
-    /// If `slot` is not held.
+    /// Panics if `slot` is not held.
     fn key(&self, slot: u32) -> u64;
 
     /// Returns the smallest key and its slot. It is exact after each operation, and takes O(1).

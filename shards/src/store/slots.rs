@@ -53,7 +53,7 @@ impl Slots {
     ///
     /// # Panics
     ///
-    /// If `slot` is not held.
+    /// Panics if `slot` is not held.
     #[inline]
     pub(super) fn position(&self, slot: u32) -> u32 {
         let at = self.positions.get(slot as usize).copied();

@@ -74,6 +74,7 @@ const AHEAD: usize = 16;
 /// The largest slot.
 const MAX_SLOT: u32 = (1 << 29) - 1;
 
+/// Stands for no entry. Its key is not below any other.
 const NO_ENTRY: Entry = Entry {
     key: u64::MAX,
     slot: VACANT,
