@@ -76,6 +76,8 @@ impl Wait {
     /// Changes the length, and returns the old one.
     pub(crate) fn set(&self, length: u64) -> u64 {
         let mut word = self.0.load(Ordering::Relaxed);
+        // As long as the start is implied, the length is in the word. Another thread may keep the
+        // start meanwhile, so the word is exchanged.
         while word.addr() & KEPT == 0 {
             let changed = self.0.compare_exchange_weak(
                 word,

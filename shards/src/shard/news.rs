@@ -141,6 +141,7 @@ impl<O: Owner> Shard<O> {
     fn take_inbox_next(&self) -> u64 {
         let mut next = self.inbox_next.load(Ordering::Acquire);
         loop {
+            // Before the exchange: a reader of both words finds the deadline in one of them.
             if next < self.store_next.load(Ordering::Relaxed) {
                 self.store_next.store(next, Ordering::Release);
             }

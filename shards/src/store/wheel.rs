@@ -478,6 +478,7 @@ impl Store for Wheel {
 
     #[inline]
     fn remove(&mut self, slot: u32) -> u64 {
+        // A note of this slot must not outlive it.
         self.make_noted_moves();
         let key = self.keys.get(slot);
         if key == FREE {
@@ -485,6 +486,7 @@ impl Store for Wheel {
         }
         self.keys.give_back(slot);
         self.len -= 1;
+        // The first entry is always live, so another one becomes the first.
         if slot == self.first.slot {
             if self.should_restart() {
                 self.restart();
@@ -543,6 +545,7 @@ impl Store for Wheel {
         if key > now || slot == VACANT {
             return None;
         }
+        // As in `remove`. No note is for an earlier key, so the first entry stays the first.
         self.make_noted_moves();
         if key == FREE {
             self.remove_max(slot);

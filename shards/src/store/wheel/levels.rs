@@ -267,10 +267,12 @@ impl Levels {
             if node.occupied != 0 {
                 return;
             }
+            // A root node stays, and only its bit goes.
             if node.parent == ROOT {
                 self.occupied &= !(1 << node.level);
                 return;
             }
+            // The node is empty, so its parent's bucket is, too.
             bucket = node.parent as usize;
             self.spare.push(id as u32);
             self.buckets[bucket] = Chain::EMPTY;
