@@ -1,4 +1,4 @@
-//! A timer that came due, on its way from the store to where it runs.
+//! [`Due`], a timer that came due, on its way from the store to the thread that runs it.
 
 use std::{any::Any, panic::resume_unwind, task::Waker};
 
@@ -15,23 +15,23 @@ use crate::{
     type_name::TypeName,
 };
 
-/// A timer that came due and has not run: who holds this carries it.
+/// A timer that came due and has not run. The thread that has this value is the timer's *holder*.
 ///
-/// It may still be cancelled or moved, from any thread, until [`run`](Due::run) has begun. Dropping
-/// it ends it as [`shutdown`](Due::shutdown) does.
+/// Any thread may still cancel or move the timer, until [`run`](Due::run) has claimed it. Dropping
+/// a `Due` ends the timer as [`shutdown`](Due::shutdown) does.
 pub struct Due<O: Owner>(Option<NodeRef<O>>);
 
-/// What [`Due::run`] did.
+/// The result of [`Due::run`].
 #[derive(Debug)]
 pub enum Ran {
-    /// The callback ran, or the task was woken. For a recurring timer: it waits again, or was
-    /// cancelled meanwhile.
+    /// The callback ran, or the task was woken. A recurring timer waits again, or was cancelled
+    /// meanwhile.
     Fired,
-    /// The callback panicked, with this. A recurring timer waits again.
+    /// The callback panicked with this payload. A recurring timer waits again.
     Panicked(Box<dyn Any + Send>),
-    /// Nothing ran: the timer had been moved to a later deadline, for which it waits now.
+    /// Nothing ran: the timer was moved to a later deadline, and waits for it.
     PutBack,
-    /// Nothing ran: the timer had been cancelled, or its condition was gone.
+    /// Nothing ran: the timer was cancelled, or its condition was gone.
     Over,
 }
 
@@ -46,44 +46,45 @@ impl<O: Owner> Due<O> {
             .expect("only a consuming method takes the node")
     }
 
-    /// What sort of timer it is. A [`Kind::Sleep`] is cheap to run: it wakes its task.
+    /// Returns the kind of the timer. A [`Kind::Sleep`] is cheap to run: it wakes its task.
     pub fn kind(&self) -> Kind {
         self.node().vtable.kind
     }
 
-    /// The type of its callback, or the name by which that goes: see [`Timer::build_as`](crate::Timer::build_as).
+    /// Returns the type of the callback, or the name that stands for it: see
+    /// [`Timer::build_as`](crate::Timer::build_as).
     #[inline]
     pub fn type_name(&self) -> &'static TypeName {
         &self.node().vtable.name
     }
 
-    /// The deadline that passed, in ns, unless the timer was cancelled since.
+    /// Returns the deadline that passed, in ns, unless the timer was cancelled since.
     #[inline]
     pub fn deadline(&self) -> Option<u64> {
         self.node().claim.deadline()
     }
 
-    /// When it was taken from the store.
+    /// Returns when the timer was taken from the store.
     #[inline]
     pub fn taken(&self) -> Taken {
         self.node().taken()
     }
 
-    /// The shard where it waited.
+    /// Returns the timer's owning shard.
     pub fn home(&self) -> &Shard<O> {
         &self.node().home
     }
 
     /// Runs the timer, if it is still due.
     ///
-    /// `now` is asked for the time, in ns, when a recurring timer has run, to skip those of its
-    /// deadlines that passed meanwhile. Its deadlines stay multiples of its period apart.
+    /// `now` returns the time in ns. It is called after a run of a recurring timer, which skips the
+    /// deadlines that have passed meanwhile. The deadlines stay multiples of the period apart.
     ///
     /// # Panics
     ///
-    /// What the callback panics with in its run is in [`Ran::Panicked`]. As it does when it is told,
-    /// after its run or in place of it, how its timer ended; as its destructor does; and as wakers do
-    /// that are woken by this. The timer is over all the same.
+    /// A panic of the callback's run is returned as [`Ran::Panicked`]. `run` panics if the callback
+    /// panics when it is called with an outcome, if its destructor panics, or if a waker panics
+    /// that this call wakes. The timer is over all the same.
     pub fn run(mut self, now: impl FnOnce() -> u64) -> Ran {
         let node = self
             .0
@@ -92,7 +93,7 @@ impl<O: Owner> Due<O> {
         match node.vtable.kind {
             Kind::Sleep => {
                 let (ran, waker) = fire(node);
-                // Last, because it may panic.
+                // Last, because a waker is user code and may panic.
                 if let Some(waker) = waker {
                     waker.wake();
                 }
@@ -102,35 +103,39 @@ impl<O: Owner> Due<O> {
         }
     }
 
-    /// Fires a sleep, if it is still due, and gives its waker to the caller, who wakes it. As [`run`](Due::run) does, but
-    /// that what is woken may be brought into the cache before, with those of other sleeps.
+    /// Fires a sleep, if it is still due, and returns its waker, which the caller wakes. So a
+    /// caller that fires several sleeps can prefetch their tasks before it wakes them.
+    /// [`run`](Due::run) wakes the task at once.
     ///
-    /// `None` if there is nobody to be woken: the sleep was cancelled or moved, or has no waker, or is being polled this moment,
-    /// and then finds out by itself.
+    /// Returns `None` if there is no task to wake: the sleep was cancelled or moved, or has no
+    /// waker, or its task polls it at this moment and then finds that it is over.
     ///
     /// # Panics
     ///
-    /// If the timer is no [`Kind::Sleep`].
+    /// Panics if the timer is not a [`Kind::Sleep`].
     #[inline]
     pub fn fire(mut self) -> Option<Waker> {
-        assert!(self.kind() == Kind::Sleep, "a callback is run");
+        assert!(
+            self.kind() == Kind::Sleep,
+            "only a sleep can be fired; a callback is run"
+        );
         let node = self.0.take()?;
         fire(node).1
     }
 
-    /// The number that the timer was given in its [options](crate::Options::tag), or zero.
+    /// Returns the timer's [tag](crate::Options::tag), or zero if it has none.
     pub fn tag(&self) -> u32 {
         self.node().extras().map_or(0, |extras| extras.tag)
     }
 
-    /// Ends the timer with [`Outcome::Cancelled`], if it is still due, as if its callback were not to
-    /// run at all: drops it, or passes it to [`Owner::deliver`] to be told. A timer that was moved goes on
-    /// waiting.
+    /// Ends the timer with [`Outcome::Cancelled`], if it is still due: drops its callback without a
+    /// run, or passes a callback that takes an outcome to [`Owner::deliver`]. A timer that was
+    /// moved waits on.
     ///
     /// # Panics
     ///
-    /// As [`Owner::panicked`] does where the callback's destructor panics. The timer is over all
-    /// the same.
+    /// Panics if the callback's destructor panics and [`Owner::panicked`] goes on with that panic.
+    /// The timer is over all the same.
     pub fn cancel(mut self) {
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.
@@ -146,7 +151,8 @@ impl<O: Owner> Due<O> {
         }
     }
 
-    /// Ends the timer with [`Outcome::Shutdown`]: drops its callback, or tells it, or wakes its task.
+    /// Ends the timer with [`Outcome::Shutdown`]: drops its callback, calls it with the outcome, or
+    /// wakes its task.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -157,28 +163,30 @@ impl<O: Owner> Drop for Due<O> {
         if let Some(node) = self.0.take() {
             // Before the claim, as in `fire`.
             node.set_location(Location::None);
-            // A callback that has to be told is told here.
+            // The drop of the notice calls a callback that takes an outcome.
             drop(end(&node, Outcome::Shutdown));
         }
     }
 }
 
+/// Puts a timer that was moved, or that recurs, back into its owning shard.
 fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
-    // From here on nobody carries it, until the home's store does.
+    // From here on no thread holds it, until the store does ("One carrier" in `PROTOCOLS.md`).
     node.set_location(Location::None);
     node.home.arrive(&node);
     Ran::PutBack
 }
 
-/// Fires a sleep; its waker, if there is one, is the caller's to wake.
+/// Fires a sleep. The caller wakes the returned waker.
 #[inline]
 fn fire<O: Owner>(node: NodeRef<O>) -> (Ran, Option<Waker>) {
-    // Before the claim: once it has fired, its owner may arm it again, and somebody else carries it.
+    // Before the claim: after it the task may arm the sleep again, and then another thread holds
+    // the node ("One carrier" in `PROTOCOLS.md`).
     node.set_let_go();
     match node.claim.end_due(Outcome::Fired, false) {
         Start::Run(_) => {
             node.home.owner().over(Kind::Sleep, Outcome::Fired);
-            // SAFETY: `run` and `Due::fire` have seen that this is a sleep.
+            // SAFETY: `Due::run` and `Due::fire` have checked that this is a sleep.
             (Ran::Fired, unsafe { sleep::take_waker(&node) })
         }
         Start::Moved => {
@@ -189,29 +197,31 @@ fn fire<O: Owner>(node: NodeRef<O>) -> (Ran, Option<Waker>) {
     }
 }
 
+/// Runs a timer with a callback, if it is still due.
 fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
     let deadline = match node.claim.start() {
         Start::Run(deadline) => deadline,
         Start::Moved => return put_back(node),
         Start::Over => return Ran::Over,
     };
+    // After the claim: a condition that has gone ends the timer in place of the run.
     if node.extras().is_some_and(|extras| extras.is_dead()) {
         give_up(&node, Outcome::Cancelled);
         return Ran::Over;
     }
-    // SAFETY: we won the claim to run it, and the table is the node's own.
+    // SAFETY: this thread has won the claim to run the node, and the table is the node's own.
     let run = || unsafe { (node.vtable.run)(node.as_ptr()) };
     let (ran, flow) = match running::catch(&node, run) {
         Ok(flow) => (Ran::Fired, flow),
         Err(panic) => {
-            // It cannot say whether it was its last run.
+            // A callback that panicked did not return whether this was its last run.
             let spent = node.extras().and_then(|extras| extras.spent());
             let flow = spent.map_or(Flow::Continue(()), Flow::Break);
             (Ran::Panicked(panic), flow)
         }
     };
     match flow {
-        // It was used up by its run.
+        // A callback that runs once is used up.
         _ if !node.recurs() => conclude(&node, flow.break_value().unwrap_or(Outcome::Fired)),
         Flow::Break(how) => retire(&node, how),
         Flow::Continue(()) => match node.claim.again(next(&node, deadline, now())) {
@@ -222,11 +232,11 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
     ran
 }
 
-/// Ends a timer that will not run again, or not at all, and whose callback does not know that.
+/// Ends a timer that will not run again, and whose callback does not know that yet.
 ///
 /// # Panics
 ///
-/// As the callback, or its destructor, does.
+/// Panics if the callback or its destructor does.
 fn give_up<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     if !node.tells() {
         return retire(node, how);
@@ -236,24 +246,25 @@ fn give_up<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     }
 }
 
-/// The next deadline of a recurring timer that ran for `deadline`.
+/// Returns the next deadline of a recurring timer that ran for `deadline`.
 fn next<O: Owner>(node: &NodeRef<O>, deadline: u64, now: u64) -> u64 {
     let (wait, extras) = (node.wait(), node.extras());
     let period = wait.length();
     let grid = extras.map_or(deadline, |extras| extras.on_grid(deadline));
     let next = following(grid, period, now);
-    // One that was moved meanwhile waits for that very moment, and begins a grid there.
+    // A timer that was moved meanwhile waits for that deadline without jitter, and starts a new
+    // grid there.
     if let Claim::Rearmed(_) = node.claim.load() {
         return next;
     }
     if wait.is_kept() {
-        // The wait begins with the last of its deadlines, be it that it ran or that it skips it.
+        // The wait starts at its last deadline, whether the timer ran then or skips it.
         wait.keep(next.saturating_sub(period));
     }
     extras.map_or(next, |extras| extras.jittered(next, node.home.owner()))
 }
 
-/// The first of `deadline + period`, `deadline + 2 × period`, … that is after `now`.
+/// Returns the first of `deadline + period`, `deadline + 2 × period`, … that is after `now`.
 fn following(deadline: u64, period: u64, now: u64) -> u64 {
     let period = period.max(1);
     let missed = now.saturating_sub(deadline) / period;
@@ -281,10 +292,14 @@ mod tests {
         assert_eq!(
             following(100, 10, 110),
             120,
-            "a deadline that is now has passed"
+            "a deadline equal to now has passed"
         );
         assert_eq!(following(100, 10, 1_234), 1_240);
-        assert_eq!(following(100, 10, 5), 110, "run early by a clock that lags");
+        assert_eq!(
+            following(100, 10, 5),
+            110,
+            "now is before the deadline: the clock lags"
+        );
         assert_eq!(following(100, 0, 100), 101, "a zero period is one ns");
         assert_eq!(following(NEVER - 1, 10, NEVER - 1), NEVER);
         assert_eq!(following(0, u64::MAX, 7), NEVER);

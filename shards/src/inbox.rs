@@ -1,16 +1,18 @@
-//! The inbox of a shard: an intrusive stack to which any thread pushes and which is taken whole.
+//! The inbox of a shard: an intrusive stack. Any thread pushes nodes, and the drainer takes the
+//! whole stack at once.
 //!
-//! A node is its own link, so that a push allocates nothing; and since a push is one
-//! compare-exchange there is no moment at which a node is neither in nor out, as there is in
-//! Vyukov's queue, where a consumer about to sleep could take the gap for emptiness.
+//! A node has its own link, so a push allocates nothing. A push is one compare-exchange, so a node
+//! is at any moment either in the stack or not. (Vyukov's queue has a moment in between, and a
+//! consumer that is about to sleep could find it empty.)
 //!
-//! **No news is lost.** Who has news of a node changes its claim word first, then makes its link say that
-//! it is queued, and pushes if it was not. Who drains takes the link, which says so no more, and then reads
-//! the word. All that is done to the link of a node that others know is read-modify-writes: either the
-//! drainer's comes after the setter's and sees its change, or the setter finds the node not queued and
-//! pushes again.
+//! **No update is lost.** A thread with an update changes the claim word of the node first. Then it
+//! marks the node as queued in its link, and pushes the node if it was not queued. The drainer
+//! takes the link, which ends the mark, and then reads the claim word. All accesses to the link of
+//! a shared node are read-modify-writes. So either the drainer's access comes second and sees the
+//! change, or the other thread finds the node not queued and pushes it again. See "News" in
+//! `PROTOCOLS.md`.
 //!
-//! Standing in an inbox owns a reference.
+//! The inbox owns a reference to each node in it.
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
@@ -24,18 +26,18 @@ use crate::{
 /// Prefetch distance of a [`Batch`], in nodes.
 const AHEAD: usize = 8;
 
-/// The head of an inbox whose shard is closed.
+/// Returns the head of an inbox whose shard is closed.
 fn closed<O: Owner>() -> *mut Header<O> {
     without_provenance_mut(1)
 }
 
-/// The link of a node behind which there is none.
+/// Returns the link of the last node of an inbox.
 fn tail<O: Owner>() -> *mut Header<O> {
     without_provenance_mut(2)
 }
 
-/// The link of a node: null, if it is not queued; otherwise what follows it in an inbox, or will once it
-/// is pushed.
+/// The link of a node. Null means that the node is not queued. Otherwise it is the next node in the
+/// inbox, or will be once the node is pushed.
 pub(crate) struct Link<O: Owner>(AtomicPtr<Header<O>>);
 
 impl<O: Owner> Link<O> {
@@ -43,14 +45,15 @@ impl<O: Owner> Link<O> {
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// The link to what a head says is first.
+    /// Returns the link to the first node of an inbox with this head.
     fn to(head: *mut Header<O>) -> *mut Header<O> {
         if head.is_null() { tail() } else { head }
     }
 
-    /// Makes it say that the node is queued, before `head`; false if it says so already.
+    /// Marks the node as queued before `head`. Returns `false` if it is queued already.
     ///
-    /// A link that stands is written again as it is: so the drainer sees what the caller did before.
+    /// A link that is set is written again as it is. By that write the drainer sees the caller's
+    /// earlier changes.
     fn queue(&self, head: *mut Header<O>) -> bool {
         let mut link = null_mut::<Header<O>>();
         loop {
@@ -65,25 +68,28 @@ impl<O: Owner> Link<O> {
         }
     }
 
-    /// The same for a node of which nobody else knows.
+    /// Marks a node as queued before `head`. Only the caller knows the node.
     fn queue_new(&self, head: *mut Header<O>) {
         self.0.store(Self::to(head), Ordering::Relaxed);
     }
 
-    /// What follows becomes `head`. For who queued it, and did not push it yet. No plain store, by which
-    /// the drainer would not see what others wrote here meanwhile.
+    /// Changes the next node to `head`. The caller has queued the node and not pushed it yet. This
+    /// is no plain store: after a store the drainer would not see what other threads wrote here
+    /// meanwhile.
     fn relink(&self, head: *mut Header<O>) {
         self.0.swap(Self::to(head), Ordering::AcqRel);
     }
 
-    /// Takes what follows; from now on the node is not queued.
+    /// Takes the next node. From then on the node is not queued.
     fn take(&self) -> *mut Header<O> {
         let next = self.0.swap(null_mut(), Ordering::AcqRel);
         if next == tail() { null_mut() } else { next }
     }
 }
 
+/// The stack of nodes that remote threads have pushed.
 pub(crate) struct Inbox<O: Owner> {
+    /// The last pushed node; null if there is none, or [`closed`].
     head: AtomicPtr<Header<O>>,
 }
 
@@ -99,8 +105,8 @@ impl<O: Owner> Inbox<O> {
         head.is_null() || head == closed()
     }
 
-    /// Pushes a node, unless it is queued already. If the inbox is closed the node is not queued any more,
-    /// and this is false.
+    /// Pushes a node, unless it is queued already. Returns `false` if the inbox is closed; then the
+    /// node is not queued.
     pub(crate) fn push(&self, node: &NodeRef<O>) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         !node.link.queue(head) || self.push_queued(node.clone(), head, || ()).is_ok()
@@ -123,11 +129,12 @@ impl<O: Owner> Inbox<O> {
     ) -> Result<(), NodeRef<O>> {
         loop {
             if head == closed() {
-                // The look that found this was a relaxed one. Nothing comes after CLOSED, so that this
-                // one finds it too, and who is refused sees what the closer did.
+                // The read that found this was relaxed. The head of a closed inbox stays, so this
+                // read finds it too, and makes the closer's changes visible to the caller.
                 let again = self.head.load(Ordering::Acquire);
                 debug_assert!(again == closed());
-                // As a drainer does: who found it queued relies on what the caller does with it now.
+                // As a drainer does: a thread that found the node queued relies on what the caller
+                // does with it.
                 node.link.take();
                 return Err(node);
             }
@@ -145,6 +152,7 @@ impl<O: Owner> Inbox<O> {
                 }
                 Err(now) => {
                     head = now;
+                    // The link is this thread's until the push succeeds.
                     node.link.relink(head);
                     met();
                 }
@@ -152,19 +160,19 @@ impl<O: Owner> Inbox<O> {
         }
     }
 
-    /// Takes all that is there. For whoever holds the shard's lock.
+    /// Takes all nodes. The caller has the shard's lock.
     ///
-    /// Whoever pushes after this sees what the caller did before it: that is why an empty inbox is taken, too,
-    /// and not just looked at.
+    /// A thread that pushes after this sees the caller's earlier changes. For that, an empty inbox
+    /// is swapped, too, and not only read ("Published words" in `PROTOCOLS.md`).
     pub(crate) fn take(&self) -> Batch<O> {
-        // Only a closer makes the head CLOSED, and it holds the lock that we hold.
+        // Only a closer writes CLOSED, and it holds the lock that the caller has.
         if self.head.load(Ordering::Acquire) == closed() {
             return Batch::empty();
         }
         Batch::of(self.head.swap(null_mut(), Ordering::AcqRel))
     }
 
-    /// Takes all that is there, and lets nothing in any more. For whoever holds the shard's lock.
+    /// Takes all nodes, and closes the inbox. The caller has the shard's lock.
     pub(crate) fn close(&self) -> Batch<O> {
         let head = self.head.swap(closed(), Ordering::AcqRel);
         Batch::of(if head == closed() { null_mut() } else { head })
@@ -176,7 +184,7 @@ pub(crate) struct Batch<O: Owner> {
     head: *mut Header<O>,
 }
 
-// SAFETY: the list owns its references, which are Send, and nobody else follows its links.
+// SAFETY: the list owns its references, which are Send, and no other thread follows its links.
 unsafe impl<O: Owner> Send for Batch<O> {}
 
 impl<O: Owner> Batch<O> {
@@ -201,9 +209,9 @@ impl<O: Owner> Iterator for Batch<O> {
         // SAFETY: the list owns a reference to each of its nodes, and gives it up here.
         let node = unsafe { NodeRef::from_raw(ptr) };
         self.head = node.link.take();
-        // The link is the only way to the next node, and a read of it misses the cache. But a thread that
-        // arms many timers takes their nodes in the order of memory. So the node `AHEAD` steps on is
-        // likely at `AHEAD` times the distance from this node to the next.
+        // The link is the only way to the next node, and reading it misses the cache. But a thread
+        // that arms many timers takes their nodes in the order of memory. So the node `AHEAD` steps
+        // on is probably at `AHEAD` times the distance from this node to the next.
         let stride = self.head.addr().wrapping_sub(ptr.addr().get());
         prefetch(self.head.wrapping_byte_add(stride.wrapping_mul(AHEAD)), 1);
         Some(node)

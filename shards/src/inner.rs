@@ -1,4 +1,8 @@
-//! What the lock of a shard guards: the store, and the nodes in it.
+//! The data that the lock of a shard guards: the store, the nodes in it, and the backlog.
+//!
+//! The store knows keys and slots only. `nodes` has the node of each slot. Each change of a slot,
+//! and of the location of a node in the store, happens under the lock: see "One carrier" in
+//! `PROTOCOLS.md`.
 
 use std::mem;
 
@@ -12,35 +16,38 @@ use crate::{
     taken::Taken,
 };
 
-/// How far ahead the nodes are fetched where all are taken.
+/// Prefetch distance, in nodes, if all nodes are taken out.
 const AHEAD: usize = 16;
 
-/// So many slots take no memory that would be worth another store: some 400 KB.
-const ROOMY: usize = if cfg!(test) { 64 } else { 16 * 1024 };
-/// A store is too large if one slot in so many is held, or fewer are.
+/// A store with this many slots or fewer is never oversized. They take some 400 KB, which is not
+/// worth a new store.
+const MIN_OVERSIZED: usize = if cfg!(test) { 64 } else { 16 * 1024 };
+/// A larger store is oversized if at most one of this many slots is held.
 const SPARSE: usize = 8;
-/// A store with more timers than this is kept. Each is read cold under the shard's lock when it
-/// moves, and all timers that come due meanwhile are late by that.
-pub(crate) const MOST_MOVED: usize = if cfg!(test) { 64 } else { 1_024 };
+/// A store with more timers than this is kept. A shrink reads each timer cold under the shard's
+/// lock, and timers that come due meanwhile are late by that time.
+pub(crate) const MAX_MOVED: usize = if cfg!(test) { 64 } else { 1_024 };
 
-/// What the lock guards.
+/// The data that the lock guards.
 pub(crate) struct Inner<O: Owner> {
     store: AnyStore,
-    /// The carried node of each slot.
+    /// The node of each slot. A held slot has one, a free slot has none.
     nodes: Vec<Option<NodeRef<O>>>,
-    /// What was taken from the inbox and not read yet.
+    /// Updates that were taken from the inbox and are not read yet.
     pub(crate) backlog: Batch<O>,
     /// A lower bound of the deadlines in `backlog`.
     pub(crate) backlog_next: u64,
-    /// How many of the stored timers may be late, and wait for more than their deadline.
+    /// The number of stored timers that have a tolerance. Their keys may be later than their
+    /// deadlines.
     tolerant: usize,
-    /// Whether the store was too large when that was last looked at.
-    roomy: bool,
+    /// Whether the store was oversized when `shrink` was last called.
+    was_oversized: bool,
+    /// Whether the shard is closed: no node is inserted any more.
     pub(crate) closed: bool,
 }
 
-/// The arrays of a store that was too large. To be dropped outside of the lock, as that takes the
-/// system its time.
+/// The arrays of an oversized store. The caller drops them after it has released the lock, because
+/// freeing them takes the system some time.
 pub(crate) struct Outgrown<O: Owner> {
     _store: AnyStore,
     _nodes: Vec<Option<NodeRef<O>>>,
@@ -58,20 +65,20 @@ impl<O: Owner> Inner<O> {
             backlog: Batch::empty(),
             backlog_next: NEVER,
             tolerant: 0,
-            roomy: false,
+            was_oversized: false,
             closed: false,
         }
     }
 
-    /// What the store says of itself.
+    /// Returns the state of the store that the shard publishes.
     #[inline]
     pub(crate) fn seen(&self) -> Seen {
         self.store.seen()
     }
 
-    /// The earliest key of the store, or what may stand in the backlog, if that is earlier; and the
-    /// earliest moment at which [`expire`](Inner::expire) may find something: the first timer's
-    /// deadline, if that may be late.
+    /// Returns the smallest key of the store and the backlog, and the earliest moment at which
+    /// [`expire`](Inner::expire) may find a due timer. The second is the first timer's deadline,
+    /// which is earlier than its key if that timer may be late.
     #[inline]
     pub(crate) fn next(&self, seen: Seen) -> (u64, u64) {
         let next = self.next_exact(seen);
@@ -81,14 +88,15 @@ impl<O: Owner> Inner<O> {
         (next, self.soonest(next))
     }
 
-    /// The same where no timer may be late: then both are one.
+    /// Returns the smallest key of the store and the backlog. If no timer may be late, it is also
+    /// the earliest moment at which a timer may come due.
     #[inline]
     pub(crate) fn next_exact(&self, seen: Seen) -> u64 {
-        // Which is `NEVER` at most, whatever the store says where it is empty.
+        // An empty store has the key `u64::MAX`. `backlog_next` is at most `NEVER`.
         seen.first_key.min(self.backlog_next)
     }
 
-    /// The deadline of the first timer, or `next`, if that is earlier.
+    /// Returns the deadline of the first timer, or `next`, if that is earlier.
     #[cold]
     #[inline(never)]
     fn soonest(&self, next: u64) -> u64 {
@@ -102,8 +110,8 @@ impl<O: Owner> Inner<O> {
             .map_or(next, |deadline| deadline.min(next))
     }
 
-    /// Takes what is due at `now` out of the store, until there are `limit` in `due`; true if there
-    /// may be more. `taken` says when that was.
+    /// Takes the timers that are due at `now` out of the store, until `due` has `limit` timers.
+    /// Returns `true` if more may be due. `taken` is the time that each timer records.
     pub(crate) fn expire(
         &mut self,
         now: u64,
@@ -118,9 +126,10 @@ impl<O: Owner> Inner<O> {
             let node = self.nodes[slot as usize]
                 .as_ref()
                 .expect("a held slot has a node");
-            // By the key, not by the time: what was moved later goes back even if it is due,
-            // and comes out in its turn. But since the worker is awake, what may be late need
-            // not be.
+            // The claim is tried with the key, not with `now`. A timer that was moved to a later
+            // deadline goes back even if it is due, and comes out in its turn. But the worker is
+            // awake, so a timer that may be late comes out as soon as its deadline has passed. See
+            // "Tolerance and conditions" in `PROTOCOLS.md`.
             let by = if key <= now {
                 key
             } else if node.claim.load().deadline().is_some_and(|at| at <= now) {
@@ -134,11 +143,14 @@ impl<O: Owner> Inner<O> {
             let mut expiry = node.claim.expire(by);
             let dead = || node.extras().is_some_and(|extras| extras.is_dead());
             if matches!(expiry, Expiry::Later(_)) && dead() {
-                // It will not run, whenever that is: it may end now.
+                // Its condition is gone for good. It becomes due, and the thread that runs it ends
+                // it.
                 expiry = node.claim.expire(NEVER);
             }
             match expiry {
                 Expiry::Later(at) => {
+                    // It was moved to a later deadline. The key follows only when the old one comes
+                    // up.
                     self.store.rekey(slot, node.key(at));
                     continue;
                 }
@@ -147,6 +159,7 @@ impl<O: Owner> Inner<O> {
                     due.push(Due::new(self.take_first(key, slot)));
                 }
                 Expiry::Over => {
+                    // It is over, and its update is not read yet.
                     node.set_location(Location::None);
                     drop(self.take_first(key, slot));
                 }
@@ -155,7 +168,8 @@ impl<O: Owner> Inner<O> {
         false
     }
 
-    /// The earliest key, once those that have been moved, or are gone, are where they belong.
+    /// Removes or moves the first entries until the first key is that of a timer that waits, and
+    /// returns this key, or [`NEVER`] if no timer waits.
     pub(crate) fn settle(&mut self) -> u64 {
         while let Some((key, slot)) = self.store.first() {
             let node = self.nodes[slot as usize]
@@ -173,7 +187,8 @@ impl<O: Owner> Inner<O> {
         NEVER
     }
 
-    /// Takes all timers out of the store, for good, in no order that would mean anything.
+    /// Takes all timers out of the store for good, in no particular order, and appends them to
+    /// `nodes`.
     pub(crate) fn empty(&mut self, nodes: &mut Vec<NodeRef<O>>) {
         let before = mem::replace(
             self,
@@ -185,7 +200,7 @@ impl<O: Owner> Inner<O> {
         let stored = before.nodes;
         nodes.reserve(before.store.len());
         for slot in 0..stored.len() {
-            // Each is cold, having waited.
+            // Nodes that have waited are cold.
             if let Some(Some(node)) = stored.get(slot + AHEAD) {
                 node.prefetch();
             }
@@ -196,30 +211,32 @@ impl<O: Owner> Inner<O> {
         nodes.extend(stored.into_iter().flatten());
     }
 
-    /// For how many timers there is room.
+    /// Returns the number of timers that the store has room for.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn room(&self) -> usize {
         self.nodes.capacity()
     }
 
-    /// Moves the timers to a store of their size, if it is found a second time that the present one
-    /// is too large. The first answer is whether this is to be called again. At most [`MOST_MOVED`]
-    /// timers move.
+    /// Moves the timers to a store of their size, if the store is found oversized for the second
+    /// time in a row. At most [`MAX_MOVED`] timers move. Returns whether the caller should call
+    /// again, and the old arrays.
     pub(crate) fn shrink(&mut self) -> (bool, Option<Outgrown<O>>) {
         let (len, room) = (self.store.len(), self.nodes.capacity());
-        let is_roomy = room > ROOMY && len <= (room / SPARSE).min(MOST_MOVED);
-        // Of a program whose timers come in waves the store would shrink in between, for nothing.
-        if !is_roomy || !std::mem::replace(&mut self.roomy, is_roomy) {
-            self.roomy = is_roomy;
-            return (is_roomy, None);
+        let is_oversized = room > MIN_OVERSIZED && len <= (room / SPARSE).min(MAX_MOVED);
+        // Only at the second call in a row: timers may come in waves, and a store that shrinks
+        // between two waves has to grow again.
+        if !is_oversized || !std::mem::replace(&mut self.was_oversized, is_oversized) {
+            self.was_oversized = is_oversized;
+            return (is_oversized, None);
         }
-        self.roomy = false;
+        self.was_oversized = false;
         let kind = self.store.kind();
         let before = mem::replace(&mut self.store, AnyStore::new(kind));
         let mut nodes = mem::replace(&mut self.nodes, Vec::with_capacity(2 * len));
         for (slot, place) in (0..).zip(&mut nodes) {
             if let Some(node) = place.take() {
-                // Under the lock, as all that is said of slots.
+                // The timer gets a new slot. The lock is held, so no thread reads a location
+                // meanwhile.
                 let slot = self.store.insert(before.key(slot));
                 self.put(slot, node);
             }
@@ -234,10 +251,11 @@ impl<O: Owner> Inner<O> {
         (false, Some(outgrown))
     }
 
-    /// Puts an arriving node into the store, or gives it back if it is over.
+    /// Inserts a node from the inbox, or gives it back if it is over.
     #[inline]
     fn insert(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
-        // The word is read under the lock: news that was drained before found the node elsewhere.
+        // The word is read under the lock. An update that was drained earlier may have found the
+        // node in a deque, and done nothing.
         let Claim::Pending(deadline) = node.claim.load() else {
             return Some(node);
         };
@@ -249,7 +267,7 @@ impl<O: Owner> Inner<O> {
         None
     }
 
-    /// Slow path of [`insert`](Inner::insert): the store has to grow, or a timer has a tolerance.
+    /// Slow path of [`insert`](Inner::insert): the store has to grow, or the node has options.
     #[inline(never)]
     fn insert_slow(&mut self, node: NodeRef<O>, deadline: u64) {
         let slot = self.store.insert(node.key(deadline));
@@ -257,16 +275,16 @@ impl<O: Owner> Inner<O> {
         self.put(slot, node);
     }
 
-    /// Puts a node into the store that is new, waits for `deadline` and has no options. No other
-    /// thread knows it.
+    /// Inserts a node that is new, waits for `deadline` and has no options. No other thread knows
+    /// it.
     #[inline]
     pub(crate) fn insert_new(&mut self, node: NodeRef<O>, deadline: u64) {
         let slot = self.store.insert(deadline);
         self.put(slot, node);
     }
 
-    /// Does what [`insert_new`](Inner::insert_new) does, if the store has room: some loads and
-    /// stores, no call and no panic. Returns what the store then says, or gives the node back.
+    /// Fast path of [`insert_new`](Inner::insert_new), if the store has room: some loads and
+    /// stores, no call and no panic. Returns the state to publish, or gives the node back.
     // Always inlined: it has two callers, and the owner's path needs no stack.
     #[inline(always)]
     pub(crate) fn try_insert_new(
@@ -278,20 +296,21 @@ impl<O: Owner> Inner<O> {
         if self.closed || self.tolerant > 0 || !has_room {
             return Err(node);
         }
-        let Some((slot, seen)) = self.store.insert_quickly(deadline) else {
+        let Some((slot, seen)) = self.store.try_insert(deadline) else {
             return Err(node);
         };
         node.set_location(Location::Slot(slot));
         match self.nodes.get_mut(slot as usize) {
-            // It was free: there is nothing to be dropped.
+            // The slot was free, so there is no node to drop. `forget` spares the call of a
+            // destructor.
             Some(place) => mem::forget(place.replace(node)),
-            // The store gives out new slots one after the other.
+            // The store hands out new slots in order, so this one is the next index.
             None => self.nodes.push(Some(node)),
         }
         Ok(seen)
     }
 
-    /// Sets the node of a slot that the store has given out.
+    /// Sets the node of a slot that the store has handed out.
     #[inline]
     fn put(&mut self, slot: u32, node: NodeRef<O>) {
         node.set_location(Location::Slot(slot));
@@ -305,7 +324,7 @@ impl<O: Owner> Inner<O> {
         } else {
             let none = self.nodes[index].replace(node);
             debug_assert!(none.is_none(), "a free slot has no node");
-            // So that no destructor is called for it.
+            // Spares the call of a destructor.
             mem::forget(none);
         }
     }
@@ -317,11 +336,13 @@ impl<O: Owner> Inner<O> {
         self.release(slot)
     }
 
-    /// The same for the first one, while others are on their way out behind it.
+    /// Takes the first node out of the store, and prefetches nodes that come due soon. The caller
+    /// sets its location.
     fn take_first(&mut self, key: u64, slot: u32) -> NodeRef<O> {
         let nodes = &self.nodes;
         let popped = self.store.pop_due(key, |soon| {
-            // Nodes are cold when their time comes, and a miss costs more than all else here.
+            // Nodes are cold when their time comes, and a cache miss costs more than all other
+            // steps here.
             if let Some(Some(node)) = nodes.get(soon as usize) {
                 node.prefetch();
             }
@@ -330,15 +351,15 @@ impl<O: Owner> Inner<O> {
         self.release(slot)
     }
 
-    /// Takes the node that is over out of the store, where it is in this slot.
+    /// Takes a node that is over out of the store. It is in this slot.
     #[inline]
     pub(crate) fn take_over(&mut self, node: &NodeRef<O>, slot: u32) -> NodeRef<O> {
         node.set_location(Location::None);
         self.take(slot)
     }
 
-    /// Does what [`take_over`](Inner::take_over) does, if that is some loads and stores, and
-    /// returns what the store then says. Otherwise does nothing.
+    /// Fast path of [`take_over`](Inner::take_over): some loads and stores. Returns the node and
+    /// the state to publish, or `None` if nothing was done.
     #[inline]
     pub(crate) fn try_take_over(
         &mut self,
@@ -349,12 +370,12 @@ impl<O: Owner> Inner<O> {
         if self.tolerant > 0 || place.is_none() {
             return None;
         }
-        let seen = self.store.remove_quickly(slot)?;
+        let seen = self.store.try_remove(slot)?;
         node.set_location(Location::None);
         Some((place.take()?, seen))
     }
 
-    /// The node of a slot that was given back to the store.
+    /// Takes the node of a slot that the store has freed.
     #[inline]
     fn release(&mut self, slot: u32) -> NodeRef<O> {
         let node = self.nodes[slot as usize]
@@ -366,15 +387,15 @@ impl<O: Owner> Inner<O> {
         node
     }
 
-    /// Makes the store agree with the claim word of a node; gives back the node if that took it
-    /// out. For nodes that are carried elsewhere it does nothing.
+    /// Makes the store agree with the claim word of a node. Returns the node if this took it out.
+    /// If another thread holds the node, this does nothing.
     pub(crate) fn apply(&mut self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
         let Location::Slot(slot) = node.location() else {
             return None;
         };
         match node.claim.load() {
             Claim::Pending(deadline) => {
-                // A later one can wait until the old one comes up.
+                // A later deadline waits until the old key comes up ("News" in `PROTOCOLS.md`).
                 self.store.lower(slot, node.key(deadline));
                 None
             }
@@ -382,11 +403,11 @@ impl<O: Owner> Inner<O> {
         }
     }
 
-    /// The owner has moved a node to an earlier deadline: makes the store agree. The caller drops
-    /// the node that is given back outside of the lock. Returns `None` if the node may stand in the
-    /// inbox: then the update has to go there.
+    /// Makes the store agree with a node that the owner has moved to an earlier deadline. Returns
+    /// `None` if the node may be in the inbox: then the caller has to push the update. The caller
+    /// drops a returned node after it has released the lock.
     #[inline]
-    pub(crate) fn hear(&mut self, node: &NodeRef<O>) -> Option<Option<NodeRef<O>>> {
+    pub(crate) fn apply_move(&mut self, node: &NodeRef<O>) -> Option<Option<NodeRef<O>>> {
         match node.location() {
             Location::Slot(_) => Some(self.apply(node)),
             Location::Deque => Some(None),
@@ -396,8 +417,8 @@ impl<O: Owner> Inner<O> {
 
     /// Returns whether the store takes [notes](Inner::try_note) of moves to earlier deadlines.
     #[inline]
-    pub(crate) fn puts_off(&self) -> bool {
-        self.store.puts_off()
+    pub(crate) fn takes_notes(&self) -> bool {
+        self.store.takes_notes()
     }
 
     /// Leaves a note that the node in `slot`, which has no options, was moved to `deadline`. The
@@ -405,25 +426,25 @@ impl<O: Owner> Inner<O> {
     /// the store took no note.
     #[inline]
     pub(crate) fn try_note(&mut self, slot: u32, deadline: u64, earlier: bool) -> bool {
-        self.store.note_quickly(slot, deadline, earlier)
+        self.store.try_note(slot, deadline, earlier)
     }
 
-    /// Reads one entry of the inbox, an arrival or news; gives back what is not carried here after
-    /// it.
+    /// Reads one node from the inbox, which is new or has an update. Returns the node if the store
+    /// does not hold it after that.
     #[inline]
     pub(crate) fn read(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
         match node.location() {
-            // If it is not pending it is over, or due in the hands of somebody who is putting it
-            // back this moment, and will find that out.
+            // If it is not pending, it is over, or another thread holds it as due. That thread is
+            // putting it back at this moment, and will read the word.
             Location::None => self.insert(node),
             Location::Slot(_) => self.apply(&node),
-            // Whoever takes it from the deque looks at the word.
+            // The thread that takes it from the deque reads the claim word.
             Location::Deque => Some(node),
         }
     }
 }
 
-/// Whether a timer's key may be later than its deadline.
+/// Returns whether a timer's key may be later than its deadline.
 #[inline]
 fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
     node.extras().is_some_and(|extras| extras.tolerance > 0)

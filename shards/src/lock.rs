@@ -1,15 +1,17 @@
-//! A try-lock that remembers a denied thread.
+//! A try-lock that remembers that a thread was denied.
 //!
-//! No thread waits for a shard. A thread that is denied the lock leaves a mark in the same word,
+//! No thread waits for a shard. A thread that is denied the lock leaves a mark in the lock's word,
 //! and goes on. The swap that unlocks also takes the mark. If there was one, the thread that
-//! unlocks looks again at what the denied thread may have brought. So either the mark is seen, or
-//! the attempt comes after the unlocking, and succeeds.
+//! unlocks drains what the denied thread may have pushed. So either the unlocking thread sees the
+//! mark, or the attempt comes after the release, and succeeds. See "The try-lock" in
+//! `PROTOCOLS.md`.
 
 use crate::sync::{AtomicU32, Ordering};
 
 const LOCKED: u32 = 1;
 const DENIED: u32 = 2;
 
+/// A word of two bits: `LOCKED`, and `DENIED` if a thread was denied since.
 #[derive(Debug)]
 pub(crate) struct TryLock(AtomicU32);
 
@@ -18,8 +20,8 @@ impl TryLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Takes the lock if it is free. Leaves no mark otherwise: the caller then
-    /// [tries again](TryLock::try_acquire), and that does.
+    /// Takes the lock if it is free, and returns whether it did. It leaves no mark: a caller that
+    /// fails then calls [`try_acquire`](TryLock::try_acquire), which does.
     #[inline]
     pub(crate) fn acquire_free(&self) -> bool {
         self.0
@@ -27,10 +29,10 @@ impl TryLock {
             .is_ok()
     }
 
-    /// Takes the lock, or leaves the mark that the caller was denied.
+    /// Takes the lock and returns `true`, or leaves the mark and returns `false`.
     ///
-    /// The mark is written even where it stands already: that read-modify-write makes the denied
-    /// thread's earlier writes visible to the thread that unlocks.
+    /// A mark that is set is written again: this read-modify-write makes the denied thread's
+    /// earlier writes visible to the thread that unlocks.
     #[inline]
     pub(crate) fn try_acquire(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);

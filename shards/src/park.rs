@@ -1,4 +1,4 @@
-//! The parked word: until when a worker sleeps, and who may wake it.
+//! The parked word: until when a worker sleeps, and which thread wakes it.
 //!
 //! ```text
 //! worker                                   any thread
@@ -9,19 +9,20 @@
 //!   word.swap(AWAKE)
 //! ```
 //!
-//! It is Dekker's: of the two fences one comes first, so either the worker sees what was pushed or
-//! the pusher sees that the worker sleeps. The compare-exchange lets one of a burst of pushers do
-//! the waking; those with later deadlines than the sleeper's do none.
+//! This is Dekker's pattern: one of the two fences comes first, so either the worker sees what was
+//! pushed, or the pusher sees that the worker sleeps. Of a burst of pushers, the compare-exchange
+//! lets one wake the worker. A pusher with a deadline after the end of the sleep wakes no worker.
+//! See "Parking and tickles" in `PROTOCOLS.md`.
 //!
-//! The word is only ever written by read-modify-writes, and the fences are explicit.
+//! The word is written by read-modify-writes only, and the fences are explicit.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// The worker runs.
+/// The worker is awake.
 const AWAKE: u64 = 0;
-/// The worker has been woken, and has not run yet.
+/// The worker was notified of an update or a deadline, and has not run since.
 const TICKLED: u64 = 1;
-/// The worker has been woken to search for work, has not run yet, and is counted as a searcher
+/// The worker was notified to search for work, and has not run since. It counts as a searcher
 /// already.
 const SEARCH: u64 = 2;
 
@@ -30,7 +31,7 @@ const SEARCH: u64 = 2;
 pub struct Parker(AtomicU64);
 
 impl Parker {
-    /// The word of a worker that runs.
+    /// Creates the word of a worker that is awake.
     #[allow(
         clippy::new_without_default,
         reason = "a parker belongs to a worker; none is made by default"
@@ -40,20 +41,21 @@ impl Parker {
     }
 
     /// Announces that the worker sleeps until `until`, in ns ([`NEVER`](crate::NEVER): until it is
-    /// woken). The worker looks once more for what it has to do after this, and before it sleeps.
+    /// woken). After this and before the sleep, the worker looks once more for updates and work.
     pub fn announce(&self, until: u64) {
         self.0.swap(until.max(SEARCH + 1), Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
-    /// The worker is awake again; true if it was woken to search.
+    /// Announces that the worker is awake again. Returns whether it was woken to search.
     #[must_use]
     pub fn resume(&self) -> bool {
         self.0.swap(AWAKE, Ordering::AcqRel) == SEARCH
     }
 
-    /// Whether the worker sleeps past `deadline` and the caller is the one who has to wake it. To
-    /// be asked after a `fence(SeqCst)` behind what it is woken for.
+    /// Claims the wake-up of a worker that sleeps past `deadline`. If this returns `true`, the
+    /// caller wakes the worker. The caller has a `fence(SeqCst)` between the push of the node and
+    /// this call.
     #[must_use]
     #[inline]
     pub fn claim_if_later(&self, deadline: u64) -> bool {
@@ -62,8 +64,8 @@ impl Parker {
             .is_some()
     }
 
-    /// Makes the worker, if it sleeps or has been woken and not run yet, one that searches when it
-    /// runs. The caller has counted it as a searcher before.
+    /// Makes the worker search when it runs next, if it sleeps, or was notified and has not run
+    /// since. The caller has counted it as a searcher before.
     #[must_use]
     pub fn claim_for_search(&self) -> SearchClaim {
         let next = |word| (word == TICKLED || word > SEARCH).then_some(SEARCH);
@@ -74,18 +76,18 @@ impl Parker {
         }
     }
 
-    /// Whether the worker runs: it neither sleeps nor has yet to run after it was woken. A hint.
+    /// Returns whether the worker is awake: it neither sleeps nor is being woken. A hint.
     #[inline]
     pub fn is_awake(&self) -> bool {
         self.0.load(Ordering::Relaxed) == AWAKE
     }
 
-    /// Until when the worker sleeps, in ns, or `None` while it is awake. A hint.
+    /// Returns until when the worker sleeps, in ns, or `None` while it is awake. A hint.
     pub fn parked_until(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|&word| word > SEARCH)
     }
 
-    /// Changes the word as `next` says; answers what it was.
+    /// Changes the word to `next` of it, and returns the old word. Returns `None` if `next` does.
     #[inline]
     fn claim(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -102,13 +104,13 @@ impl Parker {
     }
 }
 
-/// What [`Parker::claim_for_search`] did.
+/// The result of [`Parker::claim_for_search`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchClaim {
-    /// The worker is awake, or searches already.
+    /// The worker is awake, or will search already.
     Refused,
-    /// The worker will search; somebody else is waking it.
+    /// The worker will search. Another thread is waking it.
     Waking,
-    /// The worker will search; the caller has to wake it.
+    /// The worker will search. The caller has to wake it.
     Asleep,
 }

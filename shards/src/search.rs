@@ -1,23 +1,24 @@
-//! Who searches for work, and who is woken to.
+//! The count of the workers that search for work, and of those that are parked.
 //!
-//! Work that anybody may do (a spawned task, a due timer) wakes one parked worker, and only if
-//! nobody searches already: a searcher will find it. Three rules keep that from losing work:
+//! Work that any worker may do (a spawned task, a due timer) wakes one parked worker, and only if
+//! no worker searches: a searcher will find it. Three rules keep that from losing work:
 //!
-//! 1. *The last searcher that finds work wakes the next*, since who brought more meanwhile relied
-//!    on it.
-//! 2. *A searcher that gives up* takes itself off the count, fences, and looks everywhere once more.
-//! 3. *Who claimed to wake a searcher and found nobody asleep* does as rule 2 says: for a moment it
-//!    was counted as one.
+//! 1. *The last searcher that finds work wakes the next worker*: a thread that brought more work
+//!    meanwhile relied on the searcher.
+//! 2. *A searcher that gives up* leaves the count, fences, and looks everywhere once more.
+//! 3. *A thread that counted a searcher in and found no worker asleep* follows rule 2: for a moment
+//!    others took it for a searcher.
 //!
-//! Against a worker that is just going to sleep, the parked count does what the parked word does for
-//! deadlines (see `park.rs`): it is raised before the worker looks a last time, and read after the
-//! work was pushed, with a fence on both sides.
+//! A worker that is about to sleep raises the parked count before it looks a last time. A pusher
+//! reads the count after its push. There is a fence on both sides, as with the parked word (see
+//! `park.rs`). See "Searchers" in `PROTOCOLS.md` for the proof.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
+// One of each count: see the picture at `Searchers`.
 const SEARCHING: u64 = 1;
 const PARKED: u64 = 1 << 16;
-pub(crate) const SITTING: u64 = 1 << 32;
+pub(crate) const RESERVE: u64 = 1 << 32;
 pub(crate) const HELPING: u64 = 1 << 48;
 
 fn searching(word: u64) -> u64 {
@@ -25,24 +26,24 @@ fn searching(word: u64) -> u64 {
 }
 
 pub(crate) fn parked(word: u64) -> u64 {
-    word % SITTING / PARKED
+    word % RESERVE / PARKED
 }
 
-pub(crate) fn sitting(word: u64) -> u64 {
-    word % HELPING / SITTING
+pub(crate) fn reserve(word: u64) -> u64 {
+    word % HELPING / RESERVE
 }
 
 pub(crate) fn helping(word: u64) -> u64 {
     word / HELPING
 }
 
-/// How many workers of a runtime search for work, how many are parked, and how many helpers there are
-/// and sit (see `standby.rs`): one word for all, so at most 65,535 of each.
+/// Counts the workers of a runtime that search for work and that are parked, and the helpers, with
+/// those in reserve (see `standby.rs`). All counts are in one word, so each is at most 65,535.
 ///
 /// ```text
 ///  63        48 47        32 31        16 15         0
 /// ┌────────────┬────────────┬────────────┬────────────┐
-/// │ helpers    │ that sit   │ parked     │ searching  │
+/// │ helpers    │ in reserve │ parked     │ searching  │
 /// └────────────┴────────────┴────────────┴────────────┘
 /// ```
 #[derive(Debug)]
@@ -52,7 +53,8 @@ pub struct Searchers {
 }
 
 impl Searchers {
-    /// For this many workers, at most half of which search at a time (but one, if there is one).
+    /// Creates the counts of a runtime with this many workers. At most half of them search at a
+    /// time, but always one may.
     pub fn new(workers: usize) -> Self {
         Self {
             word: AtomicU64::new(0),
@@ -60,7 +62,8 @@ impl Searchers {
         }
     }
 
-    /// Counts the calling worker as a searcher, unless enough others are.
+    /// Counts the calling worker as a searcher, unless enough others search. Returns whether it
+    /// did.
     #[must_use]
     pub fn begin(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -78,35 +81,38 @@ impl Searchers {
         false
     }
 
-    /// The calling searcher found work; true if it was the last, and has to
-    /// [wake](Searchers::wake_one) the next.
+    /// Takes the calling worker, which found work, off the count of searchers. Returns `true` if it
+    /// was the last searcher: then it has to [wake](Searchers::wake_one) the next worker.
     #[must_use]
     pub fn found(&self) -> bool {
         searching(self.word.fetch_sub(SEARCHING, Ordering::AcqRel)) == 1
     }
 
-    /// Counts the calling worker as parked, and no more as a searcher if it was one. It looks
-    /// everywhere once more before it sleeps.
+    /// Counts the calling worker as parked, and takes it off the count of searchers if it was one.
+    /// The worker looks everywhere once more before it sleeps.
     pub fn park(&self, was_searching: bool) {
         let change = if was_searching {
             PARKED - SEARCHING
         } else {
             PARKED
         };
+        // In one step: a pusher never finds the worker in neither count.
         self.word.fetch_add(change, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
-    /// Counts the calling worker as awake again. One that was woken to search is a searcher already.
+    /// Counts the calling worker as awake again. A worker that was woken to search is a searcher
+    /// already.
     pub fn unpark(&self) {
         self.word.fetch_sub(PARKED, Ordering::AcqRel);
     }
 
-    /// After work was pushed: wakes one parked worker to search for it, if there is one and nobody
-    /// searches.
+    /// Wakes one parked worker to search for work that the caller has pushed, if no worker
+    /// searches. Returns whether a worker was woken.
     ///
-    /// `wake` tries the workers in an order of its own, by [`Parker::claim_for_search`], until one is
-    /// not refused, and wakes that if it sleeps; `work` says whether there is still anything to find.
+    /// `wake` tries the workers in an order of its own, by [`Parker::claim_for_search`], until one
+    /// is not refused, and wakes that worker if it sleeps. `work` returns whether there is still
+    /// work to find.
     ///
     /// [`Parker::claim_for_search`]: crate::Parker::claim_for_search
     #[inline]
@@ -119,6 +125,7 @@ impl Searchers {
         self.wake_slow(word, wake, work)
     }
 
+    /// Slow path of [`wake_one`](Searchers::wake_one): some worker is parked, and none searches.
     #[cold]
     fn wake_slow(
         &self,
@@ -127,6 +134,8 @@ impl Searchers {
         mut work: impl FnMut() -> bool,
     ) -> bool {
         loop {
+            // The worker that will be woken counts as a searcher from here on, so that other
+            // pushers wake no second one.
             while let Err(now) = self.word.compare_exchange_weak(
                 word,
                 word + SEARCHING,
@@ -141,6 +150,7 @@ impl Searchers {
             if wake() {
                 return true;
             }
+            // No worker was asleep. Another pusher may have relied on the count: rule 3.
             word = self.word.fetch_sub(SEARCHING, Ordering::AcqRel) - SEARCHING;
             fence(Ordering::SeqCst);
             if parked(word) == 0 || searching(word) != 0 || !work() {
@@ -149,12 +159,12 @@ impl Searchers {
         }
     }
 
-    /// How many workers search. A hint.
+    /// Returns the number of workers that search. A hint.
     pub fn searching(&self) -> usize {
         searching(self.word.load(Ordering::Relaxed)) as usize
     }
 
-    /// How many workers are parked. A hint.
+    /// Returns the number of parked workers. A hint.
     pub fn parked(&self) -> usize {
         parked(self.word.load(Ordering::Relaxed)) as usize
     }

@@ -1,10 +1,12 @@
-//! The shard: the timers of one core.
+//! A shard holds the timers of one worker.
 //!
-//! A shard is a store, the inbox through which other threads reach it, the try-lock that guards the
-//! store, and the words that it publishes. See `PROTOCOLS.md` beside this crate for the proofs.
+//! It has four parts: a store, the inbox through which remote threads reach the store, the try-lock
+//! that guards the store, and the words that the shard publishes. `PROTOCOLS.md` beside this crate
+//! has the proofs; its section "Overview" has a picture.
 //!
-//! The lock is held for one operation or one batch, never while foreign code runs: payloads are
-//! dropped, and wakers woken, by who gets them out of here.
+//! A thread holds the lock for one operation or one batch. No user code runs under it, except the
+//! condition of a timer. The thread that takes a timer out of the shard drops its payload or wakes
+//! its task after the release.
 
 use std::mem;
 
@@ -33,87 +35,89 @@ mod parking;
 
 pub use parking::Parked;
 
-/// How much is done under one hold of the lock by a thread that does not own the shard.
+/// How many updates a remote thread reads from the inbox while it holds the lock.
 const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
 
-/// How much of the inbox the owner reads before it looks at what is due: some tens of µs.
+/// How many updates the owner reads from the inbox before it takes due timers: some tens of µs.
 const OWNER_BATCH: usize = 1024;
 
-/// So many unread cancellations are let be, however few timers there are.
+/// The number of unread cancellations that is always allowed, however few timers there are. See
+/// "Garbage" in `PROTOCOLS.md`.
 const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// With so many, a thread that cancels and is denied the lock lets others run: the holder most
-/// likely waits for a core.
+/// The number of unread cancellations above which a canceller that is denied the lock yields its
+/// core. The holder of the lock most likely waits for a core.
 const FLOOD: usize = 16 * 1024;
 
-/// The timers of one core.
+/// Holds the timers of one worker.
 ///
-/// Any thread may arm timers here, and cancel and move them, without waiting: see
+/// Any thread may arm, cancel and move timers of a shard, and never waits for another thread: see
 /// [`Timer`](crate::Timer) and [`Sleep`](crate::Sleep). The owner calls [`expire`](Shard::expire)
-/// when [`next_deadline`](Shard::next_deadline) has come, and sleeps by [`park`](Shard::park).
+/// when [`next_deadline`](Shard::next_deadline) has passed, and sleeps by [`park`](Shard::park).
 ///
-/// A shard has to be [closed](Shard::close) in the end: its timers refer to it.
+/// A shard must be [closed](Shard::close) explicitly: its timers hold references to it.
 ///
-/// Its words are on lines of the cache by who writes them.
+/// The fields are grouped by the threads that write them. Each group begins a cache line.
 #[repr(C)]
 pub struct Shard<O: Owner> {
-    /// Written by who arms and frees timers, but for who keeps spares.
+    /// The reference count. Threads with a `Spares` cache skip it.
     #[cfg(not(loom))]
     pub(crate) homes: CachePadded<crate::home::Homes>,
     parker: CachePadded<Parker>,
-    /// Read by all who arm, written by those who look after a shard.
+    /// Read by each thread that arms a timer. Written mostly by the owner and by the peers that
+    /// watch it.
     pub(crate) watch: CachePadded<Watch>,
-    _written_by_who_pushes: NewLine,
+    _line_of_pushers: NewLine,
     inbox: Inbox<O>,
-    /// The earliest deadline that stands in the inbox, or an earlier one.
+    /// A lower bound of the deadlines in the inbox. See "Published words" in `PROTOCOLS.md`.
     inbox_next: AtomicU64,
-    /// Cancelled timers whose news nobody has taken from the inbox, or more.
+    /// An upper bound of the cancelled timers whose updates are in the inbox.
     unread: AtomicUsize,
-    _written_under_the_lock: NewLine,
+    _line_under_the_lock: NewLine,
     lock: TryLock,
-    /// The store's first key.
+    /// The smallest key of the store.
     store_next: AtomicU64,
-    /// The earliest moment at which the store's first timer may come due, which may be late.
+    /// The deadline of the first timer, which is earlier than its key if the timer may be late.
     store_soonest: AtomicU64,
-    /// How many timers the store holds.
+    /// The number of timers in the store.
     stored: AtomicUsize,
-    /// How often something was taken from the inbox.
+    /// How many times a thread has taken a list that was not empty from the inbox.
     sweeps: AtomicU64,
-    /// Cancelled timers whose news was taken from the inbox and may not be read yet.
+    /// An upper bound of the cancelled timers whose updates are in the backlog.
     sweeping: AtomicUsize,
-    /// Whether a part of the inbox was taken but not read.
-    backlogged: AtomicBool,
+    /// Whether the backlog has updates: they were taken from the inbox and are not read yet.
+    has_backlog: AtomicBool,
     inner: UnsafeCell<Inner<O>>,
-    _hardly_written: NewLine,
-    /// The owner's last moves, one bit for each: whether it was to an earlier deadline. Only the
-    /// owner reads and writes this word, so that it is no part of a protocol, and loom need not know
-    /// it. See [`expects_earlier`](Shard::expects_earlier).
+    _line_of_the_rest: NewLine,
+    /// The owner's last moves, one bit each: set if the move was to an earlier deadline. Only the
+    /// owner reads and writes this word, so it belongs to no protocol, and loom need not check it.
+    /// See [`expects_earlier`](Shard::expects_earlier).
     earlier: std::sync::atomic::AtomicU32,
     watchers: Watchers,
     owner: O,
 }
 
-/// What follows begins a line of the cache.
+/// A field of this type has no size. The next field begins a cache line.
 type NewLine = [CachePadded<()>; 0];
 
-// SAFETY: `inner` is only reached under the lock, and all in it is Send; the rest is Sync.
+// SAFETY: a thread reaches `inner` only while it holds the lock, and all in `inner` is Send. The
+// other fields are Sync.
 unsafe impl<O: Owner> Sync for Shard<O> {}
-// SAFETY: as above.
+// SAFETY: as above. The other fields are Send.
 unsafe impl<O: Owner> Send for Shard<O> {}
 
-/// What [`Shard::expire`] did.
+/// The result of [`Shard::expire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// How many timers came due.
+    /// The number of timers that came due.
     pub count: usize,
-    /// Whether there may be more: the limit was reached, a part of the inbox was not read, or another
-    /// thread had the shard. There may
-    /// be none all the same.
+    /// Whether more timers may be due: the limit was reached, a part of the inbox was not read, or
+    /// another thread held the lock. It may be true although no timer is due.
     pub more: bool,
 }
 
 impl<O: Owner> Shard<O> {
-    /// An empty shard for `owner`, which nobody watches.
+    /// Creates an empty shard for `owner`, without a watchdog.
     pub fn new(owner: O) -> Self {
         Self::with_watch(owner, Watch::off())
     }
@@ -124,28 +128,28 @@ impl<O: Owner> Shard<O> {
             homes: CachePadded::new(crate::home::Homes::new()),
             parker: CachePadded::new(Parker::new()),
             watch: CachePadded::new(watch),
-            _written_by_who_pushes: [],
+            _line_of_pushers: [],
             inbox: Inbox::new(),
             inbox_next: AtomicU64::new(NEVER),
             unread: AtomicUsize::new(0),
-            _written_under_the_lock: [],
+            _line_under_the_lock: [],
             lock: TryLock::new(),
             store_next: AtomicU64::new(NEVER),
             store_soonest: AtomicU64::new(NEVER),
             stored: AtomicUsize::new(0),
             sweeps: AtomicU64::new(0),
             sweeping: AtomicUsize::new(0),
-            backlogged: AtomicBool::new(false),
+            has_backlog: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner::new()),
-            _hardly_written: [],
+            _line_of_the_rest: [],
             earlier: std::sync::atomic::AtomicU32::new(0),
             watchers: Watchers::new(),
             owner,
         }
     }
 
-    /// The same shard with a store of this kind, in place of the default one. There are no timers in it
-    /// yet, as they would refer to it.
+    /// Replaces the store of the shard by an empty one of this kind. The shard has no timers yet,
+    /// because a timer needs a reference to it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -165,7 +169,7 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// The worker that owns this shard.
+    /// Returns the worker that owns this shard.
     #[inline]
     pub fn owner(&self) -> &O {
         &self.owner
@@ -175,59 +179,60 @@ impl<O: Owner> Shard<O> {
         &self.watchers
     }
 
-    /// The worker's parked word.
+    /// Returns the worker's parked word.
     pub fn parker(&self) -> &Parker {
         &self.parker
     }
 
-    /// The earliest moment, in ns, at which a timer here may come due; [`NEVER`] if there is none.
-    /// May be too early, never too late.
+    /// Returns the earliest moment, in ns, at which a timer of this shard may come due, or
+    /// [`NEVER`] if there is none. The answer may be too early, and is never too late.
     pub fn next_deadline(&self) -> u64 {
-        // In this order: a drainer publishes a deadline as the store's before it takes it from the
-        // inbox's.
+        // The inbox's word first: a drainer lowers the store's word before it clears the inbox's
+        // ("Published words" in `PROTOCOLS.md`).
         let inbox = self.inbox_next.load(Ordering::Acquire);
         inbox.min(self.store_next.load(Ordering::Acquire))
     }
 
-    /// The earliest moment, in ns, at which [`expire`](Shard::expire) may find something: earlier than
-    /// [`next_deadline`](Shard::next_deadline) if that is the end of the time that the next timer
-    /// [may be late](crate::Options::tolerance). For an owner that is awake anyway; a hint.
+    /// Returns the earliest moment, in ns, at which [`expire`](Shard::expire) may find a due timer.
+    /// It is earlier than [`next_deadline`](Shard::next_deadline) if the next timer [may be
+    /// late](crate::Options::tolerance). A hint, for an owner that is awake anyway.
     pub fn soonest(&self) -> u64 {
         let soonest = self.store_soonest.load(Ordering::Relaxed);
         self.next_deadline().min(soonest)
     }
 
-    /// Whether other threads have left something in the inbox that nobody has read.
+    /// Returns whether the inbox or the backlog has updates that no thread has read.
     pub fn has_news(&self) -> bool {
-        self.backlogged.load(Ordering::Acquire) || !self.inbox.is_empty()
+        self.has_backlog.load(Ordering::Acquire) || !self.inbox.is_empty()
     }
 
-    /// How many timers are in the store, as of the last change: those that are pending, but for
-    /// arrivals that stand in the inbox, and those that were cancelled from elsewhere and are not
-    /// swept out yet.
+    /// Returns the number of timers in the store after its last change. It counts cancelled timers
+    /// that are not swept yet, and does not count new timers in the inbox.
     pub fn stored(&self) -> usize {
         self.stored.load(Ordering::Relaxed)
     }
 
-    /// How many times somebody took from the inbox what other threads had left there, and there was something.
+    /// Returns how many times a thread has taken updates from the inbox.
     pub fn sweeps(&self) -> u64 {
         self.sweeps.load(Ordering::Relaxed)
     }
 
-    /// How many timers were cancelled from other threads without the store having heard of it:
-    /// nodes without payload, or more. At most 64 or a quarter of the live timers, whichever is more,
-    /// and what is cancelled while somebody holds the shard.
+    /// Returns an upper bound of the timers that remote threads have cancelled and that still
+    /// occupy the inbox or the store. Their payloads are gone. It is at most 64 or a quarter of the
+    /// live timers, whichever is more, plus the timers that are cancelled while a thread holds the
+    /// lock.
     pub fn garbage(&self) -> usize {
         self.unread.load(Ordering::Relaxed) + self.sweeping.load(Ordering::Relaxed)
     }
 
-    /// Runs `f` on what the lock guards, or leaves word that the caller was denied.
+    /// Runs `f` under the lock. If another thread has the lock, returns `None`, and leaves the mark
+    /// that makes the holder read the inbox.
     #[inline]
     fn locked<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> Option<R> {
         self.lock.try_acquire().then(|| self.hold(f))
     }
 
-    /// The same for who has the lock, and gives it up by this.
+    /// Runs `f` under the lock, which the caller has taken, and releases it.
     #[inline]
     fn hold<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> R {
         let unlock = UnlockOnPanic(self);
@@ -237,25 +242,28 @@ impl<O: Owner> Shard<O> {
             self.publish(&*inner);
             result
         });
-        // From here on the lock is not ours, and another thread may have it.
+        // The guard ends before the release: after the release another thread may hold the lock,
+        // and the guard would release that thread's lock.
         mem::forget(unlock);
+        // A denied thread relies on the holder to read its update ("The try-lock").
         if self.lock.release() {
-            self.look_for_the_denied();
+            self.drain_for_denied();
         }
         result
     }
 
-    /// Writes the words that are read without the lock.
+    /// Publishes the state of the store and of the backlog in the words that are read without the
+    /// lock.
     #[inline]
     fn publish(&self, inner: &Inner<O>) {
         let seen = inner.seen();
         let (next, soonest) = inner.next(seen);
         self.publish_store(next, soonest, seen);
-        self.backlogged
+        self.has_backlog
             .store(!inner.backlog.is_empty(), Ordering::Release);
     }
 
-    /// The same for who leaves the backlog as it is.
+    /// Publishes the state of the store.
     #[inline]
     fn publish_store(&self, next: u64, soonest: u64, seen: Seen) {
         self.store_next.store(next, Ordering::Release);
@@ -263,25 +271,29 @@ impl<O: Owner> Shard<O> {
         self.stored.store(seen.len, Ordering::Relaxed);
     }
 
-    /// Publishes what the store says, where no timer has a tolerance and the backlog is as before.
+    /// Publishes the state of the store if no timer has a tolerance and the backlog has not
+    /// changed.
     #[inline]
     fn publish_exact(&self, inner: &Inner<O>, seen: Seen) {
         let next = inner.next_exact(seen);
         self.publish_store(next, next, seen);
     }
 
-    /// Takes what is due at `now` (in ns) out of the store, in the order of the deadlines, reading
-    /// the inbox first (a part of it, if it is long); appends at most `limit` timers to `due`.
+    /// Takes the timers that are due at `now`, in ns, out of the store, in the order of their
+    /// deadlines, and appends at most `limit` timers to `due`. It reads the inbox first, or a part
+    /// of a long inbox.
     ///
-    /// The caller becomes their carrier: it runs them or passes them to who does. Any thread may
-    /// call this; one that finds another at it leaves at once, and is told that there may be more.
+    /// The caller holds these timers from then on. It runs them, or passes them to a thread that
+    /// does. Any thread may call this. If another thread has the lock, the call returns at once,
+    /// and says that more timers may be due.
     #[inline]
     pub fn expire(&self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> Expired {
         self.expire_until(now, now, limit, due)
     }
 
-    /// The same at `now` for what was due at `until`, which is earlier: for who does it in place of an owner that is
-    /// busy, and leaves what the owner may still come to ([`overdue`](Shard::overdue)).
+    /// Takes the timers that were due at `until`, at the later moment `now`. A peer that rescues
+    /// timers of a busy owner calls this, and leaves the timers that the owner may still fire in
+    /// time ([`overdue`](Shard::overdue)).
     pub fn expire_until(
         &self,
         until: u64,
@@ -289,8 +301,10 @@ impl<O: Owner> Shard<O> {
         limit: usize,
         due: &mut Vec<Due<O>>,
     ) -> Expired {
+        // The deadline `NEVER` never passes.
         let until = until.min(NEVER - 1);
         let before = due.len();
+        // A remote thread holds the lock for a shorter time: the owner may want it.
         let read = if self.owner.is_current() {
             OWNER_BATCH
         } else {
@@ -298,6 +312,7 @@ impl<O: Owner> Shard<O> {
         };
         let taken = self.locked(|inner| {
             self.drain(inner, read);
+            // What is left in the backlog may be due, too.
             let unread = !inner.backlog.is_empty();
             let limit = before.saturating_add(limit);
             inner.expire(until, Taken::at(now), limit, due) || unread
@@ -308,12 +323,12 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Reads all news, and answers the earliest deadline of a timer that waits here, in ns; [`NEVER`]
-    /// if none does. Exact, where [`next_deadline`](Shard::next_deadline) may be too early, unless
-    /// others arm, move or cancel meanwhile.
+    /// Reads all updates, and returns the earliest deadline of a timer that waits in this shard, in
+    /// ns, or [`NEVER`] if none does. The answer is exact, unless other threads arm, move or cancel
+    /// timers meanwhile. ([`next_deadline`](Shard::next_deadline) may be too early.)
     ///
-    /// Any thread may call this. It takes as long as there is news to read, and waits for the lock if
-    /// another thread has it, which holds it for one batch.
+    /// Any thread may call this. The call takes longer the more updates there are. It waits for the
+    /// lock while another thread holds it, which is for one batch.
     pub fn settle(&self) -> u64 {
         loop {
             let settled = self.locked(|inner| {
@@ -327,14 +342,15 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Gives back the memory that the store needed for more timers than it has now: if 1,024 timers
-    /// or fewer are left, and they need an eighth of its room at most. Both must have been so at the
-    /// last call, too. Returns whether the caller is to call this again, some seconds later: no
-    /// memory is given back before that. Any thread may call this.
+    /// Frees the memory of a store that is much too large: 1,024 timers or fewer are left, and they
+    /// use an eighth of its room at most. Both must have been so at the last call, too. Returns
+    /// whether the caller should call this again, some seconds later: no memory is freed before
+    /// that. Any thread may call this.
     ///
-    /// The shard is locked for some tens of µs, while the timers that are left move, and for half a
-    /// ms more for each million of timers that there once was room for. More timers than 1,024 would
-    /// take longer, so they stay where they are. If another thread has the shard, nothing is done.
+    /// The call holds the lock for some tens of µs, while it moves the timers that are left, and
+    /// for half a ms more for each million of timers that there once was room for. More than 1,024
+    /// timers would take longer, so they stay where they are. If another thread has the lock, the
+    /// call does nothing.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -354,20 +370,25 @@ impl<O: Owner> Shard<O> {
     /// ```
     pub fn shrink(&self) -> bool {
         let shrunk = self.locked(Inner::shrink);
-        // What was outgrown is dropped here, where the lock is free.
+        // The old store is dropped after the release: freeing large arrays takes the system some
+        // time.
         shrunk.is_none_or(|(again, _outgrown)| again)
     }
 
-    /// Ends all timers with [`Outcome::Shutdown`](crate::Outcome::Shutdown), and refuses those that come later.
+    /// Closes the shard: all timers end with [`Outcome::Shutdown`](crate::Outcome::Shutdown), and
+    /// so do timers that are armed later.
     ///
-    /// Those that wait are given to the caller, who drops them where foreign code may run: that
-    /// drops their callbacks and wakes their tasks. Those that are due are their carriers' to end
-    /// ([`Due::shutdown`]).
+    /// Returns the timers that wait. The caller drops them where user code may run: the drop drops
+    /// their callbacks and wakes their tasks. A timer that is due is ended by the thread that holds
+    /// it ([`Due::shutdown`]).
     ///
-    /// Waits for the lock if another thread has it, which holds it for one batch.
+    /// Waits for the lock while another thread holds it, which is for one batch. See "Closing" in
+    /// `PROTOCOLS.md`.
     pub fn close(&self) -> Orphans<O> {
         loop {
             let closed = self.locked(|inner| {
+                // In one critical section: a timer is in the backlog, the inbox or the store, or it
+                // arrives later and finds the shard closed.
                 inner.closed = true;
                 let mut nodes: Vec<_> = inner.backlog.by_ref().collect();
                 nodes.extend(self.inbox.close());
@@ -386,20 +407,21 @@ impl<O: Owner> Shard<O> {
     }
 }
 
-/// Unlocks a shard when a panic leaves what is done under its lock: by documented bounds, that is a store that is
-/// full, which the panic leaves as it was.
+/// Unlocks the shard if code under its lock panics. By the documented limits this happens when a
+/// store is full, and then the panic leaves the store as it was.
 ///
-/// The shard goes on, and the process with it. What the lock guards is made of safe code alone, so that whatever
-/// a panic of another kind leaves there may be wrong, but no access to it is.
+/// The shard stays usable. Only safe code works on the data under the lock. So another panic may
+/// leave wrong data, but never an invalid access.
 struct UnlockOnPanic<'a, O: Owner>(&'a Shard<O>);
 
 impl<O: Owner> Drop for UnlockOnPanic<'_, O> {
     #[cold]
     fn drop(&mut self) {
         let shard = self.0;
-        // The published deadlines are lower bounds at any moment, but there may be news that nobody has read,
-        // of who was denied too. The owner reads it, and publishes again.
-        shard.backlogged.store(true, Ordering::Release);
+        // The published deadlines are lower bounds at any moment. But the inbox may have updates
+        // that no thread has read, also from threads that were denied the lock. The owner reads
+        // them, and publishes again.
+        shard.has_backlog.store(true, Ordering::Release);
         let _denied = shard.lock.release();
         shard.wake();
     }

@@ -1,4 +1,4 @@
-//! A timer that wakes a task.
+//! [`Sleep`], a timer that wakes a task. Its node has a waker slot in place of a callback.
 
 use std::{
     ptr::NonNull,
@@ -20,6 +20,7 @@ use crate::{
     waker::WakerSlot,
 };
 
+/// Holds the virtual table of a sleep's node.
 struct Table<O>(std::marker::PhantomData<O>);
 
 impl<O: Owner> Table<O> {
@@ -34,7 +35,7 @@ impl<O: Owner> Table<O> {
     };
 
     unsafe fn run(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: by the table's contract.
+        // SAFETY: the caller keeps the table's contract.
         unsafe { Self::wake(ptr) };
         Flow::Break(Outcome::Fired)
     }
@@ -48,11 +49,11 @@ impl<O: Owner> Table<O> {
     }
 }
 
-/// Takes the waker of a sleep that is over, if nobody else is at it.
+/// Takes the waker of a sleep that is over, if no other thread is at the slot.
 ///
 /// # Safety
 ///
-/// The node is a sleep's.
+/// `node` must be the node of a sleep.
 #[inline]
 pub(crate) unsafe fn take_waker<O: Owner>(node: &NodeRef<O>) -> Option<Waker> {
     // SAFETY: the nodes of sleeps are of this type, and our reference keeps it alive.
@@ -62,37 +63,38 @@ pub(crate) unsafe fn take_waker<O: Owner>(node: &NodeRef<O>) -> Option<Waker> {
 
 /// A timer that wakes one task, and can be armed again.
 ///
-/// Polled and moved by its one owner; the waker may change from poll to poll. Dropping it cancels
-/// it.
+/// One task polls and moves the sleep; its waker may change from poll to poll. Dropping the sleep
+/// cancels it.
 pub struct Sleep<O: Owner>(NodeRef<O>);
 
 impl<O: Owner> Sleep<O> {
-    /// Arms a sleep until `deadline`, in ns. On a closed shard it is over at once.
+    /// Arms a sleep until `deadline`, in ns. On a closed shard the sleep is over at once.
     pub fn new(home: &Arc<Shard<O>>, deadline: u64) -> Self {
         Self::arm(home, deadline, None)
     }
 
-    /// Arms a sleep that wakes `waker`, as if it had been [polled](Sleep::poll) at once. If it is
-    /// over already, `waker` is not woken: ask [`outcome`](Sleep::outcome).
+    /// Arms a sleep that wakes `waker`, as if it had been [polled](Sleep::poll) at once. If the
+    /// sleep is over already, `waker` is not woken: ask [`outcome`](Sleep::outcome).
     #[inline]
     pub fn with_waker(home: &Arc<Shard<O>>, deadline: u64, waker: &Waker) -> Self {
         Self::arm(home, deadline, Some(waker.clone()))
     }
 
-    // Always: whether the compiler inlines this depends on the rest of the calling crate otherwise.
+    // Always inlined. Otherwise the compiler's decision depends on the rest of the calling crate.
     #[inline(always)]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
         let at = Home::new(home);
-        let (node, carried) = NodeRef::pair(move || Node {
+        let (node, stored) = NodeRef::pair(move || Node {
             header: Header::new(&Table::<O>::SLEEP, at, Claim::Pending(deadline)),
             wait: (),
             payload: WakerSlot::new(waker),
         });
-        home.insert_new(carried, deadline);
+        home.insert_new(stored, deadline);
         Self(node)
     }
 
+    /// Returns the waker slot in the sleep's node.
     #[inline]
     fn slot(&self) -> &WakerSlot {
         // SAFETY: `new` made this a `Node<O, WakerSlot, ()>`, and our reference keeps it alive.
@@ -106,18 +108,20 @@ impl<O: Owner> Sleep<O> {
         }
     }
 
-    /// Whether the sleep is over, and how: fired, or shut down. If not, `waker` will be woken.
+    /// Returns how the sleep ended, fired or shut down, if it is over. Otherwise registers `waker`,
+    /// which is woken when the sleep ends.
     #[inline]
     pub fn poll(&self, waker: &Waker) -> Poll<Outcome> {
         if let Some(how) = self.outcome() {
             return Poll::Ready(how);
         }
         self.slot().register(waker);
-        // Who ended it before the waker was there woke nobody.
+        // A thread that ended the sleep before the registration found no waker. See "The waker
+        // slot" in `PROTOCOLS.md`.
         self.outcome().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// How the sleep ended, if it has.
+    /// Returns how the sleep ended, if it is over.
     #[inline]
     pub fn outcome(&self) -> Option<Outcome> {
         match self.0.claim.load() {
@@ -126,24 +130,24 @@ impl<O: Owner> Sleep<O> {
         }
     }
 
-    /// Of a sleep that has [fired](Outcome::Fired): when it was taken from the store, if that is
-    /// [one of](Taken::is_one_of) `1 << bits` moments. It is told once for each time that the sleep
-    /// fires, so that who polls it again counts it no more. At least one bit.
+    /// Returns when a [fired](Outcome::Fired) sleep was taken from the store, if that moment is
+    /// [one of](Taken::is_one_of) `1 << bits` moments. `bits` is at least 1. The answer comes once
+    /// for each time that the sleep fires, so that a second poll does not count it again.
     ///
-    /// For statistics: of a sleep that was moved at the moment at which it fired, it may be told
-    /// twice, or not at all.
+    /// For statistics: if a sleep was moved at the moment when it fired, the answer may come twice,
+    /// or not at all.
     #[inline]
     pub fn sample(&self, bits: u32) -> Option<Taken> {
         let fired = || self.outcome() == Some(Outcome::Fired);
         self.0.sample(bits, fired)
     }
 
-    /// The deadline, in ns, unless the sleep is over.
+    /// Returns the deadline, in ns, unless the sleep is over.
     pub fn deadline(&self) -> Option<u64> {
         self.0.claim.load().deadline()
     }
 
-    /// Moves the deadline; a sleep that is over is armed again.
+    /// Moves the deadline, in ns. A sleep that is over is armed again.
     #[inline]
     pub fn reset(&mut self, deadline: u64) {
         if !self.try_reset(deadline) {
@@ -152,7 +156,7 @@ impl<O: Owner> Sleep<O> {
     }
 
     /// Moves the deadline of a sleep that waits, by one compare-exchange. Returns `false` if
-    /// nothing was done; that may happen although the sleep waits.
+    /// nothing was done, which may happen although the sleep waits.
     #[inline]
     pub fn try_reset(&mut self, deadline: u64) -> bool {
         let deadline = deadline.min(NEVER);
@@ -170,12 +174,13 @@ impl<O: Owner> Sleep<O> {
         let deadline = deadline.min(NEVER);
         if move_any(&self.0, |_, _| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
             self.0.home.armed(&self.0);
-            // Who carried it let go of it before it was over.
+            // The thread that held the node set its location to `None` before it claimed the end
+            // ("One carrier" in `PROTOCOLS.md`), so this thread may insert it.
             self.0.home.arrive(&self.0);
         }
     }
 
-    /// The shard where it waits.
+    /// Returns the sleep's owning shard.
     #[inline]
     pub fn home(&self) -> &Shard<O> {
         &self.0.home
@@ -185,19 +190,20 @@ impl<O: Owner> Sleep<O> {
 impl<O: Owner> Drop for Sleep<O> {
     #[inline]
     fn drop(&mut self) {
-        let mut carried = None;
+        let mut stored = None;
         let claim = &self.0.claim;
         if claim.end_pending(Outcome::Cancelled)
             || claim.end(Outcome::Cancelled, false, false) == End::Won
         {
-            carried = self.0.home.hear_gone(&self.0);
+            stored = self.0.home.hear_gone(&self.0);
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
         }
-        // The waker goes here, not where the node's last reference is dropped: that may be under a
-        // lock, and a waker is foreign code.
-        let alone = carried.is_some_and(|carried| self.0.unite(carried));
+        // The waker is dropped here, and not with the node's last reference: that may be dropped
+        // under a lock, and a waker is user code.
+        let alone = stored.is_some_and(|stored| self.0.unite(stored));
         drop(if alone {
-            // SAFETY: whoever is at the slot refers to the node, and only we do.
+            // SAFETY: each thread at the slot holds a reference to the node, and this is the only
+            // one.
             unsafe { self.slot().take_alone() }
         } else {
             self.slot().take_last()

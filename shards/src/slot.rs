@@ -1,48 +1,49 @@
-//! What a worker runs next, where thieves can reach it.
+//! The next slot: the task that a worker runs next, where thieves can reach it.
 //!
-//! The owner alone fills the slot; all that a thief ever does is to empty a full one. So a slot that the
-//! owner sees empty stays as it is until the owner fills it, and a plain store does for that. To empty
-//! it takes a read-modify-write, since two may want the same; who sees it empty goes without.
+//! Only the owner fills the slot. A thief only empties a full slot. So a slot that the owner finds
+//! empty stays empty until the owner fills it, and a plain store is enough for that. To empty the
+//! slot takes a read-modify-write, since two threads may want the same value. A thread that finds
+//! the slot empty leaves it. See "The next slot" in `PROTOCOLS.md`.
 
 use std::{fmt, marker::PhantomData, ptr, ptr::NonNull};
 
 use crate::sync::{AtomicPtr, Ordering};
 
-/// What can be kept as one pointer.
+/// A type whose values can be stored as one pointer.
 ///
 /// # Safety
 ///
-/// What `from_raw` makes of a pointer that `into_raw` gave is the value that was given for it, on
-/// whatever thread.
+/// `from_raw` must return the value for which `into_raw` returned the pointer, on any thread.
 pub unsafe trait RawPointer: Send + Sized {
-    /// The value as a pointer, which owns what the value owned.
+    /// Turns the value into a pointer, which owns what the value owned.
     fn into_raw(self) -> NonNull<()>;
 
-    /// The value again.
+    /// Turns the pointer back into the value.
     ///
     /// # Safety
     ///
-    /// `raw` is from [`into_raw`](RawPointer::into_raw) of this type, and is passed once.
+    /// `raw` must be a result of [`into_raw`](RawPointer::into_raw) of this type, and each result
+    /// may be passed once.
     unsafe fn from_raw(raw: NonNull<()>) -> Self;
 }
 
-// SAFETY: the two are those of `Box`, and a Box of what is Send is Send.
+// SAFETY: the two methods use those of `Box`, and a `Box` of a Send value is Send.
 unsafe impl<T: Send> RawPointer for Box<T> {
     fn into_raw(self) -> NonNull<()> {
         NonNull::from(Box::leak(self)).cast()
     }
 
     unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        // SAFETY: the caller has it from `into_raw`, and passes it once.
+        // SAFETY: the caller has `raw` from `into_raw`, and passes it once.
         unsafe { Box::from_raw(raw.cast().as_ptr()) }
     }
 }
 
-/// A slot for what a worker runs next: its owner, a thread, puts it there and takes it, and any other
-/// thread may steal it.
+/// A slot for the value that a worker runs next. Its owner, one thread, puts a value there and
+/// takes it. Any other thread may steal it.
 ///
-/// It costs the owner a look and a plain store to fill an empty slot, a look to find it empty, and one
-/// read-modify-write to take what is there, or to put something in its place.
+/// The owner pays a load and a store to fill an empty slot, a load to find the slot empty, and a
+/// read-modify-write to take or replace a value.
 ///
 /// ```
 /// use tourbillon_shards::NextSlot;
@@ -55,33 +56,33 @@ unsafe impl<T: Send> RawPointer for Box<T> {
 /// assert_eq!(slot.take(), None);
 /// ```
 ///
-/// What stands in the slot when it is dropped is dropped with it.
+/// A value that is in the slot when the slot is dropped is dropped with it.
 pub struct NextSlot<T: RawPointer> {
-    /// Null if it is empty; otherwise it owns a `T`.
+    /// Null if the slot is empty. Otherwise the pointer owns a `T`.
     word: AtomicPtr<()>,
     owns: PhantomData<T>,
 }
 
-// SAFETY: through a shared slot values go from thread to thread, each to one, and they are Send. No
-// two threads refer to one value.
+// SAFETY: a shared slot passes values from thread to thread, each to one thread, and they are Send.
+// No two threads refer to one value.
 unsafe impl<T: RawPointer> Sync for NextSlot<T> {}
 
 impl<T: RawPointer> NextSlot<T> {
-    /// Puts `next` into the slot, and answers what stood there.
+    /// Puts `next` into the slot, and returns the value that was there. For the owner.
     ///
-    /// For the owner. If two threads put at once, one of the values may be lost: it is leaked.
+    /// If two threads call this at once, one of the values may be leaked.
     #[inline]
     pub fn put(&self, next: T) -> Option<T> {
         let next = next.into_raw().as_ptr();
         if self.is_empty() {
-            // Nobody else fills it, so there is nothing to be overwritten.
+            // Only the owner fills the slot, so the store overwrites no value.
             self.word.store(next, Ordering::Release);
             return None;
         }
         Self::own(self.word.swap(next, Ordering::AcqRel))
     }
 
-    /// Takes what stands in the slot. For the owner.
+    /// Takes the value out of the slot. For the owner.
     #[inline]
     pub fn take(&self) -> Option<T> {
         if self.is_empty() {
@@ -90,40 +91,42 @@ impl<T: RawPointer> NextSlot<T> {
         Self::own(self.word.swap(ptr::null_mut(), Ordering::Acquire))
     }
 
-    /// Takes what stands in the slot, for any thread but the owner.
+    /// Takes the value out of the slot, for any thread but the owner.
     ///
-    /// A thief may find nothing because it came too early to see what the owner has put there, or because
-    /// the owner is at the slot this moment.
+    /// A thief may find nothing although the owner has put a value there: it does not see the value
+    /// yet, or the owner changes the slot at this moment.
     pub fn steal(&self) -> Option<T> {
         let next = self.word.load(Ordering::Relaxed);
         if next.is_null() {
             return None;
         }
-        // No swap: that could write into an empty slot. Which one it is that `next` points to by now does
-        // not matter, since nobody has looked at it: it is what stands there.
+        // Not a swap: a swap could write into an empty slot. The owner may have replaced the value
+        // since the load, and put another one at the same address. That does no harm: the thief has
+        // not read through `next`, and gets the value that is in the slot.
         self.word
             .compare_exchange(next, ptr::null_mut(), Ordering::Acquire, Ordering::Relaxed)
             .ok()
             .and_then(Self::own)
     }
 
-    /// Whether the slot looks empty. The owner can rely on that it is; one that looks full may be robbed
-    /// this moment.
+    /// Returns whether the slot is empty. For the owner an empty slot stays empty. A thief may
+    /// empty a full slot at any moment.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.word.load(Ordering::Relaxed).is_null()
     }
 
-    /// What was taken out of the slot.
+    /// Turns a word that was taken out of the slot into its value.
     #[inline]
     fn own(word: *mut ()) -> Option<T> {
-        // SAFETY: it was put there by `into_raw`, and each time that it is put there it is taken out once.
+        // SAFETY: `put` has stored the result of `into_raw`, and each stored word is taken out
+        // once.
         NonNull::new(word).map(|raw| unsafe { T::from_raw(raw) })
     }
 }
 
 impl<T: RawPointer> Default for NextSlot<T> {
-    /// An empty slot.
+    /// Creates an empty slot.
     fn default() -> Self {
         Self {
             word: AtomicPtr::new(ptr::null_mut()),

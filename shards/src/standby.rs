@@ -1,89 +1,96 @@
-//! Who sits and waits, so that somebody comes when a worker is stuck.
+//! The reserve: threads that wait to rescue a worker that is stuck.
 //!
-//! A worker that is parked can come to the aid of others (see `watch.rs`). When all workers are busy,
-//! that takes a *helper*: a thread that is no worker, sits until it is called, and ends when it was not
-//! needed for long. Somebody is always to sit, if the number of helpers allows for it:
+//! A parked worker can rescue others (see `watch.rs`). When all workers are busy, that takes a
+//! *helper*. A helper is a thread that is no worker. It waits *in reserve* until it is called, and
+//! ends if it was not needed for long. Two rules keep a thread in reserve, if the number of helpers
+//! allows for it:
 //!
-//! 1. *Who gets up to run foreign code*, worker or helper, takes itself off the count first, and then,
-//!    if nobody sits, puts a new helper on it ([`stand_by`](Searchers::stand_by)), and starts its thread.
-//! 2. *A helper ends* only by a compare-exchange that leaves somebody who sits
+//! 1. *A thread that leaves the reserve, or unparks, to run user code* first takes itself off the
+//!    count. Then, if no thread is parked or in reserve, it counts a new helper in
+//!    ([`stand_by`](Searchers::stand_by)), and starts its thread.
+//! 2. *A helper ends* only by a compare-exchange that leaves another thread parked or in reserve
 //!    ([`retire`](Searchers::retire)).
 //!
-//! All of it is in one word, with the count of those that are parked. So of two that get up at once the
-//! second sees that nobody is left; and a helper that retires comes before the last worker gets up,
-//! which then sees that it has gone, or after it, and stays.
+//! All these counts are in one word with the parked workers. So if two threads leave the count at
+//! once, the second sees that no thread is left. A helper may retire while the last worker unparks.
+//! If it retires before that, the worker sees that it is gone; otherwise the helper stays. See
+//! "Helpers" in `PROTOCOLS.md`.
 //!
-//! Helpers do not search until they are called, and nobody wakes them for work: while the workers are
-//! well, one thread more would only be in their way.
+//! Helpers do not search until they are called, and no thread wakes them for work. While no worker
+//! is stuck, one more thread would only compete with the workers.
 
 use crate::{
-    search::{HELPING, SITTING, Searchers, helping, parked, sitting},
+    search::{HELPING, RESERVE, Searchers, helping, parked, reserve},
     sync::{Ordering, fence},
 };
 
 impl Searchers {
-    /// Puts a helper on the list of those that sit, if nobody does, and there are fewer than `most`; true
-    /// if the caller has to start it. For a thread that got up, and is about to run foreign code.
+    /// Counts a new helper in reserve, if no thread is parked or in reserve, and fewer than `most`
+    /// helpers exist. If this returns `true`, the caller starts the helper. A thread calls this
+    /// after it has left the count, when it is about to run user code.
     #[must_use]
     pub fn stand_by(&self, most: usize) -> bool {
         self.change(|word| {
-            let nobody = parked(word) + sitting(word) == 0;
-            (nobody && helping(word) < most as u64).then_some(word + SITTING + HELPING)
+            let is_empty = parked(word) + reserve(word) == 0;
+            (is_empty && helping(word) < most as u64).then_some(word + RESERVE + HELPING)
         })
     }
 
-    /// Puts a helper on the list, whoever sits there; the caller starts it.
+    /// Counts a new helper in reserve, without a condition. The caller starts the helper.
     pub fn enlist(&self) {
-        self.word.fetch_add(SITTING + HELPING, Ordering::AcqRel);
+        self.word.fetch_add(RESERVE + HELPING, Ordering::AcqRel);
     }
 
-    /// The helper that was put on the list could not be started.
+    /// Takes a helper off the counts that could not be started.
     pub fn strike(&self) {
-        self.word.fetch_sub(SITTING + HELPING, Ordering::AcqRel);
+        self.word.fetch_sub(RESERVE + HELPING, Ordering::AcqRel);
     }
 
-    /// A helper sits down again.
+    /// Counts the calling helper in reserve again.
     pub fn sit(&self) {
-        self.word.fetch_add(SITTING, Ordering::AcqRel);
+        self.word.fetch_add(RESERVE, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
-    /// A helper gets up, before it takes anything into its hands.
+    /// Takes the calling helper off the reserve. It calls this before it takes a job or a timer.
     pub fn rise(&self) {
-        self.word.fetch_sub(SITTING, Ordering::AcqRel);
+        self.word.fetch_sub(RESERVE, Ordering::AcqRel);
     }
 
-    /// A helper that sits ends, if somebody else sits then, and `least` helpers remain. True if it does.
+    /// Takes the calling helper, which is in reserve, off the counts, if another thread is parked
+    /// or in reserve and `least` helpers remain. If this returns `true`, the helper ends.
     #[must_use]
     pub fn retire(&self, least: usize) -> bool {
         self.change(|word| {
-            let others = parked(word) + sitting(word) > 1;
-            (others && helping(word) > least as u64).then(|| word - SITTING - HELPING)
+            let others = parked(word) + reserve(word) > 1;
+            (others && helping(word) > least as u64).then(|| word - RESERVE - HELPING)
         })
     }
 
-    /// How many helpers there are.
+    /// Returns the number of helpers.
     pub fn helpers(&self) -> usize {
         helping(self.word.load(Ordering::Relaxed)) as usize
     }
 
-    /// Whether no helper is up: all that they have done is seen then by what is looked at after this.
+    /// Returns whether all helpers are in reserve. If so, what the caller reads after this includes
+    /// all that they have done.
     ///
-    /// One look at both counts. Between two, one that ends would be taken for one that is up; and for one
-    /// that is up another may be put on the list, which sits.
+    /// Both counts are read at once. Between two reads a helper could end, and would then look as
+    /// if it were up; or a helper could be up while a new one joins the reserve.
     pub fn all_sit(&self) -> bool {
         fence(Ordering::SeqCst);
         let word = self.word.load(Ordering::Acquire);
-        sitting(word) == helping(word)
+        reserve(word) == helping(word)
     }
 
-    /// How many of them sit. What those that have sat down have done is seen by what is looked at after
-    /// this.
+    /// Returns the number of helpers in reserve. What the caller reads after this includes all that
+    /// these helpers have done.
     pub fn sitting(&self) -> usize {
         fence(Ordering::SeqCst);
-        sitting(self.word.load(Ordering::Acquire)) as usize
+        reserve(self.word.load(Ordering::Acquire)) as usize
     }
 
+    /// Changes the word to `next` of it. Returns `false` if `next` returns `None`.
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while let Some(to) = next(word) {

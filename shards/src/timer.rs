@@ -1,4 +1,5 @@
-//! The handle of a timer that runs a callback.
+//! [`Timer`], the handle of a timer that runs a callback, and its operations: build, start, cancel,
+//! reset and refresh.
 
 use crate::{
     callback::{self, Flow},
@@ -16,81 +17,81 @@ use crate::{
     watchers::Ended,
 };
 
-/// What [`Timer::cancel`] did. Exact: of all that may end a timer, one wins.
+/// The result of [`Timer::cancel`]. It is exact: if several threads try to end a timer, one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
-    /// This call cancelled the timer: its callback will not run (again), and is dropped. One that
-    /// takes an outcome is called once more, to be told; for a timer that was not started, when it
-    /// is.
+    /// This call cancelled the timer: its callback will not run again, and is dropped. A callback
+    /// that takes an outcome is called once more, with [`Outcome::Cancelled`]. If the timer was not
+    /// started, that call comes when it is started.
     Cancelled,
-    /// The timer recurs and is running now; because of this call that run is its last.
+    /// The timer recurs and is running. This call makes that run the last one.
     AfterRun,
-    /// Too late: the timer is running, once and for all.
+    /// Too late: the timer is running for the only time.
     Running,
-    /// Too late: the timer was over, or had been cancelled.
+    /// Too late: the timer was over or cancelled before.
     Over,
 }
 
-/// What [`Timer::reset_at`] and its kind did. Exact, as [`Cancel`] is.
+/// The result of [`Timer::reset_at`], [`Timer::reset`], [`Timer::reset_from_start`] and
+/// [`Timer::refresh`]. It is exact, as [`Cancel`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// The timer waits for the new deadline.
     Waiting,
-    /// The timer recurs and is running now; after this run it waits for the new deadline.
+    /// The timer recurs and is running. After this run it waits for the new deadline.
     AfterRun,
-    /// The timer was not started: its wait has not begun.
+    /// The timer was not started. Nothing has changed.
     NotStarted,
     /// Too late: the timer is running for the last time, or is over.
     TooLate,
 }
 
-/// What [`Timer::start`] did.
+/// The result of [`Timer::start`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// The timer waits for its deadline (or, on a closed shard, was shut down).
+    /// The timer waits for its deadline. (On a closed shard it was shut down at once.)
     Waiting,
-    /// It had been cancelled. If its callback takes an outcome, it is told, once, by the first
-    /// call.
+    /// The timer was cancelled before. If its callback takes an outcome, the first call of `start`
+    /// passes it on, once.
     Cancelled,
-    /// It had been started before.
+    /// The timer was started before.
     TooLate,
 }
 
-/// Where a timer stands.
+/// The state of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// It was built and not started.
+    /// The timer was built and not started.
     Idle,
-    /// It waits for its deadline, or for a worker to run it.
+    /// The timer waits for its deadline, or for a worker to run it.
     Pending,
-    /// Its callback is running, or about to be told how it ended. It will run again if `last` is
-    /// false.
+    /// The callback is running, or is about to be called with the outcome. If `last` is false, it
+    /// will run again.
     Running {
         /// Whether this is its last run.
         last: bool,
     },
-    /// It is over.
+    /// The timer is over.
     Over(Outcome),
 }
 
-/// A timer that runs a callback, or will have.
+/// A handle to a timer that runs a callback.
 ///
-/// All methods may be called from any thread. Dropping the handle leaves the timer as it is.
-/// Times are in ns on the clock that the shard's owner passes to [`Shard::expire`]; those beyond
-/// [`NEVER`] count as never.
+/// Any thread may call any method. Dropping the handle does not cancel the timer; only a timer that
+/// was [built](Timer::build) and never started ends with its handle. Times are in ns on the clock
+/// that the shard's owner passes to [`Shard::expire`]. A time beyond [`NEVER`] counts as [`NEVER`].
 ///
-/// Two threads that move the same timer at the same moment leave it with the deadline of one of
-/// them, and with the wait, and its beginning, that one of them, perhaps the other, asked for; all
-/// else is exact.
+/// If two threads move a timer at the same moment, its deadline is the one that one of them asked
+/// for. The length and the start of its wait may then be those that the other asked for. All else
+/// is exact.
 pub struct Timer<O: Owner>(NodeRef<O>);
 
 impl<O: Owner> Timer<O> {
     /// Arms a timer that runs `f` once.
     ///
-    /// `wait` is what [`refresh`](Timer::refresh) waits for again: the deadline less the moment of
-    /// arming. On a closed shard the timer is
-    /// over at once, as shut down, and `f` dropped.
+    /// `wait` is the time that [`refresh`](Timer::refresh) waits for again: the deadline less the
+    /// moment of arming. On a closed shard the timer is shut down at once, and `f` is dropped.
     #[inline]
     pub fn once<F>(home: &Arc<Shard<O>>, deadline: u64, wait: u64, f: F) -> Self
     where
@@ -99,8 +100,8 @@ impl<O: Owner> Timer<O> {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, carried) = callback::once(header, wait, f);
-        home.insert_new(carried, deadline);
+        let (node, stored) = callback::once(header, wait, f);
+        home.insert_new(stored, deadline);
         Self(node)
     }
 
@@ -112,19 +113,19 @@ impl<O: Owner> Timer<O> {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, carried) = callback::recurring(header, period, f);
-        home.insert_new(carried, deadline);
+        let (node, stored) = callback::recurring(header, period, f);
+        home.insert_new(stored, deadline);
         Self(node)
     }
 
-    /// Builds a timer with options, which waits for nothing until it is [started](Timer::start):
-    /// for `wait` ns then, or until `deadline` if that is given.
+    /// Builds a timer with options. It waits from when it is [started](Timer::start): for `wait`
+    /// ns, or until `deadline` if that is given.
     ///
-    /// `f` is called with [`Outcome::Fired`] when the timer runs. If the options say so it is
-    /// called with the other outcomes, too: then it is called exactly once with the outcome that
-    /// ends the timer, but for a timer that ends itself by its answer.
+    /// `f` is called with [`Outcome::Fired`] when the timer runs. If the options ask for outcomes,
+    /// `f` is also called with the others: then it is called exactly once with the outcome that
+    /// ends the timer. (A timer that ends itself by its return value gets no further call.)
     ///
-    /// A timer that is dropped without having been started ends, and `f` is dropped, uncalled.
+    /// A timer whose handle is dropped before the start ends, and `f` is dropped without a call.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -156,8 +157,8 @@ impl<O: Owner> Timer<O> {
         Self::build_as::<F, F>(home, wait, deadline, options, f)
     }
 
-    /// As [`build`](Timer::build), for an `f` that stands for another callback: it goes by the type
-    /// name of `N`, the one that its user would know (see
+    /// Builds a timer like [`build`](Timer::build), for an `f` that wraps another callback. The
+    /// timer goes by the type name of `N`, which is the callback that the user wrote (see
     /// [`Due::type_name`](crate::Due::type_name)).
     pub fn build_as<N, F>(
         home: &Arc<Shard<O>>,
@@ -171,16 +172,17 @@ impl<O: Owner> Timer<O> {
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
         let home = Home::new(home);
-        // Zero stands for the wait; a deadline of zero has passed as has one of 1.
+        // Zero means that the deadline follows from the wait. A deadline of zero becomes 1, which
+        // has passed as well.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, tells) = (options.recurring, options.outcome);
         let header = |table| Header::new(table, home, claim);
         let node =
             callback::optioned::<N, O, F>(header, wait, recurring, tells, Extras::new(options), f);
-        // Before it can be found by its name, and end: as many are armed as are over at any moment,
-        // or more.
+        // Before another thread can find the timer by its name and end it: the owner must count it
+        // as armed before it counts it as over.
         node.home.armed(&node);
-        // From here on it ends with its handle, also should its name have no room for it.
+        // From here on the timer ends with its handle, also if joining its name panics.
         let timer = Self(node);
         if let Some(name) = timer.0.extras().and_then(|extras| extras.name.as_ref()) {
             name.join(&timer.0);
@@ -188,7 +190,7 @@ impl<O: Owner> Timer<O> {
         timer
     }
 
-    /// Starts a timer that was [built](Timer::build).
+    /// Starts a timer that was [built](Timer::build), at the moment `now`, in ns.
     pub fn start(&self, now: u64) -> Started {
         let node = &self.0;
         let wait = node.wait().length();
@@ -197,7 +199,7 @@ impl<O: Owner> Timer<O> {
             at => at,
         };
         if node.tells() {
-            // Before it can be told.
+            // Before the outcome can be delivered ("Debts balance" in `PROTOCOLS.md`).
             node.home.owner().owed();
         }
         let armed = node.claim.arm(|set| {
@@ -206,17 +208,18 @@ impl<O: Owner> Timer<O> {
                 None => exact(set),
             };
             let waits = if node.recurs() {
-                // As in `reset`.
+                // A wait ends at `NEVER` at the latest, as in `reset`.
                 wait.min(NEVER.saturating_sub(now))
             } else {
                 deadline.saturating_sub(now)
             };
             if node.recurs() && set != 0 {
-                // The first deadline is no period from now.
+                // The first deadline does not imply the start: it is not one period from now.
                 node.wait().keep(now);
             }
             if waits != wait {
-                // Before the deadline: a thread that refreshes the timer relies on it.
+                // Before the exchange that sets the deadline: a thread that refreshes the timer
+                // relies on it ("Idle and barred" in `PROTOCOLS.md`).
                 node.wait().set(waits);
             }
             deadline
@@ -227,16 +230,19 @@ impl<O: Owner> Timer<O> {
                 Started::Waiting
             }
             Armed::Cancelled => {
+                // The cancel came first and left the payload to the starter, which has to deliver
+                // the outcome.
                 let notice = Notice::new(node.clone(), Outcome::Cancelled);
                 node.home.owner().deliver(notice);
                 Started::Cancelled
             }
             Armed::Not => {
                 if node.tells() {
+                    // The start was too late, so the announcement above has to be taken back.
                     node.home.owner().told();
                 }
                 match node.claim.load() {
-                    // Told or yet to be, the answer is the same.
+                    // Whether the callback was called already makes no difference.
                     Claim::Over(Outcome::Cancelled)
                     | Claim::Stopping {
                         how: Outcome::Cancelled,
@@ -248,27 +254,28 @@ impl<O: Owner> Timer<O> {
         }
     }
 
-    /// Cancels the timer. Its callback, if this call is what ended the timer, is dropped here; one
-    /// that takes an outcome is passed to [`Owner::deliver`].
+    /// Cancels the timer. If this call ends the timer, it drops the callback here, or passes a
+    /// callback that takes an outcome to [`Owner::deliver`].
     ///
     /// # Panics
     ///
-    /// As [`Owner::panicked`] does where the callback's destructor panics, which it does by
-    /// default.
+    /// Panics if the callback's destructor panics and [`Owner::panicked`] goes on with that panic,
+    /// as it does by default.
     #[inline]
     pub fn cancel(&self) -> Cancel {
         cancel(&self.0)
     }
 
-    /// Waits until the callback has returned for the last time and will not be called any more, if
-    /// the timer is ending: it runs once and is running, or was cancelled or shut down and is
-    /// running or yet to be told. Otherwise this is over at once.
+    /// Returns a future that waits until the callback has returned for the last time. It waits only
+    /// if the timer is ending: the timer runs once and is running, or it was cancelled or shut down
+    /// and its callback is running or waits for its outcome. Otherwise it is ready at once.
     ///
-    /// So after [`cancel`](Timer::cancel) and this, nothing that the callback uses is in use.
+    /// After [`cancel`](Timer::cancel) and this wait, the callback is not in use, and neither is
+    /// anything that it refers to.
     ///
     /// # Errors
     ///
-    /// The future's output is an error if it is polled inside of the callback itself.
+    /// The future returns an error if it is polled inside the callback itself.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Waker}};
@@ -290,7 +297,7 @@ impl<O: Owner> Timer<O> {
     /// timer.start(0);
     /// assert_eq!(timer.cancel(), Cancel::Cancelled);
     ///
-    /// // The callback is yet to be told.
+    /// // The callback has not been called with the outcome yet.
     /// let mut ended = pin!(timer.ended());
     /// let mut cx = Context::from_waker(Waker::noop());
     /// assert_eq!(ended.as_mut().poll(&mut cx), Poll::Pending);
@@ -303,32 +310,32 @@ impl<O: Owner> Timer<O> {
         Ended::new(self.0.clone())
     }
 
-    /// Whether the calling thread is inside of the timer's callback.
+    /// Returns whether the calling thread is inside the timer's callback.
     pub fn is_inside(&self) -> bool {
         running::is_inside(&self.0)
     }
 
-    /// Moves the timer to `deadline`. Its wait's length, and its beginning, stay as they are: what
-    /// it waits for again when refreshed, and what [`reset_from_start`](Timer::reset_from_start)
-    /// counts from.
+    /// Moves the timer to `deadline`. The length and the start of its wait stay as they are:
+    /// [`refresh`](Timer::refresh) waits for that length again, and
+    /// [`reset_from_start`](Timer::reset_from_start) counts from that start.
     #[inline]
     pub fn reset_at(&self, deadline: u64) -> Reset {
         reset_at(&self.0, deadline)
     }
 
-    /// Moves the timer to `now + wait`, and makes `wait` its wait (and, if it recurs, its period).
-    /// Its wait begins anew.
+    /// Moves the timer to `now + wait`. `wait` becomes its wait (and its period, if it recurs),
+    /// which starts at `now`.
     pub fn reset(&self, now: u64, wait: u64) -> Reset {
-        // A wait beyond the end of time is as long as there is time left.
+        // A wait that would end beyond `NEVER` ends at `NEVER`.
         let wait = wait.min(NEVER.saturating_sub(now));
         reset(&self.0, now, wait)
     }
 
-    /// Moves the timer to its present wait's beginning plus `wait`, and makes `wait` its wait.
+    /// Moves the timer to the start of its present wait plus `wait`. `wait` becomes its wait.
     ///
-    /// A wait begins when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
-    /// [reset](Timer::reset), and, if it recurs, with each deadline on its grid, whether it runs
-    /// then or skips it.
+    /// A wait starts when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
+    /// [reset](Timer::reset). The wait of a recurring timer also starts with each deadline on its
+    /// grid, whether the timer runs then or skips it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -347,49 +354,50 @@ impl<O: Owner> Timer<O> {
         reset_from_start(&self.0, wait)
     }
 
-    /// Prefetches the timer, for a caller that is about to move it, and has something else to do
+    /// Prefetches the timer, for a caller that is about to move it and has other work to do
     /// meanwhile.
     #[inline]
     pub fn prefetch(&self) {
         self.0.prefetch();
     }
 
-    /// Begins the timer's wait anew: moves it to `now` plus its wait.
+    /// Starts the timer's wait anew: moves the timer to `now` plus its wait.
     ///
-    /// This is the cheap one, from any thread: a later deadline is one compare-exchange, and the
-    /// shard hears of it when the old one comes up.
+    /// This is the cheapest move, from any thread. A later deadline is one compare-exchange, and
+    /// the store finds it when the old one comes up.
     ///
-    /// A refresh undoes no other: where `now` leads to an earlier deadline, the clock is
-    /// [read again](Owner::reread), and a deadline that another thread's start or refresh set
+    /// A refresh never undoes another one. If `now` leads to an earlier deadline, the clock is
+    /// [read again](Owner::reread), and a deadline that another thread's start or refresh has set
     /// meanwhile stays.
     #[inline]
     pub fn refresh(&self, now: u64) -> Reset {
         let node = &self.0;
-        // Most timers have no options, and wait.
+        // Fast path: most timers have no options, and wait.
         if node.vtable.extras.is_some() {
             return refresh(node, now);
         }
         // SAFETY: timers have callbacks.
         let wait = unsafe { node.wait_of_callback() };
-        // It is read behind the claim word, as below. An earlier deadline is looked at twice.
+        // The wait is read behind the claim word, as in the slow path. A deadline that would be
+        // earlier needs a second reading of the clock, in the slow path.
         match node.claim.move_pending(|at| later(wait, now, at)) {
             Some((at, next)) => moved(node, at, next),
             None => refresh(node, now),
         }
     }
 
-    /// The deadline that the timer waits or runs for, in ns, unless it is over (or will be after
-    /// this run).
+    /// Returns the deadline, in ns, that the timer waits or runs for. Returns `None` if the timer
+    /// is over, or will be over after this run.
     pub fn deadline(&self) -> Option<u64> {
         self.0.claim.load().deadline()
     }
 
-    /// The timer's wait, or its period, in ns, [`NEVER`] at most.
+    /// Returns the timer's wait, or its period, in ns; at most [`NEVER`].
     pub fn wait(&self) -> u64 {
         self.0.wait().length()
     }
 
-    /// Where the timer stands.
+    /// Returns the state of the timer.
     #[inline]
     pub fn status(&self) -> Status {
         match self.0.claim.load() {
@@ -405,7 +413,7 @@ impl<O: Owner> Timer<O> {
         }
     }
 
-    /// The shard where the timer waits.
+    /// Returns the timer's owning shard.
     #[inline]
     pub fn home(&self) -> &Shard<O> {
         &self.0.home
@@ -429,7 +437,7 @@ impl<O: Owner> Drop for Timer<O> {
 /// See [`Timer::cancel`].
 #[inline]
 pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
-    // Most timers wait, and have no options.
+    // Fast path: most timers wait, and have no options.
     if node.vtable.extras.is_none() && node.claim.end_pending(Outcome::Cancelled) {
         drop(node.home.hear_gone(node));
         ending::let_go(node, Outcome::Cancelled);
@@ -438,7 +446,8 @@ pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
     cancel_slow(node)
 }
 
-/// Slow path of [`cancel`]: the timer has options, does not wait, or is not alone in being ended.
+/// Slow path of [`cancel`]: the timer has options, does not wait, or another thread changes it at
+/// this moment.
 #[cold]
 #[inline(never)]
 fn cancel_slow<O: Owner>(node: &NodeRef<O>) -> Cancel {
@@ -458,7 +467,7 @@ fn cancel_slow<O: Owner>(node: &NodeRef<O>) -> Cancel {
             Cancel::Cancelled
         }
         End::Barred => {
-            // It is there to be told alone.
+            // The payload is the starter's. Only the name has to be left here.
             ending::leave_name(node);
             Cancel::Cancelled
         }

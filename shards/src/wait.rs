@@ -1,11 +1,10 @@
-//! How long a timer waits, and since when.
+//! The wait of a timer: its start and its length, which is the timer's delay or period.
 //!
-//! A wait has a *start* and a *length*, the timer's delay or period, and they lead to the deadline.
-//! So as a rule the start is *implied*: it is the deadline less the length, and the length is all
-//! that a node has room for. A move to a moment changes the deadline alone, and then the start has
-//! to be kept. Few timers are ever moved so. For these the start and the length stand in an
-//! allocation of their own, which they have until they are freed, and whatever moves them writes
-//! the start there before it changes the deadline.
+//! The deadline follows from both. So the start is usually *implied*: it is the deadline less the
+//! length, and a node has room for the length only. A move to a moment changes the deadline alone,
+//! and then the start has to be *kept*. Few timers are ever moved in this way. Their start and
+//! length are in an allocation of their own, which lives as long as the node. Each later move
+//! writes the start there before it changes the deadline. See "Idle and barred" in `PROTOCOLS.md`.
 
 use std::ptr::without_provenance_mut;
 
@@ -14,70 +13,72 @@ use crate::{
     sync::{AtomicPtr, AtomicU64, Ordering},
 };
 
-/// In the word: it is the address of an [`Apart`], and no length. Lengths end below.
-const APART: usize = 1 << 63;
+/// Marks a word that is the address of a [`KeptWait`]. No length has this bit.
+const KEPT: usize = 1 << 63;
 
-/// The start and the length of a timer whose start is kept.
-struct Apart {
+/// The start and the length of a wait whose start is kept, in ns.
+struct KeptWait {
     start: AtomicU64,
     length: AtomicU64,
 }
 
 /// The wait of a callback's node.
 ///
-/// Any thread may change it. Of two that do so at the same moment the one may leave the start and
-/// the other the length. The thread that runs a recurring timer is one of them: when a run ends, it
-/// writes where the next wait begins.
-pub(crate) struct Wait(AtomicPtr<Apart>);
+/// Any thread may change it. If two threads change it at the same moment, one of them may leave its
+/// start, and the other its length. The thread that runs a recurring timer also changes it: when a
+/// run ends, it writes where the next wait starts.
+pub(crate) struct Wait(AtomicPtr<KeptWait>);
 
-/// The word for a length.
-fn plain(length: u64) -> *mut Apart {
+/// Returns the word for a length.
+fn plain(length: u64) -> *mut KeptWait {
     without_provenance_mut(length.min(NEVER) as usize)
 }
 
 impl Wait {
-    /// A wait of so many ns, [`NEVER`] at most, whose start is implied.
+    /// Creates a wait of `length` ns, at most [`NEVER`], whose start is implied.
     #[inline]
     pub(crate) fn new(length: u64) -> Self {
         Self(AtomicPtr::new(plain(length)))
     }
 
-    /// Its length, if that stands here, as it does as a rule.
+    /// Returns the length if the word has it, which is the usual case.
     #[inline]
-    pub(crate) fn quick(&self) -> Option<u64> {
+    pub(crate) fn inline_length(&self) -> Option<u64> {
         let word = self.0.load(Ordering::Relaxed).addr();
-        (word & APART == 0).then_some(word as u64)
+        (word & KEPT == 0).then_some(word as u64)
     }
 
-    /// Its length, in ns.
+    /// Returns the length, in ns.
     #[inline]
     pub(crate) fn length(&self) -> u64 {
-        match self.quick() {
+        match self.inline_length() {
             Some(length) => length,
-            None => match self.apart() {
-                Ok(apart) => apart.length.load(Ordering::Relaxed),
+            None => match self.kept() {
+                Ok(kept) => kept.length.load(Ordering::Relaxed),
                 Err(length) => length,
             },
         }
     }
 
-    /// What stands apart; or else the length.
+    /// Returns the kept start and length, or the length if the start is implied.
     #[cold]
-    fn apart(&self) -> Result<&Apart, u64> {
+    fn kept(&self) -> Result<&KeptWait, u64> {
         let word = self.0.load(Ordering::Acquire);
-        if word.addr() & APART == 0 {
+        if word.addr() & KEPT == 0 {
             return Err(word.addr() as u64);
         }
-        let apart = word.map_addr(|addr| addr & !APART);
-        // SAFETY: the mark says that it is the address of what `keep` made and released; it is
-        // freed with this.
-        Ok(unsafe { &*apart })
+        let kept = word.map_addr(|addr| addr & !KEPT);
+        // SAFETY: the mark says that this is the address of an allocation that `keep_if_implied`
+        // has released to this word. Only the drop of `self` frees it.
+        Ok(unsafe { &*kept })
     }
 
-    /// Changes the length; answers the one that it had.
+    /// Changes the length, and returns the old one.
     pub(crate) fn set(&self, length: u64) -> u64 {
         let mut word = self.0.load(Ordering::Relaxed);
-        while word.addr() & APART == 0 {
+        // As long as the start is implied, the length is in the word. Another thread may keep the
+        // start meanwhile, so the word is exchanged.
+        while word.addr() & KEPT == 0 {
             let changed = self.0.compare_exchange_weak(
                 word,
                 plain(length),
@@ -89,62 +90,63 @@ impl Wait {
                 Err(now) => word = now,
             }
         }
-        match self.apart() {
-            Ok(apart) => apart.length.swap(length.min(NEVER), Ordering::Relaxed),
+        match self.kept() {
+            Ok(kept) => kept.length.swap(length.min(NEVER), Ordering::Relaxed),
             Err(length) => length,
         }
     }
 
-    /// Whether the start is kept.
+    /// Returns whether the start is kept.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
-        self.0.load(Ordering::Relaxed).addr() & APART != 0
+        self.0.load(Ordering::Relaxed).addr() & KEPT != 0
     }
 
-    /// The start, if it is kept.
+    /// Returns the start, if it is kept.
     #[cfg(test)]
     fn start(&self) -> Option<u64> {
-        let apart = self.apart().ok()?;
-        Some(apart.start.load(Ordering::Relaxed))
+        let kept = self.kept().ok()?;
+        Some(kept.start.load(Ordering::Relaxed))
     }
 
-    /// The start is this, whatever the deadline will be.
+    /// Makes `start` the kept start. The deadline may then change by itself.
     #[cold]
     pub(crate) fn keep(&self, start: u64) {
         if self.keep_if_implied(start) != start {
-            if let Ok(apart) = self.apart() {
-                apart.start.store(start, Ordering::Relaxed);
+            if let Ok(kept) = self.kept() {
+                kept.start.store(start, Ordering::Relaxed);
             }
         }
     }
 
-    /// The start is this, unless it is kept already. Answers what it is.
+    /// Makes `start` the kept start, unless one is kept already. Returns the kept start.
     #[cold]
     pub(crate) fn keep_if_implied(&self, start: u64) -> u64 {
-        let mut made: Option<Box<Apart>> = None;
+        let mut made: Option<Box<KeptWait>> = None;
         loop {
-            let length = match self.apart() {
-                Ok(apart) => return apart.start.load(Ordering::Relaxed),
+            let length = match self.kept() {
+                Ok(kept) => return kept.start.load(Ordering::Relaxed),
                 Err(length) => length,
             };
-            let apart = Box::into_raw(made.take().unwrap_or_else(|| {
+            let kept = Box::into_raw(made.take().unwrap_or_else(|| {
                 let (start, length) = (AtomicU64::new(start), AtomicU64::new(0));
-                Box::new(Apart { start, length })
+                Box::new(KeptWait { start, length })
             }));
-            // SAFETY: it is live, and this thread's alone until the exchange.
-            unsafe { &*apart }.length.store(length, Ordering::Relaxed);
-            // A length that was changed meanwhile is read again.
+            // SAFETY: the allocation is live, and no other thread knows it before the exchange.
+            unsafe { &*kept }.length.store(length, Ordering::Relaxed);
+            // The exchange fails if another thread has changed the length meanwhile. Then it is
+            // read again.
             let exchanged = self.0.compare_exchange(
                 plain(length),
-                apart.map_addr(|addr| addr | APART),
+                kept.map_addr(|addr| addr | KEPT),
                 Ordering::AcqRel,
                 Ordering::Acquire,
             );
             if exchanged.is_ok() {
                 return start;
             }
-            // SAFETY: nobody else has seen it.
-            made = Some(unsafe { Box::from_raw(apart) });
+            // SAFETY: the exchange failed, so no other thread has seen the allocation.
+            made = Some(unsafe { Box::from_raw(kept) });
         }
     }
 }
@@ -153,10 +155,11 @@ impl Drop for Wait {
     #[inline]
     fn drop(&mut self) {
         let word = self.0.load(Ordering::Acquire);
-        if word.addr() & APART != 0 {
-            let apart = word.map_addr(|addr| addr & !APART);
-            // SAFETY: `keep` made it, and nobody has this any more.
-            drop(unsafe { Box::from_raw(apart) });
+        if word.addr() & KEPT != 0 {
+            let kept = word.map_addr(|addr| addr & !KEPT);
+            // SAFETY: `keep_if_implied` has allocated it, and no other thread refers to this wait
+            // any more.
+            drop(unsafe { Box::from_raw(kept) });
         }
     }
 }
@@ -166,13 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_that_is_kept_changes_no_length() {
+    fn keeping_a_start_does_not_change_the_length() {
         let wait = Wait::new(7);
-        assert_eq!((wait.quick(), wait.start()), (Some(7), None));
+        assert_eq!((wait.inline_length(), wait.start()), (Some(7), None));
         assert_eq!((wait.set(8), wait.length()), (7, 8));
         wait.keep(3);
         assert_eq!(
-            (wait.quick(), wait.length(), wait.start()),
+            (wait.inline_length(), wait.length(), wait.start()),
             (None, 8, Some(3))
         );
         assert_eq!((wait.set(9), wait.length()), (8, 9));
@@ -181,16 +184,16 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_never_at_most() {
+    fn a_length_is_at_most_never() {
         let wait = Wait::new(u64::MAX);
-        assert_eq!(wait.quick(), Some(NEVER));
+        assert_eq!(wait.inline_length(), Some(NEVER));
         wait.keep(0);
         assert_eq!(wait.set(u64::MAX), NEVER);
         assert_eq!(wait.length(), NEVER);
     }
 
     #[test]
-    fn threads_that_keep_starts_at_once_lose_no_length() {
+    fn concurrent_keeps_do_not_lose_the_length() {
         for _ in 0..100 {
             let wait = &Wait::new(5);
             std::thread::scope(|scope| {

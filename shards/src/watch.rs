@@ -1,25 +1,26 @@
-//! The watch: how peers come to know that an owner does not come back to its shard.
+//! The watchdog of a shard: it calls a peer if the owner is stuck.
 //!
-//! A shard that is watched has an *alarm*, a timer of the operating system that wakes somebody else
-//! than the owner: [`Owner::alarm`] sets it. While the owner is awake the alarm is always set, to
-//! soon after the next deadline and not too far off in any case. An owner that is well pushes it
-//! further each time that it comes by ([`beat`](Shard::beat)); when one is stuck, it goes off, and who
-//! gets it *takes* it, does what the owner should have done, and sets it again.
+//! A watched shard has an *alarm*, a timer of the operating system that wakes a thread other than
+//! the owner: [`Owner::alarm`] sets it. While the owner is awake the alarm is always set, to some
+//! ms from now at most. An owner that is well pushes the alarm off by its heartbeat
+//! ([`beat`](Shard::beat)). If the owner is stuck, the alarm goes off. The thread that is woken
+//! *takes* the alarm, takes the timers that are late, and sets the alarm again. That is a *rescue*.
 //!
 //! ```text
-//! owner                                   who got the alarm
+//! owner                                   the thread that is woken (the taker)
 //!   parked word: swap(AWAKE)                word: CAS(w → NEVER), if w has passed
 //!   fence(SeqCst)                           fence(SeqCst)
 //!   word due, or NEVER? then set it         owner awake? then take what is due, and set it again
 //! ```
 //!
-//! It is Dekker's once more: an alarm that was taken is set again by its taker, who sees that the
-//! owner is awake, or by the owner, who sees that it was taken. Against those who arm timers from
-//! elsewhere the published deadlines and the word are ordered in the same way.
+//! This is Dekker's pattern. An alarm that was taken is set again by its taker, which sees that the
+//! owner is awake, or by the owner, which sees that the alarm was taken. Remote threads that arm
+//! timers order the published deadlines and the word in the same way. See "The watch" in
+//! `PROTOCOLS.md`.
 //!
-//! The word and the alarm itself cannot be changed in one step. So who has changed the word sets the
-//! alarm, and looks at the word again, until they agree: of two at once, the one who set it last has
-//! looked at the word after that.
+//! No single step changes both the word and the alarm. So a thread that has changed the word sets
+//! the alarm, and reads the word again, until both agree. If two threads do this at once, the one
+//! that sets the alarm last reads the word after that.
 
 use crate::{
     claim::NEVER,
@@ -28,46 +29,49 @@ use crate::{
     sync::{AtomicU64, Ordering, fence},
 };
 
-/// How far off its alarm is set by an owner that is awake, in ns. One that is well does not set it to its
-/// next deadline: a timer that is nearer than the clock's next tick costs up to 20 µs on some virtual
-/// machines, each time, to be set and to be taken away. So what is due on an owner that has been stuck for
-/// less than this may be late by as much.
+/// How far ahead an owner that is awake sets its alarm, in ns. It does not set the alarm to its
+/// next deadline. On some virtual machines a timer before the clock's next tick costs up to 20 µs
+/// each time that it is set and removed. So a timer of an owner that has been stuck for less than
+/// this may be late by as much.
 const BEAT: u64 = if cfg!(loom) { 40 } else { 4_000_000 };
-/// The nearest moment to which it does. In the models that is soon, which sets the alarm more often.
+/// How near such an owner sets its alarm, in ns. In the models this is small, so that the alarm is
+/// set more often.
 const NEAREST: u64 = if cfg!(loom) { 4 } else { BEAT };
-/// An alarm that is nearer than this is pushed further by a beat.
+/// A heartbeat pushes off an alarm that is nearer than this, in ns.
 const MARGIN: u64 = if cfg!(loom) { 2 } else { 1_000_000 };
 
-/// How far off it is set at most by who looks after an owner that is stuck, in ns: sockets and all that
-/// has no deadline wait for so long.
+/// How far ahead a peer that watches a stuck owner sets the alarm at most, in ns. Sockets, and all
+/// work without a deadline, wait for this long.
 const LOOK: u64 = if cfg!(loom) { 40 } else { 1_000_000 };
-/// How near it is set at most by that one.
+/// How near such a peer sets the alarm at most, in ns.
 const SOON: u64 = if cfg!(loom) { 4 } else { 200_000 };
 
-/// An alarm that is later than it should be by no more than this is let be by who arms a timer, and by the
-/// owner: when that was the one who set it, since somebody looks within a beat,
+/// An alarm that the owner has set may be later than it should be by this, in ns. The owner, and a
+/// thread that arms a timer, then leave it so: a peer comes within a heartbeat.
 const WELL_SLACK: u64 = if cfg!(loom) { 0 } else { BEAT };
-/// and when it was somebody who looked after the owner.
+/// An alarm that another thread has set may be later than it should be by this, in ns.
 const STUCK_SLACK: u64 = if cfg!(loom) { 0 } else { 150_000 };
 
-/// The word of a shard that nobody watches: earlier than all that it might be lowered to.
+/// The word of a shard without a watchdog. It is below all words to which the alarm may be lowered.
 const OFF: u64 = 0;
 
-/// The lowest bit of the word: set by the owner. So an owner that is well is spared to set its alarm for
-/// each near timer, and one that may be stuck is looked after in time for those, too.
+/// The lowest bit of the word: the owner has written it. An alarm of the owner allows for more
+/// slack, so an owner that is well need not set its alarm for each near timer. An alarm of another
+/// thread allows for little, so that near timers of a stuck owner are rescued in time.
 const OWN: u64 = 1;
 
-/// The word for a moment, or just after it, as the owner writes it; [`NEVER`] is such a word.
+/// Returns the word that the owner writes for the moment `at`, or just after it. [`NEVER`] is such
+/// a word.
 fn by_owner(at: u64) -> u64 {
     at.min(NEVER) | OWN
 }
 
-/// The word for a moment, or just before it, as others write it.
+/// Returns the word that other threads write for the moment `at`, or just before it.
 fn by_others(at: u64) -> u64 {
     at.min(NEVER) & !OWN
 }
 
-/// How much later than it should be the alarm may be.
+/// Returns by how much the alarm may be later than it should be, in ns.
 fn slack(word: u64) -> u64 {
     if word & OWN == 0 {
         STUCK_SLACK
@@ -76,33 +80,33 @@ fn slack(word: u64) -> u64 {
     }
 }
 
-/// How long it takes from the alarm until somebody comes.
+/// The time from the alarm until a peer looks at the shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Coming {
-    /// In ns; at the least, nearly. Zero if it is not known.
+    /// How long the peer takes in ns, about the shortest time. Zero if it is not known.
     pub after: u64,
-    /// By how much one that comes too early waits awake at most, in ns.
+    /// How long a peer that comes too early stays awake at most, in ns.
     pub waits: u64,
 }
 
 impl Coming {
-    /// By how much the alarm goes off before there is something to be taken.
+    /// Returns by how much earlier than the timer the alarm may go off, in ns.
     fn early(self) -> u64 {
         self.after.min(self.waits)
     }
 }
 
-/// Until when the owner of a shard may stay away.
+/// The moment until which the owner of a shard may stay away.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// What the alarm is set to, in ns, [`NEVER`] if it is not, or [`OFF`].
+    /// The moment to which the alarm is set, in ns; [`NEVER`] if it is not set; or [`OFF`].
     word: AtomicU64,
-    /// How late a timer may be before others take it, in ns.
+    /// How late a timer may be before a peer takes it, in ns. [`NEVER`]: peers never take timers.
     grace: u64,
 }
 
 impl Watch {
-    /// Nobody watches.
+    /// Creates the state of a shard without a watchdog.
     pub(crate) fn off() -> Self {
         Self {
             word: AtomicU64::new(OFF),
@@ -110,6 +114,7 @@ impl Watch {
         }
     }
 
+    /// Creates the state of a shard with a watchdog whose alarm is not set yet.
     pub(crate) fn new(grace: u64) -> Self {
         Self {
             word: AtomicU64::new(NEVER),
@@ -117,7 +122,7 @@ impl Watch {
         }
     }
 
-    /// Nobody watches until somebody is called.
+    /// Creates the state of a shard whose watchdog begins with the first [call](Shard::call).
     fn when_called(grace: u64) -> Self {
         Self {
             word: AtomicU64::new(OFF),
@@ -125,42 +130,45 @@ impl Watch {
         }
     }
 
+    /// Returns whether there is no alarm at present.
     pub(crate) fn is_off(&self) -> bool {
         self.word.load(Ordering::Relaxed) == OFF
     }
 
-    /// When a timer with this deadline is late.
+    /// Returns the moment from which a timer with this deadline is late.
     fn late(&self, deadline: u64) -> u64 {
         deadline.saturating_add(self.grace).min(NEVER)
     }
 
-    /// What the alarm of an owner that is well is set to at `now`.
-    fn well(&self, now: u64, deadline: u64) -> u64 {
+    /// Returns the word for an owner that is well.
+    fn word_if_well(&self, now: u64, deadline: u64) -> u64 {
         let nearest = now.saturating_add(NEAREST);
         let late = self.late(deadline);
         by_owner(late.clamp(nearest, now.saturating_add(BEAT)))
     }
 
-    /// What the alarm is put off to at `now`: so many looks, whatever the deadlines are.
-    fn later(&self, now: u64, looks: u32) -> u64 {
+    /// Returns the word for an alarm that is put off by `looks` looks, whatever the deadlines are.
+    fn word_put_off(&self, now: u64, looks: u32) -> u64 {
         let after = LOOK.saturating_mul(u64::from(looks)).max(SOON);
-        // As if the owner had set it: a thread that arms a timer before that lets it be.
+        // It looks like an alarm of the owner, so that a thread that arms a timer for an earlier
+        // moment leaves it as it is.
         by_owner(now.saturating_add(after))
     }
 
-    /// What the alarm of one that may be stuck is set to, `reach` looks off at most, or as near as it may
-    /// be; and by so much before a timer is late as it takes to come.
-    fn stuck(&self, now: u64, deadline: u64, reach: u32, comes: Coming) -> u64 {
+    /// Returns the word for an owner that may be stuck: at most `reach` looks ahead, or as near as
+    /// possible; and before a timer is late by the time that a peer takes to come.
+    fn word_if_stuck(&self, now: u64, deadline: u64, reach: u32, comes: Coming) -> u64 {
         let latest = LOOK.saturating_mul(u64::from(reach)).max(SOON);
         let nearest = now.saturating_add(SOON);
-        // What is a little less late by then is taken all the same: `overdue` leaves more room than that.
+        // Room for a peer that takes longer. A peer that comes early by less than this takes the
+        // timer all the same: `overdue` leaves more room.
         let room = comes.after.min(self.grace).min(SOON);
         let early = comes.early().saturating_add(room);
         let late = self.late(deadline).saturating_sub(early);
         by_others(late.clamp(nearest, now.saturating_add(latest)))
     }
 
-    /// Sets the alarm to `at`, unless it is set to then, or before, or not much later.
+    /// Lowers the alarm to `at`, unless it is set to no later than that and the slack.
     #[inline]
     fn lower(&self, at: u64, set: impl Fn(u64)) {
         let word = self.word.load(Ordering::Relaxed);
@@ -169,7 +177,7 @@ impl Watch {
         }
     }
 
-    /// Sets the alarm to `at`, a word, unless it is set to earlier.
+    /// Lowers the alarm to the word `at`, unless it is set to no later.
     #[cold]
     fn lower_to(&self, at: u64, set: impl Fn(u64)) {
         if self.word.fetch_min(at, Ordering::AcqRel) > at {
@@ -177,13 +185,15 @@ impl Watch {
         }
     }
 
-    /// Sets the alarm to what the word says.
+    /// Sets the alarm to what the word says, until both agree.
     fn apply(&self, set: impl Fn(u64)) {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            // As a moment, `OFF` is past.
+            // `OFF` means no alarm. As a moment it would have passed.
             set(if word == OFF { NEVER } else { word });
             fence(Ordering::SeqCst);
+            // If another thread has changed the word meanwhile, its setting of the alarm may have
+            // come first.
             let now = self.word.load(Ordering::Acquire);
             if now == word {
                 return;
@@ -192,7 +202,7 @@ impl Watch {
         }
     }
 
-    /// Sets the word and the alarm, whatever they are.
+    /// Sets the word to `at`, and the alarm.
     fn set(&self, at: u64, set: impl Fn(u64)) {
         if self.word.swap(at, Ordering::AcqRel) != at {
             self.apply(set);
@@ -201,64 +211,71 @@ impl Watch {
 }
 
 impl<O: Owner> Shard<O> {
-    /// A shard whose owner is watched: others are to take what is due here when it is late by `grace`,
-    /// in ns. See [`Owner::alarm`], by which they are called, and [`take_alarm`](Shard::take_alarm).
+    /// Creates a shard whose owner is watched: peers take a due timer of the shard when it is late
+    /// by `grace`, in ns. [`Owner::alarm`] wakes a peer, and the peer calls
+    /// [`take_alarm`](Shard::take_alarm).
     pub fn watched(owner: O, grace: u64) -> Self {
         Self::with_watch(owner, Watch::new(grace.min(NEVER - 1)))
     }
 
-    /// The same from the first [call](Shard::call) on; until then no alarm is
-    /// set.
+    /// Creates a shard whose owner is watched from the first [call](Shard::call) on. Until then no
+    /// alarm is set.
     pub fn watched_when_called(owner: O, grace: u64) -> Self {
         Self::with_watch(owner, Watch::when_called(grace.min(NEVER - 1)))
     }
 
+    /// Returns a function that sets the alarm of this shard.
     fn set_alarm(&self) -> impl Fn(u64) {
         |at| self.owner().alarm(at)
     }
 
-    /// A deadline was published while the owner may be awake.
+    /// Lowers the alarm to a deadline that was published while the owner may be awake.
     #[inline]
     pub(crate) fn lower_alarm(&self, deadline: u64) {
         let watch = &self.watch;
-        // As a rule it goes off before the timer is due, or is off, which is earlier than all.
+        // Usually the alarm goes off before the timer is due, or it is `OFF`, which is below all
+        // deadlines.
         if watch.word.load(Ordering::Relaxed) > deadline {
             watch.lower(watch.late(deadline), self.set_alarm());
         }
     }
 
-    /// The owner comes by at `now`, in ns, and is well: its alarm is pushed further, if it is near.
-    /// For the owner, whenever it is awake: after it has slept, before anything else is run, and then
-    /// now and again, each ms if it can. Costs a fence and some loads in most cases.
+    /// Reports that the owner is well at `now`, in ns, and pushes its alarm off if it is near. This
+    /// is the owner's heartbeat. The owner calls it whenever it is awake: after it has slept,
+    /// before it runs anything else, and then about once a ms. Usually a call costs a fence and
+    /// some loads.
     pub fn beat(&self, now: u64) {
         let watch = &self.watch;
         if watch.grace == NEVER {
             return;
         }
         fence(Ordering::SeqCst);
-        // Behind the fence: another may have called meanwhile, for the first time.
+        // Behind the fence: another thread may have made the first call meanwhile.
         if watch.is_off() {
             return;
         }
-        let want = watch.well(now, self.next_deadline());
+        let want = watch.word_if_well(now, self.next_deadline());
         let word = watch.word.load(Ordering::Acquire);
+        // The alarm is near, or later than it should be, or was taken (`NEVER`).
         if word < now.saturating_add(MARGIN) || word > want.saturating_add(slack(word)) {
             watch.set(want, self.set_alarm());
-            self.look_again(|next| watch.well(now, next));
+            self.lower_to_deadline(|next| watch.word_if_well(now, next));
         }
     }
 
-    /// Who armed a timer while the alarm was set may have relied on it as it was. And who found it not
-    /// set, set it for its own timer, which may be farther off than it is to be set at most.
-    fn look_again(&self, want: impl Fn(u64) -> u64) {
+    /// Lowers the alarm once more, to the deadline that is published after the caller has set it. A
+    /// thread that armed a timer before may have relied on the old alarm. A thread that found no
+    /// alarm has set one for its own timer, which may be further ahead than the owner allows.
+    fn lower_to_deadline(&self, want: impl Fn(u64) -> u64) {
         fence(Ordering::SeqCst);
         self.watch
             .lower(want(self.next_deadline()), self.set_alarm());
     }
 
-    /// The owner, which has announced that it sleeps until `until`, has nobody called before that has
-    /// passed and it has not come: the system may have others run in its place. One that will be awake again before the alarm goes off may as well
-    /// leave it, and save the setting: at worst somebody comes for nothing.
+    /// Pushes the alarm off for the sleep of the owner, which has announced that it sleeps until
+    /// `until`. The alarm goes off after that: the system may run other threads in place of the
+    /// owner. An owner that will be awake before the present alarm goes off need not call this: at
+    /// worst a peer is woken in vain.
     pub fn rest(&self, until: u64) {
         let watch = &self.watch;
         let word = watch.word.load(Ordering::Relaxed);
@@ -266,15 +283,15 @@ impl<O: Owner> Shard<O> {
             return;
         }
         let late = by_owner(watch.late(until).max(until.saturating_add(NEAREST)));
-        // As the owner set it before an earlier sleep, or when it came by: it leaves the same time, or nearly, and
-        // [`beat`](Shard::beat) would let it be, too.
+        // If the owner has set the alarm to nearly the same time, by a heartbeat or before an
+        // earlier sleep, it stays: [`beat`](Shard::beat) would leave it, too.
         let is_near = word <= late && word.saturating_add(2 * MARGIN) >= late;
         if word & OWN == 0 || !is_near {
             watch.set(late, self.set_alarm());
         }
     }
 
-    /// When the alarm goes off, in ns; [`NEVER`] if it is not set. A hint.
+    /// Returns when the alarm goes off, in ns, or [`NEVER`] if it is not set. A hint.
     pub fn alarm(&self) -> u64 {
         match self.watch.word.load(Ordering::Relaxed) {
             OFF => NEVER,
@@ -282,16 +299,17 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// The alarm went off, and the calling thread, which is not the owner, got to know; `now` was read
-    /// after that. True if it is the one to [rescue](Shard::is_late) what is here: it then calls
-    /// [`expire`](Shard::expire), and after that [`watch_on`](Shard::watch_on), before it runs anything.
+    /// Takes an alarm that has gone off. The calling thread is not the owner, and has read `now`
+    /// after the alarm woke it. If this returns `true`, the caller [rescues](Shard::is_late) the
+    /// timers of the shard: it calls [`expire`](Shard::expire), then [`watch_on`](Shard::watch_on),
+    /// and only then runs anything.
     #[must_use]
     pub fn take_alarm(&self, now: u64) -> bool {
         self.gone_off(now)
             .is_some_and(|word| self.take_alarm_at(word))
     }
 
-    /// What the alarm was set to, if that has passed at `now`.
+    /// Returns the word of an alarm that has gone off at `now`.
     fn gone_off(&self, now: u64) -> Option<u64> {
         let watch = &self.watch;
         let word = watch.word.load(Ordering::Acquire);
@@ -299,17 +317,18 @@ impl<O: Owner> Shard<O> {
             return None;
         }
         if word > now {
-            // It was set again since it went off. Should it have gone off for that very moment, by a
-            // clock that is a little ahead, that is not lost by this.
+            // The alarm was set again since it went off. It may have gone off for this very moment,
+            // by a clock that is a little ahead. So it is set once more, and is not lost.
             watch.apply(self.set_alarm());
             return None;
         }
         Some(word)
     }
 
-    /// Takes the alarm before it has gone off: for who has [set](Shard::watch_on) it, has [waited](Shard::awaited)
-    /// since, and is to do what it would call somebody for. True as in [`take_alarm`](Shard::take_alarm); false if
-    /// it is not set to `word` any more.
+    /// Takes an alarm before it goes off. The caller has [set](Shard::watch_on) it and has
+    /// [waited](Shard::awaited) since, and does itself what the alarm would wake another thread
+    /// for. Returns `true` as [`take_alarm`](Shard::take_alarm) does, and `false` if the alarm is
+    /// not set to `word` any more.
     #[must_use]
     pub fn take_alarm_at(&self, word: u64) -> bool {
         let taken = self
@@ -321,92 +340,100 @@ impl<O: Owner> Shard<O> {
         taken
     }
 
-    /// For who came too early, and has set the alarm again: the moment, if it is as near as that one waits awake, at
-    /// which there is something to be taken; and what the alarm is set to, by which it [takes](Shard::take_alarm_at)
-    /// it then. Should it not come to that, the alarm calls somebody. None before a timer that
-    /// [may be late](crate::Options::tolerance).
+    /// Returns the moment at which there will be a timer to take, and the word of the alarm, for a
+    /// peer that has come too early and has set the alarm again. The peer stays awake until that
+    /// moment and then takes the alarm by its word ([`take_alarm_at`](Shard::take_alarm_at)). If it
+    /// does not come to that, the alarm wakes another thread. Returns `None` if the moment is
+    /// further off than the peer stays awake at most, or if the next timer [may be
+    /// late](crate::Options::tolerance).
     pub fn awaited(&self, now: u64, comes: Coming) -> Option<(u64, u64)> {
         let watch = &self.watch;
         let word = watch.word.load(Ordering::Relaxed);
-        // Otherwise the owner is well, or another has come.
+        // The owner is well again, or another thread has come.
         if word == OFF || word & OWN != 0 {
             return None;
         }
         let next = self.next_deadline();
-        // When `overdue` answers with this deadline.
+        // From this moment on, `overdue` returns this deadline or a later one.
         let at = next.saturating_add(watch.grace.saturating_sub(SOON));
         let is_near = now < at && at - now <= comes.early();
         (is_near && self.soonest() == next).then_some((at, word))
     }
 
-    /// The deadline up to which what is due at `now` is to be taken by who looks after the owner: what will
-    /// not be late before the next look is left.
+    /// Returns the deadline up to which a peer takes timers at `now`. It leaves the timers that
+    /// will not be late before its next look.
     pub fn overdue(&self, now: u64) -> u64 {
         now.saturating_sub(self.watch.grace.saturating_sub(SOON))
     }
 
-    /// Whether the owner, awake or asleep, has let the next deadline pass by more than the grace.
+    /// Returns whether the next deadline has passed by more than the grace, whether the owner is
+    /// awake or asleep.
     pub fn is_late(&self, now: u64) -> bool {
         self.watch.late(self.next_deadline()) <= now
     }
 
-    /// Sets the alarm again that the calling thread has taken, if the owner is awake; whether it is.
-    /// One that is asleep sets it itself when it wakes. After several looks at an owner that is stuck, and
-    /// for whom there was nothing to do, the next may be further off: by so many times the usual, unless
-    /// there is a deadline before. With zero it is as near as can be.
+    /// Sets the alarm again that the calling thread has taken, if the owner is awake. Returns
+    /// whether it is. An owner that is asleep sets the alarm itself when it wakes.
+    ///
+    /// The next look comes at most `reach` times the usual time from `now`, and earlier for a
+    /// deadline. A peer passes a larger `reach` after several looks that found nothing to do. With
+    /// zero the alarm is set as near as possible.
     pub fn watch_on(&self, now: u64, reach: u32) -> bool {
         self.watch_on_sooner(now, reach, Coming::default())
     }
 
-    /// The same for who knows how long it takes from the alarm until somebody comes: for a deadline it is set so much
-    /// earlier, and as much again, as it may take longer, but so that who comes in that time finds the timer due, or
-    /// will in a moment for which it [waits](Shard::awaited).
+    /// Sets the alarm again as [`watch_on`](Shard::watch_on) does, but earlier before a deadline:
+    /// by the time that a peer takes to come (`comes`), and by as much again for a peer that takes
+    /// longer. A peer that comes in that time finds the timer due, or due so soon that it [stays
+    /// awake](Shard::awaited).
     pub fn watch_on_sooner(&self, now: u64, reach: u32, comes: Coming) -> bool {
         if !self.parker().is_awake() {
             return false;
         }
         let watch = &self.watch;
-        let want = |next| watch.stuck(now, next, reach, comes);
+        let want = |next| watch.word_if_stuck(now, next, reach, comes);
         let set = watch.word.compare_exchange(
             NEVER,
             want(self.next_deadline()),
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
-        // Otherwise the owner has, or who lowered it.
+        // Otherwise the owner has set the alarm, or a thread that armed a timer.
         if set.is_ok() {
             watch.apply(self.set_alarm());
         }
-        self.look_again(want);
+        // A thread may have armed a timer while the alarm was taken.
+        self.lower_to_deadline(want);
         true
     }
 
-    /// Sets the alarm again that the calling thread has taken, as [`watch_on`](Shard::watch_on)
-    /// does, but without regard to deadlines: to `looks` times the usual time from `now`, or
-    /// earlier. True if the owner is awake.
+    /// Sets the alarm again that the calling thread has taken, whatever the deadlines are: to
+    /// `looks` times the usual time from `now`, or earlier. Returns whether the owner is awake. If
+    /// it is asleep, nothing is set.
     ///
-    /// For a thread that keeps all its looks at owners rare, since each of them takes a core from
-    /// one.
+    /// This is for a thread that looks at owners rarely, since each look takes a core from one of
+    /// them.
     pub fn watch_on_rarely(&self, now: u64, looks: u32) -> bool {
         if !self.parker().is_awake() {
             return false;
         }
         let watch = &self.watch;
-        watch.lower_to(watch.later(now, looks), self.set_alarm());
+        watch.lower_to(watch.word_put_off(now, looks), self.set_alarm());
         true
     }
 
-    /// The alarm went off, and the calling thread, which is not the owner, got to know, and does
-    /// not come: it leaves the alarm set to go off again, `looks` times the usual time from `now`,
-    /// or as soon as can be if that is zero. `now` was read after the alarm went off. True if the
-    /// alarm was not set again by another meanwhile.
+    /// Puts off an alarm that has gone off and that the calling thread does not answer. The alarm
+    /// will go off again `looks` times the usual time from `now`, or as soon as possible if `looks`
+    /// is zero. The caller is not the owner, and has read `now` after the alarm went off. Returns
+    /// `false` if another thread has set the alarm meanwhile.
     ///
-    /// That holds whether the owner is awake or not.
+    /// It makes no difference whether the owner is awake.
     pub fn put_off(&self, now: u64, looks: u32) -> bool {
         let Some(word) = self.gone_off(now) else {
             return false;
         };
-        let (watch, later) = (&self.watch, self.watch.later(now, looks));
+        let (watch, later) = (&self.watch, self.watch.word_put_off(now, looks));
+        // The exchange fails if another thread has taken or set the alarm meanwhile.
         let is_set = watch
             .word
             .compare_exchange(word, later, Ordering::AcqRel, Ordering::Relaxed)
@@ -417,19 +444,19 @@ impl<O: Owner> Shard<O> {
         is_set
     }
 
-    /// Has somebody called at once, whatever the alarm was set to: the owner will not come back for a
-    /// while, and knows it; or nobody knows what the alarm is set to.
+    /// Calls a peer at once, whatever the alarm is set to. The owner calls this if it will not come
+    /// back for a while; another thread, if it does not know what the alarm is set to.
     pub fn call(&self) {
         if self.watch.grace != NEVER {
-            // In the past.
+            // A moment that has passed.
             self.watch.word.swap(OFF + 1, Ordering::AcqRel);
             self.watch.apply(self.set_alarm());
         }
     }
 
-    /// Ends the watch until the next [call](Shard::call): the alarm is not set any more, and no
-    /// thread sets it, but one that has somebody called. For the owner. A thread that has taken the
-    /// alarm before this may still look after the owner.
+    /// Switches the watchdog off until the next [call](Shard::call): the alarm is not set, and no
+    /// other operation sets it. For the owner. A thread that has taken the alarm before this may
+    /// still rescue timers.
     pub fn dismiss(&self) {
         self.watch.set(OFF, self.set_alarm());
     }

@@ -1,5 +1,8 @@
-//! How a node gets into the store. The owner inserts it at once. A remote thread pushes it into the
-//! inbox, and wakes the owner if that would sleep past the deadline.
+//! Inserts nodes into a shard: armed timers, and timers that are put back.
+//!
+//! The owner inserts a node into the store at once. A remote thread pushes it into the inbox, and
+//! wakes the owner if the owner would sleep past the deadline. See "Published words" and "Parking
+//! and tickles" in `PROTOCOLS.md`.
 
 use super::Shard;
 use crate::{
@@ -11,8 +14,8 @@ use crate::{
 };
 
 impl<O: Owner> Shard<O> {
-    /// Wakes the owner if it sleeps past `deadline`. `fence` orders the caller's change before the
-    /// look at the parked word.
+    /// Wakes the owner if it sleeps past `deadline`, and returns whether it did. `fence` orders the
+    /// caller's change before the read of the parked word.
     #[inline]
     pub(super) fn wake_before(&self, deadline: u64, fence: impl FnOnce()) -> bool {
         fence();
@@ -23,13 +26,15 @@ impl<O: Owner> Shard<O> {
         wake
     }
 
-    /// Counts a node that is armed, and is not [inserted as new](Shard::insert_new).
+    /// Reports to the owner that a node is armed. [`insert_new`](Shard::insert_new) reports its
+    /// nodes itself.
     pub(crate) fn armed(&self, node: &NodeRef<O>) {
         self.owner.armed(node.vtable.kind, self.owner.is_current());
     }
 
     /// Inserts a node that no thread holds (its location is `None`).
     pub(crate) fn arrive(&self, node: &NodeRef<O>) {
+        // A remote thread leaves the lock, and the store's cache lines, to the owner.
         let inserted = match self.owner.is_current() {
             true => self.locked(|inner| {
                 // A node that is over is given back, to be dropped outside of the lock.
@@ -42,7 +47,8 @@ impl<O: Owner> Shard<O> {
             false => None,
         };
         match inserted {
-            Some((refused, _over)) => self.arrived(refused),
+            // `_over` is dropped here, after the release.
+            Some((refused, _over)) => self.finish_insert(refused),
             None => {
                 self.tell(node);
                 self.announce(node);
@@ -76,7 +82,7 @@ impl<O: Owner> Shard<O> {
         match inserted {
             // The store has to grow, or the shard is closed.
             Err(node) => self.insert_new_slow(node, deadline, true),
-            Ok(()) if self.lock.release() => self.look_and_lower_alarm(),
+            Ok(()) if self.lock.release() => self.drain_and_lower_alarm(),
             // After the release: the alarm is a system call, perhaps.
             Ok(()) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
         }
@@ -98,22 +104,24 @@ impl<O: Owner> Shard<O> {
             inner.insert_new(node, deadline);
             None
         });
-        self.arrived(refused);
+        self.finish_insert(refused);
     }
 
-    /// The owner has inserted a node, or the shard is closed and `refused` it.
+    /// Finishes an insertion by the owner: lowers the alarm, or ends the node that the closed shard
+    /// `refused`.
     #[inline]
-    fn arrived(&self, refused: Option<NodeRef<O>>) {
+    fn finish_insert(&self, refused: Option<NodeRef<O>>) {
         match refused {
             None => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
             Some(node) => self.refuse(&node),
         }
     }
 
+    /// Ends [`insert_new`](Shard::insert_new) if a remote thread was denied the lock meanwhile.
     #[cold]
     #[inline(never)]
-    fn look_and_lower_alarm(&self) {
-        self.look_for_the_denied();
+    fn drain_and_lower_alarm(&self) {
+        self.drain_for_denied();
         self.lower_alarm(self.store_next.load(Ordering::Relaxed));
     }
 
@@ -145,14 +153,15 @@ impl<O: Owner> Shard<O> {
     /// it.
     ///
     /// The claim word is read after the push, and once more after the fence. Another thread may
-    /// make the deadline earlier while the node is queued and not pushed yet. It relies on this
-    /// read: the owner that it wakes finds an empty inbox.
+    /// make the deadline earlier while the node is queued and not pushed yet. If that thread wakes
+    /// the owner, the owner finds an empty inbox, and the thread relies on this read. See "News" in
+    /// `PROTOCOLS.md`.
     pub(super) fn announce(&self, node: &NodeRef<O>) {
         let mut announced = u64::MAX;
         let next = || node.claim.load().deadline().map(|at| node.key(at));
         while let Some(deadline) = next().filter(|&at| at < announced) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
-            self.see_to(deadline, full_fence);
+            self.wake_or_lower_alarm(deadline, full_fence);
             announced = deadline;
         }
     }
@@ -160,21 +169,21 @@ impl<O: Owner> Shard<O> {
     /// Publishes the deadline of a new node that the caller has pushed, and wakes the owner if it
     /// would sleep past it.
     ///
-    /// Most callers find an early enough deadline, and write nothing. Only a thread that has pushed
-    /// may rely on what it finds. For another thread, a drainer may have taken that deadline away,
-    /// and take the node later.
+    /// Most callers find a deadline that is early enough, and write nothing. Only a thread that has
+    /// pushed may rely on what it finds. For any other thread, a drainer may have taken that
+    /// deadline away, and take the node later. See "Published words" in `PROTOCOLS.md`.
     #[inline]
     fn announce_pushed(&self, deadline: u64) {
         if !looks_at_the_deadline() || deadline < self.inbox_next.load(Ordering::Acquire) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
         }
-        self.see_to(deadline, fence_behind_change);
+        self.wake_or_lower_alarm(deadline, fence_behind_change);
     }
 
     /// Wakes the owner if it would sleep past a deadline that was published. If the owner is awake,
-    /// sets its alarm to go off early enough.
+    /// lowers its alarm to that deadline.
     #[inline]
-    fn see_to(&self, deadline: u64, fence: impl FnOnce()) {
+    fn wake_or_lower_alarm(&self, deadline: u64, fence: impl FnOnce()) {
         if !self.wake_before(deadline, fence) {
             self.owner.wake_skipped();
             // An owner that sleeps looks at the deadlines when it wakes, and sets its alarm itself.
@@ -185,11 +194,14 @@ impl<O: Owner> Shard<O> {
     }
 }
 
+/// Orders any change of the caller before its next reads.
 #[inline(always)]
 pub(super) fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
+/// Returns whether a pusher leaves `inbox_next` alone if it is early enough. A model may switch
+/// this off, to check the write.
 #[inline(always)]
 fn looks_at_the_deadline() -> bool {
     #[cfg(loom)]

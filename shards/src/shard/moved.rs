@@ -1,11 +1,11 @@
-//! How a shard hears that a timer was moved.
+//! Tells a shard that a timer was moved to another deadline.
 //!
-//! A later deadline is no news: the store finds it when the old one comes up. An earlier one has to
-//! reach the store. Which of both a move is, is a branch on a word that is cold, and no processor
-//! can predict it where timers are moved at random. A branch that is predicted wrongly throws away
-//! the misses of the moves that follow. So an owner that [expects](Shard::expects_earlier) earlier
-//! deadlines takes the lock for each move, and leaves a *note* in the store, which counts or does
-//! not: no branch depends on the two deadlines.
+//! A later deadline needs no update: the store finds it when the old one comes up. An earlier
+//! deadline has to reach the store. The branch between the two depends on a word that is cold, and
+//! no processor can predict it if timers are moved at random. A mispredicted branch throws away the
+//! cache misses of the moves that follow. So an owner that [expects](Shard::expects_earlier)
+//! earlier deadlines takes the lock for each move and leaves a *note* in the store, which counts or
+//! does not count: no branch depends on the two deadlines.
 
 use std::sync::atomic::Ordering;
 
@@ -15,8 +15,8 @@ use crate::{
     owner::Owner,
 };
 
-/// For how many moves the owner remembers whether they were to earlier deadlines.
-const KNOWN: u32 = 16;
+/// The number of moves of which the owner remembers whether they were to earlier deadlines.
+const REMEMBERED: u32 = 16;
 
 impl<O: Owner> Shard<O> {
     /// Returns whether some of the last moves were to earlier deadlines. For the owner.
@@ -25,15 +25,16 @@ impl<O: Owner> Shard<O> {
         self.earlier.load(Ordering::Relaxed) != 0
     }
 
-    /// The owner hears of an earlier deadline: it expects more of them, if the store takes notes.
+    /// Records a move by the owner to an earlier deadline. The owner expects more of them if the
+    /// store takes notes.
     #[inline]
     pub(super) fn expect_earlier(&self, takes_notes: bool) {
-        let expected = u32::from(takes_notes) << (KNOWN - 1);
+        let expected = u32::from(takes_notes) << (REMEMBERED - 1);
         self.earlier.store(expected, Ordering::Relaxed);
     }
 
-    /// The owner, which [expects](Shard::expects_earlier) earlier deadlines, has moved a node
-    /// without options to `next`. `earlier`: that is earlier than before.
+    /// Records that the owner has moved a node without options to `next`. `earlier`: that is
+    /// earlier than before. The owner [expects](Shard::expects_earlier) earlier deadlines.
     ///
     /// This is the fast path: the owner leaves a note. Each slower case is a call in tail position,
     /// so that this function needs no stack.
@@ -42,6 +43,7 @@ impl<O: Owner> Shard<O> {
         if !self.lock.acquire_free() {
             return self.hear_moved_slow(node, earlier, true, false);
         }
+        // Only a node in the store has an entry to move.
         let Location::Slot(slot) = node.location() else {
             return self.hear_moved_slow(node, earlier, true, true);
         };
@@ -53,19 +55,21 @@ impl<O: Owner> Shard<O> {
             return self.hear_moved_slow(node, earlier, true, true);
         }
         // A note changes neither what is published nor when the alarm is due.
-        let moves = self.earlier.load(Ordering::Relaxed) >> 1 | u32::from(earlier) << (KNOWN - 1);
+        let moves =
+            self.earlier.load(Ordering::Relaxed) >> 1 | u32::from(earlier) << (REMEMBERED - 1);
         self.earlier.store(moves, Ordering::Relaxed);
         if self.lock.release() {
-            return self.look_and_count_moved();
+            return self.drain_and_count_move();
         }
-        // After the release: the owner's code is user code, and may panic.
+        // After the release, because `Owner::moved` is user code and may panic.
         self.owner.moved(true);
     }
 
+    /// Ends [`hear_moved`](Shard::hear_moved) if a remote thread was denied the lock meanwhile.
     #[cold]
     #[inline(never)]
-    fn look_and_count_moved(&self) {
-        self.look_for_the_denied();
+    fn drain_and_count_move(&self) {
+        self.drain_for_denied();
         self.owner.moved(true);
     }
 
@@ -74,7 +78,8 @@ impl<O: Owner> Shard<O> {
     // Not `#[cold]`: while the store takes no notes, each move to an earlier deadline comes here.
     #[inline(never)]
     pub(crate) fn hear_moved_slow(&self, node: &NodeRef<O>, earlier: bool, here: bool, held: bool) {
-        // A later deadline is no news. To hear of it does no harm, where the lock is held anyway.
+        // A later deadline needs no update. If the lock is held, this call has to release it, and
+        // an update does no harm.
         if earlier || held {
             self.hear_earlier(node, here, held);
         }

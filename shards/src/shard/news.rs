@@ -1,4 +1,8 @@
-//! Pending updates of nodes that the shard has, and how they are read from the inbox.
+//! Passes updates of nodes to the store, and reads them from the inbox.
+//!
+//! An update says that the claim word of a node has changed: an earlier deadline, or an end. The
+//! owner updates the store under the lock. A remote thread pushes the node into the inbox. See
+//! "News" and "Garbage" in `PROTOCOLS.md`.
 
 use std::mem;
 
@@ -12,33 +16,34 @@ use crate::{
 };
 
 impl<O: Owner> Shard<O> {
-    /// The node's deadline was made earlier: tells the store, or the owner, if that is another
-    /// thread. `here`: the caller is the owner. `held`: it has the lock, and this function releases
-    /// it.
+    /// Updates the store after a node's deadline was made earlier, or tells the owner, if the
+    /// caller is another thread. `here`: the caller is the owner. `held`: the caller has the lock,
+    /// and this function releases it.
     #[inline]
     pub(crate) fn hear_earlier(&self, node: &NodeRef<O>, here: bool, held: bool) {
         if !held && !(here && self.lock.try_acquire()) {
+            // Another thread holds the lock, or the store belongs to another thread.
             return self.tell_earlier(node);
         }
-        let (heard, puts_off) = self.hold(|inner| (inner.hear(node), inner.puts_off()));
-        self.expect_earlier(puts_off);
+        let (heard, takes_notes) = self.hold(|inner| (inner.apply_move(node), inner.takes_notes()));
+        self.expect_earlier(takes_notes);
         match heard {
-            // What is given back is over, and dropped outside of the lock.
+            // `_over` is dropped here, after the release.
             Some(_over) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
             None => self.tell_earlier(node),
         }
     }
 
-    /// Tells the owner of an earlier deadline by the inbox, where the node may stand already.
+    /// Tells the owner through the inbox that a node has an earlier deadline.
     fn tell_earlier(&self, node: &NodeRef<O>) {
         self.tell(node);
         self.announce(node);
     }
 
-    /// The node is over, for good, and its payload is gone: takes it out of the store. Returns the
+    /// Takes a node out of the store that is over for good, and whose payload is gone. Returns the
     /// store's reference, if this call took it out.
     ///
-    /// This is the fast path: the owner, the lock is free, and the store need not be tidied. Each
+    /// This is the fast path: the owner, the lock is free, and the store needs no sweep. Each
     /// slower case is a call in tail position, so that this function needs no stack.
     #[inline]
     pub(crate) fn hear_gone(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
@@ -52,22 +57,23 @@ impl<O: Owner> Shard<O> {
         // path, gives it up.
         let taken = self.inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
-            let (carried, seen) = inner.try_take_over(node, slot)?;
+            let (stored, seen) = inner.try_take_over(node, slot)?;
             self.publish_exact(inner, seen);
-            Some(carried)
+            Some(stored)
         });
         match taken {
             None => self.hear_gone_slow(node, true),
-            Some(carried) if self.lock.release() => self.look_and_return(carried),
-            carried => carried,
+            Some(stored) if self.lock.release() => self.drain_and_return(stored),
+            stored => stored,
         }
     }
 
+    /// Ends [`hear_gone`](Shard::hear_gone) if a remote thread was denied the lock meanwhile.
     #[cold]
     #[inline(never)]
-    fn look_and_return(&self, carried: NodeRef<O>) -> Option<NodeRef<O>> {
-        self.look_for_the_denied();
-        Some(carried)
+    fn drain_and_return(&self, stored: NodeRef<O>) -> Option<NodeRef<O>> {
+        self.drain_for_denied();
+        Some(stored)
     }
 
     /// Slow path of [`hear_gone`](Shard::hear_gone), for all threads. `held`: the caller is the
@@ -79,24 +85,24 @@ impl<O: Owner> Shard<O> {
             self.tell_gone(node);
             return None;
         }
-        let (carried, heard) = self.hold(|inner| match node.location() {
+        let (stored, heard) = self.hold(|inner| match node.location() {
             Location::Slot(slot) => (Some(inner.take_over(node, slot)), true),
-            // Its carrier looks at the claim word.
+            // The thread that holds it reads the claim word before it runs the node.
             Location::Deque => (None, true),
-            // It may stand in the inbox.
+            // It may be in the inbox, and then has to be pushed again as an update.
             Location::None => (None, false),
         });
         if !heard {
             self.tell_gone(node);
         }
-        carried
+        stored
     }
 
     /// Pushes a node whose claim word has changed into the inbox, unless it is queued already. The
-    /// drainer then finds whether another thread holds the node, and if not, holds it from then on.
+    /// drainer then goes by the node's location ("One carrier" in `PROTOCOLS.md`).
     ///
-    /// Returns `false` if the shard is closed: the node is ended here. The closer may have seen it
-    /// in a deque, or nowhere.
+    /// Returns `false` if the shard is closed: then this call ends the node, because the closer may
+    /// have found it in a deque, or nowhere.
     pub(super) fn tell(&self, node: &NodeRef<O>) -> bool {
         let told = self.inbox.push(node);
         if !told {
@@ -105,11 +111,14 @@ impl<O: Owner> Shard<O> {
         told
     }
 
-    /// Tells the owner by the inbox, where the node may stand already, that it is over.
+    /// Tells the owner through the inbox that a node is over, and drains a batch if there is too
+    /// much garbage.
     fn tell_gone(&self, node: &NodeRef<O>) {
         if !self.tell(node) {
             return;
         }
+        // After the push: a drainer that takes the node before this leaves the count too high, not
+        // too low.
         self.unread.fetch_add(1, Ordering::Relaxed);
         let garbage = self.garbage();
         let live = self.stored().saturating_sub(garbage);
@@ -117,8 +126,9 @@ impl<O: Owner> Shard<O> {
             // If another thread has the lock, it finds the mark, and drains.
             let drained = self.locked(|inner| self.drain(inner, BATCH));
             if drained.is_none() && garbage > FLOOD {
-                // The system has stopped the holder. While the cores are busy with threads that
-                // arm and cancel, garbage would grow to hundreds of MB before the holder goes on.
+                // The system has stopped the holder. Until the holder goes on, other threads that
+                // arm and cancel timers keep the cores busy, and garbage could grow to hundreds of
+                // MB.
                 #[cfg(all(test, not(loom)))]
                 super::tests::YIELDS.set(super::tests::YIELDS.get() + 1);
                 crate::sync::yield_now();
@@ -126,11 +136,12 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Takes the deadline that is published for the inbox. It is published for the store before, so
-    /// that it is always in one of both words. The caller has the lock.
+    /// Clears the deadline that is published for the inbox, and returns it. The store's word is
+    /// lowered to it before, so that one of the two words always has it. The caller has the lock.
     fn take_inbox_next(&self) -> u64 {
         let mut next = self.inbox_next.load(Ordering::Acquire);
         loop {
+            // Before the exchange: a reader of both words finds the deadline in one of them.
             if next < self.store_next.load(Ordering::Relaxed) {
                 self.store_next.store(next, Ordering::Release);
             }
@@ -151,14 +162,16 @@ impl<O: Owner> Shard<O> {
         let mut read = 0;
         while read < limit {
             if inner.backlog.is_empty() {
-                // A drainer may take a node before its pusher publishes the deadline. That stays
-                // behind, and has to be taken, or the owner would wake for it again and again.
+                // A drainer may take a node before its pusher publishes the deadline. The pusher's
+                // write then stays behind. It has to be cleared, or the owner would wake for it
+                // again and again.
                 let stale = self.inbox_next.load(Ordering::Acquire) != NEVER;
                 if self.inbox.is_empty() && !stale {
                     break;
                 }
-                // Before the inbox is taken: a later pusher lowers the deadline again.
+                // Before the inbox is taken: a pusher that comes later lowers the deadline again.
                 inner.backlog_next = self.take_inbox_next();
+                // The counts move with the updates. A later cancellation counts as unread again.
                 let unread = self.unread.swap(0, Ordering::AcqRel);
                 self.sweeping.store(unread, Ordering::Relaxed);
                 inner.backlog = self.inbox.take();
@@ -170,6 +183,8 @@ impl<O: Owner> Shard<O> {
             let Some(node) = inner.backlog.next() else {
                 continue;
             };
+            // This may drop the last reference: the payload is gone before, so only the node and
+            // its options are freed.
             drop(inner.read(node));
             read += 1;
         }
@@ -179,11 +194,12 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Reads what a thread that was denied the lock has left in the inbox.
+    /// Reads the updates of a thread that was denied the lock, until no thread was denied
+    /// meanwhile.
     #[cold]
-    pub(super) fn look_for_the_denied(&self) {
+    pub(super) fn drain_for_denied(&self) {
         while self.lock.try_acquire() {
-            // A full store panics, and the condition of a timer that is freed here may.
+            // A full store panics. So may the destructor of a condition, if a timer is freed here.
             let unlock = UnlockOnPanic(self);
             // SAFETY: `try_acquire` above took the lock.
             self.inner.with_mut(|inner| unsafe {

@@ -1,45 +1,49 @@
-//! How the owner of a shard sleeps, and is woken.
+//! Parks the owner of a shard, and wakes it.
+//!
+//! The owner announces until when it sleeps, and then looks once more for updates and work. See
+//! "Parking and tickles" and "Searchers" in `PROTOCOLS.md`.
 
 use super::{Shard, arriving::full_fence};
 use crate::{owner::Owner, search::Searchers};
 
-/// What [`Shard::park`] did.
+/// The result of [`Shard::park`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parked {
-    /// Whether the worker slept (or at least called `sleep`).
+    /// Whether the worker called `sleep`.
     pub slept: bool,
-    /// Whether the worker was woken to search, and counts as a searcher.
+    /// Whether the worker counts as a searcher from now on: it was woken to search, or found work.
     pub searching: bool,
 }
 
 impl<O: Owner> Shard<O> {
-    /// Wakes the owner if it sleeps, whatever for.
+    /// Wakes the owner if it sleeps, and returns whether it did. For work that is no timer.
     pub fn wake(&self) -> bool {
         self.wake_before(0, full_fence)
     }
 
-    /// Announces that the owner sleeps, and answers until when.
+    /// Announces that the owner sleeps until the next deadline, and returns that deadline.
     fn announce_sleep(&self) -> u64 {
         let until = self.next_deadline();
         self.parker.announce(until);
         until
     }
 
-    /// Whether nothing has come, since it was announced, that would have to end the sleep.
+    /// Returns whether the sleep that was announced until `until` may begin: no update and no
+    /// earlier deadline has come.
     fn may_sleep(&self, until: u64) -> bool {
         !self.has_news() && self.next_deadline() >= until
     }
 
-    /// Announces that the owner is about to sleep, and answers until when, in ns: it has to sleep
-    /// until then ([`NEVER`](crate::NEVER): without an end), or until [`Owner::wake`], and to call
-    /// [`resume`](Shard::resume) when it is awake. `None` if there is something to
-    /// [`expire`](Shard::expire) first; then it is awake still.
+    /// Announces that the owner is about to sleep, and returns until when, in ns. The owner then
+    /// sleeps until that moment ([`NEVER`](crate::NEVER): without an end) or until [`Owner::wake`],
+    /// and calls [`resume`](Shard::resume) when it is awake. Returns `None` if there may be
+    /// something to [`expire`](Shard::expire) first; then the owner is still awake.
     ///
-    /// What else would have to end the sleep has to be looked at between this and the sleep; who brings
-    /// it calls [`wake`](Shard::wake).
+    /// The owner looks for other work between this call and the sleep. A thread that brings such
+    /// work calls [`wake`](Shard::wake) after that.
     ///
-    /// For an event loop of one thread. [`park`](Shard::park) is for those that steal from each
-    /// other.
+    /// This is for an event loop of one thread. Workers that steal from each other use
+    /// [`park`](Shard::park).
     ///
     /// ```
     /// # use std::{sync::Arc, thread, time::{Duration, Instant}};
@@ -79,18 +83,18 @@ impl<O: Owner> Shard<O> {
         None
     }
 
-    /// The owner is awake again after [`sleep_until`](Shard::sleep_until).
+    /// Announces that the owner is awake again after [`sleep_until`](Shard::sleep_until).
     pub fn resume(&self) {
         let searches = self.parker.resume();
-        debug_assert!(!searches, "nobody is woken to search without `Searchers`");
+        debug_assert!(!searches, "only `Searchers` wake a worker to search");
     }
 
-    /// Sleeps until the next deadline, or until woken. For the owner, which is a searcher if it
-    /// says so.
+    /// Sleeps until the next deadline, or until the worker is woken. The owner calls this;
+    /// `searching` says whether it counts as a searcher.
     ///
-    /// `work` is asked whether there is anything to do after all, once the worker has announced
-    /// that it sleeps; `sleep` sleeps until the moment given, in ns (or [`NEVER`](crate::NEVER)), or until
-    /// [`Owner::wake`].
+    /// `work` returns whether there is any work; it is called after the worker has announced that
+    /// it sleeps. `sleep` sleeps until the given moment, in ns (or [`NEVER`](crate::NEVER)), or
+    /// until [`Owner::wake`].
     pub fn park(
         &self,
         searchers: &Searchers,
@@ -98,17 +102,19 @@ impl<O: Owner> Shard<O> {
         work: impl FnOnce() -> bool,
         sleep: impl FnOnce(u64),
     ) -> Parked {
-        // In this order, and in the reverse afterwards: whoever counts as parked can be claimed.
+        // The announcement comes first, and is withdrawn last: a thread that finds this worker
+        // counted as parked can claim its parked word.
         let until = self.announce_sleep();
         searchers.park(searching);
+        // The last look: behind the fences of both announcements.
         let work = work();
         let sleeps = self.may_sleep(until) && !work;
         if sleeps {
             sleep(until);
         }
         searchers.unpark();
-        // Who brought the work may have relied on us as a searcher: that we are again, unless there
-        // are enough others.
+        // A thread that brought work may have found this worker counted as a searcher, and woken no
+        // other. So the worker searches again, unless enough others do.
         let searching = self.parker.resume() || (work && searchers.begin());
         Parked {
             slept: sleeps,

@@ -1,4 +1,5 @@
-//! What only who can panic under the lock can see.
+//! Tests that need the private parts of a shard: panics under the lock, the layout, shrinks, and
+//! moves.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,9 +12,9 @@ use crate::{Reset, Sleep, Timer, store::StoreKind};
 #[derive(Default)]
 struct Loop {
     wakes: AtomicUsize,
-    /// Whether the calling thread counts as another one.
+    /// Whether the calling thread counts as a remote thread.
     is_away: AtomicBool,
-    /// Whether it panics when it is told of a move.
+    /// Whether `moved` panics.
     panics: AtomicBool,
 }
 
@@ -31,7 +32,7 @@ impl Owner for Loop {
     }
 }
 
-/// As a store that is full does.
+/// Panics under the lock, as a full store does, after a call of `meanwhile`.
 fn panic_under_the_lock(shard: &Shard<Loop>, meanwhile: impl FnOnce()) {
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         shard.locked(|_| -> () {
@@ -47,7 +48,7 @@ fn a_panic_under_the_lock_unlocks() {
     let shard = Arc::new(Shard::new(Loop::default()));
     let timer = Timer::once(&shard, 10, 10, || ());
     panic_under_the_lock(&shard, || ());
-    assert!(shard.locked(|_| ()).is_some(), "it is locked for ever");
+    assert!(shard.locked(|_| ()).is_some(), "the lock is free again");
     let mut due = Vec::new();
     assert_eq!(shard.expire(10, usize::MAX, &mut due).count, 1);
     drop((timer, due));
@@ -57,8 +58,8 @@ fn a_panic_under_the_lock_unlocks() {
 #[test]
 fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
     let shard = Arc::new(Shard::new(Loop::default()));
-    // So many that notes are left of moves, and one move to an earlier deadline: more are expected
-    // then.
+    // So many timers that the store takes notes, and one move to an earlier deadline, after which
+    // the owner expects more.
     let timers: Vec<_> = (0..100)
         .map(|i| Timer::once(&shard, 1_000 + i, 1, || ()))
         .collect();
@@ -68,16 +69,17 @@ fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
         shard.owner().panics.store(true, Ordering::Relaxed);
         let moved = catch_unwind(AssertUnwindSafe(|| timers[50].reset_at(at)));
         assert!(moved.is_err(), "the owner's panic is not swallowed");
-        assert!(shard.locked(|_| ()).is_some(), "it is locked for ever");
+        assert!(shard.locked(|_| ()).is_some(), "the lock is free again");
         shard.owner().panics.store(false, Ordering::Relaxed);
         assert_eq!(timers[50].deadline(), Some(at), "the move was made");
     }
     drop((timers, shard.close()));
 }
 
-/// A thread that releases the lock reads what another left that was denied, and frees what is over.
+/// A thread that releases the lock reads the updates of a thread that was denied, and frees nodes
+/// that are over.
 #[test]
-fn a_condition_that_panics_as_it_is_freed_for_the_denied_leaves_the_shard_unlocked() {
+fn a_condition_that_panics_in_a_drain_for_a_denied_thread_leaves_the_shard_unlocked() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -104,10 +106,10 @@ fn a_condition_that_panics_as_it_is_freed_for_the_denied_leaves_the_shard_unlock
     assert!(shard.lock.try_acquire());
     assert!(!shard.lock.try_acquire(), "another thread is denied");
     assert!(shard.lock.release());
-    let looked = catch_unwind(AssertUnwindSafe(|| shard.look_for_the_denied()));
+    let looked = catch_unwind(AssertUnwindSafe(|| shard.drain_for_denied()));
     assert!(looked.is_err(), "the panic is not swallowed");
-    assert!(shard.has_news(), "the owner has to look");
-    assert!(shard.locked(|_| ()).is_some(), "it is locked for ever");
+    assert!(shard.has_news(), "the owner has to read the inbox");
+    assert!(shard.locked(|_| ()).is_some(), "the lock is free again");
     shard.close();
 }
 
@@ -117,30 +119,30 @@ std::thread_local! {
 }
 
 #[test]
-fn threads_that_flood_a_shard_with_what_they_cancel_let_its_holder_run() {
+fn cancellers_yield_to_a_stopped_holder_above_the_flood_limit() {
     let shard = Arc::new(Shard::new(Loop::default()));
     shard.owner().is_away.store(true, Ordering::Relaxed);
     let timers: Vec<_> = (0..FLOOD as u64 + 100)
         .map(|i| Timer::once(&shard, i, 1, || ()))
         .collect();
     assert_eq!(shard.settle(), 0);
-    // Another thread has the lock, and is stopped.
+    // As if another thread had the lock, and were stopped.
     assert!(shard.lock.try_acquire());
     for (i, timer) in timers.iter().enumerate() {
         assert_eq!(timer.cancel(), crate::Cancel::Cancelled);
         assert_eq!(YIELDS.get(), (i + 1).saturating_sub(FLOOD));
     }
-    assert!(shard.lock.release(), "they were denied");
-    shard.look_for_the_denied();
+    assert!(shard.lock.release(), "the cancellers were denied");
+    shard.drain_for_denied();
     assert_eq!(shard.settle(), NEVER);
     assert_eq!((shard.garbage(), YIELDS.get()), (0, 100));
     shard.close();
 }
 
-/// Those that stay are found by their handles, and come in their order, whatever their slots are
-/// now.
+/// The timers that stay are found by their handles, and come due in their order, whatever their
+/// slots are then.
 #[test]
-fn a_store_that_was_outgrown_is_given_up_and_nobody_notices() {
+fn shrinking_keeps_all_timers_and_their_order() {
     for (kind, stay) in StoreKind::ALL
         .into_iter()
         .flat_map(|kind| [0, 1, 40].map(|n| (kind, n)))
@@ -151,7 +153,8 @@ fn a_store_that_was_outgrown_is_given_up_and_nobody_notices() {
         let mut timers: Vec<_> = (0..2_000)
             .map(|i| {
                 let ran = ran.clone();
-                // No deadline is that of another; some are moved, of which the wheel leaves notes.
+                // All deadlines are different. Some timers are moved, and the wheel leaves notes of
+                // that.
                 let timer = Timer::once(&shard, 10_000 + i * 7 % 2_000, 1, move || {
                     ran.lock().unwrap().push(i);
                 });
@@ -172,11 +175,11 @@ fn a_store_that_was_outgrown_is_given_up_and_nobody_notices() {
         assert_eq!(stored, stay + 1);
         let full = room();
         assert!(shard.shrink());
-        assert_eq!(room(), full, "it may be wanted again soon");
+        assert_eq!(room(), full, "the first call frees nothing");
         assert!(!shard.shrink());
         assert!(room() < full / 4, "{} of {full}", room());
         assert_eq!((shard.next_deadline(), shard.stored()), (next, stored));
-        // One is moved, one is cancelled, and one comes.
+        // One timer is moved, one is cancelled, and one is armed.
         let late = timers.split_off(1_007);
         if stay == 40 {
             assert_eq!(late[0].reset_at(20_000), Reset::Waiting);
@@ -195,15 +198,15 @@ fn a_store_that_was_outgrown_is_given_up_and_nobody_notices() {
         expect.sort_by_key(at);
         due.into_iter().for_each(|it| _ = it.run(|| 30_000));
         assert_eq!(*ran.lock().unwrap(), expect);
-        assert_eq!(shard.stored(), 1, "the one that never comes");
+        assert_eq!(shard.stored(), 1, "the timer that never fires");
         drop((never, late, timers, shard.close()));
     }
 }
 
-/// The lock is held while timers move, and those that come due meanwhile are late. So a store with
-/// many timers stays as it is.
+/// A shrink holds the lock while it moves timers, and timers that come due meanwhile are late. So a
+/// store with many timers stays as it is.
 #[test]
-fn a_store_with_more_timers_than_move_in_no_time_is_kept() {
+fn a_store_with_many_timers_does_not_shrink() {
     let shard = Arc::new(Shard::new(Loop::default()));
     let room = || shard.locked(|inner| inner.room()).unwrap();
     let timers: Vec<_> = (0..2_000)
@@ -211,10 +214,10 @@ fn a_store_with_more_timers_than_move_in_no_time_is_kept() {
         .collect();
     let full = room();
     // An eighth of the room is held, or less.
-    let stay = crate::inner::MOST_MOVED + 1;
+    let stay = crate::inner::MAX_MOVED + 1;
     assert!(stay <= full / 8);
     timers[stay..].iter().for_each(|it| _ = it.cancel());
-    assert!(!shard.shrink(), "nobody is to wake for it");
+    assert!(!shard.shrink(), "no later call is needed");
     assert!(!shard.shrink());
     assert_eq!(room(), full);
     timers[0].cancel();
@@ -223,9 +226,9 @@ fn a_store_with_more_timers_than_move_in_no_time_is_kept() {
     drop((timers, shard.close()));
 }
 
-/// Timers that may be late have keys that are not their deadlines.
+/// The keys of timers that may be late are not their deadlines.
 #[test]
-fn a_store_that_is_given_up_keeps_the_keys_of_timers_that_may_be_late() {
+fn shrinking_keeps_the_keys_of_timers_that_may_be_late() {
     let shard = Arc::new(Shard::new(Loop::default()));
     let tolerant = |tolerance| {
         let options = crate::Options {
@@ -250,7 +253,7 @@ fn a_store_that_is_given_up_keeps_the_keys_of_timers_that_may_be_late() {
     drop((some, many, shard.close()));
 }
 
-/// Who was denied the lock relies on who had it.
+/// A thread that was denied the lock relies on its holder, also if the holder panics.
 #[test]
 fn a_panic_under_the_lock_wakes_the_owner() {
     let shard = Shard::new(Loop::default());
@@ -258,13 +261,13 @@ fn a_panic_under_the_lock_wakes_the_owner() {
     panic_under_the_lock(&shard, || assert!(shard.locked(|_| ()).is_none()));
     assert_eq!(shard.owner().wakes.load(Ordering::Relaxed), 1);
     shard.resume();
-    assert!(shard.has_news(), "the owner has to look");
+    assert!(shard.has_news(), "the owner has to read the inbox");
     assert!(!shard.expire(0, usize::MAX, &mut Vec::new()).more);
     assert!(!shard.has_news());
 }
 
 #[test]
-fn who_pushes_and_who_has_the_lock_write_lines_of_their_own() {
+fn pushers_and_the_lock_holder_write_separate_cache_lines() {
     use std::mem::offset_of;
     let line = |offset| offset / align_of::<CachePadded<()>>();
     let pushing = line(offset_of!(Shard<Loop>, inbox));
@@ -272,16 +275,16 @@ fn who_pushes_and_who_has_the_lock_write_lines_of_their_own() {
     assert_eq!(line(offset_of!(Shard<Loop>, unread)), pushing);
     let locked = line(offset_of!(Shard<Loop>, lock));
     assert_eq!(line(offset_of!(Shard<Loop>, store_next)), locked);
-    assert_eq!(line(offset_of!(Shard<Loop>, backlogged)), locked);
+    assert_eq!(line(offset_of!(Shard<Loop>, has_backlog)), locked);
     let rest = line(offset_of!(Shard<Loop>, watchers));
     let homes = line(offset_of!(Shard<Loop>, homes));
     let all = [homes, pushing, locked, rest];
     assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
 }
 
-/// Where some moves are earlier and some later, notes are left of them.
+/// If some moves are to earlier deadlines and some to later ones, the owner leaves notes of them.
 #[test]
-fn moved_at_random_all_run_at_their_time() {
+fn timers_moved_at_random_run_in_time() {
     const TIMERS: u64 = 100;
     let shard = Arc::new(Shard::new(Loop::default()));
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
@@ -305,7 +308,7 @@ fn moved_at_random_all_run_at_their_time() {
     let (mut due, mut expecting, mut all) = (Vec::new(), 0, 0);
     for step in 0..20_000 {
         let which = draw(TIMERS) as usize;
-        // Now and then all moves are to later for a while.
+        // Now and then all moves are to later deadlines for a while.
         let width = [2_000, 1_000_000][draw(2) as usize];
         let floor = if step % 2_000 < 500 {
             deadlines[which]

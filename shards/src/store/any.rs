@@ -1,12 +1,13 @@
-//! A store whose kind is chosen at run time.
+//! [`AnyStore`], a store whose kind is chosen at run time.
 
 use super::{Heap, Store, Wheel};
 
 /// Selects the store of a shard.
 ///
 /// Each store has a maximum number of timers, far beyond what fits the memory of most machines. The
-/// thread that inserts one more panics: the caller that arms the timer, or the owner that reads it from
-/// the inbox. That timer is lost. It neither runs nor is told. The shard goes on with the others.
+/// thread that inserts one more panics: the caller that arms the timer, or the owner that reads it
+/// from the inbox. That timer is lost. Its callback is not called, for no outcome. The shard goes
+/// on with the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreKind {
@@ -34,8 +35,8 @@ impl StoreKind {
 ///     assert_eq!(store.pop_due(10, |_| ()), Some((10, slot)));
 /// }
 /// ```
-// `repr(u32)` gives the enum a tag of its own. A tag in the niche of a field costs some instructions for
-// each operation.
+// `repr(u32)` gives the enum a tag of its own. A tag in the niche of a field costs some
+// instructions for each operation.
 #[derive(Debug)]
 #[repr(u32)]
 pub enum AnyStore {
@@ -45,7 +46,7 @@ pub enum AnyStore {
     Wheel(Box<Wheel>),
 }
 
-/// Calls the store, of whichever kind it is.
+/// Calls a method of the store, of either kind.
 macro_rules! each {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
@@ -70,10 +71,12 @@ impl AnyStore {
 pub(crate) struct Seen {
     /// The smallest key.
     pub(crate) first_key: u64,
+    /// The number of entries.
     pub(crate) len: usize,
 }
 
 impl Seen {
+    /// Reads the state of a store.
     #[inline]
     fn of(store: &impl Store) -> Self {
         Self {
@@ -84,6 +87,7 @@ impl Seen {
 }
 
 impl AnyStore {
+    /// Returns the kind of the store.
     pub(crate) fn kind(&self) -> StoreKind {
         match self {
             AnyStore::Heap(_) => StoreKind::Heap,
@@ -91,6 +95,7 @@ impl AnyStore {
         }
     }
 
+    /// Returns the state to publish.
     #[inline]
     pub(crate) fn seen(&self) -> Seen {
         match self {
@@ -99,10 +104,10 @@ impl AnyStore {
         }
     }
 
-    /// Fast path of [`Store::insert`]: inserts if that takes only a few loads and stores, and returns the
-    /// slot and the state to publish.
+    /// Fast path of [`Store::insert`]: inserts if that takes only a few loads and stores, and
+    /// returns the slot and the state to publish.
     #[inline(always)]
-    pub(crate) fn insert_quickly(&mut self, key: u64) -> Option<(u32, Seen)> {
+    pub(crate) fn try_insert(&mut self, key: u64) -> Option<(u32, Seen)> {
         if cfg!(loom) {
             // The fast path needs more timers than a model has. The models still run its caller.
             return Some((self.insert(key), self.seen()));
@@ -110,14 +115,14 @@ impl AnyStore {
         let AnyStore::Wheel(wheel) = self else {
             return None;
         };
-        let slot = wheel.insert_quickly(key)?;
+        let slot = wheel.try_insert(key)?;
         Some((slot, Seen::of(&**wheel)))
     }
 
-    /// Fast path of [`Store::remove`]: removes if that takes only a few loads and stores, and returns the
-    /// state to publish.
+    /// Fast path of [`Store::remove`]: removes if that takes only a few loads and stores, and
+    /// returns the state to publish.
     #[inline]
-    pub(crate) fn remove_quickly(&mut self, slot: u32) -> Option<Seen> {
+    pub(crate) fn try_remove(&mut self, slot: u32) -> Option<Seen> {
         if cfg!(loom) {
             self.remove(slot);
             return Some(self.seen());
@@ -125,24 +130,25 @@ impl AnyStore {
         let AnyStore::Wheel(wheel) = self else {
             return None;
         };
-        wheel.remove_quickly(slot).then(|| Seen::of(&**wheel))
+        wheel.try_remove(slot).then(|| Seen::of(&**wheel))
     }
 
-    /// Returns whether [`note_quickly`](AnyStore::note_quickly) may take notes.
+    /// Returns whether [`try_note`](AnyStore::try_note) may take notes.
     #[inline]
-    pub(crate) fn puts_off(&self) -> bool {
+    pub(crate) fn takes_notes(&self) -> bool {
         match self {
-            AnyStore::Wheel(wheel) => wheel.puts_off(),
+            AnyStore::Wheel(wheel) => wheel.takes_notes(),
             AnyStore::Heap(_) => false,
         }
     }
 
-    /// Fast path of [`Store::lower`]: notes the move of a held slot, to be made later, if `earlier` is true.
-    /// The published state does not change.
+    /// Fast path of [`Store::lower`] for a held slot: notes the move, to be made later, if
+    /// `earlier` is true. Returns `false` if the store takes no note. The published state does not
+    /// change.
     #[inline]
-    pub(crate) fn note_quickly(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
+    pub(crate) fn try_note(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
         match self {
-            AnyStore::Wheel(wheel) => wheel.note_quickly(slot, key, earlier),
+            AnyStore::Wheel(wheel) => wheel.try_note(slot, key, earlier),
             AnyStore::Heap(_) => false,
         }
     }

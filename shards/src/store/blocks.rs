@@ -1,26 +1,27 @@
-//! Chains of slots, in blocks of one array.
+//! Bags of slots, each a chain of blocks in one shared array. The buckets of a wheel are such
+//! chains.
 
 use crate::prefetch::prefetch;
 
-/// Slots in a block: a cache line.
+/// The number of slots in a block, which is a cache line.
 pub(super) const BLOCK: usize = 16;
 
-/// No block.
+/// The index of no block.
 const NONE: u32 = u32::MAX;
 
-/// A bag of slots: a chain of blocks of which all but the first are full.
+/// A bag of slots: a chain of blocks. All blocks but the first are full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
-    /// The index after the last slot, which is in the first block, if there is any.
+    /// The index after the last slot of the first block; 0 if the chain is empty.
     end: u32,
-    /// How many slots there are.
+    /// The number of slots.
     pub(super) count: u32,
 }
 
 impl Chain {
     pub(super) const EMPTY: Chain = Chain { end: 0, count: 0 };
 
-    /// Not a chain, but a number that its owner wants to keep in this place.
+    /// Creates a value that is no chain, but a number that its owner keeps in this place.
     pub(super) const fn other(number: u32) -> Self {
         Self {
             end: number,
@@ -28,19 +29,21 @@ impl Chain {
         }
     }
 
-    /// The number, if it is not a chain.
+    /// Returns the number, if this is not a chain.
     #[inline]
     pub(super) fn as_other(self) -> Option<u32> {
         (self.count == u32::MAX).then_some(self.end)
     }
 }
 
-/// The blocks of all chains. Memory is what was held at most at once, and a block for each chain in use.
+/// The blocks of all chains. They use memory for the most slots that were held at once, and a block
+/// for each chain in use.
 #[derive(Debug)]
 pub(super) struct Blocks {
     slots: Vec<u32>,
     /// The next block of the same chain, or the next free one.
     links: Vec<u32>,
+    /// The first free block, or `NONE`.
     free: u32,
 }
 
@@ -55,10 +58,12 @@ impl Default for Blocks {
 }
 
 impl Blocks {
+    /// Adds a slot to a chain.
     #[inline]
     pub(super) fn push(&mut self, chain: &mut Chain, slot: u32) {
         let mut at = chain.end as usize;
         if at % BLOCK == 0 {
+            // The first block is full, or there is none. A new block becomes the first.
             let full = match chain.count {
                 0 => NONE,
                 _ => (at / BLOCK - 1) as u32,
@@ -72,14 +77,14 @@ impl Blocks {
         chain.count += 1;
     }
 
-    /// Whether there is room in the first block of a chain.
+    /// Returns whether the first block of a chain has room.
     #[inline]
     pub(super) fn has_room(&self, chain: Chain) -> bool {
         let at = chain.end as usize;
         at % BLOCK != 0 && at < self.slots.len()
     }
 
-    /// Puts a slot into the first block of a chain, where there is [room](Blocks::has_room).
+    /// Adds a slot to the first block of a chain, which [has room](Blocks::has_room).
     #[inline]
     pub(super) fn put(&mut self, chain: &mut Chain, slot: u32) {
         if let Some(place) = self.slots.get_mut(chain.end as usize) {
@@ -89,7 +94,7 @@ impl Blocks {
         }
     }
 
-    /// Takes the first block out of a chain, and answers what was in it.
+    /// Takes the first block out of a chain, and returns its slots.
     #[inline]
     pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<&[u32]> {
         if chain.count == 0 {
@@ -98,6 +103,7 @@ impl Blocks {
         let end = chain.end as usize;
         let block = (end - 1) / BLOCK;
         let slots = &self.slots[block * BLOCK..end];
+        // The block joins the free ones. Its slots stay readable until the next push.
         let next = std::mem::replace(&mut self.links[block], self.free);
         self.free = block as u32;
         chain.count -= slots.len() as u32;
@@ -108,7 +114,8 @@ impl Blocks {
         Some(slots)
     }
 
-    /// Puts an empty block for so many slots, [`BLOCK`] at most, before the others of a chain, which are full.
+    /// Puts a block for `slots` slots, [`BLOCK`] at most, before the other blocks of a chain, which
+    /// are full. The caller fills the returned slots.
     #[inline]
     pub(super) fn add(&mut self, chain: &mut Chain, slots: usize) -> &mut [u32] {
         let before = match chain.count {
@@ -123,7 +130,8 @@ impl Blocks {
         &mut self.slots[at..at + slots]
     }
 
-    /// What is in the second block of a chain that is not empty, if there is one. The third is brought into the cache.
+    /// Returns the slots of the second block of a chain that is not empty, or none if there is no
+    /// second block. Prefetches the third block.
     #[inline]
     pub(super) fn second(&self, chain: Chain) -> &[u32] {
         let last = chain.end as usize - 1;
@@ -133,20 +141,21 @@ impl Blocks {
         let second = self.links[last / BLOCK] as usize;
         let third = self.links[second];
         if third != NONE {
-            // It may be on two lines.
+            // A block may be on two cache lines.
             let at = self.slots.as_ptr().wrapping_add(third as usize * BLOCK);
             prefetch(at, BLOCK * size_of::<u32>() + 1);
         }
         &self.slots[second * BLOCK..][..BLOCK]
     }
 
-    /// There are no chains any more.
+    /// Frees all blocks. No chain may be used after that.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.links.clear();
         self.free = NONE;
     }
 
+    /// Returns a free block, or a new one.
     #[inline]
     fn take_block(&mut self) -> usize {
         if self.free != NONE {
@@ -159,7 +168,7 @@ impl Blocks {
         self.links.len() - 1
     }
 
-    /// What is in a chain.
+    /// Returns the slots of a chain.
     #[cfg(test)]
     pub(super) fn slots(&self, chain: Chain) -> Vec<u32> {
         let mut slots = Vec::new();
@@ -173,7 +182,7 @@ impl Blocks {
         slots
     }
 
-    /// For how many slots there is memory.
+    /// Returns the number of slots that there is memory for.
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
         self.slots.len()

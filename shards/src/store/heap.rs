@@ -1,12 +1,12 @@
-//! An indexed 4-ary min-heap.
+//! [`Heap`], an indexed 4-ary min-heap.
 
 use super::{Entry, Store, slots::Slots, tree::Tree};
 use crate::node::Location;
 
-/// The store for deadlines of any distribution: an indexed 4-ary heap.
+/// A store for deadlines of any distribution: an indexed 4-ary heap.
 ///
-/// O(log n) to insert, remove and rekey; O(1) for the first. 16 bytes an entry. No operation takes
-/// much longer than another. Holds up to 2^31 entries.
+/// Inserting, removing and moving an entry take O(log n), and the first entry O(1). An entry takes
+/// 16 bytes. No operation takes much longer than another. The heap holds up to 2^31 entries.
 ///
 /// ```
 /// use tourbillon_shards::store::{Heap, Store};
@@ -26,7 +26,7 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// An empty heap.
+    /// Creates an empty heap.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,30 +1,33 @@
-//! The key of each slot, where nobody needs to know at which place an entry is.
+//! The table of the keys of all slots, for a store that does not track the positions of its
+//! entries.
 
 use super::Entry;
 use crate::{node::Location, prefetch::prefetch};
 
-/// What stands for the key of a slot that is free. It is a key, too: whoever stores that one has to know of
-/// it by other means.
+/// The key of a free slot. A held slot may have this key, too: a store that allows it tracks such
+/// slots by other means.
 pub(super) const FREE: u64 = u64::MAX;
 
-/// Slots, and the key of each. An entry, wherever it is, is *live* if its key is that of its slot, and *stale*
-/// otherwise: so whoever removes or moves one changes a word here, and need not find it. Of two entries that
-/// are equal, because the key came back to what it was, both are live, and mean the same.
+/// Slots, and the key of each. An entry is *live* if its key is the key of its slot, and *stale*
+/// otherwise. So a store that removes or moves an entry changes a word here, and need not find the
+/// entry. If a key returns to an old value, two equal entries are live, and mean the same.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     keys: Vec<u64>,
-    /// There is room for all slots in it from the beginning, which takes no memory before it is used. Were it to grow while
-    /// timers fire, some hundred thousand of which may have freed what they were about, glibc would first join all
-    /// that to larger pieces: it does so before it gives out more than 1,024 bytes, for tens of ms then.
+    /// The free slots. There is room for all slots from the beginning, which takes no memory before
+    /// it is used. If this vector grew while timers fire, it could be slow: glibc joins freed
+    /// pieces of memory before it returns more than 1,024 bytes, which takes tens of ms if some
+    /// hundred thousand timers have freed memory.
     free: Vec<u32>,
 }
 
 impl Keys {
-    /// A free slot, which has this key from now on. Smaller than the most that were ever held at once.
+    /// Takes a free slot, and gives it this key. The slot is below the largest number of slots ever
+    /// held at once.
     ///
     /// # Panics
     ///
-    /// If more than `most` are held.
+    /// Panics if all slots up to `most` are held.
     #[inline]
     pub(super) fn take(&mut self, key: u64, most: u32) -> u32 {
         match self.free.pop() {
@@ -36,29 +39,32 @@ impl Keys {
         }
     }
 
+    /// Slow path of [`take`](Keys::take): adds a slot.
     #[cold]
     fn grow(&mut self, key: u64, most: u32) -> u32 {
         let most = most.min(Location::MAX_SLOT) as usize;
         assert!(self.keys.len() <= most, "the store is full");
         self.keys.push(key);
         if self.free.capacity() < self.keys.capacity() {
-            // Nothing is free, and a large piece of memory grows where it is, or moves with its pages: none is touched. (To free
-            // the old one would have glibc take large pieces from where tasks are from then on, and copy them.)
+            // No slot is free, so nothing is copied: a large piece of memory grows in place, or
+            // moves with its pages untouched. (If the old vector were freed, glibc would later take
+            // large pieces from the memory of tasks, and copy them.)
             self.free.reserve_exact(self.keys.capacity());
         }
         (self.keys.len() - 1) as u32
     }
 
-    /// A slot that is held is free from now on.
+    /// Frees a held slot.
     #[inline]
     pub(super) fn give_back(&mut self, slot: u32) {
         self.keys[slot as usize] = FREE;
         self.free.push(slot);
     }
 
-    /// [Takes](Keys::take) a slot, if there is one that was held before, or room for another.
+    /// Fast path of [`take`](Keys::take): takes a slot if one is free, or there is room for
+    /// another.
     #[inline]
-    pub(super) fn take_quickly(&mut self, key: u64, most: u32) -> Option<u32> {
+    pub(super) fn try_take(&mut self, key: u64, most: u32) -> Option<u32> {
         if let Some(&slot) = self.free.last() {
             *self.keys.get_mut(slot as usize)? = key;
             self.free.pop();
@@ -72,9 +78,10 @@ impl Keys {
         Some(next as u32)
     }
 
-    /// [Gives back](Keys::give_back) a slot, unless its key is [`FREE`], or there is no room to note it; true if it did.
+    /// Fast path of [`give_back`](Keys::give_back). Returns `false`, and does nothing, if the
+    /// slot's key is [`FREE`] or there is no room to note the slot.
     #[inline]
-    pub(super) fn give_back_quickly(&mut self, slot: u32) -> bool {
+    pub(super) fn try_give_back(&mut self, slot: u32) -> bool {
         let has_room = self.free.len() < self.free.capacity();
         let key = self.keys.get_mut(slot as usize);
         let Some(key) = key.filter(|key| has_room && **key != FREE) else {
@@ -85,29 +92,29 @@ impl Keys {
         true
     }
 
-    /// None of the slots is held, and no entry is left that names one: they begin anew, from 0.
+    /// Forgets all slots. New ones begin at 0. No slot is held, and no entry names one.
     pub(super) fn clear(&mut self) {
         self.keys.clear();
         self.free.clear();
     }
 
-    /// The key of a slot; [`FREE`] if it is not held.
+    /// Returns the key of a slot, or [`FREE`] if the slot is not held.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> u64 {
         self.keys.get(slot as usize).copied().unwrap_or(FREE)
     }
 
-    /// Has the key of a slot brought into the cache.
+    /// Prefetches the key of a slot.
     ///
     /// # Panics
     ///
-    /// If it never was held.
+    /// Panics if the slot was never held.
     #[inline]
     pub(super) fn fetch(&self, slot: u32) {
         prefetch(&self.keys[slot as usize], size_of::<u64>());
     }
 
-    /// Has the keys of slots that were all held before brought into the cache.
+    /// Prefetches the keys of slots. All of them were held before.
     #[inline]
     pub(super) fn fetch_all(&self, slots: &[u32]) {
         for &slot in slots {
@@ -115,31 +122,33 @@ impl Keys {
         }
     }
 
+    /// Changes the key of a slot.
     #[inline]
     pub(super) fn set(&mut self, slot: u32, key: u64) {
         self.keys[slot as usize] = key;
     }
 
+    /// Returns whether an entry's key is the key of its slot.
     #[inline]
     pub(super) fn is_live(&self, entry: Entry) -> bool {
         self.keys[entry.slot as usize] == entry.key
     }
 
-    /// The same without a panic.
+    /// Returns whether an entry's key is the key of its slot. `false` if there is no such slot.
     #[inline]
-    pub(super) fn is_live_quickly(&self, entry: Entry) -> bool {
+    pub(super) fn try_is_live(&self, entry: Entry) -> bool {
         self.keys.get(entry.slot as usize) == Some(&{ entry.key })
     }
 
-    /// How many slots there are, those that are free among them: the most that were ever held at once.
+    /// Returns the number of slots, free ones included: the most that were ever held at once.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Puts an entry for each of `slots` whose key is that of the bucket, as told by the bits from `shift` on,
-    /// to the start of `entries`, and answers how many that are. Until it is [restored](Keys::restore) such a slot
-    /// looks free, so that it is met once.
+    /// Writes an entry for each of `slots` whose key belongs to `bucket`, which is the key's bits
+    /// from `shift` on, to the start of `entries`. Returns the number of entries. A collected slot
+    /// looks free until it is [restored](Keys::restore), so that it is collected once.
     #[inline]
     pub(super) fn collect(
         &mut self,
@@ -148,7 +157,7 @@ impl Keys {
         bucket: u64,
         entries: &mut [Entry],
     ) -> usize {
-        // Without a branch that depends on what is read: so the misses overlap.
+        // No branch depends on the keys, so the cache misses overlap.
         let mut end = 0;
         for &slot in slots {
             let place = &mut self.keys[slot as usize];
@@ -161,7 +170,7 @@ impl Keys {
         end
     }
 
-    /// The same for entries: whether it is live, and was not met before.
+    /// Collects an entry: returns whether it is live and was not collected before.
     #[inline]
     pub(super) fn collect_entry(&mut self, entry: Entry) -> bool {
         let live = self.is_live(entry);
@@ -171,7 +180,7 @@ impl Keys {
         live
     }
 
-    /// Gives those that were collected their keys again.
+    /// Restores the keys of collected entries.
     #[inline]
     pub(super) fn restore(&mut self, entries: &[Entry]) {
         for entry in entries {
@@ -179,7 +188,7 @@ impl Keys {
         }
     }
 
-    /// All slots that are held but for those whose key is [`FREE`], with their keys.
+    /// Returns the held slots whose key is not [`FREE`], with their keys.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         let slots = (0..).zip(&self.keys).filter(|it| *it.1 != FREE);
@@ -192,14 +201,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gives_slots_back_asks_for_no_memory() {
+    fn giving_slots_back_allocates_no_memory() {
         let mut keys = Keys::default();
         for most in [1, 100, 5_000] {
             let slots: Vec<_> = (0..most).map(|key| keys.take(key, u32::MAX)).collect();
             let room = keys.free.capacity();
             assert!(room >= slots.len());
             for &slot in &slots {
-                assert!(keys.give_back_quickly(slot), "there is room to note it");
+                assert!(keys.try_give_back(slot), "there is room to note it");
             }
             assert_eq!(keys.free.capacity(), room);
         }

@@ -1,7 +1,7 @@
-//! Stores: which timer is next.
+//! Stores: priority queues that know which timer is next.
 //!
 //! A store keeps `(key, slot)` entries in dense arrays and never touches a timer's node: a cache
-//! miss on a cold node costs more than two heap operations. Keys are exact nanoseconds.
+//! miss on a cold node costs more than two heap operations. Keys are exact, in ns.
 
 mod any;
 mod blocks;
@@ -16,7 +16,7 @@ pub use any::{AnyStore, StoreKind};
 pub use heap::Heap;
 pub use wheel::Wheel;
 
-/// What a store is made of. 12 bytes, so that four of them span less than a cache line.
+/// An entry of a store. It has 12 bytes, so that four entries span less than a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 struct Entry {
@@ -24,40 +24,42 @@ struct Entry {
     slot: u32,
 }
 
-/// A priority queue of keys in which each entry has a slot by which it is found again.
+/// A priority queue of keys. Each entry has a slot, by which the caller removes or moves it.
 ///
-/// Slots are small numbers, reused after removal: an array indexed by slot stays as dense as the
-/// largest number of entries ever held at once.
+/// Slots are small numbers, which are reused after removal. An array indexed by slot is as long as
+/// the largest number of entries ever held at once.
 ///
 /// Entries with equal keys come out in any order.
 pub trait Store {
-    /// Adds an entry and answers its slot.
+    /// Adds an entry and returns its slot.
     ///
     /// # Panics
     ///
-    /// If there are too many: each store says how many it can hold, which is 2^29 at least.
+    /// Panics if the store is full. Each store documents how many entries it can hold, which is
+    /// 2^29 at least.
     fn insert(&mut self, key: u64) -> u32;
 
-    /// Removes the entry of `slot` and answers its key.
+    /// Removes the entry of `slot` and returns its key.
     ///
     /// # Panics
     ///
-    /// If `slot` is not held.
+    /// Panics if `slot` is not held.
     fn remove(&mut self, slot: u32) -> u64;
 
     /// Moves the entry of `slot` to another key.
     ///
     /// # Panics
     ///
-    /// If `slot` is not held.
+    /// Panics if `slot` is not held.
     fn rekey(&mut self, slot: u32, key: u64);
 
-    /// Moves the entry of `slot` to `key`, if that is less than what it has. A store may put off what is not the first's
-    /// affair, and do some of them together; nobody sees that.
+    /// Moves the entry of `slot` to `key`, if that is less than its present key. A store may delay
+    /// moves that do not change the first entry, and make several together. The caller does not
+    /// notice.
     ///
     /// # Panics
     ///
-    /// If `slot` is not held. That may be found later only, in another call.
+    /// Panics if `slot` is not held, perhaps only in a later call.
     #[inline]
     fn lower(&mut self, slot: u32, key: u64) {
         if key < self.key(slot) {
@@ -65,33 +67,34 @@ pub trait Store {
         }
     }
 
-    /// The key of `slot`.
+    /// Returns the key of `slot`.
     ///
     /// # Panics
     ///
-    /// If `slot` is not held.
+    /// Panics if `slot` is not held.
     fn key(&self, slot: u32) -> u64;
 
-    /// The smallest key and its slot. Exact, and O(1), after any operation.
+    /// Returns the smallest key and its slot. It is exact after each operation, and takes O(1).
     fn first(&self) -> Option<(u64, u32)>;
 
-    /// The smallest key, or `u64::MAX` if there is none.
+    /// Returns the smallest key, or `u64::MAX` if the store is empty.
     #[inline]
     fn first_key(&self) -> u64 {
         self.first().map_or(u64::MAX, |(key, _)| key)
     }
 
-    /// Removes the [first](Store::first) entry, if its key is at most `now`, and answers key and slot.
+    /// Removes the [first](Store::first) entry, if its key is at most `now`, and returns its key
+    /// and slot.
     ///
-    /// `soon` is told slots whose turn comes soon, each once or so, for a caller that wants what belongs
-    /// to them brought into the cache meanwhile. That is a hint: who is named may stay for long, or be
-    /// removed, and some come out without having been named.
+    /// `soon` is called with slots that will probably come out soon, so that the caller can
+    /// prefetch what belongs to them. That is a hint. Such an entry may stay for long, or be
+    /// removed, and some entries come out without a call.
     fn pop_due(&mut self, now: u64, soon: impl FnMut(u32)) -> Option<(u64, u32)>;
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// Returns whether there are no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

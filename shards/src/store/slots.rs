@@ -1,11 +1,11 @@
-//! The numbers by which entries are found again.
+//! The slots of a store, and the position of each slot's entry.
 
 use crate::node::Location;
 
 /// The slot of no entry, and the position of a slot that is free.
 pub(super) const VACANT: u32 = u32::MAX;
 
-/// Slots, and at which position the entry of each is: what a position means is the store's affair.
+/// Slots, and the position of each slot's entry. The store defines what a position means.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     /// `VACANT` where the slot is free.
@@ -14,11 +14,12 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// A free slot, which is to be given a position. Smaller than the most that were ever held at once.
+    /// Takes a free slot. The caller gives it a position. The slot is below the largest number of
+    /// slots ever held at once.
     ///
     /// # Panics
     ///
-    /// If more than `most` are held.
+    /// Panics if all slots up to `most` are held.
     #[inline]
     pub(super) fn take(&mut self, most: u32) -> u32 {
         self.free.pop().unwrap_or_else(|| {
@@ -29,29 +30,30 @@ impl Slots {
         })
     }
 
-    /// A slot that is held is free from now on.
+    /// Frees a held slot.
     #[inline]
     pub(super) fn give_back(&mut self, slot: u32) {
         self.positions[slot as usize] = VACANT;
         self.free.push(slot);
         if self.free.len() == self.positions.len() {
-            // All are free, in whatever order. Who comes next begins anew: in their order they are read ahead by the
-            // processor, as is all that is found by them.
+            // All slots are free, in any order. Slots that start again at 0 are handed out in
+            // order, and the processor prefetches what is indexed by them.
             self.free.clear();
             self.positions.clear();
         }
     }
 
+    /// Changes the position of a held slot's entry.
     #[inline]
     pub(super) fn set(&mut self, slot: u32, position: u32) {
         self.positions[slot as usize] = position;
     }
 
-    /// Where the entry of `slot` is.
+    /// Returns the position of the entry of `slot`.
     ///
     /// # Panics
     ///
-    /// If `slot` is not held.
+    /// Panics if `slot` is not held.
     #[inline]
     pub(super) fn position(&self, slot: u32) -> u32 {
         let at = self.positions.get(slot as usize).copied();

@@ -1,18 +1,20 @@
-//! A 4-ary min-heap that knows where each of its entries is.
+//! A 4-ary min-heap that reports the position of each entry.
 //!
-//! Four children a node halve the depth against a binary heap, and stand side by side (the shape is
-//! libev's; the indexing by slot is the textbook's, Sedgewick's `IndexMinPQ`).
+//! With four children a node, the depth is half that of a binary heap, and the children are next to
+//! each other. The shape is that of libev's heap. The index by slot is the textbook's (Sedgewick's
+//! `IndexMinPQ`).
 
 use super::{Entry, slots::Slots};
 
 const ARITY: usize = 4;
 
-/// The first entry of the fourth row: whoever has come up so far comes out in some tens of turns, and
-/// not before the third.
-const SOON: std::ops::Range<usize> = 21..85;
+/// The positions from which entries are prefetched: the fourth row. An entry that comes up from
+/// there comes out after some tens of pops, and not before the third.
+const PREFETCHED: std::ops::Range<usize> = 21..85;
 
-/// Who is told where an entry has come to.
+/// Receives the new position of each entry that moves.
 pub(super) trait Positions {
+    /// Records that the entry of `slot` is at `position`.
     fn set(&mut self, slot: u32, position: u32);
 }
 
@@ -23,7 +25,7 @@ impl Positions for Slots {
     }
 }
 
-/// Nobody wants to know.
+/// Ignores the positions.
 pub(super) struct Nowhere;
 
 impl Positions for Nowhere {
@@ -31,7 +33,8 @@ impl Positions for Nowhere {
     fn set(&mut self, _slot: u32, _position: u32) {}
 }
 
-/// The entries of a heap. What it moves it writes down in the [`Positions`] that it is given.
+/// The entries of a heap. Each method that moves entries reports their positions to the
+/// [`Positions`] that it is given.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     entries: Vec<Entry>,
@@ -48,7 +51,7 @@ impl Tree {
         self.entries.first().copied()
     }
 
-    /// The key at a position that is in the tree.
+    /// Returns the key at a position in the tree.
     #[inline]
     pub(super) fn key(&self, at: u32) -> u64 {
         self.entries[at as usize].key
@@ -58,7 +61,7 @@ impl Tree {
         self.entries.clear();
     }
 
-    /// Keeps the entries of which that is true, for an owner who does not ask for positions.
+    /// Removes the entries for which `keep` is false, like `Vec::retain`. Positions become invalid.
     pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
         self.entries.retain(keep);
         let parents = self.entries.len().div_ceil(ARITY);
@@ -67,30 +70,32 @@ impl Tree {
         }
     }
 
-    /// All entries, in no order that matters.
+    /// Returns all entries, in no particular order.
     pub(super) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
+    /// Adds an entry.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry, slots: &mut impl Positions) {
         self.entries.push(entry);
         self.sift_up(self.entries.len() - 1, entry, slots);
     }
 
-    /// Takes out the entry at a position that is in the tree.
+    /// Removes the entry at a position in the tree, and returns its key.
     #[inline]
     pub(super) fn remove(&mut self, at: u32, slots: &mut impl Positions) -> u64 {
         let at = at as usize;
         let key = self.entries[at].key;
         let last = self.entries.pop().expect("there is one at this position");
+        // The last entry fills the hole, unless it was the one to remove.
         if at < self.entries.len() {
             self.sift(at, last, slots);
         }
         key
     }
 
-    /// Takes out the first entry, and tells `soon` who has come near the root by that.
+    /// Removes the first entry. Calls `soon` with an entry that comes near the root.
     #[inline]
     pub(super) fn pop(
         &mut self,
@@ -105,7 +110,7 @@ impl Tree {
         Some(first)
     }
 
-    /// Moves the entry at a position that is in the tree to another key.
+    /// Changes the key of the entry at a position in the tree.
     #[inline]
     pub(super) fn rekey(&mut self, at: u32, key: u64, slots: &mut impl Positions) {
         let at = at as usize;
@@ -113,13 +118,14 @@ impl Tree {
         self.sift(at, Entry { key, slot }, slots);
     }
 
+    /// Writes an entry to a position, and reports that.
     #[inline]
     fn place(&mut self, at: usize, entry: Entry, slots: &mut impl Positions) {
         self.entries[at] = entry;
         slots.set(entry.slot, at as u32);
     }
 
-    /// Moves `entry`, for which there is a hole at `at`, up to where it belongs.
+    /// Moves `entry` from the hole at `at` up to its place.
     fn sift_up(&mut self, mut at: usize, entry: Entry, slots: &mut impl Positions) {
         while at > 0 {
             let parent = (at - 1) / ARITY;
@@ -133,13 +139,13 @@ impl Tree {
         self.place(at, entry, slots);
     }
 
-    /// The child of `at` with the smallest key, if it has children.
+    /// Returns the child of `at` with the smallest key, if `at` has children.
     #[inline]
     fn least_child(&self, at: usize) -> Option<usize> {
         let first = at * ARITY + 1;
         let children = self.entries.get(first..)?;
         let least = match children.first_chunk::<ARITY>() {
-            // Two pairs and a final, without a branch to mispredict.
+            // Compares two pairs, and then their winners, without a branch to mispredict.
             Some(four) => {
                 let left = usize::from(four[1].key < four[0].key);
                 let right = 2 + usize::from(four[3].key < four[2].key);
@@ -154,7 +160,7 @@ impl Tree {
         Some(first + least)
     }
 
-    /// Moves `entry`, for which there is a hole at `at`, down to where it belongs.
+    /// Moves `entry` from the hole at `at` down to its place.
     fn sift_down(
         &mut self,
         mut at: usize,
@@ -167,7 +173,8 @@ impl Tree {
             if below.key >= entry.key {
                 break;
             }
-            if SOON.contains(&at) {
+            // `below` moves up into the fourth row.
+            if PREFETCHED.contains(&at) {
                 soon(below.slot);
             }
             self.place(at, below, slots);
@@ -176,6 +183,7 @@ impl Tree {
         self.place(at, entry, slots);
     }
 
+    /// Moves `entry` from the hole at `at` to its place, up or down.
     fn sift(&mut self, at: usize, entry: Entry, slots: &mut impl Positions) {
         if at > 0 && self.entries[(at - 1) / ARITY].key > entry.key {
             self.sift_up(at, entry, slots);

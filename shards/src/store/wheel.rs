@@ -1,22 +1,27 @@
-//! A lazy hierarchical wheel with exact keys: no tick, and no bound.
+//! [`Wheel`], a lazy hierarchical wheel with exact keys: it has no tick and no horizon.
 //!
-//! The hierarchy is that of Varghese and Lauck ("Hashed and hierarchical timing wheels", 1987), without
-//! a hand that moves: as in a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan, "Faster algorithms for the
-//! shortest path problem", 1990) the level of a key is that of the highest digit in which it differs
-//! from `base`, so that eleven levels of 64 buckets cover all 64 bits. Where a bucket gets long it is split
-//! as those of a ladder queue are (Tang, Goh and Thng, 2005), but when it is filled, and not when it is due.
+//! The hierarchy is that of Varghese and Lauck ("Hashed and hierarchical timing wheels", 1987),
+//! without a hand that moves. The level of a key is that of the highest digit in which it differs
+//! from `base`, as in a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan, "Faster algorithms for the
+//! shortest path problem", 1990). So eleven levels of 64 buckets cover all 64 bits. A bucket that
+//! gets long is split, as in a ladder queue (Tang, Goh and Thng, 2005), but when it is filled, and
+//! not when it is due.
 //!
-//! - A table has the key of each slot, and is all that is true. Removing writes there; moving does, and adds an
-//!   entry where the new key belongs. The old one is stale, and nobody looks for it.
-//! - All keys up to `base` are in the *front*, all others in the buckets, which have nothing but slots. The
-//!   first of the front is known, and live: so the first key is known at any moment, without a search.
-//! - When the front has run out, the first bucket comes forward. A small one is sorted, and is the front's
-//!   *run*. A larger one is dealt out to the levels below it.
-//! - What is inserted up to `base`, among it what is overdue, goes to a heap, which is the front's other
-//!   half. Where there are few, all are in it. If it gets large, `base` goes back to the first key.
-//! - The keys of many are in no cache. Who makes one earlier, and not the first, leaves a note, and has the key fetched;
-//!   some notes later all of these are seen to, which wait for memory together.
-//! - When there is more that is stale than live, whoever makes more sweeps a few buckets.
+//! - A table has the key of each slot. It alone defines what the store holds. A removal writes to
+//!   the table only. A move writes to the table, and adds an entry where the new key belongs. The
+//!   old entry is stale, and stays until it comes up or is swept.
+//! - All keys up to `base` are in the *front*. All others are in the buckets, which have slots
+//!   only. The first live entry of the front is known, so the first key is known at any moment
+//!   without a search.
+//! - When the front is empty, the first bucket moves into it. A small bucket is sorted, and becomes
+//!   the front's *run*. A larger bucket is distributed to the levels below it.
+//! - An entry that is inserted with a key up to `base` goes to a heap, the *tree*, which is the
+//!   other half of the front. A store with few entries has all of them in the tree. If the tree
+//!   gets large, `base` goes back to the first key.
+//! - If there are many slots, their keys are in no cache. A move to an earlier key that is not the
+//!   first one leaves a *note*, and prefetches the key. After some notes all these moves are made
+//!   together, so that their cache misses overlap.
+//! - If there are more stale entries than live ones, operations that make more sweep a few buckets.
 
 use std::collections::BTreeSet;
 
@@ -31,26 +36,27 @@ use super::{
 mod levels;
 mod quickly;
 
-/// A bucket of so many entries is sorted in place of being dealt out.
+/// A bucket with at most this many entries is sorted. A larger one is distributed.
 const SORTED: usize = if cfg!(test) { 16 } else { 512 };
 
-/// The front's heap may have so many entries before `base` goes back.
-const CROWD: usize = if cfg!(test) { 12 } else { 512 };
+/// The tree may always have this many entries before `base` goes back.
+const MIN_TREE_LIMIT: usize = if cfg!(test) { 12 } else { 512 };
 
-/// So much may be stale, however little is live.
+/// This many entries may always be stale, however few are live.
 const STALE: usize = 64;
 
-/// At least so many entries are looked at when something is swept.
-const SWEPT: usize = 64;
+/// A sweep looks at this many entries at least.
+const SWEEP_BATCH: usize = 64;
 
-/// For so many looks of a sweep one entry may get stale before the next.
-const LOOKS: usize = 4;
+/// A sweep pays for one entry that gets stale before the next sweep, for each of this many entries
+/// that it has looked at.
+const LOOKS_PER_STALE: usize = 4;
 
-/// So many moves to earlier keys are put off, and made together.
-const LOWERED: usize = 16;
+/// The number of notes: this many moves to earlier keys are made together.
+const NOTES: usize = 16;
 
-/// With so many slots the table of their keys is not in the nearest cache any more.
-const FAR: usize = if cfg!(loom) {
+/// With this many slots the table of keys does not fit the nearest cache.
+const UNCACHED: usize = if cfg!(loom) {
     1
 } else if cfg!(test) {
     8
@@ -58,32 +64,35 @@ const FAR: usize = if cfg!(loom) {
     4_096
 };
 
-/// So many slots are worth to begin anew, when none is held any more. It takes as long as some ten insertions.
-const ANEW: usize = if cfg!(test) { 24 } else { 1_024 };
+/// A store with this many slots restarts when none is held. A restart takes as long as some ten
+/// insertions.
+const RESTART: usize = if cfg!(test) { 24 } else { 1_024 };
 
-/// How far ahead of their turn the entries of a run are named.
-const SOON: usize = 16;
+/// Prefetch distance, in entries of the run.
+const AHEAD: usize = 16;
 
 /// The largest slot.
 const MAX_SLOT: u32 = (1 << 29) - 1;
 
-const NOBODY: Entry = Entry {
+/// Stands for no entry. Its key is not below any other.
+const NO_ENTRY: Entry = Entry {
     key: u64::MAX,
     slot: VACANT,
 };
 
-/// The store for very many timers, of any distribution: a lazy hierarchical wheel.
+/// A store for very many timers of any distribution: a lazy hierarchical wheel.
 ///
-/// Inserting, removing and moving touch about one cold place each. An entry is moved once for each level that
-/// it passes, few of them more than two, and sorted among some hundreds. All cost about the same however many
-/// there are, but not each time: whoever takes out the last entry of the front pays for the next bucket, and some
-/// of those who remove or move for a look at one. A bucket has 8,192 entries at most, unless their keys are equal.
-/// Keys are exact, and any key will do at any time.
+/// Inserting, removing and moving an entry touch about one cold cache line each. An entry moves
+/// once for each level that it passes, few entries more than twice, and is sorted among some
+/// hundreds. The average costs do not depend on the number of entries. But single calls differ: the
+/// removal of the last entry of the front prepares the next bucket, and some removals and moves
+/// sweep a bucket. A bucket has 8,192 entries at most, unless their keys are equal. Keys are exact,
+/// and any key is allowed at any time.
 ///
-/// 12 bytes an entry, 4 more for each that was removed or moved, of which there are about as many as entries at
-/// most, and some that depend on how they are spread: a cache line for each bucket in use. Nothing
-/// shrinks, but a [shard gives up](crate::Shard::shrink) a store that is too large; 4 bytes for
-/// each free slot. Holds up to 2^29 entries.
+/// An entry takes 12 bytes. Each removed or moved entry takes 4 more until it is swept; there are
+/// at most about as many as entries. Each bucket in use takes up to a cache line more, and each
+/// free slot 4 bytes. No memory is freed, but a [shard replaces](crate::Shard::shrink) a store that
+/// is too large. The wheel holds up to 2^29 entries.
 ///
 /// ```
 /// use tourbillon_shards::store::{Store, Wheel};
@@ -100,28 +109,29 @@ const NOBODY: Entry = Entry {
 /// ```
 #[derive(Debug)]
 pub struct Wheel {
-    /// The first entry; `NOBODY` if there is none.
+    /// The first entry, or `NO_ENTRY` if the store is empty.
     first: Entry,
     len: usize,
     keys: Keys,
-    /// What came up to `base`.
+    /// The entries of the front that were inserted with a key up to `base`.
     tree: Tree,
-    /// How large `tree` may get before it is looked whether `base` should go back.
-    crowd: usize,
-    /// The bucket that came forward, sorted.
+    /// How large `tree` may get before `base` may go back.
+    tree_limit: usize,
+    /// The bucket that moved into the front, sorted.
     run: Vec<Entry>,
-    /// How many of `run` are over.
+    /// How many entries at the start of `run` were passed.
     head: usize,
     levels: Levels,
-    /// How many may get stale before it is looked how many are; not 0.
-    patience: usize,
-    /// The first `noted` are moves that were put off, in their order: each to a key that is not before the first, nor was
-    /// to be made if it is not earlier than that of its slot.
-    lowered: [Entry; LOWERED],
+    /// How many entries may get stale before the next check; never 0.
+    stale_budget: usize,
+    /// The first `noted` entries are moves that were noted, in their order. No key is earlier than
+    /// the first one. A move to a key that is not earlier than the slot's present key is skipped.
+    notes: [Entry; NOTES],
     noted: usize,
-    /// Those whose key is `FREE`, which the table cannot tell from free slots.
-    last: BTreeSet<u32>,
-    /// How often an entry was moved on, or back.
+    /// The held slots whose key is `FREE`, the largest key. The table cannot tell them from free
+    /// slots.
+    max_keys: BTreeSet<u32>,
+    /// How often entries moved between the buckets and the front.
     #[cfg(test)]
     moves: usize,
 }
@@ -129,18 +139,18 @@ pub struct Wheel {
 impl Default for Wheel {
     fn default() -> Self {
         Self {
-            first: NOBODY,
+            first: NO_ENTRY,
             len: 0,
             keys: Keys::default(),
             tree: Tree::default(),
-            crowd: CROWD,
+            tree_limit: MIN_TREE_LIMIT,
             run: Vec::new(),
             head: 0,
             levels: Levels::new(),
-            patience: STALE,
-            lowered: [NOBODY; LOWERED],
+            stale_budget: STALE,
+            notes: [NO_ENTRY; NOTES],
             noted: 0,
-            last: BTreeSet::new(),
+            max_keys: BTreeSet::new(),
             #[cfg(test)]
             moves: 0,
         }
@@ -148,18 +158,19 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// An empty wheel.
+    /// Creates an empty wheel.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an entry whose slot has its key already.
+    /// Adds an entry whose slot has its key in the table already.
     #[inline]
     fn accept(&mut self, entry: Entry) {
         if entry.key > self.levels.base {
-            // `FREE` is not above any base while there is none before it.
+            // While the buckets are empty, `base` is `FREE` itself. Then `accept_near` makes this
+            // test.
             if entry.key == FREE {
-                return self.accept_last(entry.slot);
+                return self.accept_max(entry.slot);
             }
             self.levels.push(entry, &mut self.keys);
         } else {
@@ -167,58 +178,65 @@ impl Wheel {
         }
     }
 
+    /// Adds an entry to the front.
     #[inline]
     fn accept_near(&mut self, entry: Entry) {
         if entry.key == FREE {
-            return self.accept_last(entry.slot);
+            return self.accept_max(entry.slot);
         }
         self.tree.push(entry, &mut Nowhere);
         if entry.key < self.first.key {
             self.first = entry;
         }
-        if self.tree.len() > self.crowd {
-            self.disperse();
+        if self.tree.len() > self.tree_limit {
+            self.spread_front();
         }
     }
 
+    /// Adds a slot whose key is `FREE`.
     #[cold]
-    fn accept_last(&mut self, slot: u32) {
-        self.last.insert(slot);
+    fn accept_max(&mut self, slot: u32) {
+        self.max_keys.insert(slot);
         if self.first.slot == VACANT {
             self.first = Entry { key: FREE, slot };
         }
     }
 
-    /// Takes one of those out whose key is `FREE`.
+    /// Removes a slot whose key is `FREE`. Panics if it is not held.
     #[cold]
-    fn withdraw_last(&mut self, slot: u32) {
-        assert!(self.last.remove(&slot), "slot {slot} is not in the store");
+    fn remove_max(&mut self, slot: u32) {
+        assert!(
+            self.max_keys.remove(&slot),
+            "slot {slot} is not in the store"
+        );
     }
 
-    /// Puts to the test that a slot is held whose key may be that of a free one.
+    /// Returns the key of a slot. Panics if the slot is not held.
     #[inline]
     fn held_key(&self, slot: u32) -> u64 {
         let key = self.keys.get(slot);
         if key == FREE {
-            self.check_last(slot);
+            self.check_max(slot);
         }
         key
     }
 
+    /// Panics if a slot whose key is `FREE` is not held.
     #[cold]
-    fn check_last(&self, slot: u32) {
-        let held = self.last.contains(&slot);
+    fn check_max(&self, slot: u32) {
+        let held = self.max_keys.contains(&slot);
         assert!(held, "slot {slot} is not in the store");
     }
 
-    /// Moves an entry whose key is `old`, which is another one.
+    /// Moves the entry of a slot from the key `old` to another key.
     #[inline]
     fn relocate(&mut self, slot: u32, old: u64, key: u64) {
         if old == FREE {
-            self.withdraw_last(slot);
+            self.remove_max(slot);
         }
         self.keys.set(slot, key);
         let base = self.levels.base;
+        // In the same bucket the slot serves for both keys.
         if old > base
             && key > base
             && old != FREE
@@ -228,25 +246,28 @@ impl Wheel {
             return;
         }
         self.accept(Entry { key, slot });
+        // The first entry has moved to a later key. (To an earlier one, `accept` has changed
+        // `first`.)
         if slot == self.first.slot && key != self.first.key {
             self.find_first();
         }
-        self.note_stale();
+        self.count_stale();
     }
 
-    /// Whoever takes out or moves by other means does this before.
+    /// Makes the moves that were noted. Each operation that removes or moves an entry in another
+    /// way does this first.
     #[inline]
-    fn settle(&mut self) {
+    fn make_noted_moves(&mut self) {
         if self.noted > 0 {
-            self.settle_lowered();
+            self.settle_notes();
         }
     }
 
-    /// Makes the moves that were put off.
+    /// Slow path of [`make_noted_moves`](Wheel::make_noted_moves): there are notes.
     #[inline(never)]
-    fn settle_lowered(&mut self) {
+    fn settle_notes(&mut self) {
         for note in 0..std::mem::take(&mut self.noted) {
-            let Entry { key, slot } = self.lowered[note];
+            let Entry { key, slot } = self.notes[note];
             let old = self.held_key(slot);
             if key < old {
                 self.relocate(slot, old, key);
@@ -254,48 +275,52 @@ impl Wheel {
         }
     }
 
-    /// Nothing is held any more. Slots that were given back in no order would be taken again in that order, by
-    /// whoever comes next; and so would all be met that is found by them, without the processor reading ahead.
+    /// Restarts the store, which is empty: forgets all slots and stale entries. Otherwise new
+    /// entries would take the free slots in the order in which they were freed, and the processor
+    /// could not prefetch what is indexed by slots.
     #[cold]
-    fn begin_anew(&mut self) {
-        self.first = NOBODY;
+    fn restart(&mut self) {
+        self.first = NO_ENTRY;
         self.keys.clear();
         self.tree.clear();
-        self.crowd = CROWD;
+        self.tree_limit = MIN_TREE_LIMIT;
         self.run.clear();
         self.head = 0;
         self.levels.clear();
-        self.patience = STALE;
+        self.stale_budget = STALE;
     }
 
-    /// Whether nothing is held, and [beginning anew](Wheel::begin_anew) is worth it.
+    /// Returns whether the store is empty and a [restart](Wheel::restart) is worth its time.
     #[inline]
-    fn is_spent(&self) -> bool {
-        self.len == 0 && self.keys.len() >= ANEW
+    fn should_restart(&self) -> bool {
+        self.len == 0 && self.keys.len() >= RESTART
     }
 
-    /// The same where nobody wants to know what comes next.
+    /// Finds the new first entry, without prefetches.
     #[inline(never)]
     fn find_first(&mut self) {
         self.advance(|_| ());
     }
 
-    /// The first was removed, or moved: finds who is it now.
+    /// Finds the new first entry after the old one was removed or moved. Calls `soon` with slots
+    /// that come out soon.
     #[inline]
     fn advance(&mut self, mut soon: impl FnMut(u32)) {
         loop {
-            let mut run = NOBODY;
+            let mut run = NO_ENTRY;
+            // The first live entry of the run, behind the stale ones.
             while let Some(&entry) = self.run.get(self.head) {
                 if self.keys.is_live(entry) {
                     run = entry;
                     break;
                 }
                 self.head += 1;
-                if let Some(next) = self.run.get(self.head + SOON) {
+                if let Some(next) = self.run.get(self.head + AHEAD) {
                     soon(next.slot);
                 }
             }
-            let mut tree = NOBODY;
+            let mut tree = NO_ENTRY;
+            // The first live entry of the tree.
             while let Some(entry) = self.tree.first() {
                 if self.keys.is_live(entry) {
                     tree = entry;
@@ -304,25 +329,26 @@ impl Wheel {
                 self.tree.pop(&mut Nowhere, &mut soon);
             }
             self.first = if tree.key < run.key { tree } else { run };
-            if self.first.slot != VACANT || !self.bring_forward() {
+            // An empty front takes the next bucket, whose entries may all be stale, too.
+            if self.first.slot != VACANT || !self.refill_front() {
                 return;
             }
-            let next = self.run.iter().skip(self.head).take(SOON + 1);
+            let next = self.run.iter().skip(self.head).take(AHEAD + 1);
             next.for_each(|entry| soon(entry.slot));
         }
     }
 
-    /// Fills the front, which is empty, with what comes next; false if there is nothing but `last`.
+    /// Fills the empty front with the next bucket. Returns `false` if there is none.
     #[cold]
-    fn bring_forward(&mut self) -> bool {
+    fn refill_front(&mut self) -> bool {
         self.run.clear();
         self.head = 0;
         while self.run.is_empty() && self.tree.len() == 0 {
             if self.levels.is_empty() {
-                // Those that come are in the tree again, until they are many.
+                // New entries go to the tree again, until there are many.
                 self.levels.base = u64::MAX;
-                self.crowd = CROWD;
-                let slot = self.last.first().copied();
+                self.tree_limit = MIN_TREE_LIMIT;
+                let slot = self.max_keys.first().copied();
                 self.first.slot = slot.unwrap_or(VACANT);
                 return false;
             }
@@ -330,7 +356,8 @@ impl Wheel {
                 .levels
                 .take_first(SORTED, &mut self.keys, &mut self.run);
             self.keys.restore(&self.run);
-            self.note_moves(self.run.len());
+            self.count_moves(self.run.len());
+            // `base` moves to the last key of the run, so that the run is in the front.
             if equal || self.run.len() <= SORTED {
                 if !equal {
                     self.run.sort_unstable_by_key(|entry| entry.key);
@@ -339,16 +366,16 @@ impl Wheel {
                     self.levels.base = last.key;
                 }
             } else {
-                self.deal_out();
+                self.distribute();
             }
         }
-        self.set_crowd();
+        self.set_tree_limit();
         true
     }
 
-    /// Places what is in the run, of which nothing is over.
-    fn deal_out(&mut self) {
-        self.note_moves(self.run.len());
+    /// Moves the entries of the run to buckets and the tree. No entry of the run was passed.
+    fn distribute(&mut self) {
+        self.count_moves(self.run.len());
         for entry in self.run.drain(..) {
             if entry.key > self.levels.base {
                 self.levels.push(entry, &mut self.keys);
@@ -358,58 +385,63 @@ impl Wheel {
         }
     }
 
-    /// As many as are in the heap now have to come before any of them are moved: that pays for it.
-    fn set_crowd(&mut self) {
-        self.crowd = CROWD.max(2 * self.tree.len());
+    /// Sets the limit of the tree. As many entries as the tree has must come before they move
+    /// again, which pays for the move.
+    fn set_tree_limit(&mut self) {
+        self.tree_limit = MIN_TREE_LIMIT.max(2 * self.tree.len());
     }
 
-    /// Takes `base` back to the first key, so that what has crowded into the front's heap goes to buckets.
+    /// Moves `base` back to the first key, so that the entries of a tree that got large go to
+    /// buckets.
     #[cold]
-    fn disperse(&mut self) {
+    fn spread_front(&mut self) {
         if self.first.key < self.levels.base {
             self.sweep_front();
+            // The whole front is distributed anew. It has live entries only, each once.
             let mut moved: Vec<Entry> = self.run.drain(..).skip(self.head).collect();
             self.head = 0;
             moved.extend_from_slice(self.tree.entries());
             self.tree.clear();
             self.levels.go_back(self.first.key);
             std::mem::swap(&mut self.run, &mut moved);
-            self.deal_out();
+            self.distribute();
         }
-        self.set_crowd();
+        self.set_tree_limit();
     }
 
-    /// One more is stale.
+    /// Counts an entry that got stale, and sweeps if there are too many.
     #[inline]
-    fn note_stale(&mut self) {
-        self.patience -= 1;
-        if self.patience == 0 {
-            self.look_around();
+    fn count_stale(&mut self) {
+        self.stale_budget -= 1;
+        if self.stale_budget == 0 {
+            self.sweep_if_stale();
         }
     }
 
-    /// How many entries there are that are not live.
+    /// Returns the number of stale entries.
     fn stale(&self) -> usize {
         let front = self.run.len() - self.head + self.tree.len();
-        (front + self.levels.count + self.last.len()).saturating_sub(self.len)
+        (front + self.levels.count + self.max_keys.len()).saturating_sub(self.len)
     }
 
-    /// Sweeps, if too many are stale, and says how many may get stale before the next look.
+    /// Sweeps if there are too many stale entries, and sets how many more may get stale before the
+    /// next check.
     #[cold]
-    fn look_around(&mut self) {
-        // After a peak, when room is there for more, that more may be stale saves some looks.
+    fn sweep_if_stale(&mut self) {
+        // After a peak there is memory for more entries, so more may be stale, which saves sweeps.
         let most = self.len + self.keys.len() / 4 + STALE;
         let stale = self.stale();
-        // Each that is removed may be one more, and one less that are allowed.
-        self.patience = match most.checked_sub(stale) {
+        // A removal may add a stale entry, and it lowers the allowed number.
+        self.stale_budget = match most.checked_sub(stale) {
             Some(left) => left / 2 + 1,
-            None => self.sweep() / LOOKS + 1,
+            None => self.sweep() / LOOKS_PER_STALE + 1,
         };
     }
 
-    /// Sweeps a few buckets, and the front in its turn, and answers how many entries were looked at.
+    /// Sweeps a few buckets, and after each round of the buckets the front. Returns the number of
+    /// entries that it looked at.
     fn sweep(&mut self) -> usize {
-        let (mut looks, round) = self.levels.sweep(SWEPT, &mut self.keys);
+        let (mut looks, round) = self.levels.sweep(SWEEP_BATCH, &mut self.keys);
         if round {
             looks += self.run.len() - self.head + self.tree.len();
             self.sweep_front();
@@ -417,7 +449,7 @@ impl Wheel {
         looks
     }
 
-    /// Takes what is stale, or there twice, out of the front.
+    /// Removes stale and duplicate entries from the front.
     fn sweep_front(&mut self) {
         self.run.drain(..self.head);
         self.head = 0;
@@ -428,8 +460,8 @@ impl Wheel {
         keys.restore(self.tree.entries());
     }
 
-    /// For tests, which count.
-    fn note_moves(&mut self, _count: usize) {
+    /// Counts moves of entries, for tests.
+    fn count_moves(&mut self, _count: usize) {
         #[cfg(test)]
         (self.moves += _count);
     }
@@ -446,27 +478,29 @@ impl Store for Wheel {
 
     #[inline]
     fn remove(&mut self, slot: u32) -> u64 {
-        self.settle();
+        // A note of this slot must not outlive it.
+        self.make_noted_moves();
         let key = self.keys.get(slot);
         if key == FREE {
-            self.withdraw_last(slot);
+            self.remove_max(slot);
         }
         self.keys.give_back(slot);
         self.len -= 1;
+        // The first entry is always live, so another one becomes the first.
         if slot == self.first.slot {
-            if self.is_spent() {
-                self.begin_anew();
+            if self.should_restart() {
+                self.restart();
                 return key;
             }
             self.find_first();
         }
-        self.note_stale();
+        self.count_stale();
         key
     }
 
     #[inline]
     fn rekey(&mut self, slot: u32, key: u64) {
-        self.settle();
+        self.make_noted_moves();
         let old = self.held_key(slot);
         if old != key {
             self.relocate(slot, old, key);
@@ -475,29 +509,28 @@ impl Store for Wheel {
 
     #[inline]
     fn lower(&mut self, slot: u32, key: u64) {
-        if key < self.first.key || !self.puts_off() {
-            self.settle();
+        if key < self.first.key || !self.takes_notes() {
+            self.make_noted_moves();
             let old = self.held_key(slot);
             if key < old {
                 self.relocate(slot, old, key);
             }
             return;
         }
+        // The key is probably in no cache. The move waits until several can be made together.
         self.keys.fetch(slot);
-        self.lowered[self.noted] = Entry { key, slot };
+        self.notes[self.noted] = Entry { key, slot };
         self.noted += 1;
-        if self.noted == LOWERED {
-            self.settle_lowered();
+        if self.noted == NOTES {
+            self.settle_notes();
         }
     }
 
     #[inline]
     fn key(&self, slot: u32) -> u64 {
-        let lowered = self.lowered[..self.noted]
-            .iter()
-            .filter(|it| it.slot == slot);
-        let lowered = lowered.map(|it| it.key);
-        lowered.fold(self.held_key(slot), u64::min)
+        let notes = self.notes[..self.noted].iter().filter(|it| it.slot == slot);
+        let notes = notes.map(|it| it.key);
+        notes.fold(self.held_key(slot), u64::min)
     }
 
     #[inline]
@@ -512,14 +545,15 @@ impl Store for Wheel {
         if key > now || slot == VACANT {
             return None;
         }
-        self.settle();
+        // As in `remove`. No note is for an earlier key, so the first entry stays the first.
+        self.make_noted_moves();
         if key == FREE {
-            self.withdraw_last(slot);
+            self.remove_max(slot);
         }
         self.keys.give_back(slot);
         self.len -= 1;
-        if self.is_spent() {
-            self.begin_anew();
+        if self.should_restart() {
+            self.restart();
         } else {
             self.advance(soon);
         }

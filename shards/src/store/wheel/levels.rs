@@ -1,79 +1,89 @@
-//! The buckets of a wheel: digits of keys, as deep as they are full.
+//! The buckets of a wheel: a tree of nodes by the digits of keys.
 //!
-//! The level of a key is that of the highest digit in which it differs from `base`; at the root there is one
-//! node of 64 buckets for each of eleven levels. A bucket of more than [`SPLIT`] slots becomes a node of the level
-//! below, by the next digit. So no bucket is long, but one of equal keys, and `base` goes forward past the start
-//! of a bucket, and back, by relinking nodes: a bucket that was split is the root of its level, once `base` is at
-//! its start, and the roots below a level are children again where `base` leaves that level's bucket.
+//! The level of a key is that of the highest digit in which it differs from `base`. The root has
+//! one node of 64 buckets for each of eleven levels. A bucket with more than [`SPLIT`] slots
+//! becomes a node of the level below, by the next digit. So no bucket is long, except one of equal
+//! keys.
 //!
-//! What is in a bucket is live if the key of its slot is one of that bucket, and stale otherwise.
+//! `base` moves forward to the start of a bucket, and back, and nodes are linked anew. When `base`
+//! reaches the start of a bucket that was split, the bucket's node becomes the root of its level.
+//! When `base` goes back out of that bucket, the roots below its level become children again.
+//!
+//! A slot in a bucket is live if the key of the slot belongs to that bucket, and stale otherwise.
 
 use super::super::{
     Entry,
     blocks::{BLOCK, Blocks, Chain},
     keys::Keys,
-    wheel::FAR,
+    wheel::UNCACHED,
 };
 
 const BITS: u32 = 6;
 const DIGITS: usize = 1 << BITS;
 pub(super) const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 
-/// A bucket with more slots is split; in tests, which look at each entry after each step, many are.
+/// A bucket with more slots than this is split. Tests look at each entry after each step, so they
+/// split small buckets.
 const SPLIT: u32 = if cfg!(test) { 32 } else { 8_192 };
 
-/// What stands in the place of a parent at the root.
+/// The parent of a node at the root.
 const ROOT: u32 = u32::MAX;
 
-/// 64 buckets: those of number `64 * node` and on.
+/// A node of 64 buckets: those from number `64 * node` on.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Which of its buckets are not empty.
+    /// One bit for each bucket that is not empty.
     occupied: u64,
-    /// Where its first bucket begins, unless it is at the root: there `base` says so.
+    /// The first key of its first bucket. At the root this follows from `base`, and the field has
+    /// no meaning.
     start: u64,
-    /// The bucket in whose place it is.
+    /// The bucket that became this node, or `ROOT`.
     parent: u32,
     level: u32,
 }
 
-/// See [`Levels::place`].
+/// The result of [`Levels::place`].
 pub(super) struct Place {
     bucket: usize,
 }
 
+/// The nodes and buckets of a wheel, for keys above `base`.
 #[derive(Debug)]
 pub(super) struct Levels {
-    /// No key here is up to this; but what is left of a bucket of equal keys, of which some were taken, may be
-    /// equal to it.
+    /// All keys in the buckets are above this. One exception: if a part of a bucket of equal keys
+    /// was taken, the keys of the rest may be equal to it.
     pub(super) base: u64,
-    /// Which levels have something at the root.
+    /// One bit for each level whose root node is not empty.
     occupied: u32,
+    /// The root node of each level.
     root: [u32; LEVELS],
-    /// How many slots there are in all buckets, those that are stale among them.
+    /// The number of slots in all buckets, stale ones included.
     pub(super) count: usize,
     nodes: Vec<Node>,
     buckets: Vec<Chain>,
-    /// Nodes that are not in use.
+    /// The nodes that are not in use.
     spare: Vec<u32>,
     blocks: Blocks,
-    /// The bucket that is swept next.
+    /// The bucket from which the next sweep goes on.
     hand: usize,
-    /// What was [collected](Levels::collect) last, and before: it gets no shorter.
+    /// The entries that were [collected](Levels::collect) last, and older ones behind them. It
+    /// never gets shorter.
     scratch: Vec<Entry>,
 }
 
+/// Returns the level of a key.
 #[inline]
 fn level_of(key: u64, base: u64) -> usize {
     ((u64::BITS - 1 - ((key ^ base) | 1).leading_zeros()) / BITS) as usize
 }
 
+/// Returns the digit of a key at a level, which is its bucket in the node.
 #[inline]
 fn digit_of(key: u64, level: usize) -> usize {
     (key >> (level as u32 * BITS)) as usize % DIGITS
 }
 
-/// Where the node of this level begins in which a key is.
+/// Returns the first key of the node of this level to which a key belongs.
 #[inline]
 fn node_start(key: u64, level: usize) -> u64 {
     let bits = (level as u32 + 1) * BITS;
@@ -102,13 +112,14 @@ impl Levels {
         levels
     }
 
+    /// Makes an empty root node for each level.
     fn take_roots(&mut self) {
         for level in 0..LEVELS {
             self.root[level] = self.take_node(level, ROOT, 0);
         }
     }
 
-    /// Takes out all that there is, and leaves the memory: as long as it takes to make a few nodes.
+    /// Removes all slots, and keeps the memory. It takes as long as making a few nodes.
     pub(super) fn clear(&mut self) {
         self.base = u64::MAX;
         self.occupied = 0;
@@ -121,14 +132,15 @@ impl Levels {
         self.take_roots();
     }
 
-    /// Whether there is nothing, not even what is stale.
+    /// Returns whether there is no slot, not even a stale one.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.occupied == 0
     }
 
-    /// Where a slot of this key would stand, if it can be [put](Levels::put) there as it is: its bucket is not split by
-    /// that, and has room in its first block; and the key is above `base`.
+    /// Returns the bucket of a key above `base`, if a slot can be [put](Levels::put) there without
+    /// a change of other blocks or nodes: the bucket need not be split, and its first block has
+    /// room.
     #[inline]
     pub(super) fn place(&self, key: u64) -> Option<Place> {
         if key <= self.base {
@@ -137,7 +149,7 @@ impl Levels {
         let mut level = level_of(key, self.base);
         let mut bucket = self.root[level] as usize * DIGITS + digit_of(key, level);
         let mut chain = self.buckets.get(bucket)?;
-        // One that was split has a count that is beyond that.
+        // The count of a bucket that was split is above `SPLIT`.
         while chain.count >= SPLIT {
             let node = chain.as_other()?;
             level -= 1;
@@ -147,10 +159,10 @@ impl Levels {
         self.blocks.has_room(*chain).then_some(Place { bucket })
     }
 
-    /// Puts a slot where `place` said just now.
+    /// Puts a slot into the bucket that `place` has just returned.
     #[inline]
     pub(super) fn put(&mut self, place: Place, slot: u32) {
-        // There is one, and so its bits are set.
+        // The bucket has a slot already, so its bits are set.
         if let Some(chain) = self.buckets.get_mut(place.bucket) {
             self.blocks.put(chain, slot);
             self.count += 1;
@@ -174,7 +186,8 @@ impl Levels {
         }
     }
 
-    /// Whether two keys above `base` belong to the same bucket, as far as a glance tells.
+    /// Returns whether two keys above `base` surely belong to one bucket. It may return `false` for
+    /// two keys in a bucket below the root.
     #[inline]
     pub(super) fn are_together(&self, a: u64, b: u64) -> bool {
         let level = level_of(a, self.base);
@@ -185,6 +198,7 @@ impl Levels {
         self.buckets[bucket].as_other().is_none()
     }
 
+    /// Adds a slot to a bucket that is not split.
     #[inline]
     fn append(&mut self, bucket: usize, slot: u32) {
         let chain = &mut self.buckets[bucket];
@@ -195,8 +209,9 @@ impl Levels {
         self.count += 1;
     }
 
-    /// Takes what is in a bucket of this level, which begins at `start`, and answers how many of it are live: those are the
-    /// first in `scratch`, and their keys have to be [restored](Keys::restore). Of more than `most` in it some may stay.
+    /// Takes the slots of a bucket of this level, whose first key is `start`. Returns how many of
+    /// them are live. Their entries are the first in `scratch`, and their keys have to be
+    /// [restored](Keys::restore). If the bucket has more than `most` slots, some may stay in it.
     fn collect(
         &mut self,
         bucket: usize,
@@ -212,12 +227,12 @@ impl Levels {
         if self.scratch.len() < room {
             self.scratch.resize(room, Entry { key: 0, slot: 0 });
         }
-        let far = keys.len() >= FAR;
+        let far = keys.len() >= UNCACHED;
         let mut end = 0;
         while end < most && chain.count > 0 {
             if far {
-                // The slots are in one order and their keys in another. While one block is looked at, the keys of the next
-                // come, and the slots of the one behind it.
+                // The keys are in another order than the slots. While one block is read, the keys
+                // of the next block are prefetched, and the slots of the block behind it.
                 keys.fetch_all(self.blocks.second(chain));
             }
             if let Some(slots) = self.blocks.pop(&mut chain) {
@@ -229,7 +244,7 @@ impl Levels {
         end
     }
 
-    /// Fills a bucket that is empty again, with the first of `scratch`, whose keys are restored.
+    /// Fills an emptied bucket again, with the first entries of `scratch`, and restores their keys.
     fn refill(&mut self, bucket: usize, count: usize, keys: &mut Keys) {
         let mut chain = Chain::EMPTY;
         for entries in self.scratch[..count].chunks(BLOCK) {
@@ -243,7 +258,7 @@ impl Levels {
         self.count += count;
     }
 
-    /// Notes that a bucket is empty, and gives back the nodes that are empty by that.
+    /// Clears the bit of a bucket that got empty, and frees the nodes that got empty by that.
     fn note_emptied(&mut self, mut bucket: usize) {
         loop {
             let id = bucket / DIGITS;
@@ -252,17 +267,19 @@ impl Levels {
             if node.occupied != 0 {
                 return;
             }
+            // A root node stays, and only its bit goes.
             if node.parent == ROOT {
                 self.occupied &= !(1 << node.level);
                 return;
             }
+            // The node is empty, so its parent's bucket is, too.
             bucket = node.parent as usize;
             self.spare.push(id as u32);
             self.buckets[bucket] = Chain::EMPTY;
         }
     }
 
-    /// An empty node.
+    /// Returns an empty node.
     fn take_node(&mut self, level: usize, parent: u32, start: u64) -> u32 {
         let node = Node {
             occupied: 0,
@@ -279,7 +296,7 @@ impl Levels {
         (self.nodes.len() - 1) as u32
     }
 
-    /// Makes a node of a bucket, in which `key` is, unless most of it is stale.
+    /// Splits the bucket of `key` into a node, unless most of its slots are stale.
     #[cold]
     fn split(&mut self, bucket: usize, key: u64, level: usize, keys: &mut Keys) {
         let width = level as u32 * BITS;
@@ -288,6 +305,7 @@ impl Levels {
         if count as u32 > SPLIT / 2 {
             let node = self.take_node(level - 1, bucket as u32, start);
             self.buckets[bucket] = Chain::other(node);
+            // `append` needs `self`, so the entries are taken out meanwhile.
             let entries = std::mem::take(&mut self.scratch);
             keys.restore(&entries[..count]);
             for entry in &entries[..count] {
@@ -300,9 +318,10 @@ impl Levels {
         }
     }
 
-    /// Takes the first bucket, and moves `base` to where it begins. What is live in it is in `out`, which was
-    /// empty, its keys have to be [restored](Keys::restore); there may be nothing. Answers whether all the keys
-    /// are equal: of those not more come at once than `most` and a block.
+    /// Takes the first bucket, and moves `base` to its first key. Its live entries are put into
+    /// `out`, which is empty before; there may be none. Their keys have to be
+    /// [restored](Keys::restore). Returns whether all the keys are equal. Of equal keys, at most
+    /// `most` and a block come at once.
     pub(super) fn take_first(
         &mut self,
         most: usize,
@@ -326,7 +345,8 @@ impl Levels {
                 self.base = start;
                 return level == 0;
             };
-            // What was split is the root of its level from here on: that one is empty, being before this.
+            // A bucket that was split becomes the root of its level. The old root is empty: its
+            // keys would come before this bucket.
             self.buckets[bucket] = Chain::EMPTY;
             self.note_emptied(bucket);
             level -= 1;
@@ -338,11 +358,12 @@ impl Levels {
         }
     }
 
-    /// Moves `base` back to `to`.
+    /// Moves `base` back to `to`, which is below it.
     pub(super) fn go_back(&mut self, to: u64) {
         let top = level_of(to, self.base);
         let below = (1 << top) - 1;
-        // What is below that level is in the bucket that `base` leaves. It had none itself, being before all.
+        // The nodes below that level belong to the bucket that `base` leaves. This bucket is empty:
+        // its keys are in those nodes.
         while self.occupied & below != 0 {
             let level = self.occupied.trailing_zeros() as usize;
             let above = self.root[level + 1];
@@ -361,8 +382,9 @@ impl Levels {
         self.base = to;
     }
 
-    /// Takes what is stale out of the next buckets, until `least` slots were looked at, or a round is over, which
-    /// the second answer tells; the first is how many were looked at, or as much as that took.
+    /// Removes stale slots from the next buckets, until it has looked at `least` slots, or has
+    /// passed the last bucket. Returns how many slots it has looked at (a node without slots counts
+    /// as one), and whether it has passed the last bucket.
     pub(super) fn sweep(&mut self, least: usize, keys: &mut Keys) -> (usize, bool) {
         let mut looks = 0;
         while looks < least {
@@ -371,6 +393,7 @@ impl Levels {
                 self.hand = 0;
                 return (looks, true);
             };
+            // The next bucket of this node that is not empty, or else the next node.
             let ahead = node.occupied >> (self.hand % DIGITS);
             if ahead == 0 {
                 self.hand = (id + 1) * DIGITS;
@@ -386,6 +409,7 @@ impl Levels {
         (looks, false)
     }
 
+    /// Removes the stale slots of a bucket. Returns how many slots it had.
     fn sweep_bucket(&mut self, node: Node, bucket: usize, keys: &mut Keys) -> usize {
         let level = node.level as usize;
         let start = match node.parent {
@@ -405,7 +429,7 @@ impl Levels {
 
 #[cfg(test)]
 impl Levels {
-    /// The slots of the bucket to which a key above `base` belongs.
+    /// Returns the slots of the bucket to which a key above `base` belongs.
     pub(super) fn bucket(&self, key: u64) -> Vec<u32> {
         let mut level = level_of(key, self.base);
         let mut bucket = self.root[level] as usize * DIGITS + digit_of(key, level);
@@ -420,7 +444,7 @@ impl Levels {
         self.blocks.slots(self.buckets[bucket])
     }
 
-    /// Each node is in its place, and each bit and each count tells what is there.
+    /// Asserts that each node is in its place, and that bits and counts agree with the content.
     pub(super) fn check(&self) {
         let mut count = 0;
         let mut nodes = vec![false; self.nodes.len()];
@@ -464,7 +488,7 @@ impl Levels {
         count
     }
 
-    /// For how many slots there is memory, and for how many nodes.
+    /// Returns how many slots there is memory for, and how many nodes.
     pub(super) fn room(&self) -> (usize, usize) {
         (self.blocks.room(), self.nodes.len())
     }

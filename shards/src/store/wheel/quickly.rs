@@ -1,68 +1,72 @@
-//! What most who arm and cancel meet, and nothing else: a few loads and stores.
+//! Fast paths of a wheel: the usual case of an insertion, a removal and a move, and nothing else.
 
-use super::{Entry, FAR, FREE, LOWERED, MAX_SLOT, Wheel};
+use super::{Entry, FREE, MAX_SLOT, NOTES, UNCACHED, Wheel};
 
-/// What is done to one entry where that is no more than some loads and stores: no call, no panic, no loop. All of that is
-/// found out before anything is changed, so that the caller may do the same in the usual way.
+/// Each of these is some loads and stores, without a call, a panic or a loop. It finds out whether
+/// it can succeed before it changes anything. If it cannot, the caller takes the usual path.
 impl Wheel {
-    /// See [`insert`](super::Store::insert).
+    /// Fast path of [`insert`](super::Store::insert). Returns `None`, and does nothing, in other
+    /// cases.
     #[inline(always)]
-    pub(in crate::store) fn insert_quickly(&mut self, key: u64) -> Option<u32> {
+    pub(in crate::store) fn try_insert(&mut self, key: u64) -> Option<u32> {
         if key == FREE {
             return None;
         }
         let place = self.levels.place(key)?;
-        let slot = self.keys.take_quickly(key, MAX_SLOT)?;
+        let slot = self.keys.try_take(key, MAX_SLOT)?;
         self.levels.put(place, slot);
         self.len += 1;
         Some(slot)
     }
 
-    /// Whether moves to earlier keys are put off.
+    /// Returns whether the store takes notes of moves to earlier keys.
     #[inline]
-    pub(in crate::store) fn puts_off(&self) -> bool {
-        self.keys.len() >= FAR
+    pub(in crate::store) fn takes_notes(&self) -> bool {
+        self.keys.len() >= UNCACHED
     }
 
-    /// See [`lower`](super::Store::lower), for a slot that is held: leaves a note of it, if `earlier` says so, which is not
-    /// branched on. False if that is not all there is to do, and nothing was done.
+    /// Fast path of [`lower`](super::Store::lower) for a held slot: leaves a note, which counts if
+    /// `earlier` is true. No branch depends on `earlier`. Returns `false`, and does nothing, in
+    /// other cases.
     #[inline]
-    pub(in crate::store) fn note_quickly(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
-        // The last one is left by who sees to all.
-        if key < self.first.key || !self.puts_off() || self.noted >= LOWERED - 1 {
+    pub(in crate::store) fn try_note(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
+        // The last note is left to `lower`, which then makes all moves.
+        if key < self.first.key || !self.takes_notes() || self.noted >= NOTES - 1 {
             return false;
         }
-        // That of another slot, which is near, where this one is not needed.
+        // If the move does not count, this prefetches the key of slot 0, which is usually cached.
         self.keys.fetch_all(&[slot * u32::from(earlier)]);
-        self.lowered[self.noted] = Entry { key, slot };
+        self.notes[self.noted] = Entry { key, slot };
         self.noted += usize::from(earlier);
         true
     }
 
-    /// See [`remove`](super::Store::remove); true if it was done.
+    /// Fast path of [`remove`](super::Store::remove). Returns `false`, and does nothing, in other
+    /// cases.
     #[inline]
-    pub(in crate::store) fn remove_quickly(&mut self, slot: u32) -> bool {
-        if self.noted > 0 || self.patience <= 1 {
+    pub(in crate::store) fn try_remove(&mut self, slot: u32) -> bool {
+        if self.noted > 0 || self.stale_budget <= 1 {
             return false;
         }
         if slot == self.first.slot {
-            // Where whoever cancels does so in the order of deadlines, the next of the run is the next first.
+            // The first entry can go if the next entry of the run becomes the first. That is usual
+            // if timers are cancelled in the order of their deadlines.
             let next = self.run.get(self.head + 1).copied();
             let Some(next) = next.filter(|next| {
-                next.slot != slot && self.tree.len() == 0 && self.keys.is_live_quickly(*next)
+                next.slot != slot && self.tree.len() == 0 && self.keys.try_is_live(*next)
             }) else {
                 return false;
             };
-            if !self.keys.give_back_quickly(slot) {
+            if !self.keys.try_give_back(slot) {
                 return false;
             }
             self.head += 1;
             self.first = next;
-        } else if !self.keys.give_back_quickly(slot) {
+        } else if !self.keys.try_give_back(slot) {
             return false;
         }
         self.len -= 1;
-        self.patience -= 1;
+        self.stale_budget -= 1;
         true
     }
 }

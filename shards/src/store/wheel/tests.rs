@@ -1,13 +1,13 @@
-//! What the stores' common tests in `tests/store.rs` cannot see.
+//! Tests of the parts of a wheel that the tests of all stores in `tests/store.rs` cannot see.
 
 use super::{levels::LEVELS, *};
 
 impl Wheel {
-    /// Where each entry is, by what the head of this file says, and the books of that.
+    /// Asserts that each entry is where the head of `wheel.rs` says, and that the counts agree.
     fn check(&self) {
         self.levels.check();
         let base = self.levels.base;
-        let mut held = self.last.len();
+        let mut held = self.max_keys.len();
         let mut least = u64::MAX;
         for entry in self.keys.iter() {
             let Entry { key, slot } = entry;
@@ -19,7 +19,7 @@ impl Wheel {
             } else {
                 let mut front = self.tree.entries().iter().chain(&self.run[self.head..]);
                 let there = front.any(|it| (it.key, it.slot) == (key, slot));
-                // Of equal ones some may be left.
+                // Some entries of a bucket of equal keys may still be in their bucket.
                 assert!(there || key == base, "{key} is not in front of {base}");
             }
         }
@@ -44,12 +44,12 @@ fn each_entry_is_in_the_place_of_its_key() {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         let draw = random >> 33;
-        // Two that are far apart, so that there is always a reason to go back.
+        // Some keys are far apart, so that `base` has to go back now and then.
         let key = step * 1_000 + (draw % 60_000_000) * if draw % 1_000 == 0 { 60_000 } else { 1 };
         let base = wheel.levels.base;
         match draw % 5 {
             _ if slots.len() < 700 && step % 10_000 < 6_000 => {
-                let slot = wheel.insert_quickly(key);
+                let slot = wheel.try_insert(key);
                 quickly[0] += usize::from(slot.is_some());
                 slots.push(slot.unwrap_or_else(|| wheel.insert(key)));
             }
@@ -57,7 +57,7 @@ fn each_entry_is_in_the_place_of_its_key() {
                 let first = slots.iter().position(|&slot| slot == wheel.first.slot);
                 let at = first.filter(|_| draw % 2 == 0);
                 let slot = slots.swap_remove(at.unwrap_or(draw as usize % slots.len()));
-                let was_removed = wheel.remove_quickly(slot);
+                let was_removed = wheel.try_remove(slot);
                 quickly[1] += usize::from(was_removed);
                 if !was_removed {
                     wheel.remove(slot);
@@ -75,11 +75,11 @@ fn each_entry_is_in_the_place_of_its_key() {
             wheel.check();
         }
     }
-    assert!(turned_back > 0, "the crowd never dispersed");
+    assert!(turned_back > 0, "base never went back");
     assert!(quickly.iter().all(|&count| count > 1_000), "{quickly:?}");
 }
 
-/// What the buckets take is bounded by the most that was held at once.
+/// The memory of the buckets is bounded by the most entries that were held at once.
 #[test]
 fn blocks_are_used_again() {
     let mut wheel = Wheel::new();
@@ -90,14 +90,15 @@ fn blocks_are_used_again() {
         while wheel.pop_due(u64::MAX, |_| ()).is_some() {}
     }
     let (slots, nodes) = wheel.levels.room();
-    // A block for each bucket in use, which with the bounds of tests have few entries.
+    // Each bucket in use has a block. With the limits of tests, buckets have few entries.
     assert!(slots <= 16 * 5_000 + LEVELS * 64 * 16, "{slots} slots");
     assert!(nodes <= 2 * LEVELS + 5_000 / 16, "{nodes} nodes");
 }
 
-/// A bucket whose entries all stand at its start goes to the front's heap, and not to the run: that has nobody to name.
+/// A bucket of equal keys at its start goes to the tree, not to the run. `soon` must not be called
+/// with stale entries of the old run.
 #[test]
-fn who_is_named_is_there() {
+fn only_held_slots_are_prefetched() {
     let mut wheel = Wheel::new();
     wheel.insert(1);
     let removed = wheel.insert(2);
@@ -112,16 +113,16 @@ fn who_is_named_is_there() {
     wheel.check();
 }
 
-/// Those that wait for a whole second are not moved for each timer that fires before it.
+/// Many timers at one moment do not move each time that an earlier timer fires.
 #[test]
-fn a_crowd_at_one_instant_stays_where_it_is() {
-    const CROWD: u64 = 10_000;
+fn many_entries_at_one_moment_stay_in_place() {
+    const TIMERS: u64 = 10_000;
     const EARLIER: u64 = 990;
-    // One at which a bucket begins, and one at which none does.
+    // A moment at which a bucket begins, and one at which none does.
     for instant in [1_000_000_000, 1_000_000_001] {
         let mut wheel = Wheel::new();
         wheel.insert(1);
-        for _ in 0..CROWD {
+        for _ in 0..TIMERS {
             wheel.insert(instant);
         }
         assert!(wheel.pop_due(1, |_| ()).is_some());
@@ -133,15 +134,15 @@ fn a_crowd_at_one_instant_stays_where_it_is() {
             );
         }
         wheel.check();
-        let most = 2 * LEVELS as u64 * (CROWD + EARLIER);
+        let most = 2 * LEVELS as u64 * (TIMERS + EARLIER);
         assert!(wheel.moves as u64 <= most, "{} moves", wheel.moves);
     }
 }
 
-/// With bounds as small as those of tests buckets are split, come to the root, and are put below it again, all
-/// the time; beside a sorted set.
+/// Compares a wheel with a sorted set. With the limits of tests, buckets are split, become roots,
+/// and become children again all the time.
 #[test]
-fn nodes_go_up_and_down() {
+fn nodes_become_roots_and_children_again() {
     let (mut nodes, mut back, mut put_off, mut quickly) = (0, 0, 0, 0);
     for seed in 1..=24_u64 {
         let mut wheel = Wheel::new();
@@ -156,7 +157,7 @@ fn nodes_go_up_and_down() {
         };
         let mut now = seed * 1_000_000_007;
         for step in 0..5_000 {
-            // From some ns to an hour ahead; and whole seconds, and few of them.
+            // From some ns to an hour ahead, and some whole seconds.
             let width = [30, 3_000, 400_000, 90_000_000, 4_000_000_000_000][draw(5) as usize];
             let key = match draw(8) {
                 0 => (now / 1_000_000_000 + 1 + draw(2)) * 1_000_000_000,
@@ -179,10 +180,10 @@ fn nodes_go_up_and_down() {
                     wheel.remove(slot);
                 }
                 1 if slots.len() > 16 && step % 4 == 0 => {
-                    // Some at a time, as these are put off.
+                    // Several at once, because these moves are noted and made later.
                     for &slot in &slots[which / 2..][..4] {
                         let old = wheel.key(slot);
-                        if step % 8 == 0 && wheel.note_quickly(slot, key, key < old) {
+                        if step % 8 == 0 && wheel.try_note(slot, key, key < old) {
                             quickly += 1;
                         } else {
                             wheel.lower(slot, key);
@@ -211,7 +212,7 @@ fn nodes_go_up_and_down() {
             back += usize::from(wheel.levels.base < base);
             assert_eq!(wheel.first().map(|it| it.0), model.first().map(|it| it.0));
             if step % 16 == 0 {
-                wheel.settle();
+                wheel.make_noted_moves();
                 wheel.check();
                 nodes = nodes.max(wheel.levels.room().1);
             }
@@ -225,6 +226,6 @@ fn nodes_go_up_and_down() {
     }
     assert!(nodes > 2 * LEVELS, "{nodes} nodes: nothing was split");
     assert!(put_off > 1_000, "{put_off} moves were put off");
-    assert!(quickly > 500, "{quickly} notes were left quickly");
+    assert!(quickly > 500, "{quickly} notes were left by the fast path");
     assert!(back > 100, "base went back {back} times");
 }
