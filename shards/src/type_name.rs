@@ -28,7 +28,8 @@ impl TypeName {
     /// Returns a `TypeName` that calls `name`.
     #[inline]
     pub const fn from_fn(name: &'static fn() -> &'static str) -> &'static Self {
-        // SAFETY: `TypeName` is `repr(transparent)` over this function pointer type.
+        // SAFETY: `TypeName` is `repr(transparent)`, so it has the layout of its one field, a
+        // function pointer of this type. The reference is `'static`, and so is the result.
         unsafe { &*ptr::from_ref(name).cast::<Self>() }
     }
 

@@ -42,8 +42,8 @@ pub(crate) enum Job {
     /// A callback that takes an outcome, to be run with it.
     Notice(Notice<Core>),
     /// A due callback of a clock's shard, which belongs to no worker.
-    /// A callback of a clock's shard that takes an outcome, to be run with it.
     ClockTimer(Due<ClockCore>),
+    /// A callback of a clock's shard that takes an outcome, to be run with it.
     ClockNotice(Notice<ClockCore>),
     /// A callback that is not run, because its clock was set forward past its deadline.
     Skipped(Due<ClockCore>),

@@ -1,6 +1,6 @@
 //! The engine: workers, the queues between them, and what a worker does in one turn.
 //!
-//! The data path of a timer is `Handle → placement → Shard::insert → Worker::turn → deque → callback`.
+//! The path of a timer is `Handle → placement → Shard::insert → Worker::turn → deque → callback`.
 //!
 //! | module | contents |
 //! |---|---|

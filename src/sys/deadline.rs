@@ -27,6 +27,9 @@ const UNKNOWN: u64 = u64::MAX;
 const SETTINGS: u32 = 16;
 /// Waits that are not longer than this always end exactly.
 const LONG: Duration = Duration::from_millis(10);
+/// The timerfd is left only at a deadline that is earlier by this, in ns. A wait that ends only a
+/// little too early looks like one of low wake-up latency, and would teach a wrong latency.
+const LEAD: u64 = 1_000_000;
 
 /// A timerfd, with the deadline that it is set to.
 #[derive(Debug)]
@@ -83,7 +86,8 @@ impl Deadline {
         let settings = self.settings.load(Ordering::Relaxed);
         // Another thread may take the event of an earlier expiry at this moment. Then it also wakes
         // this thread: see `taken`.
-        if is_set == at || (is_set < at && settings >= SETTINGS && left > LONG) {
+        let is_earlier = is_set.saturating_add(LEAD) <= at;
+        if is_set == at || (is_earlier && settings >= SETTINGS && left > LONG) {
             return Ok(());
         }
         self.settings
@@ -123,7 +127,7 @@ mod tests {
     #[test]
     fn after_many_settings_the_timerfd_stays_at_an_earlier_deadline() {
         let deadline = set_often();
-        for later in [1_001, 5_000, 1_000] {
+        for later in [1_000 + LEAD, 5 * LEAD, 1_000] {
             deadline.set(later, FAR).unwrap();
             assert_eq!(is_set_to(&deadline), 1_000);
         }
@@ -136,8 +140,15 @@ mod tests {
     #[test]
     fn a_short_wait_ends_exactly() {
         let deadline = set_often();
-        deadline.set(2_000, LONG).unwrap();
-        assert_eq!(is_set_to(&deadline), 2_000);
+        deadline.set(2 * LEAD, LONG).unwrap();
+        assert_eq!(is_set_to(&deadline), 2 * LEAD);
+    }
+
+    #[test]
+    fn a_deadline_a_little_later_is_set_exactly() {
+        let deadline = set_often();
+        deadline.set(999 + LEAD, FAR).unwrap();
+        assert_eq!(is_set_to(&deadline), 999 + LEAD);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! inherits no descriptor of the runtime.
 //!
 //! The child of a fork has one thread and no worker: it may not use the runtime. See
-//! `docs/src/limits.md`.
+//! `docs/reference/limits.md`.
 
 use std::{
     collections::BTreeSet,

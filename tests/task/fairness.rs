@@ -1,7 +1,7 @@
 //! Whatever floods a worker, its timers, sockets, tasks and remote spawns are served after a
 //! bounded number of jobs. The tests count jobs on one worker. None depends on time.
 //!
-//! `docs/src/limits.md` has the bounds.
+//! `docs/reference/limits.md` has the bounds.
 
 use std::{
     future::{Future, poll_fn},

@@ -1,5 +1,5 @@
 //! A flood of local tasks delays other work of its worker by a bounded number of jobs, and other
-//! floods delay a local task by no more. `docs/src/limits.md` has the bounds, `fairness.rs` the
+//! floods delay a local task by no more. `docs/reference/limits.md` has the bounds, `fairness.rs` the
 //! tests without local tasks.
 
 use std::{

@@ -69,8 +69,9 @@ pub(crate) fn stay(of: usize, leave: impl FnOnce(usize)) -> usize {
 /// equally fast threads would stay together, and take cache lines from each other for each timer.
 #[cold]
 pub(crate) fn make_way() {
-    // At the end of a thread there is no run.
-    _ = STAY.try_with(|stay| stay.left.set(0));
+    // At the end of a thread there is no run. No runtime has zero workers, so the next call begins
+    // a run; and it does not call `leave`: the inbox has few timers of this run.
+    _ = STAY.try_with(|stay| stay.of.set(0));
 }
 
 impl Stay {
@@ -82,7 +83,7 @@ impl Stay {
         }
     }
 
-    /// Begins the next run.
+    /// Begins the next run. Calls `leave` if the last one was not cut short.
     #[cold]
     fn go_on(&self, of: usize, leave: impl FnOnce(usize)) -> usize {
         if self.of.get() == of {
@@ -125,9 +126,8 @@ mod tests {
         let turns = || {
             let first = stay(usize::MAX, |_| unreachable!());
             make_way();
-            let mut left = None;
-            assert_ne!(stay(usize::MAX, |at| left = Some(at)), first);
-            assert_eq!(left, Some(first));
+            // The worker is not woken for a run that was cut short.
+            assert_ne!(stay(usize::MAX, |_| unreachable!()), first);
         };
         thread::spawn(turns).join().unwrap();
     }

@@ -58,8 +58,7 @@ struct Own<J> {
 // SAFETY: `own` is reached only through `with_own`, which only the owner's thread passes: thread
 // numbers are never reused. All else is Sync.
 unsafe impl<J: Send> Sync for LocalQueue<J> {}
-// SAFETY: task jobs are Send. If the future of a task is not, it is polled and dropped by the
-// thread that takes the job, which is the owner.
+// SAFETY: the queue owns values of type `J`, which is Send.
 unsafe impl<J: Send> Send for LocalQueue<J> {}
 
 /// Where a task was pushed.

@@ -317,7 +317,8 @@ impl Worker<'_> {
         // 3. Rescue it. Then spin for its next timer, if that is due before another peer could
         //    come.
         let now = self.rescue(peer, stuck);
-        if waits && let Some((at, alarm)) = peer.awaited(now, self.own_latency()) {
+        let awaited = waits.then(|| peer.awaited(now, self.own_latency()));
+        if let Some((at, alarm)) = awaited.flatten() {
             self.core.recorder.own.early_wakes.add_alone(1);
             self.awaited.push(Awaited { index, at, alarm });
         }

@@ -16,7 +16,8 @@
 //! and reproduces it. Code between two points is not interrupted: crossbeam, arc-swap, and the
 //! standard library internally.
 //!
-//! `docs/src/simulation.md` describes the simulation; the program in `tests/sim/` runs seeds.
+//! `docs/internals/verification.md` describes the simulation. The program in `tests/sim/` runs
+//! seeds.
 
 pub(super) mod calls;
 mod disturb;
