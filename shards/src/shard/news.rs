@@ -21,7 +21,8 @@ impl<O: Owner> Shard<O> {
     /// and this function releases it.
     #[inline]
     pub(crate) fn hear_earlier(&self, node: &NodeRef<O>, here: bool, held: bool) {
-        if !held && !(here && self.lock.try_acquire()) {
+        let has_lock = held || (here && self.lock.try_acquire());
+        if !has_lock {
             // Another thread holds the lock, or the store belongs to another thread.
             return self.tell_earlier(node);
         }
@@ -81,7 +82,8 @@ impl<O: Owner> Shard<O> {
     #[cold]
     #[inline(never)]
     fn hear_gone_slow(&self, node: &NodeRef<O>, held: bool) -> Option<NodeRef<O>> {
-        if !held && !(self.owner.is_current() && self.lock.try_acquire()) {
+        let has_lock = held || (self.owner.is_current() && self.lock.try_acquire());
+        if !has_lock {
             self.tell_gone(node);
             return None;
         }

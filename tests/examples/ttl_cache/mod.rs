@@ -9,8 +9,8 @@ mod hostile_clients;
 #[cfg(feature = "cli")]
 mod long_replies;
 mod parsers;
+mod paused_store;
 #[cfg(feature = "cli")]
 mod protocol;
 #[cfg(feature = "cli")]
 mod redis_cli;
-mod store;
