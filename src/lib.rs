@@ -129,8 +129,7 @@ pub use crate::{
     },
 };
 
-/// Compiles and runs the examples of the README and of the book as doctests. (A doctest checks only
-/// that the attribute accepts the README's `#[test]` example; it does not run that test.)
+/// Compiles and runs the examples of the README and of the book as doctests.
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,6 +1,7 @@
 //! The engine: workers, the queues between them, and what a worker does in one turn.
 //!
-//! The path of a timer is `Handle → placement → Shard::insert → Worker::turn → deque → callback`.
+//! The path of a timer is `Handle → placement → Shard::insert_new → Worker::fire_due → deque →
+//! callback`.
 //!
 //! | module | contents |
 //! |---|---|

@@ -212,8 +212,8 @@ impl RuntimeMetrics {
         self.helpers.started
     }
 
-    /// Returns the sum of the counters of all helpers, including those that have ended. A helper
-    /// has no shard, so no timers are armed on it.
+    /// Returns the sum of the counters of all helpers, including those that have ended. A
+    /// helper's shard has no timers: a timer that is armed on a helper goes to a worker.
     pub fn helper_counts(&self) -> &Counts {
         &self.helpers.record.counts
     }

@@ -374,21 +374,35 @@ mod tests {
     fn a_result_is_not_before_a_message_that_was_received() {
         prepared();
         let (sent, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
+        // Ends the other thread also if an assertion fails.
+        struct Over<'a>(&'a AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     sent.store(monotonic(), Ordering::Release);
                 }
             });
+            let _over = Over(over);
             let start = Instant::now();
             while start.elapsed() < Duration::from_millis(200) {
                 for _ in 0..1_000 {
                     let message = sent.load(Ordering::Acquire);
                     let moment = now_for_deadline();
-                    assert!(moment >= message, "{moment} has passed at {message}");
+                    // The kernel's own readings on two cores may differ by some ns in the wrong
+                    // order, for example if its rate is adjusted in between. That is not ours.
+                    let is_kernels = LAST.with(|last| last.nanos.get() == moment);
+                    let slack = if is_kernels { 100 } else { 0 };
+                    assert!(
+                        moment + slack >= message,
+                        "{moment} has passed at {message}, by the kernel: {is_kernels}"
+                    );
                 }
             }
-            over.store(true, Ordering::Relaxed);
         });
     }
 
