@@ -25,7 +25,9 @@ const TIMERS: usize = 300_000;
 /// are loaded as it runs.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
     kib.unwrap().parse::<usize>().unwrap() * 1024
 }
