@@ -15,7 +15,7 @@ use ::hyper::{
     header::{HOST, HeaderName, ORIGIN},
 };
 
-use crate::integrations::inspect::hosts::Hosts;
+use super::hosts::Hosts;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
