@@ -55,13 +55,13 @@ impl<S: Schedule> Policy for Registered<S> {
 
     #[inline]
     fn polling(meta: &TaskMeta, poll: impl FnOnce()) {
-        within(&meta.home(), || id::within(meta.id(), poll));
+        within(meta.home(), || id::within(meta.id(), poll));
     }
 
     /// Enters the task's runtime if the thread is in none, as the thread that shuts it down may be.
     fn dropping(meta: &TaskMeta, drop: impl FnOnce()) {
         let home = meta.home();
-        inside(&home, || within(&home, || id::within(meta.id(), drop)));
+        inside(home, || within(home, || id::within(meta.id(), drop)));
     }
 
     fn dropping_output(meta: &TaskMeta, drop: impl FnOnce()) {

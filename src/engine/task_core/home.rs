@@ -1,7 +1,7 @@
 //! The home of a task: the worker or `LocalSet` in whose registry it is. It decides which threads
 //! may run the task.
 
-use std::{marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr, ptr::NonNull, sync::Arc};
+use std::{mem::ManuallyDrop, ptr, ptr::NonNull, sync::Arc};
 
 use tourbillon_shards as shards;
 use tourbillon_tasks::Task;
@@ -14,7 +14,7 @@ use crate::engine::{
     shared::Shared,
     task_core::{
         local_queue::Pushed,
-        meta::{Packed, TaskMeta},
+        meta::TaskMeta,
         registry::{CountOn, Place, Registry},
         set::Set,
     },
@@ -247,34 +247,5 @@ impl Drop for Home {
             Target::Worker(shard) => drop(ManuallyDrop::into_inner(shard)),
             Target::Set(set) => drop(ManuallyDrop::into_inner(set)),
         }
-    }
-}
-
-impl Packed<Home> {
-    /// Lends the home, which may be unaligned, without changing its count.
-    #[inline]
-    pub(crate) fn lend(&self) -> HomeRef<'_> {
-        // SAFETY: `self.0` is initialized, and the read is unaligned. The copy is never dropped, so
-        // there is still one reference.
-        let home = unsafe { (&raw const self.0).read_unaligned() };
-        HomeRef {
-            home: ManuallyDrop::new(home),
-            _of: PhantomData,
-        }
-    }
-}
-
-/// A borrowed home: a copy of the word, and not a counted reference.
-pub(crate) struct HomeRef<'a> {
-    home: ManuallyDrop<Home>,
-    _of: PhantomData<&'a Packed<Home>>,
-}
-
-impl Deref for HomeRef<'_> {
-    type Target = Home;
-
-    #[inline]
-    fn deref(&self) -> &Home {
-        &self.home
     }
 }

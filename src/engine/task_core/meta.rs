@@ -8,10 +8,7 @@ use std::{io, panic::Location};
 use tourbillon_tasks::{Task, TaskRef};
 
 use crate::{
-    engine::task_core::{
-        home::{Home, HomeRef},
-        registry::Place,
-    },
+    engine::task_core::{home::Home, registry::Place},
     sys::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed},
     task::id::Id,
 };
@@ -19,23 +16,17 @@ use crate::{
 /// The value of `refusal` if the task was not refused.
 const NOT_REFUSED: u8 = 0;
 
-/// A value that is aligned to four bytes only.
-#[repr(C, packed(4))]
-pub(crate) struct Packed<T>(pub(crate) T);
-
 /// The scheduler's data of a task, beside its future.
-///
-/// Its alignment is that of a `u32`.
 #[repr(C)]
 pub(crate) struct TaskMeta {
     /// The task's only reference to its home, by which it finds the runtime. Its count belongs to
     /// one worker. If tasks counted references to the runtime, all cores would contend for that
     /// count.
-    home: Packed<Home>,
-    id: Packed<Id>,
+    home: Home,
+    id: Id,
     /// Where the task was spawned. The task knows the name of its future [by its
     /// type](tourbillon_tasks::Task::name).
-    spawned: Packed<&'static Location<'static>>,
+    spawned: &'static Location<'static>,
     /// The task's place in the registry, with `list`. Written by the thread that runs the task.
     index: AtomicU32,
     list: AtomicU16,
@@ -43,7 +34,7 @@ pub(crate) struct TaskMeta {
     refusal: AtomicU8,
 }
 
-const _: () = assert!(size_of::<TaskMeta>() == 32 && align_of::<TaskMeta>() == 4);
+const _: () = assert!(size_of::<TaskMeta>() == 32);
 
 impl TaskMeta {
     #[inline]
@@ -54,9 +45,9 @@ impl TaskMeta {
         place: Place,
     ) -> Self {
         Self {
-            home: Packed(home),
-            id: Packed(id),
-            spawned: Packed(spawned),
+            home,
+            id,
+            spawned,
             index: AtomicU32::new(place.index),
             list: AtomicU16::new(place.list),
             refusal: AtomicU8::new(NOT_REFUSED),
@@ -65,19 +56,19 @@ impl TaskMeta {
 
     /// Returns the task's home.
     #[inline]
-    pub(crate) fn home(&self) -> HomeRef<'_> {
-        self.home.lend()
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     /// Returns where the task was spawned.
     #[inline]
     pub(crate) fn spawned(&self) -> &'static Location<'static> {
-        self.spawned.0
+        self.spawned
     }
 
     #[inline]
     pub(crate) fn id(&self) -> Id {
-        self.id.0
+        self.id
     }
 
     /// Records that the system gave no thread for the task. The caller cancels the task afterwards.
