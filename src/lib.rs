@@ -142,9 +142,6 @@ struct ServerOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/migrating.md")]
 struct MigratingOfTheBook;
-#[cfg(doctest)]
-#[doc = include_str!("../docs/internals/stores.md")]
-struct StoresOfTheBook;
 #[cfg(all(doctest, feature = "inspect"))]
 #[doc = include_str!("../docs/guide/metrics.md")]
 struct MetricsOfTheBook;
