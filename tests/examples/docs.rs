@@ -1,5 +1,6 @@
-//! The documentation names only what exists: tests in its tables, items of the API in the table of
-//! features, models and mutants on the page of loom, and files by links.
+//! The documentation names only what exists: files in code spans, functions in the tables of the
+//! internals, tests in tables, items of the API in the table of features, models and mutants on the
+//! page of loom, and files by links.
 //!
 //! A code span of a table may be a file and, after a colon, the names of tests in it; in the column
 //! of tests of `docs/reference/features.md` it may also be a file alone. The spans of the column before
@@ -123,6 +124,90 @@ fn look_up(root: &Path, span: &str, missing: &mut Vec<String>) -> usize {
         }
     }
     1 + tests.split(", ").count()
+}
+
+/// Returns the paths that a code span stands for: `{a,b}` is one path each. Empty if the span is no
+/// path of the repository.
+fn paths(span: &str) -> Vec<String> {
+    const DIRS: &str = "src shards tasks macros tests benches examples loom_tests fuzz .ci";
+    let path = span.split(": ").next().expect("a first part");
+    let dir = path.split_once('/').map_or("", |(dir, _)| dir);
+    if !DIRS.split(' ').any(|known| known == dir) || path.contains([' ', '*']) {
+        return Vec::new();
+    }
+    match (path.split_once('{'), path.split_once('}')) {
+        (Some((before, _)), Some((within, after))) => {
+            let names = within[before.len() + 1..].split(',');
+            names.map(|name| format!("{before}{name}{after}")).collect()
+        }
+        _ => vec![path.to_owned()],
+    }
+}
+
+#[test]
+fn pages_name_existing_files() {
+    let root = root();
+    let mut pages = pages(&root, false);
+    pages.extend(
+        ["README.md", "CONTRIBUTING.md", "loom_tests/README.md"].map(|page| root.join(page)),
+    );
+    let (mut missing, mut named) = (Vec::new(), 0);
+    for page in pages {
+        let text = read(&page);
+        for path in spans(&text).flat_map(paths) {
+            named += 1;
+            if !root.join(&path).exists() {
+                missing.push(format!("{}: {path}", page.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
+    assert!(named > 200, "the pages were not understood: {named} paths");
+}
+
+/// The tables of steps have three columns: the step, functions, and the files in which they are.
+#[test]
+fn the_internals_name_existing_functions() {
+    let root = root();
+    let (mut missing, mut named) = (Vec::new(), 0);
+    for page in files(&root.join("docs/internals"), "md") {
+        let text = read(&page);
+        for row in rows(&text) {
+            let [_, functions, places] = row[..] else {
+                continue;
+            };
+            let is_step = !places.contains(".rs: ");
+            let places: Vec<_> = spans(places).flat_map(paths).collect();
+            if places.is_empty() || !is_step {
+                continue;
+            }
+            // `pages_name_existing_files` reports a file that is not there.
+            let source: String = places
+                .iter()
+                .map(|place| root.join(place))
+                .flat_map(|place| match place.is_dir() {
+                    true => files(&place, "rs"),
+                    false => vec![place],
+                })
+                .filter_map(|file| fs::read_to_string(file).ok())
+                .collect();
+            for span in spans(functions) {
+                let names = span.split_once('{').map_or(span, |(_, names)| names);
+                for name in names.trim_end_matches('}').split(", ") {
+                    named += 1;
+                    let name = name.rsplit("::").next().expect("a last part");
+                    if !has_word(&source, name) {
+                        missing.push(format!("{}: {span} in {places:?}", page.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
+    assert!(
+        named > 80,
+        "the tables were not understood: {named} functions"
+    );
 }
 
 #[test]
