@@ -6,7 +6,7 @@ import { gauge } from './frame.js';
 const STAGES = {
   wake: 'from the deadline until a worker takes the timer from its store',
   queue: 'from when it was taken until its callback or task runs; one timer in some sixteen is measured',
-  rescued: 'wake-late of the timers that others took, because their own worker was busy',
+  rescued: 'wake-late of the timers that others took, because their own worker was stuck',
 };
 
 export class Tiles {
