@@ -146,9 +146,6 @@ struct MigratingOfTheBook;
 #[doc = include_str!("../docs/guide/metrics.md")]
 struct MetricsOfTheBook;
 #[cfg(doctest)]
-#[doc = include_str!("../docs/guide/tuning.md")]
-struct TuningOfTheBook;
-#[cfg(doctest)]
 #[doc = include_str!("../docs/guide/timers.md")]
 struct TimersOfTheBook;
 #[cfg(all(doctest, feature = "cron"))]
