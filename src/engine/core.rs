@@ -316,7 +316,7 @@ impl Owner for Core {
     }
 
     fn random(&self) -> u64 {
-        spread::random()
+        sys::random()
     }
 }
 

@@ -7,11 +7,12 @@ use tourbillon_shards::{Kind, NEVER, Names, Notice, Outcome, Owner, Shard};
 
 use crate::{
     clock::{other::OtherClock, wall},
-    engine::{context::spread, core::TimerOwner, job::Job, shared::Shared},
+    engine::{core::TimerOwner, job::Job, shared::Shared},
     metrics::{
         counters::{Counter, Counters},
         recorder::Stripes,
     },
+    sys,
     sys::{
         sync::{
             Mutex,
@@ -232,6 +233,6 @@ impl Owner for ClockCore {
     }
 
     fn random(&self) -> u64 {
-        spread::random()
+        sys::random()
     }
 }

@@ -1,4 +1,4 @@
-//! Selects the worker that a remote thread uses next, and gives random numbers.
+//! Selects the worker that a remote thread uses next.
 
 use std::cell::Cell;
 
@@ -25,11 +25,6 @@ struct Stay {
 /// threads that arm many timers meet less often, and a worker that is woken at the end of a run
 /// still finds the nodes in a cache.
 const RUN: u32 = 1_024;
-
-/// Returns a random number, which is not fit for secrets.
-pub(crate) fn random() -> u64 {
-    crate::sys::random()
-}
 
 /// Returns a number that differs from call to call on this thread, and is never zero except at the
 /// thread's end.
