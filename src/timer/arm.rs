@@ -129,7 +129,6 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
 /// The free functions: they arm on the runtime that the calling thread is in.
 pub mod here {
     use super::*;
-    use crate::timer::arm::or_refused;
 
     /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in. On a worker
     /// the timer goes to its own shard. See [`Handle::after`](crate::runtime::Handle::after).
