@@ -284,9 +284,7 @@ impl Owner for Core {
 
     #[inline]
     fn over(&self, kind: Kind, how: Outcome) {
-        if kind != Kind::Sleep {
-            self.shared.release_timer();
-        }
+        self.shared.release_timer(kind);
         self.count(|counters| counters.over(how));
     }
 

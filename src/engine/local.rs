@@ -48,16 +48,23 @@ pub(crate) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
     f(unsafe { local.as_ref() })
 }
 
+/// Runs `f` with the worker of this thread, or with `None` if that is of another runtime than
+/// `shared`, or there is none.
+#[inline]
+pub(crate) fn with_local_of<R>(shared: &Shared, f: impl FnOnce(Option<&Local>) -> R) -> R {
+    with_local(|local| f(local.filter(|local| ptr::eq(local.shared(), shared))))
+}
+
 /// Returns whether the calling thread is a worker or helper of this runtime.
 pub(crate) fn is_thread_of(shared: &Shared) -> bool {
-    with_local(|local| local.is_some_and(|local| local.is_of(shared)))
+    with_local_of(shared, |local| local.is_some())
 }
 
 /// Returns the index of the calling thread if it is a worker of this runtime, and not a helper.
 #[inline]
 pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
-    with_local(|local| {
-        let core = local.filter(|local| local.is_of(shared))?.shard.owner();
+    with_local_of(shared, |local| {
+        let core = local?.shard.owner();
         (!core.is_helper).then_some(core.index)
     })
 }
@@ -126,10 +133,6 @@ impl Local {
     /// go to any worker.
     pub(crate) fn home(&self) -> Option<&Arc<WorkerShard>> {
         (!self.shard.owner().is_helper).then_some(&self.shard)
-    }
-
-    pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        ptr::eq(self.shared(), shared)
     }
 
     /// Queues a task that is ready, in the LIFO slot or at the end of the deque.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
-use tourbillon_shards::{Names, SearchClaim};
+use tourbillon_shards::{Kind, Names, SearchClaim};
 
 use crate::{
     clock::runtime_clock::Clock,
@@ -136,12 +136,12 @@ impl Shared {
     /// Queues an outcome delivery or a task: on the calling worker if there is one, otherwise in
     /// the injector.
     pub(crate) fn deliver(&self, job: Job) {
-        local::with_local(|local| match local {
-            Some(local) if local.is_of(self) => {
+        local::with_local_of(self, |local| match local {
+            Some(local) => {
                 local.deque.push(job);
                 self.wake_one();
             }
-            _ => self.inject(job),
+            None => self.inject(job),
         });
     }
 
@@ -168,20 +168,18 @@ impl Shared {
         counter: impl Fn(&Counters) -> &Counter,
         foreign: impl FnOnce() -> &'a Counters,
     ) {
-        local::with_local(|local| match local {
-            Some(local) if local.is_of(self) => {
-                counter(&local.shard.owner().recorder.own).add_alone(1);
-            }
-            _ => counter(foreign()).add(1),
+        local::with_local_of(self, |local| match local {
+            Some(local) => counter(&local.shard.owner().recorder.own).add_alone(1),
+            None => counter(foreign()).add(1),
         });
     }
 
     /// Queues a task of this runtime that is ready to run.
     #[inline]
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
-        local::with_local(|local| match local {
-            Some(local) if local.is_of(self) => local.schedule(task, order),
-            _ => self.inject(Job::Task(task)),
+        local::with_local_of(self, |local| match local {
+            Some(local) => local.schedule(task, order),
+            None => self.inject(Job::Task(task)),
         });
     }
 
@@ -273,10 +271,10 @@ impl Shared {
         }
     }
 
-    /// Counts a callback timer that has ended.
+    /// Counts a timer that has ended. Sleeps do not count for `max_timers`.
     #[inline]
-    pub(crate) fn release_timer(&self) {
-        if self.config.max_timers.is_some() {
+    pub(crate) fn release_timer(&self, kind: Kind) {
+        if kind != Kind::Sleep && self.config.max_timers.is_some() {
             self.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -201,10 +201,7 @@ impl Owner for ClockCore {
     }
 
     fn over(&self, kind: Kind, how: Outcome) {
-        // Sleeps do not count for `max_timers`.
-        if kind != Kind::Sleep {
-            self.shared.release_timer();
-        }
+        self.shared.release_timer(kind);
         self.count(|counters| counters.over(how));
     }
 

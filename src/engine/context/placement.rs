@@ -11,7 +11,7 @@ use crate::engine::{
         spread,
     },
     core::WorkerShard,
-    local::{Local, with_local},
+    local::{Local, with_local, with_local_of},
     shared::{Shared, Workers},
 };
 
@@ -98,7 +98,7 @@ fn with_entered_home<R>(
 ) -> Result<R, HomeError> {
     // Find the shard before `f` is called: `f` may enter another runtime.
     let found = with_entered(|shared| {
-        let own = with_local(|local| local.filter(|local| local.is_of(shared))?.home().cloned());
+        let own = with_local_of(shared, |local| local?.home().cloned());
         own.ok_or_else(|| shared.workers.load())
     });
     match found {
@@ -126,11 +126,8 @@ pub(crate) fn with_home_of<R>(
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,
 ) -> Result<R, HomeError> {
-    with_local(|local| {
-        let own = local.filter(|local| local.is_of(shared));
-        match own.and_then(Local::home) {
-            Some(home) => Ok(f(home)),
-            None => with_any_home(shared, choice, f),
-        }
+    with_local_of(shared, |local| match local.and_then(Local::home) {
+        Some(home) => Ok(f(home)),
+        None => with_any_home(shared, choice, f),
     })
 }

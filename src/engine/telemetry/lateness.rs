@@ -119,10 +119,8 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
     if longest > MAX_QUEUED {
         return;
     }
-    local::with_local(|local| {
-        let Some(local) = local.filter(|local| local.is_of(shared)) else {
-            return;
-        };
+    local::with_local_of(shared, |local| {
+        let Some(local) = local else { return };
         if let Some(queued) = since(taken, shared) {
             note_queued(local.shard.owner(), queued);
         }
