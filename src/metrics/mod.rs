@@ -93,7 +93,7 @@ pub struct WorkerMetrics {
     /// The number of times that the worker's inbox was emptied when it was not empty.
     pub sweeps: u64,
     /// The lateness of timers and sleeps, measured from their deadlines until this worker took them
-    /// from a store. Includes those that it took from busy workers.
+    /// from a store. Includes those that it took from stuck workers.
     ///
     /// A timer with a [tolerance](crate::timer::TimerBuilder::tolerance) may be late intentionally.
     /// A timer armed with a past deadline is late from that deadline on. On a clock that was ever
@@ -106,7 +106,7 @@ pub struct WorkerMetrics {
     /// example of a sleep in a branch of a `select!` that is no longer polled: the time at which a
     /// timer was taken is known for a limited time.
     pub queue_lateness: LatenessHistogram,
-    /// The part of `wake_lateness` that belongs to timers taken from busy workers.
+    /// The part of `wake_lateness` that belongs to timers taken from stuck workers.
     pub rescued_lateness: LatenessHistogram,
     /// The current wake-up latency compensation: how long before its deadline the worker's last
     /// sleep was set to end. See
@@ -114,7 +114,7 @@ pub struct WorkerMetrics {
     pub timer_advance: Duration,
     /// The number of jobs stolen from each worker's queue, by worker number.
     pub steals_from: Vec<u64>,
-    /// The number of timers and tasks taken from each busy worker, by worker number.
+    /// The number of timers and tasks taken from each stuck worker, by worker number.
     pub rescued_from: Vec<u64>,
     /// The core that the worker is pinned to, if any.
     pub cpu: Option<usize>,
@@ -185,7 +185,7 @@ impl RuntimeMetrics {
         self.lateness(|record| &record.queue_lateness)
     }
 
-    /// Returns the lateness of timers taken from busy workers, over all workers and helpers. See
+    /// Returns the lateness of timers taken from stuck workers, over all workers and helpers. See
     /// [`WorkerMetrics::rescued_lateness`].
     pub fn rescued_lateness(&self) -> LatenessHistogram {
         self.lateness(|record| &record.rescued_lateness)
@@ -239,7 +239,7 @@ impl RuntimeMetrics {
         &self.helpers.record.steals_from
     }
 
-    /// Returns the number of timers and tasks that helpers took from each busy worker. Empty until
+    /// Returns the number of timers and tasks that helpers took from each stuck worker. Empty until
     /// the first helper starts. See [`WorkerMetrics::rescued_from`].
     pub fn helpers_rescued_from(&self) -> &[u64] {
         &self.helpers.record.rescued_from

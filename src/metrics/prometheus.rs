@@ -175,7 +175,7 @@ impl RuntimeMetrics {
         text.histogram(
             "tourbillon_timer_lateness_seconds",
             "Timer lateness. wake: from the deadline until taken from the store; queue: from there \
-             until run (one in 16); rescued: the part of wake taken from busy workers.",
+             until run (one in 16); rescued: the part of wake taken from stuck workers.",
         );
         let workers = self.workers().iter().enumerate().map(|(i, worker)| {
             let all = [
@@ -291,18 +291,18 @@ impl RuntimeMetrics {
         self.expose_count(
             text,
             "tourbillon_rescued_timers_total",
-            "Timers that the worker took from a busy worker.",
+            "Timers that the worker took from a stuck worker.",
             |counts| counts.rescued_timers,
         );
         self.expose_count(
             text,
             "tourbillon_rescued_tasks_total",
-            "Tasks of a busy worker that the worker woke or took.",
+            "Tasks of a stuck worker that the worker woke or took.",
             |counts| counts.rescued_tasks,
         );
         text.counter(
             "tourbillon_rescued_total",
-            "Timers and tasks taken, by busy worker; only pairs with a rescue.",
+            "Timers and tasks taken, by stuck worker; only pairs with a rescue.",
         );
         let workers = self.workers().iter().enumerate();
         let workers = workers.map(|(i, worker)| (i.to_string(), &*worker.rescued_from));

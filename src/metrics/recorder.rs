@@ -26,7 +26,7 @@ pub(crate) struct Recorder {
     pub(crate) advance: Counter,
     /// Jobs stolen from each worker's queue.
     steals_from: PerWorker,
-    /// Timers and tasks taken from each busy worker.
+    /// Timers and tasks taken from each stuck worker.
     rescued_from: PerWorker,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Late {
     pub(crate) wake: Recorded,
     /// From there until run. A sample.
     pub(crate) queue: Recorded,
-    /// The part of `wake` that was taken from busy workers.
+    /// The part of `wake` that was taken from stuck workers.
     pub(crate) rescued: Recorded,
 }
 
@@ -70,7 +70,7 @@ impl Recorder {
         }
     }
 
-    /// Counts timers and tasks taken from a busy worker. For the worker.
+    /// Counts timers and tasks taken from a stuck worker. For the worker.
     pub(crate) fn rescued(&self, timers: u64, tasks: u64, from: usize) {
         self.own.rescued_timers.add_alone(timers);
         self.own.rescued_tasks.add_alone(tasks);

@@ -150,8 +150,8 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
     sys::cpu::unpin();
     sys::thread::wake_on_time();
     let local = worker::run_as(&shard, deque, |worker| worker.help());
-    // No job is added to these queues any more. A job that the user's stop hook queued goes to
-    // others.
+    // This thread runs no more jobs. The user's stop hook may have queued some here: hand them to
+    // the workers.
     while let Some(job) = local.next() {
         shared.inject(job);
     }

@@ -31,7 +31,7 @@ impl Worker<'_> {
         note(self.shared, &self.due[first..], now, &late.wake);
     }
 
-    /// Records the lateness of timers that were taken at `now` from a blocked worker: those in
+    /// Records the lateness of timers that were taken at `now` from a stuck worker: those in
     /// `due` from index `first` on.
     pub(crate) fn note_rescued(&self, first: usize, now: u64) {
         let late = &self.core.recorder.late;

@@ -15,7 +15,6 @@
 //! of that job or of a later one (release, acquire). If it was a later one, the reader then sees
 //! the later number in `begun` (the two fences). All pointers are to static data. So the name of a
 //! job that has ended meanwhile may be stale, but never dangles.
-//! pointed to is static: what is read of a job that has ended meanwhile is stale, and never freed.
 
 use crate::engine::{
     core::Core,

@@ -129,7 +129,8 @@ impl Watch {
                 return (at(spawned), Some(JobName { name, spawned }));
             }
         }
-        // The worker went on to another job at each try. What kind of job it was must do.
+        // The worker went on to another job at each try. Report the kind of the last job, without a
+        // name that may belong to another one.
         let (_, spawned) = self.name();
         (at(spawned), None)
     }

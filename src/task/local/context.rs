@@ -18,11 +18,13 @@ thread_local! {
     static ENTRIES: Cell<u64> = const { Cell::new(0) };
 }
 
+/// The local task that this thread polls or drops.
 #[derive(Clone, Copy)]
 struct Polled {
+    /// The home of the task, or null if there is none.
     home: *const Home,
-    /// The number of the next entry when the poll began. Entries from this number on are inside of
-    /// it.
+    /// The value of `ENTRIES` when the poll began. The task itself has entered every set whose
+    /// number is not less, so these sets are inner contexts of the poll.
     entries: u64,
 }
 
