@@ -11,7 +11,7 @@ use crate::{
         accept_error::{PAUSE, SILENCE, concerns_one_connection},
         connection,
         listener::{IncomingStream, Listener},
-        serve::Server,
+        server::Server,
     },
     task::yield_now,
     time::sleep,

@@ -29,7 +29,7 @@ use crate::{
         io::Watched,
         listener::{Client, IncomingStream, Listener},
         requests::{Counted, Requests},
-        serve::{Http, Server},
+        server::{Http, Server},
     },
     time::{sleep, sleep::Sleep},
 };

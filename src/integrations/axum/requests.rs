@@ -26,7 +26,7 @@ use crate::{
     integrations::axum::{
         pace::Pace,
         request_body::{Answered, limited},
-        serve::Options,
+        server::Options,
         streams::{Piece, Sending, upgrades},
     },
 };
