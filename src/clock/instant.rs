@@ -56,6 +56,7 @@ impl Instant {
     pub(crate) fn now_for_deadline() -> Self {
         let now = Self::from_kernel(sys::ticks::now_for_deadline());
         if clock::any_warped() {
+            // A clock that was paused is read exactly, so that tests depend on the program alone.
             return Self::warped_now(Self::now());
         }
         now
@@ -77,6 +78,7 @@ impl Instant {
 
     #[cold]
     fn warped_now(real: Self) -> Self {
+        // Some clock was paused, but not the one of this thread, or the thread is in no runtime.
         with_clock(Clock::warped_instant).flatten().unwrap_or(real)
     }
 

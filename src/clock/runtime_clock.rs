@@ -160,6 +160,8 @@ impl Clock {
     /// time.
     #[inline]
     pub(crate) fn present(&self, real: u64) -> u64 {
+        // The caller has read `real` before this look at the flag: see the invariant at the head of
+        // this file.
         if self.was_paused() {
             return self.warped_now(&self.warp());
         }
@@ -210,6 +212,7 @@ impl Clock {
 
     /// Sets another clock to show `shown` now. This clock must have been paused.
     pub(crate) fn set_other(&self, other: OtherClock, shown: u64) {
+        // Under the mutex, so that this clock does not move between the reading and the offset.
         let warp = self.warp();
         self.others.set(other, shown, self.warped_now(&warp));
     }
@@ -313,6 +316,7 @@ impl Clock {
 impl Drop for Clock {
     fn drop(&mut self) {
         if *self.warped.get_mut() {
+            // Without such clocks, threads need not look for their runtime to read the time.
             WARPED.fetch_sub(1, Ordering::AcqRel);
         }
     }

@@ -96,6 +96,7 @@ impl<T: AsFd> Registration<T> {
     }
 
     fn deregister(&mut self) -> Option<T> {
+        // `into_inner` has taken the source before the drop.
         let source = self.source.take()?;
         self.home
             .owner()
@@ -122,6 +123,8 @@ impl<T: AsFd> Registration<T> {
         operation: impl FnMut(&T) -> io::Result<R>,
         used_up: impl Fn(&R) -> bool,
     ) -> Poll<io::Result<R>> {
+        // Ask for the time limit only if the descriptor is not ready: an operation that need not
+        // wait touches no timer.
         let wait = || match self.readiness.poll(cx, direction) {
             Poll::Pending => self.timeouts.poll(cx, direction, &self.home),
             ready => ready,
@@ -163,6 +166,7 @@ impl<T: AsFd> Registration<T> {
     ) -> io::Result<R> {
         let directions = directions.into();
         let mut waiter = Waiter::new(&self.readiness);
+        // The waiter and the timer belong to this future. Dropping it ends its wait.
         let mut timer = None;
         poll_fn(|cx| {
             let wait = || match waiter.poll(cx, directions) {
@@ -225,6 +229,8 @@ impl<T: AsFd> Registration<T> {
         wait: impl FnMut() -> Poll<io::Result<Ready>>,
     ) -> Poll<io::Result<R>> {
         ready!(budget::check(cx));
+        // The budget was checked before the operation: a refused task must not take data that it
+        // cannot return.
         let answer = ready!(self.try_until(directions, operation, used_up, wait));
         budget::spend();
         Poll::Ready(answer)
@@ -252,6 +258,8 @@ impl<T: AsFd> Registration<T> {
                 }
                 // The readiness is cleared. Wait again: an event may have arrived meanwhile.
                 Err(error) if self.clear_if_blocked(&error, ready, directions) => {}
+                // A signal came first. The readiness is still recorded, so the operation runs again
+                // at once.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.timeouts.end_wait(directions);
@@ -283,6 +291,8 @@ impl<T: AsFd> Registration<T> {
             ));
         }
         self.timeouts.set(direction, limit);
+        // Tasks that wait have a timer for the old limit, or none. They poll again and take the new
+        // one.
         self.readiness.wake_all(direction);
         Ok(())
     }

@@ -83,6 +83,8 @@ impl fmt::Debug for Timers {
 fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> TimerCounts<I> {
     let garbage = shard.garbage();
     TimerCounts {
+        // The two counts are read one after the other, so the difference may be negative for a
+        // moment.
         pending: shard.stored().saturating_sub(garbage),
         garbage,
         next_deadline: Some(shard.next_deadline())
@@ -95,6 +97,7 @@ fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> Timer
 fn look(shared: &Shared) -> Timers {
     let mut named: Vec<_> = shared.names.list();
     named.extend(shared.clocks.names.list());
+    // Equal names of the two tables become neighbours.
     named.sort();
     let mut merged: Vec<(String, usize)> = Vec::with_capacity(named.len());
     for (name, count) in named {

@@ -77,6 +77,7 @@ impl<C: TimerClock> Timer<C> {
     /// Returns a timer that is over, for a call that cannot return an error: the runtime has been
     /// shut down.
     pub(crate) fn refused(error: ArmError) -> Self {
+        // All other errors are mistakes of the caller, who gets a panic.
         debug_assert_eq!(error, ArmError::Shutdown);
         Self(None)
     }
@@ -171,6 +172,7 @@ impl<C: TimerClock> Timer<C> {
         let timer = self.0.as_ref()?;
         let deadline = timer
             .deadline()
+            // To a shard, `NEVER` is a deadline like any other. To the user it is none.
             .filter(|&deadline| deadline != shards::NEVER)?;
         Some(C::instant(timer.home().owner().shared(), deadline))
     }

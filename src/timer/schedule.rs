@@ -106,6 +106,7 @@ where
             wait: self.delay,
             deadline: self.at.as_ref().map(nanos),
             recurring: false,
+            // The tag stays with the timer. The worker that serves the clock after a step reads it.
             tag: match self.on_step {
                 OnStep::Fire => 0,
                 OnStep::Skip => SKIP_ON_STEP,
@@ -128,6 +129,7 @@ impl sealed::Sealed for Every {
 
     fn plan(&self, _: impl Fn(&Instant) -> u64) -> Plan {
         Plan {
+            // A builder method that cannot fail also starts a timer with a period of zero.
             wait: self.period.max(Duration::from_nanos(1)),
             deadline: None,
             recurring: true,
