@@ -56,6 +56,7 @@ impl<'a> InPlace<'a> {
 impl Drop for InPlace<'_> {
     fn drop(&mut self) {
         let core = self.0.shard.owner();
+        // The worker is back: one helper less is allowed, and a worker uses its LIFO slot again.
         core.shared.in_place.fetch_sub(1, Ordering::AcqRel);
         core.watchdog.set_in_place(false);
         self.0.in_place.set(false);

@@ -33,8 +33,11 @@ pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
             current::replace(self.1);
         }
     }
+    // There are two variables: by `current`, one comparison tells whether this thread is a given
+    // worker.
     let core = current::replace(local.shard.owner());
     let _reset = Reset(LOCAL.get(), core);
+    // Set last, and reset by the guard even if `f` panics: the pointer never outlives the borrow.
     LOCAL.set(ptr::from_ref(local));
     f()
 }
@@ -182,6 +185,7 @@ impl Local {
     #[inline(never)]
     fn next_by_turns(&self) -> Option<Job> {
         let pinned = self.pinned();
+        // Take turns, so that neither queue starves the other.
         if self.pinned_turn.replace(!self.pinned_turn.get()) {
             if let Some(task) = pinned.take() {
                 // No peer was woken for the jobs in the deque, because this worker was about to run

@@ -138,6 +138,7 @@ impl Shared {
     pub(crate) fn deliver(&self, job: Job) {
         local::with_local_of(self, |local| match local {
             Some(local) => {
+                // Not right here: the present job may hold a lock that the callback takes.
                 local.deque.push(job);
                 self.wake_one();
             }
@@ -261,6 +262,7 @@ impl Shared {
         let Some(max_timers) = self.config.max_timers else {
             return Ok(());
         };
+        // Only a `try_` method is refused. The others have no way to return an error.
         let admit = |pending| (!bounded || pending < max_timers).then_some(pending + 1);
         match self
             .pending
@@ -306,6 +308,7 @@ impl Shared {
     /// Ends all jobs in the injector without running them.
     pub(crate) fn drain_injector(&self) {
         while let Some(job) = self.queues.steal() {
+            // Destructors and outcome callbacks are user code, and may panic.
             contained(|| job.end());
         }
     }

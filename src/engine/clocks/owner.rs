@@ -160,6 +160,7 @@ impl ClockCore {
             (OtherClock::Wall, until) => self.timerfd.set_at(wall::since_unix(until)),
             (OtherClock::Boot, until) => self.timerfd.set_at(Duration::from_nanos(until)),
         };
+        // If the clock was set since the last setting, the kernel answers this one with an error.
         set.is_err_and(|error| timerfd::is_step(&error))
     }
 }
@@ -193,6 +194,7 @@ impl Owner for ClockCore {
     }
 
     fn armed(&self, _: Kind, _: bool) {
+        // No thread owns this shard, so each thread that arms a timer is a remote one.
         self.counters().armed_remote.add(1);
     }
 

@@ -41,6 +41,7 @@ impl Choice {
             Choice::InTurn | Choice::NotAwake => spread::spread().checked_rem(of)?,
         };
         let first = workers.get(at)?;
+        // A worker that sleeps is not stuck, and serves its timers in time.
         if self == Choice::InTurn || !first.parker().is_awake() {
             return Some(first);
         }
@@ -80,6 +81,7 @@ pub(crate) fn with_home<R>(
     if !any_entered() {
         return with_local(|local| {
             let local = local.ok_or(HomeError::NoRuntime)?;
+            // A helper is in the runtime, but owns no timers and sockets.
             match local.home() {
                 Some(home) => Ok(f(home)),
                 None => with_any_home(local.shared(), choice, f),
@@ -98,6 +100,8 @@ fn with_entered_home<R>(
 ) -> Result<R, HomeError> {
     // Find the shard before `f` is called: `f` may enter another runtime.
     let found = with_entered(|shared| {
+        // The runtime that was entered last counts. A worker that entered its own keeps its own
+        // shard.
         let own = with_local_of(shared, |local| local?.home().cloned());
         own.ok_or_else(|| shared.workers.load())
     });

@@ -81,6 +81,8 @@ impl Stay {
     /// Begins the next run. Calls `leave` if the last one was not cut short.
     #[cold]
     fn go_on(&self, of: usize, leave: impl FnOnce(usize)) -> usize {
+        // The inbox of that worker has a whole run. Its owner should read it while the nodes are in
+        // a cache.
         if self.of.get() == of {
             leave(self.at.get());
         }

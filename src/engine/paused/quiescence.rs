@@ -290,6 +290,7 @@ impl Quiescence {
         });
         let mut state = lock(&self.0);
         let place = state.blocked.insert(blocked.clone());
+        // Under the same mutex: a judge finds a blocking thread counted as busy, or in this list.
         let job = Waiting::begin(shared);
         BlockedGuard {
             shared,
@@ -312,6 +313,7 @@ impl Quiescence {
             if wakers.is_empty() {
                 return;
             }
+            // The tasks of these wakers are about to run, so nothing is quiet until all are woken.
             state.serving += 1;
             drop(state);
             wake_all(wakers);
@@ -367,6 +369,7 @@ impl Drop for BlockedGuard<'_> {
         let quiescence = &self.shared.quiescence;
         let mut state = lock(&quiescence.0);
         state.blocked.remove(self.place);
+        // The reverse of `enter`, under the mutex as well.
         self.job.end(self.shared);
         if self.shared.clock.was_paused() {
             quiescence.judge(self.shared, state);

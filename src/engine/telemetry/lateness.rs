@@ -42,6 +42,7 @@ impl Worker<'_> {
     /// Runs a timer that is [sampled](is_looked_at), and records how long it was queued.
     #[cold]
     pub(crate) fn fire_looking(&self, due: Due<Core>) {
+        // Read the clock before the callback runs: its own time does not count.
         let queued = since(due.taken(), self.shared);
         let ran = self.fire(due, || self.shared.clock.now());
         if let Some(queued) = queued.filter(|_| ran) {
@@ -120,6 +121,8 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
         return;
     }
     local::with_local_of(shared, |local| {
+        // Another thread polls the task, for example in `block_on`. No worker has a histogram for
+        // that.
         let Some(local) = local else { return };
         if let Some(queued) = since(taken, shared) {
             note_queued(local.shard.owner(), queued);

@@ -26,6 +26,7 @@ pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callb
             callback = due.type_name().get(),
             lateness_us = lateness_us(due),
         );
+        // A span without a subscriber is neither entered nor exited.
         span = (!callback.is_disabled()).then(|| callback.entered());
     });
     Callback { core, span }

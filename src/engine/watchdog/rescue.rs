@@ -65,6 +65,7 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
 /// Adds the alarm of each worker to the epoll instances of its peers.
 pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     for (index, worker) in workers.iter().enumerate() {
+        // The workers that follow in the ring, so that each answers for as many as answer for it.
         let peers = (1..workers.len()).map(|i| &workers[(index + i) % workers.len()]);
         for peer in peers.take(PEERS) {
             peer.owner().answer_for(worker.owner())?;
@@ -274,6 +275,7 @@ impl Worker<'_> {
         if !peer.take_alarm(now) || shared.clock.is_paused() {
             return false;
         }
+        // Only a worker that slept learns how late an alarm wakes it.
         if slept {
             self.alarm_latency.note(now.saturating_sub(at));
         }
@@ -335,6 +337,8 @@ impl Worker<'_> {
         //    that arms a timer there comes before or after this ("The watch" in PROTOCOLS.md).
         for _ in 0..RESCUE_ROUNDS {
             let now = self.shared.clock.now();
+            // A worker in `block_in_place` has announced that it blocks, so take all that is due.
+            // From any other, leave those that the next look still takes within the grace.
             let until = if all { now } else { peer.overdue(now) };
             let first = self.due.len();
             let expired = peer.expire_until(until, now, DUE_MOST, &mut self.due);
