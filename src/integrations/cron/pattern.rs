@@ -62,7 +62,7 @@ impl Pattern {
                     .map_err(|reason| wrong(Some(field), reason))?;
             }
         } else if croner(normal).is_err() {
-            return Err(wrong(None, "there is no such check_name".to_owned()));
+            return Err(wrong(None, "there is no such name".to_owned()));
         }
         let days = croner(normal).map_err(|reason| wrong(None, reason))?;
         Ok(Self {

@@ -142,6 +142,7 @@ impl<T> JoinSet<T> {
     fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<JoinHandle<T>>> {
         while !self.is_empty() {
             let place = ready!(self.ended.poll_pop(cx));
+            // A queued slot may be one whose task has not ended: see `take`.
             if let Some(joined) = self.take(place) {
                 return Poll::Ready(Some(joined));
             }

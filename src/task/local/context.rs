@@ -64,6 +64,8 @@ pub(crate) fn current() -> Option<Home> {
     let entered = ENTERED.try_with(|entered| {
         let entered = entered.borrow();
         let last = entered.last()?;
+        // A set that was entered before the poll began lies outside of the polled task. The task
+        // counts then.
         (home.is_none() || last.0 >= polled.entries).then(|| last.1.clone())
     });
     // If the thread-local list is gone the thread is about to end: only the polled task counts.
