@@ -308,6 +308,7 @@ where
         }
         let server = Arc::new(Server::new(self.options));
         let mut acceptors = JoinSet::new();
+        // One task for each listener, so that a busy one does not hold up the others.
         for listener in self.listeners {
             let make_service = self.make_service.clone();
             acceptors.spawn(accept::<L, M, S>(listener, make_service, server.clone()));
@@ -332,6 +333,8 @@ where
         match server.options.shutdown_timeout {
             None => closed.await,
             Some(limit) => {
+                // Do not wait for these: a handler that blocks its thread could keep the server for
+                // ever.
                 if timeout(limit, closed).await.is_err() {
                     server.cut();
                 }

@@ -90,6 +90,7 @@ impl Server {
             gate: Gate::default(),
             http,
             options,
+            // The limit of descriptors is that of the moment at which the server starts.
             max_connections: max_connections.unwrap_or_else(|| room(descriptor_limit())),
             cut: AtomicBool::new(false),
         }
