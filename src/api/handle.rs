@@ -108,6 +108,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        // Read here, where it is still the user's line.
         let spawned = Location::caller();
         self.with_home(Choice::InTurn, |home| task::spawn_at(home, future, spawned))
             .unwrap_or_else(|_| JoinHandle::cancelled())

@@ -41,6 +41,7 @@ pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
         return Err(ArmError::Shutdown);
     }
+    // If it is not bounded, a timer that came too late is over, which is no error.
     Ok(Timer(Some(timer)))
 }
 

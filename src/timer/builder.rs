@@ -171,6 +171,7 @@ impl<S: Schedule> TimerBuilder<S> {
         weak: std::sync::Weak<T>,
     ) -> TimerBuilder<S, std::sync::Weak<T>> {
         TimerBuilder {
+            // Only the type of the condition changes. All options stay.
             schedule: self.schedule,
             handle: self.handle,
             worker: self.worker,

@@ -113,6 +113,7 @@ fn look(shared: &Shared) -> Timers {
             .iter()
             .map(|worker| counts(worker, |next| shared.clock.instant(next)))
             .collect(),
+        // After the runtime has ended, the shards are gone.
         wall: shared
             .clocks
             .shard(OtherClock::Wall)

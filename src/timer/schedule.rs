@@ -104,6 +104,7 @@ where
     fn plan(&self, nanos: impl Fn(&C::Instant) -> u64) -> Plan {
         Plan {
             wait: self.delay,
+            // Without a moment, the deadline counts from the start of the timer.
             deadline: self.at.as_ref().map(nanos),
             recurring: false,
             // The tag stays with the timer. The worker that serves the clock after a step reads it.
@@ -131,6 +132,7 @@ impl sealed::Sealed for Every {
         Plan {
             // A builder method that cannot fail also starts a timer with a period of zero.
             wait: self.period.max(Duration::from_nanos(1)),
+            // The first deadline is one period after the start.
             deadline: None,
             recurring: true,
             tag: 0,

@@ -335,6 +335,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
             let Some(alive) = weak.upgrade() else {
                 return Flow::Break(Outcome::Cancelled);
             };
+            // Counted before the call, as above.
             let flow = runs.count();
             f(alive);
             flow
@@ -354,6 +355,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
         let mut asks = runs.asks(alive(&weak));
         // Set when the callback gets its last outcome. If it panics then, it must not get another.
         let ended = Arc::new(AtomicBool::new(false));
+        // Ask this first, and then whether the runs are used up.
         let (spent, told) = (asks.spent.take(), ended.clone());
         asks.spent = Some(Box::new(move || {
             let ended = told.load(Ordering::Relaxed).then_some(Outcome::Cancelled);

@@ -77,6 +77,7 @@ impl<C: TimerClock> Timer<C> {
         };
         match timer.ended().await {
             Ok(()) => Ok(answer),
+            // The callback would wait for its own end.
             Err(_) => Err(WaitError::InsideCallback(answer)),
         }
     }
@@ -98,6 +99,7 @@ impl<C: TimerClock> Timer<C> {
     /// Returns an error if the calling thread is inside of the callback itself, or is a worker.
     pub fn blocking_cancel_and_wait(&self) -> Result<Cancel, WaitError> {
         let answer = self.cancel();
+        // As above: a refused timer has no callback.
         let Some(timer) = &self.0 else {
             return Ok(answer);
         };
