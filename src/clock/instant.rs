@@ -86,6 +86,7 @@ impl Instant {
     /// will use the time: the thread is in no runtime, and some runtime's clock was paused.
     #[inline]
     pub(crate) fn is_adrift() -> bool {
+        // In a runtime, both the reading and the timer follow that runtime's clock.
         clock::any_warped() && with_clock(|_| ()).is_none()
     }
 

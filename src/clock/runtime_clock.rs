@@ -105,6 +105,7 @@ const LAST: u64 = NEVER - 1;
 impl Clock {
     /// Creates a running clock that starts at zero.
     pub(crate) fn new() -> Self {
+        // The rate of the counter is measured from here on, and known some time later.
         ticks::prepare();
         Self {
             epoch: Epoch::new(Instant::from_kernel(sys::clock::monotonic())),
@@ -222,6 +223,7 @@ impl Clock {
     #[inline]
     fn skew(&self) -> Option<u64> {
         if !self.was_paused() {
+            // Without the mutex: each sleep of a worker asks this.
             return Some(0);
         }
         match *self.warp() {
@@ -308,6 +310,7 @@ impl Clock {
         let by = by.min(LAST.saturating_sub(now));
         match &mut *warp {
             Warp::Frozen(at) => *at += by,
+            // A clock that runs jumps, and runs on from there.
             Warp::Skewed(skew) => *skew = skew.wrapping_add(by),
         }
     }

@@ -11,6 +11,8 @@ use crate::{
 /// sockets as those of a blocked worker. If no peer is free, a helper is started.
 pub(crate) fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
     local::with_local(|local| match local {
+        // A call within another changes nothing: peers have taken over already. A thread that is no
+        // worker may block as it likes.
         Some(local) if !local.in_place.get() => {
             let _in_place = InPlace::begin(local);
             f()

@@ -99,6 +99,7 @@ pub(crate) struct Local {
 impl Local {
     pub(crate) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
         let core = shard.owner();
+        // No rescue empties the slot of a helper, so what it wakes goes to its deque.
         let shares = Cell::new(core.is_helper);
         if !core.is_helper {
             // From here on, only this thread takes pinned tasks.
@@ -142,6 +143,7 @@ impl Local {
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
         let to_deque = match order {
             Order::Last => Some(task),
+            // In a batch all tasks keep their order, and peers can steal each of them.
             Order::Next if self.batching.get() || self.shares.get() => Some(task),
             // The task that was in the slot before makes room, and goes to the deque.
             Order::Next => self.lifo().put(NextTask(task)).map(TaskJob::from),
@@ -172,6 +174,8 @@ impl Local {
                 return Some(Job::Task(task));
             }
         }
+        // The slot is empty, or has had its turns. Now comes the deque, and the slot's turns begin
+        // anew.
         self.lifo_left.set(LIFO_BUDGET);
         if self.pinned().is_used() {
             self.next_by_turns()
@@ -222,6 +226,8 @@ impl Local {
         let done = Done(&self.batching);
         f();
         drop(done);
+        // The slot and the pinned tasks keep this worker busy as well, so they count when it
+        // decides whether a peer is worth waking.
         self.share(usize::from(self.has_next()) + usize::from(self.pinned().has_work()));
     }
 

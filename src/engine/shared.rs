@@ -171,6 +171,7 @@ impl Shared {
     ) {
         local::with_local_of(self, |local| match local {
             Some(local) => counter(&local.shard.owner().recorder.own).add_alone(1),
+            // Several threads write these counters, so this takes a read-modify-write.
             None => counter(foreign()).add(1),
         });
     }

@@ -141,6 +141,8 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
 /// told to stop.
 pub(crate) fn end_if_all_in_place(shared: &Arc<Shared>) {
     let all_in_place = {
+        // While this mutex is held no worker leaves. One that begins `block_in_place` meanwhile
+        // looks here by itself.
         let running = shared.lifecycle.running();
         let in_place = shared.in_place.load(Ordering::Acquire);
         shared.is_stopping() && *running > 0 && *running == in_place

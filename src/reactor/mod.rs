@@ -93,6 +93,7 @@ impl Reactor {
     pub(crate) fn new(pwait2: bool) -> io::Result<Self> {
         let sources = Sources {
             slab: Slab::new(),
+            // A generation tells a token from that of an earlier source in the same slot.
             generation: 0,
             closed: false,
         };
@@ -177,6 +178,8 @@ impl Reactor {
     /// Returns whether the caller must wake the worker: a taken event would have woken it.
     pub(crate) fn take(&self, events: &mut Events) -> bool {
         match self.epoll.take(events) {
+            // Both events are lost to the worker: its timerfd does not fire again, and its eventfd
+            // gives no second edge.
             Ok(has_timer) => has_timer || events.iter().any(|it| it.token() == WAKE_TOKEN),
             Err(_) => {
                 events.clear();

@@ -167,6 +167,7 @@ fn bits(holds: impl Fn(u32) -> bool) -> u64 {
         bits |= READ;
     }
     if holds(epoll::PRIORITY) {
+        // A read stops at urgent data, so a short read does not mean that nothing is left.
         bits |= READ | URGENT;
     }
     if holds(epoll::WRITABLE) {

@@ -53,6 +53,7 @@ impl<T: AsFd> Registration<T> {
         source: T,
         directions: Directions,
     ) -> Result<Self, (T, io::Error)> {
+        // Only the chosen worker polls this descriptor, so prefer one that is surely not stuck.
         match with_home(Choice::NotAwake, Arc::clone).map_err(ArmError::from) {
             Ok(home) => Self::on(home, source, directions),
             Err(error) => Err((source, io::Error::other(error))),
@@ -74,6 +75,7 @@ impl<T: AsFd> Registration<T> {
                 readiness,
                 timeouts: Timeouts::default(),
             }),
+            // The caller gets the source back, and may use it elsewhere.
             Err(error) => Err((source, error)),
         }
     }
@@ -139,6 +141,7 @@ impl<T: AsFd> Registration<T> {
         direction: Direction,
     ) -> Poll<io::Result<Ready>> {
         ready!(budget::check(cx));
+        // A wait for readiness alone has no time limit.
         let ready = ready!(self.readiness.poll(cx, direction));
         budget::spend();
         Poll::Ready(ready)
@@ -249,6 +252,7 @@ impl<T: AsFd> Registration<T> {
             let ready = ready!(wait())?;
             match operation(self.get()) {
                 Ok(result) => {
+                    // The operation is over: the next one that waits gets the full time.
                     self.timeouts.end_wait(directions);
                     // With urgent data in the queue, a partial read does not mean that it is empty.
                     if used_up(&result) && !ready.reads_stop_short() {

@@ -84,6 +84,7 @@ impl Timer {
             waiting: Mutex::default(),
         });
         Self {
+            // It is armed on the worker of the descriptor, wherever the task runs.
             sleep: Sleep::new(home, deadline),
             waker: bell.clone().into(),
             bell,
@@ -143,9 +144,11 @@ impl Timeouts {
     /// Ends the current waits: the next operation that waits gets the full time.
     #[inline]
     pub(super) fn end_wait(&self, directions: Directions) {
+        // No limit was ever set. This is the common case, and costs one load.
         let Some(limits) = self.0.get() else { return };
         for direction in [Direction::Read, Direction::Write] {
             if directions.has(direction) {
+                // The timer itself stays armed: the next operation that waits moves it.
                 limits[direction as usize]
                     .counts
                     .store(false, Ordering::Relaxed);

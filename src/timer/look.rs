@@ -81,6 +81,7 @@ impl fmt::Debug for Timers {
 
 /// Returns a snapshot of `shard`. `moment` converts a deadline from ns.
 fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> TimerCounts<I> {
+    // Neither number takes the shard's lock, so a snapshot delays no worker.
     let garbage = shard.garbage();
     TimerCounts {
         // The two counts are read one after the other, so the difference may be negative for a

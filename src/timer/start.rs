@@ -34,6 +34,8 @@ macro_rules! starters {
         /// See [`try_start`](Self::try_start).
         #[track_caller]
         pub fn start<F: $($plain)* + Send + 'static>(self, f: F) -> Timer<$clock> {
+            // These methods cannot fail, so the bound on the number of timers does not hold for
+            // them.
             or_refused(self.plain(false, true, f))
         }
 

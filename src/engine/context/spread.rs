@@ -35,6 +35,7 @@ pub(crate) fn spread() -> usize {
             let next = match spread.get() {
                 // Each thread begins at another number: many threads call this only once.
                 0 => THREADS.fetch_add(1, Ordering::Relaxed).max(1),
+                // Zero is kept for a thread without a number.
                 last => last.wrapping_add(1).max(1),
             };
             spread.set(next);

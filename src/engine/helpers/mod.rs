@@ -51,6 +51,7 @@ const PAUSED_CHECK: Duration = Duration::from_millis(1);
 
 impl Helpers<WorkerShard> {
     pub(crate) fn metrics(&self, shared: &Shared) -> HelperMetrics {
+        // The list and the sum of those that ended change together, so each helper counts once.
         let known = self.known.load_full();
         let mut record = Record::clone(&known.done);
         for helper in &known.list {
@@ -59,6 +60,7 @@ impl Helpers<WorkerShard> {
         let threads = shared.queues.searchers.helpers();
         HelperMetrics {
             threads,
+            // The two counts are read one after the other, and a helper may end in between.
             idle: shared.queues.searchers.sitting().min(threads),
             started: known.started,
             record,

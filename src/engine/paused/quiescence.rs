@@ -289,6 +289,7 @@ impl Quiescence {
             word: AtomicU8::new(RUNS),
         });
         let mut state = lock(&self.0);
+        // From here on a paused clock waits for this thread.
         let place = state.blocked.insert(blocked.clone());
         // Under the same mutex: a judge finds a blocking thread counted as busy, or in this list.
         let job = Waiting::begin(shared);
@@ -433,6 +434,7 @@ impl Future for Advance {
         let ours = jumps.find(|jump| jump.number == number);
         let poll = match ours {
             Some(jump) => {
+                // A later poll may come from another task.
                 mem::swap(&mut jump.waker, &mut waker);
                 Poll::Pending
             }

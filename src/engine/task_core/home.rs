@@ -176,6 +176,7 @@ impl Home {
     #[inline]
     fn count_on(core: &Core) -> CountOn {
         // A helper is never a home.
+        // The common case: the task is at home on this worker.
         if is_current(core) {
             return CountOn::Worker(core.index);
         }

@@ -38,6 +38,7 @@ pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
         return None;
     }
     let stall = core.watchdog.watch.look(core.index, threshold, now);
+    // The watch does not know what kind of thread it belongs to.
     stall.map(|stall| Stall {
         is_helper: core.is_helper,
         ..stall

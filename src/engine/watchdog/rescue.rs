@@ -54,6 +54,8 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
         .try_into()
         .unwrap_or(u64::MAX);
     let store = config.timer_store;
+    // Without rescues, or with nobody to come, the alarm is set only while the worker is in
+    // `block_in_place`.
     let shard = if config.is_watched(workers) {
         Shard::watched(core, grace)
     } else {
@@ -142,6 +144,7 @@ impl Worker<'_> {
     /// Rescues the workers whose alarms are among the events. It takes over their work, and runs
     /// none of it. `slept` says whether the events ended a sleep of this worker.
     pub(crate) fn answer_alarms(&mut self, slept: bool) {
+        // Taken out for the calls below, and put back at the end to keep its memory.
         let mut alarms = std::mem::take(&mut self.alarms);
         let events = self.events.get_mut().iter();
         alarms.extend(events.filter_map(|event| alarm_of(event.token())));
@@ -306,6 +309,7 @@ impl Worker<'_> {
         }
         // 2. Is it stuck?
         let stuck = core.is_at_same_job();
+        // By this a helper knows that there may be jobs to steal, even if it takes none here.
         self.found_stuck |= stuck;
         if self.core.is_helper && !stuck {
             // A helper leaves busy workers alone. This one is busy and well, or has not been

@@ -17,6 +17,7 @@ impl Worker<'_> {
         if self.tick == self.injector_at {
             self.injector_at += u64::from(self.shared.config.global_queue_interval);
         }
+        // Numbers begin at one: to the watchdog, zero means that the worker is in no job.
         self.tick += 1;
         if self.search.is_on {
             // Leave the search before the job, which may take long: while this worker counts as a
@@ -37,6 +38,7 @@ impl Worker<'_> {
                 task.run();
                 budget::end();
             }
+            // A sample takes one more reading of the clock.
             Job::Timer(due) if lateness::is_looked_at(&due) => self.fire_looking(due),
             Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),
             // The time is needed by recurring timers only, and these clocks have none.
@@ -67,6 +69,7 @@ impl Worker<'_> {
         match due.run(now) {
             Ran::Fired => self.ran(None),
             Ran::Panicked(panic) => self.ran(Some(panic)),
+            // It was moved or cancelled after it came due. No callback has run, so none is counted.
             Ran::PutBack | Ran::Over => return false,
         }
         true

@@ -164,6 +164,7 @@ pub(crate) fn run_as(
     let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
     let local = Local::new(shard.clone(), deque);
     local::with_worker(&local, || {
+        // Set the alarm before the hook, which is user code and may block.
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
         let mut worker = Worker::new(&local, &shared);
@@ -191,11 +192,13 @@ impl<'a> Worker<'a> {
             core,
             shared,
             tick: 0,
+            // The first look goes to the injector: a new worker has nothing of its own.
             injector_at: 0,
             last_poll: 0,
             timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             search: Search::beginning_at(core.index),
+            // It never grows, so that a rescue does not wait for memory.
             due: Vec::with_capacity(RESCUED),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
@@ -265,6 +268,7 @@ impl<'a> Worker<'a> {
     /// Returns `true` if it is time to poll.
     fn run_queued(&mut self) -> bool {
         let interval = u64::from(self.shared.config.event_interval);
+        // Sockets and timers must not wait behind an endless row of jobs.
         while self.tick - self.last_poll < interval {
             let Some(job) = self.next() else { return false };
             self.execute(job);
@@ -398,6 +402,7 @@ impl<'a> Worker<'a> {
         {
             return;
         }
+        // Each timerfd wakes one worker, which serves the whole clock.
         for (clock, token) in self.shared.clocks.all().iter().zip(CLOCK_TOKENS) {
             if !events.iter().any(|event| event.token() == token) {
                 continue;
@@ -416,6 +421,8 @@ impl<'a> Worker<'a> {
     pub(crate) fn take_up(&mut self) {
         self.queue_due();
         self.wake_tasks();
+        // Last, because the hook is user code: if it blocks, peers can steal what was queued
+        // before.
         self.report_stalls();
         #[cfg(feature = "tracing")]
         while let Some(rescue) = self.rescues.pop() {
@@ -427,6 +434,7 @@ impl<'a> Worker<'a> {
     /// while this worker holds an alarm or a clock, no other thread serves that alarm or clock.
     /// `slept` says whether the events ended a sleep of this worker.
     pub(crate) fn harvest(&mut self, slept: bool) {
+        // Alarms first: the timers of a stuck worker have the tightest bound.
         self.answer_alarms(slept);
         self.serve_clocks(&self.events.borrow());
         self.core
@@ -436,6 +444,7 @@ impl<'a> Worker<'a> {
 
     /// Wakes the tasks whose sockets are ready.
     fn wake_tasks(&mut self) {
+        // One batch for all, so that at most one peer is woken.
         if !self.wakers.is_empty() {
             let (core, wakers) = (self.core, &mut self.wakers);
             self.local.batch(|| wake_all(core, wakers));
