@@ -29,8 +29,8 @@ pub(crate) struct AnyWorker;
 impl Schedule for AnyWorker {
     #[inline]
     fn schedule(task: TaskJob, woken: Woken) {
-        // A task that wakes itself yields: it goes behind the others. A task that waited runs next,
-        // because the data of its wake-up is in the cache.
+        // Most tasks that are woken while they run yield: they go behind the others. A task that
+        // waited runs next, because the data of its wake-up is in the cache.
         let order = match woken {
             Woken::Waiting => Order::Next,
             Woken::WhileRunning => Order::Last,

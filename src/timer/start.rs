@@ -221,6 +221,7 @@ where
             if let Some(f) = f.take() {
                 f(how, alive);
             }
+            // This outcome may differ from the one that the shard passed. It becomes the timer's.
             Flow::Break(how)
         };
         told(

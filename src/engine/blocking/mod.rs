@@ -146,6 +146,7 @@ impl Blocking<TaskJob> {
     pub(crate) fn wait_for_end(&self, shared: &Shared, deadline: Option<Instant>) -> bool {
         let mut state = lock(&self.state);
         while state.threads > 0 {
+            // Without a deadline all jobs that were accepted run.
             let Some(deadline) = deadline else {
                 let waited = self.ended.wait(state);
                 state = waited.unwrap_or_else(PoisonError::into_inner);

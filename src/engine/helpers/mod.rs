@@ -110,6 +110,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 
 /// Creates a helper's shard and epoll instance, and starts its thread.
 fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
+    // Held to the end: the number of threads that were started is the index of this helper.
     let mut threads = lock(&shared.helpers.threads);
     let workers = shared.workers.load();
     let deque = deque::Worker::new_fifo();
@@ -119,6 +120,7 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     for worker in workers.iter() {
         core.answer_for(worker.owner())?;
     }
+    // The clocks have no owner. If all workers are stuck, a helper serves them.
     clocks::watch(&core, &shared.clocks.all())?;
     let shard = Arc::new(Shard::new(core));
     let thread = {

@@ -134,10 +134,12 @@ impl State {
             && self.blocked.iter().all(|(_, blocked)| self.waits(blocked))
             && shards
                 .iter()
+                // A word that was claimed: its owner is being woken, and is about to act.
                 .all(|shard| shard.sleeps_until(&shared.clock).is_some())
             && !shared.has_work()
             && !workers
                 .iter()
+                // The parts of its queues that only a worker touches are empty while it is idle.
                 .any(|worker| worker.owner().pinned.has_remote())
             && !workers
                 .iter()

@@ -127,6 +127,7 @@ impl Watch {
                 };
                 return (activity, None);
             };
+            // The worker may begin another job between the two looks. Then look again.
             if let Some((name, spawned)) = self.name_of(number) {
                 return (at(spawned), Some(JobName { name, spawned }));
             }
