@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_cron() {
-        for (check_name, same) in [
+        for (name, same) in [
             ("@yearly", "0 0 1 1 *"),
             ("@annually", "0 0 1 jan *"),
             ("@monthly", "0 0 1 * ?"),
@@ -360,11 +360,8 @@ mod tests {
             (" @Midnight ", "0 0 0 * * *"),
             ("@hourly", " 0  * * *  * "),
         ] {
-            let (check_name, same) = (
-                Pattern::parse(check_name).unwrap(),
-                Pattern::parse(same).unwrap(),
-            );
-            assert_eq!(check_name.days, same.days);
+            let (name, same) = (Pattern::parse(name).unwrap(), Pattern::parse(same).unwrap());
+            assert_eq!(name.days, same.days);
         }
     }
 }
