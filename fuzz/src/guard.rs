@@ -9,7 +9,7 @@ mod hosts;
 #[path = "../../src/integrations/inspect/negotiate.rs"]
 mod negotiate;
 #[path = "../../src/integrations/inspect/guard.rs"]
-#[allow(dead_code, reason = "the inspector says why, too")]
+#[allow(dead_code, reason = "the inspector uses the rest")]
 mod rules;
 
 use hosts::Hosts;

@@ -108,6 +108,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        // Read here, where it is still the user's line.
         let spawned = Location::caller();
         self.with_home(Choice::InTurn, |home| task::spawn_at(home, future, spawned))
             .unwrap_or_else(|_| JoinHandle::cancelled())
@@ -160,6 +161,7 @@ impl Handle {
         let spawned = Location::caller();
         let workers = self.shared.workers();
         match workers.get(worker) {
+            // A runtime that ends may have no workers left, which is no fault of the number.
             _ if self.shared.is_stopping() => Err(SpawnError::Shutdown),
             Some(home) => Ok(spawn_pinned_at(home.clone(), create, spawned)),
             None => Err(SpawnError::NoSuchWorker {
@@ -198,6 +200,7 @@ impl Handle {
             "`block_on` was called on a worker of a Tourbillon runtime, where it would block the worker: \
              `.await` the future instead, or spawn it"
         );
+        // What the future arms and spawns goes to this runtime.
         let _entered = self.enter();
         block_on::drive(&self.shared, future)
     }
@@ -319,6 +322,7 @@ impl Handle {
     /// timers are still cancelled and counted.
     pub fn cancel_named(&self, name: &str, max: usize) -> usize {
         let cancelled = self.shared.names.cancel(name, max);
+        // The timers of other clocks have a table of their own, with the same names.
         cancelled + self.shared.clocks.names.cancel(name, max - cancelled)
     }
 

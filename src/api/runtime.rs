@@ -100,6 +100,7 @@ impl Runtime {
     }
 
     pub(super) fn from_handle(handle: Handle) -> Self {
+        // From here on its workers can be woken to return unused memory.
         let listed = tidy::Listed::new(handle.shared().workers());
         Self {
             handle,
@@ -357,6 +358,7 @@ impl Runtime {
     /// ```
     pub fn shutdown_graceful(mut self, timeout: Duration) -> bool {
         if self.must_not_wait() {
+            // This thread may be the one that has to run the tasks. It would wait for itself.
             return self.shut_down(Wait::No);
         }
         let deadline = clock::instant().checked_add(timeout);

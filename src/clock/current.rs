@@ -20,6 +20,7 @@ pub(crate) fn find_by(finder: Finder) {
 /// Runs `f` with the clock of the calling thread's runtime. Returns `None` outside of runtimes.
 pub(crate) fn with_clock<R>(f: impl Fn(&Clock) -> R) -> Option<R> {
     let mut answer = None;
+    // Before the first runtime of the process is built, no thread is in one.
     if let Some(find) = FINDER.get() {
         find(&mut |clock| answer = Some(f(clock)));
     }

@@ -56,6 +56,7 @@ impl Instant {
     pub(crate) fn now_for_deadline() -> Self {
         let now = Self::from_kernel(sys::ticks::now_for_deadline());
         if clock::any_warped() {
+            // A clock that was paused is read exactly, so that tests depend on the program alone.
             return Self::warped_now(Self::now());
         }
         now
@@ -77,6 +78,7 @@ impl Instant {
 
     #[cold]
     fn warped_now(real: Self) -> Self {
+        // Some clock was paused, but not the one of this thread, or the thread is in no runtime.
         with_clock(Clock::warped_instant).flatten().unwrap_or(real)
     }
 
@@ -84,6 +86,7 @@ impl Instant {
     /// will use the time: the thread is in no runtime, and some runtime's clock was paused.
     #[inline]
     pub(crate) fn is_adrift() -> bool {
+        // In a runtime, both the reading and the timer follow that runtime's clock.
         clock::any_warped() && with_clock(|_| ()).is_none()
     }
 

@@ -36,11 +36,13 @@ pub(crate) struct Offsets([AtomicU64; 2]);
 impl Offsets {
     /// Makes `clock` show `shown` when the runtime's clock shows `now`.
     pub(crate) fn set(&self, clock: OtherClock, shown: u64, now: u64) {
+        // The difference wraps: the clock may show less than the runtime's clock.
         self.0[clock as usize].store(shown.wrapping_sub(now), Ordering::SeqCst);
     }
 
     /// Returns what `clock` shows when the runtime's clock shows `now`.
     pub(crate) fn shown(&self, clock: OtherClock, now: u64) -> u64 {
+        // `NEVER` means "no deadline", so the clock stops one short of it.
         let offset = self.0[clock as usize].load(Ordering::SeqCst);
         clamp_wrapping(now.wrapping_add(offset), NEVER - 1)
     }

@@ -105,6 +105,7 @@ const LAST: u64 = NEVER - 1;
 impl Clock {
     /// Creates a running clock that starts at zero.
     pub(crate) fn new() -> Self {
+        // The rate of the counter is measured from here on, and known some time later.
         ticks::prepare();
         Self {
             epoch: Epoch::new(Instant::from_kernel(sys::clock::monotonic())),
@@ -160,6 +161,8 @@ impl Clock {
     /// time.
     #[inline]
     pub(crate) fn present(&self, real: u64) -> u64 {
+        // The caller has read `real` before this look at the flag: see the invariant at the head of
+        // this file.
         if self.was_paused() {
             return self.warped_now(&self.warp());
         }
@@ -210,6 +213,7 @@ impl Clock {
 
     /// Sets another clock to show `shown` now. This clock must have been paused.
     pub(crate) fn set_other(&self, other: OtherClock, shown: u64) {
+        // Under the mutex, so that this clock does not move between the reading and the offset.
         let warp = self.warp();
         self.others.set(other, shown, self.warped_now(&warp));
     }
@@ -219,6 +223,7 @@ impl Clock {
     #[inline]
     fn skew(&self) -> Option<u64> {
         if !self.was_paused() {
+            // Without the mutex: each sleep of a worker asks this.
             return Some(0);
         }
         match *self.warp() {
@@ -305,6 +310,7 @@ impl Clock {
         let by = by.min(LAST.saturating_sub(now));
         match &mut *warp {
             Warp::Frozen(at) => *at += by,
+            // A clock that runs jumps, and runs on from there.
             Warp::Skewed(skew) => *skew = skew.wrapping_add(by),
         }
     }
@@ -313,6 +319,7 @@ impl Clock {
 impl Drop for Clock {
     fn drop(&mut self) {
         if *self.warped.get_mut() {
+            // Without such clocks, threads need not look for their runtime to read the time.
             WARPED.fetch_sub(1, Ordering::AcqRel);
         }
     }

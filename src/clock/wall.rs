@@ -19,6 +19,7 @@ const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 /// Converts a wall-clock time to ns of a shard. Times before the epoch become zero, times out of
 /// range become [`NEVER`].
 pub(crate) fn nanos(time: SystemTime) -> u64 {
+    // Times before 1970 have no duration. They count as passed, like all times before the epoch.
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let nanos = since.saturating_sub(EPOCH).as_nanos();
     u64::try_from(nanos).unwrap_or(NEVER).min(NEVER)
@@ -45,6 +46,7 @@ impl BootInstant {
     /// In the context of a runtime whose clock is or was [paused](crate::time::paused::pause), the
     /// boot time advances with that clock.
     pub fn now() -> Self {
+        // Look for the runtime only if some clock was paused: the search reads thread-locals.
         let shown = clock::any_warped().then(|| with_clock(|clock| clock.other(OtherClock::Boot)));
         Self::from_nanos(shown.flatten().unwrap_or_else(sys::clock::boot))
     }

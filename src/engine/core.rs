@@ -103,12 +103,15 @@ impl Core {
         role: Role,
     ) -> io::Result<Self> {
         let eventfd = EventFd::new()?;
+        // The eventfd is watched edge-triggered: each write is an event, and no thread has to read
+        // it.
         let reactor = Reactor::new(shared.config.pwait2)?;
         reactor
             .epoll()
             .add(eventfd.as_raw_fd(), WAKE_TOKEN, epoll::READABLE)?;
         let recorder = match role {
             Role::Worker => shared.recorders[index].clone(),
+            // A helper may end at any time. The list of helpers then adds up its record.
             Role::Helper => Arc::new(Recorder::new(shared.recorders.len())),
         };
         Ok(Self {
@@ -140,6 +143,7 @@ impl Core {
 
     /// Makes this worker a peer that is woken when the alarm of `other` goes off.
     pub(crate) fn answer_for(&self, other: &Core) -> io::Result<()> {
+        // A helper has no alarm: no timer and no socket waits for it.
         let Some(alarm) = &other.watchdog.alarm else {
             return Ok(());
         };
@@ -188,6 +192,7 @@ impl Core {
     #[inline]
     pub(crate) fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
         if current::is_current(self) {
+            // Only this thread writes these counters, so a plain store is enough.
             return counter(&self.recorder.own).add_alone(1);
         }
         self.count_for_another(counter);
@@ -284,13 +289,12 @@ impl Owner for Core {
 
     #[inline]
     fn over(&self, kind: Kind, how: Outcome) {
-        if kind != Kind::Sleep {
-            self.shared.release_timer();
-        }
+        self.shared.release_timer(kind);
         self.count(|counters| counters.over(how));
     }
 
     fn owed(&self) {
+        // Raised before the exchange that starts the timer, which publishes it.
         self.owed.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -316,7 +320,7 @@ impl Owner for Core {
     }
 
     fn random(&self) -> u64 {
-        spread::random()
+        sys::random()
     }
 }
 

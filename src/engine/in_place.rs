@@ -11,6 +11,8 @@ use crate::{
 /// sockets as those of a blocked worker. If no peer is free, a helper is started.
 pub(crate) fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
     local::with_local(|local| match local {
+        // A call within another changes nothing: peers have taken over already. A thread that is no
+        // worker may block as it likes.
         Some(local) if !local.in_place.get() => {
             let _in_place = InPlace::begin(local);
             f()
@@ -56,6 +58,7 @@ impl<'a> InPlace<'a> {
 impl Drop for InPlace<'_> {
     fn drop(&mut self) {
         let core = self.0.shard.owner();
+        // The worker is back: one helper less is allowed, and a worker uses its LIFO slot again.
         core.shared.in_place.fetch_sub(1, Ordering::AcqRel);
         core.watchdog.set_in_place(false);
         self.0.in_place.set(false);

@@ -57,6 +57,7 @@ impl Job {
             Job::Task(task) => drop(task),
             Job::Timer(due) => due.shutdown(),
             Job::ClockTimer(due) => due.shutdown(),
+            // The step of its clock has decided its outcome before the shutdown.
             Job::Skipped(due) => due.cancel(),
             Job::Notice(notice) => drop(notice),
             Job::ClockNotice(notice) => drop(notice),

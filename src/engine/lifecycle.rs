@@ -43,6 +43,8 @@ impl Lifecycle {
     /// Marks the runtime as stopping. What the caller looks at next is looked at after the mark.
     pub(crate) fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Release);
+        // Pairs with the fence of a worker that goes to sleep: either the worker sees the mark, or
+        // the caller sees that the worker sleeps, and wakes it.
         fence(Ordering::SeqCst);
     }
 
@@ -53,6 +55,8 @@ impl Lifecycle {
 
     /// Notifies the threads that wait for the end that a worker has left.
     pub(crate) fn notify_left(&self) {
+        // The caller has changed the count under its mutex before. So a waiter sees the new count,
+        // or is asleep and is notified.
         self.left.notify_all();
     }
 
@@ -78,11 +82,14 @@ impl Lifecycle {
         let running = self.running();
         match timeout {
             None => {
+                // A panic elsewhere must not keep the shutdown from its end: ignore poisoning.
                 let ended = self.left.wait_while(running, |running| *running > 0);
                 drop(ended.unwrap_or_else(PoisonError::into_inner));
                 true
             }
             Some(timeout) => {
+                // The answer is whether the count was above zero at the end of the wait. That a
+                // worker left in the last moment counts.
                 let waited = self
                     .left
                     .wait_timeout_while(running, timeout, |running| *running > 0);

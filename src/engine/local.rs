@@ -33,8 +33,11 @@ pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
             current::replace(self.1);
         }
     }
+    // There are two variables: by `current`, one comparison tells whether this thread is a given
+    // worker.
     let core = current::replace(local.shard.owner());
     let _reset = Reset(LOCAL.get(), core);
+    // Set last, and reset by the guard even if `f` panics: the pointer never outlives the borrow.
     LOCAL.set(ptr::from_ref(local));
     f()
 }
@@ -48,16 +51,23 @@ pub(crate) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
     f(unsafe { local.as_ref() })
 }
 
+/// Runs `f` with the worker of this thread, or with `None` if that is of another runtime than
+/// `shared`, or there is none.
+#[inline]
+pub(crate) fn with_local_of<R>(shared: &Shared, f: impl FnOnce(Option<&Local>) -> R) -> R {
+    with_local(|local| f(local.filter(|local| ptr::eq(local.shared(), shared))))
+}
+
 /// Returns whether the calling thread is a worker or helper of this runtime.
 pub(crate) fn is_thread_of(shared: &Shared) -> bool {
-    with_local(|local| local.is_some_and(|local| local.is_of(shared)))
+    with_local_of(shared, |local| local.is_some())
 }
 
 /// Returns the index of the calling thread if it is a worker of this runtime, and not a helper.
 #[inline]
 pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
-    with_local(|local| {
-        let core = local.filter(|local| local.is_of(shared))?.shard.owner();
+    with_local_of(shared, |local| {
+        let core = local?.shard.owner();
         (!core.is_helper).then_some(core.index)
     })
 }
@@ -89,6 +99,7 @@ pub(crate) struct Local {
 impl Local {
     pub(crate) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
         let core = shard.owner();
+        // No rescue empties the slot of a helper, so what it wakes goes to its deque.
         let shares = Cell::new(core.is_helper);
         if !core.is_helper {
             // From here on, only this thread takes pinned tasks.
@@ -128,14 +139,11 @@ impl Local {
         (!self.shard.owner().is_helper).then_some(&self.shard)
     }
 
-    pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        ptr::eq(self.shared(), shared)
-    }
-
     /// Queues a task that is ready, in the LIFO slot or at the end of the deque.
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
         let to_deque = match order {
             Order::Last => Some(task),
+            // In a batch all tasks keep their order, and peers can steal each of them.
             Order::Next if self.batching.get() || self.shares.get() => Some(task),
             // The task that was in the slot before makes room, and goes to the deque.
             Order::Next => self.lifo().put(NextTask(task)).map(TaskJob::from),
@@ -166,6 +174,8 @@ impl Local {
                 return Some(Job::Task(task));
             }
         }
+        // The slot is empty, or has had its turns. Now comes the deque, and the slot's turns begin
+        // anew.
         self.lifo_left.set(LIFO_BUDGET);
         if self.pinned().is_used() {
             self.next_by_turns()
@@ -179,6 +189,7 @@ impl Local {
     #[inline(never)]
     fn next_by_turns(&self) -> Option<Job> {
         let pinned = self.pinned();
+        // Take turns, so that neither queue starves the other.
         if self.pinned_turn.replace(!self.pinned_turn.get()) {
             if let Some(task) = pinned.take() {
                 // No peer was woken for the jobs in the deque, because this worker was about to run
@@ -215,6 +226,8 @@ impl Local {
         let done = Done(&self.batching);
         f();
         drop(done);
+        // The slot and the pinned tasks keep this worker busy as well, so they count when it
+        // decides whether a peer is worth waking.
         self.share(usize::from(self.has_next()) + usize::from(self.pinned().has_work()));
     }
 

@@ -88,6 +88,8 @@ pub(crate) fn steal<T>(mut attempt: impl FnMut() -> Steal<T>) -> Option<T> {
         match attempt() {
             Steal::Success(job) => return Some(job),
             Steal::Empty => return None,
+            // Another thread has changed the queue meanwhile. An answer of "empty" must be certain:
+            // callers go to sleep on it.
             Steal::Retry => std::hint::spin_loop(),
         }
     }

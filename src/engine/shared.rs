@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
-use tourbillon_shards::{Names, SearchClaim};
+use tourbillon_shards::{Kind, Names, SearchClaim};
 
 use crate::{
     clock::runtime_clock::Clock,
@@ -136,12 +136,13 @@ impl Shared {
     /// Queues an outcome delivery or a task: on the calling worker if there is one, otherwise in
     /// the injector.
     pub(crate) fn deliver(&self, job: Job) {
-        local::with_local(|local| match local {
-            Some(local) if local.is_of(self) => {
+        local::with_local_of(self, |local| match local {
+            Some(local) => {
+                // Not right here: the present job may hold a lock that the callback takes.
                 local.deque.push(job);
                 self.wake_one();
             }
-            _ => self.inject(job),
+            None => self.inject(job),
         });
     }
 
@@ -168,20 +169,19 @@ impl Shared {
         counter: impl Fn(&Counters) -> &Counter,
         foreign: impl FnOnce() -> &'a Counters,
     ) {
-        local::with_local(|local| match local {
-            Some(local) if local.is_of(self) => {
-                counter(&local.shard.owner().recorder.own).add_alone(1);
-            }
-            _ => counter(foreign()).add(1),
+        local::with_local_of(self, |local| match local {
+            Some(local) => counter(&local.shard.owner().recorder.own).add_alone(1),
+            // Several threads write these counters, so this takes a read-modify-write.
+            None => counter(foreign()).add(1),
         });
     }
 
     /// Queues a task of this runtime that is ready to run.
     #[inline]
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
-        local::with_local(|local| match local {
-            Some(local) if local.is_of(self) => local.schedule(task, order),
-            _ => self.inject(Job::Task(task)),
+        local::with_local_of(self, |local| match local {
+            Some(local) => local.schedule(task, order),
+            None => self.inject(Job::Task(task)),
         });
     }
 
@@ -263,6 +263,7 @@ impl Shared {
         let Some(max_timers) = self.config.max_timers else {
             return Ok(());
         };
+        // Only a `try_` method is refused. The others have no way to return an error.
         let admit = |pending| (!bounded || pending < max_timers).then_some(pending + 1);
         match self
             .pending
@@ -273,10 +274,10 @@ impl Shared {
         }
     }
 
-    /// Counts a callback timer that has ended.
+    /// Counts a timer that has ended. Sleeps do not count for `max_timers`.
     #[inline]
-    pub(crate) fn release_timer(&self) {
-        if self.config.max_timers.is_some() {
+    pub(crate) fn release_timer(&self, kind: Kind) {
+        if kind != Kind::Sleep && self.config.max_timers.is_some() {
             self.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -308,6 +309,7 @@ impl Shared {
     /// Ends all jobs in the injector without running them.
     pub(crate) fn drain_injector(&self) {
         while let Some(job) = self.queues.steal() {
+            // Destructors and outcome callbacks are user code, and may panic.
             contained(|| job.end());
         }
     }

@@ -42,6 +42,7 @@ pub(crate) fn end(local: &Local) {
     loop {
         // Look for queued jobs before taking another batch: callbacks that take an outcome are
         // queued one by one in the deque, where peers can steal them while one of them takes long.
+        // Not `next`, which also takes pinned tasks: these end below.
         let own = local.next_for_any();
         let own = own.or_else(|| shared.queues.steal());
         let job = own.or_else(|| {
@@ -113,6 +114,7 @@ where
 pub(crate) fn leave(shared: &Arc<Shared>) {
     let last = {
         let mut running = shared.lifecycle.running();
+        // Decided under the mutex: of workers that leave at the same time, one is the last.
         if *running > 1 {
             *running -= 1;
             false
@@ -129,6 +131,7 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
     }
     // Wake the thread that waits for the end, if any.
     shared.lifecycle.notify_left();
+    // Those that are left may all be in `block_in_place`, and wait for what only the shutdown ends.
     if !last {
         end_if_all_in_place(shared);
     }
@@ -141,6 +144,8 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
 /// told to stop.
 pub(crate) fn end_if_all_in_place(shared: &Arc<Shared>) {
     let all_in_place = {
+        // While this mutex is held no worker leaves. One that begins `block_in_place` meanwhile
+        // looks here by itself.
         let running = shared.lifecycle.running();
         let in_place = shared.in_place.load(Ordering::Acquire);
         shared.is_stopping() && *running > 0 && *running == in_place

@@ -45,6 +45,7 @@ impl Threads {
     /// unlocking.
     #[must_use]
     pub(crate) fn leave(&mut self, number: u64) -> Option<thread::JoinHandle<()>> {
+        // A thread cannot join itself. So it leaves its handle to the next thread that ends.
         let own = self.handles.remove(&number);
         std::mem::replace(&mut self.last, own)
     }

@@ -265,6 +265,7 @@ impl<T: AsFd> AsyncFd<T> {
 
     /// Fails if `interest` is not watched: such a wait would never end.
     fn allow(&self, interest: Interest) -> io::Result<()> {
+        // epoll reports only what it watches for. A wait for anything else would never end.
         match interest.remove(self.interest) {
             None => Ok(()),
             Some(more) => Err(io::Error::new(
@@ -290,6 +291,7 @@ impl<T: AsFd> AsyncFd<T> {
 
     /// Clears the directions of `ready`, except for the end of the stream.
     pub(super) fn clear(&self, seen: reactor::Ready, ready: Ready) {
+        // The end of a stream stays: operations find it again and again.
         let open = ready - Ready::READ_CLOSED - Ready::WRITE_CLOSED;
         if let Some(directions) = open.directions() {
             self.registration.clear(seen, directions);

@@ -68,6 +68,7 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
     ) -> Result<io::Result<R>, TryIoError> {
         match operation(self.async_fd) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // The operation has shown that the descriptor is not ready any more.
                 self.clear_ready();
                 Err(TryIoError(()))
             }

@@ -178,6 +178,7 @@ impl Select<'_> {
         Poll::Ready(if sleep.is_elapsed() {
             Ok(Vec::new())
         } else {
+            // A sleep that ends without being elapsed tells of a shutdown.
             Err(reactor::shut_down())
         })
     }

@@ -17,13 +17,15 @@ pub enum Activity {
     Polling,
     /// The worker searches other queues for work.
     Stealing,
-    /// The worker sleeps, or wakes up.
+    /// The worker sleeps. This includes the moments in which it goes to sleep and wakes up.
     #[default]
     Parked,
 }
 
-/// The name of the job that a worker runs. Its `Display` is the one in a
-/// [`Stall`](crate::runtime::Stall).
+/// The name of the job that a worker runs.
+///
+/// `Display` writes it as a [`Stall`](crate::runtime::Stall) does: `callback shop::expire`, or
+/// `task shop::main (spawned at src/main.rs:31:9)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobName {

@@ -141,7 +141,7 @@ counters! {
     /// The part of `alarms` that was unnecessary: the other worker was asleep by then, with nothing
     /// due.
     false_alarms,
-    /// Timers that this worker took from another worker that was busy when they came due.
+    /// Timers that this worker took from another worker that was stuck when they came due.
     rescued_timers,
     /// Tasks of a stuck worker that this worker woke because their sockets were ready, or took
     /// because they were next.

@@ -97,10 +97,12 @@ impl LatenessHistogram {
     /// upper end of its bucket. For the median, `q` is 0.5. Values outside of 0 to 1 are clamped.
     /// Returns `None` if the histogram is empty.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
+        // The cast makes NaN zero, which asks for the least value.
         let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut below = 0;
         self.buckets().find_map(|bucket| {
             below += bucket.count;
+            // With rank zero, the empty buckets in front do not count.
             (bucket.count > 0 && below >= rank).then_some(bucket.to)
         })
     }

@@ -74,6 +74,7 @@ impl Recorder {
     pub(crate) fn rescued(&self, timers: u64, tasks: u64, from: usize) {
         self.own.rescued_timers.add_alone(timers);
         self.own.rescued_tasks.add_alone(tasks);
+        // As in `stole`: a helper has no counter here.
         if let Some(count) = self.rescued_from.get(from) {
             count.add_alone(timers + tasks);
         }
@@ -159,6 +160,7 @@ impl AddAssign<&Self> for Record {
 }
 
 fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
+    // A sum begins empty, before the first record is added.
     if sums.len() < more.len() {
         sums.resize(more.len(), 0);
     }

@@ -15,6 +15,7 @@ pub(super) async fn try_each<T>(
     for addr in addr.to_socket_addrs()? {
         match attempt(addr).await {
             Ok(done) => return Ok(done),
+            // The caller gets the last address's error, as from the standard library.
             Err(error) => last = Some(error),
         }
     }

@@ -194,6 +194,8 @@ macro_rules! connection {
                 bufs: &mut [IoSliceMut<'_>],
             ) -> Poll<io::Result<usize>> {
                 let read = |mut stream: &$Std| stream.read_vectored(bufs);
+                // Whether all buffers were filled is not computed, so the next read tries again
+                // before it waits.
                 self.0.poll_io(cx, Direction::Read, read, |_| false)
             }
         }
@@ -219,6 +221,7 @@ macro_rules! connection {
             }
 
             fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                // The stream has no buffer of its own. The kernel has all the data.
                 Poll::Ready(Ok(()))
             }
 

@@ -69,6 +69,7 @@ macro_rules! datagrams {
                 cx: &mut Context<'_>,
                 buf: &mut [u8],
             ) -> Poll<io::Result<usize>> {
+                // One datagram does not tell whether another one is queued.
                 let recv = |socket: &$Std| socket.recv(buf);
                 self.0.poll_io(cx, Direction::Read, recv, |_| false)
             }

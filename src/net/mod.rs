@@ -6,10 +6,10 @@
 //! while it waits loses no data.
 //!
 //! With the feature `tokio-io`, streams and their owned halves also implement tokio's `AsyncRead`
-//! and `AsyncWrite`. This needs no tokio runtime. If both sets of traits are in scope, name the
-//! trait in the call: `AsyncReadExt::read(&mut stream, …)`. The same holds for
-//! `AsyncWriteExt::shutdown(&mut stream)`, because a whole stream has its own
-//! [`shutdown`](TcpStream::shutdown).
+//! and `AsyncWrite`. This needs no tokio runtime. Both sets of traits have methods of the same
+//! names. If both are in scope, call the method by its trait, as in
+//! `AsyncReadExt::read(&mut stream, …)`. Call `AsyncWriteExt::shutdown(&mut stream)` likewise on a
+//! whole stream: `stream.shutdown(…)` is the stream's own method, [`TcpStream::shutdown`].
 //!
 //! A `try_` method always makes its system call, even if the socket is not known to be ready.
 

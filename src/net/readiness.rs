@@ -15,6 +15,7 @@ macro_rules! socket {
             ///
             /// Fails if there is no runtime, or if epoll refuses to watch the socket.
             pub fn from_std(socket: $Std) -> io::Result<Self> {
+                // A call that blocks would stop the worker, and all tasks on it.
                 socket.set_nonblocking(true)?;
                 Self::new(socket)
             }

@@ -28,6 +28,7 @@ macro_rules! halves {
                 if !Arc::ptr_eq(&self.0, &write.stream) {
                     return Err(ReuniteError(self, write));
                 }
+                // This drops the other reference, without a shutdown of the write direction.
                 write.forget();
                 Ok(Arc::into_inner(self.0).expect("`forget` dropped the only other reference"))
             }

@@ -93,6 +93,7 @@ impl Reactor {
     pub(crate) fn new(pwait2: bool) -> io::Result<Self> {
         let sources = Sources {
             slab: Slab::new(),
+            // A generation tells a token from that of an earlier source in the same slot.
             generation: 0,
             closed: false,
         };
@@ -115,6 +116,8 @@ impl Reactor {
         let readiness = Arc::new(Readiness::new());
         let token = {
             let mut sources = self.sources();
+            // Checked under the lock: `close` either finds this source in the slab, or has set the
+            // flag.
             if sources.closed {
                 return Err(shut_down());
             }
@@ -141,6 +144,8 @@ impl Reactor {
 
     /// Stops watching `fd`, which is still open.
     fn deregister(&self, token: Token, fd: RawFd) {
+        // Forget the slot first. An event that epoll reports until the removal finds no source, or
+        // one with another generation, and is ignored.
         self.forget(token);
         // Fails only if epoll does not know the descriptor, and then there is nothing to remove.
         let _ = self.epoll.remove(fd);
@@ -148,7 +153,8 @@ impl Reactor {
 
     fn forget(&self, token: Token) {
         let mut sources = self.sources();
-        // After `close` and reuse of the slot, another source may be here.
+        // Each token is forgotten once, so the generation matches. The check keeps a mistake
+        // elsewhere from removing another source.
         let index = token.index as usize;
         if sources
             .slab
@@ -172,6 +178,8 @@ impl Reactor {
     /// Returns whether the caller must wake the worker: a taken event would have woken it.
     pub(crate) fn take(&self, events: &mut Events) -> bool {
         match self.epoll.take(events) {
+            // Both events are lost to the worker: its timerfd does not fire again, and its eventfd
+            // gives no second edge.
             Ok(has_timer) => has_timer || events.iter().any(|it| it.token() == WAKE_TOKEN),
             Err(_) => {
                 events.clear();
@@ -185,6 +193,8 @@ impl Reactor {
     pub(crate) fn dispatch(&self, events: &Events, wakers: &mut Vec<Waker>) {
         let mut harvest = events
             .iter()
+            // A wake-up has done its work when the worker is awake. If it is the only event, the
+            // lock is not taken.
             .filter(|event| event.token() != WAKE_TOKEN)
             .peekable();
         if harvest.peek().is_none() {
@@ -195,7 +205,8 @@ impl Reactor {
         for event in harvest {
             let token = Token::unpack(event.token());
             match sources.slab.get(token.index as usize) {
-                // Ignore events of sources that were deregistered meanwhile.
+                // Ignore events of sources that were deregistered meanwhile, and those of alarms
+                // and clocks: no source has their generations.
                 Some(source) if source.generation == token.generation => {
                     source.readiness.set(event, wakers);
                 }
@@ -210,6 +221,7 @@ impl Reactor {
     pub(crate) fn close(&self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         let mut sources = self.sources();
+        // Under the lock, so that no source is registered behind this loop.
         sources.closed = true;
         for (_, source) in &sources.slab {
             source.readiness.close(&mut wakers);

@@ -167,12 +167,14 @@ fn bits(holds: impl Fn(u32) -> bool) -> u64 {
         bits |= READ;
     }
     if holds(epoll::PRIORITY) {
+        // A read stops at urgent data, so a short read does not mean that nothing is left.
         bits |= READ | URGENT;
     }
     if holds(epoll::WRITABLE) {
         bits |= WRITE;
     }
     if holds(epoll::READ_CLOSED) {
+        // A read must run to find the end of the stream.
         bits |= READ | READ_CLOSED;
     }
     if holds(epoll::ERROR) {
@@ -180,6 +182,7 @@ fn bits(holds: impl Fn(u32) -> bool) -> u64 {
         bits |= READ | WRITE;
     }
     if holds(epoll::CLOSED) {
+        // Both halves are closed: operations return at once, with the end or an error.
         bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
     }
     bits
@@ -228,6 +231,8 @@ impl Readiness {
 
     /// Takes the wakers of the tasks whose directions satisfy `woken`.
     fn collect(&self, woken: impl Fn(Directions) -> bool, wakers: &mut Vec<Waker>) {
+        // Only take the wakers out. The caller wakes them after unlocking, because wakers are user
+        // code.
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         for direction in [Direction::Read, Direction::Write] {
             if woken(direction.into()) {
@@ -237,6 +242,7 @@ impl Readiness {
         let waiters = std::mem::take(&mut waiting.waiters);
         for (number, directions, waker) in waiters {
             if woken(directions) {
+                // Its task enters a new waker at its next poll, if it still waits.
                 wakers.push(waker);
             } else {
                 waiting.waiters.push((number, directions, waker));
@@ -268,6 +274,7 @@ impl Readiness {
     /// that of another task that polls for this direction.
     pub(crate) fn poll(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
         self.poll_with(direction.into(), |waiting| {
+            // `clone_from` clones only if the stored waker would wake another task.
             match &mut waiting.polled[direction as usize] {
                 Some(waker) => waker.clone_from(cx.waker()),
                 empty => *empty = Some(cx.waker().clone()),
@@ -360,6 +367,7 @@ impl<'a> Waiter<'a> {
                 self.number = waiting.last;
             }
             let number = self.number;
+            // An event takes the entry out. Then the task is polled, and enters itself again here.
             match waiting.waiters.iter_mut().find(|(n, ..)| *n == number) {
                 Some((_, _, waker)) => waker.clone_from(cx.waker()),
                 None => {

@@ -53,6 +53,7 @@ impl<T: AsFd> Registration<T> {
         source: T,
         directions: Directions,
     ) -> Result<Self, (T, io::Error)> {
+        // Only the chosen worker polls this descriptor, so prefer one that is surely not stuck.
         match with_home(Choice::NotAwake, Arc::clone).map_err(ArmError::from) {
             Ok(home) => Self::on(home, source, directions),
             Err(error) => Err((source, io::Error::other(error))),
@@ -74,6 +75,7 @@ impl<T: AsFd> Registration<T> {
                 readiness,
                 timeouts: Timeouts::default(),
             }),
+            // The caller gets the source back, and may use it elsewhere.
             Err(error) => Err((source, error)),
         }
     }
@@ -96,6 +98,7 @@ impl<T: AsFd> Registration<T> {
     }
 
     fn deregister(&mut self) -> Option<T> {
+        // `into_inner` has taken the source before the drop.
         let source = self.source.take()?;
         self.home
             .owner()
@@ -122,6 +125,8 @@ impl<T: AsFd> Registration<T> {
         operation: impl FnMut(&T) -> io::Result<R>,
         used_up: impl Fn(&R) -> bool,
     ) -> Poll<io::Result<R>> {
+        // Ask for the time limit only if the descriptor is not ready: an operation that need not
+        // wait touches no timer.
         let wait = || match self.readiness.poll(cx, direction) {
             Poll::Pending => self.timeouts.poll(cx, direction, &self.home),
             ready => ready,
@@ -136,6 +141,7 @@ impl<T: AsFd> Registration<T> {
         direction: Direction,
     ) -> Poll<io::Result<Ready>> {
         ready!(budget::check(cx));
+        // A wait for readiness alone has no time limit.
         let ready = ready!(self.readiness.poll(cx, direction));
         budget::spend();
         Poll::Ready(ready)
@@ -163,6 +169,7 @@ impl<T: AsFd> Registration<T> {
     ) -> io::Result<R> {
         let directions = directions.into();
         let mut waiter = Waiter::new(&self.readiness);
+        // The waiter and the timer belong to this future. Dropping it ends its wait.
         let mut timer = None;
         poll_fn(|cx| {
             let wait = || match waiter.poll(cx, directions) {
@@ -225,6 +232,8 @@ impl<T: AsFd> Registration<T> {
         wait: impl FnMut() -> Poll<io::Result<Ready>>,
     ) -> Poll<io::Result<R>> {
         ready!(budget::check(cx));
+        // The budget was checked before the operation: a refused task must not take data that it
+        // cannot return.
         let answer = ready!(self.try_until(directions, operation, used_up, wait));
         budget::spend();
         Poll::Ready(answer)
@@ -243,6 +252,7 @@ impl<T: AsFd> Registration<T> {
             let ready = ready!(wait())?;
             match operation(self.get()) {
                 Ok(result) => {
+                    // The operation is over: the next one that waits gets the full time.
                     self.timeouts.end_wait(directions);
                     // With urgent data in the queue, a partial read does not mean that it is empty.
                     if used_up(&result) && !ready.reads_stop_short() {
@@ -252,6 +262,8 @@ impl<T: AsFd> Registration<T> {
                 }
                 // The readiness is cleared. Wait again: an event may have arrived meanwhile.
                 Err(error) if self.clear_if_blocked(&error, ready, directions) => {}
+                // A signal came first. The readiness is still recorded, so the operation runs again
+                // at once.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.timeouts.end_wait(directions);
@@ -283,6 +295,8 @@ impl<T: AsFd> Registration<T> {
             ));
         }
         self.timeouts.set(direction, limit);
+        // Tasks that wait have a timer for the old limit, or none. They poll again and take the new
+        // one.
         self.readiness.wake_all(direction);
         Ok(())
     }

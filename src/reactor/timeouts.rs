@@ -84,6 +84,7 @@ impl Timer {
             waiting: Mutex::default(),
         });
         Self {
+            // It is armed on the worker of the descriptor, wherever the task runs.
             sleep: Sleep::new(home, deadline),
             waker: bell.clone().into(),
             bell,
@@ -97,6 +98,7 @@ impl Wake for Bell {
         // Record the time first: the woken task reads it.
         self.fired_at.store(now, Ordering::Relaxed);
         let waiting = lock(&self.waiting).take();
+        // Wake after unlocking: wakers are user code.
         if let Some(waker) = waiting {
             waker.wake();
         }
@@ -128,7 +130,10 @@ impl Timeouts {
         let this = &self.0.get_or_init(Box::default)[direction as usize];
         let mut state = lock(&this.state);
         state.limit = limit;
+        // An operation with a timer of its own compares versions, and arms a timer for the new
+        // limit.
         state.version += 1;
+        // A poll function that waits begins its time anew.
         this.counts.store(false, Ordering::Relaxed);
         let unused = state.timer.take_if(|_| limit.is_none());
         // The timer holds a waker, which is user code: drop after unlocking.
@@ -139,9 +144,11 @@ impl Timeouts {
     /// Ends the current waits: the next operation that waits gets the full time.
     #[inline]
     pub(super) fn end_wait(&self, directions: Directions) {
+        // No limit was ever set. This is the common case, and costs one load.
         let Some(limits) = self.0.get() else { return };
         for direction in [Direction::Read, Direction::Write] {
             if directions.has(direction) {
+                // The timer itself stays armed: the next operation that waits moves it.
                 limits[direction as usize]
                     .counts
                     .store(false, Ordering::Relaxed);
@@ -249,6 +256,7 @@ impl State {
     fn start_wait(&mut self, home: &Arc<WorkerShard>, limit: Duration) {
         self.deadline = deadline(home, limit);
         match &mut self.timer {
+            // Keep the timer of the last operation: moving it allocates nothing.
             Some(timer) => timer.sleep.reset(self.deadline),
             none => *none = Some(Timer::new(home, self.deadline)),
         }
@@ -260,6 +268,7 @@ impl Bell {
     /// drop after unlocking.
     fn wakes(&self, waker: &Waker, cloned: &mut Option<Waker>) -> Result<Option<Waker>, NotCloned> {
         let mut waiting = lock(&self.waiting);
+        // A task that polls again with the same waker clones nothing.
         match &*waiting {
             Some(there) if there.will_wake(waker) => Ok(None),
             _ => {

@@ -92,10 +92,13 @@ impl State {
         };
         match picked {
             Some((number, waker)) => {
+                // Remembered until the task has seen it. If the task stops waiting before, the next
+                // one is notified.
                 self.notified.insert(number, pick);
                 waker
             }
             None => {
+                // No task waits. The next one that begins to wait is ready at once.
                 self.permit = true;
                 None
             }
@@ -181,6 +184,8 @@ impl Notify {
     pub fn notify_waiters(&self) {
         let woken = {
             let mut state = lock(&self.0);
+            // This also completes futures that exist and were not polled yet: they compare this
+            // number.
             state.rounds += 1;
             std::mem::take(&mut state.waiting)
         };

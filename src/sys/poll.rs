@@ -48,6 +48,7 @@ pub(crate) fn poll_now(entries: &mut [PollEntry]) -> io::Result<()> {
             )
         });
         match result {
+            // A signal came first: ask again.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result.map(drop),
         }

@@ -34,6 +34,7 @@ pub(crate) fn tcp(domain: Domain) -> io::Result<Socket> {
 /// Creates a TCP socket that listens at `addr`. The address may have been in use a moment ago.
 pub(crate) fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = tcp(Domain::for_address(addr))?;
+    // Without this, a restarted server could not bind while old connections are in `TIME_WAIT`.
     socket.set_reuse_address(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
@@ -90,6 +91,7 @@ fn steering_program(cores: &[usize]) -> Vec<libc::sock_filter> {
         program.push(step(is_core, 1, core as u32));
         program.push(ret(place as u32));
     }
+    // No entry has this core: with a number out of range the kernel chooses by hash.
     program.push(ret(u32::MAX));
     program
 }
@@ -102,6 +104,7 @@ pub(crate) fn connect(addr: SocketAddr) -> io::Result<std::net::TcpStream> {
 /// Starts to connect an existing socket. See [`connect`].
 pub(crate) fn start_connect(socket: Socket, addr: SocketAddr) -> io::Result<std::net::TcpStream> {
     match socket.connect(&addr.into()) {
+        // The connect goes on in the background. epoll reports when it has ended.
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),
     }
@@ -257,12 +260,14 @@ impl AckCounter {
         /// The offset of `tcpi_bytes_acked` in the kernel's `struct tcp_info` (since Linux 4.1).
         /// The kernel only appends to this struct. libc has the field for some targets only.
         const ACKED: usize = 120;
+        // The connection may have been closed, and its descriptor may be another file's by now.
         if cookie(self.fd) != Some(self.cookie) {
             return None;
         }
         let mut info = [0_u8; ACKED + 8];
         let len = option(self.fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
         let acked = info[ACKED..].try_into().ok()?;
+        // An older kernel returns a shorter structure, without this count.
         (len == info.len()).then(|| u64::from_ne_bytes(acked))
     }
 }

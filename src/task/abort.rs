@@ -18,6 +18,8 @@ pub(crate) struct Target {
 /// the number `queued`. Does nothing if the task has ended.
 pub(crate) fn abort(task: &Task<TaskMeta>, queued: Option<u64>) {
     task.cancel();
+    // A blocking job that no thread has begun is still queued. Take it out, so that it is dropped
+    // now.
     if let (Some(number), Some(shared)) = (queued, task.metadata().home().shared()) {
         shared.blocking.abort(shared, number);
     }

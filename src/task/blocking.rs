@@ -135,6 +135,7 @@ where
         return JoinHandle::cancelled();
     };
     let shared = &home.owner().shared;
+    // By this number an abort finds the job in the queue, as long as it has not begun.
     let number = shared.blocking.push(shared, new.runnable);
     new.handle.queued(number)
 }

@@ -38,6 +38,7 @@ impl Id {
     #[inline]
     pub(crate) fn fresh() -> Self {
         let mut next = NEXT_OF_THREAD.get();
+        // The block is used up. The initial value, zero, counts as a used-up block, too.
         if next % BLOCK == 0 {
             // Relaxed is enough: the number is unique, and publishes nothing else.
             next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);

@@ -259,6 +259,8 @@ impl JoinError {
         };
         let panic = crate::util::lock::lock(panic);
         panic
+            // The payload of `panic!` is one of these two types. That of `panic_any` may be any
+            // other.
             .downcast_ref::<&str>()
             .map(|message| (*message).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())

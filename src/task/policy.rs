@@ -29,6 +29,8 @@ pub(crate) struct AnyWorker;
 impl Schedule for AnyWorker {
     #[inline]
     fn schedule(task: TaskJob, woken: Woken) {
+        // Most tasks that are woken while they run yield: they go behind the others. A task that
+        // waited runs next, because the data of its wake-up is in the cache.
         let order = match woken {
             Woken::Waiting => Order::Next,
             Woken::WhileRunning => Order::Last,
@@ -61,6 +63,7 @@ impl<S: Schedule> Policy for Registered<S> {
     /// Enters the task's runtime if the thread is in none, as the thread that shuts it down may be.
     fn dropping(meta: &TaskMeta, drop: impl FnOnce()) {
         let home = meta.home();
+        // Destructors find the same runtime, local context and task number as the task did.
         inside(home, || within(home, || id::within(meta.id(), drop)));
     }
 
@@ -71,6 +74,7 @@ impl<S: Schedule> Policy for Registered<S> {
     #[inline]
     fn pending(task: &Task<TaskMeta>) {
         let meta = task.metadata();
+        // A task is listed when it first waits. From then on it stays listed until it ends.
         if meta.place().is_nowhere() {
             meta.wait(task);
         }

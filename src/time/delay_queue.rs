@@ -145,6 +145,7 @@ impl<T> DelayQueue<T> {
     pub fn insert_at(&mut self, value: T, deadline: Instant) -> Key {
         let first = self.store.first();
         let slot = self.store.insert(self.epoch.nanos(deadline));
+        // Slots are used again. The generation tells the key of a former value from the new one.
         self.generation += 1;
         let generation = self.generation;
         let entry = Some(Entry {
@@ -283,6 +284,7 @@ impl<T> DelayQueue<T> {
     /// Removes all values and drops them.
     pub fn clear(&mut self) {
         let first = self.store.first();
+        // Keep the generation, so that keys of removed values stay invalid.
         self.store = Heap::new();
         self.entries.clear();
         self.wake_if_changed(first);
@@ -324,6 +326,7 @@ impl<T> DelayQueue<T> {
 
     /// Wakes the waiting task if the first deadline has changed: it waits for the old one.
     fn wake_if_changed(&mut self, first: Option<(u64, u32)>) {
+        // The polling task sleeps until the former first deadline. Wake it to look at the new one.
         if self.store.first() != first {
             if let Some(waker) = self.waker.take() {
                 waker.wake();

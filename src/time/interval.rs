@@ -78,6 +78,7 @@ impl MissedTickBehavior {
     /// Returns when the next tick is due, after a tick that was due at `due` is taken at `now`.
     fn next(self, due: Instant, now: Instant, period: Duration) -> Instant {
         let next = due.saturating_add(period);
+        // A tick that is only a little late keeps the rhythm, whatever the behaviour.
         if now <= due.saturating_add(GRACE) {
             return next;
         }
@@ -130,6 +131,7 @@ impl Interval {
     /// Polls for the next tick, as [`tick`](Interval::tick) does, for futures that are written by
     /// hand.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        // A tick that was due when it was set has armed no timer.
         if !std::mem::take(&mut self.at_once) {
             ready!(Pin::new(&mut self.sleep).poll(cx));
         }

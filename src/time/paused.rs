@@ -125,6 +125,7 @@ pub async fn advance(duration: Duration) {
 /// It is the system's time. If the runtime's clock is or was [paused](pause), it is that of a wall
 /// clock that advances with the paused clock. Outside of a runtime it is the system's time.
 pub fn wall_clock() -> SystemTime {
+    // Look for the runtime's clock only if some clock was paused.
     let shown = clock::any_warped().then(|| with_clock(|clock| clock.other(OtherClock::Wall)));
     shown
         .flatten()

@@ -39,11 +39,14 @@ use crate::{
 /// # });
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
+    // The cheap reading may be some µs ahead, which matters only to a short sleep.
     let now = if duration >= FRESH {
         Instant::now_for_deadline()
     } else {
         Instant::now()
     };
+    // This thread cannot know the clock that the sleep will use. The sleep counts from its first
+    // poll instead.
     if Instant::is_adrift() {
         return adrift(duration);
     }
@@ -156,6 +159,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
         self.moment = deadline;
+        // A timer that waits is moved in place. `reset_slow` sees to all other states.
         let moved = self.timer.as_mut().is_ok_and(|timer| {
             let nanos = timer.home().owner().shared.clock.nanos(deadline);
             timer.try_reset(nanos)

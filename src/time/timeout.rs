@@ -97,6 +97,7 @@ impl<F: Future> Future for Timeout<F> {
                 Pin::new(&mut this.sleep),
             )
         };
+        // The future comes first: if it is ready when the time is up, its output counts.
         if let Poll::Ready(output) = future.poll(cx) {
             return Poll::Ready(Ok(output));
         }

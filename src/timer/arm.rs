@@ -33,12 +33,15 @@ pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     bounded: bool,
     make: impl FnOnce(&Arc<Shard<O>>) -> shards::Timer<O>,
 ) -> Result<Timer<C>, ArmError> {
+    // Count the timer before it exists: as soon as it is in the shard, another thread may end it
+    // and count it out.
     home.owner().shared().admit_timer(bounded)?;
     let timer = make(home);
     // The shard was closed before the timer came.
     if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
         return Err(ArmError::Shutdown);
     }
+    // If it is not bounded, a timer that came too late is over, which is no error.
     Ok(Timer(Some(timer)))
 }
 
@@ -74,11 +77,14 @@ const SHORT: Duration = Duration::from_micros(100);
 #[inline]
 fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
     let clock = &home.owner().shared.clock;
+    // The cheap reading is never before the present, so a deadline that counts from it is not
+    // early.
     let now = if wait >= SHORT {
         clock.now_for_deadline()
     } else {
         clock.now()
     };
+    // The sum must fit into the deadline bits of the claim word.
     let wait = nanos(wait).min(shards::NEVER - now);
     (now + wait, wait)
 }
@@ -107,6 +113,8 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
 ) -> Result<Timer, ArmError> {
     let clock = &home.owner().shared.clock;
     let deadline = clock.nanos(deadline);
+    // A later `refresh` waits for this long again. Counted from a moment that is not after the
+    // present, the wait is not shorter than what the caller asked for.
     let wait = deadline.saturating_sub(clock.not_after_now());
     arm(home, bounded, |home| {
         shards::Timer::once(home, deadline, wait, f)
@@ -129,7 +137,6 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
 /// The free functions: they arm on the runtime that the calling thread is in.
 pub mod here {
     use super::*;
-    use crate::timer::arm::or_refused;
 
     /// Runs `f` once, `delay` from now, on the runtime that the calling thread is in. On a worker
     /// the timer goes to its own shard. See [`Handle::after`](crate::runtime::Handle::after).
@@ -171,6 +178,7 @@ pub mod here {
     where
         F: FnMut() + Send + 'static,
     {
+        // This function cannot refuse a period of zero, as `try_every` does.
         let period = period.max(Duration::from_nanos(1));
         or_refused(at_home(|home| arm_every(home, period, false, f)))
     }
@@ -223,6 +231,7 @@ pub mod here {
     fn at_home(
         arm: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
     ) -> Result<Timer, ArmError> {
+        // Threads without a worker arm many timers in a row: a run of them goes to one worker.
         with_home(Choice::Stay, arm)?
     }
 }

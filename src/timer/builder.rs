@@ -37,7 +37,7 @@ use crate::{
 ///     .tolerance(Duration::from_millis(50))
 ///     .start_with(move |how| sender.send(how).unwrap());
 /// assert_eq!(runtime.cancel_named("session 7", usize::MAX), 1);
-// Called on a worker, and not by the thread that cancelled.
+/// // Called on a worker, and not by the thread that cancelled.
 /// assert_eq!(outcomes.recv(), Ok(Outcome::Cancelled));
 /// # drop(timer);
 /// ```
@@ -171,6 +171,7 @@ impl<S: Schedule> TimerBuilder<S> {
         weak: std::sync::Weak<T>,
     ) -> TimerBuilder<S, std::sync::Weak<T>> {
         TimerBuilder {
+            // Only the type of the condition changes. All options stay.
             schedule: self.schedule,
             handle: self.handle,
             worker: self.worker,
@@ -307,6 +308,8 @@ where
         }
         // 2. Choose the shard.
         let home = match S::Clock::home(self.handle.as_ref(), self.worker) {
+            // On an error the callback goes back: if it takes outcomes, the caller may have to call
+            // it with `Shutdown`.
             Ok(home) => home,
             Err(error) => return Err((error, Some(f))),
         };
@@ -330,6 +333,7 @@ where
             spent: asks.spent,
         };
         let wait = nanos(plan.wait);
+        // A runtime that is full does not take `f`, which then goes back to the caller.
         let mut f = Some(f);
         let made = arm(&home, mode.bounded, |home| {
             let f = f.take().expect("it is armed once");

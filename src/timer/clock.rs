@@ -63,6 +63,7 @@ impl sealed::Sealed for Wall {
     type Moment = SystemTime;
 
     fn nanos(_: &Shared, instant: SystemTime) -> u64 {
+        // These shards count from a fixed date, whatever the runtime's clock shows.
         wall::nanos(instant)
     }
 

@@ -43,6 +43,7 @@ impl Homes for Monotonic {
         let workers = home.owner().shared.workers();
         match workers.get(worker) {
             Some(home) => Ok(home.clone()),
+            // After a shutdown the list is empty. That is no mistake of the caller.
             None if workers.is_empty() => Err(ArmError::Shutdown),
             None => Err(ArmError::NoSuchWorker {
                 worker,
@@ -69,6 +70,7 @@ fn clock_home(
             &current
         }
     };
+    // All workers serve these shards, so there is none to choose.
     let shard = handle.shared().clocks.shard(kind);
     shard.ok_or(ArmError::Shutdown)
 }

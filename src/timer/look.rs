@@ -81,8 +81,11 @@ impl fmt::Debug for Timers {
 
 /// Returns a snapshot of `shard`. `moment` converts a deadline from ns.
 fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> TimerCounts<I> {
+    // Neither number takes the shard's lock, so a snapshot delays no worker.
     let garbage = shard.garbage();
     TimerCounts {
+        // The two counts are read one after the other, so the difference may be negative for a
+        // moment.
         pending: shard.stored().saturating_sub(garbage),
         garbage,
         next_deadline: Some(shard.next_deadline())
@@ -95,6 +98,7 @@ fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> Timer
 fn look(shared: &Shared) -> Timers {
     let mut named: Vec<_> = shared.names.list();
     named.extend(shared.clocks.names.list());
+    // Equal names of the two tables become neighbours.
     named.sort();
     let mut merged: Vec<(String, usize)> = Vec::with_capacity(named.len());
     for (name, count) in named {
@@ -110,6 +114,7 @@ fn look(shared: &Shared) -> Timers {
             .iter()
             .map(|worker| counts(worker, |next| shared.clock.instant(next)))
             .collect(),
+        // After the runtime has ended, the shards are gone.
         wall: shared
             .clocks
             .shard(OtherClock::Wall)

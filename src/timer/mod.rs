@@ -77,6 +77,7 @@ impl<C: TimerClock> Timer<C> {
     /// Returns a timer that is over, for a call that cannot return an error: the runtime has been
     /// shut down.
     pub(crate) fn refused(error: ArmError) -> Self {
+        // All other errors are mistakes of the caller, and panic.
         debug_assert_eq!(error, ArmError::Shutdown);
         Self(None)
     }
@@ -159,6 +160,7 @@ impl<C: TimerClock> Timer<C> {
     #[inline]
     pub fn reset_at(&self, deadline: impl Into<C::Instant>) -> Reset {
         self.reset_with(|timer| {
+            // By the clock of the timer's own runtime, whatever runtime this thread is in.
             let shared = timer.home().owner().shared();
             timer.reset_at(C::nanos(shared, deadline.into()))
         })
@@ -171,6 +173,7 @@ impl<C: TimerClock> Timer<C> {
         let timer = self.0.as_ref()?;
         let deadline = timer
             .deadline()
+            // To a shard, `NEVER` is a deadline like any other. To the user it is none.
             .filter(|&deadline| deadline != shards::NEVER)?;
         Some(C::instant(timer.home().owner().shared(), deadline))
     }
@@ -257,6 +260,7 @@ impl<C: TimerClock> std::ops::Deref for CancelOnDrop<C> {
 
 impl<C: TimerClock> Drop for CancelOnDrop<C> {
     fn drop(&mut self) {
+        // `detach` has taken the timer, so it is not cancelled.
         if let Some(timer) = self.0.take() {
             timer.cancel();
         }

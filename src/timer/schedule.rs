@@ -104,8 +104,10 @@ where
     fn plan(&self, nanos: impl Fn(&C::Instant) -> u64) -> Plan {
         Plan {
             wait: self.delay,
+            // Without a moment, the deadline counts from the start of the timer.
             deadline: self.at.as_ref().map(nanos),
             recurring: false,
+            // The tag stays with the timer. The worker that serves the clock after a step reads it.
             tag: match self.on_step {
                 OnStep::Fire => 0,
                 OnStep::Skip => SKIP_ON_STEP,
@@ -128,7 +130,9 @@ impl sealed::Sealed for Every {
 
     fn plan(&self, _: impl Fn(&Instant) -> u64) -> Plan {
         Plan {
+            // A builder method that cannot fail also starts a timer with a period of zero.
             wait: self.period.max(Duration::from_nanos(1)),
+            // The first deadline is one period after the start.
             deadline: None,
             recurring: true,
             tag: 0,

@@ -34,6 +34,8 @@ macro_rules! starters {
         /// See [`try_start`](Self::try_start).
         #[track_caller]
         pub fn start<F: $($plain)* + Send + 'static>(self, f: F) -> Timer<$clock> {
+            // These methods cannot fail, so the bound on the number of timers does not hold for
+            // them.
             or_refused(self.plain(false, true, f))
         }
 
@@ -117,6 +119,8 @@ fn told<C: TimerClock, F: FnMut(Outcome) -> Flow>(
     bounded: bool,
 ) -> Result<Timer<C>, ArmError> {
     armed.map_err(|(error, f)| {
+        // No worker is left to call `f`, so this thread does. The caller of a `try_` method gets
+        // the error instead.
         if let Some(mut f) = f.filter(|_| error == ArmError::Shutdown && !bounded) {
             shards::tell_of_shutdown(|how| _ = f(how));
         }
@@ -136,6 +140,7 @@ where
         start: bool,
         f: F,
     ) -> Result<Timer<C>, ArmError> {
+        // The shard calls an `FnMut`. The callback itself can be called once.
         let mut f = Some(f);
         let run = move |_| {
             if let Some(f) = f.take() {
@@ -154,6 +159,7 @@ where
         f: F,
     ) -> Result<Timer<C>, ArmError> {
         let mut f = Some(f);
+        // The first outcome is the only one: a timer that has ended gets no other.
         let run = move |how| {
             if let Some(f) = f.take() {
                 f(how);
@@ -215,6 +221,7 @@ where
             if let Some(f) = f.take() {
                 f(how, alive);
             }
+            // This outcome may differ from the one that the shard passed. It becomes the timer's.
             Flow::Break(how)
         };
         told(
@@ -244,15 +251,19 @@ impl Runs {
 
     /// Returns the questions for a timer with this many runs, and with the condition `alive`.
     fn asks(&self, alive: Option<Ask>) -> Asks {
+        // Without a limit of runs, only the condition can end the timer.
         let Some(left) = self.0.clone() else {
             return Asks::condition(alive);
         };
         let spent = left.clone();
         Asks {
             condition: Some(Box::new(move || {
+                // A limit of zero: the timer ends at its first deadline, as cancelled.
                 left.load(Ordering::Relaxed) > 0 && alive.as_ref().is_none_or(|alive| alive())
             })),
             spent: Some(Box::new(move || {
+                // A run that panics does not tell the shard that it was the last one. So the shard
+                // asks.
                 (spent.load(Ordering::Relaxed) == 0).then_some(Outcome::Fired)
             })),
         }
@@ -277,6 +288,7 @@ impl TimerBuilder<Every> {
         let runs = Runs::new(self.times_left());
         let asks = runs.asks(None);
         let run = move |_| {
+            // Count before the call: a callback that panics has used up its run.
             let flow = runs.count();
             f();
             flow
@@ -294,6 +306,7 @@ impl TimerBuilder<Every> {
         let runs = Runs::new(self.times_left());
         let asks = runs.asks(None);
         let run = move |how| {
+            // Any outcome but `Fired` is the end, and not a run.
             let flow = match how {
                 Outcome::Fired => runs.count(),
                 _ => Flow::Break(how),
@@ -321,9 +334,11 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
         let runs = Runs::new(self.times_left());
         let asks = runs.asks(alive(&weak));
         let run = move |_| {
+            // The `Arc` may have been dropped after the shard asked for the condition.
             let Some(alive) = weak.upgrade() else {
                 return Flow::Break(Outcome::Cancelled);
             };
+            // Counted before the call, as above.
             let flow = runs.count();
             f(alive);
             flow
@@ -343,6 +358,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
         let mut asks = runs.asks(alive(&weak));
         // Set when the callback gets its last outcome. If it panics then, it must not get another.
         let ended = Arc::new(AtomicBool::new(false));
+        // Ask this first, and then whether the runs are used up.
         let (spent, told) = (asks.spent.take(), ended.clone());
         asks.spent = Some(Box::new(move || {
             let ended = told.load(Ordering::Relaxed).then_some(Outcome::Cancelled);
@@ -351,12 +367,14 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
         let run = move |how| {
             let alive = weak.upgrade();
             let (how, flow) = match how {
+                // Due, but the last `Arc` was dropped: this call is the end, and not a run.
                 Outcome::Fired if alive.is_none() => {
                     (Outcome::Cancelled, Flow::Break(Outcome::Cancelled))
                 }
                 Outcome::Fired => (how, runs.count()),
                 how => (how, Flow::Break(how)),
             };
+            // Before the call, which may panic.
             ended.store(how != Outcome::Fired, Ordering::Relaxed);
             f(how, alive);
             flow

@@ -69,12 +69,15 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// Returns [`WaitError::InsideCallback`] if it is awaited inside of the callback itself.
     pub async fn cancel_and_wait(&self) -> Result<Cancel, WaitError> {
+        // Cancel first. From here on no new run begins, so the wait below has an end.
         let answer = self.cancel();
+        // The timer was refused at a shutdown, so it has no callback.
         let Some(timer) = &self.0 else {
             return Ok(answer);
         };
         match timer.ended().await {
             Ok(()) => Ok(answer),
+            // The callback would wait for its own end.
             Err(_) => Err(WaitError::InsideCallback(answer)),
         }
     }
@@ -96,6 +99,7 @@ impl<C: TimerClock> Timer<C> {
     /// Returns an error if the calling thread is inside of the callback itself, or is a worker.
     pub fn blocking_cancel_and_wait(&self) -> Result<Cancel, WaitError> {
         let answer = self.cancel();
+        // As above: a refused timer has no callback.
         let Some(timer) = &self.0 else {
             return Ok(answer);
         };
@@ -106,6 +110,7 @@ impl<C: TimerClock> Timer<C> {
         if is_worker() {
             return Err(WaitError::OnWorker(answer));
         }
+        // On a paused clock this thread counts as waiting, so time can pass meanwhile.
         match drive(timer.home().owner().shared(), timer.ended()) {
             Ok(()) => Ok(answer),
             Err(_) => Err(WaitError::InsideCallback(answer)),

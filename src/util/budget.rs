@@ -77,6 +77,8 @@ pub(crate) fn check(cx: &Context<'_>) -> Poll<()> {
 #[cold]
 fn refuse(cx: &Context<'_>) -> Poll<()> {
     let left = LEFT.get() - 1;
+    // The caller polls again and again within one poll of its task. A refusal without an end would
+    // be an endless loop.
     if left <= -MAX_REFUSALS {
         LEFT.set(BUDGET);
         return Poll::Ready(());
@@ -92,7 +94,8 @@ fn refuse(cx: &Context<'_>) -> Poll<()> {
 pub(crate) fn spend() {
     let left = LEFT.get();
     if left != UNLIMITED {
-        // (Below zero this counts as one more refusal.)
+        // The number is at or below zero if several futures became ready after one check. It counts
+        // refusals then, and this adds one: the task only gets its next budget a little sooner.
         LEFT.set(left - 1);
     }
 }

@@ -9,6 +9,7 @@ mod measure;
 mod runtimes;
 mod system;
 mod timers;
+mod workload;
 mod workloads;
 
 use std::{
@@ -29,7 +30,7 @@ use frame::{
     table,
 };
 use system::System;
-use workloads::Measured;
+use workload::Measured;
 
 /// Runs the workloads on Tourbillon and its peers, by turns, and shows the ratios.
 ///
@@ -90,7 +91,7 @@ fn main() -> ExitCode {
 fn run(workload: &str, system: System, quick: bool) -> Result<ExitCode, Error> {
     let workload = rounds::workloads(&[workload.to_owned()])?[0];
     if !workload.systems.contains(&system) {
-        workloads::refuse(format_args!(
+        workload::refuse(format_args!(
             "{} cannot do {}",
             system.name(),
             workload.name

@@ -71,6 +71,7 @@ impl Blocking<TaskJob> {
             end_unrun(shared, [job], abort);
             return None;
         }
+        // The number is the order in the queue, and finds the job if it is aborted.
         let number = state.next;
         state.next += 1;
         state.queue.insert(number, job);
@@ -145,6 +146,7 @@ impl Blocking<TaskJob> {
     pub(crate) fn wait_for_end(&self, shared: &Shared, deadline: Option<Instant>) -> bool {
         let mut state = lock(&self.state);
         while state.threads > 0 {
+            // Without a deadline all jobs that were accepted run.
             let Some(deadline) = deadline else {
                 let waited = self.ended.wait(state);
                 state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -292,6 +294,8 @@ impl Waiting {
         let is_busy = BUSY
             .try_with(|busy| ptr::eq(busy.get(), shared))
             .unwrap_or(false);
+        // From here on `block_on` counts for this thread: a paused clock may advance while the job
+        // waits.
         if is_busy {
             BUSY.set(ptr::null());
             shared.blocking.busy.fetch_sub(1, Ordering::Release);

@@ -66,6 +66,8 @@ impl<J> Blocking<J> {
     /// Returns whether any thread has something to do. If it returns `false`, the caller sees all
     /// effects of the jobs that have ended.
     pub(crate) fn is_busy(&self) -> bool {
+        // Pairs with the fence of a thread that becomes idle. Either this sees it idle, or that
+        // thread sees that the clock is paused, and judges by itself.
         fence(Ordering::SeqCst);
         self.busy.load(Ordering::Acquire) > 0
     }

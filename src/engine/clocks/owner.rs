@@ -7,11 +7,12 @@ use tourbillon_shards::{Kind, NEVER, Names, Notice, Outcome, Owner, Shard};
 
 use crate::{
     clock::{other::OtherClock, wall},
-    engine::{context::spread, core::TimerOwner, job::Job, shared::Shared},
+    engine::{core::TimerOwner, job::Job, shared::Shared},
     metrics::{
         counters::{Counter, Counters},
         recorder::Stripes,
     },
+    sys,
     sys::{
         sync::{
             Mutex,
@@ -159,6 +160,7 @@ impl ClockCore {
             (OtherClock::Wall, until) => self.timerfd.set_at(wall::since_unix(until)),
             (OtherClock::Boot, until) => self.timerfd.set_at(Duration::from_nanos(until)),
         };
+        // If the clock was set since the last setting, the kernel answers this one with an error.
         set.is_err_and(|error| timerfd::is_step(&error))
     }
 }
@@ -192,6 +194,7 @@ impl Owner for ClockCore {
     }
 
     fn armed(&self, _: Kind, _: bool) {
+        // No thread owns this shard, so each thread that arms a timer is a remote one.
         self.counters().armed_remote.add(1);
     }
 
@@ -200,10 +203,7 @@ impl Owner for ClockCore {
     }
 
     fn over(&self, kind: Kind, how: Outcome) {
-        // Sleeps do not count for `max_timers`.
-        if kind != Kind::Sleep {
-            self.shared.release_timer();
-        }
+        self.shared.release_timer(kind);
         self.count(|counters| counters.over(how));
     }
 
@@ -232,6 +232,6 @@ impl Owner for ClockCore {
     }
 
     fn random(&self) -> u64 {
-        spread::random()
+        sys::random()
     }
 }

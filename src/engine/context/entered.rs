@@ -69,6 +69,7 @@ pub(crate) fn with_entered<R>(f: impl FnOnce(&Arc<Shared>) -> R) -> Option<R> {
         return None;
     }
     ENTERED
+        // At the end of a thread its list is gone. The thread is in no runtime then.
         .try_with(|entered| entered.borrow().last().map(|(_, shared)| f(shared)))
         .ok()
         .flatten()

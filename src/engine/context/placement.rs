@@ -11,7 +11,7 @@ use crate::engine::{
         spread,
     },
     core::WorkerShard,
-    local::{Local, with_local},
+    local::{Local, with_local, with_local_of},
     shared::{Shared, Workers},
 };
 
@@ -41,6 +41,7 @@ impl Choice {
             Choice::InTurn | Choice::NotAwake => spread::spread().checked_rem(of)?,
         };
         let first = workers.get(at)?;
+        // A worker that sleeps is not stuck, and serves its timers in time.
         if self == Choice::InTurn || !first.parker().is_awake() {
             return Some(first);
         }
@@ -80,6 +81,7 @@ pub(crate) fn with_home<R>(
     if !any_entered() {
         return with_local(|local| {
             let local = local.ok_or(HomeError::NoRuntime)?;
+            // A helper is in the runtime, but owns no timers and sockets.
             match local.home() {
                 Some(home) => Ok(f(home)),
                 None => with_any_home(local.shared(), choice, f),
@@ -98,7 +100,9 @@ fn with_entered_home<R>(
 ) -> Result<R, HomeError> {
     // Find the shard before `f` is called: `f` may enter another runtime.
     let found = with_entered(|shared| {
-        let own = with_local(|local| local.filter(|local| local.is_of(shared))?.home().cloned());
+        // The runtime that was entered last counts. A worker that entered its own keeps its own
+        // shard.
+        let own = with_local_of(shared, |local| local?.home().cloned());
         own.ok_or_else(|| shared.workers.load())
     });
     match found {
@@ -126,11 +130,8 @@ pub(crate) fn with_home_of<R>(
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,
 ) -> Result<R, HomeError> {
-    with_local(|local| {
-        let own = local.filter(|local| local.is_of(shared));
-        match own.and_then(Local::home) {
-            Some(home) => Ok(f(home)),
-            None => with_any_home(shared, choice, f),
-        }
+    with_local_of(shared, |local| match local.and_then(Local::home) {
+        Some(home) => Ok(f(home)),
+        None => with_any_home(shared, choice, f),
     })
 }

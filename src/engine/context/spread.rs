@@ -1,4 +1,4 @@
-//! Selects the worker that a remote thread uses next, and gives random numbers.
+//! Selects the worker that a remote thread uses next.
 
 use std::cell::Cell;
 
@@ -26,11 +26,6 @@ struct Stay {
 /// still finds the nodes in a cache.
 const RUN: u32 = 1_024;
 
-/// Returns a random number, which is not fit for secrets.
-pub(crate) fn random() -> u64 {
-    crate::sys::random()
-}
-
 /// Returns a number that differs from call to call on this thread, and is never zero except at the
 /// thread's end.
 pub(crate) fn spread() -> usize {
@@ -40,6 +35,7 @@ pub(crate) fn spread() -> usize {
             let next = match spread.get() {
                 // Each thread begins at another number: many threads call this only once.
                 0 => THREADS.fetch_add(1, Ordering::Relaxed).max(1),
+                // Zero is kept for a thread without a number.
                 last => last.wrapping_add(1).max(1),
             };
             spread.set(next);
@@ -86,6 +82,8 @@ impl Stay {
     /// Begins the next run. Calls `leave` if the last one was not cut short.
     #[cold]
     fn go_on(&self, of: usize, leave: impl FnOnce(usize)) -> usize {
+        // The inbox of that worker has a whole run. Its owner should read it while the nodes are in
+        // a cache.
         if self.of.get() == of {
             leave(self.at.get());
         }

@@ -57,6 +57,7 @@ impl<S> Clone for Known<S> {
 impl<S> Helpers<S> {
     /// Joins the threads of helpers that have ended.
     pub(crate) fn join(&self) {
+        // Take the handles out first: a helper that ends takes this lock.
         let left = lock(&self.threads).take();
         threads::join(left);
     }

@@ -51,6 +51,7 @@ const PAUSED_CHECK: Duration = Duration::from_millis(1);
 
 impl Helpers<WorkerShard> {
     pub(crate) fn metrics(&self, shared: &Shared) -> HelperMetrics {
+        // The list and the sum of those that ended change together, so each helper counts once.
         let known = self.known.load_full();
         let mut record = Record::clone(&known.done);
         for helper in &known.list {
@@ -59,6 +60,7 @@ impl Helpers<WorkerShard> {
         let threads = shared.queues.searchers.helpers();
         HelperMetrics {
             threads,
+            // The two counts are read one after the other, and a helper may end in between.
             idle: shared.queues.searchers.sitting().min(threads),
             started: known.started,
             record,
@@ -108,6 +110,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 
 /// Creates a helper's shard and epoll instance, and starts its thread.
 fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
+    // Held to the end: the number of threads that were started is the index of this helper.
     let mut threads = lock(&shared.helpers.threads);
     let workers = shared.workers.load();
     let deque = deque::Worker::new_fifo();
@@ -117,6 +120,7 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     for worker in workers.iter() {
         core.answer_for(worker.owner())?;
     }
+    // The clocks have no owner. If all workers are stuck, a helper serves them.
     clocks::watch(&core, &shared.clocks.all())?;
     let shard = Arc::new(Shard::new(core));
     let thread = {
@@ -150,8 +154,8 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
     sys::cpu::unpin();
     sys::thread::wake_on_time();
     let local = worker::run_as(&shard, deque, |worker| worker.help());
-    // No job is added to these queues any more. A job that the user's stop hook queued goes to
-    // others.
+    // This thread runs no more jobs. The user's stop hook may have queued some here: hand them to
+    // the workers.
     while let Some(job) = local.next() {
         shared.inject(job);
     }

@@ -90,6 +90,7 @@ pub(crate) fn wake_due(shards: &Shards, nexts: &[u64], clock: &Clock) -> bool {
     let now = clock.now();
     let mut any = false;
     for (shard, &next) in shards.iter().zip(nexts) {
+        // The owner has to act, or to announce anew, before the clock may move.
         if next <= now || shard.sleeps_until(clock).is_some_and(|at| at < next) {
             shard.wake();
             any = true;

@@ -134,10 +134,12 @@ impl State {
             && self.blocked.iter().all(|(_, blocked)| self.waits(blocked))
             && shards
                 .iter()
+                // A word that was claimed: its owner is being woken, and is about to act.
                 .all(|shard| shard.sleeps_until(&shared.clock).is_some())
             && !shared.has_work()
             && !workers
                 .iter()
+                // The parts of its queues that only a worker touches are empty while it is idle.
                 .any(|worker| worker.owner().pinned.has_remote())
             && !workers
                 .iter()
@@ -289,7 +291,9 @@ impl Quiescence {
             word: AtomicU8::new(RUNS),
         });
         let mut state = lock(&self.0);
+        // From here on a paused clock waits for this thread.
         let place = state.blocked.insert(blocked.clone());
+        // Under the same mutex: a judge finds a blocking thread counted as busy, or in this list.
         let job = Waiting::begin(shared);
         BlockedGuard {
             shared,
@@ -312,6 +316,7 @@ impl Quiescence {
             if wakers.is_empty() {
                 return;
             }
+            // The tasks of these wakers are about to run, so nothing is quiet until all are woken.
             state.serving += 1;
             drop(state);
             wake_all(wakers);
@@ -367,6 +372,7 @@ impl Drop for BlockedGuard<'_> {
         let quiescence = &self.shared.quiescence;
         let mut state = lock(&quiescence.0);
         state.blocked.remove(self.place);
+        // The reverse of `enter`, under the mutex as well.
         self.job.end(self.shared);
         if self.shared.clock.was_paused() {
             quiescence.judge(self.shared, state);
@@ -430,6 +436,7 @@ impl Future for Advance {
         let ours = jumps.find(|jump| jump.number == number);
         let poll = match ours {
             Some(jump) => {
+                // A later poll may come from another task.
                 mem::swap(&mut jump.waker, &mut waker);
                 Poll::Pending
             }

@@ -72,6 +72,8 @@ impl Wake for Blocked {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        // Of several threads that wake it, one finds WAITS. A thread that still polls finds WOKEN
+        // when it is about to wait.
         if self.word.swap(WOKEN, Ordering::AcqRel) == WAITS {
             self.thread.unpark();
         }

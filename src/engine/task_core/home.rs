@@ -167,6 +167,7 @@ impl Home {
     /// Returns `None` if that list is closed.
     pub(crate) fn enter(&self, task: &Task<TaskMeta>) -> Option<Place> {
         let core = self.core()?;
+        // List the task with the worker that has polled it: this lock is rarely contended.
         let list = worker_number(&core.shared).unwrap_or(core.index);
         core.shared.tasks.enter(list, task)
     }
@@ -175,6 +176,7 @@ impl Home {
     #[inline]
     fn count_on(core: &Core) -> CountOn {
         // A helper is never a home.
+        // The common case: the task is at home on this worker.
         if is_current(core) {
             return CountOn::Worker(core.index);
         }

@@ -33,6 +33,7 @@ fn this_thread() -> u64 {
     if number != 0 {
         return number;
     }
+    // Never given to another thread, even after this one has ended: `with_own` relies on it.
     let number = NEXT.fetch_add(1, Relaxed);
     NUMBER.set(number);
     number

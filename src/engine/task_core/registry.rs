@@ -158,6 +158,8 @@ impl<M: 'static> Registry<M> {
     /// Reserves a place for a new task. Returns `None` if the list is closed.
     pub(crate) fn reserve(&self, list: usize) -> Option<Reserved<'_, M>> {
         let mut guard = lock(&self.lists[list]);
+        // Under the lock: either `close_list` finds the task on the list, or the task finds it
+        // closed.
         if guard.closed {
             return None;
         }

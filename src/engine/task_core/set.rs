@@ -112,6 +112,7 @@ pub(crate) struct Polling<'a>(&'a Set);
 
 impl<'a> Polling<'a> {
     pub(crate) fn begin(set: &'a Set) -> Self {
+        // From here on a push by this thread wakes no waiter: the poll finds it before it returns.
         set.polled.store(true, Relaxed);
         Self(set)
     }

@@ -31,7 +31,7 @@ impl Worker<'_> {
         note(self.shared, &self.due[first..], now, &late.wake);
     }
 
-    /// Records the lateness of timers that were taken at `now` from a blocked worker: those in
+    /// Records the lateness of timers that were taken at `now` from a stuck worker: those in
     /// `due` from index `first` on.
     pub(crate) fn note_rescued(&self, first: usize, now: u64) {
         let late = &self.core.recorder.late;
@@ -42,6 +42,7 @@ impl Worker<'_> {
     /// Runs a timer that is [sampled](is_looked_at), and records how long it was queued.
     #[cold]
     pub(crate) fn fire_looking(&self, due: Due<Core>) {
+        // Read the clock before the callback runs: its own time does not count.
         let queued = since(due.taken(), self.shared);
         let ran = self.fire(due, || self.shared.clock.now());
         if let Some(queued) = queued.filter(|_| ran) {
@@ -119,10 +120,10 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
     if longest > MAX_QUEUED {
         return;
     }
-    local::with_local(|local| {
-        let Some(local) = local.filter(|local| local.is_of(shared)) else {
-            return;
-        };
+    local::with_local_of(shared, |local| {
+        // Another thread polls the task, for example in `block_on`. No worker has a histogram for
+        // that.
+        let Some(local) = local else { return };
         if let Some(queued) = since(taken, shared) {
             note_queued(local.shard.owner(), queued);
         }

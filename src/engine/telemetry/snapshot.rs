@@ -79,6 +79,8 @@ fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
 /// Returns how often the inbox of a clock was swept. The number is also kept in `shared`.
 fn sweeps(shared: &Shared, kind: OtherClock, shard: &ClockShard) -> u64 {
     let sweeps = shard.sweeps();
+    // Several threads may read the shard's number at once. The greatest one stays, also when the
+    // shard has gone.
     let known = shared.clocks.sweeps[kind as usize].fetch_max(sweeps, Ordering::AcqRel);
     known.max(sweeps)
 }
@@ -93,6 +95,7 @@ pub(crate) fn keep_sweeps(shared: &Shared) {
 impl Core {
     /// Returns the current activity of this core's worker, whose shard is `shard`.
     fn activity(&self, shard: &WorkerShard) -> (Activity, Option<JobName>) {
+        // The watch keeps no sign of a sleep, so ask the parked word first.
         if shard.parker().is_awake() {
             self.watchdog.watch.activity()
         } else {

@@ -26,6 +26,7 @@ pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callb
             callback = due.type_name().get(),
             lateness_us = lateness_us(due),
         );
+        // A span without a subscriber is neither entered nor exited.
         span = (!callback.is_disabled()).then(|| callback.entered());
     });
     Callback { core, span }
@@ -47,10 +48,10 @@ impl Drop for Callback<'_> {
     }
 }
 
-/// What a rescue took over from a blocked worker.
+/// What a rescue took over from a stuck worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rescue {
-    /// The number of the blocked worker.
+    /// The number of the stuck worker.
     pub(crate) from: usize,
     pub(crate) timers: usize,
     pub(crate) tasks: usize,
@@ -65,7 +66,7 @@ pub(crate) fn rescue(core: &Core, rescue: Rescue) {
             from = rescue.from,
             timers = rescue.timers,
             tasks = rescue.tasks,
-            "took over jobs of a blocked worker"
+            "took over jobs of a stuck worker"
         );
     });
 }

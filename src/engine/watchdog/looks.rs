@@ -25,6 +25,7 @@ impl Patience {
         let next = if found {
             1
         } else {
+            // Nothing was found: look more rarely, because each look takes a core for a while.
             (self.0.load(Ordering::Relaxed) * 2).clamp(1, Self::MOST)
         };
         self.0.store(next, Ordering::Relaxed);

@@ -15,7 +15,6 @@
 //! of that job or of a later one (release, acquire). If it was a later one, the reader then sees
 //! the later number in `begun` (the two fences). All pointers are to static data. So the name of a
 //! job that has ended meanwhile may be stale, but never dangles.
-//! pointed to is static: what is read of a job that has ended meanwhile is stale, and never freed.
 
 use crate::engine::{
     core::Core,
@@ -39,6 +38,7 @@ pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
         return None;
     }
     let stall = core.watchdog.watch.look(core.index, threshold, now);
+    // The watch does not know what kind of thread it belongs to.
     stall.map(|stall| Stall {
         is_helper: core.is_helper,
         ..stall
@@ -50,6 +50,7 @@ pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
 pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
     let threshold = core.shared.config.stall_threshold;
     let now = InLoop::at(core.shared.clock.real(), jobs);
+    // Each stretch of time counts once: the next report begins here.
     let from = std::mem::replace(last, now);
     if let Some(mut stall) = core.watchdog.watch.away(core.index, threshold, from, now) {
         stall.is_helper = core.is_helper;
@@ -74,9 +75,12 @@ pub(crate) fn report(core: &Core, stall: &Stall) {
     core.recorder.foreign().stalls.add(1);
     let clock = &core.shared.clock;
     let at = clock.instant(clock.now());
+    // Readers keep the old list while they use it. Two reports at once both get in.
     core.shared.stalls.rcu(|stalls| stalls.with(stall, at));
     #[cfg(feature = "tracing")]
     core.contain(|| trace(stall));
+    // The hook comes last: it is user code, and what it reads about the runtime includes this
+    // stall.
     if let Some(hook) = &core.shared.config.on_stall {
         core.contain(|| hook(stall));
     }

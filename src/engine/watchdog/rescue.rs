@@ -54,6 +54,8 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
         .try_into()
         .unwrap_or(u64::MAX);
     let store = config.timer_store;
+    // Without rescues, or with nobody to come, the alarm is set only while the worker is in
+    // `block_in_place`.
     let shard = if config.is_watched(workers) {
         Shard::watched(core, grace)
     } else {
@@ -65,6 +67,7 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
 /// Adds the alarm of each worker to the epoll instances of its peers.
 pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     for (index, worker) in workers.iter().enumerate() {
+        // The workers that follow in the ring, so that each answers for as many as answer for it.
         let peers = (1..workers.len()).map(|i| &workers[(index + i) % workers.len()]);
         for peer in peers.take(PEERS) {
             peer.owner().answer_for(worker.owner())?;
@@ -141,6 +144,7 @@ impl Worker<'_> {
     /// Rescues the workers whose alarms are among the events. It takes over their work, and runs
     /// none of it. `slept` says whether the events ended a sleep of this worker.
     pub(crate) fn answer_alarms(&mut self, slept: bool) {
+        // Taken out for the calls below, and put back at the end to keep its memory.
         let mut alarms = std::mem::take(&mut self.alarms);
         let events = self.events.get_mut().iter();
         alarms.extend(events.filter_map(|event| alarm_of(event.token())));
@@ -274,6 +278,7 @@ impl Worker<'_> {
         if !peer.take_alarm(now) || shared.clock.is_paused() {
             return false;
         }
+        // Only a worker that slept learns how late an alarm wakes it.
         if slept {
             self.alarm_latency.note(now.saturating_sub(at));
         }
@@ -304,6 +309,7 @@ impl Worker<'_> {
         }
         // 2. Is it stuck?
         let stuck = core.is_at_same_job();
+        // By this a helper knows that there may be jobs to steal, even if it takes none here.
         self.found_stuck |= stuck;
         if self.core.is_helper && !stuck {
             // A helper leaves busy workers alone. This one is busy and well, or has not been
@@ -335,6 +341,8 @@ impl Worker<'_> {
         //    that arms a timer there comes before or after this ("The watch" in PROTOCOLS.md).
         for _ in 0..RESCUE_ROUNDS {
             let now = self.shared.clock.now();
+            // A worker in `block_in_place` has announced that it blocks, so take all that is due.
+            // From any other, leave those that the next look still takes within the grace.
             let until = if all { now } else { peer.overdue(now) };
             let first = self.due.len();
             let expired = peer.expire_until(until, now, DUE_MOST, &mut self.due);

@@ -49,6 +49,7 @@ impl Rescuers {
     /// There is one permit more than cores. So if the kernel takes the core from a worker in the
     /// middle of a rescue, another can still rescue on that core.
     pub(crate) fn enter(&self) -> Option<Rescuing<'_>> {
+        // The count only limits how many work. It guards no data, so it needs no order.
         let enter = |working| (working <= self.cores).then_some(working + 1);
         self.working
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)

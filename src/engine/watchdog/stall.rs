@@ -53,6 +53,7 @@ impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (worker, elapsed, jobs) = (self.worker, self.elapsed, self.jobs);
         f.write_str(if self.is_helper { "helper" } else { "worker" })?;
+        // It is certain which job it was only if that job still runs, or was the only one.
         match (self.is_running, jobs) {
             (true, _) => write!(f, " {worker} is stuck in ")?,
             (false, ..=1) => write!(f, " {worker} was stuck in ")?,
@@ -100,6 +101,7 @@ impl Stalls {
     pub(crate) fn with(&self, stall: &Stall, at: Instant) -> Self {
         let number = self.count + 1;
         let mut recent = VecDeque::with_capacity(STALLS);
+        // Leave out the oldest, so that the list never outgrows its first allocation.
         let dropped = (self.recent.len() + 1).saturating_sub(STALLS);
         recent.extend(self.recent.iter().skip(dropped).cloned());
         recent.push_back(Arc::new(RecentStall {

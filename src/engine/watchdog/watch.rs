@@ -95,6 +95,8 @@ impl Watch {
         job.name.store(ptr::from_ref(name).cast_mut(), Relaxed);
         let spawned = spawned.map_or(ptr::null(), ptr::from_ref);
         job.spawned.store(spawned.cast_mut(), Relaxed);
+        // Last, with release: a reader of this number sees the name that belongs to it, or a later
+        // one.
         job.named.store(number, Release);
     }
 
@@ -125,11 +127,13 @@ impl Watch {
                 };
                 return (activity, None);
             };
+            // The worker may begin another job between the two looks. Then look again.
             if let Some((name, spawned)) = self.name_of(number) {
                 return (at(spawned), Some(JobName { name, spawned }));
             }
         }
-        // The worker went on to another job at each try. What kind of job it was must do.
+        // The worker went on to another job at each try. Report the kind of the last job, without a
+        // name that may belong to another one.
         let (_, spawned) = self.name();
         (at(spawned), None)
     }
@@ -185,6 +189,8 @@ impl Watch {
         // lock shows that the job is over.
         let number = self.number()?;
         if seen.job != number {
+            // No peer has seen this job before. The worker reads no clock when it begins a job, so
+            // the time counts from here.
             seen.job = number;
             seen.since = now;
             return None;
@@ -193,6 +199,7 @@ impl Watch {
         if seen.reported == number || elapsed < threshold {
             return None;
         }
+        // If the job has ended in this moment, the worker itself reports it.
         let (job, spawned) = self.name_of(number)?;
         seen.reported = number;
         Some(Stall {
@@ -214,6 +221,8 @@ impl Watch {
         from: InLoop,
         to: InLoop,
     ) -> Option<Stall> {
+        // Nothing to report if the time is short, if no job ran in it, or if a peer has reported
+        // one of these jobs.
         let elapsed = to.at.saturating_sub(from.at);
         if threshold == OFF
             || elapsed < threshold

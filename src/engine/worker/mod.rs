@@ -16,6 +16,7 @@
 //!     └────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! - *Run* executes jobs of the LIFO slot, the deque and the pinned tasks (`execute.rs`).
 //! - *Fire* takes due timers out of the worker's shard. A callback becomes a job in the deque. A
 //!   sleep wakes its task, which becomes a job too.
 //! - *Poll* asks epoll for ready sockets, for the alarms of stuck peers, and for clocks that have
@@ -26,23 +27,22 @@
 //!
 //! A worker that does not return to its loop is rescued by a peer: see `watchdog/rescue.rs`.
 
-use std::{any::Any, cell::RefCell, sync::Arc, task::Waker};
+use std::{cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Kind, NEVER, Ran, TypeName, prefetch};
+use tourbillon_shards::{Due, Kind, NEVER, prefetch};
 
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;
 use crate::{
     engine::{
         clocks,
-        core::{Core, TimerOwner, WorkerShard},
+        core::{Core, WorkerShard},
         job::Job,
         local,
         local::Local,
         shared::Shared,
         shutdown,
-        telemetry::lateness,
         watchdog::{
             report,
             rescue::{Awaited, RESCUED, Rest},
@@ -60,6 +60,7 @@ use crate::{
     util::budget,
 };
 
+mod execute;
 pub(crate) mod pace;
 mod park;
 pub(crate) mod search;
@@ -163,6 +164,7 @@ pub(crate) fn run_as(
     let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
     let local = Local::new(shard.clone(), deque);
     local::with_worker(&local, || {
+        // Set the alarm before the hook, which is user code and may block.
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
         let mut worker = Worker::new(&local, &shared);
@@ -190,11 +192,13 @@ impl<'a> Worker<'a> {
             core,
             shared,
             tick: 0,
+            // The first look goes to the injector: a new worker has nothing of its own.
             injector_at: 0,
             last_poll: 0,
             timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             search: Search::beginning_at(core.index),
+            // It never grows, so that a rescue does not wait for memory.
             due: Vec::with_capacity(RESCUED),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),
@@ -264,6 +268,7 @@ impl<'a> Worker<'a> {
     /// Returns `true` if it is time to poll.
     fn run_queued(&mut self) -> bool {
         let interval = u64::from(self.shared.config.event_interval);
+        // Sockets and timers must not wait behind an endless row of jobs.
         while self.tick - self.last_poll < interval {
             let Some(job) = self.next() else { return false };
             self.execute(job);
@@ -287,84 +292,6 @@ impl<'a> Worker<'a> {
             }
         }
         self.local.next()
-    }
-
-    /// Runs `job`, published to the watchdog by its number and name.
-    fn execute(&mut self, job: Job) {
-        if self.tick == self.injector_at {
-            self.injector_at += u64::from(self.shared.config.global_queue_interval);
-        }
-        self.tick += 1;
-        if self.search.is_on {
-            // Leave the search before the job, which may take long: while this worker counts as a
-            // searcher, no other worker is woken for new work.
-            self.found();
-        }
-        match job {
-            Job::Task(task) => {
-                // The watchdog reads number, name and place from here if the task takes too long.
-                let name = TypeName::from_fn(task.name());
-                let spawned = task.metadata().spawned();
-                self.core
-                    .watchdog
-                    .watch
-                    .begin(self.tick, name, Some(spawned));
-                self.core.recorder.own.polls.add_alone(1);
-                budget::begin();
-                task.run();
-                budget::end();
-            }
-            Job::Timer(due) if lateness::is_looked_at(&due) => self.fire_looking(due),
-            Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),
-            // The time is needed by recurring timers only, and these clocks have none.
-            Job::ClockTimer(due) => _ = self.fire(due, || NEVER),
-            // Cancelled before its start. An outcome callback, if there is one, runs right here.
-            Job::Skipped(due) => {
-                self.begin_callback(due.type_name());
-                self.core.contain(|| due.cancel());
-            }
-            Job::Notice(notice) => {
-                self.begin_callback(notice.type_name());
-                self.ran(notice.run());
-            }
-            Job::ClockNotice(notice) => {
-                self.begin_callback(notice.type_name());
-                self.ran(notice.run());
-            }
-        }
-    }
-
-    /// Runs the callback of a timer. Returns `true` if it has run, and `false` if the timer was put
-    /// back or has ended otherwise.
-    #[inline]
-    pub(crate) fn fire<O: TimerOwner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
-        self.begin_callback(due.type_name());
-        #[cfg(feature = "tracing")]
-        let _span = trace::callback(self.core, &due);
-        match due.run(now) {
-            Ran::Fired => self.ran(None),
-            Ran::Panicked(panic) => self.ran(Some(panic)),
-            Ran::PutBack | Ran::Over => return false,
-        }
-        true
-    }
-
-    /// Publishes to the watchdog that the worker begins a callback of this type.
-    #[inline]
-    fn begin_callback(&self, name: &'static TypeName) {
-        self.core.watchdog.watch.begin(self.tick, name, None);
-    }
-
-    /// Counts a callback that has run, and its panic if there was one.
-    #[inline]
-    fn ran(&self, panicked: Option<Box<dyn Any + Send>>) {
-        let counters = &self.core.recorder.own;
-        counters.callbacks.add_alone(1);
-        if let Some(panic) = panicked {
-            counters.panics.add_alone(1);
-            // The panic hook has reported it. The payload's destructor is user code.
-            self.core.contain(|| drop(panic));
-        }
     }
 
     /// Fires due timers and polls the sockets, without waiting.
@@ -475,6 +402,7 @@ impl<'a> Worker<'a> {
         {
             return;
         }
+        // Each timerfd wakes one worker, which serves the whole clock.
         for (clock, token) in self.shared.clocks.all().iter().zip(CLOCK_TOKENS) {
             if !events.iter().any(|event| event.token() == token) {
                 continue;
@@ -493,6 +421,8 @@ impl<'a> Worker<'a> {
     pub(crate) fn take_up(&mut self) {
         self.queue_due();
         self.wake_tasks();
+        // Last, because the hook is user code: if it blocks, peers can steal what was queued
+        // before.
         self.report_stalls();
         #[cfg(feature = "tracing")]
         while let Some(rescue) = self.rescues.pop() {
@@ -504,6 +434,7 @@ impl<'a> Worker<'a> {
     /// while this worker holds an alarm or a clock, no other thread serves that alarm or clock.
     /// `slept` says whether the events ended a sleep of this worker.
     pub(crate) fn harvest(&mut self, slept: bool) {
+        // Alarms first: the timers of a stuck worker have the tightest bound.
         self.answer_alarms(slept);
         self.serve_clocks(&self.events.borrow());
         self.core
@@ -513,6 +444,7 @@ impl<'a> Worker<'a> {
 
     /// Wakes the tasks whose sockets are ready.
     fn wake_tasks(&mut self) {
+        // One batch for all, so that at most one peer is woken.
         if !self.wakers.is_empty() {
             let (core, wakers) = (self.core, &mut self.wakers);
             self.local.batch(|| wake_all(core, wakers));

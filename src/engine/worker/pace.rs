@@ -32,6 +32,8 @@ impl Pace {
     pub(crate) fn note(&self, jobs: u64, took: u64) {
         if let Some(each) = took.checked_div(jobs) {
             let before = self.0.get();
+            // After a long job expect another one for a while: an estimate that is too long costs
+            // one wake-up, one that is too short leaves jobs waiting behind a long one.
             self.0.set(each.max(before - before / FORGET));
         }
     }

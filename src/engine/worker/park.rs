@@ -17,6 +17,8 @@ impl Worker<'_> {
     /// Returns whether the worker spins: by its wait policy because its next deadline is near, or
     /// because it waits for a timer of a worker that is stuck.
     pub(crate) fn is_near(&self) -> bool {
+        // On a clock that was ever paused no worker spins: a paused one moves only when all of them
+        // sleep.
         let next = self.local.shard.next_deadline();
         let waits = self.waits_for_others();
         if (next == NEVER && !waits) || self.shared.clock.was_paused() {
@@ -28,6 +30,8 @@ impl Worker<'_> {
     /// Polls once all that would wake the worker if it slept. The worker searches after each such
     /// poll.
     pub(crate) fn spin(&mut self) {
+        // While a worker counts as a searcher no other one is woken for new work. This one waits
+        // for its deadline.
         if self.search.is_on {
             self.found();
         }
@@ -51,6 +55,8 @@ impl Worker<'_> {
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
         let (tidy, mut timed) = (&mut self.tidy, None);
+        // If the worker does not sleep after all, it must not take up the events of an earlier
+        // wait.
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.queues.searchers,

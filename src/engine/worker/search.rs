@@ -132,6 +132,7 @@ impl Worker<'_> {
         let search = &mut self.search;
         search.victim = search.victim.wrapping_add(1);
         let job = self.shared.find_deque(search.victim, |victim| {
+            // This worker has emptied its own deque before.
             if victim.index == self.core.index {
                 return None;
             }
@@ -146,6 +147,7 @@ impl Worker<'_> {
             Some((job, victim.index))
         });
         if let Some((_, victim)) = job {
+            // The deque was empty, so all that it holds now was stolen as well.
             self.core.recorder.stole(1 + deque.len() as u64, victim);
         }
         job.map(|(job, _)| job)

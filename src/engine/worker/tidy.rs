@@ -86,6 +86,7 @@ impl Worker<'_> {
                 }
             }
         }
+        // One part only: timers and sockets must not wait for all of the memory.
         if self.tidy.shards > 0 {
             self.tidy.shards -= 1;
             if shrink(self.shared, self.tidy.shards) && self.tidy.at == 0 {

@@ -11,7 +11,7 @@ use crate::{
         accept_error::{PAUSE, SILENCE, concerns_one_connection},
         connection,
         listener::{IncomingStream, Listener},
-        serve::Server,
+        server::Server,
     },
     task::yield_now,
     time::sleep,
@@ -77,6 +77,8 @@ where
         server.gate.at_most(server.max_connections - 1).await;
         match listener.accept_watched().await {
             Ok((handshake, peer, client)) => {
+                // Count the connection here, before its task runs: the next look at the limit must
+                // see it.
                 let (pass, make_service) = (server.gate.enter(), make_service.clone());
                 let server = server.clone();
                 drop(crate::task::spawn(connection::serve::<L, M, S>(
@@ -88,12 +90,16 @@ where
                     server,
                 )));
                 accepted = accepted.wrapping_add(1);
+                // With a full queue this loop would never wait. Let the accepted connections run.
                 if accepted % BATCH == 0 {
                     yield_now().await;
                 }
             }
+            // That connection is gone. The next one may be in order.
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
+                // The process has no descriptors left. Report that now and then only, as it may
+                // last.
                 if reported_at.is_none_or(|when| when.elapsed() >= SILENCE) {
                     reported_at = Some(Instant::now());
                     server.report_accept_error(&AcceptError {

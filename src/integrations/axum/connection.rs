@@ -29,7 +29,7 @@ use crate::{
         io::Watched,
         listener::{Client, IncomingStream, Listener},
         requests::{Counted, Requests},
-        serve::{Http, Server},
+        server::{Http, Server},
     },
     time::{sleep, sleep::Sleep},
 };
@@ -82,6 +82,7 @@ pub(crate) async fn serve<L, M, S>(
         };
         io::Result::Ok((io, service))
     };
+    // A client that stalls in the handshake has no more time than for a request head.
     let mut prepared = pin!(prepared);
     let prepared = poll_fn(|cx| match prepared.as_mut().poll(cx) {
         Poll::Ready(prepared) => Poll::Ready(prepared.ok()),
@@ -113,6 +114,8 @@ pub(crate) async fn serve<L, M, S>(
 async fn run<C: Future>(connection: C, goodbye: impl Fn(Pin<&mut C>), end: &mut End<'_>) {
     let mut connection = pin!(connection);
     poll_fn(|cx| {
+        // The server closes, and a request is in progress: its answer is to say that it is the
+        // last.
         if end.is_last(cx) {
             goodbye(connection.as_mut());
         }
@@ -216,6 +219,8 @@ impl<'a> End<'a> {
             return false;
         }
         let count = self.requests.count();
+        // A client that sends requests in spite of the goodbye would keep the connection open for
+        // ever.
         let sends_more = self.last.replace(count).is_some_and(|last| last != count);
         sends_more
             && now.duration_since(*self.first_ignored_at.get_or_insert(now)) >= GOODBYE_IGNORED_MAX
@@ -252,6 +257,7 @@ impl<'a> End<'a> {
     /// Records the acknowledged bytes when the socket begins to accept too little.
     fn note_taken(&mut self) {
         let stuck = self.requests.stuck_since();
+        // A new wait for the client has begun. What it had taken before does not count.
         if stuck.is_some() && stuck != self.stuck {
             self.taken = self.client.taken().unwrap_or(0);
         }
@@ -322,6 +328,7 @@ impl<'a> End<'a> {
         }
         // After the first request, the limit of the head no longer applies.
         if !self.kept && self.requests.count() > 0 {
+            // From here on the timer looks for a client that is idle or slow.
             self.kept = true;
             self.timer = self.check_interval().map(sleep);
         }
@@ -350,6 +357,8 @@ impl<'a> End<'a> {
                     timer.set_deadline(deadline);
                 }
             } else if self.requests.are_http2() && !self.is_announced() {
+                // An HTTP/2 client may have sent a request at this moment. Say goodbye, and wait
+                // for a second.
                 self.idle_announced = true;
                 self.timer = Some(sleep(GOODBYE));
                 return Poll::Ready(Last::Answers);

@@ -42,6 +42,7 @@ impl Inner {
 /// sockets and the runtime.
 pub(crate) fn room(descriptors: Option<u64>) -> usize {
     let limit = descriptors.unwrap_or(u64::MAX);
+    // Leave descriptors to the rest of the program, but not more than half.
     let others = (limit / 8).max(32).min(limit / 2);
     usize::try_from(limit - others).unwrap_or(usize::MAX).max(1)
 }
@@ -93,6 +94,7 @@ impl Gate {
                 return Poll::Ready(());
             }
             let waker = cx.waker();
+            // Each task is listed once, however often it is polled.
             if !open.waiting.iter().any(|(_, known)| known.will_wake(waker)) {
                 open.waiting.push((count, waker.clone()));
             }
@@ -122,6 +124,7 @@ impl Drop for Pass {
         let left = open.tasks.len();
         let mut woken = Vec::new();
         open.waiting.retain(|(count, waker)| {
+            // Those whose limit is reached poll again. The others wait on.
             let waits_on = left > *count;
             if !waits_on {
                 woken.push(waker.clone());

@@ -32,6 +32,7 @@ impl<Io: Unpin> Watched<Io> {
         match &written {
             Poll::Ready(Ok(bytes)) => self.requests.wrote(*bytes),
             Poll::Ready(Err(_)) => {}
+            // The socket is full: from here on the response waits for its client.
             Poll::Pending => self.requests.note_stuck(),
         }
         written

@@ -188,6 +188,8 @@ where
     async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, L::Addr, Client)> {
         let (before, peer, client) = self.listener.accept_watched().await?;
         let handshake = self.handshake.clone();
+        // The connection's own task runs the handshake, so that a slow client does not hold up the
+        // listener.
         let both = async move {
             let io = before.await?;
             handshake(io).await

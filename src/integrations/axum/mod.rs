@@ -84,6 +84,7 @@ pub(crate) mod pace;
 pub(crate) mod request_body;
 pub(crate) mod requests;
 pub(crate) mod serve;
+pub(crate) mod server;
 pub(crate) mod sse;
 pub(crate) mod streams;
 

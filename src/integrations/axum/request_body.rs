@@ -98,6 +98,7 @@ pub(crate) fn limited(
     request: ::hyper::Request<Incoming>,
     pace: Pace,
 ) -> (Request, Option<Answered>) {
+    // Without a body there is nothing to wait for.
     if request.body().is_end_stream() {
         return (request.map(|_| Body::empty()), None);
     }
@@ -145,6 +146,7 @@ impl HttpBody for Limited {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         ready!(this.wait.poll(this.pace, &this.flags, cx));
+        // The body ends with this error, whatever comes later.
         this.has_failed = true;
         let error = io::Error::new(io::ErrorKind::TimedOut, TooSlow);
         Poll::Ready(Some(Err(error.into())))
@@ -176,12 +178,14 @@ impl Wait {
         if let Some(since) = self.since {
             let now = Instant::now();
             match self.is_over(now) {
+                // The handler had given up this wait: its time does not count.
                 true => self.before = Duration::ZERO,
                 false => self.before += now.duration_since(since),
             }
             self.since = None;
         }
         self.came += bytes as u64;
+        // Enough for one period: the next period begins.
         if self.came >= pace.least {
             self.came = 0;
             self.before = Duration::ZERO;

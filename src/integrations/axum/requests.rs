@@ -26,7 +26,7 @@ use crate::{
     integrations::axum::{
         pace::Pace,
         request_body::{Answered, limited},
-        serve::Options,
+        server::Options,
         streams::{Piece, Sending, upgrades},
     },
 };
@@ -118,6 +118,7 @@ impl Requests {
         if !self.are_http2() {
             self.took(bytes);
         }
+        // It is slow, but takes enough: its time begins anew.
         if self.stuck.load(Relaxed) > 0 && has_enough(&self.written, bytes, self.write) {
             self.stuck.store(self.nanos(), Relaxed);
         }
@@ -126,6 +127,7 @@ impl Requests {
     /// Records that the socket does not accept pending data.
     pub(crate) fn note_stuck(&self) {
         if self.stuck.load(Relaxed) == 0 {
+            // Count anew what the client takes from here on.
             self.written.store(0, Relaxed);
             self.stuck.store(self.nanos().max(1), Relaxed);
         }
@@ -206,6 +208,7 @@ where
     fn call(&self, request: ::hyper::Request<Incoming>) -> Self::Future {
         let answering = self.requests.begin(&request);
         let is_http2 = request.version() == Version::HTTP_2;
+        // An upgraded HTTP/2 stream outlives its answer, and keeps the connection from being idle.
         let upgrade = is_http2 && request.method() == Method::CONNECT;
         let (request, answered) = limited(request, self.requests.body);
         let mut service = self.service.clone();

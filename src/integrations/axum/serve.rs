@@ -8,30 +8,20 @@ use std::{
     io,
     marker::PhantomData,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use ::axum::{extract::Request, response::Response};
-use ::hyper::server::conn::http1;
-use hyper_util::server::conn::auto;
 use tower_service::Service;
 
 use crate::{
-    integrations::{
-        axum::{
-            accept::{AcceptError, accept},
-            gate::{Gate, room},
-            listener::{IncomingStream, Listener},
-            streams::Streams,
-        },
-        hyper::TourbillonTimer,
+    integrations::axum::{
+        accept::{AcceptError, accept},
+        listener::{IncomingStream, Listener},
+        server::{Options, Server},
     },
-    sys::process::descriptor_limit,
     task::{join::JoinError, join_set::JoinSet},
     time::timeout,
 };
@@ -127,24 +117,6 @@ pub struct Serve<L, M, S> {
     options: Options,
     _service: PhantomData<fn() -> S>,
 }
-
-pub(crate) struct Options {
-    pub(crate) header_read_timeout: Option<Duration>,
-    pub(crate) keep_alive_timeout: Option<Duration>,
-    pub(crate) write_timeout: Option<Duration>,
-    pub(crate) request_body_timeout: Option<Duration>,
-    /// In bytes per second.
-    pub(crate) min_transfer_rate: u32,
-    shutdown_timeout: Option<Duration>,
-    /// `None`: derived from the limit of descriptors.
-    max_connections: Option<usize>,
-    max_buf_size: usize,
-    http1_only: bool,
-    half_close: bool,
-    on_accept_error: Option<OnAcceptError>,
-}
-
-type OnAcceptError = Box<dyn Fn(&AcceptError) + Send + Sync>;
 
 impl<L: Listener, M, S> Serve<L, M, S> {
     /// Ends the server when `signal` is ready.
@@ -336,6 +308,7 @@ where
         }
         let server = Arc::new(Server::new(self.options));
         let mut acceptors = JoinSet::new();
+        // One task for each listener, so that a busy one does not hold up the others.
         for listener in self.listeners {
             let make_service = self.make_service.clone();
             acceptors.spawn(accept::<L, M, S>(listener, make_service, server.clone()));
@@ -360,6 +333,8 @@ where
         match server.options.shutdown_timeout {
             None => closed.await,
             Some(limit) => {
+                // Do not wait for these: a handler that blocks its thread could keep the server for
+                // ever.
                 if timeout(limit, closed).await.is_err() {
                     server.cut();
                 }
@@ -424,85 +399,5 @@ impl Future for ServeFuture {
 impl fmt::Debug for ServeFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServeFuture").finish_non_exhaustive()
-    }
-}
-
-/// The protocol implementation.
-pub(crate) enum Http {
-    /// Any version: the client chooses.
-    Any(auto::Builder<Streams>),
-    /// HTTP/1 only. (`auto::Builder::http1_only` has no effect if connections may be upgraded.)
-    One(http1::Builder),
-}
-
-impl Http {
-    fn new(options: &Options) -> Self {
-        // The connection's own timer limits the heads and everything before them.
-        if options.http1_only {
-            let mut http = http1::Builder::new();
-            http.timer(TourbillonTimer::new())
-                .header_read_timeout(None)
-                .max_buf_size(options.max_buf_size)
-                .half_close(options.half_close);
-            return Self::One(http);
-        }
-        let mut http = auto::Builder::new(Streams);
-        http.http1()
-            .timer(TourbillonTimer::new())
-            .header_read_timeout(None)
-            .max_buf_size(options.max_buf_size)
-            .half_close(options.half_close);
-        http.http2()
-            .timer(TourbillonTimer::new())
-            // Needed for websockets over HTTP/2.
-            .enable_connect_protocol();
-        Self::Any(http)
-    }
-}
-
-/// The state that the connections of a server share.
-pub(crate) struct Server {
-    pub(crate) gate: Gate,
-    pub(crate) http: Http,
-    pub(crate) options: Options,
-    pub(crate) max_connections: usize,
-    cut: AtomicBool,
-}
-
-impl Server {
-    fn new(options: Options) -> Self {
-        let http = Http::new(&options);
-        let max_connections = options.max_connections;
-        Self {
-            gate: Gate::default(),
-            http,
-            options,
-            max_connections: max_connections.unwrap_or_else(|| room(descriptor_limit())),
-            cut: AtomicBool::new(false),
-        }
-    }
-
-    /// Ends all connections, whatever they do.
-    fn cut(&self) {
-        self.cut.store(true, Ordering::Release);
-        // Wake the connections again: they check the flag set above.
-        self.gate.close();
-    }
-
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn report_accept_error(&self, error: &AcceptError) {
-        #[cfg(feature = "tracing")]
-        tracing::warn!(
-            target: "tourbillon::axum",
-            error = %error.io_error(),
-            open = error.open_connections(),
-            "cannot accept connections"
-        );
-        if let Some(hook) = &self.options.on_accept_error {
-            hook(error);
-        }
     }
 }

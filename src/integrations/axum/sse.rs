@@ -79,6 +79,7 @@ where
             interval
         });
         if let Poll::Ready(event) = this.events.as_mut().poll_next(cx) {
+            // An event keeps the connection alive as well as a comment.
             interval.reset();
             return Poll::Ready(event);
         }

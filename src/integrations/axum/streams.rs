@@ -78,6 +78,8 @@ impl Sending {
             requests: requests.clone(),
             counts: Mutex::default(),
         });
+        // hyper spawns the stream's task after this call, on this thread. `execute` takes it from
+        // here.
         NEXT.set(Some(sending.clone()));
         sending
     }
@@ -106,6 +108,7 @@ impl Sending {
         if counts.unsent() <= FEW {
             return Poll::Ready(());
         }
+        // Stored under the lock, so that `took` either finds the waker or has made room before.
         counts.waker = Some(cx.waker().clone());
         Poll::Pending
     }
@@ -113,6 +116,7 @@ impl Sending {
     fn took(&self, bytes: usize) {
         let mut counts = self.lock();
         counts.taken += bytes as u64;
+        // Wake the body only when it may go on.
         let waker = match counts.unsent() <= FEW {
             true => counts.waker.take(),
             false => None,

@@ -85,6 +85,7 @@ impl Cron {
         f: Callback,
     ) -> Result<CronJob, CronError> {
         let job = Job::new(self.schedule(), self.policy, host.now());
+        // Most such patterns are mistakes, for example the 30th of February.
         let Some(first) = job.next() else {
             return Err(CronError::Never {
                 pattern: job.schedule().pattern().to_owned(),
@@ -169,6 +170,8 @@ impl Driver {
     fn set_alarm(self: &Arc<Self>, at: SystemTime, number: u64) {
         let mut alarm = Some(self.host.set_alarm(at, Ring(Some(self.clone()))));
         self.with(|state| {
+            // Another thread may have decided on a later alarm meanwhile. The later decision
+            // counts.
             if state.stored < number && state.job.end().is_none() {
                 state.stored = number;
                 std::mem::swap(&mut state.alarm, &mut alarm);
@@ -214,6 +217,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn run(mut self) {
         self.has_started = true;
+        // The callback runs unlocked: it may ask its own job, or cancel it.
         let f = self.driver.with(|state| match state.job.begin() {
             true => state.f.clone(),
             false => None,
@@ -228,6 +232,7 @@ impl Run {
 impl Drop for Run {
     /// Ends the run, also after a panic.
     fn drop(&mut self) {
+        // Dropped without a run: the runtime was shut down.
         if !self.has_started {
             self.driver.shut_down();
         }

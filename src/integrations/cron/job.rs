@@ -141,6 +141,8 @@ impl Job {
         };
         let mut run = None;
         if first <= now {
+            // The clock may have jumped, or the machine may have been suspended: take all that is
+            // due at once.
             let last = self.last_due(first, now);
             self.next = self.schedule.next_after(last);
             run = self
@@ -265,6 +267,7 @@ impl Job {
 
     /// Ends the job if there is nothing left to do.
     fn finish(&mut self) {
+        // Nothing is left to run, and nothing runs.
         if self.next.is_none() && self.queue.is_empty() && self.running() == 0 {
             self.stop(End::Finished);
         }
@@ -281,6 +284,8 @@ impl Job {
                 _ => return last,
             }
             // Invariant: `last` is due, and nothing after `until` is.
+            // Halve the range instead of counting: years of a pattern that matches each second are
+            // many steps.
             while let Ok(between) = until.duration_since(last) {
                 if between.as_secs() < 2 {
                     break;
@@ -297,6 +302,7 @@ impl Job {
     /// Counts the occurrences from `first` up to but excluding `last` as missed.
     fn skip_range(&mut self, first: SystemTime, last: SystemTime) {
         if first < last {
+            // Count only so far: the exact number of very many is of no use, and takes long.
             let between = self.schedule.upcoming(first).take(COUNTED_MAX as usize - 1);
             let count = 1 + between.take_while(|&next| next < last).count();
             self.skip(count as u64);

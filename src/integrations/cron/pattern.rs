@@ -62,7 +62,7 @@ impl Pattern {
                     .map_err(|reason| wrong(Some(field), reason))?;
             }
         } else if croner(normal).is_err() {
-            return Err(wrong(None, "there is no such check_name".to_owned()));
+            return Err(wrong(None, "there is no such name".to_owned()));
         }
         let days = croner(normal).map_err(|reason| wrong(None, reason))?;
         Ok(Self {
@@ -94,6 +94,7 @@ impl Pattern {
     pub(crate) fn next(&self, from: Local) -> Option<Local> {
         let first = from.div_euclid(DAY);
         let mut day = first;
+        // After a whole cycle of the calendar nothing new comes: the pattern never matches.
         while day <= first + CYCLE {
             let date = date(day)?;
             if !self.days.month_match(date.month() as u32).ok()? {
@@ -123,6 +124,7 @@ impl Pattern {
     fn time(&self, from: i64) -> Option<i64> {
         let (hour, minute, second) = (from / 3600, from / 60 % 60, from % 60);
         let in_hour = |hour: i64, minute: i64, second: i64| {
+            // First the rest of this minute, then the first second of a later one.
             let this = bit(self.minutes, minute).filter(|&at| at == minute);
             let this = this.and_then(|minute| Some((minute, bit(self.seconds, second)?)));
             let next = || Some((bit(self.minutes, minute + 1)?, bit(self.seconds, 0)?));
@@ -154,6 +156,7 @@ fn croner(pattern: &str) -> Result<CronPattern, String> {
 /// Returns the fields of a pattern with their names.
 fn fields(pattern: &str) -> Result<impl Iterator<Item = (Field, &str)>, String> {
     let count = pattern.split_whitespace().count();
+    // Five fields have no seconds, so the first of them is the minute.
     let first = match count {
         5 => 1,
         6 => 0,
@@ -167,6 +170,7 @@ fn fields(pattern: &str) -> Result<impl Iterator<Item = (Field, &str)>, String> 
 
 /// Parses one field with croner, with `*` as the others. So an error belongs to this field.
 fn check_alone(field: Field, part: &str) -> Result<(), String> {
+    // With all other fields open, an error can only come from this one.
     let others = Field::ALL.map(|other| if other == field { part } else { "*" });
     croner(&others.join(" ")).map(|_| ())
 }
@@ -347,7 +351,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_cron() {
-        for (check_name, same) in [
+        for (name, same) in [
             ("@yearly", "0 0 1 1 *"),
             ("@annually", "0 0 1 jan *"),
             ("@monthly", "0 0 1 * ?"),
@@ -356,11 +360,8 @@ mod tests {
             (" @Midnight ", "0 0 0 * * *"),
             ("@hourly", " 0  * * *  * "),
         ] {
-            let (check_name, same) = (
-                Pattern::parse(check_name).unwrap(),
-                Pattern::parse(same).unwrap(),
-            );
-            assert_eq!(check_name.days, same.days);
+            let (name, same) = (Pattern::parse(name).unwrap(), Pattern::parse(same).unwrap());
+            assert_eq!(name.days, same.days);
         }
     }
 }

@@ -68,6 +68,7 @@ impl Schedule {
     /// find out, or if there is no instant before the end of the year 9999.
     pub fn next_after(&self, from: SystemTime) -> Option<SystemTime> {
         let from = Timestamp::try_from(from).ok()?.as_nanosecond();
+        // The first whole second after `from`: patterns have no finer times.
         let from = from.div_euclid(1_000_000_000) + 1;
         let next = self.next(i64::try_from(from).ok()?)?;
         Some(Timestamp::from_second(next).ok()?.into())

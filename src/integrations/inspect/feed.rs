@@ -77,6 +77,7 @@ impl Feed {
         let key = state.listeners.insert(None);
         let is_first = state.listeners.len() == 1;
         drop(state);
+        // The publisher sleeps while there are no listeners.
         if is_first {
             self.0.first.notify_one();
         }
@@ -139,6 +140,7 @@ impl Body for Listener {
         let this = &mut *self;
         let mut state = lock(&this.feed.0.state);
         if state.is_closed {
+            // Each listener gets the last event once, and then the end of the stream.
             let last = state.last.clone().filter(|_| !this.has_last);
             this.has_last = true;
             return Poll::Ready(last.map(|last| Ok(Frame::data(last))));
@@ -160,6 +162,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let mut state = lock(&self.feed.0.state);
         let _ = state.listeners.try_remove(self.key);
+        // The next listener should not begin with an old event.
         if state.listeners.is_empty() {
             state.latest = None;
         }

@@ -62,6 +62,7 @@ impl Hosts {
         uri: &Uri,
         headers: &HeaderMap,
     ) -> Result<(), Refused> {
+        // The page only reads, so anything else is not from it.
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err(Refused::Method);
         }

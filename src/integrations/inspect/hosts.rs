@@ -55,6 +55,7 @@ impl Hosts {
             Some(bare) => bare.parse::<Ipv6Addr>().is_ok(),
             None => name.parse::<IpAddr>().is_ok(),
         };
+        // Addresses are always allowed: DNS rebinding needs a name.
         if is_address {
             return Ok(());
         }
@@ -89,6 +90,7 @@ impl Hosts {
 /// Splits a host into the name or address and the port, if there is one. An IPv6 address must be in
 /// brackets. Returns `None` if there are further colons.
 fn split_port(host: &str) -> Option<(&str, Option<&str>)> {
+    // Colons within brackets belong to an IPv6 address.
     let end = host.rfind(']').map_or(0, |at| at + 1);
     let (name, port) = match host[end..].find(':') {
         Some(at) => (&host[..end + at], Some(&host[end + at + 1..])),

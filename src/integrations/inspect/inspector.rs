@@ -69,6 +69,7 @@ impl Inspector {
         let thread = thread::Builder::new()
             .name("inspector".to_owned())
             .spawn(move || run(builder, &addrs, stopped, &sender))?;
+        // Wait until it listens, so that the caller gets errors and the address.
         let addr = started
             .recv()
             .map_err(|_| io::Error::other("the inspector's thread panicked"))??;

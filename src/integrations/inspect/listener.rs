@@ -90,6 +90,7 @@ impl Flow {
     }
 
     fn record(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        // A client that does not read fills the socket's buffer.
         self.set_stuck(written.is_pending());
         written
     }

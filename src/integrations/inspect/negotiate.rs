@@ -15,6 +15,7 @@ pub(crate) enum TextFormat {
 pub(crate) fn text_format(headers: &HeaderMap) -> TextFormat {
     let open = weight(headers, "application/openmetrics-text", "1.0.0");
     let plain = weight(headers, "text/plain", "0.0.4");
+    // A client that likes both equally knows OpenMetrics, the newer format.
     if open > 0.0 && open >= plain {
         TextFormat::OpenMetrics
     } else {

@@ -90,6 +90,7 @@ impl Site {
         text: impl FnOnce() -> String,
     ) -> Response<Body> {
         let outstanding = &self.outstanding;
+        // One answer serves all clients that ask at about the same time.
         let text = recent.get(|| (!outstanding.is_full()).then(|| outstanding.hold(text())));
         match text {
             Some(text) => answer(StatusCode::OK, content_type, text),
@@ -123,6 +124,7 @@ async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> R
         Ok(()) => next.run(request).await,
         Err(refused) => refuse(refused),
     };
+    // Refusals have these headers, too.
     for (name, value) in HEADERS {
         let headers = response.headers_mut();
         headers.insert(name, HeaderValue::from_static(value));

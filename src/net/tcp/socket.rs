@@ -83,6 +83,7 @@ impl TcpSocket {
     ///
     /// Returns the operating system's error, or an error if there is no runtime.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
+        // The kernel then connects in the background, and epoll reports the end.
         self.0.set_nonblocking(true)?;
         TcpStream::connecting(socket::start_connect(self.0, addr)?).await
     }

@@ -42,6 +42,7 @@ impl State {
         }
         match which {
             0 => {
+                // The system takes the core away from this thread.
                 let until = self.now + self.draw_freeze();
                 self.threads[me].run = Run::Frozen(until);
                 self.next_due = self.next_due.min(until);
@@ -103,6 +104,7 @@ impl State {
     pub(super) fn drop_no_more(&mut self) {
         self.dropping = false;
         self.faults.drop_over.get_or_insert(self.now);
+        // A thread may still wait for a write that was dropped.
         if self.faults.dropped > 0 {
             self.wake_all();
         }
@@ -110,6 +112,7 @@ impl State {
 
     pub(super) fn settle(&mut self) {
         self.note(|| "from here on nothing goes wrong".into());
+        // From here on, a thread that makes no progress shows an error of the runtime.
         self.settled = true;
         self.faults.drop_over.get_or_insert(self.now);
         self.wake_all();

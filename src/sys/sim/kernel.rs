@@ -54,6 +54,8 @@ struct Watch {
 impl Kernel {
     /// Adds a descriptor, and forgets an earlier one with its number.
     pub(super) fn open(&mut self, fd: i32, object: Object) {
+        // The system gives the number of a closed descriptor to a new one. Forget all that belonged
+        // to the old one.
         self.watches.retain(|it| it.fd != fd && it.instance != fd);
         self.delayed.retain(|it| it.1 != fd);
         for object in self.objects.values_mut() {
@@ -97,11 +99,13 @@ impl Kernel {
             token,
             shared,
         };
+        // As in the kernel, exclusive watches stand behind the others.
         if shared {
             self.watches.push(watch);
         } else {
             self.watches.insert(0, watch);
         }
+        // Watches are edge-triggered, but what is readable already counts as an edge.
         let ready = self.is_readable(fd);
         if ready {
             self.push_ready(instance, fd);
@@ -124,6 +128,7 @@ impl Kernel {
 
     pub(super) fn push_ready(&mut self, instance: i32, fd: i32) {
         if let Some(Object::Epoll(ready)) = self.objects.get_mut(&instance) {
+            // A descriptor stands in the list once, however many events it has.
             if !ready.contains(&fd) {
                 ready.push_back(fd);
             }
@@ -162,6 +167,7 @@ impl Kernel {
                 .watches
                 .iter()
                 .find(|it| it.instance == instance && it.fd == fd);
+            // The watch may have been removed after the event.
             tokens.extend(watch.map(|it| it.token));
         }
         tokens
@@ -176,6 +182,7 @@ impl Kernel {
                 continue;
             };
             if timer.at != NEVER && timer.at <= now.wrapping_add(offsets[timer.clock]) {
+                // The runtime sets no intervals, so a timer fires once.
                 timer.at = NEVER;
                 timer.ticks += 1;
                 due.push(*fd);
@@ -202,6 +209,7 @@ impl Kernel {
         for (fd, object) in &mut self.objects {
             if let Object::Timer(timer) = object {
                 if timer.cancel_on_set {
+                    // Readable until the step is taken, as the real timerfd is.
                     timer.stepped = true;
                     timer.ticks += 1;
                     reported.push(*fd);

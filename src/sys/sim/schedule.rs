@@ -31,6 +31,7 @@ impl State {
         if self.now >= self.next_due {
             self.fire_due();
         }
+        // A thread that spins for another one would otherwise keep that one from running.
         if self.threads[me].since >= PATIENCE {
             self.demote(me);
             return true;
@@ -83,6 +84,7 @@ impl State {
                 let dump = self.dump();
                 die_with("nobody can run any more", &dump);
             }
+            // All threads wait, so the time jumps to the next event.
             self.now = self.now.max(self.next_due);
             self.fire_due();
         }
@@ -112,6 +114,7 @@ impl State {
             match self.threads[number].run {
                 Run::Waits(_, until) | Run::Frozen(until) if until <= self.now => {
                     self.threads[number].run = Run::Ready;
+                    // A thread that has waited begins with new patience.
                     self.threads[number].since = 0;
                     self.changed = true;
                 }

@@ -120,6 +120,7 @@ impl Condvar {
         let wait = Wait::Condition(self.address());
         let waiting = state.waiting(wait);
         if !waiting.is_empty() {
+            // A condition variable promises nothing about which thread it wakes.
             let which = state.rng.usize(..waiting.len());
             state.wake_one(waiting[which]);
         }
@@ -163,6 +164,7 @@ pub mod thread {
             };
             world.point();
             let mut state = world.lock();
+            // If the thread does not wait yet, the token ends its next `park` at once.
             match state.threads[self.0].run {
                 Run::Waits(Wait::Unpark, _) => state.wake_one(self.0),
                 _ => state.threads[self.0].token = true,
@@ -182,6 +184,7 @@ pub mod thread {
         let mut state = world.lock();
         let me = me().expect("it is a thread of the world");
         let chance = state.plan.spurious;
+        // `park` may return without a reason, and callers must cope with that.
         if std::mem::take(&mut state.threads[me].token) || state.happens(chance) {
             return;
         }

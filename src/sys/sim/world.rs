@@ -162,6 +162,7 @@ pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
     ME.set(Some(me));
     f();
     let state = world.lock();
+    // A thread that is left waits for something that no other thread will do.
     let left = state.threads.iter().skip(1).any(|it| it.run != Run::Over);
     if left {
         drop(state);
@@ -225,6 +226,7 @@ impl World {
         state.note(|| format!("waits for {wait:?}"));
         state.threads[me].run = Run::Waits(wait, until);
         state.threads[me].woken = false;
+        // The scheduler looks for waits that are over only from this time on.
         state.next_due = state.next_due.min(until);
         self.next(state, me);
         self.lock().threads[me].woken
@@ -267,6 +269,7 @@ impl World {
         state.note(|| "ends".into());
         state.threads[me].run = Run::Over;
         state.wake(|wait| wait == Wait::End(me));
+        // The choice comes before the thread leaves: it may advance the time, or find a deadlock.
         let next = state.choose(me);
         let baton = state.threads[next].baton.clone();
         ME.set(None);
@@ -286,6 +289,7 @@ impl Hook for World {
         };
         let mut state = self.lock();
         state.pass(me);
+        // Under priorities, the thread that yields would otherwise be chosen again at once.
         state.demote(me);
         self.next(state, me);
     }
@@ -344,6 +348,7 @@ impl State {
 
     /// Returns the threads that wait for an event.
     pub(super) fn waiting(&self, which: Wait) -> Vec<usize> {
+        // In the order of their numbers, so that a seed always gives the same run.
         let waits = |it: &Thread| matches!(it.run, Run::Waits(wait, _) if wait == which);
         (0..self.threads.len())
             .filter(|&number| waits(&self.threads[number]))
@@ -386,6 +391,7 @@ impl State {
             let waiter = self.waiting(Wait::Epoll(instance)).first().copied();
             if let Some(waiter) = waiter {
                 self.wake_one(waiter);
+                // As with `EPOLLEXCLUSIVE`: of the threads that wait, one is woken.
                 if exclusive {
                     break;
                 }

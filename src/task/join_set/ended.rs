@@ -26,6 +26,7 @@ impl Ended {
             queue.places.push_back(place);
             queue.waiter.take()
         };
+        // Wake after unlocking: wakers are user code.
         if let Some(waiter) = waiter {
             waiter.wake();
         }
@@ -43,6 +44,8 @@ impl Ended {
         let waker = cx.waker().clone();
         let _before = {
             let mut queue = lock(&self.0);
+            // A task may have ended since the first look, and has found no waiter. So look again
+            // under the lock.
             if let Some(place) = queue.places.pop_front() {
                 return Poll::Ready(place);
             }

@@ -6,10 +6,11 @@
 
 pub(crate) mod ended;
 pub(crate) mod local;
+mod spawn;
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::poll_fn,
     mem,
     panic::resume_unwind,
     sync::Arc,
@@ -19,14 +20,11 @@ use std::{
 use slab::Slab;
 
 use crate::{
-    api::handle::Handle,
     task::{
         abort::AbortHandle,
-        blocking::spawn_blocking,
         id::Id,
         join::{JoinError, JoinHandle},
         join_set::ended::Ended,
-        spawn,
     },
     util::budget,
 };
@@ -115,90 +113,6 @@ impl<T> JoinSet<T> {
         self.tasks.is_empty()
     }
 
-    /// Spawns a task in the set, on the runtime that the calling thread is in, as
-    /// [`spawn`](crate::task::spawn) does.
-    ///
-    /// ```
-    /// # tourbillon::Runtime::new().unwrap().block_on(async {
-    /// let mut set = tourbillon::task::JoinSet::new();
-    /// set.spawn(async { 6 * 7 });
-    /// assert_eq!(set.join_next().await.unwrap().unwrap(), 42);
-    /// # });
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics if the calling thread is in no runtime.
-    #[track_caller]
-    pub fn spawn<F>(&mut self, future: F) -> AbortHandle
-    where
-        F: Future<Output = T> + Send + 'static,
-        T: Send + 'static,
-    {
-        self.insert(spawn(future))
-    }
-
-    /// Spawns a task in the set, on the runtime of `handle`. On a runtime that has been shut down
-    /// the task is cancelled at once.
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// let mut set = tourbillon::task::JoinSet::new();
-    /// set.spawn_on(async { 6 * 7 }, runtime.handle());
-    /// assert_eq!(runtime.block_on(set.join_all()), [42]);
-    /// ```
-    #[track_caller]
-    pub fn spawn_on<F>(&mut self, future: F, handle: &Handle) -> AbortHandle
-    where
-        F: Future<Output = T> + Send + 'static,
-        T: Send + 'static,
-    {
-        self.insert(handle.spawn(future))
-    }
-
-    /// Runs `f`, which may block, on a thread for blocking jobs, as a task of the set.
-    ///
-    /// See [`spawn_blocking`](crate::task::blocking::spawn_blocking). If the task is aborted, also
-    /// by dropping the set, `f` is dropped if it has not begun, and runs on if it has.
-    ///
-    /// ```
-    /// # tourbillon::Runtime::new().unwrap().block_on(async {
-    /// let mut set = tourbillon::task::JoinSet::new();
-    /// set.spawn_blocking(|| std::fs::read_to_string("/proc/self/comm"));
-    /// assert!(set.join_next().await.unwrap().unwrap().is_ok());
-    /// # });
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics if the calling thread is in no runtime.
-    #[track_caller]
-    pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        self.insert(spawn_blocking(f))
-    }
-
-    /// Runs `f`, which may block, on a blocking thread of the runtime of `handle`, as a task of the
-    /// set. On a runtime that has been shut down `f` is dropped, and the task is cancelled.
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// let mut set = tourbillon::task::JoinSet::new();
-    /// set.spawn_blocking_on(|| 6 * 7, runtime.handle());
-    /// assert_eq!(runtime.block_on(set.join_all()), [42]);
-    /// ```
-    #[track_caller]
-    pub fn spawn_blocking_on<F>(&mut self, f: F, handle: &Handle) -> AbortHandle
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        self.insert(handle.spawn_blocking(f))
-    }
-
     fn insert(&mut self, mut handle: JoinHandle<T>) -> AbortHandle {
         let abort = handle.abort_handle();
         // The waker must name the slot, so take the index before the slot is filled.
@@ -228,6 +142,7 @@ impl<T> JoinSet<T> {
     fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<JoinHandle<T>>> {
         while !self.is_empty() {
             let place = ready!(self.ended.poll_pop(cx));
+            // A queued slot may be one whose task has not ended: see `take`.
             if let Some(joined) = self.take(place) {
                 return Poll::Ready(Some(joined));
             }
@@ -478,21 +393,6 @@ impl<T> Drop for JoinSet<T> {
 impl<T> Default for JoinSet<T> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Spawns each future, as [`JoinSet::spawn`] does.
-impl<T, F> FromIterator<F> for JoinSet<T>
-where
-    F: Future<Output = T> + Send + 'static,
-    T: Send + 'static,
-{
-    fn from_iter<I: IntoIterator<Item = F>>(futures: I) -> Self {
-        let mut set = Self::new();
-        for future in futures {
-            set.spawn(future);
-        }
-        set
     }
 }
 

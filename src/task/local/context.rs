@@ -18,11 +18,13 @@ thread_local! {
     static ENTRIES: Cell<u64> = const { Cell::new(0) };
 }
 
+/// The local task that this thread polls or drops.
 #[derive(Clone, Copy)]
 struct Polled {
+    /// The home of the task, or null if there is none.
     home: *const Home,
-    /// The number of the next entry when the poll began. Entries from this number on are inside of
-    /// it.
+    /// The value of `ENTRIES` when the poll began. The task itself has entered every set whose
+    /// number is not less, so these sets are inner contexts of the poll.
     entries: u64,
 }
 
@@ -62,6 +64,8 @@ pub(crate) fn current() -> Option<Home> {
     let entered = ENTERED.try_with(|entered| {
         let entered = entered.borrow();
         let last = entered.last()?;
+        // A set that was entered before the poll began lies outside of the polled task. The task
+        // counts then.
         (home.is_none() || last.0 >= polled.entries).then(|| last.1.clone())
     });
     // If the thread-local list is gone the thread is about to end: only the polled task counts.

@@ -18,7 +18,6 @@
 //! another thread is just waking a task, the ending thread waits for that push. So once the list is
 //! empty nothing can be pushed any more: a waker that is called later finds that its task has
 //! ended.
-//! that is over.
 
 pub(crate) mod context;
 pub(crate) mod pinned;

@@ -106,6 +106,8 @@ where
     Fut: Future + 'static,
     Fut::Output: Send + 'static,
 {
+    // `create` runs in the first poll, on the worker's thread. From then on the future may hold
+    // values that are not `Send`.
     let future = async move { create().await };
     // SAFETY: before it is first polled the future holds only `create`, which is Send.
     unsafe { spawn_at::<NamedBy<Fut>, _>(Home::pinned(&home), future, spawned) }

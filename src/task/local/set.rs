@@ -154,6 +154,7 @@ impl LocalSet {
     /// ready.
     pub async fn run_until<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
+        // Dropping the waiter also passes on a wake-up that no poll has used.
         let waiter = self.set.begin();
         poll_fn(|cx| self.poll_with_tasks(cx, waiter.number, |cx| future.as_mut().poll(cx))).await
     }

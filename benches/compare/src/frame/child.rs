@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use serde::Serialize;
 
-use crate::workloads::{Measured, REFUSED};
+use crate::workload::{Measured, REFUSED};
 
 /// How it went.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -138,7 +138,7 @@ impl Results {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::workloads::Measured;
+    use crate::workload::Measured;
 
     /// A run with a figure or, without a value, one that failed.
     pub fn run(round: usize, system: System, figure: &str, value: Option<f64>) -> Run {

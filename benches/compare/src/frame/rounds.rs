@@ -10,10 +10,7 @@ use super::{
     machine::{self, Machine},
     results::{Results, Run},
 };
-use crate::{
-    system::System,
-    workloads::{ALL, Workload},
-};
+use crate::{system::System, workload::Workload, workloads::ALL};
 
 /// What to run, and how often.
 pub struct Plan {

@@ -9,7 +9,7 @@ use std::{
     process::{self, Command, Stdio},
 };
 
-use crate::workloads::{Figure, REFUSED, refuse};
+use crate::workload::{Figure, REFUSED, refuse};
 
 const PART: &str = "TOURBILLON_COMPARE_PART";
 

@@ -9,7 +9,7 @@ mod uring;
 use std::{sync::mpsc, time::Instant};
 
 use crate::system::System;
-use crate::workloads::refuse;
+use crate::workload::refuse;
 
 pub use self::{smol::Smol, tokio::Tokio, tourbillon::Tourbillon};
 

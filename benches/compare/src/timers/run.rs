@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{system::System, workloads::refuse};
+use crate::{system::System, workload::refuse};
 
 /// How many operations a task does before it gives way.
 const STEP: usize = 1_000;

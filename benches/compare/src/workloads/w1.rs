@@ -10,11 +10,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Figure, Workload};
 use crate::{
     measure::parts,
     system::System,
     timers::{Callbacks, Draw, Queue, Sleeps, Timers, in_steps, on},
+    workload::{Figure, Workload, refuse},
 };
 
 pub const WORKLOAD: Workload = Workload {
@@ -39,7 +39,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
         System::Tourbillon => &[CALLBACK, CALLBACK_RECYCLED, SLEEP, SLEEP_RECYCLED],
         System::DelayQueue => &[CALLBACK, CALLBACK_RECYCLED],
         System::Tokio | System::TokioAlt | System::Smol => &[SLEEP, SLEEP_RECYCLED],
-        System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
+        System::Compio | System::Monoio | System::Glommio => refuse("not in this workload"),
     };
     parts::each_figure(names, |name| {
         let recycled = [CALLBACK_RECYCLED, SLEEP_RECYCLED].contains(&name);

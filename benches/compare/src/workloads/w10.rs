@@ -13,7 +13,6 @@ use std::{
 
 use tokio_util::time::DelayQueue;
 
-use super::{Figure, Workload};
 use crate::{
     system::System,
     timers::{
@@ -21,6 +20,7 @@ use crate::{
         books::{cpu_of_others, switches_of_others},
         in_steps,
     },
+    workload::{Figure, Workload, refuse},
 };
 
 pub const WORKLOAD: Workload = Workload {
@@ -53,7 +53,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
         System::Tokio | System::TokioAlt => hold::<tokio::time::Sleep>(&runtime, count, tell),
         System::Smol => hold::<smol::Timer>(&runtime, count, tell),
         System::DelayQueue => queue(&runtime, count, tell),
-        System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
+        System::Compio | System::Monoio | System::Glommio => refuse("not in this workload"),
     }
     armed.recv().expect("the task arms them");
     thread::sleep(SETTLE);

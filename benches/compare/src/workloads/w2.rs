@@ -14,11 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Figure, Workload};
 use crate::{
     measure::parts,
     system::System,
     timers::{Callbacks, Draw, Moment, Movable, Queue, Runtime, Sleeps, in_steps},
+    workload::{Figure, Workload, refuse},
 };
 
 pub const WORKLOAD: Workload = Workload {
@@ -120,7 +120,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
             System::DelayQueue => moves::<Queue>,
             System::Smol => moves::<Sleeps<smol::Timer>>,
             System::Compio | System::Monoio | System::Glommio => {
-                super::refuse("its sleeps cannot be moved")
+                refuse("its sleeps cannot be moved")
             }
         };
         let names = match (sleeps, large) {

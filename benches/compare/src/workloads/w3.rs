@@ -25,7 +25,6 @@ use std::{
 
 use tokio_util::time::DelayQueue;
 
-use super::{Figure, Workload, refuse};
 use crate::{
     measure::{
         cpu,
@@ -34,6 +33,7 @@ use crate::{
     },
     runtimes::{self, Program, Runtime, Tourbillon},
     system::System,
+    workload::{Figure, Workload, refuse},
 };
 
 pub const WORKLOAD: Workload = Workload {

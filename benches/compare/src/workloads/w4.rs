@@ -29,11 +29,11 @@ use std::{
 
 use tokio_util::time::DelayQueue;
 
-use super::{Figure, Workload};
 use crate::{
     measure::parts,
     system::System,
     timers::{Draw, Runtime, Sleeping, armed},
+    workload::{Figure, Workload, refuse},
 };
 
 pub const WORKLOAD: Workload = Workload {
@@ -108,7 +108,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
             System::DelayQueue => queue,
             System::Smol => sleeps::<smol::Timer>,
             System::Compio | System::Monoio | System::Glommio => {
-                super::refuse("its timers are of one thread")
+                refuse("its timers are of one thread")
             }
         };
         let times = of(system, part.threads, count);

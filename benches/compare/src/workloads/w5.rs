@@ -15,7 +15,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Figure, Workload, refuse};
 use crate::{
     measure::{
         cpu,
@@ -23,6 +22,7 @@ use crate::{
     },
     runtimes::{self, Program, Runtime, Tourbillon},
     system::System,
+    workload::{Figure, Workload, refuse},
 };
 
 pub const WORKLOAD: Workload = Workload {

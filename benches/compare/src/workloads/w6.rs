@@ -20,11 +20,11 @@ use std::{
 
 use tokio_util::time::DelayQueue;
 
-use super::{Figure, Workload};
 use crate::{
     measure::parts,
     system::System,
     timers::{Runtime, Sleeping, armed, books::resident, in_steps},
+    workload::{Figure, Workload, refuse},
 };
 
 pub const WORKLOAD: Workload = Workload {
@@ -61,7 +61,7 @@ fn kinds(system: System) -> &'static [&'static str] {
         System::DelayQueue => &[CALLBACK],
         System::Smol => &[SLEEP, UNBOXED, TASK],
         System::Tokio | System::TokioAlt => &[SLEEP, TASK],
-        System::Compio | System::Monoio | System::Glommio => super::refuse("not in this workload"),
+        System::Compio | System::Monoio | System::Glommio => refuse("not in this workload"),
     }
 }
 

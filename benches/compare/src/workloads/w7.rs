@@ -21,11 +21,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Figure, Workload, refuse};
 use crate::{
     measure::lateness::{Lateness, Left, Slot, median, slots},
     runtimes::{self, Program, Runtime},
     system::System,
+    workload::{Figure, Workload, refuse},
 };
 
 pub const WORKLOAD: Workload = Workload {

@@ -24,11 +24,11 @@ use std::{
 
 use futures_channel::oneshot;
 
-use super::{Figure, Workload};
 use crate::{
     measure::{lateness::median, parts},
     runtimes::{self, Program, Runtime},
     system::System,
+    workload::{Figure, Workload},
 };
 
 pub const WORKLOAD: Workload = Workload {

@@ -66,6 +66,8 @@ impl WaitPolicy {
     /// called only if the answer depends on it.
     #[inline]
     pub(crate) fn spins(&self, deadline: u64, now: impl FnOnce() -> u64) -> bool {
+        // The kernel has ended a sleep for this deadline, a little early. Another sleep would end
+        // late.
         if deadline <= self.woken_for {
             return true;
         }
@@ -78,6 +80,7 @@ impl WaitPolicy {
         if self.spins(deadline, || now) {
             return Wait::Spin;
         }
+        // Both are times for which the worker spins before the deadline, so they overlap.
         let early = self.spin_before.max(self.compensation(deadline, now));
         Wait::Sleep {
             until: deadline.saturating_sub(early),
@@ -105,6 +108,7 @@ impl WaitPolicy {
     pub(crate) fn timed_out(&mut self, sleep: Sleep, now: u64) -> bool {
         self.latencies
             .note(sleep.length, now.saturating_sub(sleep.until));
+        // If this is early, the worker spins for the rest.
         self.woken_for = sleep.deadline;
         now < sleep.deadline
     }

@@ -50,6 +50,8 @@ impl SleepCost {
         if left > SHORT {
             return sleep();
         }
+        // A worker that has spun for long learns from its next sleep whether that is still worth
+        // it.
         let sampled = self.sleeps % SAMPLE == 0 || self.spins >= SPINS;
         self.sleeps = self.sleeps.wrapping_add(1);
         if !sampled {
@@ -63,6 +65,7 @@ impl SleepCost {
 
     fn note(&mut self, took: u64) {
         let took = took.min(MOST);
+        // The first sample is the estimate. Later ones move it slowly, because single samples vary.
         self.ns = if self.ns == 0 {
             took
         } else {

@@ -45,6 +45,7 @@ pub(crate) struct WakeLatency {
 }
 
 fn class(length: u64) -> usize {
+    // One class for each doubling of the length.
     let bits = u64::BITS - (length >> SHORTEST).leading_zeros();
     (bits as usize).min(CLASSES - 1)
 }
@@ -65,6 +66,7 @@ impl WakeLatencies {
     #[inline]
     pub(crate) fn compensation(&self, length: u64) -> u64 {
         let class = &self.classes[class(length)];
+        // So few samples may all have been disturbed.
         if class.seen < FIRST {
             return 0;
         }
@@ -93,6 +95,8 @@ impl WakeLatency {
             self.ns = if self.seen == 0 { late } else { ns.min(late) };
             self.seen += 1;
         } else if late > ns {
+            // Limit the error: in a very late sleep another thread had the core, which says nothing
+            // about the next one.
             self.ns = ns + (late - ns).min(ns + LEAST) / UP;
         } else {
             self.ns = ns - (ns - late) / DOWN;

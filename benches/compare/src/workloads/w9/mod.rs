@@ -17,9 +17,9 @@
 mod server;
 mod wrk;
 
-use super::{Figure, Workload};
 use crate::measure::parts;
 use crate::system::System;
+use crate::workload::{Figure, Workload};
 
 pub const WORKLOAD: Workload = Workload {
     name: "w9",

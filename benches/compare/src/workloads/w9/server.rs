@@ -18,7 +18,7 @@ use super::Load;
 use crate::{
     runtimes::{Runtime, Smol, Tokio, Tourbillon},
     system::System,
-    workloads::refuse,
+    workload::refuse,
 };
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use std::{
 use super::Load;
 use crate::{
     measure::{cpu, parts},
-    workloads::refuse,
+    workload::refuse,
 };
 
 /// How long the server gets to answer the first requests, and to fill its caches.

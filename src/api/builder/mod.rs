@@ -1,0 +1,142 @@
+//! The options of a runtime, and their defaults.
+//!
+//! The methods that set them are in one file for each subject.
+
+mod stuck;
+mod threads;
+mod waiting;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tourbillon_shards::store::StoreKind;
+
+use crate::{
+    api::{build, runtime::Runtime},
+    engine::config::Config,
+    error::BuildError,
+};
+
+/// The system call by which workers wait for the next deadline: see [`Builder::precise_wait`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PreciseWait {
+    /// `epoll_pwait2` for waits of up to 10 ms, where the kernel has it (Linux 5.11); otherwise a
+    /// timerfd. (The kernel may end an `epoll_pwait2` late by a thousandth of the wait.)
+    #[default]
+    Auto,
+    /// Always a timerfd.
+    Timerfd,
+}
+
+/// Configures and builds a [`Runtime`].
+///
+/// Methods have tokio's names where tokio has the option.
+///
+/// ```
+/// # fn main() -> Result<(), tourbillon::BuildError> {
+/// let runtime = tourbillon::runtime::Builder::new()
+///     .worker_threads(2)
+///     .thread_name("api")
+///     .max_timers(1_000_000)
+///     .build()?;
+/// assert_eq!(runtime.handle().metrics().num_workers(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct Builder {
+    pub(crate) worker_threads: Option<usize>,
+    pub(crate) cores: Option<Vec<usize>>,
+    pub(crate) pin: bool,
+    pub(crate) thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
+    pub(crate) precise_wait: PreciseWait,
+    pub(crate) start_paused: bool,
+    pub(crate) config: Config,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// Creates a builder with the defaults: one worker for each usable core, pinned to that core.
+    pub fn new() -> Self {
+        Self {
+            worker_threads: None,
+            cores: None,
+            pin: true,
+            thread_name: Arc::new(|index| format!("tourbillon-{index}")),
+            precise_wait: PreciseWait::Auto,
+            start_paused: false,
+            config: Config {
+                event_interval: 61,
+                global_queue_interval: 31,
+                max_timers: None,
+                timer_store: StoreKind::default(),
+                rescue_grace: Duration::from_micros(50),
+                spin_before: 0,
+                timer_advance: 100_000,
+                helpers: (0, 0),
+                pwait2: false,
+                pins: None,
+                cores: 1,
+                max_blocking_threads: 512,
+                thread_keep_alive: Duration::from_secs(10),
+                thread_stack_size: None,
+                on_thread_start: None,
+                on_thread_stop: None,
+                stall_threshold: 100_000_000,
+                on_stall: None,
+            },
+        }
+    }
+
+    /// Builds the runtime and starts its workers.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an option has an invalid value, or if the system refuses a thread or a
+    /// descriptor. Each worker needs four descriptors, a helper three, and the runtime two.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the function given to [`thread_name_fn`](Builder::thread_name_fn) panics.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        build::build(&self)
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("worker_threads", &self.worker_threads)
+            .field("cores", &self.cores)
+            .field("pin", &self.pin)
+            .field("thread_stack_size", &self.config.thread_stack_size)
+            .field("event_interval", &self.config.event_interval)
+            .field("global_queue_interval", &self.config.global_queue_interval)
+            .field("max_timers", &self.config.max_timers)
+            .field("timer_store", &self.config.timer_store)
+            .field("rescue_grace", &self.config.rescue_grace)
+            .field(
+                "spin_before",
+                &Duration::from_nanos(self.config.spin_before),
+            )
+            .field(
+                "timer_advance",
+                &Duration::from_nanos(self.config.timer_advance),
+            )
+            .field("helpers", &(self.config.helpers.0..=self.config.helpers.1))
+            .field("max_blocking_threads", &self.config.max_blocking_threads)
+            .field("thread_keep_alive", &self.config.thread_keep_alive)
+            .field(
+                "stall_threshold",
+                &Duration::from_nanos(self.config.stall_threshold),
+            )
+            .field("precise_wait", &self.precise_wait)
+            .field("start_paused", &self.start_paused)
+            .finish_non_exhaustive()
+    }
+}

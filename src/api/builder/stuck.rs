@@ -1,0 +1,161 @@
+//! Options for workers that are stuck: rescue, helpers, and reports of stalls.
+
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+
+use crate::{api::builder::Builder, engine::watchdog::stall::Stall};
+
+/// Workers that are stuck: rescue, helpers, and reports of stalls.
+impl Builder {
+    /// Sets how late a timer may be before a peer takes it over, if the timer's own worker is
+    /// blocked in a callback or in the poll of a task. The default is 50 µs.
+    ///
+    /// The peer wakes early by its learned wake-up latency (see
+    /// [`timer_advance`](Builder::timer_advance)) and by a part of the grace. So it takes the timer
+    /// over between the deadline and the end of the grace, or a little later.
+    ///
+    /// Peers begin to watch a worker that has not returned to its loop for 4 ms. After that they
+    /// check it each 1 ms, and each 4 ms if they find nothing for some time; and when a timer is
+    /// late by the grace. So a timer that comes due in the first 4 ms, and a socket, may wait for
+    /// up to 4 ms more. With `Duration::MAX` no peer takes anything over: timers and sockets wait
+    /// for their own worker, unless that worker is in
+    /// [`block_in_place`](crate::task::blocking::block_in_place).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::{sync::mpsc, thread, time::Duration};
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .worker_threads(2)
+    ///     .rescue_grace(Duration::from_millis(1))
+    ///     .build()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// runtime.spawn(async move {
+    ///     let timer = tourbillon::Timer::after(Duration::from_millis(2));
+    ///     timer.start(move || sender.send("in time").unwrap());
+    ///     // Blocks the worker. A peer runs the timer meanwhile.
+    ///     thread::sleep(Duration::from_secs(1));
+    /// });
+    /// assert_eq!(receiver.recv(), Ok("in time"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rescue_grace(mut self, grace: Duration) -> Self {
+        self.config.rescue_grace = grace;
+        self
+    }
+
+    /// Sets the least and the greatest number of helpers. The default is `0..=0`: no helper.
+    ///
+    /// A helper is a thread that does the workers' jobs while all workers are blocked, in callbacks
+    /// that block or compute for long. Without helpers nothing makes progress in that case. With
+    /// `n` helpers up to `n` of them may block in turn.
+    ///
+    /// With `0..=n` the runtime starts a helper the first time that all workers are awake at once,
+    /// and the helper waits. A helper that nothing has called for the
+    /// [keep-alive](Builder::thread_keep_alive) ends, unless it is the last thread that can be
+    /// called. The lower bound is the number of helpers that are there from the start.
+    ///
+    /// Helpers are not pinned. They have no timers and no sockets of their own, and run jobs until
+    /// they find none. Workers that are busy but not blocked do not call them.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::{sync::mpsc, thread, time::Duration};
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new().worker_threads(1).helpers(0..=2).build()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// runtime.spawn(async move {
+    ///     let timer = tourbillon::Timer::after(Duration::from_millis(2));
+    ///     timer.start(move || sender.send("in time").unwrap());
+    ///     // Blocks the only worker: no thread but a helper can run the timer.
+    ///     thread::sleep(Duration::from_secs(1));
+    /// });
+    /// assert_eq!(receiver.recv(), Ok("in time"));
+    /// assert!(runtime.metrics().num_helpers() >= 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses an empty range, and more than 4096 helpers, with
+    /// [`BuildError::Helpers`](crate::BuildError::Helpers).
+    pub fn helpers(mut self, helpers: RangeInclusive<usize>) -> Self {
+        self.config.helpers = (*helpers.start(), *helpers.end());
+        self
+    }
+
+    /// Sets for how long a callback, or one poll of a task, may hold its worker before it is
+    /// reported as a stall. The default is 100 ms. `Duration::MAX` turns the reports off.
+    ///
+    /// Each stall is reported once: to [`on_stall`](Builder::on_stall), in
+    /// [`Counts::stalls`](crate::metrics::counters::Counts::stalls), and with feature `tracing` as
+    /// a warning of target `tourbillon::stall`.
+    ///
+    /// The default is a delay that a person notices. It is also the usual period of a CPU quota, so
+    /// a worker that waits for its quota is not reported. The threshold is compared with elapsed
+    /// time, not with processor time. Jobs are checked about once a ms, so a threshold of a few ms
+    /// or less is not exact.
+    ///
+    /// Detection reads no clock for each job. If another worker is idle and watches, it finds a
+    /// blocked job while the job runs. Otherwise the worker finds it when it is back in its loop,
+    /// at most [`event_interval`](Builder::event_interval) jobs later, and reports the total time
+    /// of these jobs: see [`Stall::jobs`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::time::Duration;
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .stall_threshold(Duration::from_millis(20))
+    ///     .build()?;
+    /// assert_eq!(runtime.metrics().total().stalls, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with
+    /// [`BuildError::ZeroStallThreshold`](crate::BuildError::ZeroStallThreshold).
+    pub fn stall_threshold(mut self, threshold: Duration) -> Self {
+        self.config.stall_threshold = threshold.as_nanos().try_into().unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Sets a function that is called with each stall: each job that holds its worker for longer
+    /// than [`stall_threshold`](Builder::stall_threshold).
+    ///
+    /// The thread that detects the stall calls it: another worker, or the worker itself after the
+    /// job has ended. Keep the function short, because that worker does nothing else meanwhile. If
+    /// it panics, the panic is caught and counted in
+    /// [`Counts::panics`](crate::metrics::counters::Counts::panics).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::{sync::mpsc, thread, time::Duration};
+    ///
+    /// let (sender, stalls) = mpsc::channel();
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .worker_threads(1)
+    ///     .stall_threshold(Duration::from_millis(10))
+    ///     .on_stall(move |stall| {
+    ///         eprintln!("{stall}");
+    ///         let _ = sender.send(stall.clone());
+    ///     })
+    ///     .build()?;
+    /// runtime.spawn(async { thread::sleep(Duration::from_millis(30)) });
+    /// let stall = stalls.recv().unwrap();
+    /// assert!(stall.elapsed >= Duration::from_millis(10));
+    /// assert!(stall.spawned.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_stall<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&Stall) + Send + Sync + 'static,
+    {
+        self.config.on_stall = Some(Arc::new(f));
+        self
+    }
+}

@@ -1,0 +1,141 @@
+//! Options of the threads: their number, cores, names, stacks and hooks.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::api::builder::Builder;
+
+/// Threads: their number, cores, names, stacks and hooks.
+impl Builder {
+    /// Sets the number of workers. The default is one for each core that the affinity mask and the
+    /// CPU quota allow.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero with
+    /// [`BuildError::ZeroWorkers`](crate::BuildError::ZeroWorkers), and more than 4096 with
+    /// [`BuildError::TooManyWorkers`](crate::BuildError::TooManyWorkers).
+    pub fn worker_threads(mut self, workers: usize) -> Self {
+        self.worker_threads = Some(workers);
+        self
+    }
+
+    /// Sets whether workers are pinned to cores. The default is `true`.
+    ///
+    /// Even then, workers are not pinned if there are more workers than cores, or if a CPU quota
+    /// limits their number more than the affinity mask does: the kernel chooses cores better then.
+    /// [`cores`](Builder::cores) pins them in these cases, too. A thread that a worker starts
+    /// inherits the worker's core until it sets its own affinity.
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Sets the cores that workers are pinned to: the first worker to the first core, and so on.
+    ///
+    /// There is one worker for each core, unless [`worker_threads`](Builder::worker_threads) sets
+    /// another number. If there are more workers than cores, the cores are used in turn. A core may
+    /// appear more than once.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a core that the affinity mask of the process excludes,
+    /// with [`BuildError::CoreNotAllowed`](crate::BuildError::CoreNotAllowed). It refuses an empty
+    /// list with [`BuildError::ZeroWorkers`](crate::BuildError::ZeroWorkers), unless
+    /// `worker_threads` sets the number.
+    pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+        self.cores = Some(cores.into_iter().collect());
+        self
+    }
+
+    /// Sets one name for all worker threads. The default is `tourbillon-0`, `tourbillon-1` and so
+    /// on.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a name with a NUL byte, with
+    /// [`BuildError::ThreadName`](crate::BuildError::ThreadName).
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.thread_name = Arc::new(move |_| name.clone());
+        self
+    }
+
+    /// Sets a function that returns the name of each worker thread from the worker's number.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a name with a NUL byte, with
+    /// [`BuildError::ThreadName`](crate::BuildError::ThreadName).
+    pub fn thread_name_fn<F>(mut self, name: F) -> Self
+    where
+        F: Fn(usize) -> String + Send + Sync + 'static,
+    {
+        self.thread_name = Arc::new(name);
+        self
+    }
+
+    /// Sets the stack size of the threads of the runtime, in bytes: the workers, and the threads of
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking). The default is the standard
+    /// library's.
+    ///
+    /// Callbacks and tasks run on this stack. A stack that overflows ends the process. Below 64 KiB
+    /// the stack may be too small for the worker itself.
+    pub fn thread_stack_size(mut self, bytes: usize) -> Self {
+        self.config.thread_stack_size = Some(bytes);
+        self
+    }
+
+    /// Sets how many threads there may be for
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking), in addition to the workers. The
+    /// default is 512.
+    ///
+    /// The runtime starts these threads when it needs them. Once it has that many, further jobs
+    /// wait in a queue.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with
+    /// [`BuildError::ZeroBlockingThreads`](crate::BuildError::ZeroBlockingThreads).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::time::Duration;
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .max_blocking_threads(8)
+    ///     .thread_keep_alive(Duration::from_secs(1))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_blocking_threads(mut self, threads: usize) -> Self {
+        self.config.max_blocking_threads = threads;
+        self
+    }
+
+    /// Sets after how long without work a thread of
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking), or a helper, ends. The default is
+    /// 10 s. With `Duration::MAX` such a thread stays until the runtime is shut down.
+    pub fn thread_keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.config.thread_keep_alive = keep_alive;
+        self
+    }
+
+    /// Sets a function that each worker thread, and each helper, calls when it starts.
+    pub fn on_thread_start<F>(mut self, f: F) -> Self
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.config.on_thread_start = Some(Arc::new(f));
+        self
+    }
+
+    /// Sets a function that each worker thread, and each helper, calls before it ends.
+    pub fn on_thread_stop<F>(mut self, f: F) -> Self
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.config.on_thread_stop = Some(Arc::new(f));
+        self
+    }
+}

@@ -1,0 +1,164 @@
+//! Options of the timers and of the order of work: stores, waiting, intervals, the paused clock.
+
+use std::time::Duration;
+
+use tourbillon_shards::store::StoreKind;
+
+use crate::api::builder::{Builder, PreciseWait};
+
+/// Timers and the order of work.
+impl Builder {
+    /// Sets after how many jobs a busy worker checks its timers and sockets. The default is 61.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with
+    /// [`BuildError::ZeroInterval`](crate::BuildError::ZeroInterval).
+    pub fn event_interval(mut self, jobs: u32) -> Self {
+        self.config.event_interval = jobs;
+        self
+    }
+
+    /// Sets after how many jobs a busy worker checks the global queue, which holds jobs from other
+    /// threads. The default is 31.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses zero, with
+    /// [`BuildError::ZeroInterval`](crate::BuildError::ZeroInterval).
+    pub fn global_queue_interval(mut self, jobs: u32) -> Self {
+        self.config.global_queue_interval = jobs;
+        self
+    }
+
+    /// Sets for how long before its next deadline an idle worker spins instead of sleeping. The
+    /// default is zero: the worker sleeps, unless the deadline is nearer than a sleep takes.
+    ///
+    /// A worker that spins checks the clock, its sockets and the queues without a pause. A timer is
+    /// then late by one such check, which takes a few µs, and not by the kernel's wake-up, which
+    /// takes tens of µs. Each wake-up by a deadline costs up to `before` of processor time. If
+    /// deadlines are nearer to each other than `before`, the core is never idle. So use this for
+    /// few workers, on cores that nothing else needs. Values of 100 to 200 µs cover the wake-up
+    /// latency of most machines. A runtime with a paused clock never spins.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::{sync::mpsc, time::{Duration, Instant}};
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .worker_threads(1)
+    ///     .spin_before(Duration::from_micros(100))
+    ///     .build()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// let due = Instant::now() + Duration::from_millis(5);
+    /// runtime.at(due, move || sender.send(Instant::now()).unwrap());
+    /// let late = receiver.recv().unwrap().duration_since(due);
+    /// println!("late by {late:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn spin_before(mut self, before: Duration) -> Self {
+        self.config.spin_before = before.as_nanos().try_into().unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Sets the largest wake-up latency that a worker compensates. The default is 100 µs.
+    ///
+    /// The kernel ends a sleep late: by 5 µs on some machines, by 30 to 100 µs on others, and by
+    /// about the same amount each time. A worker learns this latency from its own sleeps, and
+    /// sleeps that much less. If the kernel is quicker once, the worker spins until the deadline,
+    /// as with [`spin_before`](Builder::spin_before), and learns a smaller value. So on an idle
+    /// runtime timers are late by a few µs, for some 2 µs of processor time each, and no timer is
+    /// ever early. A peer that takes over the timers of a blocked worker compensates its latency
+    /// likewise.
+    ///
+    /// With `Duration::ZERO` a worker sleeps until the deadline itself. Workers compensate nothing
+    /// on a clock that is or was [paused](crate::time::paused::pause), nor before a timer that has
+    /// a [tolerance](crate::timer::builder::TimerBuilder::tolerance).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::time::Duration;
+    ///
+    /// // On a machine whose cores take long to leave their deepest idle state.
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .timer_advance(Duration::from_micros(300))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timer_advance(mut self, most: Duration) -> Self {
+        self.config.timer_advance = most.as_nanos().try_into().unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Sets how many callback timers may be pending at once. By default there is no bound.
+    ///
+    /// Beyond the bound, [`try_after`](crate::runtime::Handle::try_after) and the other `try_`
+    /// methods return an error. A timer counts until it ends: until it is cancelled, or until its
+    /// callback returns. Sleeps do not count. `after`, `at` and `every` cannot return an error:
+    /// their timers count, and may exceed the bound.
+    pub fn max_timers(mut self, timers: usize) -> Self {
+        self.config.max_timers = Some(timers);
+        self
+    }
+
+    /// Sets the data structure in which each worker keeps its timers, and in which the runtime
+    /// keeps timers of the wall clock and of the boot-time clock. The default is
+    /// [`StoreKind::Wheel`].
+    ///
+    /// Choose the other store only if a measurement shows that it is better for your timers. Both
+    /// have nanosecond resolution and take any deadline.
+    ///
+    /// - [`StoreKind::Wheel`]: a lazy hierarchical wheel. The average cost of an operation hardly
+    ///   depends on the number of timers. Now and then one operation also sorts the timers that
+    ///   come due at about the same time; this takes some tens of µs.
+    /// - [`StoreKind::Heap`]: a 4-ary heap. No single operation takes much longer than another, and
+    ///   a timer that was cancelled or reset leaves nothing behind.
+    ///
+    /// # Panics
+    ///
+    /// The wheel of one worker holds up to 2^29 timers, its heap up to 2^31. Arming
+    /// one more panics, and the timer is lost. The panic is on the worker if another thread arms
+    /// it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use tourbillon::runtime::{Builder, StoreKind};
+    ///
+    /// let runtime = Builder::new().timer_store(StoreKind::Heap).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timer_store(mut self, store: StoreKind) -> Self {
+        self.config.timer_store = store;
+        self
+    }
+
+    /// Sets by which system call workers wait for the next deadline. Only tests need this.
+    pub fn precise_wait(mut self, wait: PreciseWait) -> Self {
+        self.precise_wait = wait;
+        self
+    }
+
+    /// Sets whether the runtime starts with a paused clock, for tests. The default is `false`. See
+    /// [`time::pause`](crate::time::paused::pause).
+    ///
+    /// ```
+    /// use tourbillon::{Runtime, time::{Duration, Instant, sleep}};
+    ///
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let runtime = Runtime::builder().start_paused(true).build()?;
+    /// runtime.block_on(async {
+    ///     let start = Instant::now();
+    ///     sleep(Duration::from_secs(3600)).await;
+    ///     assert_eq!(start.elapsed(), Duration::from_secs(3600));
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start_paused(mut self, start_paused: bool) -> Self {
+        self.start_paused = start_paused;
+        self
+    }
+}

@@ -1,0 +1,95 @@
+//! How a worker runs a job: a task, the callback of a timer, or the delivery of an outcome.
+
+use std::any::Any;
+
+use tourbillon_shards::{Due, NEVER, Ran, TypeName};
+
+#[cfg(feature = "tracing")]
+use crate::engine::telemetry::trace;
+use crate::{
+    engine::{core::TimerOwner, job::Job, telemetry::lateness, worker::Worker},
+    util::budget,
+};
+
+impl Worker<'_> {
+    /// Runs `job`, published to the watchdog by its number and name.
+    pub(super) fn execute(&mut self, job: Job) {
+        if self.tick == self.injector_at {
+            self.injector_at += u64::from(self.shared.config.global_queue_interval);
+        }
+        // Numbers begin at one: to the watchdog, zero means that the worker is in no job.
+        self.tick += 1;
+        if self.search.is_on {
+            // Leave the search before the job, which may take long: while this worker counts as a
+            // searcher, no other worker is woken for new work.
+            self.found();
+        }
+        match job {
+            Job::Task(task) => {
+                // The watchdog reads number, name and place from here if the task takes too long.
+                let name = TypeName::from_fn(task.name());
+                let spawned = task.metadata().spawned();
+                self.core
+                    .watchdog
+                    .watch
+                    .begin(self.tick, name, Some(spawned));
+                self.core.recorder.own.polls.add_alone(1);
+                budget::begin();
+                task.run();
+                budget::end();
+            }
+            // A sample takes one more reading of the clock.
+            Job::Timer(due) if lateness::is_looked_at(&due) => self.fire_looking(due),
+            Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),
+            // The time is needed by recurring timers only, and these clocks have none.
+            Job::ClockTimer(due) => _ = self.fire(due, || NEVER),
+            // Cancelled before its start. An outcome callback, if there is one, runs right here.
+            Job::Skipped(due) => {
+                self.begin_callback(due.type_name());
+                self.core.contain(|| due.cancel());
+            }
+            Job::Notice(notice) => {
+                self.begin_callback(notice.type_name());
+                self.ran(notice.run());
+            }
+            Job::ClockNotice(notice) => {
+                self.begin_callback(notice.type_name());
+                self.ran(notice.run());
+            }
+        }
+    }
+
+    /// Runs the callback of a timer. Returns `true` if it has run, and `false` if the timer was put
+    /// back or has ended otherwise.
+    #[inline]
+    pub(crate) fn fire<O: TimerOwner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
+        self.begin_callback(due.type_name());
+        #[cfg(feature = "tracing")]
+        let _span = trace::callback(self.core, &due);
+        match due.run(now) {
+            Ran::Fired => self.ran(None),
+            Ran::Panicked(panic) => self.ran(Some(panic)),
+            // It was moved or cancelled after it came due. No callback has run, so none is counted.
+            Ran::PutBack | Ran::Over => return false,
+        }
+        true
+    }
+
+    /// Publishes to the watchdog that the worker begins a callback of this type.
+    #[inline]
+    fn begin_callback(&self, name: &'static TypeName) {
+        self.core.watchdog.watch.begin(self.tick, name, None);
+    }
+
+    /// Counts a callback that has run, and its panic if there was one.
+    #[inline]
+    fn ran(&self, panicked: Option<Box<dyn Any + Send>>) {
+        let counters = &self.core.recorder.own;
+        counters.callbacks.add_alone(1);
+        if let Some(panic) = panicked {
+            counters.panics.add_alone(1);
+            // The panic hook has reported it. The payload's destructor is user code.
+            self.core.contain(|| drop(panic));
+        }
+    }
+}
