@@ -22,7 +22,6 @@ pub mod woken;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    process::{Command, Stdio},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -39,7 +38,7 @@ use tourbillon::{Runtime, runtime::Builder};
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long a whole test may take. Only one that hangs takes longer, as for [`PATIENCE`].
-const HANGS: Duration = Duration::from_secs(1_800);
+pub const HANGS: Duration = Duration::from_secs(1_800);
 
 /// A delay that no test lives to see.
 pub const HOUR: Duration = Duration::from_secs(3600);
@@ -89,80 +88,14 @@ pub fn alarm() -> Alarm {
     Alarm(sender)
 }
 
-/// Names the test that a child process is there to run.
-const CHILD: &str = "TOURBILLON_ISOLATED_TEST";
-
-/// Runs `body` in a process of its own: for what counts threads and descriptors, lowers limits, or
-/// may abort. `name` is the calling test's.
-///
-/// The child is this test binary, told to run this test alone.
-#[track_caller]
-pub fn isolated(name: &str, body: impl FnOnce()) {
-    if is_child(name) {
-        return body();
-    }
-    let mut child = child(name)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the test binary can be started");
-    let out = collect(child.stdout.take().expect("piped"));
-    let err = collect(child.stderr.take().expect("piped"));
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("it is our child") {
-            break Some(status);
-        }
-        if start.elapsed() > HANGS {
-            child.kill().expect("it is our child");
-            child.wait().expect("it is our child");
-            break None;
-        }
-        thread::sleep(Duration::from_millis(2));
-    };
-    let out = out.join().expect("reads to the end");
-    let err = err.join().expect("reads to the end");
-    // A name that does not exist would run nothing, and succeed.
-    let ran = out.contains("test result: ok. 1 passed");
-    for line in err.lines().filter(|line| line.starts_with("skipped")) {
-        eprintln!("{line}");
-    }
-    assert!(
-        status.is_some_and(|status| status.success()) && ran,
-        "the isolated test `{name}` {}\n--- stdout\n{out}\n--- stderr\n{err}",
-        match status {
-            Some(status) => format!("ended with {status}"),
-            None => "hung".to_owned(),
-        }
-    );
-}
-
-/// Whether this process is the child in which the test of this name runs.
-pub fn is_child(name: &str) -> bool {
-    std::env::var_os(CHILD).is_some_and(|child| child == name)
-}
-
-/// What starts this test binary once more, to run the test of this name alone, which
-/// [knows](is_child) by that that it is to do what can be done in a process of its own only.
-pub fn child(name: &str) -> Command {
-    let mut child = Command::new(std::env::current_exe().expect("a test binary has a path"));
-    child
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(CHILD, name);
-    child
-}
-
-/// Says that a test is skipped, and why: what it needs is not for this process to have, on this
-/// kernel or in this sandbox. Also in the file that `TOURBILLON_SKIPPED` names, by which CI shows
-/// what was left out.
+/// Prints that the calling test is skipped, and why: this kernel or sandbox lacks what the test
+/// needs. Also appends the line to the file that `TOURBILLON_SKIPPED` names, which CI prints.
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
     let Some(file) = std::env::var_os("TOURBILLON_SKIPPED") else {
         return;
     };
-    let name = std::env::var(CHILD).ok();
-    let name = name.or_else(|| thread::current().name().map(str::to_owned));
+    let name = process::test_of_child().or_else(|| thread::current().name().map(str::to_owned));
     let line = format!("{}: {why}\n", name.as_deref().unwrap_or("?"));
     let file = std::fs::OpenOptions::new()
         .append(true)
@@ -171,15 +104,6 @@ pub fn skip(why: &str) {
     // At once, so that no other process writes in between.
     file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()))
         .expect("the file that TOURBILLON_SKIPPED names can be written");
-}
-
-fn collect(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What came until an error is worth showing.
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }
 
 /// How many threads this process has, but for those that are ending: one that was joined is listed
@@ -215,7 +139,7 @@ fn count(dir: &str) -> usize {
 }
 
 /// Opens descriptors until the process may have no more, under a limit that is lowered to make it
-/// short. For isolated tests. Dropping the answer makes room again.
+/// short. For tests that run [`alone`](process::alone). Dropping the answer makes room again.
 pub fn use_up_descriptors() -> Vec<std::fs::File> {
     limit_descriptors(256);
     let mut files = Vec::new();

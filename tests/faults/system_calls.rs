@@ -2,7 +2,7 @@
 //! test says so.
 //!
 //! A filter stays for the life of its thread and of all threads that it starts: a test with a
-//! filter must be [isolated](crate::common::isolated).
+//! filter must run [`alone`](crate::common::process::alone).
 
 use std::{
     io, mem,

@@ -15,9 +15,9 @@ use std::{
 };
 
 use crate::common::{
-    Drops, HOUR, PATIENCE, alarm, child, eventually, is_child, on_worker,
+    Drops, HOUR, PATIENCE, alarm, eventually, on_worker,
     panics::{assert_alive, panics},
-    process::{alone, test_name},
+    process::{alone, child, is_child, test_name},
     use_up_descriptors,
 };
 use tourbillon::{
