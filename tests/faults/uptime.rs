@@ -1,6 +1,6 @@
 //! A runtime that has been up for years and decades, by a clock that is advanced: nothing hangs,
 //! panics or fires at the wrong time, up to the end of the clock. (`time_namespaces.rs` advances
-//! the kernel's own clocks that far, `shards/tests/uptime.rs` those of the stores.)
+//! the kernel's own clocks that far, `shards/tests/store/uptime.rs` those of the stores.)
 
 use std::{
     sync::{

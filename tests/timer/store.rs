@@ -1,5 +1,6 @@
 //! Each timer store of the builder: every timer ends once and none is early. The clock is paused
-//! here. `tests/stress` has stores on a running clock, `shards/tests/store.rs` the stores alone.
+//! here. `tests/stress` has stores on a running clock, `shards/tests/store/stores.rs` the
+//! stores alone.
 
 use std::{
     sync::{Arc, Mutex},

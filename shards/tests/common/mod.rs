@@ -1,5 +1,7 @@
 //! Shared set-up of the shard's tests: owners that record what happens.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub mod checked;
 
 use std::{
     collections::HashMap,

@@ -4,7 +4,7 @@
 //! of microseconds to years, with many timers due at one instant.
 //!
 //! The runtime is quiet between operations, so nothing depends on the speed of its threads.
-//! `shards/tests/options` does this to a shard alone, in the middle of its protocols.
+//! `shards/tests/model/options` does this to a shard alone, in the middle of its protocols.
 
 mod arm;
 mod check;
