@@ -6,3 +6,12 @@ mod common;
 
 mod options;
 mod plain;
+
+/// How a program moves a timer.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    At(u64),
+    FromNow(u64),
+    FromStart(u64),
+    Refresh,
+}

@@ -8,3 +8,4 @@ mod searchers;
 mod sleep_until;
 mod watchdog;
 mod watchdog_put_off;
+mod watched;

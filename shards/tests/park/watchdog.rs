@@ -1,82 +1,23 @@
 //! The alarm of a watched shard: what it is set to, and when.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
-use crate::common::turn;
-use tourbillon_shards::{Cancel, Coming, NEVER, Owner, Reset, Shard, Timer};
+use crate::{
+    common::{turn, units::MS},
+    watched::{BEAT, GRACE, LOOK, SOON, Watched, arm, moment},
+};
+use tourbillon_shards::{Cancel, Coming, NEVER, Reset, Shard, Timer};
 
 /// A time longer than [`GRACE`] and all other waits.
 const LONG_GRACE: u64 = 100 * MS;
-
-const MS: u64 = 1_000_000;
-const GRACE: u64 = 100_000;
-/// The value in `src/watch.rs`.
-const BEAT: u64 = 4 * MS;
+/// The next two are the values in `src/watch.rs`.
 const MARGIN: u64 = MS;
-const LOOK: u64 = MS;
-const SOON: u64 = 200_000;
 /// Marks a setting by another thread than the owner.
 const SLACK: u64 = 150_000;
-
-/// An owner that records what its alarm is set to.
-struct Watched {
-    local: AtomicBool,
-    settings: Mutex<Vec<u64>>,
-}
-
-impl Watched {
-    fn new() -> Self {
-        Self {
-            local: AtomicBool::new(true),
-            settings: Mutex::default(),
-        }
-    }
-
-    fn shard() -> Arc<Shard<Self>> {
-        Self::with_grace(GRACE)
-    }
-
-    fn with_grace(grace: u64) -> Arc<Shard<Self>> {
-        Arc::new(Shard::watched(Self::new(), grace))
-    }
-
-    /// Returns what the alarm was set to since the last call.
-    fn settings(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.settings.lock().unwrap())
-    }
-
-    fn set_local(&self, local: bool) {
-        self.local.store(local, Ordering::Relaxed);
-    }
-}
-
-impl Owner for Watched {
-    fn wake(&self) {}
-
-    fn is_current(&self) -> bool {
-        self.local.load(Ordering::Relaxed)
-    }
-
-    fn alarm(&self, at: u64) {
-        self.settings.lock().unwrap().push(moment(at));
-    }
-}
-
-/// Removes the lowest bit, which says whether the owner set the alarm.
-fn moment(at: u64) -> u64 {
-    if at == NEVER { at } else { at & !1 }
-}
 
 /// Returns whether the alarm could be taken at `now`.
 fn take(shard: &Shard<Watched>, now: u64) -> bool {
     shard.take_alarm(now | 1)
-}
-
-fn arm(shard: &Arc<Shard<Watched>>, deadline: u64) -> Timer<Watched> {
-    Timer::once(shard, deadline, 0, || ())
 }
 
 #[test]

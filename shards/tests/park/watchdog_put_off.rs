@@ -1,56 +1,19 @@
 //! The alarm when it is put off, set again at a lower rate, or dismissed.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+use std::sync::Arc;
+
+use crate::{
+    common::{turn, units::MS},
+    watched::{BEAT, GRACE, LOOK, SOON, Watched, arm},
 };
-
-use crate::common::turn;
-use tourbillon_shards::{NEVER, Owner, Shard, Timer};
-
-const MS: u64 = 1_000_000;
-const GRACE: u64 = 100_000;
-/// The value in `src/watch.rs`.
-const BEAT: u64 = 4 * MS;
-const LOOK: u64 = MS;
-const SOON: u64 = 200_000;
-
-/// An owner that records what its alarm is set to.
-#[derive(Default)]
-struct Watched {
-    is_foreign: AtomicBool,
-    settings: Mutex<Vec<u64>>,
-}
-
-impl Owner for Watched {
-    fn wake(&self) {}
-
-    fn is_current(&self) -> bool {
-        !self.is_foreign.load(Ordering::Relaxed)
-    }
-
-    fn alarm(&self, at: u64) {
-        // The lowest bit says whether the owner set it.
-        let at = if at == NEVER { at } else { at & !1 };
-        self.settings.lock().unwrap().push(at);
-    }
-}
+use tourbillon_shards::{NEVER, Shard};
 
 /// Returns a shard whose owner had its last heartbeat at 0, and whose alarm has gone off since.
 fn gone_off() -> Arc<Shard<Watched>> {
-    let shard = Arc::new(Shard::watched(Watched::default(), GRACE));
+    let shard = Watched::shard();
     shard.beat(0);
-    assert_eq!(settings(&shard), [BEAT]);
+    assert_eq!(shard.owner().settings(), [BEAT]);
     shard
-}
-
-/// Returns what the alarm was set to since the last call.
-fn settings(shard: &Shard<Watched>) -> Vec<u64> {
-    std::mem::take(&mut *shard.owner().settings.lock().unwrap())
-}
-
-fn arm(shard: &Arc<Shard<Watched>>, deadline: u64) {
-    drop(Timer::once(shard, deadline, 0, || ()));
 }
 
 #[test]
@@ -60,11 +23,11 @@ fn an_alarm_that_is_put_off_goes_off_later_whatever_is_due() {
         let shard = gone_off();
         arm(&shard, now);
         assert!(shard.put_off(now, looks));
-        assert_eq!(settings(&shard), [now + after]);
+        assert_eq!(shard.owner().settings(), [now + after]);
         // The alarm has not gone off since.
         assert!(!shard.take_alarm(now) && !shard.put_off(now, looks));
         let at = now + after + 1;
-        settings(&shard);
+        shard.owner().settings();
         // It is put off once more. After that a peer takes it.
         assert!(shard.put_off(at, looks));
         assert!(shard.take_alarm(at + after + 1));
@@ -79,24 +42,24 @@ fn an_alarm_that_is_taken_or_not_set_is_not_put_off() {
     let shard = gone_off();
     assert!(shard.take_alarm(5 * MS));
     assert!(!shard.put_off(5 * MS, 1));
-    assert_eq!(settings(&shard), [], "its taker sets it");
-    let shard = Shard::new(Watched::default());
+    assert_eq!(shard.owner().settings(), [], "its taker sets it");
+    let shard = Shard::new(Watched::new());
     assert!(!shard.put_off(5 * MS, 1));
-    assert_eq!(settings(&shard), []);
+    assert_eq!(shard.owner().settings(), []);
 }
 
 #[test]
 fn an_owner_that_is_back_sets_an_alarm_that_is_too_late() {
     let shard = gone_off();
     assert!(shard.put_off(5 * MS, 19));
-    settings(&shard);
+    shard.owner().settings();
     shard.beat(6 * MS);
-    assert_eq!(settings(&shard), [6 * MS + BEAT]);
+    assert_eq!(shard.owner().settings(), [6 * MS + BEAT]);
     // An owner that sleeps sets its own alarm, too.
     assert!(shard.put_off(11 * MS, 2));
-    settings(&shard);
+    shard.owner().settings();
     shard.rest(50 * MS);
-    assert_eq!(settings(&shard), [50 * MS + BEAT]);
+    assert_eq!(shard.owner().settings(), [50 * MS + BEAT]);
 }
 
 #[test]
@@ -104,18 +67,18 @@ fn a_taken_alarm_is_set_again_rarely_whatever_is_due() {
     let shard = gone_off();
     assert!(shard.take_alarm(5 * MS));
     arm(&shard, 6 * MS);
-    assert_eq!(settings(&shard), [6 * MS + GRACE], "it was not set");
+    assert_eq!(shard.owner().settings(), [6 * MS + GRACE], "it was not set");
     assert!(shard.watch_on_rarely(5 * MS, 19));
-    assert_eq!(settings(&shard), [], "it is set to earlier");
+    assert_eq!(shard.owner().settings(), [], "it is set to earlier");
     assert!(shard.take_alarm(7 * MS));
     assert!(shard.watch_on_rarely(7 * MS, 19));
-    assert_eq!(settings(&shard), [26 * MS]);
+    assert_eq!(shard.owner().settings(), [26 * MS]);
     // A timer that is armed for a much earlier time makes the alarm earlier, on any thread.
-    shard.owner().is_foreign.store(true, Ordering::Relaxed);
+    shard.owner().set_local(false);
     arm(&shard, 24 * MS);
-    assert_eq!(settings(&shard), []);
+    assert_eq!(shard.owner().settings(), []);
     arm(&shard, 9 * MS);
-    assert_eq!(settings(&shard), [9 * MS + GRACE]);
+    assert_eq!(shard.owner().settings(), [9 * MS + GRACE]);
     turn(&shard, 24 * MS);
     drop(shard.close());
 }
@@ -127,10 +90,10 @@ fn the_alarm_of_an_owner_that_sleeps_is_not_set_again_rarely() {
     assert!(shard.sleep_until().is_some());
     assert!(shard.take_alarm(5 * MS));
     assert!(!shard.watch_on_rarely(5 * MS, 19));
-    assert_eq!(settings(&shard), []);
+    assert_eq!(shard.owner().settings(), []);
     shard.resume();
     shard.beat(20 * MS);
-    assert_eq!(settings(&shard), [20 * MS + BEAT]);
+    assert_eq!(shard.owner().settings(), [20 * MS + BEAT]);
     turn(&shard, 20 * MS);
     drop(shard.close());
 }
@@ -139,7 +102,7 @@ fn the_alarm_of_an_owner_that_sleeps_is_not_set_again_rarely() {
 fn an_alarm_that_is_dismissed_is_not_set_until_the_next_call() {
     let shard = gone_off();
     shard.dismiss();
-    assert_eq!(settings(&shard), [NEVER]);
+    assert_eq!(shard.owner().settings(), [NEVER]);
     arm(&shard, MS);
     shard.beat(5 * MS);
     shard.rest(6 * MS);
@@ -150,9 +113,9 @@ fn an_alarm_that_is_dismissed_is_not_set_until_the_next_call() {
     shard.watch_on(5 * MS, 1);
     shard.watch_on_rarely(5 * MS, 1);
     shard.dismiss();
-    assert_eq!((shard.alarm(), settings(&shard)), (NEVER, vec![]));
+    assert_eq!((shard.alarm(), shard.owner().settings()), (NEVER, vec![]));
     shard.call();
-    assert_eq!(settings(&shard), [0], "at once");
+    assert_eq!(shard.owner().settings(), [0], "at once");
     assert!(shard.take_alarm(5 * MS));
     turn(&shard, 5 * MS);
     drop(shard.close());

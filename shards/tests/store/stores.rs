@@ -3,12 +3,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::common::checked::{Checked, Op};
+use crate::common::{
+    checked::{Checked, Op},
+    units::{SECOND, YEAR},
+};
 use proptest::prelude::*;
 use tourbillon_shards::store::{Heap, Store, Wheel};
-
-const SECOND: u64 = 1_000_000_000;
-const YEAR: u64 = 365 * 24 * 3_600 * SECOND;
 
 /// Keys: few distinct ones, so that many are equal; those of a busy moment; of years; and the
 /// extremes.

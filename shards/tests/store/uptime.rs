@@ -10,28 +10,26 @@ use std::{
     },
 };
 
-use crate::common::{Scripted, expire, turn};
+use crate::common::{
+    Random, Scripted, expire, turn,
+    units::{DAY, MS, SECOND, YEAR},
+};
 use tourbillon_shards::{
     Cancel, Kind, NEVER, Outcome, Reset, Shard, Status, Timer, store::StoreKind,
 };
-
-const MS: u64 = 1_000_000;
-const SEC: u64 = 1_000 * MS;
-const DAY: u64 = 86_400 * SEC;
-const YEAR: u64 = 365 * DAY;
 
 /// The times at which something changes: a wheel's end, a bit of a number, a unit.
 const HORIZONS: [u64; 16] = [
     // Wheels of six levels with 64 slots, in ms; seconds in 20 bits.
     12 * DAY,
-    (1 << 20) * SEC,
+    (1 << 20) * SECOND,
     // 32 bits of ms, signed and unsigned; of 10 ms; of seconds.
     (1 << 31) * MS,
     (1 << 32) * MS,
     497 * DAY,
     // The end of tokio's wheel.
     (1 << 36) * MS,
-    (1 << 31) * SEC,
+    (1 << 31) * SECOND,
     // The largest integer that a float represents exactly, and half of it; the bits before the
     // last.
     1 << 53,
@@ -44,24 +42,6 @@ const HORIZONS: [u64; 16] = [
     NEVER - 1_000,
     NEVER - 2,
 ];
-
-/// A generator of random numbers that are equal in each run: xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8) % bound
-    }
-
-    /// Returns a number up to 2^`bits`. All orders of magnitude are equally likely.
-    fn up_to(&mut self, bits: u64) -> u64 {
-        let bits = self.below(bits + 1);
-        self.below((1 << bits) + 1)
-    }
-}
 
 /// Runs the test with each store, on the owner's path and through the inbox.
 fn each(test: impl Fn(&Arc<Shard<Scripted>>, StoreKind)) {
@@ -276,7 +256,7 @@ fn a_timer_of_seven_seconds_fires_for_thirteen_days() {
         let shard = Scripted::shard_with(true, store);
         let ran = Arc::new(AtomicU64::new(0));
         let counter = ran.clone();
-        const PERIOD: u64 = 7 * SEC;
+        const PERIOD: u64 = 7 * SECOND;
         let timer = Timer::recurring(&shard, PERIOD, PERIOD, move || {
             counter.fetch_add(1, Relaxed);
         });

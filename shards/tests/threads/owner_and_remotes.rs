@@ -15,14 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Drops, Overs};
+use crate::common::{Drops, Overs, Random, units::MS};
 use tourbillon_shards::{
     Cancel, Due, Kind, NEVER, Outcome, Owner, Ran, Reset, Searchers, Shard, Sleep, Status, Timer,
 };
 
 const REMOTES: u64 = 3;
 const OPERATIONS: usize = 60_000;
-const MS: u64 = 1_000_000;
 
 /// A worker that sleeps on a condition variable.
 struct Worker {
@@ -100,18 +99,6 @@ fn add(count: &AtomicUsize) {
 
 fn read(count: &AtomicUsize) -> usize {
     count.load(Ordering::Relaxed)
-}
-
-/// A random number generator: xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
-    }
 }
 
 /// How often the owner parked and slept.

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::common::{Calls, Scripted, both_ways, expire, turn};
+use crate::common::{Calls, Scripted, all_kinds, both_ways, expire, turn};
 use tourbillon_shards::{Cancel, Options, Outcome, Ran, Reset, Shard, Status, Timer};
 
 struct Alive(Arc<AtomicBool>);
@@ -36,14 +36,6 @@ fn started(
     let timer = Timer::build(shard, 10, None, options, calls.callback());
     timer.start(0);
     (timer, Alive(alive))
-}
-
-fn all_kinds(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
-    for recurring in [false, true] {
-        for outcome in [false, true] {
-            both_ways(|shard| test(shard, recurring, outcome));
-        }
-    }
 }
 
 /// Checks that the timer ended as cancelled, and that its callback was called if it takes outcomes.

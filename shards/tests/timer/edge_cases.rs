@@ -9,14 +9,13 @@ use std::{
     task::{Poll, Waker},
 };
 
-use crate::common::{Drops, Scripted, expire, turn};
+use crate::common::{
+    Drops, Scripted, expire, turn,
+    units::{HOUR, MS, YEAR},
+};
 use tourbillon_shards::{
     Cancel, Kind, NEVER, Outcome, Ran, Reset, Shard, Sleep, Status, Timer, store::StoreKind,
 };
-
-const MS: u64 = 1_000_000;
-const HOUR: u64 = 3_600_000 * MS;
-const YEAR: u64 = 365 * 24 * HOUR;
 
 type Counter = Arc<AtomicUsize>;
 

@@ -6,12 +6,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use crate::common::{Scripted, turn};
+use crate::common::{Random, Scripted, turn, units::SECOND};
 use tourbillon_shards::{
     Cancel, Outcome, Reset, Searchers, Shard, Status, Timer, store::StoreKind,
 };
-
-const SECOND: u64 = 1_000_000_000;
 
 /// Arms a timer that records its number when it runs.
 fn noting(
@@ -82,17 +80,6 @@ fn an_owner_is_told_to_sleep_until_a_deadline_that_has_passed() {
     drop(shard.close());
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % bound
-    }
-}
-
 /// A timer, with its expected state.
 struct Known {
     timer: Timer<Scripted>,
@@ -117,7 +104,7 @@ fn late_calls_for_ended_timers_affect_no_other() {
                 0 | 1 => {
                     let runs = Arc::new(AtomicUsize::new(0));
                     let count = runs.clone();
-                    let deadline = now + random.below(20) as u64;
+                    let deadline = now + random.below(20);
                     let timer = Timer::once(&shard, deadline, 1, move || {
                         count.fetch_add(1, Ordering::Relaxed);
                     });
@@ -128,7 +115,7 @@ fn late_calls_for_ended_timers_affect_no_other() {
                     });
                 }
                 2 => {
-                    now += random.below(8) as u64;
+                    now += random.below(8);
                     let due = |known: &&mut Known| known.deadline.is_some_and(|at| at <= now);
                     let ran = turn(&shard, now);
                     let expected = all.iter_mut().filter(due).map(|known| {
@@ -140,7 +127,7 @@ fn late_calls_for_ended_timers_affect_no_other() {
                 }
                 _ if all.is_empty() => {}
                 3 => {
-                    let at = random.below(all.len());
+                    let at = random.index(all.len());
                     let known = &mut all[at];
                     let expected = match known.deadline.take() {
                         Some(_) => Cancel::Cancelled,
@@ -150,10 +137,10 @@ fn late_calls_for_ended_timers_affect_no_other() {
                 }
                 _ => {
                     // One of the last few timers, or any: most of these are over.
-                    let last = 10 + random.below(1_000);
-                    let at = all.len() - 1 - random.below(all.len().min(last));
+                    let last = 10 + random.index(1_000);
+                    let at = all.len() - 1 - random.index(all.len().min(last));
                     let known = &mut all[at];
-                    let to = now + random.below(20) as u64;
+                    let to = now + random.below(20);
                     let expected = match &mut known.deadline {
                         Some(deadline) => {
                             *deadline = to;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::common::{Calls, Scripted, both_ways, turn};
+use crate::common::{Calls, Scripted, all_kinds, both_ways, turn};
 use tourbillon_shards::{
-    Cancel, Flow, Kind, NEVER, Options, Outcome, Reset, Shard, Started, Status, Timer,
+    Cancel, Flow, Kind, NEVER, Options, Outcome, Reset, Started, Status, Timer,
 };
 
 fn options(recurring: bool, outcome: bool) -> Options<Scripted> {
@@ -13,16 +13,6 @@ fn options(recurring: bool, outcome: bool) -> Options<Scripted> {
         recurring,
         outcome,
         ..Options::default()
-    }
-}
-
-/// Runs the test with each value of `recurring` and `outcome`, on the owner's path and through the
-/// inbox.
-fn all_kinds(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
-    for recurring in [false, true] {
-        for outcome in [false, true] {
-            both_ways(|shard| test(shard, recurring, outcome));
-        }
     }
 }
 

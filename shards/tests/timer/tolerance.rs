@@ -6,11 +6,11 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use crate::common::{Random, Scripted, both_ways, turn};
+use crate::common::{
+    Random, Scripted, both_ways, turn,
+    units::{MS, SECOND},
+};
 use tourbillon_shards::{Flow, NEVER, Options, Reset, Shard, Timer};
-
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MS;
 
 /// A timer that records when it ran.
 struct Probe {

@@ -9,11 +9,11 @@ mod check;
 mod model;
 mod world;
 
+use crate::{Move, common::units::YEAR};
 use proptest::prelude::*;
 use tourbillon_shards::{NEVER, Outcome};
 use world::World;
 
-const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 const NAMES: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -50,14 +50,6 @@ struct Plan {
     name: Option<usize>,
     script: Script,
     start: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Move {
-    At(u64),
-    FromNow(u64),
-    FromStart(u64),
-    Refresh,
 }
 
 /// What a callback does in each run.

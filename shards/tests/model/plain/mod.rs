@@ -9,6 +9,7 @@ mod bench;
 mod desk;
 mod world;
 
+use crate::{Move, common::units::YEAR};
 use bench::Bench;
 use proptest::prelude::*;
 use tourbillon_shards::{NEVER, store::StoreKind};
@@ -17,7 +18,6 @@ const UNIT: u64 = 256;
 /// At most the number of cancels after which other threads sweep for the owner (64), and fewer than
 /// the numbers in a unit.
 const MOST: usize = 60;
-const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
 /// Delays and waits are in units. Timer numbers choose among the timers that were made.
 #[derive(Clone, Debug)]
@@ -49,14 +49,6 @@ enum Op {
     Run(usize),
     Shutdown(usize),
     Close,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Move {
-    At(u64),
-    FromNow(u64),
-    FromStart(u64),
-    Refresh,
 }
 
 #[derive(Clone, Copy, Debug)]
