@@ -220,6 +220,15 @@ impl Drops {
         Token(self.0.clone())
     }
 
+    /// Returns a future that never ends and holds a token.
+    pub fn pending(&self) -> impl Future<Output = ()> + Send + 'static {
+        let token = self.token();
+        async move {
+            let _token = token;
+            std::future::pending().await
+        }
+    }
+
     pub fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }

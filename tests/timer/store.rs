@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Random, alarm};
+use crate::common::{Random, alarm, paused::with_store};
 use tourbillon::{
     Cancel, Runtime, Timer,
     runtime::StoreKind,
@@ -15,11 +15,6 @@ use tourbillon::{
 };
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
-
-fn paused(store: StoreKind) -> Runtime {
-    let builder = Runtime::builder().worker_threads(2).start_paused(true);
-    builder.timer_store(store).build().unwrap()
-}
 
 #[test]
 fn the_wheel_is_the_default() {
@@ -46,7 +41,7 @@ fn delay(random: &mut Random) -> Duration {
 fn each_timer_ends_once_and_none_is_early() {
     let _alarm = alarm();
     for store in StoreKind::ALL {
-        paused(store).block_on(async {
+        with_store(2, store).block_on(async {
             let mut random = Random::new(5);
             // When each ran.
             let ran: Arc<Mutex<Vec<Vec<Instant>>>> = Arc::default();
@@ -93,7 +88,7 @@ fn each_timer_ends_once_and_none_is_early() {
 fn timers_on_other_clocks_fire_in_deadline_order() {
     let _alarm = alarm();
     for store in StoreKind::ALL {
-        paused(store).block_on(async {
+        with_store(2, store).block_on(async {
             let ran: Arc<Mutex<Vec<u64>>> = Arc::default();
             let start = wall_clock();
             for i in 0..1_000 {

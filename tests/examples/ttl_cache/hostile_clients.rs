@@ -12,7 +12,7 @@ use std::{
 use crate::{
     clients::{
         AGES, Server, example, number,
-        redis::{Redis, Reply, cache, encode},
+        redis::{Redis, Reply, cache, encode, with_a_big_value},
     },
     common::Random,
 };
@@ -178,11 +178,7 @@ fn half_open_connections_end() {
 
 #[test]
 fn a_client_that_reads_no_replies_is_not_read_from() {
-    let server = cache(&["--idle", "0s"]);
-    let mut client = Redis::connect(&server);
-    let value = vec![b'x'; MB as usize];
-    client.send(&encode(&[b"SET", b"big", &value]));
-    assert_eq!(client.reply(), Reply::ok());
+    let (server, mut client, value) = with_a_big_value();
     let before = server.memory();
     let deaf = Redis::connect(&server);
     deaf.stream().set_nonblocking(true).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::clients::redis::{Redis, Reply, cache, encode};
+use crate::clients::redis::{Redis, Reply, cache, encode, with_a_big_value};
 
 const MB: u64 = 1 << 20;
 
@@ -14,11 +14,7 @@ fn too_long(most: usize) -> Reply {
 
 #[test]
 fn large_replies_are_built_as_the_client_reads() {
-    let server = cache(&["--idle", "0s"]);
-    let mut client = Redis::connect(&server);
-    let value = vec![b'x'; MB as usize];
-    client.send(&encode(&[b"SET", b"big", &value]));
-    assert_eq!(client.reply(), Reply::ok());
+    let (server, mut client, value) = with_a_big_value();
     let before = server.memory();
     // A GB of values is asked for, and nobody takes it.
     let mut request = vec![&b"MGET"[..]];

@@ -16,9 +16,9 @@ mod world;
 
 use std::fmt;
 
-use crate::common::{alarm, process::alone};
+use crate::common::{alarm, paused::paused, process::alone};
 use proptest::prelude::*;
-use tourbillon::{runtime::Builder, timer::OnStep};
+use tourbillon::timer::OnStep;
 use world::World;
 
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
@@ -248,11 +248,7 @@ fn program() -> impl Strategy<Value = Program> {
 
 fn run(program: Program) {
     let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(program.workers)
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused(program.workers);
     let (handle, unit, ops) = (runtime.handle().clone(), program.unit, program.ops);
     let body = async move {
         let mut world = World::new(handle, unit).await;
