@@ -178,7 +178,7 @@ fn half_open_connections_end() {
 
 #[test]
 fn a_client_that_reads_no_replies_is_not_read_from() {
-    let (server, mut client, value) = with_a_big_value();
+    let (server, _client, value) = with_a_big_value();
     let before = server.memory();
     let deaf = Redis::connect(&server);
     deaf.stream().set_nonblocking(true).unwrap();
