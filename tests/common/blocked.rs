@@ -1,4 +1,4 @@
-//! What tests of blocked workers share.
+//! Shared set-up of the tests of blocked workers.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

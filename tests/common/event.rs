@@ -1,4 +1,4 @@
-//! What tests of tasks wait for.
+//! An event that tests of tasks wait for.
 
 use std::{
     future::poll_fn,

@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Shared set-up of the integration tests.
 
 #![allow(
     dead_code,

@@ -1,4 +1,4 @@
-//! What tests of sockets share.
+//! Shared set-up of the tests of sockets.
 
 use std::{
     io,

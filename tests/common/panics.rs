@@ -1,4 +1,4 @@
-//! What tests of panics share.
+//! Shared set-up of the tests of panics.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What tests of callback timers share.
+//! Shared set-up of the tests of callback timers.
 
 use std::{
     sync::mpsc,

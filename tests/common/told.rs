@@ -1,4 +1,4 @@
-//! What tests of outcomes share.
+//! Shared set-up of the tests of outcomes.
 
 use std::{
     sync::{

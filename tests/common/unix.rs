@@ -1,4 +1,4 @@
-//! Where Unix sockets are bound.
+//! Addresses and directories for Unix sockets.
 
 use std::{
     fs,

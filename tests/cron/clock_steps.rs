@@ -117,7 +117,7 @@ fn two_weeks_of_weekdays_at_nine_in_paris_when_summer_time_ends() {
 }
 
 #[test]
-fn half_past_two_on_the_days_that_have_none_or_two() {
+fn a_job_at_half_past_two_runs_once_on_days_of_clock_changes() {
     let _alarm = alarm();
     // There is none: at three, when clocks have been put forward.
     paused_at(2, "2026-03-28T12:00:00Z").block_on(async {

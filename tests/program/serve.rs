@@ -331,7 +331,7 @@ fn a_half_closed_client_is_answered_where_that_is_allowed() {
 }
 
 #[test]
-fn impossible_arguments_are_refused() {
+fn invalid_arguments_are_refused() {
     let server = Server::start(&[]);
     let taken = server.addr.to_string();
     for (status, args, hint) in [

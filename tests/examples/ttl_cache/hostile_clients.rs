@@ -65,7 +65,7 @@ fn invalid_resp_is_answered_with_an_error_and_closed() {
 }
 
 #[test]
-fn a_web_page_cannot_have_a_browser_give_commands() {
+fn a_browser_request_is_not_taken_for_commands() {
     let start = Instant::now();
     let mut server = cache(&[]);
     let mut client = Redis::connect(&server);
@@ -450,7 +450,7 @@ fn a_signal_ends_a_busy_server_cleanly() {
 }
 
 #[test]
-fn impossible_arguments_are_refused() {
+fn invalid_arguments_are_refused() {
     let server = cache(&[]);
     let taken = server.addr.to_string();
     for (status, args, hint) in [

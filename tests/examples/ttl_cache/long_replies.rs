@@ -39,7 +39,7 @@ fn large_replies_are_built_as_the_client_reads() {
 }
 
 #[test]
-fn a_list_of_keys_is_refused_where_it_is_too_long_and_a_scan_is_not() {
+fn keys_is_refused_if_its_reply_is_too_long_but_scan_works() {
     let server = cache(&["--max-bulk", "16k"]);
     let mut client = Redis::connect(&server);
     let keys: HashSet<_> = (0..2_000).map(|n| format!("key:{n}")).collect();
@@ -87,7 +87,7 @@ fn a_list_of_keys_is_refused_where_it_is_too_long_and_a_scan_is_not() {
 }
 
 #[test]
-fn a_list_of_many_keys_is_whole_and_in_its_turn() {
+fn a_long_reply_to_keys_is_complete_and_in_order() {
     const KEYS: usize = 30_000;
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
@@ -108,7 +108,7 @@ fn a_list_of_many_keys_is_whole_and_in_its_turn() {
 }
 
 #[test]
-fn a_scan_of_long_keys_gives_few_at_once() {
+fn a_scan_of_long_keys_returns_few_per_call() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     let long = "x".repeat(100_000);

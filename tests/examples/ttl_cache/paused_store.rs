@@ -86,7 +86,7 @@ fn a_timer_removes_keys_that_no_command_reads() {
 }
 
 #[test]
-fn changing_a_deadline_leaves_nothing_of_the_old_one() {
+fn a_changed_deadline_replaces_the_old_timer() {
     paused(1).block_on(async {
         let (store, stats) = store(u64::MAX);
         let soon = Instant::now() + 10 * MS;
@@ -216,7 +216,7 @@ fn conditions_of_set_are_respected() {
 }
 
 #[test]
-fn a_deadline_is_later_or_earlier_by_the_milliseconds_that_clients_gave() {
+fn later_and_earlier_compare_the_milliseconds_of_clients() {
     paused(1).block_on(async {
         let (store, _) = store(u64::MAX);
         let later = Only {
@@ -250,7 +250,7 @@ fn a_deadline_is_later_or_earlier_by_the_milliseconds_that_clients_gave() {
 }
 
 #[test]
-fn a_deadline_out_of_the_clocks_reach_has_no_timer() {
+fn a_deadline_beyond_the_clocks_range_has_no_timer() {
     let runtime = crate::common::runtime(1);
     let _context = runtime.handle().enter();
     let (store, _) = store(u64::MAX);
@@ -320,7 +320,7 @@ fn scanned(store: &Store) -> Vec<String> {
 }
 
 #[test]
-fn a_scan_visits_each_key_once_whatever_comes_and_goes() {
+fn a_scan_visits_each_key_once_while_others_come_and_go() {
     paused(1).block_on(async {
         let (store, _) = store(u64::MAX);
         assert_eq!(scanned(&store), [""; 0]);
@@ -360,7 +360,7 @@ fn a_scan_visits_each_key_once_whatever_comes_and_goes() {
 }
 
 #[test]
-fn keys_that_are_set_together_are_set_all_or_none() {
+fn set_all_sets_all_keys_or_none() {
     paused(1).block_on(async {
         let (store, stats) = store(1_200);
         let set = |keys: &[&str]| {
