@@ -6,7 +6,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-/// What somebody else completes, from any thread.
+/// An event that any thread can complete.
 #[derive(Clone, Default)]
 pub struct Event(Arc<Mutex<(bool, Option<Waker>)>>);
 

@@ -75,7 +75,7 @@ impl Fork {
 
 impl Drop for Fork {
     fn drop(&mut self) {
-        // SAFETY: numbers alone: a child of ours that nobody has waited for.
+        // SAFETY: the arguments are numbers, and our child has not been waited for.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -181,7 +181,7 @@ fn forked_children_take_nothing_from_the_parent() {
     });
 }
 
-/// A descriptor that the parent closes stays open in the child, and so with the kernel. The parent's
+/// A descriptor that the parent closes stays open in the child, and so in the kernel. The parent's
 /// next descriptor of that number must not receive its events.
 #[test]
 fn descriptors_that_a_child_keeps_open_cause_no_events() {
@@ -225,7 +225,7 @@ fn descriptors_that_a_child_keeps_open_cause_no_events() {
         assert!(told.is_err());
         drop(child);
         let told = runtime.block_on(timeout(PATIENCE, client.read(&mut [0])));
-        // With what nobody has read, it is a reset.
+        // Unread data turns the close into a reset.
         assert!(!matches!(told, Ok(Ok(1..)) | Err(_)));
     });
 }

@@ -204,7 +204,7 @@ fn jobs(runtime: &Runtime) {
     }
 }
 
-/// What is not interrupted here is so by nobody: the storm is over all threads.
+/// The storm interrupts the system calls of all threads.
 #[test]
 fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
     alone(|| {

@@ -227,7 +227,7 @@ fn a_socket_that_cannot_be_watched_is_an_error_and_is_closed() {
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
-            // Whose queue is nobody's affair.
+            // A listener outside of the runtime, whose queue does not matter.
             let others = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let others_addr = others.local_addr().unwrap();
             let open = fds();

@@ -131,7 +131,7 @@ fn rescue_works_when_no_helper_can_be_started() {
             let _without_helpers = crate::common::runtime(2);
             fds()
         };
-        // The workers, and nobody else.
+        // Only the workers start.
         faulty.after(2, usize::MAX, libc::EAGAIN);
         let runtime = Builder::new()
             .worker_threads(2)
@@ -189,7 +189,7 @@ fn rescue_works_when_no_helper_can_be_started() {
     });
 }
 
-/// It has nobody to put in its place: what waits for it is late, and not lost.
+/// No thread can replace the blocked worker, so its work is late, but not lost.
 #[test]
 fn without_a_replacement_work_waits_for_block_in_place_to_end() {
     alone(|| {
@@ -301,7 +301,7 @@ fn the_limit_of_threads_is_an_error_with_a_hint() {
         // SAFETY: numbers alone.
         let is_root = unsafe { libc::geteuid() } == 0;
         if is_root {
-            // A user that nobody is, nor another run of this test: all threads of its are ours.
+            // A user id that no other process has, so that all of its threads are ours.
             let nobody = 1_000_000_000 + std::process::id();
             // SAFETY: as above.
             let set = unsafe { libc::setresuid(nobody, nobody, nobody) };
@@ -342,7 +342,7 @@ fn limit_space(more: u64) {
     // SAFETY: a number alone.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
     limit(libc::RLIMIT_AS, pages * page + more);
-    // SAFETY: the answer is compared, and what was mapped in spite of all is nobody's.
+    // SAFETY: only the answer is compared. A mapping that succeeds is never used.
     let mapped = unsafe {
         let prot = libc::PROT_NONE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -268,7 +268,7 @@ fn without_what_is_dispensable(answer: libc::c_int) {
         #[cfg(feature = "inspect")]
         is_shown(&runtime);
     }
-    // Which cores there are nobody says: to name one is an error, and no guess.
+    // The set of cores is unknown. So naming one is an error; the runtime does not guess.
     let named = Builder::new().cores([0]).build();
     assert!(matches!(
         named.unwrap_err(),

@@ -28,9 +28,9 @@ use crate::common::{
 
 /// For how long the process is stopped.
 const STOPPED: Duration = Duration::from_secs(2);
-/// So long a gap is no slow machine's.
+/// A gap this long is a stop; a slow machine has shorter ones.
 const GAP: Duration = Duration::from_millis(1_900);
-/// Of what recurs.
+/// The period of recurring timers.
 const PERIOD: Duration = Duration::from_millis(7);
 
 /// A child that is killed when this is dropped, also on a panic: it would stay stopped for ever.
@@ -69,7 +69,7 @@ fn stopped<F: FnOnce()>(body: F) {
     // Somewhere in the middle of what it does.
     thread::sleep(Duration::from_millis(100));
     let pid = child.id() as libc::pid_t;
-    // SAFETY: numbers alone, of a child that nobody has waited for.
+    // SAFETY: the arguments are numbers, and the child has not been waited for.
     let send = |signal| assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     send(libc::SIGSTOP);
     eventually("it is stopped", || {

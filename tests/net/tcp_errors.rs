@@ -24,7 +24,7 @@ use crate::common::{
 fn a_refused_connection_is_an_error() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    // A port that was just given up: nobody listens there.
+    // A port that was just closed: no socket listens there.
     let addr = {
         let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
         listener.local_addr().unwrap()

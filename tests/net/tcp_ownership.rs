@@ -169,7 +169,7 @@ fn a_dropped_connect_leaks_no_descriptor() {
     alone(|| {
         let runtime = runtime(1);
         runtime.block_on(async {
-            // A listener whose queue is full lets nobody else in, and says nothing.
+            // A listener with a full queue ignores further connects.
             let (listener, addr) = listen().await;
             SockRef::from(&listener).listen(0).unwrap();
             let mut stuck = Vec::new();

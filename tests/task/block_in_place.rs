@@ -333,7 +333,7 @@ fn callbacks_can_block_and_be_cancelled_meanwhile() {
     }
 }
 
-/// Where nobody is called for a worker that is stuck, what it waits for is run all the same.
+/// Without rescue, a helper still runs the tasks in the queue of the blocked worker.
 #[test]
 fn queued_tasks_run_without_rescue() {
     let _alarm = alarm();

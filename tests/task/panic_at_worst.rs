@@ -170,12 +170,12 @@ fn nested_panics_of_panic_payloads_are_contained() {
         for depth in [1, 2, 5] {
             for _ in 0..10 {
                 runtime.after(Duration::ZERO, move || panic::panic_any(Nested(depth)));
-                // Nobody takes what it carried.
+                // No caller takes the payload.
                 drop(runtime.spawn(async move { panic::panic_any(Nested(depth)) }));
                 let job = runtime.spawn_blocking(move || panic::panic_any(Nested(depth)));
                 drop(job);
             }
-            // Of blocking jobs that nobody joins the runtime has no count to keep.
+            // Panics of blocking jobs without a join handle are not counted.
             eventually("they have panicked", || panics(&runtime) >= 20);
             assert_alive(&runtime);
             let job = runtime.spawn_blocking(|| 7);

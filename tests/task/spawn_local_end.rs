@@ -225,7 +225,7 @@ fn a_blocked_worker_drops_its_local_tasks_when_it_returns() {
     drop(runtime.spawn_pinned_by_idx(create, 0).unwrap());
     stuck.wait();
     assert!(!runtime.shutdown_timeout(Duration::from_millis(50)));
-    // Those of the other worker, and of nobody else.
+    // Only the tasks of the other worker.
     eventually("the other worker's are dropped", || homes.dropped() == 4);
     gate.open();
     eventually("all are dropped", || homes.dropped() == homes.made());

@@ -26,7 +26,7 @@ fn the_wheel_is_the_default() {
     assert!(builder.contains("timer_store: Heap"), "{builder}");
 }
 
-/// Delays as a server has them, and as nobody has.
+/// Returns a random delay, typical for a server or extreme.
 fn delay(random: &mut Random) -> Duration {
     match random.below(10) {
         0..4 => Duration::from_secs([1, 5, 30, 60][random.below(4) as usize]),

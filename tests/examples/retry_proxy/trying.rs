@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 use super::{echo, end, proxy, upstream};
 use crate::clients::{AGES, Server, SetAtEnd, connect, example, have, ping, with_patience};
 
-/// An upstream that is down: its port is taken, and nobody listens.
+/// An upstream that is down: its port is bound, but not listened on.
 fn down() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();

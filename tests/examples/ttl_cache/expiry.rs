@@ -238,7 +238,7 @@ fn a_timer_that_fires_concurrently_removes_no_new_value() {
     assert_eq!(client.info("panics"), 0);
 }
 
-/// Changes a key that nobody else does, about when its timer fires. What was changed in time stays.
+/// Changes a key that no other client changes, about when its timer fires. A change in time stays.
 fn owns_a_key(client: &mut Redis, owner: u64) {
     let mut random = Random::new(owner);
     let key = format!("own{owner}");

@@ -397,7 +397,7 @@ fn a_server_without_descriptors_recovers_when_there_are_some() {
     drop(many);
     assert_serves(&server);
 
-    // Also where nobody reads what it complains of, the next time after a second.
+    // The server continues although stderr is closed. It reports once a second.
     server.hang_up();
     let many: Vec<_> = (0..30).map(|_| Redis::connect(&server)).collect();
     thread::sleep(Duration::from_millis(1_500));

@@ -16,7 +16,7 @@ fn too_long(most: usize) -> Reply {
 fn large_replies_are_built_as_the_client_reads() {
     let (server, mut client, value) = with_a_big_value();
     let before = server.memory();
-    // A GB of values is asked for, and nobody takes it.
+    // Ask for one GB of values, and do not read the reply.
     let mut request = vec![&b"MGET"[..]];
     request.extend([&b"big"[..]; 1_000]);
     request.push(b"nothing");
