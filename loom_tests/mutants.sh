@@ -5,17 +5,19 @@
 #   loom_tests/mutants.sh             all mutants
 #   loom_tests/mutants.sh NAME...     these (file names without .patch)
 #
-# A mutant's header says `Test: <file>::<test>`; `Bound: <n>` overrides the test's preemption bound
-# where a smaller one will do; `Hangs: yes` says that a run that does not end is the failure.
+# A mutant's header names the test: `Test: <file>::<test>`. `Bound: <n>` overrides the test's
+# preemption bound if a smaller one is enough. With `Hangs: yes`, a run that does not end is the
+# failure.
 # A patch that does not apply, or does not compile, is an error, not a kill.
-# Two runs at once need a CARGO_TARGET_DIR each: in one they would take each other's mutants.
+# Two runs at once need a CARGO_TARGET_DIR each: in a shared one they would use each other's
+# mutants.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 seconds=${MUTANT_TIMEOUT:-120}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/mutants}
 export RUSTFLAGS="--cfg loom"
-# Most mutants are found in less time than it takes to build them.
+# Building most mutants takes longer than killing them, so build fast.
 export CARGO_PROFILE_LOOM_OPT_LEVEL=${CARGO_PROFILE_LOOM_OPT_LEVEL:-1}
 export CARGO_PROFILE_LOOM_INCREMENTAL=${CARGO_PROFILE_LOOM_INCREMENTAL:-true}
 unset LOOM_MAX_PREEMPTIONS LOOM_MORE_PREEMPTIONS
@@ -30,7 +32,7 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/shards" "$scratch/tasks" "$scratch/loom_tests"
-# The root package and its dependencies stay out.
+# Leave the root package and its dependencies out.
 awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
     sed 's/^members = .*/members = ["shards", "tasks", "loom_tests"]/' >"$scratch/Cargo.toml"
 cp "$root/Cargo.lock" "$scratch/"

@@ -2,7 +2,7 @@
 # Runs the loom models.
 #
 #   loom_tests/run.sh [ARGS...]           with the bounds of CI
-#   loom_tests/run.sh --full [ARGS...]    each bound raised by one (for a night, not for CI)
+#   loom_tests/run.sh --full [ARGS...]    with each bound raised by one (takes a night)
 #
 # ARGS go to `cargo test`, for example `--test inbox`. LOOM_MAX_PREEMPTIONS=n sets all bounds to n.
 set -euo pipefail
@@ -16,7 +16,7 @@ fi
 options=(-p loom_tests --profile loom --target-dir "${CARGO_TARGET_DIR:-target/loom}")
 case " $* " in
     *" -- "*) ;;
-    # Shows bound, number of executions and time of each model.
+    # Print the bound, the number of executions and the time of each model.
     *) set -- "$@" -- --nocapture ;;
 esac
 RUSTFLAGS="--cfg loom" exec cargo test "${options[@]}" "$@"

@@ -2,8 +2,8 @@
 
 use std::{panic::resume_unwind, sync::atomic::Ordering};
 
-use loom::thread;
-use tourbillon_shards::{Due, Parked, Ran, Searchers};
+use loom::{sync::Arc, thread};
+use tourbillon_shards::{Cancel, Due, Parked, Ran, Reset, Searchers, Timer};
 
 use crate::{Home, Worker};
 
@@ -111,6 +111,25 @@ pub fn expire(home: &Home, now: u64) {
     let mut due = Vec::new();
     home.expire(now, usize::MAX, &mut due);
     due.into_iter().for_each(|due| drop(run(due, now)));
+}
+
+/// Returns the one timer that is due at `now`.
+pub fn due(home: &Home, now: u64) -> Due<Worker> {
+    let mut due = Vec::new();
+    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
+    due.pop().unwrap()
+}
+
+/// Starts a thread that cancels `timer`.
+pub fn cancels(timer: &Arc<Timer<Worker>>) -> thread::JoinHandle<Cancel> {
+    let timer = timer.clone();
+    thread::spawn(move || timer.cancel())
+}
+
+/// Starts a thread that moves `timer` to `deadline`.
+pub fn resets(timer: &Arc<Timer<Worker>>, deadline: u64) -> thread::JoinHandle<Reset> {
+    let timer = timer.clone();
+    thread::spawn(move || timer.reset_at(deadline))
 }
 
 /// Runs a timer. What panics inside it panics here: that is loom speaking.

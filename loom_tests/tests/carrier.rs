@@ -7,19 +7,12 @@
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
-use loom_tests::{EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, run, shard};
-use tourbillon_shards::{Cancel, Due, Outcome, Ran, Reset, Status, Timer};
+use loom_tests::{EventLoop, HORIZON, Probe, close, due, expire, model, resets, run, shard};
+use tourbillon_shards::{Cancel, Outcome, Ran, Reset, Status, Timer};
 
 /// The models of this thread have who drops a reference look first whether it is the last.
 fn looks_for_the_last() {
     tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);
-}
-
-/// The one timer that is due at `now`.
-fn due(home: &Home, now: u64) -> Due<Worker> {
-    let mut due = Vec::new();
-    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
-    due.pop().unwrap()
 }
 
 /// A timer that another thread armed is cancelled where it stands: in the inbox, on its way, or in
@@ -212,10 +205,7 @@ fn a_rearm_meets_a_move_earlier() {
         let carried = due(&home, 5);
         drop(Timer::once(&home, HORIZON + 30, 5, || {}));
         let thief = thread::spawn(move || drop(run(carried, 5)));
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(10)
-        });
+        let mover = resets(&timer, 10);
         let mut before = 0;
         owner.run_until(|| {
             before = probe.runs();
@@ -320,10 +310,7 @@ fn a_due_timer_is_dropped_while_it_is_moved() {
         let carried = due(&home, 5);
         assert_eq!(timer.reset_at(50), Reset::Waiting);
         let carrier = thread::spawn(move || drop(carried));
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(20)
-        });
+        let mover = resets(&timer, 20);
         expire(&home, 5);
         carrier.join().unwrap();
         mover.join().unwrap();

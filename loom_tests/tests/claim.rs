@@ -6,8 +6,10 @@
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
-use loom_tests::{EventLoop, Home, Probe, Worker, close, expire, model, run, shard};
-use tourbillon_shards::{Cancel, Due, Outcome, Ran, Reset, Status, Timer};
+use loom_tests::{
+    EventLoop, Home, Probe, Worker, cancels, close, due, expire, model, resets, run, shard,
+};
+use tourbillon_shards::{Cancel, Outcome, Ran, Reset, Status, Timer};
 
 /// A timer with deadline 5 and wait 5, and its shard, owned by this thread.
 fn once() -> (Home, Arc<Timer<Worker>>, Probe) {
@@ -27,13 +29,6 @@ fn recurring() -> (Home, Arc<Timer<Worker>>, Probe) {
     (home, timer, probe)
 }
 
-/// The one timer that is due at `now`.
-fn due(home: &Home, now: u64) -> Due<Worker> {
-    let mut due = Vec::new();
-    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
-    due.pop().unwrap()
-}
-
 /// Closes the shard; after that the callback has been dropped and the timer counted, once.
 fn ended(home: &Home, probe: &Probe) {
     close(home);
@@ -46,10 +41,7 @@ fn ended(home: &Home, probe: &Probe) {
 fn fire_or_cancel() {
     model!(None, || {
         let (home, timer, probe) = once();
-        let canceller = thread::spawn({
-            let timer = timer.clone();
-            move || timer.cancel()
-        });
+        let canceller = cancels(&timer);
         expire(&home, 5);
         let cancel = canceller.join().unwrap();
         match probe.runs() {
@@ -207,10 +199,7 @@ fn fire_or_cancel_or_reset() {
     model!(Some(3), || {
         let (home, timer, probe) = once();
         let due = due(&home, 5);
-        let canceller = thread::spawn({
-            let timer = timer.clone();
-            move || timer.cancel()
-        });
+        let canceller = cancels(&timer);
         let mover = thread::spawn(move || timer.reset_at(20));
         let ran = run(due, 5);
         let (cancel, reset) = (canceller.join().unwrap(), mover.join().unwrap());
@@ -263,14 +252,8 @@ fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     model!(Some(3), || {
         let (home, timer, probe) = once();
         let due = due(&home, 5);
-        let canceller = thread::spawn({
-            let timer = timer.clone();
-            move || timer.cancel()
-        });
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(20)
-        });
+        let canceller = cancels(&timer);
+        let mover = resets(&timer, 20);
         due.shutdown();
         let cancel = canceller.join().unwrap();
         mover.join().unwrap();
@@ -325,10 +308,7 @@ fn a_recurring_timer_runs_or_is_moved() {
     model!(None, || {
         let (home, timer, probe) = recurring();
         let due = due(&home, 5);
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(50)
-        });
+        let mover = resets(&timer, 50);
         let ran = run(due, 5);
         match mover.join().unwrap() {
             Reset::Waiting => {
@@ -355,14 +335,8 @@ fn a_recurring_timer_runs_or_is_cancelled_or_moved() {
     model!(Some(3), || {
         let (home, timer, probe) = recurring();
         let due = due(&home, 5);
-        let canceller = thread::spawn({
-            let timer = timer.clone();
-            move || timer.cancel()
-        });
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(20)
-        });
+        let canceller = cancels(&timer);
+        let mover = resets(&timer, 20);
         run(due, 5);
         let cancel = canceller.join().unwrap();
         mover.join().unwrap();
@@ -399,10 +373,7 @@ fn a_recurring_timer_runs_here_and_there() {
 fn close_or_cancel() {
     model!(None, || {
         let (home, timer, probe) = once();
-        let canceller = thread::spawn({
-            let timer = timer.clone();
-            move || timer.cancel()
-        });
+        let canceller = cancels(&timer);
         close(&home);
         let cancel = canceller.join().unwrap();
         let how = match cancel {

@@ -5,15 +5,8 @@
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
-use loom_tests::{EventLoop, Home, Probe, Worker, close, expire, model, run, shard};
-use tourbillon_shards::{Due, Outcome, Sleep, Status, Timer};
-
-/// The one timer that is due at `now`.
-fn due(home: &Home, now: u64) -> Due<Worker> {
-    let mut due = Vec::new();
-    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
-    due.pop().unwrap()
-}
+use loom_tests::{EventLoop, Probe, cancels, close, due, expire, model, resets, run, shard};
+use tourbillon_shards::{Outcome, Sleep, Status, Timer};
 
 /// One producer arms while the owner closes.
 #[test]
@@ -76,10 +69,7 @@ fn a_put_back_and_a_move_earlier_while_the_shard_is_closed() {
         let carried = due(&home, 5);
         timer.reset_at(50);
         let thief = thread::spawn(move || drop(run(carried, 5)));
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(20)
-        });
+        let mover = resets(&timer, 20);
         close(&home);
         thief.join().unwrap();
         mover.join().unwrap();
@@ -99,10 +89,7 @@ fn a_rearm_and_a_cancel_while_the_shard_is_closed() {
         let timer = Arc::new(Timer::recurring(&home, 5, 10, probe.recurring()));
         let carried = due(&home, 5);
         let thief = thread::spawn(move || drop(run(carried, 5)));
-        let canceller = thread::spawn({
-            let timer = timer.clone();
-            move || timer.cancel()
-        });
+        let canceller = cancels(&timer);
         close(&home);
         thief.join().unwrap();
         canceller.join().unwrap();

@@ -13,7 +13,7 @@ use std::{
 
 use loom::{sync::Arc, thread};
 use loom_tests::{
-    EventLoop, Home, Probe, Task, Worker, close, expire, model, run, shard, tell, tell_one,
+    EventLoop, Home, Probe, Task, Worker, close, due, expire, model, run, shard, tell, tell_one,
     wait_for_the_end,
 };
 use tourbillon_shards::{
@@ -33,13 +33,6 @@ fn timer(options: Options<Worker>) -> (Home, Arc<Timer<Worker>>, Probe) {
 
 fn once() -> (Home, Arc<Timer<Worker>>, Probe) {
     timer(Options::default())
-}
-
-/// The one timer that is due at `now`.
-fn due(home: &Home, now: u64) -> Due<Worker> {
-    let mut due = Vec::new();
-    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
-    due.pop().unwrap()
 }
 
 /// Runs it in another thread.

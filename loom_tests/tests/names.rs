@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 
 use loom::{sync::Arc, thread};
-use loom_tests::{EventLoop, Home, Probe, Worker, close, expire, model, run, shard};
+use loom_tests::{EventLoop, Home, Probe, Worker, close, due, expire, model, run, shard};
 use tourbillon_shards::{Cancel, Due, Flow, Name, Names, Options, Outcome, Started, Timer};
 
 const NAME: &str = "n";
@@ -54,9 +54,7 @@ impl Setting {
 
     /// The one timer that is due at 5.
     fn due(&self) -> Due<Worker> {
-        let mut due = Vec::new();
-        assert_eq!(self.home.expire(5, usize::MAX, &mut due).count, 1);
-        due.pop().unwrap()
+        due(&self.home, 5)
     }
 
     /// How many runs there were.

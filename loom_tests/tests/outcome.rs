@@ -6,8 +6,10 @@
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
-use loom_tests::{EventLoop, Home, Probe, Worker, close, expire, model, run, shard, tell};
-use tourbillon_shards::{Cancel, Due, Flow, Options, Outcome, Reset, Started, Status, Timer};
+use loom_tests::{
+    EventLoop, Home, Probe, Worker, close, due, expire, model, resets, run, shard, tell,
+};
+use tourbillon_shards::{Cancel, Flow, Options, Outcome, Reset, Started, Status, Timer};
 
 const GO_ON: Flow = Flow::Continue(());
 
@@ -25,13 +27,6 @@ fn told(recurring: bool, answer: Flow) -> (Home, Arc<Timer<Worker>>, Probe) {
     let timer = Timer::build(&home, 5, None, options, probe.told(answer));
     assert_eq!(timer.start(0), Started::Waiting);
     (home, Arc::new(timer), probe)
-}
-
-/// The one timer that is due at `now`.
-fn due(home: &Home, now: u64) -> Due<Worker> {
-    let mut due = Vec::new();
-    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
-    due.pop().unwrap()
 }
 
 /// Cancels in another thread, which is not the one that is called.
@@ -136,10 +131,7 @@ fn a_due_timer_is_cancelled_by_its_carrier_or_moved() {
     model!(None, || {
         let (home, timer, probe) = told(false, GO_ON);
         let due = due(&home, 5);
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(20)
-        });
+        let mover = resets(&timer, 20);
         due.cancel();
         let how = match mover.join().unwrap() {
             Reset::Waiting => Outcome::Fired,
@@ -157,10 +149,7 @@ fn run_or_cancel_or_reset() {
         let (home, timer, probe) = told(false, GO_ON);
         let due = due(&home, 5);
         let canceller = cancel(&timer, &probe);
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(20)
-        });
+        let mover = resets(&timer, 20);
         run(due, 5);
         mover.join().unwrap();
         let how = unless_cancelled(canceller.join().unwrap(), Outcome::Fired);

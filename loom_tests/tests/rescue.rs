@@ -5,7 +5,7 @@
 use loom::{sync::Arc, thread};
 use loom_tests::{
     EventLoop, GRACE, HORIZON, Home, Probe, answer, answer_awaited, assert_called, close, expire,
-    model, run, waits_for_50, watched,
+    model, resets, run, waits_for_50, watched,
 };
 use tourbillon_shards::{Cancel, Outcome, Reset, Searchers, Timer};
 
@@ -119,10 +119,7 @@ fn a_late_timer_is_moved_while_the_owner_comes_back() {
         let (home, _owner) = begin();
         let probe = Probe::new();
         let timer = Arc::new(Timer::once(&home, 20, 5, probe.once()));
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(50)
-        });
+        let mover = resets(&timer, 50);
         let rescuer = answers(&home, 30);
         come_back(&home, 30);
         rescuer.join().unwrap();

@@ -11,15 +11,8 @@ use std::{
 };
 
 use loom::thread;
-use loom_tests::{EventLoop, Home, Task, Worker, close, expire, model, run, shard};
-use tourbillon_shards::{Due, Outcome, Sleep};
-
-/// The one timer that is due at `now`.
-fn due(home: &Home, now: u64) -> Due<Worker> {
-    let mut due = Vec::new();
-    assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
-    due.pop().unwrap()
-}
+use loom_tests::{EventLoop, Home, Task, Worker, close, due, expire, model, run, shard};
+use tourbillon_shards::{Outcome, Sleep};
 
 /// A shard owned by this thread, and a sleep there until 5.
 fn sleep() -> (Home, Sleep<Worker>) {

@@ -6,7 +6,9 @@
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
-use loom_tests::{EventLoop, Home, Probe, Worker, close, expire, model, shard, tell};
+use loom_tests::{
+    EventLoop, Home, Probe, Worker, cancels, close, expire, model, resets, shard, tell,
+};
 use tourbillon_shards::{
     Cancel, Flow, Name, Names, Options, Outcome, Reset, Started, Status, Timer,
 };
@@ -139,10 +141,7 @@ fn start_or_reset() {
     model!(None, || {
         let (home, timer, probe) = built(told());
         let timer = Arc::new(timer);
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(20)
-        });
+        let mover = resets(&timer, 20);
         assert_eq!(timer.start(0), Started::Waiting);
         let deadline = match mover.join().unwrap() {
             Reset::NotStarted => 5,
@@ -261,10 +260,7 @@ fn start_or_cancel_or_expire() {
             let timer = timer.clone();
             move || timer.start(0)
         });
-        let canceller = thread::spawn({
-            let timer = timer.clone();
-            move || timer.cancel()
-        });
+        let canceller = cancels(&timer);
         expire(&home, 5);
         assert_ne!(starter.join().unwrap(), Started::TooLate);
         let cancel = canceller.join().unwrap();

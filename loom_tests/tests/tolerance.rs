@@ -6,7 +6,9 @@
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
-use loom_tests::{EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, shard, tell};
+use loom_tests::{
+    EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, resets, shard, tell,
+};
 use tourbillon_shards::{Cancel, Flow, Options, Outcome, Reset, Started, Status, Timer};
 
 /// With this tolerance what is due at 5 waits for 8, and what is due at 17 for 20.
@@ -215,10 +217,7 @@ fn a_dead_one_is_put_back_or_moved() {
         EventLoop::new(&home);
         let probe = Probe::new();
         let timer = dead(&home, &probe);
-        let mover = thread::spawn({
-            let timer = timer.clone();
-            move || timer.reset_at(30)
-        });
+        let mover = resets(&timer, 30);
         expire(&home, 5);
         mover.join().unwrap();
         expire(&home, 30);

@@ -1,5 +1,7 @@
 //! Nodes come from a pool. A program that arms and cancels again and again allocates no memory,
 //! whichever thread frees the nodes.
+//!
+//! This program stands alone: it counts the allocations of its process.
 #![cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 
 use std::{

@@ -16,6 +16,16 @@ pub fn cache(args: &[&str]) -> Server {
     )
 }
 
+/// Starts the example without an idle limit, and stores a value of one MiB under the key `big`.
+pub fn with_a_big_value() -> (Server, Redis, Vec<u8>) {
+    let server = cache(&["--idle", "0s"]);
+    let mut client = Redis::connect(&server);
+    let value = vec![b'x'; 1 << 20];
+    client.send(&encode(&[b"SET", b"big", &value]));
+    assert_eq!(client.reply(), Reply::ok());
+    (server, client, value)
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Simple(String),

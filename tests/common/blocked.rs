@@ -1,4 +1,4 @@
-//! What tests of blocked workers share.
+//! Shared set-up of the tests of blocked workers.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,13 +11,12 @@ use tourbillon::{Handle, Outcome, Runtime, Status, Timer, runtime::Builder};
 
 use super::{Gate, PATIENCE, eventually, told::worker_number};
 
-/// From when a timer is armed to its deadline, for its worker to be blocked by then.
+/// A delay after which the worker of a timer is blocked.
 pub const SOON: Duration = Duration::from_millis(20);
-/// In which workers that have nothing to do have gone to sleep; on a machine where they have not, a
-/// test proves less.
+/// A time in which idle workers go to sleep. If they are slower, a test proves less.
 pub const REST: Duration = Duration::from_millis(20);
 
-/// A runtime whose helpers end soon, all of which are there for `block_in_place`.
+/// Builds a runtime whose helpers end soon when idle. All of them serve `block_in_place`.
 pub fn short_lived(workers: usize) -> Runtime {
     Builder::new()
         .worker_threads(workers)
@@ -26,7 +25,7 @@ pub fn short_lived(workers: usize) -> Runtime {
         .unwrap()
 }
 
-/// Runs `f` in a task, and answers what it answers.
+/// Runs `f` in a task, and returns its result.
 #[track_caller]
 pub fn in_a_task<R: Send + 'static>(
     runtime: &Runtime,
@@ -35,9 +34,9 @@ pub fn in_a_task<R: Send + 'static>(
     runtime.block_on(runtime.spawn(async move { f() })).unwrap()
 }
 
-/// Whether this thread is a worker.
+/// Returns whether the calling thread is a worker.
 pub fn is_a_worker() -> bool {
-    // Nothing is run: it panics before, on a worker.
+    // On a worker, `block_on` panics before it polls.
     let handle = Handle::current();
     catch_unwind(AssertUnwindSafe(|| handle.block_on(async {}))).is_err()
 }
@@ -51,7 +50,7 @@ pub struct Blocked {
 }
 
 impl Blocked {
-    /// Blocks some worker, after it has done what is to be done there before.
+    /// Runs `prepare` on some worker, and then blocks that worker.
     #[track_caller]
     pub fn after<R: Send + 'static>(
         handle: &Handle,
@@ -94,7 +93,7 @@ pub struct AllBlocked {
 }
 
 impl AllBlocked {
-    /// Blocks them. When no worker is left, each does what is to be done there before.
+    /// Occupies all workers, runs `prepare` on each, and then blocks them.
     #[track_caller]
     pub fn after(runtime: &Runtime, prepare: impl Fn(usize) + Send + Sync + 'static) -> Self {
         let (begin, release) = (Gate::new(), Gate::new());
@@ -106,7 +105,7 @@ impl AllBlocked {
             let (sender, receiver) = mpsc::channel();
             let prepared = prepared.clone();
             runtime.spawn(async move {
-                // A helper may be there first, on a machine where a worker takes its time.
+                // On a slow machine, a helper may run this first.
                 let worker = worker_number();
                 let _ = sender.send(worker.map(|_| thread::current().id()));
                 if let Some(worker) = worker {
@@ -130,7 +129,7 @@ impl AllBlocked {
         Self::after(runtime, |_| ())
     }
 
-    /// What lets go of them.
+    /// Returns the gate that unblocks the workers.
     pub fn gate(&self) -> Gate {
         self.release.clone()
     }
@@ -148,7 +147,7 @@ impl Drop for AllBlocked {
     }
 }
 
-/// Something came: which, when it was due, when it came, and on which thread.
+/// An event: its index, when it was due, when it came, and on which thread.
 #[derive(Debug)]
 pub struct Came {
     pub index: usize,
@@ -157,7 +156,7 @@ pub struct Came {
     pub thread: ThreadId,
 }
 
-/// Where it is said that something came.
+/// The sender of [events](Came).
 #[derive(Clone)]
 pub struct Says(mpsc::Sender<Came>);
 
@@ -177,7 +176,7 @@ impl Says {
         });
     }
 
-    /// A callback that says so.
+    /// Returns a callback that sends such an event.
     pub fn comes(&self, index: usize, due: Instant) -> impl FnOnce() + Send + 'static {
         let this = self.clone();
         move || this.came(index, due)
@@ -194,7 +193,7 @@ pub fn all_come_elsewhere(
     all_come_but_on(&[blocked.thread], receiver, count)
 }
 
-/// The same, of several that are blocked.
+/// Receives `count`, each index once, none of them early or on one of the blocked workers.
 #[track_caller]
 pub fn all_come_but_on(
     blocked: &[ThreadId],
@@ -215,7 +214,7 @@ pub fn all_come_but_on(
     all
 }
 
-/// Nothing comes any more.
+/// Checks that no more events come.
 #[track_caller]
 pub fn nothing_comes(runtime: &Runtime, receiver: &mpsc::Receiver<Came>) {
     settle(runtime);
@@ -224,7 +223,7 @@ pub fn nothing_comes(runtime: &Runtime, receiver: &mpsc::Receiver<Came>) {
     }
 }
 
-/// Waits until each worker's shard has been looked at. No worker may be blocked.
+/// Waits until each worker has polled its shard. No worker may be blocked.
 #[track_caller]
 pub fn settle(runtime: &Runtime) {
     let workers = runtime.metrics().num_workers();
@@ -239,7 +238,8 @@ pub fn settle(runtime: &Runtime) {
     }
 }
 
-/// The timer is over, or will be: its callback has been told so, and may not have returned yet.
+/// Waits until the timer is over, and checks its outcome. The callback has got the outcome, but may
+/// not have returned yet.
 #[track_caller]
 pub fn assert_ends(timer: &Timer, how: Outcome) {
     eventually("it is over", || matches!(timer.status(), Status::Over(_)));

@@ -1,4 +1,4 @@
-//! What tests of `spawn_blocking` share.
+//! Shared set-up of the tests of `spawn_blocking`.
 
 use tourbillon::{JoinHandle, Runtime, runtime::Builder};
 

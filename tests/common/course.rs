@@ -1,5 +1,5 @@
-//! What tests of fairness share: a flood of jobs that count themselves, and what is to be served
-//! meanwhile.
+//! Shared set-up of the tests of fairness: a flood of jobs that count themselves, and the events
+//! that must be served meanwhile.
 
 use std::{
     io::Write,
@@ -17,14 +17,14 @@ use tourbillon::Runtime;
 
 use super::{PATIENCE, eventually, net::pair_with_std, on_worker};
 
-/// What runs between the looks at timers and sockets, by default.
+/// The default number of jobs between two polls of timers and sockets.
 pub const EVENT_INTERVAL: usize = 61;
-/// What runs between the looks at what comes from outside, by default.
+/// The default number of jobs between two polls of the global queue.
 pub const GLOBAL_QUEUE_INTERVAL: usize = 31;
-/// The jobs that a test itself brings, and a few that the runtime does.
+/// The jobs of the test itself, and a few of the runtime.
 pub const A_FEW: usize = 8;
 
-/// A count of jobs, at one of which something begins that is served at another.
+/// Counts the jobs of a flood between the start of an event and its service.
 #[derive(Clone, Default)]
 pub struct Course(Arc<Counts>);
 
@@ -38,12 +38,12 @@ struct Counts {
 }
 
 impl Course {
-    /// What is done, in a job of the flood, for something to be served.
+    /// Sets the action that starts the event. A job of the flood runs it.
     pub fn begins_by(&self, act: impl FnOnce() + Send + 'static) {
         *self.0.act.lock().unwrap() = Some(Box::new(act));
     }
 
-    /// A job of the flood. True if there is to be no more.
+    /// Runs a job of the flood. Returns whether the flood is over.
     pub fn job(&self) -> bool {
         let n = self.0.jobs.fetch_add(1, SeqCst);
         if n == 5_000 {
@@ -51,17 +51,17 @@ impl Course {
             act.expect("something is to begin")();
             self.0.began.store(self.0.jobs.load(SeqCst), SeqCst);
         }
-        // Should it never be served, the flood ends by itself, and the test fails.
+        // If the event is never served, the flood ends by itself, and the test fails.
         self.0.over.load(SeqCst) || n > 500_000
     }
 
-    /// It is served.
+    /// Records that the event is served.
     pub fn served(&self) {
         self.0.served.store(self.0.jobs.load(SeqCst), SeqCst);
         self.0.over.store(true, SeqCst);
     }
 
-    /// How many jobs ran in between, when it is over.
+    /// Waits for the service, and returns how many jobs ran since the start.
     pub fn between(&self) -> usize {
         eventually("it is served", || self.0.over.load(SeqCst));
         let (began, served) = (self.0.began.load(SeqCst), self.0.served.load(SeqCst));
@@ -70,7 +70,7 @@ impl Course {
     }
 }
 
-/// A task waits for a socket, which one job makes ready.
+/// The event is a socket that a job makes ready. A task waits for it.
 pub fn serve_a_socket(runtime: &Runtime, course: &Course) {
     let (mut ours, mut theirs) = runtime.block_on(runtime.spawn(pair_with_std())).unwrap();
     let fd = ours.as_raw_fd();
@@ -82,7 +82,7 @@ pub fn serve_a_socket(runtime: &Runtime, course: &Course) {
         this.served();
     });
     eventually("it reads", || reads.load(SeqCst));
-    // The poll in which it began has ended then.
+    // After this, the poll that began the read has ended.
     on_worker(runtime, || ());
     course.begins_by(move || {
         theirs.write_all(&[1]).unwrap();
@@ -94,12 +94,12 @@ pub fn serve_a_socket(runtime: &Runtime, course: &Course) {
         // SAFETY: one valid entry.
         let ready = unsafe { libc::poll(&mut poll, 1, PATIENCE.as_millis() as i32) };
         assert_eq!(ready, 1, "what was written has come");
-        // Not closed before it is read.
+        // Leave the socket open until the byte is read.
         std::mem::forget(theirs);
     });
 }
 
-/// One job arms a timer, and ends when its deadline has passed.
+/// The event is a timer. A job arms it, and ends when its deadline has passed.
 pub fn serve_a_timer(course: &Course) {
     let this = course.clone();
     course.begins_by(move || {
@@ -109,7 +109,7 @@ pub fn serve_a_timer(course: &Course) {
     });
 }
 
-/// One job spawns a task.
+/// The event is a task that a job spawns.
 pub fn serve_a_task(course: &Course) {
     let this = course.clone();
     course.begins_by(move || {
@@ -117,7 +117,7 @@ pub fn serve_a_task(course: &Course) {
     });
 }
 
-/// While one job runs, another thread spawns a task.
+/// The event is a task that another thread spawns while a job runs.
 pub fn serve_an_outsider(runtime: &Runtime, course: &Course) {
     let (this, handle) = (course.clone(), runtime.handle().clone());
     course.begins_by(move || {

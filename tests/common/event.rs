@@ -1,4 +1,4 @@
-//! What tests of tasks wait for.
+//! An event that tests of tasks wait for.
 
 use std::{
     future::poll_fn,
@@ -6,7 +6,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-/// What somebody else completes, from any thread.
+/// An event that any thread can complete.
 #[derive(Clone, Default)]
 pub struct Event(Arc<Mutex<(bool, Option<Waker>)>>);
 

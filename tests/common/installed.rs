@@ -2,8 +2,8 @@
 
 use std::env;
 
-/// Returns whether the program `client` is installed. Where it is not, the test is to be skipped;
-/// with `TOURBILLON_REQUIRE_CLIENTS=1` this panics.
+/// Returns whether the program `client` is installed. If it is not, the test should be skipped.
+/// With `TOURBILLON_REQUIRE_CLIENTS=1`, a missing program is a panic.
 pub fn have(client: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).any(|dir| dir.join(client).is_file());

@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Shared set-up of the integration tests.
 
 #![allow(
     dead_code,
@@ -22,7 +22,6 @@ pub mod woken;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    process::{Command, Stdio},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -39,12 +38,12 @@ use tourbillon::{Runtime, runtime::Builder};
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long a whole test may take. Only one that hangs takes longer, as for [`PATIENCE`].
-const HANGS: Duration = Duration::from_secs(1_800);
+pub const HANGS: Duration = Duration::from_secs(1_800);
 
-/// A delay that no test lives to see.
+/// A delay that is longer than any test.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// A runtime of so many workers.
+/// Builds a runtime of `workers` workers.
 pub fn runtime(workers: usize) -> Runtime {
     Builder::new()
         .worker_threads(workers)
@@ -89,123 +88,48 @@ pub fn alarm() -> Alarm {
     Alarm(sender)
 }
 
-/// Names the test that a child process is there to run.
-const CHILD: &str = "TOURBILLON_ISOLATED_TEST";
-
-/// Runs `body` in a process of its own: for what counts threads and descriptors, lowers limits, or
-/// may abort. `name` is the calling test's.
-///
-/// The child is this test binary, told to run this test alone.
-#[track_caller]
-pub fn isolated(name: &str, body: impl FnOnce()) {
-    if is_child(name) {
-        return body();
-    }
-    let mut child = child(name)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the test binary can be started");
-    let out = collect(child.stdout.take().expect("piped"));
-    let err = collect(child.stderr.take().expect("piped"));
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("it is our child") {
-            break Some(status);
-        }
-        if start.elapsed() > HANGS {
-            child.kill().expect("it is our child");
-            child.wait().expect("it is our child");
-            break None;
-        }
-        thread::sleep(Duration::from_millis(2));
-    };
-    let out = out.join().expect("reads to the end");
-    let err = err.join().expect("reads to the end");
-    // A name that does not exist would run nothing, and succeed.
-    let ran = out.contains("test result: ok. 1 passed");
-    for line in err.lines().filter(|line| line.starts_with("skipped")) {
-        eprintln!("{line}");
-    }
-    assert!(
-        status.is_some_and(|status| status.success()) && ran,
-        "the isolated test `{name}` {}\n--- stdout\n{out}\n--- stderr\n{err}",
-        match status {
-            Some(status) => format!("ended with {status}"),
-            None => "hung".to_owned(),
-        }
-    );
-}
-
-/// Whether this process is the child in which the test of this name runs.
-pub fn is_child(name: &str) -> bool {
-    std::env::var_os(CHILD).is_some_and(|child| child == name)
-}
-
-/// What starts this test binary once more, to run the test of this name alone, which
-/// [knows](is_child) by that that it is to do what can be done in a process of its own only.
-pub fn child(name: &str) -> Command {
-    let mut child = Command::new(std::env::current_exe().expect("a test binary has a path"));
-    child
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(CHILD, name);
-    child
-}
-
-/// Says that a test is skipped, and why: what it needs is not for this process to have, on this
-/// kernel or in this sandbox. Also in the file that `TOURBILLON_SKIPPED` names, by which CI shows
-/// what was left out.
+/// Prints that the calling test is skipped, and why: this kernel or sandbox lacks what the test
+/// needs. Also appends the line to the file that `TOURBILLON_SKIPPED` names, which CI prints.
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
     let Some(file) = std::env::var_os("TOURBILLON_SKIPPED") else {
         return;
     };
-    let name = std::env::var(CHILD).ok();
-    let name = name.or_else(|| thread::current().name().map(str::to_owned));
+    let name = process::test_of_child().or_else(|| thread::current().name().map(str::to_owned));
     let line = format!("{}: {why}\n", name.as_deref().unwrap_or("?"));
     let file = std::fs::OpenOptions::new()
         .append(true)
         .create(true)
         .open(file);
-    // At once, so that no other process writes in between.
+    // One write, so that no other process writes in between.
     file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()))
         .expect("the file that TOURBILLON_SKIPPED names can be written");
 }
 
-fn collect(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What came until an error is worth showing.
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
-}
-
-/// How many threads this process has, but for those that are ending: one that was joined is listed
-/// for some time yet.
+/// Returns how many threads this process has. Ending threads do not count: the system lists a
+/// joined thread for some time.
 pub fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
     let stats = tasks.filter_map(|task| {
         let stat = task.expect("it can be read").path().join("stat");
-        // It may have gone meanwhile.
+        // The thread may have ended meanwhile.
         std::fs::read_to_string(stat).ok()
     });
     stats.filter(|stat| !is_ending(stat)).count()
 }
 
-/// Whether a thread is ending, by its `stat`: the kernel's flag for that is set before the joining
-/// thread is woken.
+/// Returns whether a thread is ending, by its `stat`. The kernel sets this flag before it wakes the
+/// joining thread.
 fn is_ending(stat: &str) -> bool {
     const PF_EXITING: u32 = 4;
-    // Behind its name, which may be anything: the state, five numbers, and the flags.
+    // The name may contain anything. After it come the state, five numbers, and the flags.
     let (_, fields) = stat.rsplit_once(')').expect("there is the name");
     let flags = fields.split_whitespace().nth(6).map(str::parse);
     let flags: u32 = flags.and_then(Result::ok).expect("there are the flags");
     flags & PF_EXITING != 0
 }
 
-/// How many descriptors this process has open; the one that this looks through is not counted.
+/// Returns how many descriptors this process has open, without the one that lists them.
 pub fn fds() -> usize {
     count("/proc/self/fd") - 1
 }
@@ -214,8 +138,8 @@ fn count(dir: &str) -> usize {
     std::fs::read_dir(dir).expect("Linux has it").count()
 }
 
-/// Opens descriptors until the process may have no more, under a limit that is lowered to make it
-/// short. For isolated tests. Dropping the answer makes room again.
+/// Lowers the limit of descriptors, and opens files until it is reached. For tests that run
+/// [`alone`](process::alone). Dropping the files makes room again.
 pub fn use_up_descriptors() -> Vec<std::fs::File> {
     limit_descriptors(256);
     let mut files = Vec::new();
@@ -235,14 +159,14 @@ pub fn limit_descriptors(most: u64) {
     limit(libc::RLIMIT_NOFILE, most);
 }
 
-/// Sets a soft limit of this process, up to the hard one, which stays: nobody but root may raise
-/// that.
+/// Sets a soft limit of this process, up to the hard limit. The hard limit stays, since only root
+/// may raise it.
 pub fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     let mut limits = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limits` is a valid place for what is read, and then valid to read from.
+    // SAFETY: `limits` is valid for the write of `getrlimit` and for the read of `setrlimit`.
     let set = unsafe {
         assert_eq!(libc::getrlimit(resource, &mut limits), 0);
         limits.rlim_cur = most.min(limits.rlim_max);
@@ -251,7 +175,7 @@ pub fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     assert_eq!(set, 0, "a soft limit may always be lowered");
 }
 
-/// Something that threads wait at until it is opened.
+/// A gate that threads wait at until it is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -296,6 +220,15 @@ impl Drops {
         Token(self.0.clone())
     }
 
+    /// Returns a future that never ends and holds a token.
+    pub fn pending(&self) -> impl Future<Output = ()> + Send + 'static {
+        let token = self.token();
+        async move {
+            let _token = token;
+            std::future::pending().await
+        }
+    }
+
     pub fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
@@ -311,7 +244,7 @@ impl Drop for Token {
     }
 }
 
-/// A small generator of numbers that are the same in each run of a test: xorshift64*.
+/// A generator of random numbers that are equal in each run: xorshift64*.
 #[derive(Debug)]
 pub struct Random(u64);
 
@@ -327,14 +260,13 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    /// One of `0..bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
 
-/// Runs `f` on a worker of the runtime, in a callback, and answers what it answers (or panics as it
-/// panics).
+/// Runs `f` in a callback on a worker of the runtime, and returns its result or resumes its panic.
 #[track_caller]
 pub fn on_worker<R: Send + 'static>(
     runtime: &Runtime,
@@ -351,7 +283,7 @@ pub fn on_worker<R: Send + 'static>(
     }
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

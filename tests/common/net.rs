@@ -1,4 +1,4 @@
-//! What tests of sockets share.
+//! Shared set-up of the tests of sockets.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ pub async fn listen() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// Two ends of a connection.
+/// Returns the two ends of a connection.
 pub async fn pair() -> (TcpStream, TcpStream) {
     let (listener, addr) = listen().await;
     let (client, server) = zip(TcpStream::connect(addr), listener.accept()).await;
@@ -33,7 +33,7 @@ pub async fn pair() -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// One end of ours, and one of the standard library's, which blocks.
+/// Returns a connection between a socket of ours and a blocking one of the standard library.
 pub async fn pair_with_std() -> (TcpStream, std::net::TcpStream) {
     let (listener, addr) = listen().await;
     let client = std::net::TcpStream::connect(addr).unwrap();
@@ -42,7 +42,7 @@ pub async fn pair_with_std() -> (TcpStream, std::net::TcpStream) {
     (listener.accept().await.unwrap().0, client)
 }
 
-/// Connections between two ends of the standard library's.
+/// Returns connections between blocking sockets of the standard library.
 pub fn connections(count: usize) -> (Vec<std::net::TcpStream>, Vec<std::net::TcpStream>) {
     let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
     let addr = listener.local_addr().unwrap();
@@ -54,14 +54,14 @@ pub fn connections(count: usize) -> (Vec<std::net::TcpStream>, Vec<std::net::Tcp
     (0..count).map(connect).unzip()
 }
 
-/// Sends back all that comes.
+/// Echoes all data until the end.
 pub async fn echo(stream: TcpStream) -> io::Result<u64> {
-    // Or replies in parts wait for the peer's delayed acknowledgement, 40 ms each time.
+    // Otherwise, replies in parts wait for the peer's delayed acknowledgement, 40 ms each time.
     stream.set_nodelay(true)?;
     echo_all(stream).await
 }
 
-/// Sends back all that comes, and returns how many bytes that were.
+/// Echoes all data until the end, and returns the number of bytes.
 pub async fn echo_all(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<u64> {
     let mut buffer = [0; 1024];
     let mut count = 0;
@@ -75,7 +75,7 @@ pub async fn echo_all(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Re
     }
 }
 
-/// A server that echoes, for as long as its runtime runs.
+/// Starts an echo server that runs as long as its runtime.
 pub fn serve_echo(runtime: &Runtime) -> SocketAddr {
     let (listener, addr) = runtime.block_on(listen());
     runtime.spawn(async move {
@@ -87,7 +87,7 @@ pub fn serve_echo(runtime: &Runtime) -> SocketAddr {
     addr
 }
 
-/// Bytes that differ from place to place, and from seed to seed.
+/// Returns bytes that differ by position and by seed.
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed)

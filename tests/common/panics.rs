@@ -1,4 +1,4 @@
-//! What tests of panics share.
+//! Shared set-up of the tests of panics.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub fn panics(runtime: &Runtime) -> u64 {
     runtime.metrics().total().panics
 }
 
-/// The runtime still does all it is there for.
+/// Checks that the runtime still runs callbacks, tasks and sleeps.
 #[track_caller]
 pub fn assert_alive(runtime: &Runtime) {
     on_worker(runtime, || ());

@@ -1,14 +1,16 @@
-//! What lives on one thread, and says so if it is met on another.
+//! Values that live on one thread, and count each time they are met on another.
 
 use std::{
     rc::Rc,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     task::Waker,
     thread::{self, ThreadId},
 };
+
+use super::eventually;
 
 /// Counts [residents](Resident).
 #[derive(Clone, Debug, Default)]
@@ -26,7 +28,7 @@ impl Homes {
         Self::default()
     }
 
-    /// One whose home is the calling thread.
+    /// Returns a resident whose home is the calling thread.
     pub fn resident(&self) -> Resident {
         self.0.made.fetch_add(1, SeqCst);
         Resident {
@@ -44,7 +46,7 @@ impl Homes {
         self.0.dropped.load(SeqCst)
     }
 
-    /// All have been dropped, and none was ever met elsewhere than at home.
+    /// Checks that all were dropped, and that none was ever met away from its home.
     #[track_caller]
     pub fn assert_all_dropped_at_home(&self) {
         assert_eq!(self.dropped(), self.made(), "all are dropped");
@@ -52,7 +54,7 @@ impl Homes {
     }
 }
 
-/// What is not `Send`, and counts if it finds itself on another thread.
+/// A value that is not `Send`, and counts each time it is met on another thread.
 #[derive(Debug)]
 pub struct Resident {
     home: ThreadId,
@@ -61,7 +63,7 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Looks where it is.
+    /// Checks that the calling thread is its home.
     pub fn look(&self) {
         if thread::current().id() != self.home {
             self.homes.0.strayed.fetch_add(1, SeqCst);
@@ -76,7 +78,7 @@ impl Drop for Resident {
     }
 }
 
-/// Wakers of tasks, for whoever wants to wake them.
+/// Wakers of tasks, for other threads.
 #[derive(Clone, Default)]
 pub struct Wakers(Arc<Mutex<Vec<Waker>>>);
 
@@ -91,5 +93,25 @@ impl Wakers {
 
     pub fn len(&self) -> usize {
         self.0.lock().unwrap().len()
+    }
+
+    /// Runs `body` while four threads wake all tasks over and over.
+    pub fn storm(&self, body: impl FnOnce()) {
+        const THREADS: usize = 4;
+        let wakers = self.all();
+        let (over, started) = (AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    started.fetch_add(1, SeqCst);
+                    while !over.load(SeqCst) {
+                        wakers.iter().for_each(Waker::wake_by_ref);
+                    }
+                });
+            }
+            eventually("the storm has begun", || started.load(SeqCst) == THREADS);
+            body();
+            over.store(true, SeqCst);
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! What tests of callback timers share.
+//! Shared set-up of the tests of callback timers.
 
 use std::{
     sync::mpsc,
@@ -9,7 +9,7 @@ use tourbillon::{Cancel, Reset, Runtime, Status, Timer, timer::Outcome};
 
 use super::{Drops, HOUR, PATIENCE};
 
-/// What a callback says of itself: its deadline, and the clock as it read it.
+/// The deadline of a callback, and the time at which it ran.
 pub type Report = (Instant, Instant);
 
 pub fn reporter(sender: &mpsc::Sender<Report>, asked: Instant) -> impl FnOnce() + Send + 'static {
@@ -28,7 +28,7 @@ pub fn none_early(receiver: &mpsc::Receiver<Report>, count: usize) {
     }
 }
 
-/// What is true of a timer that nobody can move or cancel any more.
+/// Checks that the timer is over, and refuses each move and cancel.
 #[track_caller]
 pub fn assert_over(timer: &Timer, how: Outcome) {
     assert_eq!(timer.status(), Status::Over(how));
@@ -42,7 +42,7 @@ pub fn assert_over(timer: &Timer, how: Outcome) {
     assert_eq!(timer.status(), Status::Over(how), "nothing has changed");
 }
 
-/// A recurring timer whose runs say that they started and then wait to be let on.
+/// A recurring timer. Each run reports its start, and then waits for a message.
 pub struct Stepped {
     pub timer: Timer,
     pub started: mpsc::Receiver<Instant>,

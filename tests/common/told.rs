@@ -1,4 +1,4 @@
-//! What tests of outcomes share.
+//! Shared set-up of the tests of outcomes.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use tourbillon::{Handle, Outcome, Timer};
 
 use super::{Gate, PATIENCE};
 
-/// Counts what callbacks are told.
+/// Counts the outcomes that callbacks get.
 #[derive(Clone, Debug, Default)]
 pub struct Told(Arc<[AtomicUsize; 3]>);
 
@@ -27,7 +27,7 @@ impl Told {
         self.0[how as usize].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A callback that counts what it is told.
+    /// Returns a callback that counts its outcome.
     pub fn once(&self) -> impl FnOnce(Outcome) + Send + 'static {
         let told = self.clone();
         move |how| told.note(how)
@@ -37,7 +37,7 @@ impl Told {
         self.0[how as usize].load(Ordering::SeqCst)
     }
 
-    /// How many were told `Fired`, `Cancelled` and `Shutdown`.
+    /// Returns how many callbacks got `Fired`, `Cancelled` and `Shutdown`.
     pub fn all(&self) -> [usize; 3] {
         [Outcome::Fired, Outcome::Cancelled, Outcome::Shutdown].map(|how| self.count(how))
     }
@@ -47,13 +47,13 @@ impl Told {
     }
 }
 
-/// The number of the worker that the calling thread is, by the name that workers have by default.
+/// Returns the number of the calling worker, from the default name of its thread.
 pub fn worker_number() -> Option<usize> {
     let current = thread::current();
     current.name()?.strip_prefix("tourbillon-")?.parse().ok()
 }
 
-/// Keeps some worker busy until the gate is opened; answers which.
+/// Keeps some worker busy until the gate is opened, and returns its number.
 #[track_caller]
 pub fn stick_a_worker(handle: &Handle) -> (usize, Gate) {
     let release = Gate::new();
@@ -67,8 +67,8 @@ pub fn stick_a_worker(handle: &Handle) -> (usize, Gate) {
     (worker.expect("on a worker"), release)
 }
 
-/// Makes each worker, and the threads of the other clocks, read what came from other threads. A
-/// sleeping worker leaves that until it wakes.
+/// Makes each worker, and the threads of the other clocks, drain their inboxes. A sleeping worker
+/// drains its inbox only when it wakes.
 #[track_caller]
 pub fn read_inboxes(handle: &Handle) {
     let (sender, ran) = mpsc::channel();

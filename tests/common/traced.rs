@@ -1,4 +1,5 @@
-//! What tests of feature `tracing` share: a subscriber that passes on what it is told.
+//! Shared set-up of the tests of feature `tracing`: a subscriber that sends what it receives to the
+//! test.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -37,7 +38,7 @@ impl Visit for Said {
     }
 }
 
-/// What a subscriber is told.
+/// An event or a span that the subscriber received.
 #[derive(Clone, Debug)]
 pub enum Told {
     Event(&'static Metadata<'static>, Said),
@@ -91,7 +92,7 @@ impl Subscriber for Passes {
     }
 }
 
-/// Listens to what is `wanted`, on all threads of the process, until its end.
+/// Installs the subscriber for the whole process. It receives the `wanted` events and spans.
 pub fn listen(wanted: fn(&Metadata<'_>) -> bool) -> Receiver<Told> {
     let (told, receiver) = channel();
     let spans = AtomicU64::new(0);

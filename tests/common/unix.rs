@@ -1,4 +1,4 @@
-//! Where Unix sockets are bound.
+//! Addresses and directories for Unix sockets.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use tourbillon::net::UnixListener;
 
-/// A directory that is removed in the end.
+/// A directory that is removed on drop.
 pub struct Dir(PathBuf);
 
 impl Dir {
@@ -30,7 +30,7 @@ impl Drop for Dir {
     }
 }
 
-/// A name that no other test has, nor another run of this one.
+/// Returns a name that no other test and no other run uses.
 pub fn unique() -> String {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let n = LAST.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +41,7 @@ pub fn abstract_addr() -> SocketAddr {
     SocketAddr::from_abstract_name(unique()).unwrap()
 }
 
-/// Listens at an abstract name of its own.
+/// Listens at a unique abstract name.
 pub fn listen() -> (UnixListener, SocketAddr) {
     let addr = abstract_addr();
     (UnixListener::bind_addr(&addr).unwrap(), addr)

@@ -13,13 +13,13 @@ use std::{
 pub struct Woken(AtomicUsize);
 
 impl Woken {
-    /// A counter, and the waker of it.
+    /// Returns a counter, and its waker.
     pub fn new() -> (Arc<Self>, Waker) {
         let woken = Arc::<Self>::default();
         (woken.clone(), woken.into())
     }
 
-    /// How often it was woken so far.
+    /// Returns how often it was woken.
     pub fn count(&self) -> usize {
         self.0.load(SeqCst)
     }

@@ -9,11 +9,10 @@ use std::{
 use tourbillon::{
     Outcome, Runtime,
     cron::{Cron, CronJob, Missed, jiff::Timestamp},
-    runtime::Builder,
     time::{advance, set_wall_clock, sleep, wall_clock},
 };
 
-use crate::common::{HOUR, alarm};
+use crate::common::{HOUR, alarm, paused::paused};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -23,12 +22,8 @@ fn utc(text: &str) -> SystemTime {
     text.parse::<Timestamp>().unwrap().into()
 }
 
-fn paused(workers: usize, at: &str) -> Runtime {
-    let runtime = Builder::new()
-        .worker_threads(workers)
-        .start_paused(true)
-        .build()
-        .unwrap();
+fn paused_at(workers: usize, at: &str) -> Runtime {
+    let runtime = paused(workers);
     runtime.handle().set_wall_clock(utc(at)).unwrap();
     runtime
 }
@@ -75,7 +70,7 @@ fn two_weeks_of_weekdays_at_nine_in_paris_when_summer_time_begins() {
     let _alarm = alarm();
     for workers in [1, 2, 4] {
         // Midnight in Paris, on a Monday.
-        paused(workers, "2026-03-22T23:00:00Z").block_on(async {
+        paused_at(workers, "2026-03-22T23:00:00Z").block_on(async {
             let runs = Runs::default();
             let job = runs.paris("0 9 * * MON-FRI");
             sleep(14 * DAY).await;
@@ -101,7 +96,7 @@ fn two_weeks_of_weekdays_at_nine_in_paris_when_summer_time_begins() {
 fn two_weeks_of_weekdays_at_nine_in_paris_when_summer_time_ends() {
     let _alarm = alarm();
     for workers in [1, 2, 4] {
-        paused(workers, "2026-10-18T22:00:00Z").block_on(async {
+        paused_at(workers, "2026-10-18T22:00:00Z").block_on(async {
             let runs = Runs::default();
             runs.paris("0 9 * * MON-FRI");
             sleep(14 * DAY).await;
@@ -122,10 +117,10 @@ fn two_weeks_of_weekdays_at_nine_in_paris_when_summer_time_ends() {
 }
 
 #[test]
-fn half_past_two_on_the_days_that_have_none_or_two() {
+fn a_job_at_half_past_two_runs_once_on_days_of_clock_changes() {
     let _alarm = alarm();
     // There is none: at three, when clocks have been put forward.
-    paused(2, "2026-03-28T12:00:00Z").block_on(async {
+    paused_at(2, "2026-03-28T12:00:00Z").block_on(async {
         let (daily, hourly) = (Runs::default(), Runs::default());
         daily.paris("30 2 * * *");
         hourly.paris("30 1-3 * * *");
@@ -141,7 +136,7 @@ fn half_past_two_on_the_days_that_have_none_or_two() {
         ]);
     });
     // There are two: times of the day the first time, what is every so often each time.
-    paused(2, "2026-10-24T12:00:00Z").block_on(async {
+    paused_at(2, "2026-10-24T12:00:00Z").block_on(async {
         let (daily, hourly) = (Runs::default(), Runs::default());
         daily.paris("30 2 * * *");
         hourly.paris("30 * * * *");
@@ -158,7 +153,7 @@ fn half_past_two_on_the_days_that_have_none_or_two() {
 fn a_step_back_runs_nothing_twice() {
     let _alarm = alarm();
     for workers in [1, 2] {
-        paused(workers, "2026-05-04T11:00:00Z").block_on(async {
+        paused_at(workers, "2026-05-04T11:00:00Z").block_on(async {
             let runs = Runs::default();
             let job = runs.job(&Cron::parse("0 12 * * *").unwrap());
             sleep(2 * HOUR).await;
@@ -185,7 +180,7 @@ fn a_step_forward_leaves_skipped_occurrences_to_the_policy() {
     let _alarm = alarm();
     for workers in [1, 2] {
         for missed in [Missed::Skip, Missed::Once, Missed::All] {
-            paused(workers, "2026-05-04T00:30:00Z").block_on(async {
+            paused_at(workers, "2026-05-04T00:30:00Z").block_on(async {
                 let runs = Runs::default();
                 let job = runs.job(&Cron::parse("0 * * * *").unwrap().missed(missed));
                 let landed = utc("2026-05-04T05:30:00Z");
@@ -214,7 +209,7 @@ fn a_step_to_within_the_grace_is_on_time() {
     for missed in [Missed::Skip, Missed::Once] {
         // To the very instant, and to the last one of the grace.
         for late in [Duration::ZERO, MINUTE] {
-            paused(2, "2026-05-04T00:30:00Z").block_on(async {
+            paused_at(2, "2026-05-04T00:30:00Z").block_on(async {
                 let runs = Runs::default();
                 runs.job(&Cron::parse("0 * * * *").unwrap().missed(missed));
                 let five = utc("2026-05-04T05:00:00Z");
@@ -228,7 +223,7 @@ fn a_step_to_within_the_grace_is_on_time() {
 #[test]
 fn steps_that_pass_no_occurrence_only_change_the_wait() {
     let _alarm = alarm();
-    paused(2, "2026-05-04T00:30:00Z").block_on(async {
+    paused_at(2, "2026-05-04T00:30:00Z").block_on(async {
         let runs = Runs::default();
         let job = runs.job(&Cron::parse("0 * * * *").unwrap());
         step(utc("2026-05-04T00:59:59Z")).await;
@@ -249,7 +244,7 @@ fn steps_that_pass_no_occurrence_only_change_the_wait() {
 #[test]
 fn leap_days_run_over_ten_years_of_a_paused_clock() {
     let _alarm = alarm();
-    let runtime = paused(2, "2026-01-01T00:00:00Z");
+    let runtime = paused_at(2, "2026-01-01T00:00:00Z");
     runtime.block_on(async {
         let runs = Runs::default();
         runs.job(&Cron::parse("0 0 29 2 *").unwrap());

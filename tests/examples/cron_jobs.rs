@@ -128,7 +128,7 @@ fn directory(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_dry_run_knows_where_clocks_are_put_forward_and_back() {
+fn a_dry_run_marks_changes_to_and_from_summer_time() {
     for (job, from, expected) in [
         (
             "TZ=Europe/Paris 30 2 * * * -- backup",
@@ -186,7 +186,7 @@ fn a_dry_run_knows_where_clocks_are_put_forward_and_back() {
 }
 
 #[test]
-fn a_dry_run_of_a_day_that_never_comes_says_so() {
+fn a_dry_run_reports_a_pattern_that_never_matches() {
     let (status, out, _) = run(&["--job", "0 0 30 2 * -- x", "--dry-run", "2"]);
     assert_eq!((status, out.as_str()), (Some(0), "[1] x\n    never\n"));
     let (status, _, err) = run(&["--job", "0 0 30 2 * -- x"]);
@@ -222,7 +222,7 @@ fn commands_run_in_their_seconds_and_never_early() {
 }
 
 #[test]
-fn a_command_that_is_killed_or_does_not_exist_stops_nothing() {
+fn other_jobs_continue_after_a_killed_or_missing_command() {
     let mut jobs = Jobs::start(&[
         "--job",
         "* * * * * * -- kill -9 $$",
@@ -241,7 +241,7 @@ fn a_command_that_is_killed_or_does_not_exist_stops_nothing() {
 const ALONE: &str = "mkdir \"$DIR/lock\" || exit 9; sleep 1.2; rmdir \"$DIR/lock\"";
 
 #[test]
-fn runs_that_would_overlap_are_dropped() {
+fn overlapping_runs_are_dropped_by_default() {
     let dir = directory("skip");
     let job = format!("* * * * * * -- DIR={}; {ALONE}", dir.display());
     let mut jobs = Jobs::start(&["--drain", "10m", "--job", &job]);
@@ -258,7 +258,7 @@ fn runs_that_would_overlap_are_dropped() {
 }
 
 #[test]
-fn runs_that_would_overlap_are_queued_where_they_are_told_to_be() {
+fn overlapping_runs_wait_with_overlap_queue() {
     let dir = directory("queue");
     let job = format!("* * * * * * -- DIR={}; {ALONE}", dir.display());
     // None is dropped for being late, be the machine as slow as it may.
@@ -285,7 +285,7 @@ fn runs_that_would_overlap_are_queued_where_they_are_told_to_be() {
 }
 
 #[test]
-fn runs_may_overlap_where_they_are_told_to() {
+fn overlapping_runs_are_concurrent_with_overlap_both() {
     let dir = directory("both");
     // Ends only when there are two.
     let job = format!(
@@ -300,7 +300,7 @@ fn runs_may_overlap_where_they_are_told_to() {
 }
 
 #[test]
-fn a_signal_lets_a_command_end_and_begins_no_more() {
+fn a_signal_waits_for_running_commands_and_starts_no_more() {
     // To it alone, as a service manager does, and to its group, as a terminal does.
     for (signal, send) in [
         (libc::SIGTERM, Jobs::signal as fn(&Jobs, i32)),
@@ -331,7 +331,7 @@ fn a_signal_lets_a_command_end_and_begins_no_more() {
 }
 
 #[test]
-fn a_command_that_takes_too_long_is_left_alone() {
+fn a_command_that_exceeds_the_shutdown_timeout_is_abandoned() {
     let dir = directory("left");
     // Ends when it is told to.
     let job = format!(
@@ -359,7 +359,7 @@ fn a_command_that_takes_too_long_is_left_alone() {
 }
 
 #[test]
-fn a_file_has_a_job_in_each_line() {
+fn each_line_of_a_file_is_a_job() {
     let dir = directory("file");
     let path = dir.join("jobs");
     let path_text = path.to_str().unwrap();

@@ -112,7 +112,7 @@ fn wrk_sees_no_error(args: &[&str]) {
 }
 
 #[test]
-fn either_signal_answers_open_requests_and_ends_cleanly() {
+fn sigint_and_sigterm_answer_open_requests_and_end_cleanly() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let server = start(&["--delay", "1s", "--drain", "60s"]);
         let (mut silent, mut waiting) = (connect(&server), asking(&server));
@@ -139,7 +139,7 @@ fn the_shutdown_timeout_ends_a_long_request() {
 }
 
 #[test]
-fn impossible_arguments_are_refused() {
+fn invalid_arguments_are_refused() {
     let server = start(&[]);
     let taken = server.addr.to_string();
     for args in [

@@ -54,7 +54,7 @@ fn a_million_abilities_cool_down_and_each_is_ready_exactly_in_time() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_game() {
+fn the_same_seed_gives_the_same_game() {
     let game = |seed| play_well(&["--players", "2000", "--seed", seed]);
     let first = game("7");
     assert_eq!(first, game("7"));
@@ -74,7 +74,7 @@ fn a_delay_of_one_nanosecond_is_detected() {
 }
 
 #[test]
-fn impossible_games_are_refused() {
+fn invalid_games_are_refused() {
     for (args, message) in [
         (["--length", "1ms"], "100 ms"),
         (["--length", "2years"], "longer than a year"),

@@ -246,7 +246,7 @@ fn lines_and_a_final_partial_line_are_echoed() {
 }
 
 #[test]
-fn a_silent_peer_has_heartbeats_between_its_lines() {
+fn a_silent_peer_gets_heartbeats_between_its_lines() {
     let server = serve(&["--heartbeat", "50ms", "--idle", "1h"]);
     let mut stream = connect(&server);
     let begin = Instant::now();
@@ -442,7 +442,7 @@ fn a_lack_of_descriptors_is_reported_and_the_server_continues() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_refused() {
+fn invalid_arguments_are_refused() {
     for (args, message) in [
         (&["--idle", "0s"][..], "longer than zero"),
         (&["--idle", "soon"], "such as 250ms"),

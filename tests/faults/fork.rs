@@ -29,8 +29,9 @@ use tourbillon::{
 };
 
 use crate::common::{
-    HOUR, PATIENCE, alarm, eventually, isolated,
+    HOUR, PATIENCE, alarm, eventually,
     net::pair,
+    process::alone,
     timers::{none_early, reporter},
 };
 
@@ -74,7 +75,7 @@ impl Fork {
 
 impl Drop for Fork {
     fn drop(&mut self) {
-        // SAFETY: numbers alone: a child of ours that nobody has waited for.
+        // SAFETY: the arguments are numbers, and our child has not been waited for.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -107,7 +108,7 @@ fn linger() {
 
 #[test]
 fn forked_children_take_nothing_from_the_parent() {
-    isolated("fork::forked_children_take_nothing_from_the_parent", || {
+    alone(|| {
         let _alarm = alarm();
         let runtime = Builder::new()
             .worker_threads(2)
@@ -180,62 +181,59 @@ fn forked_children_take_nothing_from_the_parent() {
     });
 }
 
-/// A descriptor that the parent closes stays open in the child, and so with the kernel. The parent's
+/// A descriptor that the parent closes stays open in the child, and so in the kernel. The parent's
 /// next descriptor of that number must not receive its events.
 #[test]
 fn descriptors_that_a_child_keeps_open_cause_no_events() {
-    isolated(
-        "fork::descriptors_that_a_child_keeps_open_cause_no_events",
-        || {
-            let _alarm = alarm();
-            let runtime = crate::common::runtime(1);
-            // Each write of which is an event of its own.
-            let (mut client, mut kept) = runtime.block_on(async { UnixStream::pair().unwrap() });
-            let child = Fork::with(|| {
-                // SAFETY: no pointers. Until it is killed.
-                unsafe { libc::pause() };
-            });
-            let number = kept.as_raw_fd();
-            runtime.block_on(async {
-                client.write_all(b"a").await.unwrap();
-                kept.read_exact(&mut [0]).await.unwrap();
-            });
-            drop(kept);
-            runtime.block_on(async {
-                // It has the number now; to the child it is the other still, and that has something
-                // to read.
-                let (mut other, mut new) = UnixStream::pair().unwrap();
-                let numbers = [other.as_raw_fd(), new.as_raw_fd()];
-                assert!(numbers.contains(&number), "{numbers:?}: {number}");
-                let waits = runtime.metrics().total().epoll_waits;
-                for _ in 0..100 {
-                    client.write_all(b"never read").await.unwrap();
-                    // Long enough for the worker to have heard of it, if it did.
-                    thread::sleep(Duration::from_micros(500));
-                }
-                let waits = runtime.metrics().total().epoll_waits - waits;
-                assert!(waits < 30, "the worker is woken for it: {waits} times");
-                let mut buf = [0; 8];
-                let nothing = timeout(Duration::from_millis(20), new.read(&mut buf)).await;
-                assert!(nothing.is_err(), "nothing was said there");
-                other.write_all(b"b").await.unwrap();
-                assert_eq!(new.read(&mut buf).await.unwrap(), 1);
-            });
-            // It is open for as long as anybody has it: the peer is told when the child has ended.
-            let told = runtime.block_on(timeout(Duration::from_millis(20), client.read(&mut [0])));
-            assert!(told.is_err());
-            drop(child);
-            let told = runtime.block_on(timeout(PATIENCE, client.read(&mut [0])));
-            // With what nobody has read, it is a reset.
-            assert!(!matches!(told, Ok(Ok(1..)) | Err(_)));
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = crate::common::runtime(1);
+        // Each write of which is an event of its own.
+        let (mut client, mut kept) = runtime.block_on(async { UnixStream::pair().unwrap() });
+        let child = Fork::with(|| {
+            // SAFETY: no pointers. Until it is killed.
+            unsafe { libc::pause() };
+        });
+        let number = kept.as_raw_fd();
+        runtime.block_on(async {
+            client.write_all(b"a").await.unwrap();
+            kept.read_exact(&mut [0]).await.unwrap();
+        });
+        drop(kept);
+        runtime.block_on(async {
+            // It has the number now; to the child it is the other still, and that has something
+            // to read.
+            let (mut other, mut new) = UnixStream::pair().unwrap();
+            let numbers = [other.as_raw_fd(), new.as_raw_fd()];
+            assert!(numbers.contains(&number), "{numbers:?}: {number}");
+            let waits = runtime.metrics().total().epoll_waits;
+            for _ in 0..100 {
+                client.write_all(b"never read").await.unwrap();
+                // Long enough for the worker to have heard of it, if it did.
+                thread::sleep(Duration::from_micros(500));
+            }
+            let waits = runtime.metrics().total().epoll_waits - waits;
+            assert!(waits < 30, "the worker is woken for it: {waits} times");
+            let mut buf = [0; 8];
+            let nothing = timeout(Duration::from_millis(20), new.read(&mut buf)).await;
+            assert!(nothing.is_err(), "nothing was said there");
+            other.write_all(b"b").await.unwrap();
+            assert_eq!(new.read(&mut buf).await.unwrap(), 1);
+        });
+        // It is open for as long as anybody has it: the peer is told when the child has ended.
+        let told = runtime.block_on(timeout(Duration::from_millis(20), client.read(&mut [0])));
+        assert!(told.is_err());
+        drop(child);
+        let told = runtime.block_on(timeout(PATIENCE, client.read(&mut [0])));
+        // Unread data turns the close into a reset.
+        assert!(!matches!(told, Ok(Ok(1..)) | Err(_)));
+    });
 }
 
 /// The handler of a child writes where that of the parent does.
 #[test]
 fn signals_in_a_child_do_not_reach_the_parent() {
-    isolated("fork::signals_in_a_child_do_not_reach_the_parent", || {
+    alone(|| {
         let _alarm = alarm();
         let runtime = crate::common::runtime(1);
         runtime.block_on(async {
@@ -260,7 +258,7 @@ fn signals_in_a_child_do_not_reach_the_parent() {
 /// child, or does no harm.
 #[test]
 fn a_child_may_build_a_runtime_where_none_runs() {
-    isolated("fork::a_child_may_build_a_runtime_where_none_runs", || {
+    alone(|| {
         let _alarm = alarm();
         let runtime = crate::common::runtime(2);
         runtime.block_on(async {
@@ -333,114 +331,108 @@ fn seen_by_a_program() -> String {
 
 #[test]
 fn no_descriptor_is_inherited_by_another_program() {
-    isolated(
-        "fork::no_descriptor_is_inherited_by_another_program",
-        || {
-            let _alarm = alarm();
-            let (before, program_before) = (inherited(), seen_by_a_program());
-            let runtime = Builder::new()
-                .worker_threads(2)
-                .helpers(1..=2)
-                .build()
-                .unwrap();
-            let _entered = runtime.enter();
-            #[cfg(feature = "inspect")]
-            let _page = tourbillon::inspect::serve("127.0.0.1:0").unwrap();
-            let open = async || {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let addr = listener.local_addr().unwrap();
-                let client = TcpStream::connect(addr).await.unwrap();
-                let (accepted, _) = listener.accept().await.unwrap();
-                let per_core = TcpListener::bind_per_core("127.0.0.1:0").await.unwrap();
-                let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-                let stream = UnixStream::pair().unwrap();
-                let datagram = UnixDatagram::pair().unwrap();
-                let signals = signal(SignalKind::hangup()).unwrap();
-                let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
-                let watched = AsyncFd::new(reader).unwrap();
-                let sockets = (listener, client, accepted, per_core, udp);
-                (sockets, stream, datagram, signals, watched, writer)
-            };
-            let all = runtime.block_on(open());
-            assert_eq!(inherited(), before, "not closed on exec");
-            assert_eq!(seen_by_a_program(), program_before);
-            // And not in the moment between, either: programs are started while others are opened.
-            let stop = Arc::new(AtomicBool::new(false));
-            let stopped = stop.clone();
-            let rounds = Arc::new(AtomicUsize::new(0));
-            let counted = rounds.clone();
-            let handle = runtime.handle().clone();
-            let opens = thread::spawn(move || {
-                while !stopped.load(SeqCst) {
-                    drop(handle.block_on(open()));
-                    counted.fetch_add(1, SeqCst);
-                }
-            });
-            let mut programs = 0;
-            // At least one round is beside them, however slow it is.
-            while programs < 30 || (rounds.load(SeqCst) == 0 && !opens.is_finished()) {
-                assert_eq!(seen_by_a_program(), program_before);
-                programs += 1;
+    alone(|| {
+        let _alarm = alarm();
+        let (before, program_before) = (inherited(), seen_by_a_program());
+        let runtime = Builder::new()
+            .worker_threads(2)
+            .helpers(1..=2)
+            .build()
+            .unwrap();
+        let _entered = runtime.enter();
+        #[cfg(feature = "inspect")]
+        let _page = tourbillon::inspect::serve("127.0.0.1:0").unwrap();
+        let open = async || {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let client = TcpStream::connect(addr).await.unwrap();
+            let (accepted, _) = listener.accept().await.unwrap();
+            let per_core = TcpListener::bind_per_core("127.0.0.1:0").await.unwrap();
+            let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let stream = UnixStream::pair().unwrap();
+            let datagram = UnixDatagram::pair().unwrap();
+            let signals = signal(SignalKind::hangup()).unwrap();
+            let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+            let watched = AsyncFd::new(reader).unwrap();
+            let sockets = (listener, client, accepted, per_core, udp);
+            (sockets, stream, datagram, signals, watched, writer)
+        };
+        let all = runtime.block_on(open());
+        assert_eq!(inherited(), before, "not closed on exec");
+        assert_eq!(seen_by_a_program(), program_before);
+        // And not in the moment between, either: programs are started while others are opened.
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let rounds = Arc::new(AtomicUsize::new(0));
+        let counted = rounds.clone();
+        let handle = runtime.handle().clone();
+        let opens = thread::spawn(move || {
+            while !stopped.load(SeqCst) {
+                drop(handle.block_on(open()));
+                counted.fetch_add(1, SeqCst);
             }
-            stop.store(true, SeqCst);
-            opens.join().unwrap();
-            drop(all);
-        },
-    );
+        });
+        let mut programs = 0;
+        // At least one round is beside them, however slow it is.
+        while programs < 30 || (rounds.load(SeqCst) == 0 && !opens.is_finished()) {
+            assert_eq!(seen_by_a_program(), program_before);
+            programs += 1;
+        }
+        stop.store(true, SeqCst);
+        opens.join().unwrap();
+        drop(all);
+    });
 }
 
 /// As servers do it: programs from blocking threads, beside all the rest.
 #[test]
 fn starting_programs_disturbs_no_timer_and_no_socket() {
-    isolated(
-        "fork::starting_programs_disturbs_no_timer_and_no_socket",
-        || {
-            let _alarm = alarm();
-            let runtime = crate::common::runtime(2);
-            let heard = Arc::new(AtomicUsize::new(0));
-            let listening = {
-                let heard = heard.clone();
-                let mut children = runtime.block_on(async { signal(SignalKind::child()).unwrap() });
-                runtime.spawn(async move {
-                    loop {
-                        children.recv().await.unwrap();
-                        heard.fetch_add(1, SeqCst);
-                    }
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = crate::common::runtime(2);
+        let heard = Arc::new(AtomicUsize::new(0));
+        let listening = {
+            let heard = heard.clone();
+            let mut children = runtime.block_on(async { signal(SignalKind::child()).unwrap() });
+            runtime.spawn(async move {
+                loop {
+                    children.recv().await.unwrap();
+                    heard.fetch_add(1, SeqCst);
+                }
+            })
+        };
+        let programs: Vec<_> = (0..10)
+            .map(|i| {
+                runtime.spawn_blocking(move || {
+                    let mut child = Command::new("cat")
+                        .stdin(Stdio::piped())
+                        .stdout(Stdio::piped())
+                        .spawn()
+                        .unwrap();
+                    let said = format!("said {i}");
+                    let mut input = child.stdin.take().unwrap();
+                    input.write_all(said.as_bytes()).unwrap();
+                    drop(input);
+                    let mut heard = String::new();
+                    let mut output = child.stdout.take().unwrap();
+                    output.read_to_string(&mut heard).unwrap();
+                    assert_eq!(heard, said);
+                    assert!(child.wait().unwrap().success());
                 })
-            };
-            let programs: Vec<_> = (0..10)
-                .map(|i| {
-                    runtime.spawn_blocking(move || {
-                        let mut child = Command::new("cat")
-                            .stdin(Stdio::piped())
-                            .stdout(Stdio::piped())
-                            .spawn()
-                            .unwrap();
-                        let said = format!("said {i}");
-                        let mut input = child.stdin.take().unwrap();
-                        input.write_all(said.as_bytes()).unwrap();
-                        drop(input);
-                        let mut heard = String::new();
-                        let mut output = child.stdout.take().unwrap();
-                        output.read_to_string(&mut heard).unwrap();
-                        assert_eq!(heard, said);
-                        assert!(child.wait().unwrap().success());
-                    })
-                })
-                .collect();
-            let (sender, receiver) = mpsc::channel();
-            for i in 0..500 {
-                let asked = Instant::now() + Duration::from_micros(i * 50);
-                runtime.at(asked, reporter(&sender, asked));
-            }
-            none_early(&receiver, 500);
-            for program in programs {
-                runtime.block_on(program).unwrap();
-            }
-            // Several may count as one.
-            eventually("it is told that they end", || heard.load(SeqCst) > 0);
-            assert!(!listening.is_finished(), "it was told an error");
-            listening.abort();
-        },
-    );
+            })
+            .collect();
+        let (sender, receiver) = mpsc::channel();
+        for i in 0..500 {
+            let asked = Instant::now() + Duration::from_micros(i * 50);
+            runtime.at(asked, reporter(&sender, asked));
+        }
+        none_early(&receiver, 500);
+        for program in programs {
+            runtime.block_on(program).unwrap();
+        }
+        // Several may count as one.
+        eventually("it is told that they end", || heard.load(SeqCst) > 0);
+        assert!(!listening.is_finished(), "it was told an error");
+        listening.abort();
+    });
 }

@@ -22,7 +22,7 @@ use tourbillon::{
 };
 
 use crate::common::{
-    HOUR, PATIENCE, alarm, eventually, isolated, timers::none_early, timers::reporter,
+    HOUR, PATIENCE, alarm, eventually, process::alone, timers::none_early, timers::reporter,
 };
 
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
@@ -204,103 +204,97 @@ fn jobs(runtime: &Runtime) {
     }
 }
 
-/// What is not interrupted here is so by nobody: the storm is over all threads.
+/// The storm interrupts the system calls of all threads.
 #[test]
 fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
-    isolated(
-        "interrupted::a_storm_of_signals_makes_nothing_early_and_loses_nothing",
-        || {
-            let _alarm = alarm();
-            let _storm = Storm::begin();
-            let mut rounds = 0;
-            while rounds < 2 || HANDLED.load(SeqCst) < 20_000 {
-                for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-                    let runtime = Builder::new()
-                        .worker_threads(2)
-                        .helpers(1..=2)
-                        .precise_wait(wait)
-                        .build()
-                        .unwrap();
-                    let far = runtime.after(HOUR, || unreachable!("in an hour"));
-                    timers(&runtime);
-                    runtime.block_on(waits());
-                    let waiting: Vec<_> = (0..20).map(|_| runtime.spawn(waits())).collect();
-                    for task in waiting {
-                        runtime.block_on(task).unwrap();
-                    }
-                    runtime.block_on(sockets()).unwrap();
-                    runtime.block_on(runtime.spawn(sockets())).unwrap().unwrap();
-                    jobs(&runtime);
-                    assert!(far.is_pending());
-                    assert_eq!(runtime.metrics().total().panics, 0);
-                    assert!(runtime.shutdown_graceful(PATIENCE));
+    alone(|| {
+        let _alarm = alarm();
+        let _storm = Storm::begin();
+        let mut rounds = 0;
+        while rounds < 2 || HANDLED.load(SeqCst) < 20_000 {
+            for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
+                let runtime = Builder::new()
+                    .worker_threads(2)
+                    .helpers(1..=2)
+                    .precise_wait(wait)
+                    .build()
+                    .unwrap();
+                let far = runtime.after(HOUR, || unreachable!("in an hour"));
+                timers(&runtime);
+                runtime.block_on(waits());
+                let waiting: Vec<_> = (0..20).map(|_| runtime.spawn(waits())).collect();
+                for task in waiting {
+                    runtime.block_on(task).unwrap();
                 }
-                rounds += 1;
+                runtime.block_on(sockets()).unwrap();
+                runtime.block_on(runtime.spawn(sockets())).unwrap().unwrap();
+                jobs(&runtime);
+                assert!(far.is_pending());
+                assert_eq!(runtime.metrics().total().panics, 0);
+                assert!(runtime.shutdown_graceful(PATIENCE));
             }
-        },
-    );
+            rounds += 1;
+        }
+    });
 }
 
 /// Those that somebody listens for are a storm, too, which is handled by us: each wakes, none is an
 /// error.
 #[test]
 fn thousands_of_signals_with_a_listener_are_all_noticed() {
-    isolated(
-        "interrupted::thousands_of_signals_with_a_listener_are_all_noticed",
-        || {
-            let _alarm = alarm();
-            let runtime = crate::common::runtime(2);
-            let heard: [Arc<AtomicUsize>; 4] = Default::default();
-            let mut listeners = Vec::new();
-            for heard in &heard {
-                let heard = heard.clone();
-                let mut signals =
-                    runtime.block_on(async { signal(SignalKind::user_defined1()).unwrap() });
-                listeners.push(runtime.spawn(async move {
-                    loop {
-                        signals.recv().await.unwrap();
-                        heard.fetch_add(1, SeqCst);
-                    }
-                }));
-            }
-            const COUNT: usize = 5_000;
-            for sent in 0..COUNT {
-                // SAFETY: somebody listens, so that it does not end the process.
-                unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
-                if sent % 100 == 0 {
-                    let (sender, receiver) = mpsc::channel();
-                    let asked = Instant::now() + Duration::from_micros(sent as u64);
-                    runtime.at(asked, reporter(&sender, asked));
-                    none_early(&receiver, 1);
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = crate::common::runtime(2);
+        let heard: [Arc<AtomicUsize>; 4] = Default::default();
+        let mut listeners = Vec::new();
+        for heard in &heard {
+            let heard = heard.clone();
+            let mut signals =
+                runtime.block_on(async { signal(SignalKind::user_defined1()).unwrap() });
+            listeners.push(runtime.spawn(async move {
+                loop {
+                    signals.recv().await.unwrap();
+                    heard.fetch_add(1, SeqCst);
                 }
-            }
-            // Several may count as one, but the last is heard by each.
-            let count = |heard: &Arc<AtomicUsize>| heard.load(SeqCst);
-            eventually("each has heard", || heard.iter().all(|it| count(it) > 0));
-            assert!(heard.iter().all(|it| count(it) <= COUNT), "{heard:?}");
-            // Quiet, mostly, so that it is the last that is heard; and then once more.
-            thread::sleep(Duration::from_millis(50));
-            let before = heard.each_ref().map(count);
-            // SAFETY: as above.
+            }));
+        }
+        const COUNT: usize = 5_000;
+        for sent in 0..COUNT {
+            // SAFETY: somebody listens, so that it does not end the process.
             unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
-            eventually("each hears the last", || {
-                heard
-                    .iter()
-                    .zip(before)
-                    .all(|(it, before)| count(it) > before)
-            });
-            for listener in listeners {
-                assert!(!listener.is_finished(), "it was told an error");
-                listener.abort();
+            if sent % 100 == 0 {
+                let (sender, receiver) = mpsc::channel();
+                let asked = Instant::now() + Duration::from_micros(sent as u64);
+                runtime.at(asked, reporter(&sender, asked));
+                none_early(&receiver, 1);
             }
-        },
-    );
+        }
+        // Several may count as one, but the last is heard by each.
+        let count = |heard: &Arc<AtomicUsize>| heard.load(SeqCst);
+        eventually("each has heard", || heard.iter().all(|it| count(it) > 0));
+        assert!(heard.iter().all(|it| count(it) <= COUNT), "{heard:?}");
+        // Quiet, mostly, so that it is the last that is heard; and then once more.
+        thread::sleep(Duration::from_millis(50));
+        let before = heard.each_ref().map(count);
+        // SAFETY: as above.
+        unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+        eventually("each hears the last", || {
+            heard
+                .iter()
+                .zip(before)
+                .all(|(it, before)| count(it) > before)
+        });
+        for listener in listeners {
+            assert!(!listener.is_finished(), "it was told an error");
+            listener.abort();
+        }
+    });
 }
 
 /// Of a thread that waits by the standard library's means in the meantime, as `block_on` does.
 #[test]
 fn the_storm_interrupts_plain_reads() {
-    isolated("interrupted::the_storm_interrupts_plain_reads", || {
+    alone(|| {
         let _alarm = alarm();
         let _storm = Storm::begin();
         let (mut reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();

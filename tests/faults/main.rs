@@ -2,7 +2,7 @@
 //! signals, a stopped process, forks, and clocks that are decades ahead.
 //!
 //! Limits, filters and signals concern the whole process, which all tests of this program share:
-//! such a test runs in a process of its own (`common::isolated`).
+//! such a test runs in a process of its own (`common::process::alone`).
 
 #[path = "../common/mod.rs"]
 mod common;

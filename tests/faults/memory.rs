@@ -17,7 +17,7 @@ use std::{
 
 use tourbillon::{Runtime, Timer};
 
-use crate::common::{HOUR, alarm, eventually, isolated, runtime};
+use crate::common::{HOUR, alarm, eventually, process::alone, runtime};
 
 const TIMERS: usize = 300_000;
 
@@ -66,52 +66,46 @@ const SLACK: usize = 2 * 1024 * 1024;
 
 #[test]
 fn memory_of_a_burst_is_returned_while_the_runtime_is_idle() {
-    isolated(
-        "memory::memory_of_a_burst_is_returned_while_the_runtime_is_idle",
-        || {
-            let _alarm = alarm();
-            let runtime = runtime(2);
-            let base = resident();
-            let (mut timers, took) = burst(&runtime, 1_000);
-            assert!(took > TIMERS * 100, "{took}");
-            eventually("most of it goes back though some timers stay", || {
-                thread::sleep(Duration::from_millis(100));
-                resident() < base + took / 3
-            });
-            timers.drain(..).for_each(|timer| _ = timer.cancel());
-            // Once more, by memory that went back.
-            let (timers, _) = burst(&runtime, TIMERS);
-            drop(timers);
-            eventually("it goes back again", || {
-                thread::sleep(Duration::from_millis(100));
-                resident() < base + took / 3
-            });
-            drop(runtime);
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = runtime(2);
+        let base = resident();
+        let (mut timers, took) = burst(&runtime, 1_000);
+        assert!(took > TIMERS * 100, "{took}");
+        eventually("most of it goes back though some timers stay", || {
+            thread::sleep(Duration::from_millis(100));
+            resident() < base + took / 3
+        });
+        timers.drain(..).for_each(|timer| _ = timer.cancel());
+        // Once more, by memory that went back.
+        let (timers, _) = burst(&runtime, TIMERS);
+        drop(timers);
+        eventually("it goes back again", || {
+            thread::sleep(Duration::from_millis(100));
+            resident() < base + took / 3
+        });
+        drop(runtime);
+    });
 }
 
 #[test]
 fn no_worker_wakes_where_no_memory_is_to_be_returned() {
-    isolated(
-        "memory::no_worker_wakes_where_no_memory_is_to_be_returned",
-        || {
-            let _alarm = alarm();
-            let runtime = runtime(2);
-            drop(burst(&runtime, TIMERS));
-            let parks = || runtime.metrics().total().parks;
-            eventually("all is done and the workers sleep", || {
-                let before = parks();
-                thread::sleep(Duration::from_secs(5));
-                parks() == before
-            });
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = runtime(2);
+        drop(burst(&runtime, TIMERS));
+        let parks = || runtime.metrics().total().parks;
+        eventually("all is done and the workers sleep", || {
+            let before = parks();
+            thread::sleep(Duration::from_secs(5));
+            parks() == before
+        });
+    });
 }
 
 #[test]
 fn the_last_runtime_returns_its_memory() {
-    isolated("memory::the_last_runtime_returns_its_memory", || {
+    alone(|| {
         let _alarm = alarm();
         let base = resident();
         let (one, other) = (runtime(1), runtime(1));
@@ -131,62 +125,56 @@ fn the_last_runtime_returns_its_memory() {
 /// do the arrays of both shards, though nothing else wakes a worker.
 #[test]
 fn memory_freed_by_remote_threads_is_returned_while_workers_sleep() {
-    isolated(
-        "memory::memory_freed_by_remote_threads_is_returned_while_workers_sleep",
-        || {
-            let _alarm = alarm();
-            let runtime = runtime(2);
-            let base = resident();
-            for is_first in [true, false] {
-                let arm = |i: usize| runtime.after(HOUR, move || _ = black_box([i; 5]));
-                let timers: Vec<_> = (0..TIMERS).map(arm).collect();
-                let parks = || runtime.metrics().total().parks;
-                eventually("the workers sleep", || {
-                    let before = parks();
-                    thread::sleep(Duration::from_millis(300));
-                    parks() == before
-                });
-                let took = resident() - base;
-                assert!(took > TIMERS * 90, "{took}");
-                timers.iter().for_each(|timer| _ = timer.cancel());
-                drop(timers);
-                // The arrays of one shard alone take more than this, the first time. Later on the
-                // allocator may keep some of what is freed.
-                let most = if is_first { 2 * SLACK } else { took / 3 };
-                eventually("it goes back", || {
-                    thread::sleep(Duration::from_millis(100));
-                    resident() < base + most
-                });
-            }
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = runtime(2);
+        let base = resident();
+        for is_first in [true, false] {
+            let arm = |i: usize| runtime.after(HOUR, move || _ = black_box([i; 5]));
+            let timers: Vec<_> = (0..TIMERS).map(arm).collect();
+            let parks = || runtime.metrics().total().parks;
+            eventually("the workers sleep", || {
+                let before = parks();
+                thread::sleep(Duration::from_millis(300));
+                parks() == before
+            });
+            let took = resident() - base;
+            assert!(took > TIMERS * 90, "{took}");
+            timers.iter().for_each(|timer| _ = timer.cancel());
+            drop(timers);
+            // The arrays of one shard alone take more than this, the first time. Later on the
+            // allocator may keep some of what is freed.
+            let most = if is_first { 2 * SLACK } else { took / 3 };
+            eventually("it goes back", || {
+                thread::sleep(Duration::from_millis(100));
+                resident() < base + most
+            });
+        }
+    });
 }
 
 /// The runtime whose worker was woken for memory ends before it has given it back. The workers of
 /// another runtime do that, though they have slept all the time.
 #[test]
 fn memory_is_returned_though_the_runtime_in_charge_ends() {
-    isolated(
-        "memory::memory_is_returned_though_the_runtime_in_charge_ends",
-        || {
-            let _alarm = alarm();
-            let base = resident();
-            let (one, other) = (runtime(1), runtime(1));
-            let timers: Vec<_> = (0..TIMERS)
-                .map(|i| one.after(HOUR, move || _ = black_box([i; 5])))
-                .collect();
-            let took = resident() - base;
-            thread::sleep(Duration::from_millis(300));
-            timers.iter().for_each(|timer| _ = timer.cancel());
-            drop(timers);
-            drop(one);
-            eventually("it goes back", || {
-                thread::sleep(Duration::from_millis(100));
-                resident() < base + took / 5 + SLACK
-            });
-            drop(other);
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let base = resident();
+        let (one, other) = (runtime(1), runtime(1));
+        let timers: Vec<_> = (0..TIMERS)
+            .map(|i| one.after(HOUR, move || _ = black_box([i; 5])))
+            .collect();
+        let took = resident() - base;
+        thread::sleep(Duration::from_millis(300));
+        timers.iter().for_each(|timer| _ = timer.cancel());
+        drop(timers);
+        drop(one);
+        eventually("it goes back", || {
+            thread::sleep(Duration::from_millis(100));
+            resident() < base + took / 5 + SLACK
+        });
+        drop(other);
+    });
 }
 
 /// Some threads arm, and others cancel, as fast as they can, so that there are few timers at any
@@ -194,52 +182,49 @@ fn memory_is_returned_though_the_runtime_in_charge_ends() {
 /// back.
 #[test]
 fn arming_and_cancelling_few_at_a_time_does_not_grow_memory() {
-    isolated(
-        "memory::arming_and_cancelling_few_at_a_time_does_not_grow_memory",
-        || {
-            const ALIVE: usize = 2_000;
-            const COUNT: usize = 400_000;
-            let _alarm = alarm();
-            let runtime = runtime(2);
-            let round = || {
-                let done = &AtomicUsize::new(0);
-                thread::scope(|scope| {
-                    for _ in 0..4 {
-                        let (sender, receiver) = mpsc::sync_channel::<Timer>(ALIVE / 4);
-                        let runtime = &runtime;
-                        scope.spawn(move || {
-                            for i in 0..COUNT / 4 {
-                                let f = move || _ = black_box([i; 3]);
-                                sender.send(runtime.after(HOUR, f)).unwrap();
+    alone(|| {
+        const ALIVE: usize = 2_000;
+        const COUNT: usize = 400_000;
+        let _alarm = alarm();
+        let runtime = runtime(2);
+        let round = || {
+            let done = &AtomicUsize::new(0);
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    let (sender, receiver) = mpsc::sync_channel::<Timer>(ALIVE / 4);
+                    let runtime = &runtime;
+                    scope.spawn(move || {
+                        for i in 0..COUNT / 4 {
+                            let f = move || _ = black_box([i; 3]);
+                            sender.send(runtime.after(HOUR, f)).unwrap();
+                        }
+                    });
+                    scope.spawn(move || {
+                        let mut held = VecDeque::new();
+                        for timer in receiver {
+                            held.push_back(timer);
+                            if held.len() > ALIVE / 4 {
+                                done.fetch_add(1, Relaxed);
+                                held.pop_front().map(|timer: Timer| timer.cancel());
                             }
-                        });
-                        scope.spawn(move || {
-                            let mut held = VecDeque::new();
-                            for timer in receiver {
-                                held.push_back(timer);
-                                if held.len() > ALIVE / 4 {
-                                    done.fetch_add(1, Relaxed);
-                                    held.pop_front().map(|timer: Timer| timer.cancel());
-                                }
-                            }
-                            held.drain(..).for_each(|timer| _ = timer.cancel());
-                        });
-                    }
-                });
-            };
-            round();
-            let base = resident();
-            let begun = Instant::now();
-            (0..5).for_each(|_| round());
-            eprintln!(
-                "{} after {:?}",
-                resident() - base.min(resident()),
-                begun.elapsed()
-            );
-            eventually("it goes back", || {
-                thread::sleep(Duration::from_millis(100));
-                resident() < base + SLACK
+                        }
+                        held.drain(..).for_each(|timer| _ = timer.cancel());
+                    });
+                }
             });
-        },
-    );
+        };
+        round();
+        let base = resident();
+        let begun = Instant::now();
+        (0..5).for_each(|_| round());
+        eprintln!(
+            "{} after {:?}",
+            resident() - base.min(resident()),
+            begun.elapsed()
+        );
+        eventually("it goes back", || {
+            thread::sleep(Duration::from_millis(100));
+            resident() < base + SLACK
+        });
+    });
 }

@@ -26,7 +26,7 @@ use tourbillon::{
 };
 
 use crate::{
-    common::{PATIENCE, alarm, eventually, fds, isolated, threads, use_up_descriptors},
+    common::{PATIENCE, alarm, eventually, fds, process::alone, threads, use_up_descriptors},
     system_calls::{Faulty, call},
 };
 
@@ -168,109 +168,98 @@ fn is_emfile(error: &Failed) -> bool {
         || (error.get_ref().is_some() && said.contains(&format!("code: {}", libc::EMFILE)))
 }
 
-fn runs_out_of_descriptors_anywhere(name: &str, wait: PreciseWait) {
-    isolated(name, || {
-        let _alarm = alarm();
-        // What a process opens once, and keeps.
-        drop(crate::common::runtime(1));
-        let others = threads();
-        let mut signals_are_there = false;
-        let mut stops = Vec::new();
-        for more in 0.. {
-            let before = fds();
-            let mut used_up = use_up_descriptors();
-            used_up.truncate(used_up.len() - more);
-            let opened = AtomicUsize::new(0);
-            let ran = program(wait, &opened);
-            drop(used_up);
-            let opened = opened.into_inner();
-            eventually("its threads are gone", || threads() <= others);
-            // The one descriptor of all signals stays.
-            let kept = fds() - before;
-            assert!(kept <= usize::from(!signals_are_there), "leaks {kept}");
-            signals_are_there |= kept == 1;
-            match ran {
-                Ok(()) => break,
-                Err(error) => assert!(is_emfile(&error), "with {more}: {error:?}"),
-            }
-            stops.push(opened);
-            assert!(more < 200, "it never has enough");
+fn runs_out_of_descriptors_anywhere(wait: PreciseWait) {
+    let _alarm = alarm();
+    // What a process opens once, and keeps.
+    drop(crate::common::runtime(1));
+    let others = threads();
+    let mut signals_are_there = false;
+    let mut stops = Vec::new();
+    for more in 0.. {
+        let before = fds();
+        let mut used_up = use_up_descriptors();
+        used_up.truncate(used_up.len() - more);
+        let opened = AtomicUsize::new(0);
+        let ran = program(wait, &opened);
+        drop(used_up);
+        let opened = opened.into_inner();
+        eventually("its threads are gone", || threads() <= others);
+        // The one descriptor of all signals stays.
+        let kept = fds() - before;
+        assert!(kept <= usize::from(!signals_are_there), "leaks {kept}");
+        signals_are_there |= kept == 1;
+        match ran {
+            Ok(()) => break,
+            Err(error) => assert!(is_emfile(&error), "with {more}: {error:?}"),
         }
-        // One more descriptor, and it comes as far, or further; and it stopped at every step.
-        assert!(stops.is_sorted(), "{stops:?}");
-        stops.dedup();
-        let steps = stops.last().copied().unwrap();
-        assert!(signals_are_there && steps >= 14, "{stops:?}");
-        let missing: Vec<_> = (0..=steps).filter(|it| !stops.contains(it)).collect();
-        assert!(missing.is_empty(), "never stopped at {missing:?}");
-    });
+        stops.push(opened);
+        assert!(more < 200, "it never has enough");
+    }
+    // One more descriptor, and it comes as far, or further; and it stopped at every step.
+    assert!(stops.is_sorted(), "{stops:?}");
+    stops.dedup();
+    let steps = stops.last().copied().unwrap();
+    assert!(signals_are_there && steps >= 14, "{stops:?}");
+    let missing: Vec<_> = (0..=steps).filter(|it| !stops.contains(it)).collect();
+    assert!(missing.is_empty(), "never stopped at {missing:?}");
 }
 
 #[test]
 fn a_lack_of_descriptors_anywhere_is_an_error_and_the_program_continues() {
-    runs_out_of_descriptors_anywhere(
-        "no_descriptors::a_lack_of_descriptors_anywhere_is_an_error_and_the_program_continues",
-        PreciseWait::Auto,
-    );
+    alone(|| runs_out_of_descriptors_anywhere(PreciseWait::Auto));
 }
 
 #[test]
 fn a_lack_of_descriptors_is_also_an_error_on_timerfds() {
-    runs_out_of_descriptors_anywhere(
-        "no_descriptors::a_lack_of_descriptors_is_also_an_error_on_timerfds",
-        PreciseWait::Timerfd,
-    );
+    alone(|| runs_out_of_descriptors_anywhere(PreciseWait::Timerfd));
 }
 
 /// The bound of all watches of a user (`fs.epoll.max_user_watches`): a socket that cannot be
 /// watched is an error, and closed.
 #[test]
 fn a_socket_that_cannot_be_watched_is_an_error_and_is_closed() {
-    isolated(
-        "no_descriptors::a_socket_that_cannot_be_watched_is_an_error_and_is_closed",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = Faulty::calls(&[call(libc::SYS_epoll_ctl)]) else {
-                return;
-            };
-            let runtime = crate::common::runtime(1);
-            runtime.block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let addr = listener.local_addr().unwrap();
-                // Whose queue is nobody's affair.
-                let others = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-                let others_addr = others.local_addr().unwrap();
-                let open = fds();
-                let mut tries = 0;
-                for what in 0..4 {
-                    let failed = faulty.failed();
-                    faulty.after(0, 1, libc::ENOSPC);
-                    let error = match what {
-                        0 => TcpListener::bind("127.0.0.1:0").await.map(drop),
-                        1 => TcpStream::connect(others_addr).await.map(drop),
-                        2 => UdpSocket::bind("127.0.0.1:0").await.map(drop),
-                        _ => UnixStream::pair().map(drop),
-                    }
-                    .unwrap_err();
-                    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{what}: {error}");
-                    assert_eq!(faulty.failed(), failed + 1);
-                    assert_eq!(fds(), open, "{what} is left open");
-                    tries += 1;
-                }
-                assert_eq!(tries, 4);
-                // One that comes, too: the peer sees that the connection was closed.
-                let mut client = std::net::TcpStream::connect(addr).unwrap();
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = Faulty::calls(&[call(libc::SYS_epoll_ctl)]) else {
+            return;
+        };
+        let runtime = crate::common::runtime(1);
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            // A listener outside of the runtime, whose queue does not matter.
+            let others = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let others_addr = others.local_addr().unwrap();
+            let open = fds();
+            let mut tries = 0;
+            for what in 0..4 {
+                let failed = faulty.failed();
                 faulty.after(0, 1, libc::ENOSPC);
-                let error = step(listener.accept()).await.map(drop).unwrap_err();
-                assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
-                assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
-                faulty.heal();
-                let connect = TcpStream::connect(addr);
-                let (client, accepted) = zip(connect, listener.accept()).await;
-                talk(&mut client.unwrap(), &mut accepted.unwrap().0).await;
-            });
-        },
-    );
+                let error = match what {
+                    0 => TcpListener::bind("127.0.0.1:0").await.map(drop),
+                    1 => TcpStream::connect(others_addr).await.map(drop),
+                    2 => UdpSocket::bind("127.0.0.1:0").await.map(drop),
+                    _ => UnixStream::pair().map(drop),
+                }
+                .unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{what}: {error}");
+                assert_eq!(faulty.failed(), failed + 1);
+                assert_eq!(fds(), open, "{what} is left open");
+                tries += 1;
+            }
+            assert_eq!(tries, 4);
+            // One that comes, too: the peer sees that the connection was closed.
+            let mut client = std::net::TcpStream::connect(addr).unwrap();
+            faulty.after(0, 1, libc::ENOSPC);
+            let error = step(listener.accept()).await.map(drop).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+            assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+            faulty.heal();
+            let connect = TcpStream::connect(addr);
+            let (client, accepted) = zip(connect, listener.accept()).await;
+            talk(&mut client.unwrap(), &mut accepted.unwrap().0).await;
+        });
+    });
 }
 
 /// The accept loop of an HTTP server waits a tenth of a second each time, and serves all clients
@@ -282,43 +271,40 @@ fn a_server_that_cannot_accept_neither_spins_nor_ends() {
 
     use axum::{Router, routing::get};
 
-    isolated(
-        "no_descriptors::a_server_that_cannot_accept_neither_spins_nor_ends",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = Faulty::calls(&[call(libc::SYS_accept4)]) else {
-                return;
-            };
-            let runtime = crate::common::runtime(2);
-            let (listener, addr) = runtime.block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let addr = listener.local_addr().unwrap();
-                (listener, addr)
-            });
-            faulty.after(0, usize::MAX, libc::EMFILE);
-            let router = Router::new().route("/", get(|| async { "hello" }));
-            let service = router.into_make_service();
-            let started = Instant::now();
-            runtime.spawn(async move { tourbillon::axum::serve(listener, service).await });
-            let clients: Vec<_> = (0..10)
-                .map(|_| std::net::TcpStream::connect(addr).unwrap())
-                .collect();
-            eventually("it tries more than once", || faulty.failed() >= 3);
-            thread::sleep(Duration::from_millis(200));
-            // Before the time is read.
-            let tries = faulty.failed();
-            let most = started.elapsed().as_millis() / 100 + 2;
-            assert!(tries as u128 <= most, "{tries} tries");
-            faulty.heal();
-            for mut client in clients {
-                client.set_read_timeout(Some(PATIENCE)).unwrap();
-                client
-                    .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-                    .unwrap();
-                let mut answer = String::new();
-                client.read_to_string(&mut answer).unwrap();
-                assert!(answer.ends_with("hello"), "{answer}");
-            }
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = Faulty::calls(&[call(libc::SYS_accept4)]) else {
+            return;
+        };
+        let runtime = crate::common::runtime(2);
+        let (listener, addr) = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            (listener, addr)
+        });
+        faulty.after(0, usize::MAX, libc::EMFILE);
+        let router = Router::new().route("/", get(|| async { "hello" }));
+        let service = router.into_make_service();
+        let started = Instant::now();
+        runtime.spawn(async move { tourbillon::axum::serve(listener, service).await });
+        let clients: Vec<_> = (0..10)
+            .map(|_| std::net::TcpStream::connect(addr).unwrap())
+            .collect();
+        eventually("it tries more than once", || faulty.failed() >= 3);
+        thread::sleep(Duration::from_millis(200));
+        // Before the time is read.
+        let tries = faulty.failed();
+        let most = started.elapsed().as_millis() / 100 + 2;
+        assert!(tries as u128 <= most, "{tries} tries");
+        faulty.heal();
+        for mut client in clients {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client
+                .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                .unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with("hello"), "{answer}");
+        }
+    });
 }

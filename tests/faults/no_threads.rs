@@ -25,7 +25,9 @@ use crate::{
     common::{
         Drops, Gate, HOUR, PATIENCE, alarm,
         blocked::{AllBlocked, Blocked},
-        child, eventually, fds, is_child, isolated, limit, skip, threads,
+        eventually, fds, limit,
+        process::{alone, child, is_child},
+        skip, threads,
         told::worker_number,
     },
     system_calls::{Faulty, call, error_of},
@@ -45,310 +47,292 @@ fn is_refused() -> bool {
 
 #[test]
 fn a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing() {
-    isolated(
-        "no_threads::a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = clones() else { return };
-            static STARTED: AtomicUsize = AtomicUsize::new(0);
-            static STOPPED: AtomicUsize = AtomicUsize::new(0);
-            let build = || {
-                Builder::new()
-                    .worker_threads(3)
-                    .helpers(2..=4)
-                    .on_thread_start(|| _ = STARTED.fetch_add(1, SeqCst))
-                    .on_thread_stop(|| _ = STOPPED.fetch_add(1, SeqCst))
-                    .build()
-            };
-            let others = threads();
-            drop(build().unwrap());
-            let open = fds();
-            let is_left = || threads() > others || fds() > open;
-            for answer in ANSWERS {
-                // Three workers and two helpers.
-                for pass in 0..5 {
-                    let failed = faulty.failed();
-                    faulty.after(pass, 1, answer);
-                    let error = build().expect_err("one thread is missing");
-                    assert_eq!(faulty.failed(), failed + 1);
-                    let BuildError::Os { what, source } = &error else {
-                        panic!("{error:?}");
-                    };
-                    assert!(what.contains("thread"), "{what}");
-                    // glibc says the same of both.
-                    assert_eq!(source.raw_os_error(), Some(libc::EAGAIN));
-                    assert!(error.to_string().contains("ulimit -u"), "{error}");
-                    eventually("nothing is left", || !is_left());
-                    assert_eq!(STARTED.load(SeqCst), STOPPED.load(SeqCst));
-                }
-                faulty.after(5, 1, answer);
-                let runtime = build().expect("all that it asks for");
-                runtime.block_on(sleep(Duration::from_millis(1)));
-                faulty.heal();
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = clones() else { return };
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        static STOPPED: AtomicUsize = AtomicUsize::new(0);
+        let build = || {
+            Builder::new()
+                .worker_threads(3)
+                .helpers(2..=4)
+                .on_thread_start(|| _ = STARTED.fetch_add(1, SeqCst))
+                .on_thread_stop(|| _ = STOPPED.fetch_add(1, SeqCst))
+                .build()
+        };
+        let others = threads();
+        drop(build().unwrap());
+        let open = fds();
+        let is_left = || threads() > others || fds() > open;
+        for answer in ANSWERS {
+            // Three workers and two helpers.
+            for pass in 0..5 {
+                let failed = faulty.failed();
+                faulty.after(pass, 1, answer);
+                let error = build().expect_err("one thread is missing");
+                assert_eq!(faulty.failed(), failed + 1);
+                let BuildError::Os { what, source } = &error else {
+                    panic!("{error:?}");
+                };
+                assert!(what.contains("thread"), "{what}");
+                // glibc says the same of both.
+                assert_eq!(source.raw_os_error(), Some(libc::EAGAIN));
+                assert!(error.to_string().contains("ulimit -u"), "{error}");
+                eventually("nothing is left", || !is_left());
+                assert_eq!(STARTED.load(SeqCst), STOPPED.load(SeqCst));
             }
-        },
-    );
+            faulty.after(5, 1, answer);
+            let runtime = build().expect("all that it asks for");
+            runtime.block_on(sleep(Duration::from_millis(1)));
+            faulty.heal();
+        }
+    });
 }
 
 #[cfg(feature = "inspect")]
 #[test]
 fn a_live_page_without_a_thread_is_an_error_and_the_runtime_continues() {
-    isolated(
-        "no_threads::a_live_page_without_a_thread_is_an_error_and_the_runtime_continues",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = clones() else { return };
-            let runtime = crate::common::runtime(1);
-            let _entered = runtime.enter();
-            let serve = || tourbillon::inspect::serve("127.0.0.1:0");
-            serve().unwrap().shutdown();
-            let (others, open) = (threads(), fds());
-            let mut refused = 0;
-            for pass in 0.. {
-                let failed = faulty.failed();
-                faulty.after(pass, 1, libc::EAGAIN);
-                let served = serve();
-                faulty.heal();
-                if faulty.failed() == failed {
-                    served.expect("it got all its threads").shutdown();
-                    break;
-                }
-                let error = served.expect_err("one thread is missing");
-                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
-                refused += 1;
-                eventually("nothing is left", || threads() <= others && fds() <= open);
-                runtime.block_on(sleep(Duration::from_millis(1)));
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = clones() else { return };
+        let runtime = crate::common::runtime(1);
+        let _entered = runtime.enter();
+        let serve = || tourbillon::inspect::serve("127.0.0.1:0");
+        serve().unwrap().shutdown();
+        let (others, open) = (threads(), fds());
+        let mut refused = 0;
+        for pass in 0.. {
+            let failed = faulty.failed();
+            faulty.after(pass, 1, libc::EAGAIN);
+            let served = serve();
+            faulty.heal();
+            if faulty.failed() == failed {
+                served.expect("it got all its threads").shutdown();
+                break;
             }
-            assert!(refused >= 2, "its own thread, and its runtime's");
-        },
-    );
+            let error = served.expect_err("one thread is missing");
+            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
+            refused += 1;
+            eventually("nothing is left", || threads() <= others && fds() <= open);
+            runtime.block_on(sleep(Duration::from_millis(1)));
+        }
+        assert!(refused >= 2, "its own thread, and its runtime's");
+    });
 }
 
 /// A peer does what the worker that is stuck has to do, though no helper can be had to take the
 /// peer's seat; and when one can be had again, it comes.
 #[test]
 fn rescue_works_when_no_helper_can_be_started() {
-    isolated(
-        "no_threads::rescue_works_when_no_helper_can_be_started",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = clones() else { return };
-            let open = {
-                let _without_helpers = crate::common::runtime(2);
-                fds()
-            };
-            // The workers, and nobody else.
-            faulty.after(2, usize::MAX, libc::EAGAIN);
-            let runtime = Builder::new()
-                .worker_threads(2)
-                .helpers(0..=1)
-                .build()
-                .unwrap();
-            assert!(is_refused(), "the fault is there");
-            let failed = faulty.failed();
-            let (sender, receiver) = mpsc::channel();
-            let (blocked, ()) = Blocked::after(runtime.handle(), {
-                let sender = sender.clone();
-                move || {
-                    for _ in 0..200 {
-                        let due = Instant::now() + Duration::from_millis(20);
-                        let sender = sender.clone();
-                        tourbillon::at(due, move || {
-                            sender.send((due, Instant::now(), worker_number())).unwrap();
-                        });
-                    }
-                }
-            });
-            for _ in 0..200 {
-                let (due, at, worker) = receiver.recv_timeout(PATIENCE).expect("the peer comes");
-                assert!(at >= due, "early");
-                assert_eq!(worker, Some(1 - blocked.worker));
-            }
-            assert!(faulty.failed() > failed, "a helper was asked for");
-            eventually("those that could not be had leave nothing", || {
-                fds() == open && runtime.metrics().num_helpers() == 0
-            });
-            drop(blocked);
-            faulty.heal();
-            // The next helper that leaves standby asks once more, if no more helpers sit than
-            // before.
-            eventually("a helper is there", || {
-                let jobs: Vec<_> = (0..2).map(|_| runtime.spawn(async {})).collect();
-                for job in jobs {
-                    runtime.block_on(job).unwrap();
-                }
-                runtime.metrics().num_helpers() == 1
-            });
-            let all = AllBlocked::after(&runtime, {
-                move |_| {
-                    let (due, sender) = (Instant::now(), sender.clone());
-                    tourbillon::after(Duration::from_millis(5), move || {
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = clones() else { return };
+        let open = {
+            let _without_helpers = crate::common::runtime(2);
+            fds()
+        };
+        // Only the workers start.
+        faulty.after(2, usize::MAX, libc::EAGAIN);
+        let runtime = Builder::new()
+            .worker_threads(2)
+            .helpers(0..=1)
+            .build()
+            .unwrap();
+        assert!(is_refused(), "the fault is there");
+        let failed = faulty.failed();
+        let (sender, receiver) = mpsc::channel();
+        let (blocked, ()) = Blocked::after(runtime.handle(), {
+            let sender = sender.clone();
+            move || {
+                for _ in 0..200 {
+                    let due = Instant::now() + Duration::from_millis(20);
+                    let sender = sender.clone();
+                    tourbillon::at(due, move || {
                         sender.send((due, Instant::now(), worker_number())).unwrap();
                     });
                 }
-            });
-            for _ in 0..2 {
-                let (_, _, worker) = receiver.recv_timeout(PATIENCE).expect("a helper comes");
-                assert_eq!(worker, None, "all workers are blocked");
             }
-            drop(all);
-        },
-    );
+        });
+        for _ in 0..200 {
+            let (due, at, worker) = receiver.recv_timeout(PATIENCE).expect("the peer comes");
+            assert!(at >= due, "early");
+            assert_eq!(worker, Some(1 - blocked.worker));
+        }
+        assert!(faulty.failed() > failed, "a helper was asked for");
+        eventually("those that could not be had leave nothing", || {
+            fds() == open && runtime.metrics().num_helpers() == 0
+        });
+        drop(blocked);
+        faulty.heal();
+        // The next helper that leaves standby asks once more, if no more helpers sit than
+        // before.
+        eventually("a helper is there", || {
+            let jobs: Vec<_> = (0..2).map(|_| runtime.spawn(async {})).collect();
+            for job in jobs {
+                runtime.block_on(job).unwrap();
+            }
+            runtime.metrics().num_helpers() == 1
+        });
+        let all = AllBlocked::after(&runtime, {
+            move |_| {
+                let (due, sender) = (Instant::now(), sender.clone());
+                tourbillon::after(Duration::from_millis(5), move || {
+                    sender.send((due, Instant::now(), worker_number())).unwrap();
+                });
+            }
+        });
+        for _ in 0..2 {
+            let (_, _, worker) = receiver.recv_timeout(PATIENCE).expect("a helper comes");
+            assert_eq!(worker, None, "all workers are blocked");
+        }
+        drop(all);
+    });
 }
 
-/// It has nobody to put in its place: what waits for it is late, and not lost.
+/// No thread can replace the blocked worker, so its work is late, but not lost.
 #[test]
 fn without_a_replacement_work_waits_for_block_in_place_to_end() {
-    isolated(
-        "no_threads::without_a_replacement_work_waits_for_block_in_place_to_end",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = clones() else { return };
-            let runtime = crate::common::runtime(1);
-            faulty.after(0, usize::MAX, libc::EAGAIN);
-            let failed = faulty.failed();
-            let (sender, receiver) = mpsc::channel();
-            let blocks = runtime.spawn(async move {
-                let due = Instant::now() + Duration::from_millis(5);
-                tourbillon::at(due, move || {
-                    sender.send(Instant::now() >= due).unwrap();
-                });
-                let other = tourbillon::spawn(async { 7 });
-                block_in_place(|| thread::sleep(Duration::from_millis(20)));
-                yield_now().await;
-                other.await.unwrap()
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = clones() else { return };
+        let runtime = crate::common::runtime(1);
+        faulty.after(0, usize::MAX, libc::EAGAIN);
+        let failed = faulty.failed();
+        let (sender, receiver) = mpsc::channel();
+        let blocks = runtime.spawn(async move {
+            let due = Instant::now() + Duration::from_millis(5);
+            tourbillon::at(due, move || {
+                sender.send(Instant::now() >= due).unwrap();
             });
-            assert_eq!(runtime.block_on(blocks).unwrap(), 7);
-            assert_eq!(receiver.recv_timeout(PATIENCE), Ok(true));
-            assert!(faulty.failed() > failed, "a helper was asked for");
-            faulty.heal();
-        },
-    );
+            let other = tourbillon::spawn(async { 7 });
+            block_in_place(|| thread::sleep(Duration::from_millis(20)));
+            yield_now().await;
+            other.await.unwrap()
+        });
+        assert_eq!(runtime.block_on(blocks).unwrap(), 7);
+        assert_eq!(receiver.recv_timeout(PATIENCE), Ok(true));
+        assert!(faulty.failed() > failed, "a helper was asked for");
+        faulty.heal();
+    });
 }
 
 /// None is there: it says so. One is there: it does what all were to do. Others can be had: they
 /// come.
 #[test]
 fn blocking_jobs_run_on_the_existing_threads() {
-    isolated(
-        "no_threads::blocking_jobs_run_on_the_existing_threads",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = clones() else { return };
-            let runtime = crate::common::runtime(1);
-            for answer in ANSWERS {
-                faulty.after(0, usize::MAX, answer);
-                let drops = Drops::new();
-                let token = drops.token();
-                let error = runtime
-                    .block_on(runtime.spawn_blocking(move || drop(token)))
-                    .unwrap_err();
-                assert!(error.is_refused(), "{error}");
-                assert_eq!(drops.count(), 1, "dropped, and not lost");
-                // From a worker, and from within.
-                let inner = runtime.spawn(async {
-                    let refused = tourbillon::task::spawn_blocking(|| ()).await;
-                    refused.unwrap_err().is_refused()
-                });
-                assert!(runtime.block_on(inner).unwrap());
-                assert_eq!(runtime.metrics().num_blocking_threads(), 0);
-                assert_eq!(runtime.metrics().blocking_queue_depth(), 0);
-            }
-            // One, and no more.
-            faulty.after(1, usize::MAX, libc::EAGAIN);
-            let (started, release) = (Gate::new(), Gate::new());
-            let (begun, wait) = (started.clone(), release.clone());
-            let first = runtime.spawn_blocking(move || {
-                begun.open();
-                wait.wait();
-                thread::current().id()
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = clones() else { return };
+        let runtime = crate::common::runtime(1);
+        for answer in ANSWERS {
+            faulty.after(0, usize::MAX, answer);
+            let drops = Drops::new();
+            let token = drops.token();
+            let error = runtime
+                .block_on(runtime.spawn_blocking(move || drop(token)))
+                .unwrap_err();
+            assert!(error.is_refused(), "{error}");
+            assert_eq!(drops.count(), 1, "dropped, and not lost");
+            // From a worker, and from within.
+            let inner = runtime.spawn(async {
+                let refused = tourbillon::task::spawn_blocking(|| ()).await;
+                refused.unwrap_err().is_refused()
             });
-            started.wait();
-            let order = Arc::new(Mutex::new(Vec::new()));
-            let jobs: Vec<_> = (0..50)
-                .map(|i| {
-                    let order = order.clone();
-                    runtime.spawn_blocking(move || {
-                        order.lock().unwrap().push(i);
-                        thread::current().id()
-                    })
+            assert!(runtime.block_on(inner).unwrap());
+            assert_eq!(runtime.metrics().num_blocking_threads(), 0);
+            assert_eq!(runtime.metrics().blocking_queue_depth(), 0);
+        }
+        // One, and no more.
+        faulty.after(1, usize::MAX, libc::EAGAIN);
+        let (started, release) = (Gate::new(), Gate::new());
+        let (begun, wait) = (started.clone(), release.clone());
+        let first = runtime.spawn_blocking(move || {
+            begun.open();
+            wait.wait();
+            thread::current().id()
+        });
+        started.wait();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let jobs: Vec<_> = (0..50)
+            .map(|i| {
+                let order = order.clone();
+                runtime.spawn_blocking(move || {
+                    order.lock().unwrap().push(i);
+                    thread::current().id()
                 })
-                .collect();
-            assert_eq!(runtime.metrics().num_blocking_threads(), 1);
-            assert_eq!(runtime.metrics().blocking_queue_depth(), 50);
-            release.open();
-            let only = runtime.block_on(first).unwrap();
-            for job in jobs {
-                assert_eq!(runtime.block_on(job).unwrap(), only);
-            }
-            assert!(
-                order.lock().unwrap().is_sorted(),
-                "first come, first served"
-            );
-            // As many as there is to do.
-            faulty.heal();
-            let all_here = Arc::new(std::sync::Barrier::new(4));
-            let jobs: Vec<_> = (0..4)
-                .map(|_| {
-                    let all_here = all_here.clone();
-                    runtime.spawn_blocking(move || {
-                        all_here.wait();
-                        thread::current().id()
-                    })
+            })
+            .collect();
+        assert_eq!(runtime.metrics().num_blocking_threads(), 1);
+        assert_eq!(runtime.metrics().blocking_queue_depth(), 50);
+        release.open();
+        let only = runtime.block_on(first).unwrap();
+        for job in jobs {
+            assert_eq!(runtime.block_on(job).unwrap(), only);
+        }
+        assert!(
+            order.lock().unwrap().is_sorted(),
+            "first come, first served"
+        );
+        // As many as there is to do.
+        faulty.heal();
+        let all_here = Arc::new(std::sync::Barrier::new(4));
+        let jobs: Vec<_> = (0..4)
+            .map(|_| {
+                let all_here = all_here.clone();
+                runtime.spawn_blocking(move || {
+                    all_here.wait();
+                    thread::current().id()
                 })
-                .collect();
-            let of: HashSet<_> = jobs
-                .into_iter()
-                .map(|job| runtime.block_on(job).unwrap())
-                .collect();
-            assert_eq!(of.len(), 4);
-        },
-    );
+            })
+            .collect();
+        let of: HashSet<_> = jobs
+            .into_iter()
+            .map(|job| runtime.block_on(job).unwrap())
+            .collect();
+        assert_eq!(of.len(), 4);
+    });
 }
 
 /// As root none of the limits of a user binds; as anybody else, those of threads do.
 #[test]
 fn the_limit_of_threads_is_an_error_with_a_hint() {
-    isolated(
-        "no_threads::the_limit_of_threads_is_an_error_with_a_hint",
-        || {
-            let _alarm = alarm();
-            // SAFETY: numbers alone.
-            let is_root = unsafe { libc::geteuid() } == 0;
-            if is_root {
-                // A user that nobody is, nor another run of this test: all threads of its are ours.
-                let nobody = 1_000_000_000 + std::process::id();
-                // SAFETY: as above.
-                let set = unsafe { libc::setresuid(nobody, nobody, nobody) };
-                if set != 0 {
-                    return skip("this root may not be anybody else");
+    alone(|| {
+        let _alarm = alarm();
+        // SAFETY: numbers alone.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        if is_root {
+            // A user id that no other process has, so that all of its threads are ours.
+            let nobody = 1_000_000_000 + std::process::id();
+            // SAFETY: as above.
+            let set = unsafe { libc::setresuid(nobody, nobody, nobody) };
+            if set != 0 {
+                return skip("this root may not be anybody else");
+            }
+        }
+        let others = threads();
+        limit(libc::RLIMIT_NPROC, others as u64);
+        if !is_root && !is_refused() {
+            return skip("the limit of threads does not bind this user");
+        }
+        let mut refused = 0;
+        for more in 0..=4 {
+            limit(libc::RLIMIT_NPROC, (others + more) as u64);
+            match Builder::new().worker_threads(4).build() {
+                Ok(runtime) => {
+                    assert_eq!(more, 4, "as many as are allowed");
+                    runtime.block_on(sleep(Duration::from_millis(1)));
+                    drop(runtime);
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("ulimit -u"), "{error}");
+                    refused += 1;
                 }
             }
-            let others = threads();
-            limit(libc::RLIMIT_NPROC, others as u64);
-            if !is_root && !is_refused() {
-                return skip("the limit of threads does not bind this user");
-            }
-            let mut refused = 0;
-            for more in 0..=4 {
-                limit(libc::RLIMIT_NPROC, (others + more) as u64);
-                match Builder::new().worker_threads(4).build() {
-                    Ok(runtime) => {
-                        assert_eq!(more, 4, "as many as are allowed");
-                        runtime.block_on(sleep(Duration::from_millis(1)));
-                        drop(runtime);
-                    }
-                    Err(error) => {
-                        assert!(error.to_string().contains("ulimit -u"), "{error}");
-                        refused += 1;
-                    }
-                }
-                eventually("nothing is left", || threads() <= others);
-            }
-            // Another user's threads count, too.
-            assert!(refused == 4 || (!is_root && refused > 4), "{refused}");
-        },
-    );
+            eventually("nothing is left", || threads() <= others);
+        }
+        // Another user's threads count, too.
+        assert!(refused == 4 || (!is_root && refused > 4), "{refused}");
+    });
 }
 
 /// So much more address space than it has, in bytes.
@@ -358,7 +342,7 @@ fn limit_space(more: u64) {
     // SAFETY: a number alone.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
     limit(libc::RLIMIT_AS, pages * page + more);
-    // SAFETY: the answer is compared, and what was mapped in spite of all is nobody's.
+    // SAFETY: only the answer is compared. A mapping that succeeds is never used.
     let mapped = unsafe {
         let prot = libc::PROT_NONE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -409,45 +393,42 @@ fn running_out_of_memory_ends_the_process_with_a_message() {
 /// A bound is what keeps a program from that: it is told, and goes on.
 #[test]
 fn max_timers_is_an_error_before_memory_runs_out() {
-    isolated(
-        "no_threads::max_timers_is_an_error_before_memory_runs_out",
-        || {
-            let _alarm = alarm();
-            const BOUND: usize = 50_000;
-            let runtime = Builder::new()
-                .worker_threads(1)
-                .max_timers(BOUND)
-                .build()
-                .unwrap();
-            crate::common::on_worker(&runtime, || ());
-            limit_space(SPACE);
-            let fired = Arc::new(AtomicUsize::new(0));
-            let mut armed = Vec::with_capacity(BOUND);
-            for _ in 0..3 {
-                armed.clear();
-                fired.store(0, SeqCst);
-                let error = loop {
-                    let fired = fired.clone();
-                    let captured = [0_u64; 8];
-                    match runtime.try_after(HOUR, move || {
-                        black_box(captured);
-                        fired.fetch_add(1, SeqCst);
-                    }) {
-                        Ok(timer) => armed.push(timer),
-                        Err(error) => break error,
-                    }
-                };
-                assert_eq!(error, ArmError::Full { max_timers: BOUND });
-                assert_eq!(armed.len(), BOUND);
-                // Half of them are cancelled, the others come.
-                for (i, timer) in armed.iter().enumerate() {
-                    match i % 2 {
-                        0 => assert_eq!(timer.cancel(), Cancel::Cancelled),
-                        _ => drop(timer.reset(Duration::from_millis(1))),
-                    }
+    alone(|| {
+        let _alarm = alarm();
+        const BOUND: usize = 50_000;
+        let runtime = Builder::new()
+            .worker_threads(1)
+            .max_timers(BOUND)
+            .build()
+            .unwrap();
+        crate::common::on_worker(&runtime, || ());
+        limit_space(SPACE);
+        let fired = Arc::new(AtomicUsize::new(0));
+        let mut armed = Vec::with_capacity(BOUND);
+        for _ in 0..3 {
+            armed.clear();
+            fired.store(0, SeqCst);
+            let error = loop {
+                let fired = fired.clone();
+                let captured = [0_u64; 8];
+                match runtime.try_after(HOUR, move || {
+                    black_box(captured);
+                    fired.fetch_add(1, SeqCst);
+                }) {
+                    Ok(timer) => armed.push(timer),
+                    Err(error) => break error,
                 }
-                eventually("the others come", || fired.load(SeqCst) == BOUND / 2);
+            };
+            assert_eq!(error, ArmError::Full { max_timers: BOUND });
+            assert_eq!(armed.len(), BOUND);
+            // Half of them are cancelled, the others come.
+            for (i, timer) in armed.iter().enumerate() {
+                match i % 2 {
+                    0 => assert_eq!(timer.cancel(), Cancel::Cancelled),
+                    _ => drop(timer.reset(Duration::from_millis(1))),
+                }
             }
-        },
-    );
+            eventually("the others come", || fired.load(SeqCst) == BOUND / 2);
+        }
+    });
 }

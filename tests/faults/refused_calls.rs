@@ -16,7 +16,7 @@ use tourbillon::{
 };
 
 use crate::{
-    common::{HOUR, PATIENCE, alarm, eventually, fds, isolated, on_worker, skip, threads},
+    common::{HOUR, PATIENCE, alarm, eventually, fds, on_worker, process::alone, skip, threads},
     system_calls::{Call, Faulty, call, error_of, refuse},
 };
 
@@ -91,123 +91,109 @@ fn pwait2() -> Option<libc::c_int> {
     })
 }
 
-fn without_pwait2(name: &str, answer: libc::c_int) {
-    isolated(name, || {
-        let _alarm = alarm();
-        if !refuse(&[(call(libc::SYS_epoll_pwait2), answer)]) {
-            return;
-        }
-        assert_eq!(pwait2(), Some(answer), "the fault is there");
-        for workers in [1, 3] {
-            let runtime = crate::common::runtime(workers);
-            all_is_well(&runtime);
-        }
-    });
+fn without_pwait2(answer: libc::c_int) {
+    let _alarm = alarm();
+    if !refuse(&[(call(libc::SYS_epoll_pwait2), answer)]) {
+        return;
+    }
+    assert_eq!(pwait2(), Some(answer), "the fault is there");
+    for workers in [1, 3] {
+        let runtime = crate::common::runtime(workers);
+        all_is_well(&runtime);
+    }
 }
 
 #[test]
 fn a_runtime_works_without_epoll_pwait2() {
-    without_pwait2(
-        "refused_calls::a_runtime_works_without_epoll_pwait2",
-        libc::ENOSYS,
-    );
+    alone(|| without_pwait2(libc::ENOSYS));
 }
 
 #[test]
 fn a_runtime_works_where_epoll_pwait2_is_forbidden() {
-    without_pwait2(
-        "refused_calls::a_runtime_works_where_epoll_pwait2_is_forbidden",
-        libc::EPERM,
-    );
+    alone(|| without_pwait2(libc::EPERM));
 }
 
 /// A server that gives up its rights once it has started.
 #[test]
 fn a_filter_installed_while_the_runtime_runs_loses_nothing() {
-    isolated(
-        "refused_calls::a_filter_installed_while_the_runtime_runs_loses_nothing",
-        || {
-            let _alarm = alarm();
-            let there = pwait2();
-            if there != Some(libc::EBADF) {
-                return skip(&format!(
-                    "no epoll_pwait2 here that could be lost: {there:?}"
-                ));
-            }
-            let Some(faulty) = Faulty::calls(&[call(libc::SYS_epoll_pwait2)]) else {
-                return;
+    alone(|| {
+        let _alarm = alarm();
+        let there = pwait2();
+        if there != Some(libc::EBADF) {
+            return skip(&format!(
+                "no epoll_pwait2 here that could be lost: {there:?}"
+            ));
+        }
+        let Some(faulty) = Faulty::calls(&[call(libc::SYS_epoll_pwait2)]) else {
+            return;
+        };
+        let runtime = crate::common::runtime(1);
+        for answer in [libc::ENOSYS, libc::EPERM] {
+            let runtime = match answer {
+                libc::ENOSYS => &runtime,
+                _ => &crate::common::runtime(1),
             };
-            let runtime = crate::common::runtime(1);
-            for answer in [libc::ENOSYS, libc::EPERM] {
-                let runtime = match answer {
-                    libc::ENOSYS => &runtime,
-                    _ => &crate::common::runtime(1),
-                };
-                let passed = faulty.passed();
-                eventually("it is waited by this call", || {
-                    runtime.block_on(sleep(Duration::from_millis(2)));
-                    faulty.passed() > passed
-                });
-                let failed = faulty.failed();
-                faulty.after(0, usize::MAX, answer);
-                let waits = runtime.metrics().total().epoll_waits;
-                let mut sleeps = 0;
-                eventually("it was refused", || {
-                    runtime.block_on(sleep(Duration::from_millis(5)));
-                    sleeps += 1;
-                    sleeps >= 20 && faulty.failed() > failed
-                });
-                let waits = runtime.metrics().total().epoll_waits - waits;
-                // Some waits for each sleep: a worker that spins would wait thousands of times.
-                assert!(
-                    waits < 50 * sleeps,
-                    "the worker does not sleep: {waits} waits"
-                );
-                all_is_well(runtime);
-                faulty.heal();
-            }
-        },
-    );
+            let passed = faulty.passed();
+            eventually("it is waited by this call", || {
+                runtime.block_on(sleep(Duration::from_millis(2)));
+                faulty.passed() > passed
+            });
+            let failed = faulty.failed();
+            faulty.after(0, usize::MAX, answer);
+            let waits = runtime.metrics().total().epoll_waits;
+            let mut sleeps = 0;
+            eventually("it was refused", || {
+                runtime.block_on(sleep(Duration::from_millis(5)));
+                sleeps += 1;
+                sleeps >= 20 && faulty.failed() > failed
+            });
+            let waits = runtime.metrics().total().epoll_waits - waits;
+            // Some waits for each sleep: a worker that spins would wait thousands of times.
+            assert!(
+                waits < 50 * sleeps,
+                "the worker does not sleep: {waits} waits"
+            );
+            all_is_well(runtime);
+            faulty.heal();
+        }
+    });
 }
 
 /// Nobody can have known: it was there when the runtime was built.
 #[test]
 fn a_refused_timerfd_costs_only_precision() {
-    isolated(
-        "refused_calls::a_refused_timerfd_costs_only_precision",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = Faulty::calls(&[call(libc::SYS_timerfd_settime)]) else {
-                return;
-            };
-            let runtime = crate::common::runtime(1);
-            eventually("it is waited by this call", || {
-                runtime.block_on(sleep(Duration::from_millis(20)));
-                faulty.passed() > 0
-            });
-            faulty.after(0, usize::MAX, libc::EPERM);
-            let waits = runtime.metrics().total().epoll_waits;
-            let (sender, receiver) = mpsc::channel();
-            let mut timers = 0;
-            eventually("it was refused", || {
-                let (asked, report) = (Instant::now() + Duration::from_millis(25), sender.clone());
-                runtime.at(asked, move || report.send((asked, Instant::now())).unwrap());
-                let (asked, ran) = receiver.recv_timeout(PATIENCE).expect("none is lost");
-                assert!(ran >= asked, "early by {:?}", asked - ran);
-                timers += 1;
-                timers >= 10 && faulty.failed() > 0
-            });
-            let waits = runtime.metrics().total().epoll_waits - waits;
-            assert!(
-                waits < 100 * timers,
-                "the worker does not sleep: {waits} waits"
-            );
-            // From no deadline at all to one.
-            on_worker(&runtime, || ());
-            thread::sleep(Duration::from_millis(5));
-            runtime.block_on(sleep(Duration::from_millis(30)));
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = Faulty::calls(&[call(libc::SYS_timerfd_settime)]) else {
+            return;
+        };
+        let runtime = crate::common::runtime(1);
+        eventually("it is waited by this call", || {
+            runtime.block_on(sleep(Duration::from_millis(20)));
+            faulty.passed() > 0
+        });
+        faulty.after(0, usize::MAX, libc::EPERM);
+        let waits = runtime.metrics().total().epoll_waits;
+        let (sender, receiver) = mpsc::channel();
+        let mut timers = 0;
+        eventually("it was refused", || {
+            let (asked, report) = (Instant::now() + Duration::from_millis(25), sender.clone());
+            runtime.at(asked, move || report.send((asked, Instant::now())).unwrap());
+            let (asked, ran) = receiver.recv_timeout(PATIENCE).expect("none is lost");
+            assert!(ran >= asked, "early by {:?}", asked - ran);
+            timers += 1;
+            timers >= 10 && faulty.failed() > 0
+        });
+        let waits = runtime.metrics().total().epoll_waits - waits;
+        assert!(
+            waits < 100 * timers,
+            "the worker does not sleep: {waits} waits"
+        );
+        // From no deadline at all to one.
+        on_worker(&runtime, || ());
+        thread::sleep(Duration::from_millis(5));
+        runtime.block_on(sleep(Duration::from_millis(30)));
+    });
 }
 
 /// All that makes a runtime quicker or more precise, or politer, and no more.
@@ -250,146 +236,129 @@ fn is_shown(runtime: &Runtime) {
     page.shutdown();
 }
 
-fn without_what_is_dispensable(name: &str, answer: libc::c_int) {
-    isolated(name, || {
-        let _alarm = alarm();
-        let mut calls: Vec<_> = dispensable().into_iter().map(|it| (it, answer)).collect();
-        // The standard library reads a file instead, after these answers.
-        if answer != libc::EACCES {
-            calls.push((call(libc::SYS_getrandom), answer));
-        }
-        if !refuse(&calls) {
-            return;
-        }
-        // SAFETY: no pointers, or such as are refused unread.
-        unsafe {
-            let none = std::ptr::null_mut::<u8>();
-            for refused in [
-                libc::syscall(libc::SYS_sched_setaffinity, 0, 8, none),
-                libc::syscall(libc::SYS_prctl, libc::PR_SET_TIMERSLACK, 1, 0, 0, 0),
-                libc::syscall(libc::SYS_setpriority, 0, 0, 1),
-            ] {
-                assert_eq!(error_of(refused), Some(answer), "the fault is there");
-            }
-        }
-        for builder in [
-            // As many workers as there are cores, each on its own.
-            Builder::new(),
-            Builder::new().worker_threads(2).pin(false),
-            Builder::new().worker_threads(1).helpers(1..=2),
+fn without_what_is_dispensable(answer: libc::c_int) {
+    let _alarm = alarm();
+    let mut calls: Vec<_> = dispensable().into_iter().map(|it| (it, answer)).collect();
+    // The standard library reads a file instead, after these answers.
+    if answer != libc::EACCES {
+        calls.push((call(libc::SYS_getrandom), answer));
+    }
+    if !refuse(&calls) {
+        return;
+    }
+    // SAFETY: no pointers, or such as are refused unread.
+    unsafe {
+        let none = std::ptr::null_mut::<u8>();
+        for refused in [
+            libc::syscall(libc::SYS_sched_setaffinity, 0, 8, none),
+            libc::syscall(libc::SYS_prctl, libc::PR_SET_TIMERSLACK, 1, 0, 0, 0),
+            libc::syscall(libc::SYS_setpriority, 0, 0, 1),
         ] {
-            let runtime = builder.build().expect("none of it is needed");
-            all_is_well(&runtime);
-            #[cfg(feature = "inspect")]
-            is_shown(&runtime);
+            assert_eq!(error_of(refused), Some(answer), "the fault is there");
         }
-        // Which cores there are nobody says: to name one is an error, and no guess.
-        let named = Builder::new().cores([0]).build();
-        assert!(matches!(
-            named.unwrap_err(),
-            BuildError::CoreNotAllowed { core: 0, allowed } if allowed.is_empty()
-        ));
-    });
+    }
+    for builder in [
+        // As many workers as there are cores, each on its own.
+        Builder::new(),
+        Builder::new().worker_threads(2).pin(false),
+        Builder::new().worker_threads(1).helpers(1..=2),
+    ] {
+        let runtime = builder.build().expect("none of it is needed");
+        all_is_well(&runtime);
+        #[cfg(feature = "inspect")]
+        is_shown(&runtime);
+    }
+    // The set of cores is unknown. So naming one is an error; the runtime does not guess.
+    let named = Builder::new().cores([0]).build();
+    assert!(matches!(
+        named.unwrap_err(),
+        BuildError::CoreNotAllowed { core: 0, allowed } if allowed.is_empty()
+    ));
 }
 
 /// Where there are very many timers the system is asked for their memory in larger pieces. It need
 /// not answer.
 #[test]
 fn refused_prefaulting_of_memory_is_tried_once() {
-    isolated(
-        "refused_calls::refused_prefaulting_of_memory_is_tried_once",
-        || {
-            let _alarm = alarm();
-            let Some(faulty) = Faulty::calls(&[call(libc::SYS_madvise)]) else {
-                return;
-            };
-            let runtime = crate::common::runtime(1);
-            faulty.after(0, usize::MAX, libc::EPERM);
-            let timers: Vec<_> = (0..200_000).map(|_| runtime.after(HOUR, || ())).collect();
-            // Memory is had at some 100 moments, and by others for their own ends.
-            let failed = faulty.failed();
-            assert!((1..10).contains(&failed), "asked {failed} times");
-            assert!(timers.iter().all(|timer| timer.is_pending()));
-            all_is_well(&runtime);
-            drop(runtime);
-            assert!(timers.iter().all(|timer| !timer.is_pending()));
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = Faulty::calls(&[call(libc::SYS_madvise)]) else {
+            return;
+        };
+        let runtime = crate::common::runtime(1);
+        faulty.after(0, usize::MAX, libc::EPERM);
+        let timers: Vec<_> = (0..200_000).map(|_| runtime.after(HOUR, || ())).collect();
+        // Memory is had at some 100 moments, and by others for their own ends.
+        let failed = faulty.failed();
+        assert!((1..10).contains(&failed), "asked {failed} times");
+        assert!(timers.iter().all(|timer| timer.is_pending()));
+        all_is_well(&runtime);
+        drop(runtime);
+        assert!(timers.iter().all(|timer| !timer.is_pending()));
+    });
 }
 
 #[test]
 fn a_runtime_works_where_optional_calls_are_missing() {
-    without_what_is_dispensable(
-        "refused_calls::a_runtime_works_where_optional_calls_are_missing",
-        ANSWERS[0],
-    );
+    alone(|| without_what_is_dispensable(ANSWERS[0]));
 }
 
 #[test]
 fn a_runtime_works_where_optional_calls_are_forbidden() {
-    without_what_is_dispensable(
-        "refused_calls::a_runtime_works_where_optional_calls_are_forbidden",
-        ANSWERS[1],
-    );
+    alone(|| without_what_is_dispensable(ANSWERS[1]));
 }
 
 #[test]
 fn a_runtime_works_where_optional_calls_are_denied() {
-    without_what_is_dispensable(
-        "refused_calls::a_runtime_works_where_optional_calls_are_denied",
-        ANSWERS[2],
-    );
+    alone(|| without_what_is_dispensable(ANSWERS[2]));
 }
 
 /// Each call without which there is no runtime fails once, at each place where it is made.
 #[test]
 fn a_refused_required_call_is_a_build_error_and_leaks_nothing() {
-    isolated(
-        "refused_calls::a_refused_required_call_is_a_build_error_and_leaks_nothing",
-        || {
-            let _alarm = alarm();
-            let before = fds();
-            for (number, answer) in [
-                (libc::SYS_epoll_create1, libc::EPERM),
-                (libc::SYS_eventfd2, libc::ENFILE),
-                (libc::SYS_timerfd_create, libc::ENOMEM),
-                // The bound of all watches of a user, `fs.epoll.max_user_watches`.
-                (libc::SYS_epoll_ctl, libc::ENOSPC),
-            ] {
-                let name = format!("{number}");
-                let test = move || {
-                    let Some(faulty) = Faulty::calls(&[call(number)]) else {
-                        return;
-                    };
-                    let others = threads();
-                    drop(crate::common::runtime(1));
-                    let open = fds();
-                    let needed = {
-                        let passed = faulty.passed();
-                        drop(Builder::new().worker_threads(2).helpers(1..=1).build());
-                        faulty.passed() - passed
-                    };
-                    assert!(needed > 0, "{name} is not what it is built with");
-                    for pass in 0..needed {
-                        let failed = faulty.failed();
-                        faulty.after(pass, 1, answer);
-                        let built = Builder::new().worker_threads(2).helpers(1..=1).build();
-                        assert_eq!(faulty.failed(), failed + 1, "it was refused once");
-                        let error = built.expect_err("one of its calls has failed");
-                        let BuildError::Os { source, .. } = &error else {
-                            panic!("{error:?}");
-                        };
-                        assert_eq!(source.raw_os_error(), Some(answer), "{error}");
-                        faulty.heal();
-                        let is_left = || threads() > others || fds() > open;
-                        eventually("nothing is left", || !is_left());
-                    }
+    alone(|| {
+        let _alarm = alarm();
+        let before = fds();
+        for (number, answer) in [
+            (libc::SYS_epoll_create1, libc::EPERM),
+            (libc::SYS_eventfd2, libc::ENFILE),
+            (libc::SYS_timerfd_create, libc::ENOMEM),
+            // The bound of all watches of a user, `fs.epoll.max_user_watches`.
+            (libc::SYS_epoll_ctl, libc::ENOSPC),
+        ] {
+            let name = format!("{number}");
+            let test = move || {
+                let Some(faulty) = Faulty::calls(&[call(number)]) else {
+                    return;
                 };
-                // A filter is for good: each on a thread of its own.
-                thread::spawn(test).join().unwrap();
-                // The one before is not to be closed while the next one counts.
-                eventually("its listener is closed", || fds() == before);
-            }
-        },
-    );
+                let others = threads();
+                drop(crate::common::runtime(1));
+                let open = fds();
+                let needed = {
+                    let passed = faulty.passed();
+                    drop(Builder::new().worker_threads(2).helpers(1..=1).build());
+                    faulty.passed() - passed
+                };
+                assert!(needed > 0, "{name} is not what it is built with");
+                for pass in 0..needed {
+                    let failed = faulty.failed();
+                    faulty.after(pass, 1, answer);
+                    let built = Builder::new().worker_threads(2).helpers(1..=1).build();
+                    assert_eq!(faulty.failed(), failed + 1, "it was refused once");
+                    let error = built.expect_err("one of its calls has failed");
+                    let BuildError::Os { source, .. } = &error else {
+                        panic!("{error:?}");
+                    };
+                    assert_eq!(source.raw_os_error(), Some(answer), "{error}");
+                    faulty.heal();
+                    let is_left = || threads() > others || fds() > open;
+                    eventually("nothing is left", || !is_left());
+                }
+            };
+            // A filter is for good: each on a thread of its own.
+            thread::spawn(test).join().unwrap();
+            // The one before is not to be closed while the next one counts.
+            eventually("its listener is closed", || fds() == before);
+        }
+    });
 }

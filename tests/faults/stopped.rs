@@ -20,13 +20,17 @@ use tourbillon::{
     time::{BootInstant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 
-use crate::common::{HOUR, PATIENCE, alarm, child, eventually, is_child, timers::none_early};
+use crate::common::{
+    HOUR, PATIENCE, alarm, eventually,
+    process::{child, is_child, test_name},
+    timers::none_early,
+};
 
 /// For how long the process is stopped.
 const STOPPED: Duration = Duration::from_secs(2);
-/// So long a gap is no slow machine's.
+/// A gap this long is a stop; a slow machine has shorter ones.
 const GAP: Duration = Duration::from_millis(1_900);
-/// Of what recurs.
+/// The period of recurring timers.
 const PERIOD: Duration = Duration::from_millis(7);
 
 /// A child that is killed when this is dropped, also on a panic: it would stay stopped for ever.
@@ -42,7 +46,8 @@ impl Drop for Killed {
 }
 
 /// Runs `body` in a process of its own, which is stopped when it has said that it is ready.
-fn stopped(name: &str, body: impl FnOnce()) {
+fn stopped<F: FnOnce()>(body: F) {
+    let name = test_name::<F>();
     if is_child(name) {
         return body();
     }
@@ -64,7 +69,7 @@ fn stopped(name: &str, body: impl FnOnce()) {
     // Somewhere in the middle of what it does.
     thread::sleep(Duration::from_millis(100));
     let pid = child.id() as libc::pid_t;
-    // SAFETY: numbers alone, of a child that nobody has waited for.
+    // SAFETY: the arguments are numbers, and the child has not been waited for.
     let send = |signal| assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     send(libc::SIGSTOP);
     eventually("it is stopped", || {
@@ -221,108 +226,96 @@ fn all_due_comes_once(wait: PreciseWait) {
 
 #[test]
 fn timers_due_during_a_stop_fire_once_and_not_early() {
-    stopped(
-        "stopped::timers_due_during_a_stop_fire_once_and_not_early",
-        || all_due_comes_once(PreciseWait::Auto),
-    );
+    stopped(|| all_due_comes_once(PreciseWait::Auto));
 }
 
 #[test]
 fn timers_due_during_a_stop_fire_on_timerfds_too() {
-    stopped(
-        "stopped::timers_due_during_a_stop_fire_on_timerfds_too",
-        || all_due_comes_once(PreciseWait::Timerfd),
-    );
+    stopped(|| all_due_comes_once(PreciseWait::Timerfd));
 }
 
 #[test]
 fn recurring_timers_follow_their_policy_after_a_stop() {
-    stopped(
-        "stopped::recurring_timers_follow_their_policy_after_a_stop",
-        || {
-            let runtime = crate::common::runtime(2);
-            let (callbacks, _own) = recurring(&runtime);
-            let burst = ticking(&runtime, MissedTickBehavior::Burst);
-            let delay = ticking(&runtime, MissedTickBehavior::Delay);
-            let skip = ticking(&runtime, MissedTickBehavior::Skip);
-            be_stopped();
-            // They are through with what was missed, and go on.
-            eventually("all go on", || {
-                [&callbacks, &burst, &delay, &skip].iter().all(|moments| {
-                    let moments = moments.lock().unwrap();
-                    let mut pairs = moments.windows(2);
-                    let resumed = pairs.find(|pair| pair[1].1 - pair[0].1 >= GAP);
-                    let later = |at: Instant| moments.iter().filter(|(due, _)| *due > at).count();
-                    resumed.is_some_and(|pair| later(pair[1].1) >= 10)
-                })
-            });
-            // Each tick, the missed ones at once.
-            assert!(steps(&check(&burst)).iter().all(|step| *step == (1, 0)));
-            // One for all that were missed, and then as before: on the grid of the first.
-            let missed = GAP.as_nanos() / PERIOD.as_nanos() - 1;
-            for skips in [&callbacks, &skip] {
-                let steps = steps(&check(skips));
-                assert!(steps.iter().all(|(_, off)| *off == 0), "off the grid");
-                let most = steps.iter().map(|(periods, _)| *periods).max().unwrap();
-                assert!(most >= missed, "{most}");
+    stopped(|| {
+        let runtime = crate::common::runtime(2);
+        let (callbacks, _own) = recurring(&runtime);
+        let burst = ticking(&runtime, MissedTickBehavior::Burst);
+        let delay = ticking(&runtime, MissedTickBehavior::Delay);
+        let skip = ticking(&runtime, MissedTickBehavior::Skip);
+        be_stopped();
+        // They are through with what was missed, and go on.
+        eventually("all go on", || {
+            [&callbacks, &burst, &delay, &skip].iter().all(|moments| {
+                let moments = moments.lock().unwrap();
+                let mut pairs = moments.windows(2);
+                let resumed = pairs.find(|pair| pair[1].1 - pair[0].1 >= GAP);
+                let later = |at: Instant| moments.iter().filter(|(due, _)| *due > at).count();
+                resumed.is_some_and(|pair| later(pair[1].1) >= 10)
+            })
+        });
+        // Each tick, the missed ones at once.
+        assert!(steps(&check(&burst)).iter().all(|step| *step == (1, 0)));
+        // One for all that were missed, and then as before: on the grid of the first.
+        let missed = GAP.as_nanos() / PERIOD.as_nanos() - 1;
+        for skips in [&callbacks, &skip] {
+            let steps = steps(&check(skips));
+            assert!(steps.iter().all(|(_, off)| *off == 0), "off the grid");
+            let most = steps.iter().map(|(periods, _)| *periods).max().unwrap();
+            assert!(most >= missed, "{most}");
+        }
+        // From when the one that was late came.
+        let delays = check(&delay);
+        for pair in delays.windows(2) {
+            assert!(pair[1].0 - pair[0].0 >= PERIOD);
+            // Where the worker was as late as that, which it mostly is not.
+            if pair[0].1 - pair[0].0 >= GAP {
+                // When it came is read before it is noted, and it may take its time between the
+                // two.
+                assert!(pair[1].0 + GAP / 2 >= pair[0].1, "counted from then");
             }
-            // From when the one that was late came.
-            let delays = check(&delay);
-            for pair in delays.windows(2) {
-                assert!(pair[1].0 - pair[0].0 >= PERIOD);
-                // Where the worker was as late as that, which it mostly is not.
-                if pair[0].1 - pair[0].0 >= GAP {
-                    // When it came is read before it is noted, and it may take its time between the
-                    // two.
-                    assert!(pair[1].0 + GAP / 2 >= pair[0].1, "counted from then");
-                }
-            }
-        },
-    );
+        }
+    });
 }
 
 /// Time goes on for a job that is stopped with the process: it is a stall, one for each worker that
 /// was at one; none where all sleep.
 #[test]
 fn only_jobs_that_were_stopped_are_reported_as_stalls() {
-    stopped(
-        "stopped::only_jobs_that_were_stopped_are_reported_as_stalls",
-        || {
-            let stalls = Arc::new(Mutex::new(Vec::new()));
-            let build = |workers| {
-                let stalls = stalls.clone();
-                Builder::new()
-                    .worker_threads(workers)
-                    .stall_threshold(Duration::from_millis(1_500))
-                    .on_stall(move |stall| stalls.lock().unwrap().push(stall.to_string()))
-                    .build()
-                    .unwrap()
-            };
-            // All of them sleep, but for moments.
-            let idle = build(2);
-            idle.every(HOUR, || ());
-            let _later = idle.after(Duration::from_millis(500), || ());
-            // One worker of this is at a job all the time.
-            let busy = build(2);
-            let stop = Arc::new(AtomicUsize::new(0));
-            let stopped = stop.clone();
-            busy.spawn(async move {
-                while stopped.load(SeqCst) == 0 {
-                    thread::sleep(Duration::from_micros(100));
-                }
-            });
-            thread::sleep(Duration::from_millis(50));
-            be_stopped();
-            thread::sleep(Duration::from_millis(50));
-            stop.store(1, SeqCst);
-            eventually("the job is reported", || !stalls.lock().unwrap().is_empty());
-            drop(busy);
-            let of_idle = idle.metrics().total().stalls;
-            drop(idle);
-            let stalls = stalls.lock().unwrap();
-            assert_eq!(of_idle, 0, "{stalls:?}");
-            assert_eq!(stalls.len(), 1, "{stalls:?}");
-            assert!(stalls[0].contains("stopped"), "{stalls:?}");
-        },
-    );
+    stopped(|| {
+        let stalls = Arc::new(Mutex::new(Vec::new()));
+        let build = |workers| {
+            let stalls = stalls.clone();
+            Builder::new()
+                .worker_threads(workers)
+                .stall_threshold(Duration::from_millis(1_500))
+                .on_stall(move |stall| stalls.lock().unwrap().push(stall.to_string()))
+                .build()
+                .unwrap()
+        };
+        // All of them sleep, but for moments.
+        let idle = build(2);
+        idle.every(HOUR, || ());
+        let _later = idle.after(Duration::from_millis(500), || ());
+        // One worker of this is at a job all the time.
+        let busy = build(2);
+        let stop = Arc::new(AtomicUsize::new(0));
+        let stopped = stop.clone();
+        busy.spawn(async move {
+            while stopped.load(SeqCst) == 0 {
+                thread::sleep(Duration::from_micros(100));
+            }
+        });
+        thread::sleep(Duration::from_millis(50));
+        be_stopped();
+        thread::sleep(Duration::from_millis(50));
+        stop.store(1, SeqCst);
+        eventually("the job is reported", || !stalls.lock().unwrap().is_empty());
+        drop(busy);
+        let of_idle = idle.metrics().total().stalls;
+        drop(idle);
+        let stalls = stalls.lock().unwrap();
+        assert_eq!(of_idle, 0, "{stalls:?}");
+        assert_eq!(stalls.len(), 1, "{stalls:?}");
+        assert!(stalls[0].contains("stopped"), "{stalls:?}");
+    });
 }

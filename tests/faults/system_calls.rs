@@ -2,7 +2,7 @@
 //! test says so.
 //!
 //! A filter stays for the life of its thread and of all threads that it starts: a test with a
-//! filter must be [isolated](crate::common::isolated).
+//! filter must run [`alone`](crate::common::process::alone).
 
 use std::{
     io, mem,
@@ -184,7 +184,7 @@ impl Faulty {
         let filter = program(calls.iter().map(with_action));
         match install(&filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER) {
             Ok(listener) => {
-                // SAFETY: a fresh descriptor that nobody else owns.
+                // SAFETY: a fresh descriptor without another owner.
                 let listener = unsafe { OwnedFd::from_raw_fd(listener) };
                 sender.send(listener).expect("the thread waits for it");
                 Some(Self(state))
@@ -222,7 +222,7 @@ impl Faulty {
 }
 
 impl State {
-    /// Answers until nobody can ask any more.
+    /// Answers until all threads that could ask have ended.
     fn judge(&self, listener: &OwnedFd) {
         while is_asked(listener) {
             // SAFETY: zeroes, which the kernel wants there, are a valid notification.

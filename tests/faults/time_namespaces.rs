@@ -21,7 +21,11 @@ use tourbillon::{
 };
 
 use crate::common::{
-    HOUR, PATIENCE, alarm, child, is_child, skip, timers::none_early, timers::reporter,
+    HOUR, PATIENCE, alarm,
+    process::{child, is_child},
+    skip,
+    timers::none_early,
+    timers::reporter,
 };
 
 const CLONE_NEWTIME: libc::c_int = 0x80;

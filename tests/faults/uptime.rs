@@ -1,6 +1,6 @@
 //! A runtime that has been up for years and decades, by a clock that is advanced: nothing hangs,
 //! panics or fires at the wrong time, up to the end of the clock. (`time_namespaces.rs` advances
-//! the kernel's own clocks that far, `shards/tests/uptime.rs` those of the stores.)
+//! the kernel's own clocks that far, `shards/tests/store/uptime.rs` those of the stores.)
 
 use std::{
     sync::{
@@ -12,14 +12,14 @@ use std::{
 
 use tourbillon::{
     Cancel, Outcome, Reset, Runtime, Status, Timer,
-    runtime::{Builder, StoreKind},
+    runtime::StoreKind,
     time::{
         BootInstant, DelayQueue, Instant, MissedTickBehavior, advance, interval, interval_at,
         sleep, sleep_until, timeout,
     },
 };
 
-use crate::common::{HOUR, alarm};
+use crate::common::{HOUR, alarm, paused::with_store};
 
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -43,20 +43,11 @@ const HORIZONS: [Duration; 10] = [
     Duration::from_nanos((1 << 61) - 60_000_000_000),
 ];
 
-fn paused(store: StoreKind) -> Runtime {
-    Builder::new()
-        .worker_threads(2)
-        .timer_store(store)
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
-
 /// With each store, a runtime that has just been built.
 fn each(test: impl Fn(&Runtime)) {
     let _alarm = alarm();
     for store in StoreKind::ALL {
-        test(&paused(store));
+        test(&with_store(2, store));
     }
 }
 

@@ -20,13 +20,13 @@ use tourbillon::{
     axum::serve,
     hyper::TourbillonExecutor,
     net::{TcpListener, TcpStream, UnixStream},
-    runtime::Builder,
     time::{sleep, timeout},
 };
 
 use crate::{
     common::{
-        Drops, HOUR, PATIENCE, alarm, event::Event, eventually, net::ANY_PORT, runtime, unix,
+        Drops, HOUR, PATIENCE, alarm, event::Event, eventually, net::ANY_PORT, paused::paused,
+        runtime, unix,
     },
     web::{Client, SHORT, Site, hello, http2, limited, told, without_tokio},
 };
@@ -364,8 +364,7 @@ fn a_long_response_may_be_read_slowly_but_not_abandoned() {
     let _alarm = alarm();
     const LEN: usize = 4 << 20;
     // The limits are the defaults, 30 s.
-    let paused = Builder::new().worker_threads(2).start_paused(true);
-    paused.build().unwrap().block_on(async {
+    paused(2).block_on(async {
         let (listener, addr) = unix::listen();
         let long = without_tokio(Router::new().route("/", get(|| async { vec![7; LEN] })));
         let server = tourbillon::spawn(serve(listener, long).into_future());

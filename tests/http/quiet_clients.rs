@@ -27,19 +27,17 @@ use tourbillon::{
     axum::{ListenerExt, serve, without_body_timeout},
     hyper::TourbillonExecutor,
     net::UnixStream,
-    runtime::Builder,
     time::{Sleep, sleep},
 };
 
 use crate::{
-    common::{Drops, HOUR, alarm, unix::listen},
+    common::{Drops, HOUR, alarm, paused::paused, unix::listen},
     web::without_tokio,
 };
 
-fn paused(test: impl Future<Output = ()>) {
+fn on_a_paused_clock(test: impl Future<Output = ()>) {
     let _alarm = alarm();
-    let paused = Builder::new().worker_threads(2).start_paused(true);
-    paused.build().unwrap().block_on(test);
+    paused(2).block_on(test);
 }
 
 /// Serves with the limits that there are by default.
@@ -76,7 +74,7 @@ async fn hourly() -> Body {
 
 #[test]
 fn a_response_with_nothing_to_send_may_be_silent() {
-    paused(async {
+    on_a_paused_clock(async {
         let addr = start(Router::new().route("/", get(hourly)));
         let mut sender = http2(&addr, 1 << 16).await;
         let request = Request::get("http://test/").body(Body::empty()).unwrap();
@@ -95,7 +93,7 @@ fn a_response_with_nothing_to_send_may_be_silent() {
 
 #[test]
 fn a_handler_may_take_as_long_as_it_likes_to_answer() {
-    paused(async {
+    on_a_paused_clock(async {
         let slow = || async { sleep(HOUR).await };
         let addr = start(Router::new().route("/", get(slow)));
         let mut sender = http2(&addr, 1 << 16).await;
@@ -107,7 +105,7 @@ fn a_handler_may_take_as_long_as_it_likes_to_answer() {
 #[test]
 fn an_http2_response_may_be_read_slowly() {
     const LEN: usize = 1 << 20;
-    paused(async {
+    on_a_paused_clock(async {
         let addr = start(Router::new().route("/", get(|| async { vec![7; LEN] })));
         let mut sender = http2(&addr, 20_000).await;
         let request = Request::get("http://test/").body(Body::empty()).unwrap();
@@ -124,7 +122,7 @@ fn an_http2_response_may_be_read_slowly() {
 #[test]
 fn a_body_may_be_read_slowly() {
     const LEN: usize = 4 << 20;
-    paused(async {
+    on_a_paused_clock(async {
         let read = |mut body: Body| async move {
             let mut length = 0;
             while let Some(frame) = body.frame().await {
@@ -145,7 +143,7 @@ fn a_body_may_be_read_slowly() {
 
 #[test]
 fn a_handler_may_return_to_an_unread_body_late() {
-    paused(async {
+    on_a_paused_clock(async {
         // It gives up a read, as a branch of a `select!` does, and does something else for long.
         let read = |mut body: Body| async move {
             let mut read = String::new();
@@ -175,7 +173,7 @@ fn a_handler_may_return_to_an_unread_body_late() {
 
 #[test]
 fn a_request_and_response_that_stream_both_ways_may_be_silent() {
-    paused(async {
+    on_a_paused_clock(async {
         let echo = |body: Body| async { Response::new(body) };
         let addr = start(Router::new().route("/", post(echo)));
         let mut sender = http2(&addr, 1 << 16).await;
@@ -195,7 +193,7 @@ fn a_request_and_response_that_stream_both_ways_may_be_silent() {
 
 #[test]
 fn a_route_may_disable_the_body_timeout() {
-    paused(async {
+    on_a_paused_clock(async {
         let read = |body: Body| async {
             let body = to_bytes(body, usize::MAX).await;
             body.map_or(0, |body| body.len()).to_string()
@@ -306,7 +304,7 @@ async fn trickled(part: usize, length: usize) -> usize {
 #[test]
 fn a_response_read_at_the_minimum_rate_may_take_long() {
     const LEN: usize = 256 * 1024;
-    paused(async {
+    on_a_paused_clock(async {
         assert!(trickled(100, LEN).await < LEN);
         assert!(trickled(300, LEN).await > LEN);
     });

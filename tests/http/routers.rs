@@ -37,12 +37,11 @@ use tourbillon::{
     axum::{IncomingStream, keep_alive, serve, serve_all},
     hyper::FuturesIo,
     net::{TcpListener, UnixListener, UnixStream},
-    runtime::Builder,
     time::{Instant, advance, sleep, timeout},
 };
 
 use crate::{
-    common::{PATIENCE, alarm, installed::have, net::ANY_PORT, runtime, unix},
+    common::{PATIENCE, alarm, installed::have, net::ANY_PORT, paused::paused, runtime, unix},
     web::{Client, Site, curl, http2, without_tokio},
 };
 
@@ -200,8 +199,7 @@ fn server_sent_events_arrive_one_by_one_with_comments_between() {
 #[test]
 fn keep_alive_comments_come_after_a_period_without_events() {
     let _alarm = alarm();
-    let paused = Builder::new().worker_threads(2).start_paused(true);
-    paused.build().unwrap().block_on(async {
+    paused(2).block_on(async {
         let start = Instant::now();
         // Events after 10 s, and after 35 s more.
         let events = stream::iter([10, 35]).then(|seconds| async move {
@@ -220,8 +218,7 @@ fn keep_alive_comments_come_after_a_period_without_events() {
 #[test]
 fn after_a_stall_one_keep_alive_comment_is_sent() {
     let _alarm = alarm();
-    let paused = Builder::new().worker_threads(2).start_paused(true);
-    paused.build().unwrap().block_on(async {
+    paused(2).block_on(async {
         let start = Instant::now();
         let events = stream::pending::<Result<Event, Infallible>>();
         let mut events = keep_alive(events, Duration::from_secs(15));

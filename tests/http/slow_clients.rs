@@ -22,7 +22,9 @@ use tourbillon::{
 };
 
 use crate::{
-    common::{Drops, HOUR, PATIENCE, Token, alarm, event::Event, eventually, isolated, runtime},
+    common::{
+        Drops, HOUR, PATIENCE, Token, alarm, event::Event, eventually, process::alone, runtime,
+    },
     web::{
         Client, SHORT, Site,
         frames::{
@@ -359,33 +361,30 @@ fn a_half_closed_client_that_reads_nothing_is_closed() {
 #[test]
 fn the_default_connection_limit_follows_the_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
-    isolated(
-        "slow_clients::the_default_connection_limit_follows_the_descriptor_limit",
-        || {
-            let _alarm = alarm();
-            let runtime = runtime(1);
-            let before = getrlimit(Resource::Nofile);
-            let mut few = before;
-            few.current = Some(100);
-            // It counts when the server begins. The clients have descriptors, too, later.
-            setrlimit(Resource::Nofile, few).unwrap();
-            let site = Site::start(&runtime, hello());
-            assert_eq!(site.connect().get("/").body, "hello");
-            setrlimit(Resource::Nofile, before).unwrap();
-            let mut clients: Vec<_> = (0..68).map(|_| site.connect()).collect();
-            for client in &mut clients {
-                assert_eq!(client.get("/").body, "hello");
-            }
-            let mut further = Client::connect(site.addr);
-            further.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
-            further.stream.set_read_timeout(Some(SHORT)).unwrap();
-            let error = further.stream.read(&mut [0; 1]).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::WouldBlock);
-            further.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            clients.pop();
-            assert_eq!(further.reply().body, "hello");
-        },
-    );
+    alone(|| {
+        let _alarm = alarm();
+        let runtime = runtime(1);
+        let before = getrlimit(Resource::Nofile);
+        let mut few = before;
+        few.current = Some(100);
+        // It counts when the server begins. The clients have descriptors, too, later.
+        setrlimit(Resource::Nofile, few).unwrap();
+        let site = Site::start(&runtime, hello());
+        assert_eq!(site.connect().get("/").body, "hello");
+        setrlimit(Resource::Nofile, before).unwrap();
+        let mut clients: Vec<_> = (0..68).map(|_| site.connect()).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/").body, "hello");
+        }
+        let mut further = Client::connect(site.addr);
+        further.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+        further.stream.set_read_timeout(Some(SHORT)).unwrap();
+        let error = further.stream.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        further.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        clients.pop();
+        assert_eq!(further.reply().body, "hello");
+    });
 }
 
 #[test]

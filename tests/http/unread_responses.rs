@@ -6,10 +6,10 @@ use axum::{Router, body::Body, routing::get};
 use futures::stream;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use hyper::body::Bytes;
-use tourbillon::{axum::serve, net::UnixStream, runtime::Builder, time::sleep};
+use tourbillon::{axum::serve, net::UnixStream, time::sleep};
 
 use crate::{
-    common::{HOUR, alarm, unix::listen},
+    common::{HOUR, alarm, paused::paused, unix::listen},
     web::without_tokio,
 };
 
@@ -35,8 +35,7 @@ struct Outcome {
 }
 
 fn outcome(kept: Duration, stuck: Option<Duration>) -> Outcome {
-    let paused = Builder::new().worker_threads(2).start_paused(true);
-    paused.build().unwrap().block_on(async {
+    paused(2).block_on(async {
         let (listener, addr) = listen();
         let router = Router::new()
             .route("/", get(long))

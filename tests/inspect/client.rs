@@ -78,7 +78,7 @@ impl Events {
     }
 }
 
-/// Returns whether nobody listens at this address.
+/// Returns whether no server listens at this address.
 pub fn is_refused(addr: SocketAddr) -> bool {
     let connected = TcpStream::connect(addr);
     connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)

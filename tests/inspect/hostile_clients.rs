@@ -14,7 +14,7 @@ use tourbillon::{net::TcpStream as OurStream, task::JoinSet};
 
 use crate::{
     client::{Events, get, inspect, inspect_with, listeners, request, wait_for_listeners},
-    common::{HOUR, PATIENCE, alarm, eventually, fds, isolated, limit_descriptors, runtime},
+    common::{HOUR, PATIENCE, alarm, eventually, fds, limit_descriptors, process::alone, runtime},
     web::Client,
 };
 
@@ -246,43 +246,40 @@ fn memory() -> u64 {
 
 #[test]
 fn listeners_that_never_read_use_bounded_memory_and_are_dropped() {
-    isolated(
-        "hostile_clients::listeners_that_never_read_use_bounded_memory_and_are_dropped",
-        || {
-            const CLIENTS: u64 = 200;
-            let runtime = runtime(1);
-            let inspector = inspect_with(runtime.handle(), |builder| {
-                builder
-                    .period(OFTEN)
-                    .max_connections(1024)
-                    .write_timeout(Duration::from_secs(2))
-            });
-            let addr = inspector.local_addr();
-            let clients: Vec<_> = (0..CLIENTS).map(|_| narrow(addr)).collect();
-            // A listener that reads is not dropped meanwhile.
-            let mut reader = Events::ask(addr);
-            wait_for_listeners(addr, CLIENTS + 1);
-            let before = memory();
-            let mut most = before;
-            eventually("they are dropped", || {
-                // By then thousands of events were sent, of some KiB each.
-                reader.next();
-                most = most.max(memory());
-                listeners(addr) == 1
-            });
-            let each = (most - before) / CLIENTS;
-            assert!(each < 64 * 1024, "{each} bytes each");
-            for client in clients {
-                client.end();
-            }
+    alone(|| {
+        const CLIENTS: u64 = 200;
+        let runtime = runtime(1);
+        let inspector = inspect_with(runtime.handle(), |builder| {
+            builder
+                .period(OFTEN)
+                .max_connections(1024)
+                .write_timeout(Duration::from_secs(2))
+        });
+        let addr = inspector.local_addr();
+        let clients: Vec<_> = (0..CLIENTS).map(|_| narrow(addr)).collect();
+        // A listener that reads is not dropped meanwhile.
+        let mut reader = Events::ask(addr);
+        wait_for_listeners(addr, CLIENTS + 1);
+        let before = memory();
+        let mut most = before;
+        eventually("they are dropped", || {
+            // By then thousands of events were sent, of some KiB each.
             reader.next();
-        },
-    );
+            most = most.max(memory());
+            listeners(addr) == 1
+        });
+        let each = (most - before) / CLIENTS;
+        assert!(each < 64 * 1024, "{each} bytes each");
+        for client in clients {
+            client.end();
+        }
+        reader.next();
+    });
 }
 
 #[test]
 fn vanished_clients_leak_nothing() {
-    isolated("hostile_clients::vanished_clients_leak_nothing", || {
+    alone(|| {
         let runtime = runtime(1);
         let inspector = inspect_with(runtime.handle(), |builder| {
             builder.period(OFTEN).max_connections(256)
@@ -324,53 +321,48 @@ async fn visit(addr: SocketAddr, path: &'static str, until: &str) -> std::io::Re
 
 #[test]
 fn a_thousand_clients_are_served_or_refused_and_none_leaks() {
-    isolated(
-        "hostile_clients::a_thousand_clients_are_served_or_refused_and_none_leaks",
-        || {
-            const CLIENTS: usize = 1000;
-            limit_descriptors(8192);
-            let (runtime, clients) = (runtime(1), runtime(1));
-            let inspector =
-                inspect_with(runtime.handle(), |builder| builder.max_connections(CLIENTS));
-            let addr = inspector.local_addr();
-            let before = fds();
-            // All at once for events: one in 32 connections is kept for others, which is more than
-            // 16.
-            let statuses = clients.block_on(async {
-                let mut visits = JoinSet::new();
-                for _ in 0..CLIENTS {
-                    visits.spawn(visit(addr, "/events", "event: snapshot"));
-                }
-                visits.join_all().await
-            });
-            let count = |wanted| {
-                let is_wanted =
-                    |status: &&std::io::Result<String>| status.as_ref().unwrap() == wanted;
-                statuses.iter().filter(is_wanted).count()
-            };
-            let (served, refused) = (count("200"), count("503"));
-            assert_eq!(served + refused, CLIENTS);
-            assert!(served >= CLIENTS - CLIENTS.div_ceil(32), "{served}");
-            wait_for_listeners(addr, 0);
-            // And for what is answered at once, on a tenth of the connections.
-            inspector.shutdown();
-            let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(100));
-            let addr = inspector.local_addr();
-            let statuses = clients.block_on(async {
-                let mut visits = JoinSet::new();
-                for _ in 0..CLIENTS {
-                    visits.spawn(visit(addr, "/snapshot.json", "\"clients\":0}"));
-                }
-                visits.join_all().await
-            });
-            assert!(
-                statuses
-                    .iter()
-                    .all(|status| status.as_ref().unwrap() == "200")
-            );
-            eventually("none is left", || fds() == before);
-        },
-    );
+    alone(|| {
+        const CLIENTS: usize = 1000;
+        limit_descriptors(8192);
+        let (runtime, clients) = (runtime(1), runtime(1));
+        let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(CLIENTS));
+        let addr = inspector.local_addr();
+        let before = fds();
+        // All at once for events: one in 32 connections is kept for others, which is more than
+        // 16.
+        let statuses = clients.block_on(async {
+            let mut visits = JoinSet::new();
+            for _ in 0..CLIENTS {
+                visits.spawn(visit(addr, "/events", "event: snapshot"));
+            }
+            visits.join_all().await
+        });
+        let count = |wanted| {
+            let is_wanted = |status: &&std::io::Result<String>| status.as_ref().unwrap() == wanted;
+            statuses.iter().filter(is_wanted).count()
+        };
+        let (served, refused) = (count("200"), count("503"));
+        assert_eq!(served + refused, CLIENTS);
+        assert!(served >= CLIENTS - CLIENTS.div_ceil(32), "{served}");
+        wait_for_listeners(addr, 0);
+        // And for what is answered at once, on a tenth of the connections.
+        inspector.shutdown();
+        let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(100));
+        let addr = inspector.local_addr();
+        let statuses = clients.block_on(async {
+            let mut visits = JoinSet::new();
+            for _ in 0..CLIENTS {
+                visits.spawn(visit(addr, "/snapshot.json", "\"clients\":0}"));
+            }
+            visits.join_all().await
+        });
+        assert!(
+            statuses
+                .iter()
+                .all(|status| status.as_ref().unwrap() == "200")
+        );
+        eventually("none is left", || fds() == before);
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tourbillon::{
 
 use crate::{
     client::{Events, get, inspect, inspect_with, is_refused},
-    common::{alarm, eventually, fds, isolated, net::ANY_PORT, runtime, threads},
+    common::{alarm, eventually, fds, net::ANY_PORT, process::alone, runtime, threads},
     web::Client,
 };
 
@@ -59,7 +59,7 @@ fn no_snapshot_is_sent_after_the_runtime_has_ended() {
 
 #[test]
 fn dropped_inspectors_leak_nothing() {
-    isolated("lifecycle::dropped_inspectors_leak_nothing", || {
+    alone(|| {
         let runtime = runtime(1);
         let before = (threads(), fds());
         for _ in 0..200 {
@@ -71,28 +71,25 @@ fn dropped_inspectors_leak_nothing() {
 
 #[test]
 fn a_shutdown_closes_all_connections_and_threads() {
-    isolated(
-        "lifecycle::a_shutdown_closes_all_connections_and_threads",
-        || {
-            let runtime = runtime(1);
-            let before = (threads(), fds());
-            let inspector = inspect(runtime.handle());
-            let addr = inspector.local_addr();
-            let mut events = Events::ask(addr);
-            events.next();
-            let silent = Client::connect(addr);
-            inspector.shutdown();
-            assert!(is_refused(addr));
-            let said = events.0.end();
-            assert!(!said.contains("event: end"), "the runtime goes on: {said}");
-            silent.end();
-            eventually("all is as it was", || (threads(), fds()) == before);
-            // And again, at the same address.
-            let inspector = Inspector::builder(runtime.handle()).serve(addr).unwrap();
-            assert_eq!(get(inspector.local_addr(), "/").status, 200);
-            inspector.shutdown();
-        },
-    );
+    alone(|| {
+        let runtime = runtime(1);
+        let before = (threads(), fds());
+        let inspector = inspect(runtime.handle());
+        let addr = inspector.local_addr();
+        let mut events = Events::ask(addr);
+        events.next();
+        let silent = Client::connect(addr);
+        inspector.shutdown();
+        assert!(is_refused(addr));
+        let said = events.0.end();
+        assert!(!said.contains("event: end"), "the runtime goes on: {said}");
+        silent.end();
+        eventually("all is as it was", || (threads(), fds()) == before);
+        // And again, at the same address.
+        let inspector = Inspector::builder(runtime.handle()).serve(addr).unwrap();
+        assert_eq!(get(inspector.local_addr(), "/").status, 200);
+        inspector.shutdown();
+    });
 }
 
 /// The nice value, the policy (0 is the usual one) and the affinity mask of each of this process's
@@ -118,56 +115,50 @@ fn threads_named(name: &str) -> Vec<(i64, i64, String)> {
 
 #[test]
 fn inspector_threads_have_low_priority_and_are_not_pinned() {
-    isolated(
-        "lifecycle::inspector_threads_have_low_priority_and_are_not_pinned",
-        || {
-            let (own, policy, cores) = threads_named("").remove(0);
-            let runtime = runtime(1);
-            // From a worker, which is pinned and has the nice value of others.
-            let inspector = runtime.block_on(async {
-                let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
-                task.await.unwrap().unwrap()
-            });
-            let nice = (own + 10).min(19);
-            let inspecting = threads_named("inspector");
-            assert_eq!(inspecting, vec![(nice, policy, cores); 2]);
-            assert_eq!(threads_named("tourbillon-0")[0].0, own);
-            inspector.shutdown();
-        },
-    );
+    alone(|| {
+        let (own, policy, cores) = threads_named("").remove(0);
+        let runtime = runtime(1);
+        // From a worker, which is pinned and has the nice value of others.
+        let inspector = runtime.block_on(async {
+            let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
+            task.await.unwrap().unwrap()
+        });
+        let nice = (own + 10).min(19);
+        let inspecting = threads_named("inspector");
+        assert_eq!(inspecting, vec![(nice, policy, cores); 2]);
+        assert_eq!(threads_named("tourbillon-0")[0].0, own);
+        inspector.shutdown();
+    });
 }
 
 #[test]
 fn inspector_threads_do_not_inherit_real_time_priority() {
-    isolated(
-        "lifecycle::inspector_threads_do_not_inherit_real_time_priority",
-        || {
-            let runtime = Builder::new()
-                .worker_threads(1)
-                .on_thread_start(|| {
-                    if std::thread::current().name() != Some("tourbillon-0") {
-                        return;
-                    }
-                    let first = libc::sched_param { sched_priority: 1 };
-                    // SAFETY: of the calling thread; the pointer is read during the call.
-                    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
-                })
-                .build()
-                .unwrap();
-            let inspector = runtime.block_on(async {
-                let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
-                task.await.unwrap().unwrap()
-            });
-            let policies = |name| -> Vec<_> {
-                let threads = threads_named(name).into_iter();
-                threads.map(|(_, policy, _)| policy).collect()
-            };
-            if policies("tourbillon-0") == [i64::from(libc::SCHED_FIFO)] {
-                assert_eq!(policies("inspector"), [i64::from(libc::SCHED_OTHER); 2]);
-            } else {
-                eprintln!("skipped: this process may have no real-time priorities");
-            }
-            inspector.shutdown();
-        },
-    );
+    alone(|| {
+        let runtime = Builder::new()
+            .worker_threads(1)
+            .on_thread_start(|| {
+                if std::thread::current().name() != Some("tourbillon-0") {
+                    return;
+                }
+                let first = libc::sched_param { sched_priority: 1 };
+                // SAFETY: of the calling thread; the pointer is read during the call.
+                unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
+            })
+            .build()
+            .unwrap();
+        let inspector = runtime.block_on(async {
+            let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
+            task.await.unwrap().unwrap()
+        });
+        let policies = |name| -> Vec<_> {
+            let threads = threads_named(name).into_iter();
+            threads.map(|(_, policy, _)| policy).collect()
+        };
+        if policies("tourbillon-0") == [i64::from(libc::SCHED_FIFO)] {
+            assert_eq!(policies("inspector"), [i64::from(libc::SCHED_OTHER); 2]);
+        } else {
+            eprintln!("skipped: this process may have no real-time priorities");
+        }
+        inspector.shutdown();
+    });
 }

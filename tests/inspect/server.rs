@@ -20,6 +20,7 @@ use crate::{
         blocked::{AllBlocked, Blocked},
         eventually,
         net::ANY_PORT,
+        paused::paused,
         runtime,
     },
     web::Client,
@@ -300,11 +301,7 @@ fn a_stall_of_a_helper_names_no_worker() {
 #[test]
 fn a_runtime_on_a_paused_clock_is_inspected_in_real_time() {
     let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused(1);
     let inspector = inspect(runtime.handle());
     let mut events = Events::ask(inspector.local_addr());
     let first = events.next()["at_ms"].as_f64();

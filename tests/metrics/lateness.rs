@@ -15,7 +15,7 @@ use crate::common::{alarm, eventually, on_worker};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A runtime of one worker, which nobody comes to help.
+/// A runtime of one worker, without rescue.
 fn alone() -> Runtime {
     let builder = Builder::new().worker_threads(1).helpers(0..=0);
     builder.build().unwrap()

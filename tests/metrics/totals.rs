@@ -203,7 +203,7 @@ fn armed_equals_over_after_a_shutdown() {
         } else {
             assert!(runtime.shutdown_timeout(PATIENCE));
         }
-        // What nobody takes any more.
+        // The runtime has ended and refuses these.
         arm_all_late(&handle, &mut late);
         late.into_iter().for_each(|end| end());
         let total = handle.metrics().total();

@@ -30,7 +30,7 @@ fn pipe() -> (File, File) {
     // SAFETY: room for two descriptors.
     let result = unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) };
     assert_eq!(result, 0);
-    // SAFETY: fresh descriptors that nobody else owns.
+    // SAFETY: fresh descriptors without another owner.
     fds.map(|fd| unsafe { File::from_raw_fd(fd) }).into()
 }
 
@@ -38,7 +38,7 @@ fn eventfd() -> File {
     // SAFETY: no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
     assert!(fd >= 0);
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor without another owner.
     unsafe { File::from_raw_fd(fd) }
 }
 

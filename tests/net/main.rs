@@ -23,8 +23,5 @@ mod unix_datagrams;
 /// Runs a future on a runtime of one worker whose clock is paused.
 fn paused<R>(future: impl Future<Output = R>) -> R {
     let _alarm = common::alarm();
-    let builder = tourbillon::Runtime::builder()
-        .worker_threads(1)
-        .start_paused(true);
-    builder.build().unwrap().block_on(future)
+    common::paused::paused(1).block_on(future)
 }

@@ -104,8 +104,8 @@ fn connections_are_spread_over_all_listeners_and_none_is_lost() {
     assert_eq!(of.len(), 2, "{accepted:?}");
 }
 
-/// Where nobody looks after a worker that is blocked, what it watches waits for it, and that is its
-/// own listener alone.
+/// With rescue turned off, a blocked worker delays the connections of its own listener, and no
+/// others.
 #[test]
 fn each_worker_watches_its_own_listener() {
     let _alarm = alarm();

@@ -14,8 +14,9 @@ use tourbillon::{
 };
 
 use crate::common::{
-    PATIENCE, alarm, isolated,
+    PATIENCE, alarm,
     net::{ANY_PORT, listen, pair_with_std},
+    process::alone,
     runtime, use_up_descriptors,
 };
 
@@ -23,7 +24,7 @@ use crate::common::{
 fn a_refused_connection_is_an_error() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    // A port that was just given up: nobody listens there.
+    // A port that was just closed: no socket listens there.
     let addr = {
         let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
         listener.local_addr().unwrap()
@@ -132,35 +133,32 @@ fn a_closed_peer_ends_a_read_that_waits() {
 
 #[test]
 fn without_descriptors_operations_fail_and_later_recover() {
-    isolated(
-        "tcp_errors::without_descriptors_operations_fail_and_later_recover",
-        || {
-            let runtime = runtime(1);
-            runtime.block_on(async {
-                let (listener, addr) = listen().await;
-                let mut client = std::net::TcpStream::connect(addr).unwrap();
-                let used_up = use_up_descriptors();
-                for _ in 0..3 {
-                    // Each time at once: the connection still waits.
-                    let error = timeout(PATIENCE, listener.accept()).await.unwrap();
-                    assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-                }
-                let error = timeout(PATIENCE, TcpStream::connect(addr)).await.unwrap();
+    alone(|| {
+        let runtime = runtime(1);
+        runtime.block_on(async {
+            let (listener, addr) = listen().await;
+            let mut client = std::net::TcpStream::connect(addr).unwrap();
+            let used_up = use_up_descriptors();
+            for _ in 0..3 {
+                // Each time at once: the connection still waits.
+                let error = timeout(PATIENCE, listener.accept()).await.unwrap();
                 assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-                let error = timeout(PATIENCE, TcpListener::bind(ANY_PORT))
-                    .await
-                    .unwrap();
-                assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
-                drop(used_up);
-                let accepted = timeout(PATIENCE, listener.accept()).await.unwrap();
-                let (mut server, peer) = accepted.unwrap();
-                assert_eq!(peer, client.local_addr().unwrap());
-                server.write_all(b"late").await.unwrap();
-                let mut received = [0; 4];
-                client.read_exact(&mut received).unwrap();
-                assert_eq!(&received, b"late");
-                let (_a, _b) = zip(TcpStream::connect(addr), listener.accept()).await;
-            });
-        },
-    );
+            }
+            let error = timeout(PATIENCE, TcpStream::connect(addr)).await.unwrap();
+            assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
+            let error = timeout(PATIENCE, TcpListener::bind(ANY_PORT))
+                .await
+                .unwrap();
+            assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
+            drop(used_up);
+            let accepted = timeout(PATIENCE, listener.accept()).await.unwrap();
+            let (mut server, peer) = accepted.unwrap();
+            assert_eq!(peer, client.local_addr().unwrap());
+            server.write_all(b"late").await.unwrap();
+            let mut received = [0; 4];
+            client.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"late");
+            let (_a, _b) = zip(TcpStream::connect(addr), listener.accept()).await;
+        });
+    });
 }

@@ -17,8 +17,9 @@ use tourbillon::{
 };
 
 use crate::common::{
-    Drops, HOUR, PATIENCE, alarm, eventually, isolated,
+    Drops, HOUR, PATIENCE, alarm, eventually,
     net::{ANY_PORT, echo, listen, pair, serve_echo},
+    process::alone,
     runtime,
 };
 
@@ -165,36 +166,33 @@ fn streams_convert_from_and_to_the_standard_library() {
 
 #[test]
 fn a_dropped_connect_leaks_no_descriptor() {
-    isolated(
-        "tcp_ownership::a_dropped_connect_leaks_no_descriptor",
-        || {
-            let runtime = runtime(1);
-            runtime.block_on(async {
-                // A listener whose queue is full lets nobody else in, and says nothing.
-                let (listener, addr) = listen().await;
-                SockRef::from(&listener).listen(0).unwrap();
-                let mut stuck = Vec::new();
-                for _ in 0..8 {
-                    let brief = Duration::from_millis(20);
-                    match timeout(brief, TcpStream::connect(addr)).await {
-                        Ok(connected) => stuck.push(connected.unwrap()),
-                        Err(_) => break,
-                    }
+    alone(|| {
+        let runtime = runtime(1);
+        runtime.block_on(async {
+            // A listener with a full queue ignores further connects.
+            let (listener, addr) = listen().await;
+            SockRef::from(&listener).listen(0).unwrap();
+            let mut stuck = Vec::new();
+            for _ in 0..8 {
+                let brief = Duration::from_millis(20);
+                match timeout(brief, TcpStream::connect(addr)).await {
+                    Ok(connected) => stuck.push(connected.unwrap()),
+                    Err(_) => break,
                 }
-                let before = crate::common::fds();
-                for _ in 0..5 {
-                    let mut connecting = pin!(TcpStream::connect(addr));
-                    poll_fn(|cx| {
-                        // Not awaited to its end.
-                        let _ = connecting.as_mut().poll(cx);
-                        Poll::Ready(())
-                    })
-                    .await;
-                }
-                assert_eq!(crate::common::fds(), before);
-            });
-        },
-    );
+            }
+            let before = crate::common::fds();
+            for _ in 0..5 {
+                let mut connecting = pin!(TcpStream::connect(addr));
+                poll_fn(|cx| {
+                    // Not awaited to its end.
+                    let _ = connecting.as_mut().poll(cx);
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            assert_eq!(crate::common::fds(), before);
+        });
+    });
 }
 
 #[test]

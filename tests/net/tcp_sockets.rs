@@ -234,8 +234,7 @@ fn a_socket_is_built_bound_and_connected() {
     });
 }
 
-/// A listener whose queue is full, which lets nobody else in, and says nothing; and those in the
-/// queue.
+/// Returns a listener with a full queue, and the queued connections. It ignores further connects.
 async fn full() -> (TcpListener, SocketAddr, Vec<TcpStream>) {
     let (listener, addr) = listen().await;
     SockRef::from(&listener).listen(0).unwrap();

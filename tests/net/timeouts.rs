@@ -173,7 +173,7 @@ fn data_that_comes_in_time_never_times_out() {
     });
 }
 
-/// When nobody waits the timer fires for nothing, and the next wait is as long as any.
+/// Time between two operations does not count towards the timeout of the second one.
 #[test]
 fn a_timeout_starts_with_its_operation() {
     paused(async {
@@ -322,7 +322,7 @@ fn a_dropped_operation_does_not_affect_the_next() {
         times_out(SEC, stream.read(&mut buf)).await;
         times_out(LIMIT, stream.read(&mut buf)).await;
 
-        // Unless nobody came when its time was over.
+        // A timeout that expires between two reads does not shorten the next one.
         assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
         sleep(3 * SEC).await;
         times_out(LIMIT, stream.read(&mut buf)).await;

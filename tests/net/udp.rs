@@ -18,9 +18,11 @@ use tourbillon::{
 };
 
 use crate::common::{
-    PATIENCE, alarm, isolated,
+    PATIENCE, alarm,
     net::{ANY_PORT, pattern},
-    on_worker, runtime, use_up_descriptors,
+    on_worker,
+    process::alone,
+    runtime, use_up_descriptors,
 };
 
 const BRIEF: Duration = Duration::from_millis(5);
@@ -392,8 +394,7 @@ fn sockets_without_a_running_runtime_are_errors() {
 
 #[test]
 fn without_descriptors_bind_fails_and_open_sockets_work() {
-    let name = "udp::without_descriptors_bind_fails_and_open_sockets_work";
-    isolated(name, || {
+    alone(|| {
         let runtime = runtime(1);
         runtime.block_on(async {
             let (one, other) = pair().await;

@@ -289,7 +289,7 @@ fn taken_and_missing_paths_are_errors() {
         let error = UnixListener::bind(&path).map_err(kind).unwrap_err();
         assert_eq!(error, io::ErrorKind::AddrInUse);
         drop(listener);
-        // The file is still there, and nobody behind it.
+        // The file still exists, but no socket listens there.
         let error = UnixStream::connect(&path).await.map_err(kind).unwrap_err();
         assert_eq!(error, io::ErrorKind::ConnectionRefused);
         let too_long = "x".repeat(200);

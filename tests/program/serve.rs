@@ -255,7 +255,7 @@ fn a_server_without_descriptors_recovers_when_there_are_some() {
     request(&mut stream, "hello after 0s\n");
     drop(stream);
 
-    // Also where nobody reads what it complains of, the next time after a second.
+    // The server continues although stderr is closed. It reports once a second.
     server.hang_up();
     let many: Vec<_> = (0..30).map(|_| connect(&server)).collect();
     thread::sleep(Duration::from_millis(1_500));
@@ -331,7 +331,7 @@ fn a_half_closed_client_is_answered_where_that_is_allowed() {
 }
 
 #[test]
-fn impossible_arguments_are_refused() {
+fn invalid_arguments_are_refused() {
     let server = Server::start(&[]);
     let taken = server.addr.to_string();
     for (status, args, hint) in [

@@ -297,7 +297,7 @@ fn a_report_that_cannot_be_written_is_printed() {
 }
 
 #[test]
-fn impossible_arguments_are_refused() {
+fn invalid_arguments_are_refused() {
     for (args, hint) in [
         (&["--duration", "0s"][..], "more than zero"),
         (&["--duration", "5"], "unit"),

@@ -177,7 +177,7 @@ fn the_long_help_explains_the_rows_of_the_report() {
 }
 
 #[test]
-fn impossible_arguments_are_refused() {
+fn invalid_arguments_are_refused() {
     for (args, hint) in [
         (&["--timers", "0"][..], "at least 1"),
         (&["--timers", "many"], "20k"),

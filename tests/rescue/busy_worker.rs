@@ -158,7 +158,7 @@ fn an_entered_thread_avoids_the_blocked_worker() {
     }
 }
 
-/// They wake nobody, being later than what it sleeps until; so it sleeps through all of them.
+/// The worker sleeps until an earlier deadline than theirs, so arming them does not wake it.
 #[test]
 fn timers_that_need_no_wake_up_go_to_the_sleeping_worker() {
     let _alarm = alarm();

@@ -15,8 +15,8 @@ use std::{
 use crate::common::{
     PATIENCE,
     blocked::{Blocked, Says, all_come_but_on},
-    eventually, isolated,
-    process::test_name,
+    eventually,
+    process::alone,
 };
 use core_affinity::CoreId;
 use tourbillon::{Runtime, Timer, time::sleep};
@@ -28,15 +28,11 @@ const PER_CORE: u64 = 8;
 const TIMERS: usize = 10_000;
 const TASKS: u64 = 1_000;
 
-/// Runs `body` in a process of its own, all threads of which share a core.
-#[track_caller]
-fn on_one_core<F: FnOnce()>(body: F) {
-    isolated(test_name::<F>(), || {
-        let cores = core_affinity::get_core_ids().expect("the system says which there are");
-        let core: &CoreId = cores.last().expect("this runs on one");
-        assert!(core_affinity::set_for_current(*core), "a core may be used");
-        body();
-    });
+/// Pins the calling thread to one core, and with it all threads that it starts from now on.
+fn share_one_core() {
+    let cores = core_affinity::get_core_ids().expect("the system says which there are");
+    let core: &CoreId = cores.last().expect("this runs on one");
+    assert!(core_affinity::set_for_current(*core), "a core may be used");
 }
 
 /// Threads that compute until this is dropped.
@@ -110,7 +106,8 @@ fn work(rescue_grace: Option<Duration>) -> Done {
 /// All workers are awake at once, and each is without a core for most of the time.
 #[test]
 fn the_watchdog_costs_little_while_workers_wait_for_a_core() {
-    on_one_core(|| {
+    alone(|| {
+        share_one_core();
         let _load = Load::of(8);
         let control = work(Some(Duration::MAX));
         assert_eq!(control.alarms, 0);
@@ -131,7 +128,8 @@ fn the_watchdog_costs_little_while_workers_wait_for_a_core() {
 /// All have just begun, or are told to end, and have not had a core since.
 #[test]
 fn a_runtime_of_many_workers_ends() {
-    on_one_core(|| {
+    alone(|| {
+        share_one_core();
         for rest in [0, 50].map(Duration::from_millis) {
             let runtime = crate::common::runtime(300);
             thread::sleep(rest);
@@ -146,7 +144,8 @@ fn a_runtime_of_many_workers_ends() {
 fn the_work_of_many_blocked_workers_is_served() {
     const STUCK: usize = 30;
     const ROUNDS: usize = 3;
-    on_one_core(|| {
+    alone(|| {
+        share_one_core();
         let runtime = crate::common::runtime(STUCK + 2);
         let stuck: Vec<_> = (0..STUCK)
             .map(|_| Blocked::some(runtime.handle()))
@@ -175,7 +174,8 @@ fn the_work_of_many_blocked_workers_is_served() {
 fn each_of_many_blocked_workers_is_rescued() {
     const STUCK: usize = 100;
     const RUNS: usize = 400;
-    on_one_core(|| {
+    alone(|| {
+        share_one_core();
         let runtime = crate::common::runtime(STUCK + 2);
         let stuck: Vec<_> = (0..STUCK)
             .map(|_| Blocked::some(runtime.handle()))

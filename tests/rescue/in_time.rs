@@ -79,7 +79,7 @@ fn a_rescuer_that_is_early_spins() {
     }
 }
 
-/// Where no sleep may end before its deadline nobody comes before a timer is due.
+/// If no sleep may end before its deadline, no rescuer arrives before a timer is due.
 #[test]
 fn without_an_advance_no_rescuer_spins() {
     let _alarm = alarm();
@@ -88,7 +88,8 @@ fn without_an_advance_no_rescuer_spins() {
     assert_eq!(runtime.metrics().total().early_wakes, 0);
 }
 
-/// The clock is paused while somebody looks after a worker: nobody waits for what does not come.
+/// The clock is paused while a peer rescues a worker. The peer does not spin for a deadline that
+/// real time does not reach.
 #[test]
 fn no_rescuer_spins_for_a_paused_clock() {
     let _alarm = alarm();

@@ -68,7 +68,7 @@ fn a_blocking_job_does_not_delay_the_short_ones() {
     run(Runtime::builder());
 }
 
-/// Where nobody is called for a worker that does not come back.
+/// With rescue turned off.
 #[test]
 fn a_blocking_job_does_not_delay_the_short_ones_without_rescue() {
     run(Runtime::builder().rescue_grace(Duration::MAX));

@@ -6,7 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{HOUR, PATIENCE, alarm, eventually, on_worker};
+use crate::common::{
+    HOUR, PATIENCE, alarm, eventually,
+    net::{echo_all, pair},
+    on_worker,
+};
 use tourbillon::{
     Cancel, Reset, Runtime,
     runtime::{Builder, PreciseWait},
@@ -138,21 +142,12 @@ fn a_timer_moved_later_or_cancelled_leaves_the_next(wait: PreciseWait) {
 
 fn a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines(wait: PreciseWait) {
     use futures_lite::{AsyncReadExt, AsyncWriteExt};
-    use tourbillon::net::{TcpListener, TcpStream};
 
     let runtime = build(wait, 1);
     let (sender, receiver) = mpsc::channel();
     runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let echo = tourbillon::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut byte = [0];
-            while stream.read(&mut byte).await.unwrap() > 0 {
-                stream.write_all(&byte).await.unwrap();
-            }
-        });
-        let mut stream = TcpStream::connect(addr).await.unwrap();
+        let (mut stream, peer) = pair().await;
+        let echo = tourbillon::spawn(echo_all(peer));
         for i in 0..300_u64 {
             let asked = Instant::now() + Duration::from_micros(i % 7 * 130);
             let sender = sender.clone();
@@ -164,7 +159,7 @@ fn a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines(wait: PreciseWai
             assert_eq!(byte, [i as u8]);
         }
         drop(stream);
-        echo.await.unwrap();
+        echo.await.unwrap().unwrap();
     });
     for _ in 0..300 {
         not_early(&receiver);

@@ -1,7 +1,6 @@
 //! `Runtime::shutdown_graceful` lets tasks finish within its timeout and then ends the rest.
 
 use std::{
-    future,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -55,11 +54,7 @@ fn tasks_that_exceed_the_timeout_are_dropped() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
-    let token = drops.token();
-    let task = runtime.spawn(async move {
-        let _token = token;
-        future::pending::<()>().await;
-    });
+    let task = runtime.spawn(drops.pending());
     let start = Instant::now();
     assert!(!runtime.shutdown_graceful(Duration::from_millis(20)));
     assert!(start.elapsed() >= Duration::from_millis(20));

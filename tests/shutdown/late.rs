@@ -219,11 +219,7 @@ fn tasks_and_timers_created_by_destructors_are_ended() {
             OnDrop(move || {
                 let token = drops.token();
                 handle.after(Duration::ZERO, move || drop(token));
-                let token = drops.token();
-                drop(handle.spawn(async move {
-                    let _token = token;
-                    future::pending::<()>().await;
-                }));
+                drop(handle.spawn(drops.pending()));
             })
         };
         let of_task = again(&drops);

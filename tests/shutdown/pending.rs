@@ -104,11 +104,7 @@ fn waiting_tasks(handle: &Handle, drops: &Drops) -> Vec<tourbillon::JoinHandle<(
         // A sleep that a shutdown ends would let the task go on; but it is not polled any more.
         panic!("an hour has not passed");
     }));
-    let token = drops.token();
-    tasks.push(handle.spawn(async move {
-        let _token = token;
-        future::pending::<()>().await;
-    }));
+    tasks.push(handle.spawn(drops.pending()));
     let token = drops.token();
     tasks.push(handle.spawn(async move {
         let _token = token;

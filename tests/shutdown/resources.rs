@@ -141,11 +141,7 @@ fn shutdown_background_leaves_nothing_in_the_end() {
                 release.wait();
             });
         }
-        let token = drops.token();
-        let task = runtime.spawn(async move {
-            let _token = token;
-            future::pending::<()>().await;
-        });
+        let task = runtime.spawn(drops.pending());
         started.wait();
         // Would hang if it waited: the callback is let on later.
         runtime.shutdown_background();
@@ -206,11 +202,7 @@ fn shutdown_timeout_gives_up_on_a_blocked_callback() {
         for _ in 0..10 {
             let token = drops.token();
             runtime.after(HOUR, move || drop(token));
-            let token = drops.token();
-            runtime.spawn(async move {
-                let _token = token;
-                future::pending::<()>().await;
-            });
+            runtime.spawn(drops.pending());
         }
         let handle = runtime.handle().clone();
         started.wait();
@@ -258,11 +250,7 @@ fn a_worker_can_shut_down_its_runtime() {
                     let drops = Drops::new();
                     let token = drops.token();
                     runtime.after(HOUR, move || drop(token));
-                    let token = drops.token();
-                    let other = runtime.spawn(async move {
-                        let _token = token;
-                        future::pending::<()>().await;
-                    });
+                    let other = runtime.spawn(drops.pending());
                     let handle = runtime.handle().clone();
                     let token = drops.token();
                     if by_task {
@@ -294,11 +282,7 @@ fn a_runtime_can_be_dropped_on_a_worker_of_another() {
         let before = (threads(), fds());
         let inner = runtime(2);
         let drops = Drops::new();
-        let token = drops.token();
-        let task = inner.spawn(async move {
-            let _token = token;
-            future::pending::<()>().await;
-        });
+        let task = inner.spawn(drops.pending());
         crate::common::on_worker(&outer, move || drop(inner));
         assert!(
             futures_lite::future::block_on(task)

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Checks that the simulation can fail: applies mutants to a scratch copy, one at a time, and requires that the seeds
-# of CI find each.
+# Checks that the simulation can fail: applies mutants to a scratch copy, one at a time, and
+# requires the seeds of CI to find each.
 #
-#   tests/sim/mutants.sh             all that it is to find
-#   tests/sim/mutants.sh NAME...     these: of tests/sim/mutants/ or loom_tests/mutants/, without .patch
+#   tests/sim/mutants.sh             all mutants that the simulation should find
+#   tests/sim/mutants.sh NAME...     these mutants of tests/sim/mutants/ or loom_tests/mutants/
+#                                    (file names without .patch)
 #
-# A patch that does not apply, or does not compile, is an error, not a kill; nor is it one if the program ends otherwise than
-# by a seed that failed in the world.
+# Only a seed that fails in the simulated world is a kill. A patch that does not apply or does not
+# compile is an error, and so is a program that ends in any other way.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -20,15 +21,15 @@ if [ ${#names[@]} -eq 0 ]; then
     for patch in "$root"/tests/sim/mutants/*.patch; do
         names+=("$(basename "$patch" .patch)")
     done
-    # Those of the protocols that it is known to find.
+    # The mutants of the loom models that the simulation is known to find.
     while read -r name; do names+=("$name"); done <"$root/tests/sim/mutants/of-loom"
 fi
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$root"
-git ls-files -z -- Cargo.toml Cargo.lock README.md shards tasks src macros loom_tests tests benches examples |
-    xargs -0 cp --parents -t "$scratch"
+git ls-files -z -- Cargo.toml Cargo.lock README.md shards tasks src macros loom_tests tests \
+    benches examples | xargs -0 cp --parents -t "$scratch"
 cd "$scratch"
 
 killed=0
@@ -50,9 +51,11 @@ for name in "${names[@]}"; do
     built=$((SECONDS - begin))
     status=0
     "$CARGO_TARGET_DIR/sim/tourbillon_sim" --seeds "$seeds" >log 2>&1 || status=$?
-    # The first seed that failed in the world, and why: one that stood still outside of it has nothing to say of that.
+    # Print the first seed that failed in the simulated world, and why. Seeds that hung outside of
+    # it do not count.
     by=$(awk '/^seed [0-9]+ FAILED$/ { seed = $0; getline
-        if ($0 !~ /^it stood still outside of the world/) { print seed, $0; exit } }' log | cut -c 1-110)
+        if ($0 !~ /^it stood still outside of the world/) { print seed, $0; exit } }' log |
+        cut -c 1-110)
     if [ "$status" -eq 0 ]; then
         survived+=("$name")
         by=SURVIVED
@@ -63,9 +66,10 @@ for name in "${names[@]}"; do
     else
         killed=$((killed + 1))
     fi
-    printf '%-30s | %-110s | %s s + %s s\n' "$name" "$by" "$built" $((SECONDS - begin - built))
+    printf '%-30s | %-110s | %s s + %s s\n' \
+        "$name" "$by" "$built" $((SECONDS - begin - built))
     patch --quiet --reverse --strip=1 --no-backup-if-mismatch <"$patch"
-    # So that cargo sees it.
+    # Make cargo see the change.
     sed -n 's/^+++ b\///p' "$patch" | cut -f 1 | xargs touch
 done
 echo "$killed killed, ${#survived[@]} survived ${survived[*]}"

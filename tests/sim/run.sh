@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the runtime in a simulated world, by seeds: see docs/internals/verification.md.
+# Runs the runtime in a simulated world, one run per seed. See docs/internals/verification.md.
 #
-#   tests/sim/run.sh                    as many seeds as CI runs
-#   tests/sim/run.sh --seeds N          so many (--first N: from there on)
-#   tests/sim/run.sh --minutes N        as many as there is time for
-#   tests/sim/run.sh --seed N           one; with --trace, with each of its steps
+#   tests/sim/run.sh                    runs as many seeds as CI
+#   tests/sim/run.sh --seeds N          runs N seeds (--first N sets the first one)
+#   tests/sim/run.sh --minutes N        runs seeds for N minutes
+#   tests/sim/run.sh --seed N           runs one seed; --trace prints its steps
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -275,7 +275,7 @@ fn storm(runtime: Runtime, cut_short: bool) {
     let count = |f: fn(&Entry) -> usize| entries.iter().map(|entry| f(entry)).sum::<usize>();
 
     if let Some(runtime) = runtime {
-        // Of those that any thread may have moved, nobody knows to when.
+        // Any thread may have moved these, so their deadlines are unknown.
         for timer in &shared {
             cancel(timer);
         }

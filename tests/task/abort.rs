@@ -62,12 +62,8 @@ fn an_aborted_task_is_finished_without_being_joined() {
     task.abort();
     eventually("it is finished", || task.is_finished());
     eventually("it is dropped", || drops.count() == 1);
-    // And if nobody holds a handle at all.
-    let token = drops.token();
-    let task = runtime.spawn(async move {
-        let _token = token;
-        future::pending::<()>().await;
-    });
+    // The same without any handle.
+    let task = runtime.spawn(drops.pending());
     task.abort();
     drop(task);
     eventually("it is dropped", || drops.count() == 2);
@@ -191,11 +187,7 @@ fn an_abort_handle_outlives_the_join_handle_and_works_on_any_thread() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let drops = Drops::new();
-    let token = drops.token();
-    let task = runtime.spawn(async move {
-        let _token = token;
-        future::pending::<()>().await;
-    });
+    let task = runtime.spawn(drops.pending());
     let abort = task.abort_handle();
     assert_eq!(abort.id(), task.id());
     drop(task);

@@ -24,7 +24,9 @@ use crate::common::{
     event::Event,
     eventually, message,
     net::connections,
-    on_worker, runtime,
+    on_worker,
+    paused::paused,
+    runtime,
     told::{Told, worker_number},
 };
 use futures_lite::AsyncReadExt;
@@ -331,7 +333,7 @@ fn callbacks_can_block_and_be_cancelled_meanwhile() {
     }
 }
 
-/// Where nobody is called for a worker that is stuck, what it waits for is run all the same.
+/// Without rescue, a helper still runs the tasks in the queue of the blocked worker.
 #[test]
 fn queued_tasks_run_without_rescue() {
     let _alarm = alarm();
@@ -359,11 +361,7 @@ fn queued_tasks_run_without_rescue() {
 fn a_paused_clock_stands_still_while_a_worker_blocks() {
     let _alarm = alarm();
     for workers in [1, 2] {
-        let runtime = Builder::new()
-            .worker_threads(workers)
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime = paused(workers);
         let start = runtime.block_on(async { tourbillon::time::Instant::now() });
         let (begun, release) = (Gate::new(), Gate::new());
         let (open, gate) = (begun.clone(), release.clone());

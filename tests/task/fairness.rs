@@ -273,7 +273,7 @@ impl Restless {
         let waker = Waker::from(self.clone());
         loop {
             let mut sleep = Box::pin(time::sleep(Duration::from_micros(1)));
-            // (One that has passed is ready at once, and wakes nobody.)
+            // (A sleep whose deadline has passed is ready at once, and does not wake the task.)
             if sleep
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))

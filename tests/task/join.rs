@@ -212,7 +212,7 @@ fn a_finished_task_frees_its_future_while_its_handle_lives() {
     eventually("it is dropped", || drops.count() == 1);
     runtime.block_on(task).unwrap();
 
-    // And its result, if nobody wants it.
+    // A dropped handle also drops the result.
     let token = drops.token();
     let task = runtime.spawn(async move { token });
     eventually("it is finished", || task.is_finished());

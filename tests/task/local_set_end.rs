@@ -4,9 +4,7 @@ use std::{
     cell::RefCell,
     future::{pending, poll_fn},
     rc::Rc,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     task::Poll,
-    thread,
     time::Duration,
 };
 
@@ -55,21 +53,9 @@ fn a_dropped_set_drops_its_tasks_on_its_thread_during_remote_wakes() {
             let resident = homes.resident();
             async move { drop(resident) }
         });
-        let wakers = wakers.all();
-        let (over, started) = (AtomicBool::new(false), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    started.fetch_add(1, SeqCst);
-                    while !over.load(SeqCst) {
-                        wakers.iter().for_each(|waker| waker.wake_by_ref());
-                    }
-                });
-            }
-            eventually("the storm has begun", || started.load(SeqCst) == 4);
+        wakers.storm(|| {
             drop(set);
             homes.assert_all_dropped_at_home();
-            over.store(true, SeqCst);
         });
         for task in tasks.into_iter().chain([never_polled]) {
             assert!(task.is_finished());

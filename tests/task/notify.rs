@@ -13,10 +13,9 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{PATIENCE, Random, alarm, message, runtime};
+use crate::common::{PATIENCE, Random, alarm, message, paused::paused, runtime};
 use futures_lite::future::{poll_once, zip};
 use tourbillon::{
-    Runtime,
     sync::{Notified, Notify},
     time::{Instant, sleep, timeout},
 };
@@ -161,8 +160,7 @@ fn a_dropped_waiter_passes_its_notification_on() {
 #[test]
 fn a_wait_with_a_timeout_elapses_exactly() {
     let _alarm = alarm();
-    let builder = Runtime::builder().worker_threads(1).start_paused(true);
-    builder.build().unwrap().block_on(async {
+    paused(1).block_on(async {
         let notify = Arc::new(Notify::new());
         let start = Instant::now();
         assert!(notify.notified_timeout(5 * SEC).await.is_err());

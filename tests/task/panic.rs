@@ -1,7 +1,7 @@
 //! A panic in user code is reported and counted. The worker goes on and loses nothing else.
 
 use std::{
-    future::{self, Future},
+    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
@@ -257,11 +257,7 @@ fn a_panicking_waker_does_not_hang_shutdown() {
             }
             held.push(Box::new(sleep));
             bad_ones.push(bad);
-            let token = drops.token();
-            runtime.spawn(async move {
-                let _token = token;
-                future::pending::<()>().await;
-            });
+            runtime.spawn(drops.pending());
             let token = drops.token();
             runtime.after(HOUR, move || drop(token));
         }

@@ -15,9 +15,9 @@ use std::{
 };
 
 use crate::common::{
-    Drops, HOUR, PATIENCE, alarm, child, eventually, is_child, on_worker,
+    Drops, HOUR, PATIENCE, alarm, eventually, on_worker,
     panics::{assert_alive, panics},
-    process::{alone, test_name},
+    process::{alone, child, is_child, test_name},
     use_up_descriptors,
 };
 use tourbillon::{
@@ -170,12 +170,12 @@ fn nested_panics_of_panic_payloads_are_contained() {
         for depth in [1, 2, 5] {
             for _ in 0..10 {
                 runtime.after(Duration::ZERO, move || panic::panic_any(Nested(depth)));
-                // Nobody takes what it carried.
+                // No caller takes the payload.
                 drop(runtime.spawn(async move { panic::panic_any(Nested(depth)) }));
                 let job = runtime.spawn_blocking(move || panic::panic_any(Nested(depth)));
                 drop(job);
             }
-            // Of blocking jobs that nobody joins the runtime has no count to keep.
+            // Panics of blocking jobs without a join handle are not counted.
             eventually("they have panicked", || panics(&runtime) >= 20);
             assert_alive(&runtime);
             let job = runtime.spawn_blocking(|| 7);

@@ -167,7 +167,7 @@ fn a_future_that_panics_on_drop_does_not_abort_the_process() {
     alone(|| {
         let drops = Drops::new();
         let runtime = runtime(1);
-        // When it has returned, and nobody or somebody waits.
+        // The destructor panics after the future has returned, without and with a join.
         let (bomb, token) = (Bomb, drops.token());
         drop(runtime.spawn(async move {
             let _held = (token, bomb);
@@ -249,7 +249,7 @@ fn a_panic_payload_that_panics_on_drop_is_contained() {
         runtime.after(Duration::ZERO, || panic_any(Bomb));
         eventually("both are counted", || panics(&runtime) == 2);
         assert_alive(&runtime);
-        // Of a task that nobody joins.
+        // The payload of a task whose handle was dropped.
         let go = Gate::new();
         let gate = go.clone();
         drop(runtime.spawn(async move {

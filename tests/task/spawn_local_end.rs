@@ -4,7 +4,7 @@ use std::{
     future::{self, Future, pending, poll_fn},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
     task::Poll,
@@ -103,21 +103,9 @@ fn remote_wakes_during_shutdown_move_no_local_task() {
     for _ in 0..30 {
         let runtime = runtime(2);
         let (homes, wakers, tasks) = residents(&runtime, 4);
-        let (over, started) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let wakers = wakers.all();
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    started.fetch_add(1, SeqCst);
-                    while !over.load(SeqCst) {
-                        wakers.iter().for_each(|waker| waker.wake_by_ref());
-                    }
-                });
-            }
-            eventually("the storm has begun", || started.load(SeqCst) == 4);
+        wakers.storm(|| {
             drop(runtime);
             homes.assert_all_dropped_at_home();
-            over.store(true, SeqCst);
         });
         assert_cancelled(tasks);
     }
@@ -237,7 +225,7 @@ fn a_blocked_worker_drops_its_local_tasks_when_it_returns() {
     drop(runtime.spawn_pinned_by_idx(create, 0).unwrap());
     stuck.wait();
     assert!(!runtime.shutdown_timeout(Duration::from_millis(50)));
-    // Those of the other worker, and of nobody else.
+    // Only the tasks of the other worker.
     eventually("the other worker's are dropped", || homes.dropped() == 4);
     gate.open();
     eventually("all are dropped", || homes.dropped() == homes.made());

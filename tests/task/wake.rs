@@ -306,8 +306,8 @@ fn a_task_continues_on_the_worker_that_wakes_it() {
     }
 }
 
-/// A worker that was woken to search for work counts as a searcher, and while there is one nobody
-/// is woken. It must not take that along into a callback of its own that came due meanwhile.
+/// A worker that was woken to search for work counts as a searcher, and no other worker is woken
+/// while there is one. The worker must stop counting before it runs a callback that came due.
 #[test]
 fn a_searcher_that_runs_its_own_timer_hides_no_work() {
     let _alarm = alarm();

@@ -168,7 +168,7 @@ fn advances_run_one_after_another() {
                     writes.lock().unwrap().push(start.elapsed());
                 });
             }
-            // The clock would go by itself if it had nobody to serve.
+            // The paused clock advances by itself when no `advance` waits.
             sleep(HOUR).await;
             assert_eq!(start.elapsed(), HOUR);
         });

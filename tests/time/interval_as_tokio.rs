@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{HOUR, alarm, eventually, woken::Woken};
+use crate::common::{HOUR, alarm, eventually, paused::paused, woken::Woken};
 use proptest::{collection::vec, prelude::*};
 
 /// What a program does to its interval. Times are in ms, since tokio's clock knows nothing shorter.
@@ -92,11 +92,7 @@ macro_rules! run {
 }
 
 fn ours(first: Option<u64>, period: u64, ops: &[Op]) -> Vec<Seen> {
-    let runtime = tourbillon::Runtime::builder()
-        .worker_threads(1)
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused(1);
     runtime.block_on(async { run!(tourbillon::time, first, period, ops) })
 }
 

@@ -30,7 +30,7 @@ impl Clock {
         Self { time, boot }
     }
 
-    /// What the clock would say if nobody had set it.
+    /// Returns the time that the clock would show if it had not been set.
     fn right(&self) -> SystemTime {
         self.time + (BootInstant::now() - self.boot)
     }

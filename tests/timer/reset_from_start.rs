@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{HOUR, alarm};
+use crate::common::{HOUR, alarm, paused::paused};
 use tourbillon::{
     Cancel, Reset, Runtime, Status, Timer,
     time::{self, Instant},
@@ -15,11 +15,7 @@ use tourbillon::{
 #[test]
 fn reset_from_start_counts_from_the_last_start_refresh_or_reset() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
-        .worker_threads(1)
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused(1);
     let secs = Duration::from_secs;
     runtime.block_on(async {
         let start = Instant::now();
@@ -71,11 +67,7 @@ fn reset_from_start_counts_from_the_last_start_refresh_or_reset() {
 #[test]
 fn a_callback_can_change_its_own_period() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
-        .worker_threads(1)
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused(1);
     runtime.block_on(async {
         let start = Instant::now();
         let (sender, runs) = mpsc::channel();
@@ -97,11 +89,7 @@ fn a_callback_can_change_its_own_period() {
 #[test]
 fn a_callback_that_calls_reset_at_starts_a_wait_at_each_deadline() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
-        .worker_threads(1)
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused(1);
     runtime.block_on(async {
         let start = Instant::now();
         let own = Arc::new(OnceLock::<Timer>::new());

@@ -1,12 +1,13 @@
 //! Each timer store of the builder: every timer ends once and none is early. The clock is paused
-//! here. `tests/stress` has stores on a running clock, `shards/tests/store.rs` the stores alone.
+//! here. `tests/stress` has stores on a running clock, `shards/tests/store/stores.rs` the
+//! stores alone.
 
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use crate::common::{Random, alarm};
+use crate::common::{Random, alarm, paused::with_store};
 use tourbillon::{
     Cancel, Runtime, Timer,
     runtime::StoreKind,
@@ -14,11 +15,6 @@ use tourbillon::{
 };
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
-
-fn paused(store: StoreKind) -> Runtime {
-    let builder = Runtime::builder().worker_threads(2).start_paused(true);
-    builder.timer_store(store).build().unwrap()
-}
 
 #[test]
 fn the_wheel_is_the_default() {
@@ -30,7 +26,7 @@ fn the_wheel_is_the_default() {
     assert!(builder.contains("timer_store: Heap"), "{builder}");
 }
 
-/// Delays as a server has them, and as nobody has.
+/// Returns a random delay, typical for a server or extreme.
 fn delay(random: &mut Random) -> Duration {
     match random.below(10) {
         0..4 => Duration::from_secs([1, 5, 30, 60][random.below(4) as usize]),
@@ -45,7 +41,7 @@ fn delay(random: &mut Random) -> Duration {
 fn each_timer_ends_once_and_none_is_early() {
     let _alarm = alarm();
     for store in StoreKind::ALL {
-        paused(store).block_on(async {
+        with_store(2, store).block_on(async {
             let mut random = Random::new(5);
             // When each ran.
             let ran: Arc<Mutex<Vec<Vec<Instant>>>> = Arc::default();
@@ -92,7 +88,7 @@ fn each_timer_ends_once_and_none_is_early() {
 fn timers_on_other_clocks_fire_in_deadline_order() {
     let _alarm = alarm();
     for store in StoreKind::ALL {
-        paused(store).block_on(async {
+        with_store(2, store).block_on(async {
             let ran: Arc<Mutex<Vec<u64>>> = Arc::default();
             let start = wall_clock();
             for i in 0..1_000 {

@@ -1,5 +1,8 @@
 //! Shared set-up of the shard's tests: owners that record what happens.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub mod checked;
+pub mod units;
 
 use std::{
     collections::HashMap,
@@ -220,6 +223,15 @@ impl Calls {
     }
 }
 
+/// Runs the test with each value of `recurring` and of `outcome`, [both ways](both_ways).
+pub fn all_kinds(test: impl Fn(&Arc<Shard<Scripted>>, bool, bool)) {
+    for recurring in [false, true] {
+        for outcome in [false, true] {
+            both_ways(|shard| test(shard, recurring, outcome));
+        }
+    }
+}
+
 /// Runs the test on the owner's path and on the path through the inbox, and checks that nothing is
 /// left.
 pub fn both_ways(test: impl Fn(&Arc<Shard<Scripted>>)) {
@@ -235,15 +247,27 @@ pub fn both_ways(test: impl Fn(&Arc<Shard<Scripted>>)) {
     }
 }
 
-/// A random number generator: xorshift64*.
+/// A generator of random numbers that are equal in each run: xorshift64*.
 pub struct Random(pub u64);
 
 impl Random {
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
+    }
+
+    /// Returns a number up to 2^`bits`. All orders of magnitude are equally likely.
+    pub fn up_to(&mut self, bits: u64) -> u64 {
+        let bits = self.below(bits + 1);
+        self.below((1 << bits) + 1)
+    }
+
+    /// Returns an index into a slice of length `len`.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
     }
 }
 

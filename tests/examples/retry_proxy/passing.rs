@@ -16,7 +16,7 @@ use crate::clients::{AGES, connect, ping, with_patience};
 
 /// Half a close, from the client and from the upstream.
 #[test]
-fn one_direction_ends_and_the_other_goes_on() {
+fn one_direction_can_end_while_the_other_continues() {
     // Answers when it has heard all.
     let polite = upstream(|mut stream| {
         let mut text = Vec::new();
@@ -118,7 +118,7 @@ fn tens_of_megabytes_of_any_bytes_pass_both_ways_at_once() {
 }
 
 #[test]
-fn a_reset_is_passed_on_as_one() {
+fn a_reset_is_passed_on_as_a_reset() {
     // Hears a byte, and resets.
     let rude = upstream(|mut stream| {
         stream.read_exact(&mut [0; 1])?;
@@ -148,7 +148,7 @@ fn a_reset_is_passed_on_as_one() {
 }
 
 #[test]
-fn a_slow_reader_is_waited_for_and_costs_no_memory() {
+fn a_slow_reader_slows_the_sender_and_costs_no_memory() {
     // As much as it can get rid of.
     let flood = upstream(|mut stream| {
         let block: Vec<_> = (0..64 * 1024).map(|byte| (byte % 251) as u8).collect();
@@ -183,7 +183,7 @@ fn a_slow_reader_is_waited_for_and_costs_no_memory() {
 }
 
 #[test]
-fn connections_on_which_nothing_moves_are_closed_and_none_early() {
+fn idle_connections_are_closed_and_none_early() {
     let idle = Duration::from_secs(1);
     let proxy = proxy(&[upstream(echo)], &["--idle", "1s"]);
     thread::scope(|scope| {

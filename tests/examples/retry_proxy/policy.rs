@@ -39,7 +39,7 @@ async fn fail(
 }
 
 #[tourbillon::test(start_paused = true)]
-async fn waits_double_up_to_the_longest_until_the_deadline() {
+async fn waits_double_up_to_the_maximum_until_the_deadline() {
     let (tries, end, gave_up) = fail(POLICY, &mut Rng::with_seed(1), Duration::ZERO).await;
     let expected = [0, 100, 300, 700, 1500, 2500, 3500, 4500].map(|ms| ms * MS);
     assert_eq!(tries, expected);
@@ -72,7 +72,7 @@ async fn no_try_begins_at_the_deadline() {
 }
 
 #[tourbillon::test(start_paused = true)]
-async fn all_places_are_tried_before_there_is_a_wait() {
+async fn tries_wait_only_after_each_round() {
     let policy = Policy {
         round: 3,
         deadline: 350 * MS,
@@ -86,7 +86,7 @@ async fn all_places_are_tried_before_there_is_a_wait() {
 }
 
 #[tourbillon::test(start_paused = true)]
-async fn chance_has_its_part_of_each_wait_and_no_more() {
+async fn jitter_changes_each_wait_by_at_most_its_share() {
     let policy = Policy {
         jitter: 0.5,
         ..POLICY
@@ -114,7 +114,7 @@ async fn chance_has_its_part_of_each_wait_and_no_more() {
 }
 
 #[tourbillon::test(start_paused = true)]
-async fn the_first_that_succeeds_ends_it() {
+async fn the_first_success_ends_the_tries() {
     let start = Instant::now();
     let tried = POLICY
         .run(&mut Rng::with_seed(1), |before| async move {
@@ -130,7 +130,7 @@ async fn the_first_that_succeeds_ends_it() {
 }
 
 #[tourbillon::test(start_paused = true)]
-async fn a_try_that_never_ends_is_given_up_at_the_deadline() {
+async fn a_hanging_try_is_dropped_at_the_deadline() {
     let start = Instant::now();
     let tried: Result<(), GaveUp<()>> = POLICY.run(&mut Rng::with_seed(1), |_| pending()).await;
     assert_eq!(

@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 use super::{echo, end, proxy, upstream};
 use crate::clients::{AGES, Server, SetAtEnd, connect, example, have, ping, with_patience};
 
-/// An upstream that is down: its port is taken, and nobody listens.
+/// An upstream that is down: its port is bound, but not listened on.
 fn down() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -24,7 +24,7 @@ fn down() -> (Socket, SocketAddr) {
 }
 
 #[test]
-fn curl_reaches_a_server_behind_it() {
+fn curl_reaches_a_server_through_the_proxy() {
     if !have("curl") {
         return;
     }
@@ -96,7 +96,7 @@ fn without_an_upstream_the_client_is_closed_at_the_deadline() {
 }
 
 #[test]
-fn upstreams_take_turns_and_one_that_is_down_costs_no_wait() {
+fn upstreams_take_turns_and_a_dead_one_costs_no_wait() {
     let one = upstream(|mut stream| stream.write_all(b"one"));
     let two = upstream(|mut stream| stream.write_all(b"two"));
     let (_socket, three) = down();
@@ -126,7 +126,7 @@ fn deaf() -> (Socket, Vec<TcpStream>, SocketAddr) {
 }
 
 #[test]
-fn clients_at_the_same_time_take_no_upstream_from_each_other() {
+fn concurrent_clients_try_upstreams_independently() {
     let (_socket, _full, deaf) = deaf();
     let well = upstream(echo);
     // All are tried before there is a wait, which would never end.
@@ -156,7 +156,7 @@ fn a_closed_stderr_does_not_stop_the_tries() {
 }
 
 #[test]
-fn an_upstream_that_does_not_answer_is_given_up_for_the_next() {
+fn a_silent_upstream_is_abandoned_for_the_next() {
     let (_socket, _full, deaf) = deaf();
     let well = upstream(echo);
     let proxy = proxy(
@@ -259,7 +259,7 @@ fn an_upstream_that_is_killed_repeatedly_breaks_nothing() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_refused() {
+fn invalid_arguments_are_refused() {
     for (args, message) in [
         (&["--listen", "127.0.0.1:0"][..], "--upstream"),
         (&["--upstream", "nowhere"], "such as 127.0.0.1:8080"),

@@ -423,7 +423,7 @@ fn random_commands_are_answered_as_by_redis() {
 }
 
 #[test]
-fn keys_that_have_expired_are_gone_for_each_command_as_in_redis() {
+fn expired_keys_are_gone_for_each_command_as_in_redis() {
     if !have("redis-server") {
         return;
     }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[test]
-fn a_value_is_there_until_its_deadline_and_not_after() {
+fn a_value_can_be_read_until_its_deadline_and_not_after() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     let ttl = Duration::from_millis(40);
@@ -43,7 +43,7 @@ fn a_value_is_there_until_its_deadline_and_not_after() {
 }
 
 #[test]
-fn a_timer_removes_a_key_that_nobody_asks_for() {
+fn a_timer_removes_a_key_that_no_command_reads() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     assert_eq!(client.ask("SET key value PX 10"), Reply::ok());
@@ -238,7 +238,7 @@ fn a_timer_that_fires_concurrently_removes_no_new_value() {
     assert_eq!(client.info("panics"), 0);
 }
 
-/// Changes a key that nobody else does, about when its timer fires. What was changed in time stays.
+/// Changes a key that no other client changes, about when its timer fires. A change in time stays.
 fn owns_a_key(client: &mut Redis, owner: u64) {
     let mut random = Random::new(owner);
     let key = format!("own{owner}");

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     clients::{
         AGES, Server, example, number,
-        redis::{Redis, Reply, cache, encode},
+        redis::{Redis, Reply, cache, encode, with_a_big_value},
     },
     common::Random,
 };
@@ -65,7 +65,7 @@ fn invalid_resp_is_answered_with_an_error_and_closed() {
 }
 
 #[test]
-fn a_web_page_cannot_have_a_browser_give_commands() {
+fn a_browser_request_is_not_taken_for_commands() {
     let start = Instant::now();
     let mut server = cache(&[]);
     let mut client = Redis::connect(&server);
@@ -178,11 +178,7 @@ fn half_open_connections_end() {
 
 #[test]
 fn a_client_that_reads_no_replies_is_not_read_from() {
-    let server = cache(&["--idle", "0s"]);
-    let mut client = Redis::connect(&server);
-    let value = vec![b'x'; MB as usize];
-    client.send(&encode(&[b"SET", b"big", &value]));
-    assert_eq!(client.reply(), Reply::ok());
+    let (server, _client, value) = with_a_big_value();
     let before = server.memory();
     let deaf = Redis::connect(&server);
     deaf.stream().set_nonblocking(true).unwrap();
@@ -401,7 +397,7 @@ fn a_server_without_descriptors_recovers_when_there_are_some() {
     drop(many);
     assert_serves(&server);
 
-    // Also where nobody reads what it complains of, the next time after a second.
+    // The server continues although stderr is closed. It reports once a second.
     server.hang_up();
     let many: Vec<_> = (0..30).map(|_| Redis::connect(&server)).collect();
     thread::sleep(Duration::from_millis(1_500));
@@ -454,7 +450,7 @@ fn a_signal_ends_a_busy_server_cleanly() {
 }
 
 #[test]
-fn impossible_arguments_are_refused() {
+fn invalid_arguments_are_refused() {
     let server = cache(&[]);
     let taken = server.addr.to_string();
     for (status, args, hint) in [

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::clients::redis::{Redis, Reply, cache, encode};
+use crate::clients::redis::{Redis, Reply, cache, encode, with_a_big_value};
 
 const MB: u64 = 1 << 20;
 
@@ -14,13 +14,9 @@ fn too_long(most: usize) -> Reply {
 
 #[test]
 fn large_replies_are_built_as_the_client_reads() {
-    let server = cache(&["--idle", "0s"]);
-    let mut client = Redis::connect(&server);
-    let value = vec![b'x'; MB as usize];
-    client.send(&encode(&[b"SET", b"big", &value]));
-    assert_eq!(client.reply(), Reply::ok());
+    let (server, mut client, value) = with_a_big_value();
     let before = server.memory();
-    // A GB of values is asked for, and nobody takes it.
+    // Ask for one GB of values, and do not read the reply.
     let mut request = vec![&b"MGET"[..]];
     request.extend([&b"big"[..]; 1_000]);
     request.push(b"nothing");
@@ -43,7 +39,7 @@ fn large_replies_are_built_as_the_client_reads() {
 }
 
 #[test]
-fn a_list_of_keys_is_refused_where_it_is_too_long_and_a_scan_is_not() {
+fn keys_is_refused_if_its_reply_is_too_long_but_scan_works() {
     let server = cache(&["--max-bulk", "16k"]);
     let mut client = Redis::connect(&server);
     let keys: HashSet<_> = (0..2_000).map(|n| format!("key:{n}")).collect();
@@ -91,7 +87,7 @@ fn a_list_of_keys_is_refused_where_it_is_too_long_and_a_scan_is_not() {
 }
 
 #[test]
-fn a_list_of_many_keys_is_whole_and_in_its_turn() {
+fn a_long_reply_to_keys_is_complete_and_in_order() {
     const KEYS: usize = 30_000;
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
@@ -112,7 +108,7 @@ fn a_list_of_many_keys_is_whole_and_in_its_turn() {
 }
 
 #[test]
-fn a_scan_of_long_keys_gives_few_at_once() {
+fn a_scan_of_long_keys_returns_few_per_call() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);
     let long = "x".repeat(100_000);

@@ -190,7 +190,7 @@ fn plainly_matches(pattern: &[u8], text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn a_pattern_matches_by_the_rules(
+    fn a_glob_pattern_matches_like_a_plain_matcher(
         pattern in "[ab*?\\\\]{0,9}",
         text in "[ab*\\\\]{0,9}",
     ) {
@@ -203,7 +203,7 @@ proptest! {
 }
 
 #[test]
-fn a_pattern_of_many_stars_is_matched_quickly() {
+fn a_glob_pattern_of_many_stars_is_matched_quickly() {
     let pattern = b"a*".repeat(500);
     let text = b"a".repeat(1_000_000);
     assert!(glob::matches(&pattern, &text, Case::Matters));

@@ -9,22 +9,10 @@ mod store;
 
 use std::{sync::Arc, thread, time::Duration};
 
+use crate::common::paused::paused;
 use stats::{Count, Stats};
 use store::{Deadline, Expiry, Full, Only, Store, Visit, Was, When};
-use tourbillon::{
-    Runtime,
-    runtime::Builder,
-    time::{Instant, sleep},
-};
-
-/// A runtime whose time passes when there is nothing else to do.
-fn paused() -> Runtime {
-    Builder::new()
-        .worker_threads(1)
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
+use tourbillon::time::{Instant, sleep};
 
 fn store(max_bytes: u64) -> (Store, Arc<Stats>) {
     let stats = Arc::new(Stats::default());
@@ -62,7 +50,7 @@ fn get(store: &Store, key: &str) -> Option<Vec<u8>> {
 
 #[test]
 fn a_key_expires_to_the_nanosecond() {
-    paused().block_on(async {
+    paused(1).block_on(async {
         let (store, stats) = store(u64::MAX);
         let start = Instant::now();
         set(&store, "key", "value", until(start + 10 * MS));
@@ -82,7 +70,7 @@ fn a_key_expires_to_the_nanosecond() {
 
 #[test]
 fn a_timer_removes_keys_that_no_command_reads() {
-    paused().block_on(async {
+    paused(1).block_on(async {
         let (store, stats) = store(u64::MAX);
         let start = Instant::now();
         for n in 1..=1_000 {
@@ -98,8 +86,8 @@ fn a_timer_removes_keys_that_no_command_reads() {
 }
 
 #[test]
-fn changing_a_deadline_leaves_nothing_of_the_old_one() {
-    paused().block_on(async {
+fn a_changed_deadline_replaces_the_old_timer() {
+    paused(1).block_on(async {
         let (store, stats) = store(u64::MAX);
         let soon = Instant::now() + 10 * MS;
         let later = Instant::now() + 100 * MS;
@@ -205,7 +193,7 @@ fn a_deadline_that_is_moved_while_the_timer_runs_has_a_timer_of_its_own() {
 
 #[test]
 fn conditions_of_set_are_respected() {
-    paused().block_on(async {
+    paused(1).block_on(async {
         let (store, _) = store(u64::MAX);
         let set = |value: &[u8], when| store.set(b"key", value, Expiry::Never, when, true).unwrap();
         let was = |set, old: Option<&str>| Was {
@@ -228,8 +216,8 @@ fn conditions_of_set_are_respected() {
 }
 
 #[test]
-fn a_deadline_is_later_or_earlier_by_the_milliseconds_that_clients_gave() {
-    paused().block_on(async {
+fn later_and_earlier_compare_the_milliseconds_of_clients() {
+    paused(1).block_on(async {
         let (store, _) = store(u64::MAX);
         let later = Only {
             later: true,
@@ -262,7 +250,7 @@ fn a_deadline_is_later_or_earlier_by_the_milliseconds_that_clients_gave() {
 }
 
 #[test]
-fn a_deadline_out_of_the_clocks_reach_has_no_timer() {
+fn a_deadline_beyond_the_clocks_range_has_no_timer() {
     let runtime = crate::common::runtime(1);
     let _context = runtime.handle().enter();
     let (store, _) = store(u64::MAX);
@@ -293,7 +281,7 @@ fn a_deadline_out_of_the_clocks_reach_has_no_timer() {
 
 #[test]
 fn without_active_expiry_commands_remove_expired_keys() {
-    paused().block_on(async {
+    paused(1).block_on(async {
         let (store, stats) = store(u64::MAX);
         store.set_active(false);
         for key in ["asked", "left"] {
@@ -332,8 +320,8 @@ fn scanned(store: &Store) -> Vec<String> {
 }
 
 #[test]
-fn a_scan_visits_each_key_once_whatever_comes_and_goes() {
-    paused().block_on(async {
+fn a_scan_visits_each_key_once_while_others_come_and_go() {
+    paused(1).block_on(async {
         let (store, _) = store(u64::MAX);
         assert_eq!(scanned(&store), [""; 0]);
         let mut stay: Vec<_> = (0..5_000).map(|n| format!("stays{n}")).collect();
@@ -372,8 +360,8 @@ fn a_scan_visits_each_key_once_whatever_comes_and_goes() {
 }
 
 #[test]
-fn keys_that_are_set_together_are_set_all_or_none() {
-    paused().block_on(async {
+fn set_all_sets_all_keys_or_none() {
+    paused(1).block_on(async {
         let (store, stats) = store(1_200);
         let set = |keys: &[&str]| {
             let pairs = keys.iter().map(|key| (key.as_bytes(), &b"value"[..]));
@@ -398,7 +386,7 @@ fn keys_that_are_set_together_are_set_all_or_none() {
 
 #[test]
 fn an_update_keeps_the_deadline_and_the_account_of_bytes() {
-    paused().block_on(async {
+    paused(1).block_on(async {
         let (store, stats) = store(1_200);
         let update = |value: &'static [u8]| store.update(b"key", |_| Ok::<_, Full>(value.into()));
         assert_eq!(update(b"1"), Ok(()));
@@ -434,7 +422,7 @@ fn a_value_that_does_not_fit_does_not_block_others() {
 
 #[test]
 fn a_command_without_room_changes_nothing() {
-    paused().block_on(async {
+    paused(1).block_on(async {
         let (store, stats) = store(1_200);
         let set = |key: &[u8], len: usize| {
             store.set(key, &vec![b'x'; len], Expiry::Never, When::Always, false)

@@ -24,7 +24,7 @@ fn hello_3(id: u64) -> Vec<u8> {
 }
 
 #[test]
-fn client_libraries_can_begin_in_resp3() {
+fn client_libraries_can_start_with_resp3() {
     let server = cache(&[]);
     // What redis-py 8.1 and node-redis 6.3 send when they connect. The former waits for each reply,
     // the latter does not.

@@ -4,7 +4,7 @@
 //! of microseconds to years, with many timers due at one instant.
 //!
 //! The runtime is quiet between operations, so nothing depends on the speed of its threads.
-//! `shards/tests/options` does this to a shard alone, in the middle of its protocols.
+//! `shards/tests/model/options` does this to a shard alone, in the middle of its protocols.
 
 mod arm;
 mod check;
@@ -16,9 +16,9 @@ mod world;
 
 use std::fmt;
 
-use crate::common::{alarm, process::alone};
+use crate::common::{alarm, paused::paused, process::alone};
 use proptest::prelude::*;
-use tourbillon::{runtime::Builder, timer::OnStep};
+use tourbillon::timer::OnStep;
 use world::World;
 
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
@@ -248,11 +248,7 @@ fn program() -> impl Strategy<Value = Program> {
 
 fn run(program: Program) {
     let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(program.workers)
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused(program.workers);
     let (handle, unit, ops) = (runtime.handle().clone(), program.unit, program.ops);
     let body = async move {
         let mut world = World::new(handle, unit).await;

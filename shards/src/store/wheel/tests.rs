@@ -1,4 +1,4 @@
-//! Tests of the parts of a wheel that the tests of all stores in `tests/store.rs` cannot see.
+//! Tests of the parts of a wheel that the tests of all stores (`tests/store/stores.rs`) cannot see.
 
 use super::{levels::LEVELS, *};
 

@@ -1,0 +1,116 @@
+//! The model of one timer, and the callback of the real timer.
+
+use std::{
+    panic::resume_unwind,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use tourbillon_shards::{Cancel, Flow, Kind, NEVER, Outcome, Reset, Timer};
+
+use super::{Plan, Script};
+use crate::common::{Calls, Scripted};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Idle,
+    /// Cancelled before its start. Its outcome is due at the start.
+    Barred,
+    Pending(u64),
+    Due(u64),
+    /// An outcome delivery of this timer is kept.
+    Telling(Outcome),
+    Over(Outcome),
+}
+
+pub struct Model {
+    pub plan: Plan,
+    pub state: State,
+    pub deadline: u64,
+    pub wait: u64,
+    /// When the present wait started.
+    pub begun: u64,
+    /// The jitter in the deadline.
+    pub offset: u64,
+    pub moved: bool,
+    pub held: bool,
+    pub alive: Arc<AtomicBool>,
+    pub told: Vec<Outcome>,
+    pub calls: Calls,
+    pub timer: Option<Arc<Timer<Scripted>>>,
+}
+
+impl Model {
+    pub fn kind(&self) -> Kind {
+        if self.plan.recurring {
+            Kind::Recurring
+        } else {
+            Kind::Once
+        }
+    }
+
+    pub fn is_dead(&self) -> bool {
+        !self.alive.load(Ordering::Relaxed)
+    }
+
+    /// Returns when the timer wakes the owner: at the roundest moment of its window.
+    pub fn key(&self, at: u64) -> u64 {
+        let last = at.saturating_add(self.plan.tolerance).min(NEVER - 1);
+        if at == 0 || at >= last {
+            return at;
+        }
+        let roundest = |bit: u32| at.checked_next_multiple_of(1 << bit);
+        let mut moments = (0..64).rev().filter_map(roundest);
+        moments.find(|&moment| moment <= last).unwrap_or(at)
+    }
+
+    /// Returns the deadline with the jitter that is drawn for it.
+    pub fn jittered(&mut self, at: u64, random: u64) -> u64 {
+        let jitter = u128::from(self.plan.jitter);
+        if jitter == 0 || at == NEVER {
+            self.offset = 0;
+            return at;
+        }
+        let modulus = (jitter + 1).min(u128::from(u64::MAX));
+        let drawn = (u128::from(random) % modulus) as u64;
+        let jittered = at.saturating_add(drawn).min(NEVER - 1);
+        self.offset = jittered - at;
+        jittered
+    }
+}
+
+/// Returns a callback that acts on its own timer, which the test puts into the cell.
+pub fn callback(
+    plan: &Plan,
+    calls: &Calls,
+    clock: &Arc<AtomicU64>,
+    cell: &Arc<Mutex<Weak<Timer<Scripted>>>>,
+) -> impl FnMut(Outcome) -> Flow + Send + 'static {
+    let (script, recurring) = (plan.script, plan.recurring);
+    let (clock, cell) = (clock.clone(), cell.clone());
+    let mut log = calls.callback();
+    move |how| {
+        let _ = log(how);
+        if how != Outcome::Fired {
+            return Flow::Continue(());
+        }
+        let own = cell.lock().unwrap().upgrade();
+        match (script, own) {
+            (Script::End(how), _) => return Flow::Break(how),
+            (Script::Panic, _) => resume_unwind(Box::new("as planned")),
+            (Script::Cancel, Some(own)) => {
+                let expected = [Cancel::Running, Cancel::AfterRun][usize::from(recurring)];
+                assert_eq!(own.cancel(), expected);
+            }
+            (Script::MoveTo(span), Some(own)) => {
+                let at = clock.load(Ordering::Relaxed).saturating_add(span);
+                let expected = [Reset::TooLate, Reset::AfterRun][usize::from(recurring)];
+                assert_eq!(own.reset_at(at), expected);
+            }
+            _ => {}
+        }
+        Flow::Continue(())
+    }
+}

@@ -1,0 +1,122 @@
+//! The alarm when it is put off, set again at a lower rate, or dismissed.
+
+use std::sync::Arc;
+
+use crate::{
+    common::{turn, units::MS},
+    watched::{BEAT, GRACE, LOOK, SOON, Watched, arm},
+};
+use tourbillon_shards::{NEVER, Shard};
+
+/// Returns a shard whose owner had its last heartbeat at 0, and whose alarm has gone off since.
+fn gone_off() -> Arc<Shard<Watched>> {
+    let shard = Watched::shard();
+    shard.beat(0);
+    assert_eq!(shard.owner().settings(), [BEAT]);
+    shard
+}
+
+#[test]
+fn an_alarm_that_is_put_off_goes_off_later_whatever_is_due() {
+    let now = 5 * MS;
+    for (looks, after) in [(0, SOON), (1, LOOK), (19, 19 * LOOK)] {
+        let shard = gone_off();
+        arm(&shard, now);
+        assert!(shard.put_off(now, looks));
+        assert_eq!(shard.owner().settings(), [now + after]);
+        // The alarm has not gone off since.
+        assert!(!shard.take_alarm(now) && !shard.put_off(now, looks));
+        let at = now + after + 1;
+        shard.owner().settings();
+        // It is put off once more. After that a peer takes it.
+        assert!(shard.put_off(at, looks));
+        assert!(shard.take_alarm(at + after + 1));
+        assert!(shard.watch_on(at + after, 1));
+        turn(&shard, at);
+        drop(shard.close());
+    }
+}
+
+#[test]
+fn an_alarm_that_is_taken_or_not_set_is_not_put_off() {
+    let shard = gone_off();
+    assert!(shard.take_alarm(5 * MS));
+    assert!(!shard.put_off(5 * MS, 1));
+    assert_eq!(shard.owner().settings(), [], "its taker sets it");
+    let shard = Shard::new(Watched::new());
+    assert!(!shard.put_off(5 * MS, 1));
+    assert_eq!(shard.owner().settings(), []);
+}
+
+#[test]
+fn an_owner_that_is_back_sets_an_alarm_that_is_too_late() {
+    let shard = gone_off();
+    assert!(shard.put_off(5 * MS, 19));
+    shard.owner().settings();
+    shard.beat(6 * MS);
+    assert_eq!(shard.owner().settings(), [6 * MS + BEAT]);
+    // An owner that sleeps sets its own alarm, too.
+    assert!(shard.put_off(11 * MS, 2));
+    shard.owner().settings();
+    shard.rest(50 * MS);
+    assert_eq!(shard.owner().settings(), [50 * MS + BEAT]);
+}
+
+#[test]
+fn a_taken_alarm_is_set_again_rarely_whatever_is_due() {
+    let shard = gone_off();
+    assert!(shard.take_alarm(5 * MS));
+    arm(&shard, 6 * MS);
+    assert_eq!(shard.owner().settings(), [6 * MS + GRACE], "it was not set");
+    assert!(shard.watch_on_rarely(5 * MS, 19));
+    assert_eq!(shard.owner().settings(), [], "it is set to earlier");
+    assert!(shard.take_alarm(7 * MS));
+    assert!(shard.watch_on_rarely(7 * MS, 19));
+    assert_eq!(shard.owner().settings(), [26 * MS]);
+    // A timer that is armed for a much earlier time makes the alarm earlier, on any thread.
+    shard.owner().set_local(false);
+    arm(&shard, 24 * MS);
+    assert_eq!(shard.owner().settings(), []);
+    arm(&shard, 9 * MS);
+    assert_eq!(shard.owner().settings(), [9 * MS + GRACE]);
+    turn(&shard, 24 * MS);
+    drop(shard.close());
+}
+
+#[test]
+fn the_alarm_of_an_owner_that_sleeps_is_not_set_again_rarely() {
+    let shard = gone_off();
+    arm(&shard, 20 * MS);
+    assert!(shard.sleep_until().is_some());
+    assert!(shard.take_alarm(5 * MS));
+    assert!(!shard.watch_on_rarely(5 * MS, 19));
+    assert_eq!(shard.owner().settings(), []);
+    shard.resume();
+    shard.beat(20 * MS);
+    assert_eq!(shard.owner().settings(), [20 * MS + BEAT]);
+    turn(&shard, 20 * MS);
+    drop(shard.close());
+}
+
+#[test]
+fn an_alarm_that_is_dismissed_is_not_set_until_the_next_call() {
+    let shard = gone_off();
+    shard.dismiss();
+    assert_eq!(shard.owner().settings(), [NEVER]);
+    arm(&shard, MS);
+    shard.beat(5 * MS);
+    shard.rest(6 * MS);
+    for now in [0, 5 * MS, NEVER] {
+        assert!(!shard.take_alarm(now) && !shard.put_off(now, 1));
+    }
+    // A thread that took the alarm before.
+    shard.watch_on(5 * MS, 1);
+    shard.watch_on_rarely(5 * MS, 1);
+    shard.dismiss();
+    assert_eq!((shard.alarm(), shard.owner().settings()), (NEVER, vec![]));
+    shard.call();
+    assert_eq!(shard.owner().settings(), [0], "at once");
+    assert!(shard.take_alarm(5 * MS));
+    turn(&shard, 5 * MS);
+    drop(shard.close());
+}

@@ -1,0 +1,106 @@
+//! For owners that take many timers at once: sleeps that fire first and are woken later, and
+//! callbacks that are prefetched before they run.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Poll, Wake, Waker},
+};
+
+use tourbillon_shards::{Due, Flow, Options, Outcome, Owner, Shard, Sleep, Timer};
+
+struct Nobody;
+
+impl Owner for Nobody {
+    fn wake(&self) {}
+    fn is_current(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+fn due(shard: &Shard<Nobody>, now: u64) -> Vec<Due<Nobody>> {
+    let mut due = Vec::new();
+    shard.expire(now, usize::MAX, &mut due);
+    due
+}
+
+#[test]
+fn a_sleep_is_over_when_its_waker_was_taken() {
+    let shard = Arc::new(Shard::new(Nobody));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let sleeps = [10, 11, 12, 13].map(|at| Sleep::with_waker(&shard, at, &waker));
+    let [fired, mut moved, dropped, unpolled] = sleeps;
+    let [first, second, third, fourth] = due(&shard, 20).try_into().unwrap();
+    let had = first.fire().expect("it has a waker");
+    assert!(had.will_wake(&waker));
+    assert_eq!(fired.poll(&waker), Poll::Ready(Outcome::Fired));
+    moved.reset(100);
+    assert!(second.fire().is_none());
+    assert_eq!(moved.deadline(), Some(100), "it waits again");
+    drop(dropped);
+    assert!(third.fire().is_none());
+    let had_too = fourth.fire();
+    assert_eq!(unpolled.outcome(), Some(Outcome::Fired));
+    assert_eq!(woken.0.load(Relaxed), 0);
+    had.wake();
+    drop(had_too);
+    assert_eq!(woken.0.load(Relaxed), 1);
+    assert_eq!(due(&shard, 100).len(), 1);
+    drop((fired, moved, unpolled));
+    drop(shard.close());
+    assert_eq!(
+        Arc::strong_count(&woken),
+        2,
+        "nothing is left of the wakers"
+    );
+}
+
+#[test]
+#[should_panic(expected = "a callback is run")]
+fn a_callback_has_no_waker() {
+    let shard = Arc::new(Shard::new(Nobody));
+    let _timer = Timer::once(&shard, 10, 10, || ());
+    let fired = due(&shard, 10).pop().unwrap().fire();
+    assert!(fired.is_none());
+}
+
+/// The callbacks capture values of many sizes and alignments.
+#[test]
+fn a_callback_runs_with_its_captures() {
+    let shard = Arc::new(Shard::new(Nobody));
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (shared, byte, four, odd) = (ran.clone(), 7_u8, [u64::MAX; 4], [1_u8; 19]);
+    let _timers = [
+        Timer::once(&shard, 1, 1, || ()),
+        Timer::once(&shard, 2, 2, move || drop(shared)),
+        Timer::once(&shard, 3, 3, move || assert_eq!(byte, 7)),
+        Timer::once(&shard, 4, 4, move || assert_eq!(four, [u64::MAX; 4])),
+        Timer::once(&shard, 5, 5, move || assert_eq!(odd, [1; 19])),
+        Timer::recurring(&shard, 6, 1_000, move || {
+            assert_eq!((odd[0], four[0]), (1, u64::MAX))
+        }),
+    ];
+    let options = Timer::build(&shard, 7, None, Options::default(), Flow::Break);
+    options.start(0);
+    let _sleep = Sleep::new(&shard, 8);
+    let shared = ran.clone();
+    let gone = Timer::once(&shard, 9, 9, move || drop(shared));
+    let due = due(&shard, 9);
+    assert_eq!(due.len(), 9);
+    gone.cancel();
+    due.into_iter().for_each(|due| drop(due.run(|| 9)));
+    assert_eq!(Arc::strong_count(&ran), 1);
+    drop(shard.close());
+}

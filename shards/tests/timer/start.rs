@@ -1,0 +1,294 @@
+//! A timer that was built does not wait until it is started. A timer that is never started ends
+//! without a call.
+
+use std::sync::Arc;
+
+use crate::common::{Calls, Scripted, all_kinds, both_ways, turn};
+use tourbillon_shards::{
+    Cancel, Flow, Kind, NEVER, Options, Outcome, Reset, Started, Status, Timer,
+};
+
+fn options(recurring: bool, outcome: bool) -> Options<Scripted> {
+    Options {
+        recurring,
+        outcome,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn a_built_timer_does_not_wait() {
+    all_kinds(|shard, recurring, outcome| {
+        let calls = Calls::default();
+        let timer = Timer::build(
+            shard,
+            10,
+            None,
+            options(recurring, outcome),
+            calls.callback(),
+        );
+        assert_eq!(timer.status(), Status::Idle);
+        assert_eq!(timer.deadline(), None);
+        assert_eq!(timer.wait(), 10);
+        assert_eq!((shard.stored(), shard.has_news()), (0, false));
+        assert_eq!(shard.next_deadline(), NEVER);
+        assert_eq!(turn(shard, 1_000), 0);
+        assert_eq!(
+            shard.owner().owes(),
+            0,
+            "no outcome is owed before the start"
+        );
+        assert!(calls.get().is_empty());
+    });
+}
+
+#[test]
+fn the_wait_begins_at_the_start() {
+    all_kinds(|shard, recurring, outcome| {
+        let calls = Calls::default();
+        let timer = Timer::build(
+            shard,
+            10,
+            None,
+            options(recurring, outcome),
+            calls.callback(),
+        );
+        assert_eq!(timer.start(500), Started::Waiting);
+        assert_eq!(shard.owner().owes(), usize::from(outcome));
+        assert_eq!(timer.deadline(), Some(510));
+        assert_eq!(shard.next_deadline(), 510);
+        assert_eq!(turn(shard, 509), 0);
+        assert_eq!(turn(shard, 510), 1);
+        assert_eq!(calls.get(), [Outcome::Fired]);
+    });
+}
+
+#[test]
+fn a_given_deadline_is_kept_whenever_it_is_started() {
+    for (deadline, kept) in [
+        (700, 700),
+        // This deadline has passed, and so has a deadline of 1. (Zero has another meaning.)
+        (0, 1),
+        (NEVER, NEVER),
+        (u64::MAX, NEVER),
+    ] {
+        both_ways(|shard| {
+            let calls = Calls::default();
+            let timer = Timer::build(
+                shard,
+                33,
+                Some(deadline),
+                options(false, false),
+                calls.callback(),
+            );
+            assert_eq!(timer.start(500), Started::Waiting);
+            assert_eq!(timer.deadline(), Some(kept));
+            // A refresh uses the wait that the timer had.
+            assert_eq!(timer.wait(), kept.saturating_sub(500));
+            assert_eq!(turn(shard, u64::MAX), usize::from(kept != NEVER));
+        });
+    }
+}
+
+#[test]
+fn a_recurring_timer_with_a_deadline_keeps_its_period() {
+    both_ways(|shard| {
+        let calls = Calls::default();
+        let timer = Timer::build(shard, 10, Some(503), options(true, false), calls.callback());
+        assert_eq!(timer.start(500), Started::Waiting);
+        assert_eq!(timer.wait(), 10);
+        assert_eq!(turn(shard, 503), 1);
+        assert_eq!(timer.deadline(), Some(513));
+    });
+}
+
+#[test]
+fn a_wait_beyond_the_end_of_time_is_never() {
+    for (now, wait) in [(0, u64::MAX), (u64::MAX, 1), (NEVER - 1, 1), (1, NEVER)] {
+        all_kinds(|shard, recurring, outcome| {
+            let options = options(recurring, outcome);
+            let timer = Timer::build(shard, wait, None, options, Flow::Break);
+            assert_eq!(timer.start(now), Started::Waiting);
+            assert_eq!(timer.deadline(), Some(NEVER));
+            assert_eq!(turn(shard, u64::MAX), 0);
+        });
+    }
+}
+
+#[test]
+fn the_second_start_is_too_late() {
+    all_kinds(|shard, recurring, outcome| {
+        let calls = Calls::default();
+        let timer = Timer::build(
+            shard,
+            10,
+            None,
+            options(recurring, outcome),
+            calls.callback(),
+        );
+        assert_eq!(timer.start(0), Started::Waiting);
+        assert_eq!(timer.start(5), Started::TooLate);
+        assert_eq!(timer.deadline(), Some(10));
+        assert_eq!(turn(shard, 10), 1);
+        assert_eq!(timer.start(15), Started::TooLate);
+        assert_eq!(shard.owner().owes(), usize::from(outcome && recurring));
+        assert_eq!(calls.get(), [Outcome::Fired]);
+    });
+}
+
+#[test]
+fn a_start_after_a_cancel_returns_cancelled() {
+    for recurring in [false, true] {
+        both_ways(|shard| {
+            shard.owner().keep_notices();
+            let options = options(recurring, true);
+            let timer = Timer::build(shard, 10, None, options, Flow::Break);
+            assert_eq!(timer.start(0), Started::Waiting);
+            assert_eq!(timer.cancel(), Cancel::Cancelled);
+            assert_eq!(timer.start(0), Started::Cancelled);
+            for notice in shard.owner().notices() {
+                assert!(notice.run().is_none());
+            }
+            assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+            assert_eq!(timer.start(0), Started::Cancelled);
+            assert_eq!(shard.owner().owes(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_period_beyond_the_end_of_time_begins_at_the_start() {
+    both_ways(|shard| {
+        let calls = Calls::default();
+        let options = options(true, false);
+        let timer = Timer::build(shard, u64::MAX, None, options, calls.callback());
+        assert_eq!(timer.start(1_000), Started::Waiting);
+        assert_eq!(timer.deadline(), Some(NEVER));
+        assert_eq!(timer.reset_from_start(10), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(1_010));
+    });
+}
+
+/// Of the starts by a hundred threads, one counts.
+#[test]
+fn one_of_many_starts_counts() {
+    for round in 0..200 {
+        let shard = Scripted::shard(false);
+        let calls = Calls::default();
+        let timer = Timer::build(&shard, 10, None, options(false, true), calls.callback());
+        let started: usize = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| timer.start(round) == Started::Waiting))
+                .collect();
+            let started = starts.into_iter().map(|start| start.join().unwrap());
+            started.map(usize::from).sum()
+        });
+        assert_eq!(started, 1);
+        assert_eq!(shard.owner().owes(), 1);
+        assert_eq!(turn(&shard, round + 10), 1);
+        assert_eq!(shard.owner().owes(), 0);
+        assert_eq!(calls.get(), [Outcome::Fired]);
+    }
+}
+
+#[test]
+fn a_timer_that_was_not_started_cannot_be_moved() {
+    all_kinds(|shard, recurring, outcome| {
+        let options = options(recurring, outcome);
+        let timer = Timer::build(shard, 10, None, options, Flow::Break);
+        assert_eq!(timer.refresh(5), Reset::NotStarted);
+        assert_eq!(timer.reset(5, 20), Reset::NotStarted);
+        assert_eq!(timer.reset_at(5), Reset::NotStarted);
+        assert_eq!(timer.reset_from_start(5), Reset::NotStarted);
+        assert_eq!(timer.wait(), 10, "the attempt changed nothing");
+        assert_eq!(timer.start(0), Started::Waiting);
+        assert_eq!(timer.deadline(), Some(10));
+    });
+}
+
+#[test]
+fn a_cancel_before_the_start_without_outcome_ends_at_once() {
+    for recurring in [false, true] {
+        both_ways(|shard| {
+            let calls = Calls::default();
+            let options = options(recurring, false);
+            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            assert_eq!(timer.cancel(), Cancel::Cancelled);
+            assert!(calls.is_dropped(), "the callback is dropped by the cancel");
+            assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+            assert_eq!(timer.cancel(), Cancel::Over);
+            assert_eq!(timer.reset_at(5), Reset::TooLate);
+            assert_eq!(timer.start(0), Started::Cancelled);
+            assert_eq!(turn(shard, 100), 0);
+            drop(timer);
+            assert!(calls.get().is_empty(), "it takes no outcome");
+            let over = shard.owner().over.all();
+            assert_eq!(over.values().sum::<usize>(), 1, "{over:?}");
+        });
+    }
+}
+
+#[test]
+fn a_cancel_before_the_start_is_delivered_at_the_start() {
+    for recurring in [false, true] {
+        both_ways(|shard| {
+            let calls = Calls::default();
+            let options = options(recurring, true);
+            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            assert_eq!(timer.cancel(), Cancel::Cancelled);
+            assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+            assert_eq!(timer.cancel(), Cancel::Over);
+            assert_eq!(timer.reset_at(5), Reset::TooLate);
+            assert!(calls.get().is_empty(), "not before the start");
+            assert_eq!(shard.owner().owes(), 0);
+            assert_eq!(timer.start(0), Started::Cancelled);
+            assert_eq!(calls.get(), [Outcome::Cancelled]);
+            assert!(calls.is_dropped());
+            assert_eq!(timer.start(0), Started::Cancelled);
+            assert_eq!(turn(shard, 100), 0);
+            drop(timer);
+            assert_eq!(calls.get(), [Outcome::Cancelled], "called once");
+            let over = shard.owner().over.all();
+            assert_eq!(over.values().sum::<usize>(), 1, "{over:?}");
+        });
+    }
+}
+
+#[test]
+fn a_timer_dropped_before_its_start_ends_without_a_call() {
+    all_kinds(|shard, recurring, outcome| {
+        for cancelled in [false, true] {
+            let calls = Calls::default();
+            let options = options(recurring, outcome);
+            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            if cancelled {
+                assert_eq!(timer.cancel(), Cancel::Cancelled);
+            }
+            drop(timer);
+            assert!(calls.is_dropped());
+            assert!(calls.get().is_empty());
+            assert_eq!(Arc::strong_count(shard), 1, "and so does its node");
+        }
+        let kind = if recurring {
+            Kind::Recurring
+        } else {
+            Kind::Once
+        };
+        assert_eq!(shard.owner().over.get(kind, Outcome::Cancelled), 2);
+        assert_eq!(shard.owner().over.all().len(), 1);
+        assert_eq!(shard.owner().owes(), 0);
+    });
+}
+
+#[test]
+fn a_timer_dropped_after_its_start_still_runs() {
+    all_kinds(|shard, recurring, outcome| {
+        let calls = Calls::default();
+        let options = options(recurring, outcome);
+        let timer = Timer::build(shard, 10, None, options, calls.callback());
+        assert_eq!(timer.start(0), Started::Waiting);
+        drop(timer);
+        assert_eq!(turn(shard, 10), 1);
+        assert_eq!(calls.get(), [Outcome::Fired]);
+    });
+}

@@ -1,0 +1,188 @@
+//! A timer with a tolerance fires within its window, never before its deadline, and shares
+//! wake-ups.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use crate::common::{
+    Random, Scripted, both_ways, turn,
+    units::{MS, SECOND},
+};
+use tourbillon_shards::{Flow, NEVER, Options, Reset, Shard, Timer};
+
+/// A timer that records when it ran.
+struct Probe {
+    timer: Timer<Scripted>,
+    ran: Arc<AtomicU64>,
+    tolerance: u64,
+}
+
+/// Arms such a timer. `clock` is the time at which callbacks run.
+fn armed(
+    shard: &Arc<Shard<Scripted>>,
+    clock: &Arc<AtomicU64>,
+    deadline: u64,
+    tolerance: u64,
+) -> Probe {
+    let ran = Arc::new(AtomicU64::new(0));
+    let (mine, clock) = (ran.clone(), clock.clone());
+    let options = Options {
+        tolerance,
+        ..Options::default()
+    };
+    let timer = Timer::build(shard, 0, Some(deadline), options, move |how| {
+        let before = mine.swap(clock.load(Ordering::Relaxed), Ordering::Relaxed);
+        assert_eq!(before, 0, "ran twice");
+        Flow::Break(how)
+    });
+    timer.start(0);
+    assert_eq!(timer.deadline(), Some(deadline), "the true one");
+    Probe {
+        timer,
+        ran,
+        tolerance,
+    }
+}
+
+/// Sleeps exactly until each next deadline, until there is none. Returns how often it woke.
+fn live(shard: &Arc<Shard<Scripted>>, clock: &Arc<AtomicU64>) -> usize {
+    let mut wakes = 0;
+    loop {
+        let next = shard.next_deadline();
+        if next == NEVER {
+            return wakes;
+        }
+        assert!(next >= clock.load(Ordering::Relaxed), "time runs back");
+        clock.store(next, Ordering::Relaxed);
+        turn(shard, next);
+        wakes += 1;
+    }
+}
+
+fn in_its_window(probe: &Probe, deadline: u64) {
+    let ran = probe.ran.load(Ordering::Relaxed);
+    let tolerance = probe.tolerance;
+    assert!(ran >= deadline, "{ran} is before {deadline}");
+    let late = ran - deadline;
+    assert!(late <= tolerance, "late by {late} of {tolerance} ns");
+}
+
+#[test]
+fn each_timer_fires_in_its_window() {
+    both_ways(|shard| {
+        let clock = Arc::new(AtomicU64::new(0));
+        let mut random = Random(42);
+        let timers: Vec<_> = (0..3_000)
+            .map(|_| {
+                let deadline = 1 + random.below(10 * SECOND);
+                // From zero to seconds, in all orders of magnitude.
+                let magnitude = random.below(33);
+                let tolerance = random.below(1 << magnitude);
+                (deadline, armed(shard, &clock, deadline, tolerance))
+            })
+            .collect();
+        live(shard, &clock);
+        for (deadline, probe) in &timers {
+            in_its_window(probe, *deadline);
+        }
+    });
+}
+
+#[test]
+fn a_moved_timer_fires_in_its_new_window() {
+    both_ways(|shard| {
+        let clock = Arc::new(AtomicU64::new(0));
+        let mut random = Random(43);
+        let timers: Vec<_> = (0..3_000)
+            .map(|_| {
+                let magnitude = random.below(33);
+                let tolerance = random.below(1 << magnitude);
+                let first = 1 + random.below(10 * SECOND);
+                let probe = armed(shard, &clock, first, tolerance);
+                let mut deadline = first;
+                for _ in 0..random.below(4) {
+                    deadline = match random.below(2) {
+                        0 => 1 + random.below(10 * SECOND),
+                        // Close to the old deadline, within its window or not.
+                        _ => (deadline + random.below(2 * tolerance + 1))
+                            .saturating_sub(tolerance)
+                            .max(1),
+                    };
+                    assert_eq!(probe.timer.reset_at(deadline), Reset::Waiting);
+                }
+                (deadline, probe)
+            })
+            .collect();
+        live(shard, &clock);
+        for (deadline, probe) in &timers {
+            in_its_window(probe, *deadline);
+        }
+    });
+}
+
+#[test]
+fn wake_ups_fall_as_the_tolerance_grows() {
+    let wakes = |tolerance| {
+        let shard = Scripted::shard(true);
+        let clock = Arc::new(AtomicU64::new(0));
+        let mut random = Random(44);
+        let timers: Vec<_> = (0..2_000)
+            .map(|_| {
+                let deadline = 1 + random.below(10 * SECOND);
+                (deadline, armed(&shard, &clock, deadline, tolerance))
+            })
+            .collect();
+        let wakes = live(&shard, &clock);
+        for (deadline, probe) in &timers {
+            in_its_window(probe, *deadline);
+        }
+        wakes
+    };
+    let exact = wakes(0);
+    assert!(exact > 1_990, "few of the deadlines are equal: {exact}");
+    let mut last = exact;
+    for tolerance in [MS, 4 * MS, 16 * MS, 64 * MS, 256 * MS, SECOND] {
+        let now = wakes(tolerance);
+        assert!(now <= last, "{now} after {last}, at {tolerance} ns");
+        last = now;
+    }
+    assert!(last * 10 <= exact, "{last} of {exact}");
+}
+
+#[test]
+fn tolerant_timers_fire_with_an_exact_neighbour() {
+    both_ways(|shard| {
+        let clock = Arc::new(AtomicU64::new(0));
+        // Alone they would wait for 128, 128 and 256.
+        let tolerant: Vec<_> = [(90, 100), (100, 50), (70, 200)]
+            .map(|(deadline, tolerance)| armed(shard, &clock, deadline, tolerance))
+            .into();
+        // A timer after all of them, at 384, that is not due ends the search.
+        let later = armed(shard, &clock, 300, 100);
+        let exact = armed(shard, &clock, 100, 0);
+        assert_eq!(shard.next_deadline(), 100);
+        clock.store(100, Ordering::Relaxed);
+        assert_eq!(turn(shard, 100), 4);
+        for probe in tolerant.iter().chain([&exact]) {
+            assert_eq!(probe.ran.load(Ordering::Relaxed), 100);
+        }
+        assert_eq!(later.ran.load(Ordering::Relaxed), 0, "its deadline is 300");
+        assert_eq!(live(shard, &clock), 1);
+        assert_eq!(later.ran.load(Ordering::Relaxed), 384);
+    });
+}
+
+#[test]
+fn an_endless_tolerance_ends_before_never() {
+    both_ways(|shard| {
+        let clock = Arc::new(AtomicU64::new(0));
+        let probe = armed(shard, &clock, 1_000, u64::MAX);
+        let never = armed(shard, &clock, NEVER, u64::MAX);
+        assert!(shard.next_deadline() < NEVER);
+        assert_eq!(live(shard, &clock), 1);
+        assert!(probe.ran.load(Ordering::Relaxed) >= 1_000);
+        assert_eq!(never.ran.load(Ordering::Relaxed), 0);
+    });
+}
