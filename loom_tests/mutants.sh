@@ -9,8 +9,7 @@
 # preemption bound if a smaller one is enough. With `Hangs: yes`, a run that does not end is the
 # failure.
 # A patch that does not apply, or does not compile, is an error, not a kill.
-# Two runs at once need a CARGO_TARGET_DIR each: in a shared one they would use each other's
-# mutants.
+# MUTANT_JOBS processes (by default one for each core, at most 8) share the mutants.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,6 +26,29 @@ if [ ${#names[@]} -eq 0 ]; then
     for patch in "$root"/loom_tests/mutants/*.patch; do
         names+=("$(basename "$patch" .patch)")
     done
+fi
+
+jobs=${MUTANT_JOBS:-$(nproc)}
+jobs=$((jobs < 8 ? jobs : 8))
+if [ "$jobs" -gt 1 ] && [ ${#names[@]} -gt 1 ]; then
+    # Each process needs its own target directory: in a shared one they would use each other's
+    # mutants.
+    pids=()
+    for ((job = 0; job < jobs; job++)); do
+        part=()
+        for ((i = job; i < ${#names[@]}; i += jobs)); do
+            part+=("${names[i]}")
+        done
+        [ ${#part[@]} -gt 0 ] || break
+        MUTANT_JOBS=1 CARGO_TARGET_DIR=$CARGO_TARGET_DIR/$job "$root/loom_tests/mutants.sh" \
+            "${part[@]}" &
+        pids+=($!)
+    done
+    status=0
+    for pid in "${pids[@]}"; do
+        wait "$pid" || status=1
+    done
+    exit "$status"
 fi
 
 scratch=$(mktemp -d)
