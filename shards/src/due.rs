@@ -3,15 +3,17 @@
 use std::{any::Any, panic::resume_unwind, task::Waker};
 
 use crate::{
-    callback::Flow,
-    claim::{Claim, NEVER, Outcome, Start},
-    ending::{conclude, end, ended, retire, tell},
-    node::{Kind, Location, NodeRef},
+    answer::{Flow, Kind, Outcome},
+    node::{
+        NodeRef,
+        claim::{Claim, NEVER, Start},
+        ending::{conclude, end, ended, retire, tell},
+        location::Location,
+        running, sleeper,
+        taken::Taken,
+    },
     owner::Owner,
-    running,
     shard::Shard,
-    sleep,
-    taken::Taken,
     type_name::TypeName,
 };
 
@@ -35,11 +37,14 @@ pub enum Ran {
     Over,
 }
 
-impl<O: Owner> Due<O> {
-    pub(crate) fn new(node: NodeRef<O>) -> Self {
+impl<O: Owner> From<NodeRef<O>> for Due<O> {
+    #[inline]
+    fn from(node: NodeRef<O>) -> Self {
         Self(Some(node))
     }
+}
 
+impl<O: Owner> Due<O> {
     fn node(&self) -> &NodeRef<O> {
         self.0
             .as_ref()
@@ -187,7 +192,7 @@ fn fire<O: Owner>(node: NodeRef<O>) -> (Ran, Option<Waker>) {
         Start::Run(_) => {
             node.home.owner().over(Kind::Sleep, Outcome::Fired);
             // SAFETY: `Due::run` and `Due::fire` have checked that this is a sleep.
-            (Ran::Fired, unsafe { sleep::take_waker(&node) })
+            (Ran::Fired, unsafe { sleeper::slot(&node).take() })
         }
         Start::Moved => {
             node.home.arrive(&node);
@@ -211,7 +216,7 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
     }
     // SAFETY: this thread has won the claim to run the node, and the table is the node's own.
     let run = || unsafe { (node.vtable.run)(node.as_ptr()) };
-    let (ran, flow) = match running::catch(&node, run) {
+    let (ran, flow) = match running::catch(node.address(), run) {
         Ok(flow) => (Ran::Fired, flow),
         Err(panic) => {
             // A callback that panicked did not return whether this was its last run.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::Shard;
 use crate::{
-    node::{Location, NodeRef},
+    node::{NodeRef, location::Location},
     owner::Owner,
 };
 

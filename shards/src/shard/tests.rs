@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::*;
-use crate::{Reset, Sleep, Timer, store::StoreKind};
+use crate::{Reset, Sleep, Timer, store::any::StoreKind};
 
 #[derive(Default)]
 struct Loop {
@@ -214,7 +214,7 @@ fn a_store_with_many_timers_does_not_shrink() {
         .collect();
     let full = room();
     // An eighth of the room is held, or less.
-    let stay = crate::inner::MAX_MOVED + 1;
+    let stay = crate::shard::inner::MAX_MOVED + 1;
     assert!(stay <= full / 8);
     timers[stay..].iter().for_each(|it| _ = it.cancel());
     assert!(!shard.shrink(), "no later call is needed");

@@ -1,6 +1,6 @@
 //! [`AnyStore`], a store whose kind is chosen at run time.
 
-use super::{Heap, Store, Wheel};
+use super::{heap::Heap, interface::Store, wheel::Wheel};
 
 /// Selects the store of a shard.
 ///
