@@ -32,7 +32,8 @@ pub enum Outcome {
 /// ended. A timer that runs once ends after its run in either case.
 pub type Flow = ControlFlow<Outcome>;
 
-/// The result of [`Timer::cancel`](crate::Timer::cancel). It is exact: if several threads try to end a timer, one wins.
+/// The result of [`Timer::cancel`](crate::Timer::cancel). It is exact: if several threads try to
+/// end a timer, one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
     /// This call cancelled the timer: its callback will not run again, and is dropped. A callback
@@ -47,7 +48,9 @@ pub enum Cancel {
     Over,
 }
 
-/// The result of [`Timer::reset_at`](crate::Timer::reset_at), [`Timer::reset`](crate::Timer::reset), [`Timer::reset_from_start`](crate::Timer::reset_from_start) and
+/// The result of [`Timer::reset_at`](crate::Timer::reset_at),
+/// [`Timer::reset`](crate::Timer::reset),
+/// [`Timer::reset_from_start`](crate::Timer::reset_from_start) and
 /// [`Timer::refresh`](crate::Timer::refresh). It is exact, as [`Cancel`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {

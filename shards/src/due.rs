@@ -7,7 +7,7 @@ use crate::{
     node::{
         NodeRef,
         claim::{Claim, NEVER, Start},
-        ending::{conclude, end, ended, retire, tell},
+        ending::{conclude, deliver, end, ended, retire},
         location::Location,
         running, sleeper,
         taken::Taken,
@@ -145,7 +145,7 @@ impl<O: Owner> Due<O> {
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.
         node.set_location(Location::None);
-        match node.claim.end_due(Outcome::Cancelled, node.tells()) {
+        match node.claim.end_due(Outcome::Cancelled, node.takes_outcome()) {
             Start::Run(_) => {
                 if let Some(notice) = ended(&node, Outcome::Cancelled) {
                     node.home.owner().deliver(notice);
@@ -176,7 +176,7 @@ impl<O: Owner> Drop for Due<O> {
 
 /// Puts a timer that was moved, or that recurs, back into its owning shard.
 fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
-    // From here on no thread holds it, until the store does ("One carrier" in `PROTOCOLS.md`).
+    // From here on no thread holds it, until the store does ("One holder" in `PROTOCOLS.md`).
     node.set_location(Location::None);
     node.home.arrive(&node);
     Ran::PutBack
@@ -186,7 +186,7 @@ fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
 #[inline]
 fn fire<O: Owner>(node: NodeRef<O>) -> (Ran, Option<Waker>) {
     // Before the claim: after it the task may arm the sleep again, and then another thread holds
-    // the node ("One carrier" in `PROTOCOLS.md`).
+    // the node ("One holder" in `PROTOCOLS.md`).
     node.set_let_go();
     match node.claim.end_due(Outcome::Fired, false) {
         Start::Run(_) => {
@@ -243,10 +243,10 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
 ///
 /// Panics if the callback or its destructor does.
 fn give_up<O: Owner>(node: &NodeRef<O>, how: Outcome) {
-    if !node.tells() {
+    if !node.takes_outcome() {
         return retire(node, how);
     }
-    if let Err(panic) = tell(node, how) {
+    if let Err(panic) = deliver(node, how) {
         resume_unwind(panic);
     }
 }

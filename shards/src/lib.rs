@@ -79,13 +79,14 @@
 //! **Outcomes.** A callback that takes outcomes is also called when its timer is cancelled or shut
 //! down. The thread that cancels a timer may hold a lock that the callback needs. So the shard
 //! passes a [`Notice`] to [`Owner::deliver`], and the owner runs it where callbacks run. By default
-//! the cancelling thread runs it at once. [`Owner::owed`] and [`Owner::told`] count the outcomes
-//! that are still to come, for an owner that must stay until the last of them.
+//! the cancelling thread runs it at once. [`Owner::outcome_pending`] and
+//! [`Owner::outcome_delivered`] count the outcomes that are still to come, for an owner that must
+//! stay until the last of them.
 //!
 //! **Closing.** [`Shard::close`] drains the shard, which refuses timers from then on. Dropping the
-//! returned [`DrainedTimers`] ends the drained timers: each callback is dropped or receives its outcome,
-//! and each task is woken. A [`Due`] that is dropped without a run ends in the same way. Close each
-//! shard explicitly: a shard and its timers refer to each other, and leak otherwise.
+//! returned [`DrainedTimers`] ends the drained timers: each callback is dropped or receives its
+//! outcome, and each task is woken. A [`Due`] that is dropped without a run ends in the same way.
+//! Close each shard explicitly: a shard and its timers refer to each other, and leak otherwise.
 //!
 //! A complete program, around `poll(2)`, is `examples/poll_loop.rs`.
 //!

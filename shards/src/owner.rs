@@ -56,14 +56,14 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// once for each timer, never under a lock of the shard.
     fn over(&self, _kind: Kind, _how: Outcome) {}
 
-    /// Reports that a timer whose callback takes outcomes was started. [`told`](Owner::told)
-    /// follows when the outcome has been delivered. The difference between the two counts is the
-    /// number of outcomes still to come.
-    fn owed(&self) {}
+    /// Reports that a timer whose callback takes outcomes was started.
+    /// [`outcome_delivered`](Owner::outcome_delivered) follows when the outcome has been delivered.
+    /// The difference between the two counts is the number of outcomes still to come.
+    fn outcome_pending(&self) {}
 
     /// Reports that a callback that takes outcomes has received its outcome, or has run for the
     /// last time.
-    fn told(&self) {}
+    fn outcome_delivered(&self) {}
 
     /// Delivers an outcome: arranges for `notice` to be run where callbacks run.
     ///

@@ -122,7 +122,7 @@ impl<O: Owner> Sleep<O> {
         if move_any(&self.0, |_, _| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
             self.0.home.armed(&self.0);
             // The thread that held the node set its location to `None` before it claimed the end
-            // ("One carrier" in `PROTOCOLS.md`), so this thread may insert it.
+            // ("One holder" in `PROTOCOLS.md`), so this thread may insert it.
             self.0.home.arrive(&self.0);
         }
     }
@@ -142,7 +142,7 @@ impl<O: Owner> Drop for Sleep<O> {
         if claim.end_pending(Outcome::Cancelled)
             || claim.end(Outcome::Cancelled, false, false) == End::Won
         {
-            stored = self.0.home.hear_gone(&self.0);
+            stored = self.0.home.remove_ended(&self.0);
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
         }
         // The waker is dropped here, and not with the node's last reference: that may be dropped

@@ -76,7 +76,7 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
             } else {
                 None
             },
-            tell: None,
+            deliver: None,
             extras: None,
             leave_name: None,
             free: NodeRef::<O>::free::<Callback<F>, Wait>,
@@ -163,7 +163,7 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
         ],
     ];
 
-    const fn table(kind: Kind, tells: bool) -> VTable<O> {
+    const fn table(kind: Kind, takes_outcome: bool) -> VTable<O> {
         let once = matches!(kind, Kind::Once);
         VTable {
             kind,
@@ -178,7 +178,11 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
             } else {
                 None
             },
-            tell: if tells { Some(Self::tell) } else { None },
+            deliver: if takes_outcome {
+                Some(Self::deliver)
+            } else {
+                None
+            },
             extras: Some(Self::extras),
             leave_name: Some(Self::leave_name),
             free: NodeRef::<O>::free::<Optioned<O, F>, Wait>,
@@ -212,7 +216,7 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
         drop(unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() });
     }
 
-    unsafe fn tell(ptr: NonNull<Header<O>>, how: Outcome) {
+    unsafe fn deliver(ptr: NonNull<Header<O>>, how: Outcome) {
         // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
         let mut f = unsafe { payload::<O, Optioned<O, F>>(ptr).callback.take() };
@@ -238,7 +242,7 @@ pub(crate) fn optioned<N, O, F>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
     wait: u64,
     recurring: bool,
-    tells: bool,
+    takes_outcome: bool,
     (extras, name): (Extras, Option<Name<O>>),
     f: F,
 ) -> NodeRef<O>
@@ -248,7 +252,7 @@ where
     F: FnMut(Outcome) -> Flow + Send + 'static,
 {
     let tables: &'static [[VTable<O>; 2]; 2] = &Table::<O, F, N>::TABLES;
-    let header = header(&tables[usize::from(recurring)][usize::from(tells)]);
+    let header = header(&tables[usize::from(recurring)][usize::from(takes_outcome)]);
     let callback = Callback::new(f);
     NodeRef::new(move || Node {
         header,

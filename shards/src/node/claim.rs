@@ -15,7 +15,8 @@
 //!
 //! A callback that takes outcomes is also called for `Cancelled` and `Shutdown`. That call is a
 //! run, so such a timer ends by one more state: `Pending | Due ─▶ Stopping(o) ─▶ Over(o)`, and from
-//! `Idle` by `Barred ─start─▶ Stopping(o)`. `Barred` means: cancelled before start, outcome owed.
+//! `Idle` by `Barred ─start─▶ Stopping(o)`. `Barred` means: cancelled before start, outcome
+//! pending.
 //!
 //! `Stopping` also has a mark that says that a thread waits for `Over`. A thread that waits for the
 //! last run of a timer turns `Running` into `Stopping(Fired)` with this mark.
@@ -335,8 +336,8 @@ impl ClaimWord {
     /// Ends a due timer without a run: Due → Over(`how`), or → Stopping(`how`) if the callback
     /// `tells`, that is takes outcomes. A sleep fires by this one step. Only for the holder.
     #[inline]
-    pub(crate) fn end_due(&self, how: Outcome, tells: bool) -> Start {
-        let next = if tells {
+    pub(crate) fn end_due(&self, how: Outcome, takes_outcome: bool) -> Start {
+        let next = if takes_outcome {
             let watched = false;
             Claim::Stopping { how, watched }
         } else {
@@ -404,17 +405,17 @@ impl ClaimWord {
     /// `tells` says whether the callback takes outcomes: then the timer is over only after that
     /// call.
     #[inline]
-    pub(crate) fn end(&self, how: Outcome, recurs: bool, tells: bool) -> End {
+    pub(crate) fn end(&self, how: Outcome, recurs: bool, takes_outcome: bool) -> End {
         let stopping = Claim::Stopping {
             how,
             watched: false,
         };
         self.change(|claim| match claim {
             // The payload stays, because the start has to deliver the outcome.
-            Claim::Idle(_) if tells => (Some(Claim::Barred), End::Barred),
+            Claim::Idle(_) if takes_outcome => (Some(Claim::Barred), End::Barred),
             Claim::Idle(_) => (Some(Claim::Over(how)), End::Unstarted),
             // No other thread uses the payload yet, so the winner gets it.
-            Claim::Pending(_) | Claim::Due(_) if tells => (Some(stopping), End::Won),
+            Claim::Pending(_) | Claim::Due(_) if takes_outcome => (Some(stopping), End::Won),
             Claim::Pending(_) | Claim::Due(_) => (Some(Claim::Over(how)), End::Won),
             // The payload is in use. The thread that runs it finds the outcome afterwards.
             Claim::Running(_) | Claim::Rearmed(_) if recurs => (Some(stopping), End::AfterRun),

@@ -13,7 +13,7 @@ use crate::{
 /// returns the notice, which the caller must deliver.
 #[must_use]
 pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
-    match node.claim.end(how, node.recurs(), node.tells()) {
+    match node.claim.end(how, node.recurs(), node.takes_outcome()) {
         End::Won => ended(node, how),
         _ => None,
     }
@@ -25,7 +25,7 @@ pub(crate) fn end<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>
 #[inline]
 pub(crate) fn ended<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
     leave_name(node);
-    if node.tells() {
+    if node.takes_outcome() {
         return Some(Notice::new(node.clone(), how));
     }
     let_go(node, how);
@@ -64,8 +64,8 @@ pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     leave_name(node);
     let owner = node.home.owner();
     owner.over(node.vtable.kind, how);
-    if node.tells() {
-        owner.told();
+    if node.takes_outcome() {
+        owner.outcome_delivered();
     }
     if watched {
         // This step is the last, because wakers are user code and may panic.
@@ -75,14 +75,14 @@ pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
 
 /// Calls the callback of a stopping timer with its outcome, and ends the timer. Returns the panic
 /// of the callback, if any.
-pub(crate) fn tell<O: Owner>(node: &NodeRef<O>, how: Outcome) -> std::thread::Result<()> {
-    let tell = node.vtable.tell.expect("the callback takes outcomes");
+pub(crate) fn deliver<O: Owner>(node: &NodeRef<O>, how: Outcome) -> std::thread::Result<()> {
+    let deliver = node.vtable.deliver.expect("the callback takes outcomes");
     // SAFETY: this thread, or the one that made its notice, won the claim that comes with the
     // callback; the table is the node's own.
-    let tell = || unsafe { tell(node.as_ptr(), how) };
-    let told = running::telling(how, || running::catch(node.address(), tell));
+    let deliver = || unsafe { deliver(node.as_ptr(), how) };
+    let result = running::delivering(how, || running::catch(node.address(), deliver));
     conclude(node, how);
-    told
+    result
 }
 
 /// Drops the callback of a recurring timer that ran for the last time, and ends the timer.

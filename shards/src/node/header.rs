@@ -21,7 +21,7 @@ use crate::{
 pub(crate) type FindExtras<O> = unsafe fn(NonNull<Header<O>>) -> NonNull<Extras>;
 
 /// Function that calls a node's callback with the outcome of its timer.
-pub(crate) type Tell<O> = unsafe fn(NonNull<Header<O>>, Outcome);
+pub(crate) type Deliver<O> = unsafe fn(NonNull<Header<O>>, Outcome);
 
 /// Functions of a node for its payload. There is one table per payload type.
 ///
@@ -39,7 +39,7 @@ pub(crate) struct VTable<O: Owner> {
     pub(crate) end: Option<unsafe fn(NonNull<Header<O>>)>,
     /// Replaces `end` for a callback that takes outcomes: calls it with the outcome of a timer that
     /// ended without a run. The payload is used up by this.
-    pub(crate) tell: Option<Tell<O>>,
+    pub(crate) deliver: Option<Deliver<O>>,
     /// Finds the options of the node, if it has any.
     pub(crate) extras: Option<FindExtras<O>>,
     /// Removes the node from the list of its name, if it is in one. `None` for a node without
@@ -88,7 +88,7 @@ impl<O: Owner> Header<O> {
     /// Marks the node, which is due, as in a deque since `taken`. Only for the holder.
     #[inline]
     pub(crate) fn set_taken(&self, taken: Taken) {
-        let word = Location::NONE | Location::CARRIED | taken.bits();
+        let word = Location::NONE | Location::IN_DEQUE | taken.bits();
         self.location.store(word, Ordering::Release);
     }
 
@@ -96,10 +96,10 @@ impl<O: Owner> Header<O> {
     ///
     /// A load and a store suffice. Until the store, no other thread gives the node a slot. If a
     /// second holder exists, the owner of the sleep may spoil the time in between; the store then
-    /// undoes that, which "One carrier" in `PROTOCOLS.md` allows.
+    /// undoes that, which "One holder" in `PROTOCOLS.md` allows.
     #[inline]
     pub(crate) fn set_let_go(&self) {
-        let word = self.location.load(Ordering::Relaxed) & !Location::CARRIED;
+        let word = self.location.load(Ordering::Relaxed) & !Location::IN_DEQUE;
         self.location.store(word, Ordering::Release);
     }
 
@@ -115,7 +115,7 @@ impl<O: Owner> Header<O> {
     /// Only for the owner of a sleep. `wanted` tells whether the sleep has fired. Usually the node
     /// has no holder then. But if the sleep was reset while it was about to fire, an old update may
     /// have put the node back into the store, and a second holder may have taken it. So a slot is
-    /// left alone, and a word that changes meanwhile is not written. See "One carrier" in
+    /// left alone, and a word that changes meanwhile is not written. See "One holder" in
     /// `PROTOCOLS.md`.
     #[inline]
     pub(crate) fn sample(&self, bits: u32, wanted: impl FnOnce() -> bool) -> Option<Taken> {
@@ -144,8 +144,8 @@ impl<O: Owner> Header<O> {
     /// Returns whether the callback takes outcomes, that is also runs for `Cancelled` and
     /// `Shutdown`.
     #[inline]
-    pub(crate) fn tells(&self) -> bool {
-        self.vtable.tell.is_some()
+    pub(crate) fn takes_outcome(&self) -> bool {
+        self.vtable.deliver.is_some()
     }
 
     /// Returns whether the timer runs for the last time, or ends when its callback has received the

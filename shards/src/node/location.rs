@@ -2,7 +2,7 @@
 
 use crate::node::taken::Taken;
 
-/// Place where a node is held. See "One carrier" in `PROTOCOLS.md`.
+/// Place where a node is held. See "One holder" in `PROTOCOLS.md`.
 ///
 /// Packed into 32 bits. If the highest bit is clear, the word is a slot. Otherwise one bit says
 /// whether the node is in a deque, and 30 bits hold the time at which it was [taken](Taken) from
@@ -21,7 +21,7 @@ impl Location {
     /// Set if the node is in no slot.
     pub(super) const NONE: u32 = 1 << 31;
     /// Set in addition if the node is in a deque.
-    pub(super) const CARRIED: u32 = 1 << Taken::BITS;
+    pub(super) const IN_DEQUE: u32 = 1 << Taken::BITS;
     /// Set if the time of taking must not be used: it was never written, or was read already. It is
     /// the lowest bit of the time, so [`Taken::is_one_of`] never selects a spoiled time.
     pub(super) const SPOILED: u32 = 1;
@@ -32,7 +32,7 @@ impl Location {
     pub(super) fn pack(self) -> u32 {
         match self {
             Location::None => Self::NONE | Self::SPOILED,
-            Location::Deque => Self::NONE | Self::CARRIED | Self::SPOILED,
+            Location::Deque => Self::NONE | Self::IN_DEQUE | Self::SPOILED,
             Location::Slot(slot) => slot,
         }
     }
@@ -41,7 +41,7 @@ impl Location {
     pub(super) fn unpack(word: u32) -> Self {
         if word & Self::NONE == 0 {
             Location::Slot(word)
-        } else if word & Self::CARRIED == 0 {
+        } else if word & Self::IN_DEQUE == 0 {
             Location::None
         } else {
             Location::Deque

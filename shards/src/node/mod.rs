@@ -15,8 +15,7 @@
 //! captures 16 bytes, it fills one cache line. A larger node [may begin anywhere](pool) on a line.
 //!
 //! The rules for `claim`, `location` and the references, with their proofs, are in the sections
-//! "The claim word", "One carrier" and "Lifetimes" of `PROTOCOLS.md`. The code calls the holder of
-//! a timer its carrier.
+//! "The claim word", "One holder" and "Lifetimes" of `PROTOCOLS.md`.
 
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
@@ -105,8 +104,8 @@ impl<O: Owner> NodeRef<O> {
             node
         });
         // SAFETY: the count is 2, and this is the second reference.
-        let carried = unsafe { Self::from_raw(node.ptr) };
-        (node, carried)
+        let held = unsafe { Self::from_raw(node.ptr) };
+        (node, held)
     }
 
     /// Frees a node that [`NodeRef::new`] made.

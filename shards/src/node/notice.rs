@@ -6,7 +6,7 @@ use crate::{
     answer::{Kind, Outcome},
     node::{
         NodeRef,
-        ending::tell,
+        ending::deliver,
         header::{Header, VTable},
     },
     owner::{Notice, Owner},
@@ -60,14 +60,14 @@ impl<O: Owner> Notice<O> {
     /// Calls the callback with the outcome. Returns the payload of its panic, if it panics.
     pub fn run(mut self) -> Option<Box<dyn Any + Send>> {
         let (node, how) = self.take()?;
-        tell(&node, how).err()
+        deliver(&node, how).err()
     }
 }
 
 impl<O: Owner> Drop for Notice<O> {
     fn drop(&mut self) {
         if let Some((node, how)) = self.take() {
-            if let Err(panic) = tell(&node, how) {
+            if let Err(panic) = deliver(&node, how) {
                 // A second panic would abort the process.
                 if !panicking() {
                     resume_unwind(panic);

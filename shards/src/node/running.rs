@@ -32,16 +32,16 @@ pub fn is_told_of_shutdown() -> bool {
 }
 
 /// Runs `tell`, which delivers the outcome `how` to a callback.
-pub(crate) fn telling<R>(how: Outcome, tell: impl FnOnce() -> R) -> R {
+pub(crate) fn delivering<R>(how: Outcome, deliver: impl FnOnce() -> R) -> R {
     let replace = |ending| {
         ENDING
             .try_with(|cell| cell.replace(ending))
             .unwrap_or(false)
     };
     let outer = replace(how == Outcome::Shutdown);
-    let told = tell();
+    let result = deliver();
     replace(outer);
-    told
+    result
 }
 
 /// Calls a callback whose timer was never armed with [`Outcome::Shutdown`], because its runtime has
@@ -55,8 +55,8 @@ pub fn tell_of_shutdown(f: impl FnOnce(Outcome)) {
     if is_told_of_shutdown() {
         return;
     }
-    let tell = || catch_unwind(AssertUnwindSafe(|| f(Outcome::Shutdown)));
-    if let Err(panic) = telling(Outcome::Shutdown, tell) {
+    let deliver = || catch_unwind(AssertUnwindSafe(|| f(Outcome::Shutdown)));
+    if let Err(panic) = delivering(Outcome::Shutdown, deliver) {
         resume_unwind(panic);
     }
 }

@@ -22,7 +22,7 @@ impl<O: Owner, N: 'static> Table<O, N> {
         name: TypeName::new::<N>(),
         run: Self::run,
         end: Some(Self::wake),
-        tell: None,
+        deliver: None,
         extras: None,
         leave_name: None,
         free: NodeRef::<O>::free::<WakerSlot, ()>,

@@ -4,7 +4,7 @@
 //! length, and a node has room for the length only. A move to a moment changes the deadline alone,
 //! and then the start has to be *kept*. Few timers are ever moved in this way. Their start and
 //! length are in an allocation of their own, which lives as long as the node. Each later move
-//! writes the start there before it changes the deadline. See "Idle and barred" in `PROTOCOLS.md`.
+//! writes the start there before it changes the deadline. See "Idle timers" in `PROTOCOLS.md`.
 
 use std::ptr::without_provenance_mut;
 

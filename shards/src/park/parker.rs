@@ -4,7 +4,7 @@
 //! worker                                   any thread
 //!   word.swap(until)                         push; lower the published deadline
 //!   fence(SeqCst)                            fence(SeqCst)
-//!   anything there? then undo                word > deadline, and CAS(word → TICKLED) won?
+//!   anything there? then undo                word > deadline, and CAS(word → NOTIFIED) won?
 //!   sleep                                    then wake it
 //!   word.swap(AWAKE)
 //! ```
@@ -12,7 +12,7 @@
 //! This is Dekker's pattern: one of the two fences comes first, so either the worker sees what was
 //! pushed, or the pusher sees that the worker sleeps. Of a burst of pushers, the compare-exchange
 //! lets one wake the worker. A pusher with a deadline after the end of the sleep wakes no worker.
-//! See "Parking and tickles" in `PROTOCOLS.md`.
+//! See "Parking and wake-ups" in `PROTOCOLS.md`.
 //!
 //! The word is written by read-modify-writes only, and the fences are explicit.
 
@@ -21,7 +21,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// The worker is awake.
 const AWAKE: u64 = 0;
 /// The worker was notified of an update or a deadline, and has not run since.
-const TICKLED: u64 = 1;
+const NOTIFIED: u64 = 1;
 /// The worker was notified to search for work, and has not run since. It counts as a searcher
 /// already.
 const SEARCH: u64 = 2;
@@ -60,7 +60,7 @@ impl Parker {
     #[inline]
     pub fn claim_if_later(&self, deadline: u64) -> bool {
         let later = deadline.max(SEARCH);
-        self.claim(|word| (word > later).then_some(TICKLED))
+        self.claim(|word| (word > later).then_some(NOTIFIED))
             .is_some()
     }
 
@@ -68,10 +68,10 @@ impl Parker {
     /// since. The caller has counted it as a searcher before.
     #[must_use]
     pub fn claim_for_search(&self) -> SearchClaim {
-        let next = |word| (word == TICKLED || word > SEARCH).then_some(SEARCH);
+        let next = |word| (word == NOTIFIED || word > SEARCH).then_some(SEARCH);
         match self.claim(next) {
             None => SearchClaim::Refused,
-            Some(TICKLED) => SearchClaim::Waking,
+            Some(NOTIFIED) => SearchClaim::Waking,
             Some(_) => SearchClaim::Asleep,
         }
     }

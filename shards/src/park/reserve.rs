@@ -29,7 +29,7 @@ impl Searchers {
     /// helpers exist. If this returns `true`, the caller starts the helper. A thread calls this
     /// after it has left the count, when it is about to run user code.
     #[must_use]
-    pub fn stand_by(&self, most: usize) -> bool {
+    pub fn ensure_reserve(&self, most: usize) -> bool {
         self.change(|word| {
             let is_empty = parked(word) + reserve(word) == 0;
             (is_empty && helping(word) < most as u64).then_some(word + RESERVE + HELPING)
@@ -47,13 +47,13 @@ impl Searchers {
     }
 
     /// Counts the calling helper in reserve again.
-    pub fn sit(&self) {
+    pub fn enter_reserve(&self) {
         self.word.fetch_add(RESERVE, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
     /// Takes the calling helper off the reserve. It calls this before it takes a job or a timer.
-    pub fn rise(&self) {
+    pub fn leave_reserve(&self) {
         self.word.fetch_sub(RESERVE, Ordering::AcqRel);
     }
 
@@ -77,7 +77,7 @@ impl Searchers {
     ///
     /// Both counts are read at once. Between two reads a helper could end, and would then look as
     /// if it were up; or a helper could be up while a new one joins the reserve.
-    pub fn all_sit(&self) -> bool {
+    pub fn all_in_reserve(&self) -> bool {
         fence(Ordering::SeqCst);
         let word = self.word.load(Ordering::Acquire);
         reserve(word) == helping(word)
@@ -85,7 +85,7 @@ impl Searchers {
 
     /// Returns the number of helpers in reserve. What the caller reads after this includes all that
     /// these helpers have done.
-    pub fn sitting(&self) -> usize {
+    pub fn in_reserve(&self) -> usize {
         fence(Ordering::SeqCst);
         reserve(self.word.load(Ordering::Acquire)) as usize
     }

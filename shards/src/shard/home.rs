@@ -42,7 +42,7 @@ impl<O: Owner> Shard<O> {
     ///
     /// Each timer has one as long as it has a handle, waits, is due or runs, or was cancelled
     /// and is not removed from the store yet. So has each other [`Home`], and each reference
-    /// that a thread [keeps spare](Shard::keep_spares).
+    /// that a thread [keeps spare](Spares::new).
     pub fn references(&self) -> usize {
         self.homes.0.load(Ordering::Relaxed)
     }
@@ -51,7 +51,7 @@ impl<O: Owner> Shard<O> {
 /// Counted reference to a shard, for values that are made and dropped as often as timers and
 /// belong to the shard.
 ///
-/// Timers use it as well. On a thread that [keeps spare references](Shard::keep_spares), making
+/// Timers use it as well. On a thread that [keeps spare references](Spares::new), making
 /// and dropping one needs no atomic read-modify-write.
 ///
 /// ```
@@ -201,8 +201,8 @@ struct Stock {
     count: Cell<usize>,
 }
 
-// The stock has no destructor, so it exists until the very end of the thread. (loom's macro does not
-// support constants.)
+// The stock has no destructor, so it exists until the very end of the thread. (loom's macro does
+// not support constants.)
 #[cfg(not(loom))]
 thread_local!(static STOCK: Stock = const { Stock::none() });
 #[cfg(loom)]
@@ -229,8 +229,8 @@ fn take_spare<O: Owner>(shard: &Arc<Shard<O>>) -> bool {
     take_spare_or(shard, || refer(shard, BATCH))
 }
 
-/// Takes a reference out of the stock for a caller that has another one. Returns false if this
-/// thread has no stock for this shard.
+/// Takes a reference out of the stock, as [`take_spare`] does. The caller holds another reference,
+/// so the count is not zero, and a new batch adds nothing to `Arc`'s count.
 #[inline]
 fn take_spare_again<O: Owner>(home: &Home<O>) -> bool {
     take_spare_or(home, || refer_again(home, BATCH))
@@ -274,7 +274,7 @@ fn keep_spare<O: Owner>(home: &Home<O>) -> bool {
     })
 }
 
-/// Guard that lets the thread keep a [stock of references](Shard::keep_spares) to a shard.
+/// Guard that lets the calling thread keep a stock of references to a shard.
 #[must_use = "the stock of references lasts only as long as this guard"]
 pub struct Spares<O: Owner> {
     shard: Arc<Shard<O>>,
@@ -284,9 +284,8 @@ pub struct Spares<O: Owner> {
     _thread: PhantomData<*const ()>,
 }
 
-impl<O: Owner> Shard<O> {
-    /// Lets the calling thread keep a stock of references to this shard, until the guard is
-    /// dropped.
+impl<O: Owner> Spares<O> {
+    /// Lets the calling thread keep a stock of references to `shard`, until the guard is dropped.
     ///
     /// Each timer has such a reference. With a stock, a thread saves two atomic read-modify-writes
     /// for each timer that it arms and frees, and for each [`Home`] that it makes and drops. This
@@ -297,11 +296,11 @@ impl<O: Owner> Shard<O> {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use tourbillon_shards::{Owner, Shard, Timer};
+    /// # use tourbillon_shards::{Owner, Shard, Spares, Timer};
     /// # struct Loop;
     /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
     /// let shard = Arc::new(Shard::new(Loop));
-    /// let spares = shard.keep_spares();
+    /// let spares = Spares::new(&shard);
     /// for i in 0..1_000 {
     ///     Timer::once(&shard, i, i, || ()).cancel();
     /// }
@@ -309,16 +308,16 @@ impl<O: Owner> Shard<O> {
     /// drop(spares);
     /// assert_eq!(Arc::strong_count(&shard), 1);
     /// ```
-    pub fn keep_spares(self: &Arc<Self>) -> Spares<O> {
+    pub fn new(shard: &Arc<Shard<O>>) -> Self {
         let keeps = STOCK.with(|stock| {
             let is_free = stock.of.get().is_null();
             if is_free {
-                stock.of.set(Arc::as_ptr(self).cast());
+                stock.of.set(Arc::as_ptr(shard).cast());
             }
             is_free
         });
-        Spares {
-            shard: self.clone(),
+        Self {
+            shard: shard.clone(),
             keeps,
             _thread: PhantomData,
         }

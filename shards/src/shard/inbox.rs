@@ -9,8 +9,8 @@
 //! marks the node as queued in its link, and pushes the node if it was not queued. The drainer
 //! takes the link, which ends the mark, and then reads the claim word. All accesses to the link of
 //! a shared node are read-modify-writes. So either the drainer's access comes second and sees the
-//! change, or the other thread finds the node not queued and pushes it again. See "News" in
-//! `PROTOCOLS.md`.
+//! change, or the other thread finds the node not queued and pushes it again. See "Pending updates"
+//! in `PROTOCOLS.md`.
 //!
 //! The inbox owns a reference to each node in it.
 

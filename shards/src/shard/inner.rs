@@ -1,7 +1,7 @@
 //! The data that the lock of a shard guards: the store, the nodes in it, and the backlog.
 //!
 //! The store knows keys and slots only. `nodes` has the node of each slot. Each change of a slot,
-//! and of the location of a node in the store, happens under the lock: see "One carrier" in
+//! and of the location of a node in the store, happens under the lock: see "One holder" in
 //! `PROTOCOLS.md`.
 
 use std::mem;
@@ -400,7 +400,8 @@ impl<O: Owner> Inner<O> {
         };
         match node.claim.load() {
             Claim::Pending(deadline) => {
-                // A later deadline waits until the old key comes up ("News" in `PROTOCOLS.md`).
+                // A later deadline waits until the old key comes up ("Pending updates" in
+                // `PROTOCOLS.md`).
                 self.store.lower(slot, node.key(deadline));
                 None
             }

@@ -49,7 +49,7 @@ impl<O: Owner> Shard<O> {
             // `_over` is dropped here, after the release.
             Some((refused, _over)) => self.finish_insert(refused),
             None => {
-                self.tell(node);
+                self.push_update(node);
                 self.announce(node);
             }
         }
@@ -153,8 +153,8 @@ impl<O: Owner> Shard<O> {
     ///
     /// The claim word is read after the push, and once more after the fence. Another thread may
     /// make the deadline earlier while the node is queued and not pushed yet. If that thread wakes
-    /// the owner, the owner finds an empty inbox, and the thread relies on this read. See "News" in
-    /// `PROTOCOLS.md`.
+    /// the owner, the owner finds an empty inbox, and the thread relies on this read. See "Pending
+    /// updates" in `PROTOCOLS.md`.
     pub(super) fn announce(&self, node: &NodeRef<O>) {
         let mut announced = u64::MAX;
         let next = || node.claim.load().deadline().map(|at| node.key(at));

@@ -187,7 +187,7 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Returns whether the inbox or the backlog has updates that no thread has read.
-    pub fn has_news(&self) -> bool {
+    pub fn has_updates(&self) -> bool {
         self.has_backlog.load(Ordering::Acquire) || !self.inbox.is_empty()
     }
 

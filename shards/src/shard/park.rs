@@ -1,7 +1,7 @@
 //! Parks the owner of a shard, and wakes it.
 //!
 //! The owner announces until when it sleeps, and then looks once more for updates and work. See
-//! "Parking and tickles" and "Searchers" in `PROTOCOLS.md`.
+//! "Parking and wake-ups" and "Searchers" in `PROTOCOLS.md`.
 
 use super::{Shard, insert::full_fence};
 use crate::{owner::Owner, park::searchers::Searchers};
@@ -31,7 +31,7 @@ impl<O: Owner> Shard<O> {
     /// Returns whether the sleep that was announced until `until` may begin: no update and no
     /// earlier deadline has come.
     fn may_sleep(&self, until: u64) -> bool {
-        !self.has_news() && self.next_deadline() >= until
+        !self.has_updates() && self.next_deadline() >= until
     }
 
     /// Announces that the owner is about to sleep, and returns until when, in ns. The owner then

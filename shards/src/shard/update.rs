@@ -2,7 +2,7 @@
 //!
 //! An update says that the claim word of a node has changed: an earlier deadline, or an end. The
 //! owner updates the store under the lock. A remote thread pushes the node into the inbox. See
-//! "News" and "Garbage" in `PROTOCOLS.md`.
+//! "Pending updates" and "Garbage" in `PROTOCOLS.md`.
 
 use std::mem;
 
@@ -19,24 +19,25 @@ impl<O: Owner> Shard<O> {
     /// caller is another thread. `here`: the caller is the owner. `held`: the caller has the lock,
     /// and this function releases it.
     #[inline]
-    pub(crate) fn hear_earlier(&self, node: &NodeRef<O>, here: bool, held: bool) {
+    pub(crate) fn note_earlier_deadline(&self, node: &NodeRef<O>, here: bool, held: bool) {
         let has_lock = held || (here && self.lock.try_acquire());
         if !has_lock {
             // Another thread holds the lock, or the store belongs to another thread.
-            return self.tell_earlier(node);
+            return self.push_earlier_deadline(node);
         }
-        let (heard, takes_notes) = self.hold(|inner| (inner.apply_move(node), inner.takes_notes()));
+        let (applied, takes_notes) =
+            self.hold(|inner| (inner.apply_move(node), inner.takes_notes()));
         self.expect_earlier(takes_notes);
-        match heard {
+        match applied {
             // `_over` is dropped here, after the release.
             Some(_over) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
-            None => self.tell_earlier(node),
+            None => self.push_earlier_deadline(node),
         }
     }
 
     /// Tells the owner through the inbox that a node has an earlier deadline.
-    fn tell_earlier(&self, node: &NodeRef<O>) {
-        self.tell(node);
+    fn push_earlier_deadline(&self, node: &NodeRef<O>) {
+        self.push_update(node);
         self.announce(node);
     }
 
@@ -46,12 +47,12 @@ impl<O: Owner> Shard<O> {
     /// This is the fast path: the owner, the lock is free, and the store needs no sweep. Each
     /// slower case is a call in tail position, so that this function needs no stack.
     #[inline]
-    pub(crate) fn hear_gone(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
+    pub(crate) fn remove_ended(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
         if !self.owner.is_current() || !self.lock.acquire_free() {
-            return self.hear_gone_slow(node, false);
+            return self.remove_ended_slow(node, false);
         }
         let Location::Slot(slot) = node.location() else {
-            return self.hear_gone_slow(node, true);
+            return self.remove_ended_slow(node, true);
         };
         // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
         // path, gives it up.
@@ -62,13 +63,13 @@ impl<O: Owner> Shard<O> {
             Some(stored)
         });
         match taken {
-            None => self.hear_gone_slow(node, true),
+            None => self.remove_ended_slow(node, true),
             Some(stored) if self.lock.release() => self.drain_and_return(stored),
             stored => stored,
         }
     }
 
-    /// Ends [`hear_gone`](Shard::hear_gone) if a remote thread was denied the lock meanwhile.
+    /// Ends [`remove_ended`](Shard::remove_ended) if a remote thread was denied the lock meanwhile.
     #[cold]
     #[inline(never)]
     fn drain_and_return(&self, stored: NodeRef<O>) -> Option<NodeRef<O>> {
@@ -76,46 +77,46 @@ impl<O: Owner> Shard<O> {
         Some(stored)
     }
 
-    /// Slow path of [`hear_gone`](Shard::hear_gone), for all threads. `held`: the caller is the
-    /// owner, has the lock, and this function releases it.
+    /// Slow path of [`remove_ended`](Shard::remove_ended), for all threads. `held`: the caller is
+    /// the owner, has the lock, and this function releases it.
     #[cold]
     #[inline(never)]
-    fn hear_gone_slow(&self, node: &NodeRef<O>, held: bool) -> Option<NodeRef<O>> {
+    fn remove_ended_slow(&self, node: &NodeRef<O>, held: bool) -> Option<NodeRef<O>> {
         let has_lock = held || (self.owner.is_current() && self.lock.try_acquire());
         if !has_lock {
-            self.tell_gone(node);
+            self.push_ended(node);
             return None;
         }
-        let (stored, heard) = self.hold(|inner| match node.location() {
+        let (stored, done) = self.hold(|inner| match node.location() {
             Location::Slot(slot) => (Some(inner.take_over(node, slot)), true),
             // The thread that holds it reads the claim word before it runs the node.
             Location::Deque => (None, true),
             // It may be in the inbox, and then has to be pushed again as an update.
             Location::None => (None, false),
         });
-        if !heard {
-            self.tell_gone(node);
+        if !done {
+            self.push_ended(node);
         }
         stored
     }
 
     /// Pushes a node whose claim word has changed into the inbox, unless it is queued already. The
-    /// drainer then goes by the node's location ("One carrier" in `PROTOCOLS.md`).
+    /// drainer then goes by the node's location ("One holder" in `PROTOCOLS.md`).
     ///
     /// Returns `false` if the shard is closed: then this call ends the node, because the closer may
     /// have found it in a deque, or nowhere.
-    pub(super) fn tell(&self, node: &NodeRef<O>) -> bool {
-        let told = self.inbox.push(node);
-        if !told {
+    pub(super) fn push_update(&self, node: &NodeRef<O>) -> bool {
+        let pushed = self.inbox.push(node);
+        if !pushed {
             self.refuse(node);
         }
-        told
+        pushed
     }
 
     /// Tells the owner through the inbox that a node is over, and drains a batch if there is too
     /// much garbage.
-    fn tell_gone(&self, node: &NodeRef<O>) {
-        if !self.tell(node) {
+    fn push_ended(&self, node: &NodeRef<O>) {
+        if !self.push_update(node) {
             return;
         }
         // After the push: a drainer that takes the node before this leaves the count too high, not

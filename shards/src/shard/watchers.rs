@@ -38,8 +38,8 @@ impl Watchers {
         Self(Mutex::new(Lists::default()))
     }
 
-    /// Adds a waker to the list of the node at this address, or replaces the one that `ticket` stands for. Sets
-    /// `ticket` to that of a new entry.
+    /// Adds a waker to the list of the node at this address, or replaces the one that `ticket`
+    /// stands for. Sets `ticket` to that of a new entry.
     pub(crate) fn add(&self, node: usize, ticket: &mut Option<u64>, waker: &Waker) {
         // Clone and drop wakers without the lock, because they call user code.
         let mut waker = waker.clone();

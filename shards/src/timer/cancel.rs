@@ -11,7 +11,7 @@ use crate::{
 pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
     // Fast path: most timers wait, and have no options.
     if node.vtable.extras.is_none() && node.claim.end_pending(Outcome::Cancelled) {
-        drop(node.home.hear_gone(node));
+        drop(node.home.remove_ended(node));
         ending::let_go(node, Outcome::Cancelled);
         return Cancel::Cancelled;
     }
@@ -25,10 +25,10 @@ pub(crate) fn cancel<O: Owner>(node: &NodeRef<O>) -> Cancel {
 fn cancel_slow<O: Owner>(node: &NodeRef<O>) -> Cancel {
     let end = node
         .claim
-        .end(Outcome::Cancelled, node.recurs(), node.tells());
+        .end(Outcome::Cancelled, node.recurs(), node.takes_outcome());
     match end {
         End::Won => {
-            drop(node.home.hear_gone(node));
+            drop(node.home.remove_ended(node));
             if let Some(notice) = ending::ended(node, Outcome::Cancelled) {
                 node.home.owner().deliver(notice);
             }

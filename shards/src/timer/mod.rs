@@ -125,10 +125,11 @@ impl<O: Owner> Timer<O> {
         // Zero means that the deadline follows from the wait. A deadline of zero becomes 1, which
         // has passed as well.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
-        let (recurring, tells) = (options.recurring, options.outcome);
+        let (recurring, takes_outcome) = (options.recurring, options.outcome);
         let header = |table| Header::new(table, home, claim);
         let options = options.into_parts();
-        let node = callback::optioned::<N, O, F>(header, wait, recurring, tells, options, f);
+        let node =
+            callback::optioned::<N, O, F>(header, wait, recurring, takes_outcome, options, f);
         // Before another thread can find the timer by its name and end it: the owner must count it
         // as armed before it counts it as over.
         node.home.armed(&node);
@@ -147,9 +148,9 @@ impl<O: Owner> Timer<O> {
             0 => now.saturating_add(wait).min(NEVER),
             at => at,
         };
-        if node.tells() {
+        if node.takes_outcome() {
             // Before the outcome can be delivered ("Debts balance" in `PROTOCOLS.md`).
-            node.home.owner().owed();
+            node.home.owner().outcome_pending();
         }
         let armed = node.claim.arm(|set| {
             let deadline = match node.extras() {
@@ -168,7 +169,7 @@ impl<O: Owner> Timer<O> {
             }
             if waits != wait {
                 // Before the exchange that sets the deadline: a thread that refreshes the timer
-                // relies on it ("Idle and barred" in `PROTOCOLS.md`).
+                // relies on it ("Idle timers" in `PROTOCOLS.md`).
                 node.wait().set(waits);
             }
             deadline
@@ -186,9 +187,9 @@ impl<O: Owner> Timer<O> {
                 Started::Cancelled
             }
             Armed::Not => {
-                if node.tells() {
+                if node.takes_outcome() {
                     // The start was too late, so the announcement above has to be taken back.
-                    node.home.owner().told();
+                    node.home.owner().outcome_delivered();
                 }
                 match node.claim.load() {
                     // Whether the callback was called already makes no difference.

@@ -196,9 +196,9 @@ pub(crate) fn moved<O: Owner>(node: &NodeRef<O>, at: u64, next: u64) -> Reset {
     // In this order: if the owner expects earlier deadlines, no branch depends on the two
     // deadlines. See `shard/moved.rs`.
     if here && home.expects_earlier() {
-        home.hear_moved(node, next, next < at);
+        home.note_move(node, next, next < at);
     } else if next < at {
-        home.hear_moved_slow(node, true, here, false);
+        home.note_move_slow(node, true, here, false);
     } else {
         home.owner().moved(here);
     }
@@ -214,7 +214,7 @@ pub(crate) fn move_any<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64, bool) -> u6
     let reset = match node.claim.reset(node.recurs(), to) {
         Moved::Later => Reset::Waiting,
         Moved::Earlier => {
-            home.hear_earlier(node, here, false);
+            home.note_earlier_deadline(node, here, false);
             Reset::Waiting
         }
         Moved::AfterRun => Reset::AfterRun,

@@ -1,8 +1,9 @@
-//! Who sits: whenever a worker or a helper has got up to run foreign code, somebody is left who sits, or
-//! there are as many helpers as there may be; and no more are started than that takes.
+//! Who sits: whenever a worker or a helper has got up to run foreign code, somebody is left who
+//! sits, or there are as many helpers as there may be; and no more are started than that takes.
 //!
-//! A helper that is started sits from when it was put on the list: of those that have nothing else to do
-//! in a model there is no thread. All come to their end while they are up, as if they were stuck.
+//! A helper that is started sits from when it was put on the list: of those that have nothing else
+//! to do in a model there is no thread. All come to their end while they are up, as if they were
+//! stuck.
 #![cfg(loom)]
 
 use std::sync::atomic::AtomicUsize as PlainUsize;
@@ -37,9 +38,10 @@ impl Pool {
         })
     }
 
-    /// The calling thread is about to run foreign code; whether a helper has to be started for that.
-    fn stand_by(&self) -> bool {
-        let start = self.searchers.stand_by(self.most);
+    /// The calling thread is about to run foreign code; whether a helper has to be started for
+    /// that.
+    fn ensure_reserve(&self) -> bool {
+        let start = self.searchers.ensure_reserve(self.most);
         if start {
             self.started.fetch_add(1, Ordering::Relaxed);
         }
@@ -49,19 +51,19 @@ impl Pool {
     /// A worker gets up.
     fn get_up(&self) {
         self.searchers.unpark();
-        self.stand_by();
+        self.ensure_reserve();
     }
 
     /// A helper gets up.
-    fn rise(&self) {
-        self.searchers.rise();
-        self.stand_by();
+    fn leave_reserve(&self) {
+        self.searchers.leave_reserve();
+        self.ensure_reserve();
     }
 
     /// Parked workers, helpers that sit, and all helpers. Exact if all other threads were joined.
     fn counts(&self) -> [usize; 3] {
         let it = &self.searchers;
-        [it.parked(), it.sitting(), it.helpers()]
+        [it.parked(), it.in_reserve(), it.helpers()]
     }
 
     fn started(&self) -> usize {
@@ -117,7 +119,8 @@ fn two_workers_get_up_and_a_third_is_parked() {
     });
 }
 
-/// The last worker gets up while the only helper ends, or wants to: it stays, or another is started.
+/// The last worker gets up while the only helper ends, or wants to: it stays, or another is
+/// started.
 #[test]
 fn a_worker_gets_up_while_the_helper_ends() {
     model!(None, || {
@@ -164,7 +167,7 @@ fn a_worker_parks_while_the_helper_ends() {
         });
         let looks = || work.load(Ordering::Relaxed);
         park(&home, &pool.searchers, false, looks, &mut 0);
-        pool.stand_by();
+        pool.ensure_reserve();
         let ended = helper.join().unwrap();
         assert_eq!(pool.counts(), [0, 1, 1]);
         assert_eq!(pool.started(), usize::from(ended));
@@ -180,7 +183,7 @@ fn a_worker_gets_up_while_another_looks_a_last_time() {
             let home = shard();
             EventLoop::new(&home);
             park(&home, &pool.searchers, false, || true, &mut 0);
-            pool.stand_by();
+            pool.ensure_reserve();
         });
         pool.get_up();
         other.join().unwrap();
@@ -188,18 +191,18 @@ fn a_worker_gets_up_while_another_looks_a_last_time() {
     });
 }
 
-/// The helper gets up as the last worker does: both run. If there may be no other, nobody sits, and the
-/// helper does not end when it sits again; otherwise one more is started.
+/// The helper gets up as the last worker does: both run. If there may be no other, nobody sits, and
+/// the helper does not end when it sits again; otherwise one more is started.
 fn a_helper_rises_while_the_worker_gets_up(most: usize) {
     model!(None, move || {
         let pool = Pool::new(1, 1, most);
-        let helper = spawn(&pool, Pool::rise);
+        let helper = spawn(&pool, Pool::leave_reserve);
         pool.get_up();
         helper.join().unwrap();
         let started = usize::from(most > 1);
         assert_eq!(pool.counts(), [0, started, 1 + started]);
         assert_eq!(pool.started(), started);
-        pool.searchers.sit();
+        pool.searchers.enter_reserve();
         assert_eq!(pool.searchers.retire(0), started == 1);
         assert_eq!(pool.counts(), [0, 1, 1]);
     });
@@ -215,14 +218,15 @@ fn one_helper_of_three_rises_while_the_worker_gets_up() {
     a_helper_rises_while_the_worker_gets_up(3);
 }
 
-/// A helper is called, does what there is to do, sits again and ends, while the last worker gets up.
+/// A helper is called, does what there is to do, sits again and ends, while the last worker gets
+/// up.
 #[test]
 fn a_helper_comes_and_goes_while_the_worker_gets_up() {
     model!(None, || {
         let pool = Pool::new(1, 1, 2);
         let helper = spawn(&pool, |pool| {
-            pool.rise();
-            pool.searchers.sit();
+            pool.leave_reserve();
+            pool.searchers.enter_reserve();
             pool.searchers.retire(0)
         });
         pool.get_up();
@@ -261,15 +265,15 @@ fn two_helpers_end_and_one_has_to_stay() {
     two_helpers_end(1, 1, 1);
 }
 
-/// A helper could not be started. Who got up meanwhile may have relied on it; who gets up next tries
-/// again.
+/// A helper could not be started. Who got up meanwhile may have relied on it; who gets up next
+/// tries again.
 #[test]
 fn two_workers_get_up_and_the_helper_does_not_start() {
     model!(None, || {
         let pool = Pool::new(2, 0, 1);
         let try_to_start = |pool: &Pool| {
             pool.searchers.unpark();
-            if pool.stand_by() {
+            if pool.ensure_reserve() {
                 pool.searchers.strike();
             }
         };
@@ -280,7 +284,7 @@ fn two_workers_get_up_and_the_helper_does_not_start() {
         assert_eq!(pool.counts(), [0, 0, 0]);
         pool.searchers.park(false);
         pool.searchers.unpark();
-        assert!(pool.stand_by(), "it is tried again");
+        assert!(pool.ensure_reserve(), "it is tried again");
         assert_eq!(pool.counts(), [0, 1, 1]);
     });
 }
@@ -296,14 +300,14 @@ struct Clock {
 impl Clock {
     /// Whether no helper is up, and if so, whether what it did is seen.
     fn judge(&self) -> Option<bool> {
-        let still = self.pool.searchers.all_sit();
+        let still = self.pool.searchers.all_in_reserve();
         still.then(|| self.done.load(Ordering::Relaxed))
     }
 }
 
-/// A helper is called while the clock is paused, which it finds, or acts. The clock does not jump while it
-/// acts, or without seeing what it did; and one of both who look last finds that it may jump. The
-/// helper's fence is that of who took an alarm.
+/// A helper is called while the clock is paused, which it finds, or acts. The clock does not jump
+/// while it acts, or without seeing what it did; and one of both who look last finds that it may
+/// jump. The helper's fence is that of who took an alarm.
 #[test]
 fn a_clock_is_paused_while_a_helper_acts() {
     model!(None, || {
@@ -316,14 +320,14 @@ fn a_clock_is_paused_while_a_helper_acts() {
             let clock = clock.clone();
             move || {
                 let pool = &clock.pool;
-                pool.searchers.rise();
+                pool.searchers.leave_reserve();
                 fence(Ordering::SeqCst);
                 let acts = !clock.paused.load(Ordering::Relaxed);
                 if acts {
-                    pool.stand_by();
+                    pool.ensure_reserve();
                     clock.done.store(true, Ordering::Relaxed);
                 }
-                pool.searchers.sit();
+                pool.searchers.enter_reserve();
                 let paused = clock.paused.load(Ordering::Relaxed);
                 (acts, paused.then(|| clock.judge()).flatten())
             }
@@ -338,20 +342,21 @@ fn a_clock_is_paused_while_a_helper_acts() {
     });
 }
 
-/// A helper that ends does not judge again: who looks at that moment is not to take it for one that is up.
+/// A helper that ends does not judge again: who looks at that moment is not to take it for one that
+/// is up.
 #[test]
 fn a_helper_ends_while_a_clock_is_paused() {
     model!(None, || {
         let pool = Pool::new(1, 2, 2);
-        let judge = spawn(&pool, |pool| pool.searchers.all_sit());
+        let judge = spawn(&pool, |pool| pool.searchers.all_in_reserve());
         assert!(pool.searchers.retire(0));
         assert!(judge.join().unwrap());
         assert_eq!(pool.counts(), [1, 1, 1]);
     });
 }
 
-/// A helper, a worker that steals from it, and what they share. A slot stands for the helper's deque:
-/// crossbeam's are not seen by loom. The shared queue is one of loom's mutexes.
+/// A helper, a worker that steals from it, and what they share. A slot stands for the helper's
+/// deque: crossbeam's are not seen by loom. The shared queue is one of loom's mutexes.
 struct Jobs {
     pool: Arc<Pool>,
     home: Home,
@@ -397,13 +402,14 @@ impl Jobs {
         }
     }
 
-    /// The helper acts, and ends if it may: its last hook has a job to spawn, which nobody would run.
+    /// The helper acts, and ends if it may: its last hook has a job to spawn, which nobody would
+    /// run.
     fn help(&self) {
         let searchers = &self.pool.searchers;
-        self.pool.rise();
+        self.pool.leave_reserve();
         self.push(0);
         self.run_own();
-        searchers.sit();
+        searchers.enter_reserve();
         if searchers.retire(0) {
             self.push(1);
             while let Some(job) = self.deque.take() {
@@ -411,10 +417,10 @@ impl Jobs {
                 self.wake_one();
             }
         } else {
-            self.pool.rise();
+            self.pool.leave_reserve();
             self.push(1);
             self.run_own();
-            searchers.sit();
+            searchers.enter_reserve();
         }
         assert!(self.deque.is_empty());
         if self.over() {
@@ -435,14 +441,14 @@ impl Jobs {
             } else {
                 let looks = || self.has_work() || self.over();
                 searching = park(&self.home, searchers, searching, looks, &mut 0).searching;
-                self.pool.stand_by();
+                self.pool.ensure_reserve();
             }
         }
     }
 }
 
-/// A helper that ends leaves nothing behind: what it has is run once, by itself, by who steals it, or by
-/// who finds it where it has put it, and is woken for that.
+/// A helper that ends leaves nothing behind: what it has is run once, by itself, by who steals it,
+/// or by who finds it where it has put it, and is woken for that.
 #[test]
 fn a_helper_ends_while_it_is_stolen_from() {
     model!(Some(3), || {

@@ -1,9 +1,9 @@
-//! One carrier: a timer stands in its home's inbox, or in its store, or is in somebody's hands. It
+//! One holder: a timer stands in its home's inbox, or in its store, or is in somebody's hands. It
 //! is never in two of them, and never in none while it lives, whatever is done to it meanwhile.
 //!
-//! A second carrier shows as a second run or as an entry of somebody else's slot that vanishes; a
-//! lost one as a deadlock or as a timer that is still pending after the shard was closed; a reference
-//! too many as a leak.
+//! A second holder shows as a second run or as an entry of somebody else's slot that vanishes; a
+//! lost one as a deadlock or as a timer that is still pending after the shard was closed; a
+//! reference too many as a leak.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -41,8 +41,9 @@ fn an_arrival_is_cancelled() {
     });
 }
 
-/// The canceller drops its reference while the store, or the inbox, lets go of the other: who drops a reference looks whether it is
-/// the last, and then nobody else has one, and nobody else sees that.
+/// The canceller drops its reference while the store, or the inbox, lets go of the other: who drops
+/// a reference looks whether it is the last, and then nobody else has one, and nobody else sees
+/// that.
 #[test]
 fn who_sees_the_last_reference_is_alone() {
     looks_for_the_last();
@@ -111,13 +112,13 @@ fn the_owner_moves_an_arrival_earlier() {
         let probe = Probe::new();
         let timer = Timer::once(&home, 50, 5, probe.once());
         EventLoop::new(&home);
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 0)
         });
         assert_eq!(timer.reset_at(10), Reset::Waiting);
         assert!(home.next_deadline() <= 10);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         expire(&home, 10);
         assert_eq!(probe.runs(), 1);
         close(&home);
@@ -132,7 +133,7 @@ fn a_due_timer_is_moved_when_its_slot_is_anothers() {
         EventLoop::new(&home);
         let (probe, other) = (Probe::new(), Probe::new());
         let timer = Timer::once(&home, 5, 5, probe.once());
-        let carried = due(&home, 5);
+        let held = due(&home, 5);
         drop(Timer::once(&home, 30, 5, other.once()));
         let mover = thread::spawn(move || {
             assert_eq!(timer.reset_at(50), Reset::Waiting);
@@ -142,7 +143,7 @@ fn a_due_timer_is_moved_when_its_slot_is_anothers() {
         assert_eq!(other.runs(), 1);
         mover.join().unwrap();
         expire(&home, 30);
-        assert!(matches!(run(carried, 30), Ran::PutBack));
+        assert!(matches!(run(held, 30), Ran::PutBack));
         assert_eq!(home.stored(), 1, "one carrier");
         assert_eq!(probe.runs(), 0);
         expire(&home, 40);
@@ -159,13 +160,13 @@ fn a_due_timer_is_cancelled_when_its_slot_is_anothers() {
         EventLoop::new(&home);
         let (probe, other) = (Probe::new(), Probe::new());
         let timer = Timer::once(&home, 5, 5, probe.once());
-        let carried = due(&home, 5);
+        let held = due(&home, 5);
         drop(Timer::once(&home, 30, 5, other.once()));
         let canceller = thread::spawn(move || assert_eq!(timer.cancel(), Cancel::Cancelled));
         expire(&home, 10);
         canceller.join().unwrap();
         expire(&home, 10);
-        assert!(matches!(run(carried, 10), Ran::Over));
+        assert!(matches!(run(held, 10), Ran::Over));
         expire(&home, 30);
         assert_eq!(other.runs(), 1);
         close(&home);
@@ -185,11 +186,11 @@ fn a_put_back_meets_a_move_earlier() {
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Timer::once(&home, 5, 5, probe.once());
-        let carried = due(&home, 5);
+        let held = due(&home, 5);
         // The owner sleeps towards another one, between the timer's two new deadlines.
         drop(Timer::once(&home, HORIZON + 30, 5, || {}));
         assert_eq!(timer.reset_at(HORIZON + 50), Reset::Waiting);
-        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let thief = thread::spawn(move || drop(run(held, 5)));
         let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Waiting));
         owner.run_until(|| probe.runs() == 1);
         assert_eq!(owner.now, 10);
@@ -209,9 +210,9 @@ fn a_rearm_meets_a_move_earlier() {
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Arc::new(Timer::recurring(&home, 5, HORIZON + 50, probe.recurring()));
-        let carried = due(&home, 5);
+        let held = due(&home, 5);
         drop(Timer::once(&home, HORIZON + 30, 5, || {}));
-        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let thief = thread::spawn(move || drop(run(held, 5)));
         let mover = thread::spawn({
             let timer = timer.clone();
             move || timer.reset_at(10)
@@ -232,7 +233,7 @@ fn a_rearm_meets_a_move_earlier() {
 }
 
 /// A thief brings a recurring timer home while it is cancelled and the owner reads its inbox: no
-/// carrier is left, and no payload.
+/// holder is left, and no payload.
 #[test]
 fn a_rearm_meets_a_cancel() {
     model!(Some(3), || {
@@ -240,8 +241,8 @@ fn a_rearm_meets_a_cancel() {
         EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Timer::recurring(&home, 5, 10, probe.recurring());
-        let carried = due(&home, 5);
-        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let held = due(&home, 5);
+        let thief = thread::spawn(move || drop(run(held, 5)));
         let canceller = thread::spawn(move || timer.cancel());
         home.expire(0, usize::MAX, &mut Vec::new());
         thief.join().unwrap();
@@ -281,8 +282,8 @@ fn two_bring_news_of_one_timer() {
     });
 }
 
-/// The same, and the earlier has to push again, since another timer was pushed in between: it writes the
-/// link of the timer once more, when the second has found it there.
+/// The same, and the earlier has to push again, since another timer was pushed in between: it
+/// writes the link of the timer once more, when the second has found it there.
 #[test]
 fn two_bring_news_of_one_timer_while_another_arrives() {
     model!(Some(2), || {
@@ -309,7 +310,7 @@ fn two_bring_news_of_one_timer_while_another_arrives() {
     });
 }
 
-/// A carrier lets a moved timer go, which ends it, while news of it is read.
+/// A holder lets a moved timer go, which ends it, while news of it is read.
 #[test]
 fn a_due_timer_is_dropped_while_it_is_moved() {
     model!(Some(3), || {
@@ -317,9 +318,9 @@ fn a_due_timer_is_dropped_while_it_is_moved() {
         EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Arc::new(Timer::once(&home, 5, 5, probe.once()));
-        let carried = due(&home, 5);
+        let held = due(&home, 5);
         assert_eq!(timer.reset_at(50), Reset::Waiting);
-        let carrier = thread::spawn(move || drop(carried));
+        let carrier = thread::spawn(move || drop(held));
         let mover = thread::spawn({
             let timer = timer.clone();
             move || timer.reset_at(20)
