@@ -219,7 +219,7 @@ fn shards_that_threads_share_are_dropped_once() {
                 let (homes, senders) = (homes.clone(), senders.clone());
                 thread::spawn(move || {
                     let own = &homes[number % 2];
-                    let spares = (number < 2).then(|| Spares::new(&own));
+                    let spares = (number < 2).then(|| Spares::new(own));
                     let count = if cfg!(miri) { 70 } else { 200 };
                     for i in 0..count {
                         let home = &homes[(number + i / 3) % 2];

@@ -1,13 +1,13 @@
 //! The reserve: threads that wait to rescue a worker that is stuck.
 //!
-//! A parked worker can rescue others (see `watch.rs`). When all workers are busy, that takes a
+//! A parked worker can rescue others (see `watchdog.rs`). When all workers are busy, that takes a
 //! *helper*. A helper is a thread that is no worker. It waits *in reserve* until it is called, and
 //! ends if it was not needed for long. Two rules keep a thread in reserve, if the number of helpers
 //! allows for it:
 //!
 //! 1. *A thread that leaves the reserve, or unparks, to run user code* first takes itself off the
 //!    count. Then, if no thread is parked or in reserve, it counts a new helper in
-//!    ([`stand_by`](Searchers::stand_by)), and starts its thread.
+//!    ([`ensure_reserve`](Searchers::ensure_reserve)), and starts its thread.
 //! 2. *A helper ends* only by a compare-exchange that leaves another thread parked or in reserve
 //!    ([`retire`](Searchers::retire)).
 //!

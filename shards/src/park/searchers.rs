@@ -11,7 +11,7 @@
 //!
 //! A worker that is about to sleep raises the parked count before it looks a last time. A pusher
 //! reads the count after its push. There is a fence on both sides, as with the parked word (see
-//! `park.rs`). See "Searchers" in `PROTOCOLS.md` for the proof.
+//! `parker.rs`). See "Searchers" in `PROTOCOLS.md` for the proof.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -38,7 +38,7 @@ pub(crate) fn helping(word: u64) -> u64 {
 }
 
 /// Counts the workers of a runtime that search for work and that are parked, and the helpers, with
-/// those in reserve (see `standby.rs`). All counts are in one word, so each is at most 65,535.
+/// those in reserve (see `reserve.rs`). All counts are in one word, so each is at most 65,535.
 ///
 /// ```text
 ///  63        48 47        32 31        16 15         0

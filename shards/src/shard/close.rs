@@ -14,7 +14,7 @@ impl<O: Owner> Shard<O> {
     ///
     /// Returns the timers that wait. The caller drops them where user code may run: the drop drops
     /// their callbacks and wakes their tasks. A timer that is due is ended by the thread that holds
-    /// it ([`Due::shutdown`]).
+    /// it ([`Due::shutdown`](crate::Due::shutdown)).
     ///
     /// Waits for the lock while another thread holds it, which is for one batch. See "Closing" in
     /// `PROTOCOLS.md`.

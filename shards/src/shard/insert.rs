@@ -2,7 +2,7 @@
 //!
 //! The owner inserts a node into the store at once. A remote thread pushes it into the inbox, and
 //! wakes the owner if the owner would sleep past the deadline. See "Published words" and "Parking
-//! and tickles" in `PROTOCOLS.md`.
+//! and wake-ups" in `PROTOCOLS.md`.
 
 use super::Shard;
 use crate::{

@@ -8,7 +8,7 @@
 //! back to the system, if the runtime asks for it ([`return_spare_memory`]).
 //!
 //! The depot keeps some lists as it received them, and hands out the last one first. It sorts all
-//! other blocks by address (see `pool/blocks/ordered.rs`). So a thread whose many timers end in
+//! other blocks by address (see `blocks/ordered.rs`). So a thread whose many timers end in
 //! random order, and which then arms as many, gets nodes that lie one behind the other in memory.
 //!
 //! A general allocator does not know that a node fits a cache line: glibc's blocks of 64 bytes take

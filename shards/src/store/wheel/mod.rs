@@ -38,7 +38,13 @@ mod front;
 mod levels;
 
 /// The tree may always have this many entries before `base` goes back.
-const MIN_TREE_LIMIT: usize = if cfg!(test) { 12 } else { 512 };
+const MIN_TREE_LIMIT: usize = if cfg!(loom) {
+    1
+} else if cfg!(test) {
+    12
+} else {
+    512
+};
 
 /// This many entries may always be stale, however few are live.
 const STALE: usize = 64;
