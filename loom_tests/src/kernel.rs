@@ -30,8 +30,8 @@ impl EventFd {
     }
 }
 
-/// A timer of the kernel: which setting comes last is all that there is to it. The kernel has a lock
-/// for it, hence the order that a setting gives.
+/// A timer of the kernel: which setting comes last is all that there is to it. The kernel has a
+/// lock for it, hence the order that a setting gives.
 pub struct TimerFd(AtomicU64);
 
 impl Default for TimerFd {

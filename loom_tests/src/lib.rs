@@ -41,8 +41,8 @@ pub use self::{
 /// until it is woken.
 pub const HORIZON: u64 = 100;
 
-/// Explores `body`, with at most `preemptions` switches away from a thread that could go on (`None`:
-/// as many as there are).
+/// Explores `body`, with at most `preemptions` switches away from a thread that could go on
+/// (`None`: as many as there are).
 ///
 /// `LOOM_MAX_PREEMPTIONS` replaces the bound and `LOOM_MORE_PREEMPTIONS` is added to it. loom's
 /// caps on time and on the number of executions are not used: a model that hits them passes.

@@ -24,8 +24,9 @@ pub fn watched_when_called() -> Home {
     Arc::new(Shard::watched_when_called(Worker::default(), GRACE))
 }
 
-/// The alarm of `home` went off, and the calling thread, which is not the owner, got to know at `now`:
-/// it takes what is due, if it is the one to do so, and sets the alarm again before it runs that.
+/// The alarm of `home` went off, and the calling thread, which is not the owner, got to know at
+/// `now`: it takes what is due, if it is the one to do so, and sets the alarm again before it runs
+/// that.
 pub fn answer(home: &Home, now: u64) -> bool {
     look_after(home, now, home.take_alarm(now), Shard::watch_on)
 }
@@ -41,7 +42,8 @@ pub fn answer_awaited(home: &Home, now: u64, word: u64) -> bool {
     look_after(home, now, home.take_alarm_at(word), Shard::watch_on)
 }
 
-/// Who looked after the stuck owner of `home` at 41, whose beat was at 0, waits for its deadline of 50; what it set the alarm to.
+/// Who looked after the stuck owner of `home` at 41, whose beat was at 0, waits for its deadline of
+/// 50; what it set the alarm to.
 pub fn waits_for_50(home: &Home) -> u64 {
     assert!(home.take_alarm(41));
     let comes = Coming {
@@ -72,8 +74,8 @@ fn look_after(
     taken
 }
 
-/// Nobody does anything any more, and the owner of `home` is awake, at `now`: somebody has to be called
-/// for it, soon enough for the next deadline, and within a beat.
+/// Nobody does anything any more, and the owner of `home` is awake, at `now`: somebody has to be
+/// called for it, soon enough for the next deadline, and within a beat.
 #[track_caller]
 pub fn assert_called(home: &Home, now: u64) {
     let late = home.next_deadline().saturating_add(GRACE);

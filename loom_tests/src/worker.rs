@@ -119,11 +119,11 @@ impl Owner for Worker {
         self.overs.lock().unwrap().push((kind, how));
     }
 
-    fn owed(&self) {
+    fn outcome_pending(&self) {
         self.owed.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn told(&self) {
+    fn outcome_delivered(&self) {
         let told = self.told.fetch_add(1, Ordering::Relaxed) + 1;
         let owed = self.owed.load(Ordering::Relaxed);
         assert!(told <= owed, "told {told} times, owed {owed} times only");

@@ -246,7 +246,7 @@ fn fire_or_two_resets() {
     });
 }
 
-/// A due timer is shut down by its carrier while it is cancelled and moved.
+/// A due timer is shut down by its holder while it is cancelled and moved.
 #[test]
 fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     model!(Some(3), || {

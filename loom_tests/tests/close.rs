@@ -1,5 +1,5 @@
-//! Closing a shard: every timer of it ends, exactly once; those that come later, arrivals, put-backs
-//! and re-arms alike, are refused, and end as well.
+//! Closing a shard: every timer of it ends, exactly once; those that come later, arrivals,
+//! put-backs and re-arms alike, are refused, and end as well.
 //!
 //! A timer that slips through is still pending after all threads are done.
 #![cfg(loom)]
@@ -66,9 +66,9 @@ fn a_put_back_and_a_move_earlier_while_the_shard_is_closed() {
         EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Arc::new(Timer::once(&home, 5, 5, probe.once()));
-        let carried = due(&home, 5);
+        let held = due(&home, 5);
         timer.reset_at(50);
-        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let thief = thread::spawn(move || drop(run(held, 5)));
         let mover = resets(&timer, 20);
         close(&home);
         thief.join().unwrap();
@@ -87,8 +87,8 @@ fn a_rearm_and_a_cancel_while_the_shard_is_closed() {
         EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Arc::new(Timer::recurring(&home, 5, 10, probe.recurring()));
-        let carried = due(&home, 5);
-        let thief = thread::spawn(move || drop(run(carried, 5)));
+        let held = due(&home, 5);
+        let thief = thread::spawn(move || drop(run(held, 5)));
         let canceller = cancels(&timer);
         close(&home);
         thief.join().unwrap();
@@ -140,20 +140,20 @@ fn the_owner_arms_while_the_shard_is_closed() {
     });
 }
 
-/// A stranger has the shard when the owner closes it, and has read a part of the inbox.
+/// A remote thread has the shard when the owner closes it, and has read a part of the inbox.
 #[test]
-fn a_stranger_expires_while_the_shard_is_closed() {
+fn a_remote_thread_expires_while_the_shard_is_closed() {
     model!(Some(3), || {
         let home = shard();
         let probes = [Probe::new(), Probe::new()];
         let timers = [0, 1].map(|i| Timer::once(&home, 5, 5, probes[i].once()));
         EventLoop::new(&home);
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 5)
         });
         close(&home);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         for (timer, probe) in timers.iter().zip(&probes) {
             let how = match probe.runs() {
                 0 => Outcome::Shutdown,

@@ -159,7 +159,8 @@ fn a_canceller_waits_for_a_recurring_timer() {
     });
 }
 
-/// A recurring timer that has to be told is cancelled while it runs: the telling is waited for, too.
+/// A recurring timer that has to be told is cancelled while it runs: the telling is waited for,
+/// too.
 #[test]
 fn a_canceller_waits_for_a_recurring_timer_that_is_told() {
     model!(None, || {

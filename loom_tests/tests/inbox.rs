@@ -118,8 +118,8 @@ fn a_later_timer_is_armed_while_the_owner_parks() {
     });
 }
 
-/// Two threads arm timers while a third reads the inbox: none of them ever sees a published deadline
-/// later than its own timer's.
+/// Two threads arm timers while a third reads the inbox: none of them ever sees a published
+/// deadline later than its own timer's.
 #[test]
 fn the_published_deadline_is_never_too_late() {
     model!(Some(2), || {
@@ -138,8 +138,8 @@ fn the_published_deadline_is_never_too_late() {
     });
 }
 
-/// Who arms a timer relies on an earlier deadline that it finds published. It stands until a drainer takes it away,
-/// who takes the inbox after that.
+/// Who arms a timer relies on an earlier deadline that it finds published. It stands until a
+/// drainer takes it away, who takes the inbox after that.
 #[test]
 fn an_earlier_deadline_is_relied_on() {
     model!(None, || {
@@ -157,8 +157,8 @@ fn an_earlier_deadline_is_relied_on() {
     });
 }
 
-/// The same, of a deadline that was left behind by one whose timer has been run meanwhile: the drainer that takes it away
-/// finds nothing in the inbox, or what relies on it.
+/// The same, of a deadline that was left behind by one whose timer has been run meanwhile: the
+/// drainer that takes it away finds nothing in the inbox, or what relies on it.
 #[test]
 fn a_deadline_that_was_left_behind_is_relied_on() {
     model!(Some(3), || {
@@ -183,8 +183,8 @@ fn a_deadline_that_was_left_behind_is_relied_on() {
     });
 }
 
-/// Two threads make a timer earlier, while an earlier deadline is taken away. The one that finds the timer queued does not rely
-/// on that: the other pushes it after the taking.
+/// Two threads make a timer earlier, while an earlier deadline is taken away. The one that finds
+/// the timer queued does not rely on that: the other pushes it after the taking.
 #[test]
 fn an_earlier_deadline_is_not_relied_on_by_who_does_not_push() {
     model!(Some(3), || {

@@ -1,7 +1,8 @@
-//! The shard's try-lock, with a third party: who is denied gives up, and what it brought is not lost
-//! by that; nor is what a stranger moves between inbox and store while the owner looks at both.
+//! The shard's try-lock, with a third party: who is denied gives up, and what it brought is not
+//! lost by that; nor is what a remote thread moves between inbox and store while the owner looks at
+//! both.
 //!
-//! In the loom build a stranger reads one entry of the inbox at a time, and a second unread
+//! In the loom build a remote thread reads one entry of the inbox at a time, and a second unread
 //! cancellation is reason enough to become one.
 #![cfg(loom)]
 
@@ -9,15 +10,15 @@ use loom::thread;
 use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
 use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Timer};
 
-/// A stranger looks for due timers, which drains the inbox, while a producer arms one and the owner
-/// parks.
+/// A remote thread looks for due timers, which drains the inbox, while a producer arms one and the
+/// owner parks.
 #[test]
-fn a_stranger_expires_while_a_producer_arms_and_the_owner_parks() {
+fn a_remote_thread_expires_while_a_producer_arms_and_the_owner_parks() {
     model!(Some(2), || {
         let home = shard();
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 0)
         });
@@ -26,35 +27,35 @@ fn a_stranger_expires_while_a_producer_arms_and_the_owner_parks() {
             move || drop(Timer::once(&home, 5, 5, probe.once()))
         });
         owner.run_until(|| probe.runs() == 1);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         producer.join().unwrap();
         close(&home);
         assert_eq!(home.owner().over(Outcome::Fired), 1);
     });
 }
 
-/// A producer's timer has arrived already: the stranger alone moves it from inbox to store.
+/// A producer's timer has arrived already: the remote thread alone moves it from inbox to store.
 #[test]
-fn a_stranger_drains_while_the_owner_parks() {
+fn a_remote_thread_drains_while_the_owner_parks() {
     model!(Some(3), || {
         let home = shard();
         let probe = Probe::new();
         drop(Timer::once(&home, 5, 5, probe.once()));
         let mut owner = EventLoop::new(&home);
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 0)
         });
         owner.park();
         owner.run_until(|| probe.runs() == 1);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         close(&home);
     });
 }
 
-/// The stranger reads one entry and leaves a backlog.
+/// The remote thread reads one entry and leaves a backlog.
 #[test]
-fn a_stranger_leaves_a_backlog_while_the_owner_parks() {
+fn a_remote_thread_leaves_a_backlog_while_the_owner_parks() {
     model!(Some(3), || {
         let home = shard();
         let probe = Probe::new();
@@ -62,13 +63,13 @@ fn a_stranger_leaves_a_backlog_while_the_owner_parks() {
         drop(Timer::once(&home, HORIZON + 10, 5, || {}));
         drop(Timer::once(&home, HORIZON + 20, 5, || {}));
         let mut owner = EventLoop::new(&home);
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 0)
         });
         owner.park();
         owner.run_until(|| probe.runs() == 1);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         close(&home);
     });
 }
@@ -96,7 +97,7 @@ fn a_canceller_drains_while_a_producer_arms_and_the_owner_parks() {
     });
 }
 
-/// The canceller is denied by a stranger who has the shard: that one sweeps for it.
+/// The canceller is denied by a remote thread that has the shard: that one sweeps for it.
 #[test]
 fn a_canceller_is_denied_the_lock() {
     model!(Some(3), || {
@@ -107,12 +108,12 @@ fn a_canceller_is_denied_the_lock() {
             assert_eq!(first.cancel(), Cancel::Cancelled);
             assert_eq!(second.cancel(), Cancel::Cancelled);
         });
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 0)
         });
         canceller.join().unwrap();
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         assert!(home.stored() < 2, "nobody has read a cancellation");
         close(&home);
     });
@@ -120,40 +121,40 @@ fn a_canceller_is_denied_the_lock() {
 
 /// The owner is denied its own shard when it arms a timer.
 #[test]
-fn the_owner_arms_while_a_stranger_has_the_lock() {
+fn the_owner_arms_while_a_remote_thread_has_the_lock() {
     model!(Some(3), || {
         let home = shard();
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 0)
         });
         drop(Timer::once(&home, 5, 5, probe.once()));
         assert!(home.next_deadline() <= 5);
         owner.run_until(|| probe.runs() == 1);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         close(&home);
     });
 }
 
 /// The owner is denied its own shard when it moves a timer earlier, and when it cancels one.
 #[test]
-fn the_owner_moves_and_cancels_while_a_stranger_has_the_lock() {
+fn the_owner_moves_and_cancels_while_a_remote_thread_has_the_lock() {
     model!(Some(3), || {
         let home = shard();
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Timer::once(&home, HORIZON + 10, 5, probe.once());
         let other = Timer::once(&home, 3, 5, || unreachable!("it is cancelled"));
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 0)
         });
         assert_eq!(other.cancel(), Cancel::Cancelled);
         timer.reset_at(5);
         owner.run_until(|| probe.runs() == 1);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         close(&home);
         assert_eq!(home.owner().overs(), 2);
     });
@@ -189,17 +190,17 @@ fn a_rescuer_and_the_owner_expire_at_once() {
     });
 }
 
-/// A stranger settles the store, which moves an entry to a later key, and makes the timer earlier
-/// again, while the owner parks.
+/// A remote thread settles the store, which moves an entry to a later key, and makes the timer
+/// earlier again, while the owner parks.
 #[test]
-fn a_stranger_settles_and_moves_while_the_owner_parks() {
+fn a_remote_thread_settles_and_moves_while_the_owner_parks() {
     model!(Some(2), || {
         let home = shard();
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Timer::once(&home, HORIZON + 10, 5, probe.once());
         assert_eq!(timer.reset_at(HORIZON + 50), Reset::Waiting);
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || {
                 assert_eq!(home.settle(), HORIZON + 50);
@@ -210,14 +211,14 @@ fn a_stranger_settles_and_moves_while_the_owner_parks() {
         });
         owner.run_until(|| probe.runs() == 1);
         assert_eq!(owner.now, 10);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         close(&home);
     });
 }
 
-/// A stranger settles while a timer arrives: it finds it, if that has returned.
+/// A remote thread settles while a timer arrives: it finds it, if that has returned.
 #[test]
-fn a_stranger_settles_while_a_producer_arms() {
+fn a_remote_thread_settles_while_a_producer_arms() {
     model!(Some(3), || {
         let home = shard();
         let probe = Probe::new();

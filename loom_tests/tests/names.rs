@@ -1,8 +1,8 @@
 //! Names: a timer is found by its name from when it is built until it ends, and is out of the list
 //! then, whoever takes it out.
 //!
-//! A place that is wrong shows as a timer that is found when it should not be, or not found, or as a
-//! panic; a timer that stays in the list as a leak, since the list owns it.
+//! A place that is wrong shows as a timer that is found when it should not be, or not found, or as
+//! a panic; a timer that stays in the list as a leak, since the list owns it.
 #![cfg(loom)]
 
 use std::cell::RefCell;

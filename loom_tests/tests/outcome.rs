@@ -1,5 +1,5 @@
-//! Outcomes: a callback that has to be told how its timer ended is told exactly once, where callbacks
-//! run, what won, which is also what `cancel` answered.
+//! Outcomes: a callback that has to be told how its timer ended is told exactly once, where
+//! callbacks run, what won, which is also what `cancel` answered.
 //!
 //! The worker keeps what is delivered to it, and the model tells it in the end. What nobody tells
 //! shows in the worker's count and as a leak; two that tell at once as a causality violation.
@@ -107,7 +107,7 @@ fn close_or_cancel() {
     });
 }
 
-/// Its carrier shuts it down while it is cancelled and moved.
+/// Its holder shuts it down while it is cancelled and moved.
 #[test]
 fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     model!(Some(3), || {
@@ -125,9 +125,9 @@ fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     });
 }
 
-/// Its carrier cancels it, while it is moved: it waits on, or is told.
+/// Its holder cancels it, while it is moved: it waits on, or is told.
 #[test]
-fn a_due_timer_is_cancelled_by_its_carrier_or_moved() {
+fn a_due_timer_is_cancelled_by_its_holder_or_moved() {
     model!(None, || {
         let (home, timer, probe) = told(false, GO_ON);
         let due = due(&home, 5);
@@ -195,7 +195,8 @@ fn a_recurring_one_ends_itself_or_is_cancelled() {
     });
 }
 
-/// A recurring timer runs while its shard is closed: it is told of the run, and then of the closing.
+/// A recurring timer runs while its shard is closed: it is told of the run, and then of the
+/// closing.
 #[test]
 fn a_recurring_one_runs_while_the_shard_is_closed() {
     model!(None, || {

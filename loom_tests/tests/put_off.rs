@@ -32,13 +32,13 @@ fn beside<R: 'static>(home: &Home, f: impl FnOnce(&Home) -> R + 'static) -> thre
 
 /// The alarm goes off again, whoever arms a timer meanwhile.
 #[test]
-fn a_stranger_arms_while_the_alarm_is_put_off() {
+fn a_remote_thread_arms_while_the_alarm_is_put_off() {
     for deadline in [60, HORIZON] {
         model!(None, move || {
             let (home, _owner) = begin();
-            let stranger = beside(&home, move |home| arm(home, deadline));
+            let remote_thread = beside(&home, move |home| arm(home, deadline));
             assert!(home.put_off(41, 1));
-            stranger.join().unwrap();
+            remote_thread.join().unwrap();
             assert_set(&home, 41 + BEAT);
             close(&home);
         });
@@ -104,13 +104,13 @@ fn one_takes_the_alarm_while_another_puts_it_off() {
 
 /// A thread that arms a timer finds no alarm, and sets it for its own, which may be far off.
 #[test]
-fn a_stranger_arms_while_the_alarm_is_set_again_rarely() {
+fn a_remote_thread_arms_while_the_alarm_is_set_again_rarely() {
     for deadline in [60, HORIZON] {
         model!(Some(4), move || {
             let (home, _owner) = begin();
-            let stranger = beside(&home, move |home| arm(home, deadline));
+            let remote_thread = beside(&home, move |home| arm(home, deadline));
             let taker = beside(&home, |home| assert!(answer_rarely(home, 41)));
-            stranger.join().unwrap();
+            remote_thread.join().unwrap();
             taker.join().unwrap();
             assert_set(&home, 41 + BEAT);
             close(&home);
@@ -166,7 +166,7 @@ fn the_owner_dismisses_its_alarm_while_it_is_put_off() {
 }
 
 #[test]
-fn the_owner_dismisses_its_alarm_while_a_stranger_arms() {
+fn the_owner_dismisses_its_alarm_while_a_remote_thread_arms() {
     dismisses_while(|home| arm(home, 12));
 }
 

@@ -1,5 +1,5 @@
-//! The rescue: an owner that comes back while another thread sees to its timers. Each is run once, and
-//! what is armed meanwhile, or recurs, has somebody called for it if it is not.
+//! The rescue: an owner that comes back while another thread sees to its timers. Each is run once,
+//! and what is armed meanwhile, or recurs, has somebody called for it if it is not.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -48,7 +48,8 @@ fn the_owner_comes_back() {
     });
 }
 
-/// Who looked after the owner waits for a timer, another is called by the alarm, and the owner comes back: all at once.
+/// Who looked after the owner waits for a timer, another is called by the alarm, and the owner
+/// comes back: all at once.
 #[test]
 fn the_owner_comes_back_while_another_has_waited() {
     model!(Some(3), || {
@@ -136,7 +137,8 @@ fn a_late_timer_is_moved_while_the_owner_comes_back() {
     });
 }
 
-/// The owner arms a timer that is late at once, while it is rescued: it is run, or somebody is called.
+/// The owner arms a timer that is late at once, while it is rescued: it is run, or somebody is
+/// called.
 #[test]
 fn the_owner_arms_a_late_timer_while_it_is_rescued() {
     model!(Some(4), || {
@@ -159,20 +161,21 @@ fn the_owner_arms_a_late_timer_while_it_is_rescued() {
     });
 }
 
-/// A stranger arms one, and the owner is denied the shard by who rescues it when it comes back.
+/// A remote thread arms one, and the owner is denied the shard by who rescues it when it comes
+/// back.
 #[test]
-fn a_stranger_arms_a_late_timer_while_the_owner_comes_back() {
+fn a_remote_thread_arms_a_late_timer_while_the_owner_comes_back() {
     model!(Some(2), || {
         let (home, _owner) = begin();
         let (probe, other) = (Probe::new(), Probe::new());
         drop(Timer::once(&home, 20, 5, other.once()));
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let (home, probe) = (home.clone(), probe.clone());
             move || drop(Timer::once(&home, 25, 5, probe.once()))
         });
         let rescuer = answers(&home, 30);
         come_back(&home, 30);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         rescuer.join().unwrap();
         assert_called(&home, 30);
         expire(&home, 40);
@@ -235,7 +238,7 @@ fn an_owner_that_oversleeps_is_rescued() {
     model!(Some(4), || {
         let (home, _owner) = begin();
         let probe = Probe::new();
-        let mut stranger = Some(thread::spawn({
+        let mut remote_thread = Some(thread::spawn({
             let home = home.clone();
             move || drop(Timer::once(&home, 25, 5, || {}))
         }));
@@ -251,7 +254,7 @@ fn an_owner_that_oversleeps_is_rescued() {
             || false,
             |until| {
                 home.rest(until);
-                stranger.take().unwrap().join().unwrap();
+                remote_thread.take().unwrap().join().unwrap();
                 let at = home.owner().alarm.is_set_to();
                 assert!(at <= (20 + GRACE) | 1 && at == home.alarm());
                 let mut due = Vec::new();
@@ -265,8 +268,8 @@ fn an_owner_that_oversleeps_is_rescued() {
                 assert_eq!(probe.runs(), 1);
             },
         );
-        if let Some(stranger) = stranger {
-            stranger.join().unwrap();
+        if let Some(remote_thread) = remote_thread {
+            remote_thread.join().unwrap();
         }
         home.beat(HORIZON);
         assert_called(&home, HORIZON);

@@ -1,8 +1,8 @@
 //! Waking one searcher: no work lies about while all who could do it are asleep.
 //!
-//! The queue is a counter of relaxed accesses, which brings no order of its own: that a worker about
-//! to sleep and a pusher see each other is the fences' doing. Work that nobody does shows as a
-//! deadlock.
+//! The queue is a counter of relaxed accesses, which brings no order of its own: that a worker
+//! about to sleep and a pusher see each other is the fences' doing. Work that nobody does shows as
+//! a deadlock.
 #![cfg(loom)]
 
 use loom::{
@@ -196,8 +196,8 @@ fn two_workers_and_two_pushers() {
     });
 }
 
-/// A worker that is woken for a deadline, and not to search, at the moment when somebody looks for a
-/// searcher to wake: it is counted as parked, and cannot be woken.
+/// A worker that is woken for a deadline, and not to search, at the moment when somebody looks for
+/// a searcher to wake: it is counted as parked, and cannot be woken.
 #[test]
 fn nobody_to_wake() {
     model!(Some(3), || {

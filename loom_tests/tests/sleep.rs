@@ -123,8 +123,8 @@ fn the_waker_changes_while_the_shard_is_closed() {
 }
 
 /// Moved while it is about to fire: it fires for the old deadline or waits for the new one, and its
-/// task is woken for that. Where the old one had fired, it is armed again while the one who fired it
-/// is still at it.
+/// task is woken for that. Where the old one had fired, it is armed again while the one who fired
+/// it is still at it.
 #[test]
 fn it_is_moved_while_it_fires() {
     model!(Some(3), || {
@@ -179,8 +179,8 @@ fn it_fires_again_while_it_fires() {
     });
 }
 
-/// It is armed again by its owner while a stranger reads the inbox, in which there is still an older
-/// entry of it.
+/// It is armed again by its owner while a remote thread reads the inbox, in which there is still an
+/// older entry of it.
 #[test]
 fn it_is_armed_again_while_old_news_is_read() {
     model!(Some(3), || {
@@ -220,9 +220,9 @@ fn it_is_armed_again_while_old_news_is_read() {
     });
 }
 
-/// Its carrier shuts it down, and it is armed again at that moment: it waits, and fires.
+/// Its holder shuts it down, and it is armed again at that moment: it waits, and fires.
 #[test]
-fn it_is_armed_again_while_its_carrier_shuts_it_down() {
+fn it_is_armed_again_while_its_holder_shuts_it_down() {
     model!(None, || {
         let (home, sleep) = sleep();
         let due = due(&home, 5);
@@ -246,9 +246,9 @@ fn it_is_armed_again_while_its_carrier_shuts_it_down() {
     });
 }
 
-/// Moved, and moved earlier again, while its carrier shuts it down.
+/// Moved, and moved earlier again, while its holder shuts it down.
 #[test]
-fn it_is_moved_while_its_carrier_shuts_it_down() {
+fn it_is_moved_while_its_holder_shuts_it_down() {
     model!(None, || {
         let (home, sleep) = sleep();
         let due = due(&home, 5);
@@ -290,8 +290,8 @@ fn it_is_dropped_while_it_fires() {
     });
 }
 
-/// Armed again, if it has fired, and dropped, on the shard's own thread, which has two references then, and counts
-/// them: the one who fired it has another while it is at the waker.
+/// Armed again, if it has fired, and dropped, on the shard's own thread, which has two references
+/// then, and counts them: the one who fired it has another while it is at the waker.
 #[test]
 fn it_is_armed_again_and_dropped_while_it_fires() {
     tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);

@@ -44,12 +44,12 @@ fn a_timer_is_moved_earlier_while_the_owner_goes_to_sleep() {
 
 /// Who armed a timer moves it from inbox to store while the owner looks at both.
 #[test]
-fn a_stranger_drains_while_the_owner_goes_to_sleep() {
+fn a_remote_thread_drains_while_the_owner_goes_to_sleep() {
     model!(Some(3), || {
         let home = shard();
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let (home, probe) = (home.clone(), probe.clone());
             move || {
                 drop(Timer::once(&home, 5, 5, probe.once()));
@@ -57,7 +57,7 @@ fn a_stranger_drains_while_the_owner_goes_to_sleep() {
             }
         });
         owner.run_and_sleep_until(|| probe.runs() == 1);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         close(&home);
     });
 }

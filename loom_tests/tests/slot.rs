@@ -1,5 +1,5 @@
-//! The slot for what a worker runs next, while thieves empty it: each task is had once, none is lost,
-//! and who has it sees what was done to it before.
+//! The slot for what a worker runs next, while thieves empty it: each task is had once, none is
+//! lost, and who has it sees what was done to it before.
 //!
 //! The owner is the first thread, since it is the one that changes the slot (see `README.md`).
 #![cfg(loom)]

@@ -1,8 +1,8 @@
-//! Starting: of all that happens to a timer that was built and not started, one comes first; and one
-//! that was cancelled before is told of it when it is started, once, or never if it is not.
+//! Starting: of all that happens to a timer that was built and not started, one comes first; and
+//! one that was cancelled before is told of it when it is started, once, or never if it is not.
 //!
-//! What is owed and never told, or told and not owed, shows in the worker's count; a callback that is
-//! kept, or dropped twice, in its probe.
+//! What is owed and never told, or told and not owed, shows in the worker's count; a callback that
+//! is kept, or dropped twice, in its probe.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -157,8 +157,8 @@ fn start_or_reset() {
     });
 }
 
-/// Refreshed by its name while it is started for a moment: it waits for that, or a whole wait anew. A
-/// wait that is read too early is none.
+/// Refreshed by its name while it is started for a moment: it waits for that, or a whole wait anew.
+/// A wait that is read too early is none.
 #[test]
 fn start_or_refresh_by_name() {
     model!(None, || {
@@ -294,8 +294,8 @@ fn start_or_cancel_by_name() {
     });
 }
 
-/// Dropped without having been started, while it is cancelled by its name: its callback goes, and is
-/// told nothing.
+/// Dropped without having been started, while it is cancelled by its name: its callback goes, and
+/// is told nothing.
 #[test]
 fn an_abandoned_one_is_cancelled_by_name() {
     model!(None, || abandoned(Options::default()));

@@ -1,8 +1,8 @@
-//! Timers that may be late, up to a point, and those that may not run at all because their condition
-//! has gone.
+//! Timers that may be late, up to a point, and those that may not run at all because their
+//! condition has gone.
 //!
-//! A timer that is passed over shows as a clock that went past its window, which other timers behind
-//! it make possible.
+//! A timer that is passed over shows as a clock that went past its window, which other timers
+//! behind it make possible.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -150,10 +150,10 @@ fn a_tolerant_timer_is_taken_early_or_cancelled() {
     });
 }
 
-/// A stranger takes it early while the owner is about to sleep until the end of its window: it runs
-/// once, and the owner sleeps on until the next.
+/// A remote thread takes it early while the owner is about to sleep until the end of its window: it
+/// runs once, and the owner sleeps on until the next.
 #[test]
-fn a_tolerant_timer_is_taken_early_by_a_stranger() {
+fn a_tolerant_timer_is_taken_early_by_a_remote_thread() {
     model!(Some(3), || {
         let home = shard();
         let mut owner = EventLoop::new(&home);
@@ -161,13 +161,13 @@ fn a_tolerant_timer_is_taken_early_by_a_stranger() {
         drop(timer(&home, 5, tolerant(), &probe));
         let other = Probe::new();
         drop(Timer::once(&home, 20, 5, other.once()));
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 6)
         });
         owner.run_until(|| other.runs() == 1);
         assert_eq!(owner.now, 20);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         assert_eq!(probe.runs(), 1);
         close(&home);
     });

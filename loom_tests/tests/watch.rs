@@ -1,8 +1,9 @@
-//! The watch: as long as an owner is awake its alarm is set, soon enough for the next deadline and not
-//! too far off, whoever arms, beats, takes the alarm and sets it again at once.
+//! The watch: as long as an owner is awake its alarm is set, soon enough for the next deadline and
+//! not too far off, whoever arms, beats, takes the alarm and sets it again at once.
 //!
-//! In these models all threads come to their end, and the owner is awake then: it is stuck. A rescue
-//! that is lost shows as an alarm that is not set, is set too late, or is not what the word says.
+//! In these models all threads come to their end, and the owner is awake then: it is stuck. A
+//! rescue that is lost shows as an alarm that is not set, is set too late, or is not what the word
+//! says.
 #![cfg(loom)]
 
 use loom::thread;
@@ -27,15 +28,15 @@ fn arm(home: &Home, deadline: u64) {
 
 /// Who arms a timer finds the alarm early enough, and the owner pushes it further.
 #[test]
-fn a_stranger_arms_while_the_owner_beats() {
+fn a_remote_thread_arms_while_the_owner_beats() {
     model!(None, || {
         let (home, _owner) = begin();
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || arm(&home, 50)
         });
         home.beat(40);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         assert_called(&home, 40);
         close(&home);
     });
@@ -43,25 +44,25 @@ fn a_stranger_arms_while_the_owner_beats() {
 
 /// The same with a timer that is made earlier.
 #[test]
-fn a_stranger_moves_a_timer_earlier_while_the_owner_beats() {
+fn a_remote_thread_moves_a_timer_earlier_while_the_owner_beats() {
     model!(None, || {
         let (home, _owner) = begin();
         let timer = Timer::once(&home, HORIZON, 5, || {});
-        let stranger = thread::spawn(move || assert_eq!(timer.reset_at(50), Reset::Waiting));
+        let remote_thread = thread::spawn(move || assert_eq!(timer.reset_at(50), Reset::Waiting));
         home.beat(40);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         assert_called(&home, 40);
         close(&home);
     });
 }
 
-/// Who arms a timer finds the owner asleep, or on its way: that one sees to its alarm when it wakes,
-/// which stands as it stood, or not at all.
-fn a_stranger_arms_while_the_owner_wakes(lets_be: bool) {
+/// Who arms a timer finds the owner asleep, or on its way: that one sees to its alarm when it
+/// wakes, which stands as it stood, or not at all.
+fn a_remote_thread_arms_while_the_owner_wakes(lets_be: bool) {
     model!(Some(4), move || {
         let (home, mut owner) = begin();
         owner.lets_be = lets_be;
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || {
                 home.wake();
@@ -69,27 +70,27 @@ fn a_stranger_arms_while_the_owner_wakes(lets_be: bool) {
             }
         });
         owner.park();
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         assert_called(&home, owner.now);
         close(&home);
     });
 }
 
 #[test]
-fn a_stranger_arms_while_the_owner_wakes_and_its_alarm_stands() {
-    a_stranger_arms_while_the_owner_wakes(true);
+fn a_remote_thread_arms_while_the_owner_wakes_and_its_alarm_stands() {
+    a_remote_thread_arms_while_the_owner_wakes(true);
 }
 
 #[test]
-fn a_stranger_arms_while_the_owner_wakes_and_its_alarm_does_not_stand() {
-    a_stranger_arms_while_the_owner_wakes(false);
+fn a_remote_thread_arms_while_the_owner_wakes_and_its_alarm_does_not_stand() {
+    a_remote_thread_arms_while_the_owner_wakes(false);
 }
 
 /// Who arms a timer, near or far, finds the alarm early enough, and it is taken.
-fn a_stranger_arms_while_the_alarm_is_taken(deadline: u64) {
+fn a_remote_thread_arms_while_the_alarm_is_taken(deadline: u64) {
     model!(Some(4), move || {
         let (home, _owner) = begin();
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || arm(&home, deadline)
         });
@@ -97,7 +98,7 @@ fn a_stranger_arms_while_the_alarm_is_taken(deadline: u64) {
             let home = home.clone();
             move || assert!(answer(&home, 41))
         });
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         taker.join().unwrap();
         assert_called(&home, 40);
         close(&home);
@@ -105,13 +106,13 @@ fn a_stranger_arms_while_the_alarm_is_taken(deadline: u64) {
 }
 
 #[test]
-fn a_stranger_arms_a_near_timer_while_the_alarm_is_taken() {
-    a_stranger_arms_while_the_alarm_is_taken(60);
+fn a_remote_thread_arms_a_near_timer_while_the_alarm_is_taken() {
+    a_remote_thread_arms_while_the_alarm_is_taken(60);
 }
 
 #[test]
-fn a_stranger_arms_a_far_timer_while_the_alarm_is_taken() {
-    a_stranger_arms_while_the_alarm_is_taken(HORIZON);
+fn a_remote_thread_arms_a_far_timer_while_the_alarm_is_taken() {
+    a_remote_thread_arms_while_the_alarm_is_taken(HORIZON);
 }
 
 /// The owner arms a timer, near or far, while its alarm is taken. It has no fence on that way.
@@ -177,7 +178,8 @@ fn the_owner_arms_while_the_alarm_is_taken_and_another_has_the_lock() {
     });
 }
 
-/// Who takes the alarm sees that the owner is awake, or the owner, when it wakes, that it was taken.
+/// Who takes the alarm sees that the owner is awake, or the owner, when it wakes, that it was
+/// taken.
 fn the_alarm_is_taken_while_the_owner_wakes(lets_be: bool) {
     model!(Some(4), move || {
         let (home, mut owner) = begin();
@@ -238,8 +240,8 @@ fn two_take_one_alarm() {
     });
 }
 
-/// A shard whose owner, the calling thread, is stuck, and what its alarm was set to by who looked after it at 41, and waits
-/// since for a deadline of 50.
+/// A shard whose owner, the calling thread, is stuck, and what its alarm was set to by who looked
+/// after it at 41, and waits since for a deadline of 50.
 fn begin_awaited() -> (Home, EventLoop, u64) {
     let (home, owner) = begin();
     arm(&home, 50);
@@ -266,10 +268,10 @@ fn two_take_one_alarm_and_one_of_them_has_waited() {
 }
 
 /// Who arms a timer, near or far, finds the alarm early enough, and who has waited takes it.
-fn a_stranger_arms_while_who_has_waited_takes_the_alarm(deadline: u64) {
+fn a_remote_thread_arms_while_who_has_waited_takes_the_alarm(deadline: u64) {
     model!(Some(4), move || {
         let (home, _owner, word) = begin_awaited();
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || arm(&home, deadline)
         });
@@ -277,7 +279,7 @@ fn a_stranger_arms_while_who_has_waited_takes_the_alarm(deadline: u64) {
             let home = home.clone();
             move || _ = answer_awaited(&home, 56, word)
         });
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         waiter.join().unwrap();
         assert_called(&home, 56);
         close(&home);
@@ -285,13 +287,13 @@ fn a_stranger_arms_while_who_has_waited_takes_the_alarm(deadline: u64) {
 }
 
 #[test]
-fn a_stranger_arms_a_near_timer_while_who_has_waited_takes_the_alarm() {
-    a_stranger_arms_while_who_has_waited_takes_the_alarm(70);
+fn a_remote_thread_arms_a_near_timer_while_who_has_waited_takes_the_alarm() {
+    a_remote_thread_arms_while_who_has_waited_takes_the_alarm(70);
 }
 
 #[test]
-fn a_stranger_arms_a_far_timer_while_who_has_waited_takes_the_alarm() {
-    a_stranger_arms_while_who_has_waited_takes_the_alarm(HORIZON);
+fn a_remote_thread_arms_a_far_timer_while_who_has_waited_takes_the_alarm() {
+    a_remote_thread_arms_while_who_has_waited_takes_the_alarm(HORIZON);
 }
 
 #[test]
@@ -309,7 +311,8 @@ fn the_owner_arms_while_who_has_waited_takes_the_alarm() {
     });
 }
 
-/// The owner is back: who has waited finds that the alarm is not what it was, or the owner that it is taken.
+/// The owner is back: who has waited finds that the alarm is not what it was, or the owner that it
+/// is taken.
 #[test]
 fn the_owner_beats_while_who_has_waited_takes_the_alarm() {
     model!(None, || {
@@ -365,12 +368,12 @@ fn two_strangers_arm() {
     model!(None, || {
         let home = watched();
         home.beat(0);
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || arm(&home, 12)
         });
         arm(&home, 10);
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         assert_called(&home, 0);
         close(&home);
     });
@@ -410,7 +413,8 @@ fn it_is_called_for_while_the_alarm_is_set_again() {
     });
 }
 
-/// A shard that nobody watches yet, and whose owner, the calling thread, has done all that sets an alarm.
+/// A shard that nobody watches yet, and whose owner, the calling thread, has done all that sets an
+/// alarm.
 fn begin_unwatched() -> (Home, EventLoop) {
     let home = watched_when_called();
     let mut owner = EventLoop::new(&home);
@@ -424,22 +428,22 @@ fn begin_unwatched() -> (Home, EventLoop) {
     (home, owner)
 }
 
-/// The first call, while a stranger arms, who may have found that nobody watches; and who is called may
-/// come at once.
+/// The first call, while a remote thread arms, who may have found that nobody watches; and who is
+/// called may come at once.
 #[test]
-fn a_stranger_arms_while_the_owner_calls_for_the_first_time() {
+fn a_remote_thread_arms_while_the_owner_calls_for_the_first_time() {
     model!(Some(3), || {
         let (home, _owner) = begin_unwatched();
         let taker = thread::spawn({
             let home = home.clone();
             move || answer(&home, 30)
         });
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || arm(&home, 50)
         });
         home.call();
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         if !taker.join().unwrap() {
             assert!(home.owner().alarm.is_set_to() < 20, "it goes off at once");
             assert!(answer(&home, 30));
@@ -451,7 +455,8 @@ fn a_stranger_arms_while_the_owner_calls_for_the_first_time() {
     });
 }
 
-/// The first call, by another, while the owner sleeps and wakes, which sees to its alarm from then on.
+/// The first call, by another, while the owner sleeps and wakes, which sees to its alarm from then
+/// on.
 #[test]
 fn it_is_called_for_the_first_time_while_the_owner_wakes() {
     model!(Some(3), || {
@@ -475,16 +480,16 @@ fn it_is_called_for_the_first_time_while_the_owner_wakes() {
 
 /// By the kernel's clock the moment has come, by that of who is called it has not.
 #[test]
-fn it_goes_off_early_while_a_stranger_arms() {
+fn it_goes_off_early_while_a_remote_thread_arms() {
     model!(None, || {
         let (home, _owner) = begin();
         home.owner().alarm.go_off();
-        let stranger = thread::spawn({
+        let remote_thread = thread::spawn({
             let home = home.clone();
             move || arm(&home, 20)
         });
         assert!(!answer(&home, 39));
-        stranger.join().unwrap();
+        remote_thread.join().unwrap();
         assert_called(&home, 40);
         close(&home);
     });

@@ -185,7 +185,7 @@ fn main() -> io::Result<()> {
     // From another thread: through the inbox.
     let home = shard.clone();
     let table = names.clone();
-    let stranger = thread::spawn(move || {
+    let remote_thread = thread::spawn(move || {
         let ran = Arc::new(AtomicU32::new(0));
         for delay in (1..=10).rev() {
             let (count, own) = (ran.clone(), Arc::downgrade(&home));
@@ -207,7 +207,7 @@ fn main() -> io::Result<()> {
 
     run(&shard, &mut wakes)?;
 
-    stranger.join().expect("the thread does not panic");
+    remote_thread.join().expect("the thread does not panic");
     assert_eq!(tick.cancel(), Cancel::Cancelled);
     // Its timers refer to the shard until it is closed. What is left is told so here; and what was
     // delivered before, there.

@@ -3,15 +3,17 @@
 use std::{any::Any, panic::resume_unwind, task::Waker};
 
 use crate::{
-    callback::Flow,
-    claim::{Claim, NEVER, Outcome, Start},
-    ending::{conclude, end, ended, retire, tell},
-    node::{Kind, Location, NodeRef},
+    answer::{Flow, Kind, Outcome},
+    node::{
+        NodeRef,
+        claim::{Claim, NEVER, Start},
+        ending::{conclude, deliver, end, ended, retire},
+        location::Location,
+        running, sleeper,
+        taken::Taken,
+    },
     owner::Owner,
-    running,
     shard::Shard,
-    sleep,
-    taken::Taken,
     type_name::TypeName,
 };
 
@@ -35,11 +37,14 @@ pub enum Ran {
     Over,
 }
 
-impl<O: Owner> Due<O> {
-    pub(crate) fn new(node: NodeRef<O>) -> Self {
+impl<O: Owner> From<NodeRef<O>> for Due<O> {
+    #[inline]
+    fn from(node: NodeRef<O>) -> Self {
         Self(Some(node))
     }
+}
 
+impl<O: Owner> Due<O> {
     fn node(&self) -> &NodeRef<O> {
         self.0
             .as_ref()
@@ -140,7 +145,7 @@ impl<O: Owner> Due<O> {
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.
         node.set_location(Location::None);
-        match node.claim.end_due(Outcome::Cancelled, node.tells()) {
+        match node.claim.end_due(Outcome::Cancelled, node.takes_outcome()) {
             Start::Run(_) => {
                 if let Some(notice) = ended(&node, Outcome::Cancelled) {
                     node.home.owner().deliver(notice);
@@ -171,7 +176,7 @@ impl<O: Owner> Drop for Due<O> {
 
 /// Puts a timer that was moved, or that recurs, back into its owning shard.
 fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
-    // From here on no thread holds it, until the store does ("One carrier" in `PROTOCOLS.md`).
+    // From here on no thread holds it, until the store does ("One holder" in `PROTOCOLS.md`).
     node.set_location(Location::None);
     node.home.arrive(&node);
     Ran::PutBack
@@ -181,13 +186,13 @@ fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
 #[inline]
 fn fire<O: Owner>(node: NodeRef<O>) -> (Ran, Option<Waker>) {
     // Before the claim: after it the task may arm the sleep again, and then another thread holds
-    // the node ("One carrier" in `PROTOCOLS.md`).
+    // the node ("One holder" in `PROTOCOLS.md`).
     node.set_let_go();
     match node.claim.end_due(Outcome::Fired, false) {
         Start::Run(_) => {
             node.home.owner().over(Kind::Sleep, Outcome::Fired);
             // SAFETY: `Due::run` and `Due::fire` have checked that this is a sleep.
-            (Ran::Fired, unsafe { sleep::take_waker(&node) })
+            (Ran::Fired, unsafe { sleeper::slot(&node).take() })
         }
         Start::Moved => {
             node.home.arrive(&node);
@@ -211,7 +216,7 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
     }
     // SAFETY: this thread has won the claim to run the node, and the table is the node's own.
     let run = || unsafe { (node.vtable.run)(node.as_ptr()) };
-    let (ran, flow) = match running::catch(&node, run) {
+    let (ran, flow) = match running::catch(node.address(), run) {
         Ok(flow) => (Ran::Fired, flow),
         Err(panic) => {
             // A callback that panicked did not return whether this was its last run.
@@ -238,10 +243,10 @@ fn run<O: Owner>(node: NodeRef<O>, now: impl FnOnce() -> u64) -> Ran {
 ///
 /// Panics if the callback or its destructor does.
 fn give_up<O: Owner>(node: &NodeRef<O>, how: Outcome) {
-    if !node.tells() {
+    if !node.takes_outcome() {
         return retire(node, how);
     }
-    if let Err(panic) = tell(node, how) {
+    if let Err(panic) = deliver(node, how) {
         resume_unwind(panic);
     }
 }

@@ -79,91 +79,77 @@
 //! **Outcomes.** A callback that takes outcomes is also called when its timer is cancelled or shut
 //! down. The thread that cancels a timer may hold a lock that the callback needs. So the shard
 //! passes a [`Notice`] to [`Owner::deliver`], and the owner runs it where callbacks run. By default
-//! the cancelling thread runs it at once. [`Owner::owed`] and [`Owner::told`] count the outcomes
-//! that are still to come, for an owner that must stay until the last of them.
+//! the cancelling thread runs it at once. [`Owner::outcome_pending`] and
+//! [`Owner::outcome_delivered`] count the outcomes that are still to come, for an owner that must
+//! stay until the last of them.
 //!
 //! **Closing.** [`Shard::close`] drains the shard, which refuses timers from then on. Dropping the
-//! returned [`Orphans`] ends the drained timers: each callback is dropped or receives its outcome,
-//! and each task is woken. A [`Due`] that is dropped without a run ends in the same way. Close each
-//! shard explicitly: a shard and its timers refer to each other, and leak otherwise.
+//! returned [`DrainedTimers`] ends the drained timers: each callback is dropped or receives its
+//! outcome, and each task is woken. A [`Due`] that is dropped without a run ends in the same way.
+//! Close each shard explicitly: a shard and its timers refer to each other, and leak otherwise.
 //!
 //! A complete program, around `poll(2)`, is `examples/poll_loop.rs`.
 //!
 //! `PROTOCOLS.md` of this crate describes the protocols between threads, and proves that they lose
 //! nothing. loom checks each of them on this source.
 
-mod callback;
-mod claim;
+mod answer;
 mod due;
-mod ending;
-mod extras;
 mod foreign;
-mod home;
-mod inbox;
-mod inner;
-mod lock;
-mod moving;
 mod names;
 mod node;
-mod notice;
-mod orphans;
 mod owner;
 mod park;
-mod pool;
 mod prefetch;
-mod running;
-mod search;
 mod shard;
 #[cfg(tourbillon_sim)]
 #[doc(hidden)]
 pub mod sim;
 mod sleep;
-mod slot;
-#[cfg(not(loom))]
-mod spares;
-mod standby;
 pub mod store;
 mod sync;
-mod taken;
 mod timer;
 mod type_name;
-mod wait;
-mod waker;
-mod watch;
-mod watchers;
 
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::node::model;
 pub use self::{
-    callback::Flow,
-    claim::{NEVER, Outcome},
+    answer::{Cancel, Flow, Kind, Outcome, Reset, Started, Status},
     due::{Due, Ran},
-    extras::Options,
     names::{Name, Names},
-    node::Kind,
-    notice::Notice,
-    orphans::{Orphan, Orphans},
-    owner::Owner,
-    park::{Parker, SearchClaim},
-    pool::{
-        Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, prepare_memory_by,
-        return_spare_memory, wake_for_spare_memory_by,
+    node::{
+        claim::NEVER,
+        pool::{
+            Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, prepare_memory_by,
+            return_spare_memory, wake_for_spare_memory_by,
+        },
+        running::{is_told_of_shutdown, tell_of_shutdown},
+        taken::Taken,
+    },
+    owner::{Notice, Owner},
+    park::{
+        next_slot::{NextSlot, RawPointer},
+        parker::{Parker, SearchClaim},
+        searchers::Searchers,
+        watchdog::Coming,
     },
     prefetch::prefetch,
-    running::{is_told_of_shutdown, tell_of_shutdown},
-    search::Searchers,
-    shard::{Expired, Parked, Shard},
+    shard::{
+        Shard,
+        drained::{DrainedTimer, DrainedTimers},
+        expire::Expired,
+        home::{Home, Spares},
+        park::Parked,
+    },
     sleep::Sleep,
-    slot::{NextSlot, RawPointer},
-    taken::Taken,
-    timer::{Cancel, Reset, Started, Status, Timer},
+    timer::{
+        Timer,
+        ended::{Ended, InsideCallback},
+        options::Options,
+    },
     type_name::TypeName,
-    watch::Coming,
-    watchers::{Ended, InsideCallback},
 };
-#[cfg(not(loom))]
-pub use self::{home::Home, spares::Spares};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,8 +1,8 @@
 //! The trait by which a shard calls its owner.
 
-use std::{any::Any, ops::RangeInclusive, panic::resume_unwind};
+use std::{any::Any, marker::PhantomData, ops::RangeInclusive, panic::resume_unwind, ptr::NonNull};
 
-use crate::{claim::Outcome, node::Kind, notice::Notice};
+use crate::answer::{Kind, Outcome};
 
 /// Callbacks of a [`Shard`](crate::Shard) to the worker that owns it.
 ///
@@ -56,14 +56,14 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// once for each timer, never under a lock of the shard.
     fn over(&self, _kind: Kind, _how: Outcome) {}
 
-    /// Reports that a timer whose callback takes outcomes was started. [`told`](Owner::told)
-    /// follows when the outcome has been delivered. The difference between the two counts is the
-    /// number of outcomes still to come.
-    fn owed(&self) {}
+    /// Reports that a timer whose callback takes outcomes was started.
+    /// [`outcome_delivered`](Owner::outcome_delivered) follows when the outcome has been delivered.
+    /// The difference between the two counts is the number of outcomes still to come.
+    fn outcome_pending(&self) {}
 
     /// Reports that a callback that takes outcomes has received its outcome, or has run for the
     /// last time.
-    fn told(&self) {}
+    fn outcome_delivered(&self) {}
 
     /// Delivers an outcome: arranges for `notice` to be run where callbacks run.
     ///
@@ -100,4 +100,49 @@ pub trait Owner: Send + Sync + Sized + 'static {
     fn random(&self) -> u64 {
         0
     }
+}
+
+/// Outcome that has to be delivered to the callback of a timer, which ended without a run or will
+/// not run again.
+///
+/// The receiver must [run](Notice::run) it. Dropping it runs it too, so no outcome is lost; a panic
+/// of the callback then continues in the thread that drops it.
+///
+/// The shard passes it to [`Owner::deliver`]. The owner keeps it for its loop, or sends it there:
+///
+/// ```
+/// # use std::sync::{Arc, mpsc};
+/// use tourbillon_shards::{Flow, Notice, Options, Outcome, Owner, Shard, Timer};
+///
+/// struct Loop { notices: mpsc::Sender<Notice<Loop>> }
+///
+/// impl Owner for Loop {
+///     fn wake(&self) {}
+///     fn is_current(&self) -> bool { true }
+///     fn deliver(&self, notice: Notice<Loop>) {
+///         // A loop on another thread has to be woken after this. If the loop is gone, `send`
+///         // returns the notice, and dropping it runs the callback here.
+///         let _ = self.notices.send(notice);
+///     }
+/// }
+///
+/// let (notices, delivered) = mpsc::channel();
+/// let shard = Arc::new(Shard::new(Loop { notices }));
+/// let options = Options { outcome: true, ..Options::default() };
+/// let timer = Timer::build(&shard, 1_000, None, options, Flow::Break);
+/// timer.start(0);
+/// timer.cancel();
+///
+/// // In the loop:
+/// for notice in delivered.try_iter() {
+///     assert_eq!(notice.outcome(), Outcome::Cancelled);
+///     if let Some(_panic) = notice.run() { /* the callback panicked */ }
+/// }
+/// # shard.close();
+/// ```
+pub struct Notice<O: Owner> {
+    /// The node, as an untyped pointer that owns a reference, and the outcome. `node/notice.rs`
+    /// has all that uses it: this module names no node, so that nodes can name their owner.
+    pub(crate) held: Option<(NonNull<()>, Outcome)>,
+    pub(crate) _owner: PhantomData<O>,
 }

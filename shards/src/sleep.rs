@@ -1,65 +1,22 @@
 //! [`Sleep`], a timer that wakes a task. Its node has a waker slot in place of a callback.
 
-use std::{
-    ptr::NonNull,
-    task::{Poll, Waker},
-};
+use std::task::{Poll, Waker};
 
 use crate::{
-    callback::Flow,
-    claim::{Claim, End, NEVER, Outcome},
-    home::Home,
-    moving::{move_any, moved},
-    node::{Header, Kind, Node, NodeRef, VTable},
+    answer::{Kind, Outcome, Reset},
+    node::{
+        NodeRef,
+        claim::{Claim, End, NEVER},
+        header::Header,
+        sleeper,
+        taken::Taken,
+        waker::WakerSlot,
+    },
     owner::Owner,
-    shard::Shard,
+    shard::{Shard, home::Home},
     sync::Arc,
-    taken::Taken,
-    timer::Reset,
-    type_name::TypeName,
-    waker::WakerSlot,
+    timer::reset::{move_any, moved},
 };
-
-/// Holds the virtual table of a sleep's node.
-struct Table<O>(std::marker::PhantomData<O>);
-
-impl<O: Owner> Table<O> {
-    const SLEEP: VTable<O> = VTable {
-        kind: Kind::Sleep,
-        name: TypeName::new::<Sleep<O>>(),
-        run: Self::run,
-        end: Some(Self::wake),
-        tell: None,
-        extras: None,
-        free: NodeRef::<O>::free::<WakerSlot, ()>,
-    };
-
-    unsafe fn run(ptr: NonNull<Header<O>>) -> Flow {
-        // SAFETY: the caller keeps the table's contract.
-        unsafe { Self::wake(ptr) };
-        Flow::Break(Outcome::Fired)
-    }
-
-    unsafe fn wake(ptr: NonNull<Header<O>>) {
-        // SAFETY: a node of this table is a `Node<O, WakerSlot, ()>`; references to it stay shared.
-        let node = unsafe { ptr.cast::<Node<O, WakerSlot, ()>>().as_ref() };
-        if let Some(waker) = node.payload.take() {
-            waker.wake();
-        }
-    }
-}
-
-/// Takes the waker of a sleep that is over, if no other thread is at the slot.
-///
-/// # Safety
-///
-/// `node` must be the node of a sleep.
-#[inline]
-pub(crate) unsafe fn take_waker<O: Owner>(node: &NodeRef<O>) -> Option<Waker> {
-    // SAFETY: the nodes of sleeps are of this type, and our reference keeps it alive.
-    let node = unsafe { node.as_ptr().cast::<Node<O, WakerSlot, ()>>().as_ref() };
-    node.payload.take()
-}
 
 /// A timer that wakes one task, and can be armed again.
 ///
@@ -85,11 +42,8 @@ impl<O: Owner> Sleep<O> {
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
         let at = Home::new(home);
-        let (node, stored) = NodeRef::pair(move || Node {
-            header: Header::new(&Table::<O>::SLEEP, at, Claim::Pending(deadline)),
-            wait: (),
-            payload: WakerSlot::new(waker),
-        });
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
+        let (node, stored) = sleeper::sleep::<Self, O>(header, waker);
         home.insert_new(stored, deadline);
         Self(node)
     }
@@ -97,15 +51,8 @@ impl<O: Owner> Sleep<O> {
     /// Returns the waker slot in the sleep's node.
     #[inline]
     fn slot(&self) -> &WakerSlot {
-        // SAFETY: `new` made this a `Node<O, WakerSlot, ()>`, and our reference keeps it alive.
-        unsafe {
-            &self
-                .0
-                .as_ptr()
-                .cast::<Node<O, WakerSlot, ()>>()
-                .as_ref()
-                .payload
-        }
+        // SAFETY: `arm` made this the node of a sleep.
+        unsafe { sleeper::slot(&self.0) }
     }
 
     /// Returns how the sleep ended, fired or shut down, if it is over. Otherwise registers `waker`,
@@ -175,7 +122,7 @@ impl<O: Owner> Sleep<O> {
         if move_any(&self.0, |_, _| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
             self.0.home.armed(&self.0);
             // The thread that held the node set its location to `None` before it claimed the end
-            // ("One carrier" in `PROTOCOLS.md`), so this thread may insert it.
+            // ("One holder" in `PROTOCOLS.md`), so this thread may insert it.
             self.0.home.arrive(&self.0);
         }
     }
@@ -195,7 +142,7 @@ impl<O: Owner> Drop for Sleep<O> {
         if claim.end_pending(Outcome::Cancelled)
             || claim.end(Outcome::Cancelled, false, false) == End::Won
         {
-            stored = self.0.home.hear_gone(&self.0);
+            stored = self.0.home.remove_ended(&self.0);
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
         }
         // The waker is dropped here, and not with the node's last reference: that may be dropped

@@ -293,12 +293,12 @@ impl Owner for Core {
         self.count(|counters| counters.over(how));
     }
 
-    fn owed(&self) {
+    fn outcome_pending(&self) {
         // Raised before the exchange that starts the timer, which publishes it.
         self.owed.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn told(&self) {
+    fn outcome_delivered(&self) {
         // Release: the thread that ends the runtime sees all that the callback did.
         self.owed.fetch_sub(1, Ordering::Release);
     }

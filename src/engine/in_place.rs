@@ -38,7 +38,7 @@ impl<'a> InPlace<'a> {
         let in_place = Self(local);
         // Make sure that a thread is in reserve before peers are woken: each peer that leaves the
         // reserve to search or to rescue must leave another thread there.
-        shared.stand_by();
+        shared.ensure_reserve();
         shared.wake_one();
         local.shard.call();
         // A paused clock stops the heartbeats: wake the helpers, which then check the queues.

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use tourbillon_shards::{Due, Notice, Orphan, Orphans, Owner, RawPointer};
+use tourbillon_shards::{DrainedTimer, DrainedTimers, Due, Notice, Owner, RawPointer};
 use tourbillon_tasks::Runnable;
 
 use crate::engine::{clocks::owner::ClockCore, core::Core, task_core::meta::TaskMeta};
@@ -93,15 +93,15 @@ pub(crate) trait Ending: Send {
     fn end_next(&mut self, deliver: &dyn Fn(Job)) -> bool;
 }
 
-impl<O: Owner> Ending for Orphans<O>
+impl<O: Owner> Ending for DrainedTimers<O>
 where
     Job: From<Notice<O>>,
 {
     fn end_next(&mut self, deliver: &dyn Fn(Job)) -> bool {
-        match Orphans::end_next(self) {
+        match DrainedTimers::end_next(self) {
             None => return false,
-            Some(Orphan::Ended) => {}
-            Some(Orphan::Told(notice)) => deliver(notice.into()),
+            Some(DrainedTimer::Ended) => {}
+            Some(DrainedTimer::Notice(notice)) => deliver(notice.into()),
         }
         true
     }

@@ -8,7 +8,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tourbillon_shards::{Notice, Orphans, Owner};
+use tourbillon_shards::{DrainedTimers, Notice, Owner};
 
 use crate::{
     engine::{
@@ -100,7 +100,7 @@ fn close_shards(shared: &Shared) {
 }
 
 /// Splits the timers of a closed shard into batches, and queues these.
-fn queue<O: Owner>(shared: &Shared, mut orphans: Orphans<O>)
+fn queue<O: Owner>(shared: &Shared, mut orphans: DrainedTimers<O>)
 where
     Job: From<Notice<O>>,
 {

@@ -38,11 +38,11 @@ impl Owner for TestOwner {
         self.over.fetch_add(1, Relaxed);
     }
 
-    fn owed(&self) {
+    fn outcome_pending(&self) {
         self.owed.fetch_add(1, Relaxed);
     }
 
-    fn told(&self) {
+    fn outcome_delivered(&self) {
         self.told.fetch_add(1, Relaxed);
     }
 }

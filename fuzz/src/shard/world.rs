@@ -290,7 +290,7 @@ impl World {
         for timer in &mut self.timers {
             timer.is_queued = false;
         }
-        assert!(!self.shard.has_news(), "all of it is read");
+        assert!(!self.shard.has_updates(), "all of it is read");
         // Timers without a move or tolerance must come in the order of their deadlines.
         let mut last = 0;
         let mut in_order = |at: u64, is_free: bool| {
@@ -447,7 +447,7 @@ impl World {
             (first..=last).contains(&settled),
             "{settled} is not from {first} to {last}"
         );
-        assert!(!self.shard.has_news());
+        assert!(!self.shard.has_updates());
         for timer in &mut self.timers {
             timer.is_queued = false;
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::Shard;
 use crate::{
-    node::{Location, NodeRef},
+    node::{NodeRef, location::Location},
     owner::Owner,
 };
 
@@ -39,20 +39,20 @@ impl<O: Owner> Shard<O> {
     /// This is the fast path: the owner leaves a note. Each slower case is a call in tail position,
     /// so that this function needs no stack.
     #[inline(never)]
-    pub(crate) fn hear_moved(&self, node: &NodeRef<O>, next: u64, earlier: bool) {
+    pub(crate) fn note_move(&self, node: &NodeRef<O>, next: u64, earlier: bool) {
         if !self.lock.acquire_free() {
-            return self.hear_moved_slow(node, earlier, true, false);
+            return self.note_move_slow(node, earlier, true, false);
         }
         // Only a node in the store has an entry to move.
         let Location::Slot(slot) = node.location() else {
-            return self.hear_moved_slow(node, earlier, true, true);
+            return self.note_move_slow(node, earlier, true, true);
         };
         // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
         // path, gives it up.
         let noted =
             (self.inner).with_mut(|inner| unsafe { (*inner).try_note(slot, next, earlier) });
         if !noted {
-            return self.hear_moved_slow(node, earlier, true, true);
+            return self.note_move_slow(node, earlier, true, true);
         }
         // A note changes neither what is published nor when the alarm is due.
         let moves =
@@ -65,7 +65,7 @@ impl<O: Owner> Shard<O> {
         self.owner.moved(true);
     }
 
-    /// Ends [`hear_moved`](Shard::hear_moved) if a remote thread was denied the lock meanwhile.
+    /// Ends [`note_move`](Shard::note_move) if a remote thread was denied the lock meanwhile.
     #[cold]
     #[inline(never)]
     fn drain_and_count_move(&self) {
@@ -73,15 +73,15 @@ impl<O: Owner> Shard<O> {
         self.owner.moved(true);
     }
 
-    /// Slow path of [`hear_moved`](Shard::hear_moved), for all threads. `here`: the caller is the
+    /// Slow path of [`note_move`](Shard::note_move), for all threads. `here`: the caller is the
     /// owner. `held`: it has the lock, and this function releases it.
     // Not `#[cold]`: while the store takes no notes, each move to an earlier deadline comes here.
     #[inline(never)]
-    pub(crate) fn hear_moved_slow(&self, node: &NodeRef<O>, earlier: bool, here: bool, held: bool) {
+    pub(crate) fn note_move_slow(&self, node: &NodeRef<O>, earlier: bool, here: bool, held: bool) {
         // A later deadline needs no update. If the lock is held, this call has to release it, and
         // an update does no harm.
         if earlier || held {
-            self.hear_earlier(node, here, held);
+            self.note_earlier_deadline(node, here, held);
         }
         self.owner.moved(here);
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::*;
-use crate::{Reset, Sleep, Timer, store::StoreKind};
+use crate::{Reset, Sleep, Timer, store::any::StoreKind};
 
 #[derive(Default)]
 struct Loop {
@@ -108,7 +108,7 @@ fn a_condition_that_panics_in_a_drain_for_a_denied_thread_leaves_the_shard_unloc
     assert!(shard.lock.release());
     let looked = catch_unwind(AssertUnwindSafe(|| shard.drain_for_denied()));
     assert!(looked.is_err(), "the panic is not swallowed");
-    assert!(shard.has_news(), "the owner has to read the inbox");
+    assert!(shard.has_updates(), "the owner has to read the inbox");
     assert!(shard.locked(|_| ()).is_some(), "the lock is free again");
     shard.close();
 }
@@ -214,7 +214,7 @@ fn a_store_with_many_timers_does_not_shrink() {
         .collect();
     let full = room();
     // An eighth of the room is held, or less.
-    let stay = crate::inner::MAX_MOVED + 1;
+    let stay = crate::shard::inner::MAX_MOVED + 1;
     assert!(stay <= full / 8);
     timers[stay..].iter().for_each(|it| _ = it.cancel());
     assert!(!shard.shrink(), "no later call is needed");
@@ -261,9 +261,9 @@ fn a_panic_under_the_lock_wakes_the_owner() {
     panic_under_the_lock(&shard, || assert!(shard.locked(|_| ()).is_none()));
     assert_eq!(shard.owner().wakes.load(Ordering::Relaxed), 1);
     shard.resume();
-    assert!(shard.has_news(), "the owner has to read the inbox");
+    assert!(shard.has_updates(), "the owner has to read the inbox");
     assert!(!shard.expire(0, usize::MAX, &mut Vec::new()).more);
-    assert!(!shard.has_news());
+    assert!(!shard.has_updates());
 }
 
 #[test]

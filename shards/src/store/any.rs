@@ -1,6 +1,6 @@
 //! [`AnyStore`], a store whose kind is chosen at run time.
 
-use super::{Heap, Store, Wheel};
+use super::{heap::Heap, interface::Store, wheel::Wheel};
 
 /// Selects the store of a shard.
 ///
@@ -108,14 +108,16 @@ impl AnyStore {
     /// returns the slot and the state to publish.
     #[inline(always)]
     pub(crate) fn try_insert(&mut self, key: u64) -> Option<(u32, Seen)> {
-        if cfg!(loom) {
-            // The fast path needs more timers than a model has. The models still run its caller.
-            return Some((self.insert(key), self.seen()));
-        }
         let AnyStore::Wheel(wheel) = self else {
             return None;
         };
-        let slot = wheel.try_insert(key)?;
+        let slot = match wheel.try_insert(key) {
+            Some(slot) => slot,
+            // A model has few timers, so the store's fast path seldom applies. The caller's fast
+            // path has the protocol, and the models run it all the same.
+            None if cfg!(loom) => wheel.insert(key),
+            None => return None,
+        };
         Some((slot, Seen::of(&**wheel)))
     }
 
@@ -123,14 +125,17 @@ impl AnyStore {
     /// returns the state to publish.
     #[inline]
     pub(crate) fn try_remove(&mut self, slot: u32) -> Option<Seen> {
-        if cfg!(loom) {
-            self.remove(slot);
-            return Some(self.seen());
-        }
         let AnyStore::Wheel(wheel) = self else {
             return None;
         };
-        wheel.try_remove(slot).then(|| Seen::of(&**wheel))
+        if !wheel.try_remove(slot) {
+            // As in `try_insert`.
+            if !cfg!(loom) {
+                return None;
+            }
+            wheel.remove(slot);
+        }
+        Some(Seen::of(&**wheel))
     }
 
     /// Returns whether [`try_note`](AnyStore::try_note) may take notes.

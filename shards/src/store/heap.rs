@@ -1,7 +1,11 @@
 //! [`Heap`], an indexed 4-ary min-heap.
 
-use super::{Entry, Store, slots::Slots, tree::Tree};
-use crate::node::Location;
+use super::{
+    interface::{Entry, Store},
+    slots::Slots,
+    tree::Tree,
+};
+use crate::node::location::Location;
 
 /// A store for deadlines of any distribution: an indexed 4-ary heap.
 ///

@@ -1,12 +1,21 @@
 //! The table of the keys of all slots, for a store that does not track the positions of its
 //! entries.
 
-use super::Entry;
-use crate::{node::Location, prefetch::prefetch};
+use super::interface::Entry;
+use crate::{node::location::Location, prefetch::prefetch};
 
 /// The key of a free slot. A held slot may have this key, too: a store that allows it tracks such
 /// slots by other means.
 pub(super) const FREE: u64 = u64::MAX;
+
+/// With this many slots the table of keys does not fit the nearest cache.
+pub(super) const UNCACHED: usize = if cfg!(loom) {
+    1
+} else if cfg!(test) {
+    8
+} else {
+    4_096
+};
 
 /// Slots, and the key of each. An entry is *live* if its key is the key of its slot, and *stale*
 /// otherwise. So a store that removes or moves an entry changes a word here, and need not find the

@@ -1,6 +1,6 @@
 //! The slots of a store, and the position of each slot's entry.
 
-use crate::node::Location;
+use crate::node::location::Location;
 
 /// The slot of no entry, and the position of a slot that is free.
 pub(super) const VACANT: u32 = u32::MAX;

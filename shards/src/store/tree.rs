@@ -4,7 +4,7 @@
 //! each other. The shape is that of libev's heap. The index by slot is the textbook's (Sedgewick's
 //! `IndexMinPQ`).
 
-use super::{Entry, slots::Slots};
+use super::{interface::Entry, slots::Slots};
 
 const ARITY: usize = 4;
 

@@ -94,11 +94,11 @@ impl Owner for Scripted {
         self.over.note(kind, how);
     }
 
-    fn owed(&self) {
+    fn outcome_pending(&self) {
         self.owed.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn told(&self) {
+    fn outcome_delivered(&self) {
         self.told.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -289,14 +289,14 @@ fn far_timers_that_are_cancelled_are_swept() {
                 })
                 .collect();
             // The inbox is read in parts.
-            while shard.has_news() {
+            while shard.has_updates() {
                 assert_eq!(turn(&shard, now.min(horizon - 1)), 0);
             }
             assert_eq!(shard.stored(), 2_000);
             for timer in &timers {
                 assert_eq!(timer.cancel(), Cancel::Cancelled);
             }
-            while shard.has_news() {
+            while shard.has_updates() {
                 assert_eq!(turn(&shard, u64::MAX), 0);
             }
             assert_eq!(shard.stored(), 0, "at {horizon}");

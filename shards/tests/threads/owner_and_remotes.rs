@@ -267,7 +267,7 @@ fn settle(shard: Arc<Shard<Worker>>, tally: &Tally, parks: &Parks) {
         parks.parked
     );
     assert_eq!(shard.stored(), 0);
-    assert!(!shard.has_news());
+    assert!(!shard.has_updates());
     assert_eq!(Arc::strong_count(&shard), 1, "a node was left behind");
 }
 

@@ -52,7 +52,7 @@ const MANY: usize = 500;
 fn cached_references_are_dropped_with_their_guard() {
     let dropped = Arc::default();
     let home = shard(&dropped);
-    let spares = home.keep_spares();
+    let spares = Spares::new(&home);
     let timers: Vec<_> = (0..MANY).map(|_| arm(&home)).collect();
     timers.into_iter().for_each(free);
     // Ours, the guard's, and one for all nodes.
@@ -72,7 +72,7 @@ fn cached_references_are_dropped_with_their_guard() {
 fn a_guard_without_references_drops_none() {
     let dropped = Arc::default();
     let home = shard(&dropped);
-    drop(home.keep_spares());
+    drop(Spares::new(&home));
     assert_eq!(Arc::strong_count(&home), 1);
     drop(home);
     assert_eq!(dropped.load(SeqCst), 1);
@@ -83,7 +83,7 @@ fn a_timer_keeps_its_shard_with_and_without_a_cache() {
     for keep in [false, true] {
         let dropped = Arc::default();
         let home = shard(&dropped);
-        let spares = keep.then(|| home.keep_spares());
+        let spares = keep.then(|| Spares::new(&home));
         let timer = arm(&home);
         timer.cancel();
         home.settle();
@@ -99,8 +99,8 @@ fn a_timer_keeps_its_shard_with_and_without_a_cache() {
 fn a_thread_caches_references_of_one_shard() {
     let dropped = Arc::default();
     let (one, other) = (shard(&dropped), shard(&dropped));
-    let of_one = one.keep_spares();
-    let of_other = other.keep_spares();
+    let of_one = Spares::new(&one);
+    let of_other = Spares::new(&other);
     // In turns.
     for _ in 0..MANY {
         free(arm(&one));
@@ -113,8 +113,8 @@ fn a_thread_caches_references_of_one_shard() {
     assert_eq!(Arc::strong_count(&one), 1);
     assert_eq!(Arc::strong_count(&other), 1);
     // There is room for references of the other shard then.
-    let of_other = other.keep_spares();
-    let twice = other.keep_spares();
+    let of_other = Spares::new(&other);
+    let twice = Spares::new(&other);
     free(arm(&other));
     assert_eq!(Arc::strong_count(&other), 4);
     drop(of_other);
@@ -133,12 +133,12 @@ fn counts_balance_if_another_thread_frees_the_timers() {
         let freer = thread::spawn({
             let home = home.clone();
             move || {
-                let _spares = freer_keeps.then(|| home.keep_spares());
+                let _spares = freer_keeps.then(|| Spares::new(&home));
                 receiver.into_iter().for_each(free);
             }
         });
         {
-            let _spares = armer_keeps.then(|| home.keep_spares());
+            let _spares = armer_keeps.then(|| Spares::new(&home));
             for _ in 0..3 * MANY {
                 sender.send(arm(&home)).unwrap();
             }
@@ -166,7 +166,7 @@ fn timers_may_be_dropped_before_and_after_the_cache() {
         let home = home.clone();
         move || {
             BEFORE.set(Some(arm(&home)));
-            SPARES.set(Some(home.keep_spares()));
+            SPARES.set(Some(Spares::new(&home)));
             AFTER.set(Some(arm(&home)));
             BEFORE.with_borrow(|timer| timer.as_ref().unwrap().cancel());
             AFTER.with_borrow(|timer| timer.as_ref().unwrap().cancel());
@@ -184,11 +184,11 @@ fn a_forgotten_guard_leaks_its_shard() {
     let forgets = || {
         let dropped = Arc::default();
         let home = shard(&dropped);
-        std::mem::forget(home.keep_spares());
+        std::mem::forget(Spares::new(&home));
         free(arm(&home));
         // No other shard gets its address or its place in the cache.
         let next = shard(&dropped);
-        let spares = next.keep_spares();
+        let spares = Spares::new(&next);
         free(arm(&next));
         drop(spares);
         drop(next);
@@ -218,7 +218,7 @@ fn shards_that_threads_share_are_dropped_once() {
                 let (homes, senders) = (homes.clone(), senders.clone());
                 thread::spawn(move || {
                     let own = &homes[number % 2];
-                    let spares = (number < 2).then(|| own.keep_spares());
+                    let spares = (number < 2).then(|| Spares::new(own));
                     let count = if cfg!(miri) { 70 } else { 200 };
                     for i in 0..count {
                         let home = &homes[(number + i / 3) % 2];
@@ -253,7 +253,7 @@ fn other_references_keep_the_shard_with_and_without_a_cache() {
     let home = shard(&dropped);
     let before = tourbillon_shards::Home::new(&home);
     assert_eq!(home.references(), 1);
-    let spares = home.keep_spares();
+    let spares = Spares::new(&home);
     // These come from the existing reference and from the shard, and not from the stock.
     let mut homes: Vec<_> = (0..MANY).map(|_| before.clone()).collect();
     homes.extend((0..MANY).map(|_| tourbillon_shards::Home::new(&home)));

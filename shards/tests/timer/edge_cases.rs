@@ -329,7 +329,7 @@ fn arrivals_beyond_a_batch_keep_their_deadlines() {
     let expired = shard.expire(0, usize::MAX, &mut due);
     assert_eq!(expired.count, 0);
     assert!(expired.more, "a part of the inbox was left");
-    assert!(shard.has_news());
+    assert!(shard.has_updates());
     assert_eq!(shard.next_deadline(), 1_000);
     let mut turns = 0;
     while timers.iter().any(|(_, count)| ran(count) == 0) {
@@ -337,7 +337,7 @@ fn arrivals_beyond_a_batch_keep_their_deadlines() {
         turns += 1;
         assert!(turns < 100, "timers were lost");
     }
-    assert!(!shard.has_news());
+    assert!(!shard.has_updates());
     assert_eq!(shard.next_deadline(), NEVER);
     drop(shard.close());
 }
@@ -435,11 +435,11 @@ fn a_due_timer_does_not_wait_for_a_long_inbox_to_be_read() {
     let expired = shard.expire(10, usize::MAX, &mut due);
     assert_eq!((expired.count, expired.more), (1, true));
     assert!(shard.stored() < 10_000, "it read it all");
-    assert!(shard.has_news(), "what is left keeps the owner awake");
+    assert!(shard.has_updates(), "what is left keeps the owner awake");
     due.pop().unwrap().run(|| 10);
     assert_eq!(ran(&count), 1);
     while shard.expire(10, usize::MAX, &mut due).more {}
     assert_eq!(shard.stored(), far.len());
-    assert!(due.is_empty() && !shard.has_news());
+    assert!(due.is_empty() && !shard.has_updates());
     shard.close();
 }

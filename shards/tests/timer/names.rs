@@ -436,7 +436,7 @@ fn threads_share_the_table_of_names() {
         ended.into_iter().for_each(|ended| ended.unwrap());
     });
     // One turn reads a part of the inbox, and that part may hold no due timers.
-    while turn(&shard, 100) > 0 || shard.has_news() {}
+    while turn(&shard, 100) > 0 || shard.has_updates() {}
     empty(&names);
     drop(shard.close());
     assert_eq!(Arc::strong_count(&names), 1, "a node has the table");

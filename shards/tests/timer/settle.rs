@@ -20,7 +20,7 @@ fn settle_reads_updates_and_removes_ended_timers() {
         drop(sleep);
         assert_eq!(shard.settle(), 70);
         assert_eq!(shard.next_deadline(), 70, "what was found is published");
-        assert!(!shard.has_news());
+        assert!(!shard.has_updates());
         moved.cancel();
         assert_eq!(shard.settle(), 80);
         earlier.cancel();

@@ -30,7 +30,7 @@ fn a_built_timer_does_not_wait() {
         assert_eq!(timer.status(), Status::Idle);
         assert_eq!(timer.deadline(), None);
         assert_eq!(timer.wait(), 10);
-        assert_eq!((shard.stored(), shard.has_news()), (0, false));
+        assert_eq!((shard.stored(), shard.has_updates()), (0, false));
         assert_eq!(shard.next_deadline(), NEVER);
         assert_eq!(turn(shard, 1_000), 0);
         assert_eq!(

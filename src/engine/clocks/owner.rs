@@ -207,11 +207,11 @@ impl Owner for ClockCore {
         self.count(|counters| counters.over(how));
     }
 
-    fn owed(&self) {
+    fn outcome_pending(&self) {
         self.owed.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn told(&self) {
+    fn outcome_delivered(&self) {
         self.owed.fetch_sub(1, Ordering::Release);
     }
 

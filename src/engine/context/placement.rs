@@ -57,7 +57,7 @@ impl Choice {
 /// cache, and not when its next timer is due.
 #[cold]
 fn read_inbox(worker: &Arc<WorkerShard>) {
-    if worker.has_news() {
+    if worker.has_updates() {
         worker.wake();
     }
 }

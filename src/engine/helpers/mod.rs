@@ -61,7 +61,7 @@ impl Helpers<WorkerShard> {
         HelperMetrics {
             threads,
             // The two counts are read one after the other, and a helper may end in between.
-            idle: shared.queues.searchers.sitting().min(threads),
+            idle: shared.queues.searchers.in_reserve().min(threads),
             started: known.started,
             record,
         }
@@ -79,9 +79,9 @@ impl Shared {
     /// Ensures that a thread is in reserve, before the calling thread runs user code. Starts a
     /// helper if no thread is in reserve and another helper is allowed.
     #[inline]
-    pub(crate) fn stand_by(self: &Arc<Self>) {
+    pub(crate) fn ensure_reserve(self: &Arc<Self>) {
         let most = self.most_helpers();
-        if most > 0 && self.queues.searchers.stand_by(most) {
+        if most > 0 && self.queues.searchers.ensure_reserve(most) {
             // Ignore an error: nothing can handle it here. The next thread that leaves the reserve
             // tries again.
             let _ = start(self);
@@ -189,7 +189,7 @@ impl Worker<'_> {
                     has_ended = true;
                 });
             }
-            self.shared.queues.searchers.sit();
+            self.shared.queues.searchers.enter_reserve();
             self.judge_quiescence();
         }
     }
@@ -229,17 +229,17 @@ impl Worker<'_> {
             core.wait(self.events.get_mut(), timeout);
             // Leave the reserve before taking anything: a paused clock does not advance while a
             // helper that is out of reserve may hold jobs.
-            searchers.rise();
+            searchers.leave_reserve();
             self.harvest(!awake);
             self.found_stuck |= checks;
             if self.has_something_to_run() {
-                core.shared.stand_by();
+                core.shared.ensure_reserve();
                 // It was in reserve, and not in a job: restart its own heartbeat here.
                 self.in_loop = InLoop::at(shared.clock.real(), self.tick);
                 return true;
             }
             // Nothing to do: back to the reserve.
-            searchers.sit();
+            searchers.enter_reserve();
             self.judge_quiescence();
             // After the keep-alive, end if not needed.
             let now = shared.clock.real();
@@ -249,7 +249,7 @@ impl Worker<'_> {
                 // Stay if the helper is needed: if it is the only thread in reserve while jobs run,
                 // another would be started at once.
                 let started = shared.most_helpers() > 0;
-                let needed = started && searchers.sitting() == 1 && before != ran;
+                let needed = started && searchers.in_reserve() == 1 && before != ran;
                 if !needed && searchers.retire(shared.config.helpers.0) {
                     return false;
                 }

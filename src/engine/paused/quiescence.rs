@@ -130,7 +130,7 @@ impl State {
             && !shared.is_stopping()
             && self.idle == workers.len()
             && self.serving == 0
-            && shared.queues.searchers.all_sit()
+            && shared.queues.searchers.all_in_reserve()
             && self.blocked.iter().all(|(_, blocked)| self.waits(blocked))
             && shards
                 .iter()

@@ -30,7 +30,7 @@
 use std::{cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Kind, NEVER, prefetch};
+use tourbillon_shards::{Due, Kind, NEVER, Spares, prefetch};
 
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;
@@ -133,7 +133,7 @@ pub(crate) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     let shared = shard.owner().shared.clone();
     let local = run_as(&shard, deque, |worker| {
         // As after each sleep: user code may block this worker, so a standby helper must exist.
-        shared.stand_by();
+        shared.ensure_reserve();
         // Panics of callbacks and tasks are caught where those run. Panics of user destructors and
         // wakers end up here; the worker then goes on with its next job.
         while !shared.is_stopping() {
@@ -161,7 +161,7 @@ pub(crate) fn run_as(
         }
     };
     // A helper's shard has no timers, so a helper needs no cache of reference counts.
-    let _spares = (!shard.owner().is_helper).then(|| shard.keep_spares());
+    let _spares = (!shard.owner().is_helper).then(|| Spares::new(shard));
     let local = Local::new(shard.clone(), deque);
     local::with_worker(&local, || {
         // Set the alarm before the hook, which is user code and may block.
@@ -335,7 +335,7 @@ impl<'a> Worker<'a> {
             shard.soonest()
         };
         // Skip the lock of the shard if nothing is due and no updates are pending.
-        if !shard.has_news() && (next == NEVER || next > self.shared.clock.now()) {
+        if !shard.has_updates() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
         // Take as many timers as the deque has room for. Take at least as many as other jobs have

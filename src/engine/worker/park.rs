@@ -146,7 +146,7 @@ impl Worker<'_> {
             // this worker counts as a searcher, no other worker is woken.
             self.found();
         }
-        core.shared.stand_by();
+        core.shared.ensure_reserve();
         self.fire_due();
         self.take_up();
     }

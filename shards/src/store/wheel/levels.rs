@@ -11,11 +11,10 @@
 //!
 //! A slot in a bucket is live if the key of the slot belongs to that bucket, and stale otherwise.
 
-use super::super::{
-    Entry,
+use crate::store::{
     blocks::{BLOCK, Blocks, Chain},
-    keys::Keys,
-    wheel::UNCACHED,
+    interface::Entry,
+    keys::{Keys, UNCACHED},
 };
 
 const BITS: u32 = 6;

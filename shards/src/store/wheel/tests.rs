@@ -3,7 +3,7 @@
 use super::{levels::LEVELS, *};
 
 impl Wheel {
-    /// Asserts that each entry is where the head of `wheel.rs` says, and that the counts agree.
+    /// Asserts that each entry is where the head of `wheel/mod.rs` says, and that the counts agree.
     fn check(&self) {
         self.levels.check();
         let base = self.levels.base;

@@ -123,7 +123,7 @@ impl Bench {
         if !world.closed {
             assert_eq!(world.shard.garbage(), 0);
         }
-        assert!(!world.shard.has_news());
+        assert!(!world.shard.has_updates());
     }
 
     pub fn take_held(&mut self, which: usize) -> Option<(usize, Due<Scripted>)> {
@@ -224,7 +224,7 @@ impl Bench {
         world.closed = true;
         drop(orphans);
         assert_eq!(world.shard.stored(), 0);
-        assert!(!world.shard.has_news());
+        assert!(!world.shard.has_updates());
     }
 
     pub fn apply(&mut self, op: Op) {

@@ -1,0 +1,60 @@
+//! Cancels and refreshes all timers of a name.
+
+use super::Names;
+use crate::{
+    answer::{Cancel, Reset},
+    foreign::each,
+    owner::Owner,
+    sync::lock,
+    timer::{cancel::cancel, reset::refresh},
+};
+
+/// How many timers are taken out of a list at a time to be cancelled.
+const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
+
+impl<O: Owner> Names<O> {
+    /// Cancels at most `max` timers of this name, and returns how many this call cancelled.
+    ///
+    /// The timers that were named last come first, unless timers of this name have ended since: the
+    /// last timer of the list then takes the place of one that ended.
+    ///
+    /// A timer that runs for the last time is neither cancelled nor counted.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`Owner::panicked`] does, which it does by default when the destructor of a
+    /// callback panics. Some timers may not have been cancelled then; they are still found by their
+    /// name.
+    pub fn cancel(&self, name: &str, max: usize) -> usize {
+        let mut cancelled = 0;
+        while cancelled < max {
+            // Take them out of the list first: no timer is cancelled under the lock. Timers that
+            // end before the claim below are not counted, and the loop takes more.
+            let found = self.take(name, (max - cancelled).min(BATCH));
+            if found.is_empty() {
+                break;
+            }
+            // The whole batch, even if a destructor panics: these timers are not in the list any
+            // more, so no other call would find them.
+            each(found, |node| {
+                let answer = cancel(&node);
+                cancelled += usize::from(matches!(answer, Cancel::Cancelled | Cancel::AfterRun));
+            });
+        }
+        cancelled
+    }
+
+    /// Restarts the waits of all timers of this name, and returns how many of them wait, or recur
+    /// and run: see [`Timer::refresh`](crate::Timer::refresh).
+    ///
+    /// `now` reads the clock, in ns. It is called for each timer, because the walk may take long
+    /// and other threads may start and refresh timers meanwhile.
+    pub fn refresh(&self, name: &str, now: impl Fn() -> u64) -> usize {
+        // Copy the references: no timer is moved under the lock.
+        let nodes = lock(self.part(name)).get(name).cloned().unwrap_or_default();
+        nodes
+            .iter()
+            .filter(|node| matches!(refresh(node, now()), Reset::Waiting | Reset::AfterRun))
+            .count()
+    }
+}

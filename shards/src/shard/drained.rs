@@ -1,0 +1,119 @@
+//! Timers that were drained from a shard when it was closed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::{
+    answer::Outcome,
+    foreign::forget,
+    node::{NodeRef, ending::end},
+    owner::{Notice, Owner},
+};
+
+/// Prefetch distance, in timers.
+const AHEAD: usize = 8;
+
+/// Result of [`DrainedTimers::end_next`].
+#[derive(Debug)]
+pub enum DrainedTimer<O: Owner> {
+    /// The timer is over.
+    Ended,
+    /// The callback takes outcomes: the caller must run or queue this notice.
+    Notice(Notice<O>),
+}
+
+/// Timers that [`Shard::close`](crate::Shard::close) drained from a shard.
+///
+/// Dropping this ends each of them as [`Outcome::Shutdown`]. If ending one panics, the others are
+/// ended all the same.
+pub struct DrainedTimers<O: Owner>(Vec<NodeRef<O>>);
+
+impl<O: Owner> DrainedTimers<O> {
+    pub(crate) fn new(nodes: Vec<NodeRef<O>>) -> Self {
+        Self(nodes)
+    }
+
+    /// Returns the number of timers, including those that were already over.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there is no timer.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Ends one timer: drops its callback, delivers the outcome to it, or wakes its task. Returns
+    /// false if there was none.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a callback that takes outcomes does, or if [`Owner::panicked`] does for the panic
+    /// of a destructor or waker. The timer is over all the same.
+    pub fn end_one(&mut self) -> bool {
+        match self.end_next() {
+            None => false,
+            Some(DrainedTimer::Ended) => true,
+            Some(DrainedTimer::Notice(notice)) => {
+                if let Some(panic) = notice.run() {
+                    resume_unwind(panic);
+                }
+                true
+            }
+        }
+    }
+
+    /// Ends one timer, but leaves the delivery of an outcome to the caller. Returns `None` if there
+    /// was no timer.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`Owner::panicked`] does for the panic of a callback's destructor or a task's
+    /// waker. The timer is over all the same.
+    pub fn end_next(&mut self) -> Option<DrainedTimer<O>> {
+        let node = self.0.pop()?;
+        // Nodes are not in the cache after a long wait, so fetch a later one ahead of its turn.
+        let ahead = self.0.len().checked_sub(AHEAD);
+        if let Some(node) = ahead.and_then(|at| self.0.get(at)) {
+            node.prefetch();
+        }
+        Some(match end(&node, Outcome::Shutdown) {
+            None => DrainedTimer::Ended,
+            Some(notice) => DrainedTimer::Notice(notice),
+        })
+    }
+
+    /// Splits off `count` timers, or all if there are fewer, for another thread to end.
+    #[must_use]
+    pub fn split(&mut self, count: usize) -> Self {
+        Self(self.0.split_off(self.0.len().saturating_sub(count)))
+    }
+}
+
+impl<O: Owner> Drop for DrainedTimers<O> {
+    fn drop(&mut self) {
+        /// Ends the rest even if one of them panics.
+        struct Rest<'a, O: Owner>(&'a mut DrainedTimers<O>);
+        impl<O: Owner> Drop for Rest<'_, O> {
+            fn drop(&mut self) {
+                let mut more = true;
+                while more {
+                    let end_one = AssertUnwindSafe(|| self.0.end_one());
+                    more = catch_unwind(end_one).unwrap_or_else(|panic| {
+                        forget(panic);
+                        true
+                    });
+                }
+            }
+        }
+        let rest = Rest(self);
+        while rest.0.end_one() {}
+    }
+}
+
+impl<O: Owner> std::fmt::Debug for DrainedTimers<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DrainedTimers")
+            .field("len", &self.len())
+            .finish()
+    }
+}

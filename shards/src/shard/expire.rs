@@ -1,0 +1,87 @@
+//! Takes the timers that are due out of a shard.
+
+use super::{BATCH, Shard};
+use crate::{
+    due::Due,
+    node::{claim::NEVER, taken::Taken},
+    owner::Owner,
+    sync::yield_now,
+};
+
+/// How many updates the owner reads from the inbox before it takes due timers: some tens of µs.
+const OWNER_BATCH: usize = 1024;
+
+/// The result of [`Shard::expire`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// The number of timers that came due.
+    pub count: usize,
+    /// Whether more timers may be due: the limit was reached, a part of the inbox was not read, or
+    /// another thread held the lock. It may be true although no timer is due.
+    pub more: bool,
+}
+
+impl<O: Owner> Shard<O> {
+    /// Takes the timers that are due at `now`, in ns, out of the store, in the order of their
+    /// deadlines, and appends at most `limit` timers to `due`. It reads the inbox first, or a part
+    /// of a long inbox.
+    ///
+    /// The caller holds these timers from then on. It runs them, or passes them to a thread that
+    /// does. Any thread may call this. If another thread has the lock, the call returns at once,
+    /// and says that more timers may be due.
+    #[inline]
+    pub fn expire(&self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> Expired {
+        self.expire_until(now, now, limit, due)
+    }
+
+    /// Takes the timers that were due at `until`, at the later moment `now`. A peer that rescues
+    /// timers of a busy owner calls this, and leaves the timers that the owner may still fire in
+    /// time ([`overdue`](Shard::overdue)).
+    pub fn expire_until(
+        &self,
+        until: u64,
+        now: u64,
+        limit: usize,
+        due: &mut Vec<Due<O>>,
+    ) -> Expired {
+        // The deadline `NEVER` never passes.
+        let until = until.min(NEVER - 1);
+        let before = due.len();
+        // A remote thread holds the lock for a shorter time: the owner may want it.
+        let read = if self.owner.is_current() {
+            OWNER_BATCH
+        } else {
+            BATCH
+        };
+        let taken = self.locked(|inner| {
+            self.drain(inner, read);
+            // What is left in the backlog may be due, too.
+            let unread = !inner.backlog.is_empty();
+            let limit = before.saturating_add(limit);
+            inner.expire(until, Taken::at(now), limit, due) || unread
+        });
+        Expired {
+            count: due.len() - before,
+            more: taken.unwrap_or(true),
+        }
+    }
+
+    /// Reads all updates, and returns the earliest deadline of a timer that waits in this shard, in
+    /// ns, or [`NEVER`] if none does. The answer is exact, unless other threads arm, move or cancel
+    /// timers meanwhile. ([`next_deadline`](Shard::next_deadline) may be too early.)
+    ///
+    /// Any thread may call this. The call takes longer the more updates there are. It waits for the
+    /// lock while another thread holds it, which is for one batch.
+    pub fn settle(&self) -> u64 {
+        loop {
+            let settled = self.locked(|inner| {
+                self.drain(inner, usize::MAX);
+                inner.settle()
+            });
+            match settled {
+                Some(next) => return next,
+                None => yield_now(),
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Inserts nodes into a shard: armed timers, and timers that are put back.
+//!
+//! The owner inserts a node into the store at once. A remote thread pushes it into the inbox, and
+//! wakes the owner if the owner would sleep past the deadline. See "Published words" and "Parking
+//! and wake-ups" in `PROTOCOLS.md`.
+
+use super::Shard;
+use crate::{
+    answer::Outcome,
+    node::{NodeRef, ending::end},
+    owner::Owner,
+    sync::{Ordering, fence, fence_behind_change},
+};
+
+impl<O: Owner> Shard<O> {
+    /// Wakes the owner if it sleeps past `deadline`, and returns whether it did. `fence` orders the
+    /// caller's change before the read of the parked word.
+    #[inline]
+    pub(super) fn wake_before(&self, deadline: u64, fence: impl FnOnce()) -> bool {
+        fence();
+        let wake = self.parker.claim_if_later(deadline);
+        if wake {
+            self.owner.wake();
+        }
+        wake
+    }
+
+    /// Reports to the owner that a node is armed. [`insert_new`](Shard::insert_new) reports its
+    /// nodes itself.
+    pub(crate) fn armed(&self, node: &NodeRef<O>) {
+        self.owner.armed(node.vtable.kind, self.owner.is_current());
+    }
+
+    /// Inserts a node that no thread holds (its location is `None`).
+    pub(crate) fn arrive(&self, node: &NodeRef<O>) {
+        // A remote thread leaves the lock, and the store's cache lines, to the owner.
+        let inserted = match self.owner.is_current() {
+            true => self.locked(|inner| {
+                // A node that is over is given back, to be dropped outside of the lock.
+                if inner.closed {
+                    (Some(node.clone()), None)
+                } else {
+                    (None, inner.read(node.clone()))
+                }
+            }),
+            false => None,
+        };
+        match inserted {
+            // `_over` is dropped here, after the release.
+            Some((refused, _over)) => self.finish_insert(refused),
+            None => {
+                self.push_update(node);
+                self.announce(node);
+            }
+        }
+    }
+
+    /// Arms a node that is new, waits for `deadline` and has no options. No other thread knows it.
+    /// The caller holds another reference to it.
+    ///
+    /// This is the fast path: the owner, the lock is free, and the store has room. Each slower case
+    /// is a call in tail position, so that this function needs no stack.
+    #[inline(never)]
+    pub(crate) fn insert_new(&self, node: NodeRef<O>, deadline: u64) {
+        debug_assert!(node.extras().is_none(), "its key is its deadline");
+        if !self.owner.is_current() {
+            return self.send_new(node, deadline);
+        }
+        self.owner.armed(node.vtable.kind, true);
+        if !self.lock.acquire_free() {
+            return self.insert_new_slow(node, deadline, false);
+        }
+        // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
+        // path, gives it up.
+        let inserted = self.inner.with_mut(|inner| unsafe {
+            let inner = &mut *inner;
+            let seen = inner.try_insert_new(node, deadline)?;
+            self.publish_exact(inner, seen);
+            Ok(())
+        });
+        match inserted {
+            // The store has to grow, or the shard is closed.
+            Err(node) => self.insert_new_slow(node, deadline, true),
+            Ok(()) if self.lock.release() => self.drain_and_lower_alarm(),
+            // After the release: the alarm is a system call, perhaps.
+            Ok(()) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Slow path of [`insert_new`](Shard::insert_new), for the owner. `held`: the caller has the
+    /// lock, and this function releases it.
+    #[cold]
+    #[inline(never)]
+    fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
+        if !held && !self.lock.try_acquire() {
+            // The holder finds the mark, and reads the inbox.
+            return self.push_new(node, deadline);
+        }
+        let refused = self.hold(|inner| {
+            if inner.closed {
+                return Some(node);
+            }
+            inner.insert_new(node, deadline);
+            None
+        });
+        self.finish_insert(refused);
+    }
+
+    /// Finishes an insertion by the owner: lowers the alarm, or ends the node that the closed shard
+    /// `refused`.
+    #[inline]
+    fn finish_insert(&self, refused: Option<NodeRef<O>>) {
+        match refused {
+            None => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+            Some(node) => self.refuse(&node),
+        }
+    }
+
+    /// Ends [`insert_new`](Shard::insert_new) if a remote thread was denied the lock meanwhile.
+    #[cold]
+    #[inline(never)]
+    fn drain_and_lower_alarm(&self) {
+        self.drain_for_denied();
+        self.lower_alarm(self.store_next.load(Ordering::Relaxed));
+    }
+
+    /// Arms a new node from a remote thread.
+    #[inline(never)]
+    fn send_new(&self, node: NodeRef<O>, deadline: u64) {
+        self.owner.armed(node.vtable.kind, false);
+        self.push_new(node, deadline);
+    }
+
+    /// Puts a new node into the inbox, and wakes the owner if it sleeps past `deadline`.
+    #[inline]
+    fn push_new(&self, node: NodeRef<O>, deadline: u64) {
+        if let Err(node) = self.inbox.push_new(node, || self.owner.met()) {
+            return self.refuse(&node);
+        }
+        self.announce_pushed(deadline);
+    }
+
+    /// Ends a node that came after the shard was closed.
+    #[cold]
+    pub(super) fn refuse(&self, node: &NodeRef<O>) {
+        if let Some(notice) = end(node, Outcome::Shutdown) {
+            self.owner.deliver(notice);
+        }
+    }
+
+    /// Publishes the deadline of a node that was pushed, and wakes the owner if it would sleep past
+    /// it.
+    ///
+    /// The claim word is read after the push, and once more after the fence. Another thread may
+    /// make the deadline earlier while the node is queued and not pushed yet. If that thread wakes
+    /// the owner, the owner finds an empty inbox, and the thread relies on this read. See "Pending
+    /// updates" in `PROTOCOLS.md`.
+    pub(super) fn announce(&self, node: &NodeRef<O>) {
+        let mut announced = u64::MAX;
+        let next = || node.claim.load().deadline().map(|at| node.key(at));
+        while let Some(deadline) = next().filter(|&at| at < announced) {
+            self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
+            self.wake_or_lower_alarm(deadline, full_fence);
+            announced = deadline;
+        }
+    }
+
+    /// Publishes the deadline of a new node that the caller has pushed, and wakes the owner if it
+    /// would sleep past it.
+    ///
+    /// Most callers find a deadline that is early enough, and write nothing. Only a thread that has
+    /// pushed may rely on what it finds. For any other thread, a drainer may have taken that
+    /// deadline away, and take the node later. See "Published words" in `PROTOCOLS.md`.
+    #[inline]
+    fn announce_pushed(&self, deadline: u64) {
+        if !looks_at_the_deadline() || deadline < self.inbox_next.load(Ordering::Acquire) {
+            self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
+        }
+        self.wake_or_lower_alarm(deadline, fence_behind_change);
+    }
+
+    /// Wakes the owner if it would sleep past a deadline that was published. If the owner is awake,
+    /// lowers its alarm to that deadline.
+    #[inline]
+    fn wake_or_lower_alarm(&self, deadline: u64, fence: impl FnOnce()) {
+        if !self.wake_before(deadline, fence) {
+            self.owner.wake_skipped();
+            // An owner that sleeps looks at the deadlines when it wakes, and sets its alarm itself.
+            if !self.watch.is_off() && self.parker.is_awake() {
+                self.lower_alarm(deadline);
+            }
+        }
+    }
+}
+
+/// Orders any change of the caller before its next reads.
+#[inline(always)]
+pub(super) fn full_fence() {
+    fence(Ordering::SeqCst);
+}
+
+/// Returns whether a pusher leaves `inbox_next` alone if it is early enough. A model may switch
+/// this off, to check the write.
+#[inline(always)]
+fn looks_at_the_deadline() -> bool {
+    #[cfg(loom)]
+    return crate::node::model::LOOKS_AT_THE_DEADLINE.get();
+    #[cfg(not(loom))]
+    true
+}

@@ -1,0 +1,322 @@
+//! A shard holds the timers of one worker.
+//!
+//! It has four parts: a store, the inbox through which remote threads reach the store, the try-lock
+//! that guards the store, and the words that the shard publishes. `PROTOCOLS.md` beside this crate
+//! has the proofs; its section "Overview" has a picture.
+//!
+//! A thread holds the lock for one operation or one batch. No user code runs under it, except the
+//! condition of a timer. The thread that takes a timer out of the shard drops its payload or wakes
+//! its task after the release.
+
+use std::mem;
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    node::claim::NEVER,
+    owner::Owner,
+    park::{parker::Parker, watchdog::Watch},
+    shard::{home::Homes, inbox::Inbox, inner::Inner, lock::TryLock, watchers::Watchers},
+    store::any::{Seen, StoreKind},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
+};
+
+mod close;
+pub(crate) mod drained;
+pub(crate) mod expire;
+pub(crate) mod home;
+pub(crate) mod inbox;
+pub(crate) mod inner;
+mod insert;
+pub(crate) mod lock;
+mod moved;
+pub(crate) mod park;
+mod update;
+mod watch;
+pub(crate) mod watchers;
+
+/// How many updates a remote thread reads from the inbox while it holds the lock.
+const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
+
+/// The number of unread cancellations that is always allowed, however few timers there are. See
+/// "Garbage" in `PROTOCOLS.md`.
+const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// The number of unread cancellations above which a canceller that is denied the lock yields its
+/// core. The holder of the lock most likely waits for a core.
+const FLOOD: usize = 16 * 1024;
+
+/// Holds the timers of one worker.
+///
+/// Any thread may arm, cancel and move timers of a shard, and never waits for another thread: see
+/// [`Timer`](crate::Timer) and [`Sleep`](crate::Sleep). The owner calls [`expire`](Shard::expire)
+/// when [`next_deadline`](Shard::next_deadline) has passed, and sleeps by [`park`](Shard::park).
+///
+/// A shard must be [closed](Shard::close) explicitly: its timers hold references to it.
+///
+/// The fields are grouped by the threads that write them. Each group begins a cache line.
+#[repr(C)]
+pub struct Shard<O: Owner> {
+    /// The reference count. Threads with a `Spares` cache skip it.
+    homes: CachePadded<Homes>,
+    parker: CachePadded<Parker>,
+    /// Read by each thread that arms a timer. Written mostly by the owner and by the peers that
+    /// watch it.
+    watch: CachePadded<Watch>,
+    _line_of_pushers: NewLine,
+    inbox: Inbox<O>,
+    /// A lower bound of the deadlines in the inbox. See "Published words" in `PROTOCOLS.md`.
+    inbox_next: AtomicU64,
+    /// An upper bound of the cancelled timers whose updates are in the inbox.
+    unread: AtomicUsize,
+    _line_under_the_lock: NewLine,
+    lock: TryLock,
+    /// The smallest key of the store.
+    store_next: AtomicU64,
+    /// The deadline of the first timer, which is earlier than its key if the timer may be late.
+    store_soonest: AtomicU64,
+    /// The number of timers in the store.
+    stored: AtomicUsize,
+    /// How many times a thread has taken a list that was not empty from the inbox.
+    sweeps: AtomicU64,
+    /// An upper bound of the cancelled timers whose updates are in the backlog.
+    sweeping: AtomicUsize,
+    /// Whether the backlog has updates: they were taken from the inbox and are not read yet.
+    has_backlog: AtomicBool,
+    inner: UnsafeCell<Inner<O>>,
+    _line_of_the_rest: NewLine,
+    /// The owner's last moves, one bit each: set if the move was to an earlier deadline. Only the
+    /// owner reads and writes this word, so it belongs to no protocol, and loom need not check it.
+    /// See [`expects_earlier`](Shard::expects_earlier).
+    earlier: std::sync::atomic::AtomicU32,
+    watchers: Watchers,
+    owner: O,
+}
+
+/// A field of this type has no size. The next field begins a cache line.
+type NewLine = [CachePadded<()>; 0];
+
+// SAFETY: a thread reaches `inner` only while it holds the lock, and all in `inner` is Send. The
+// other fields are Sync.
+unsafe impl<O: Owner> Sync for Shard<O> {}
+// SAFETY: as above. The other fields are Send.
+unsafe impl<O: Owner> Send for Shard<O> {}
+
+impl<O: Owner> Shard<O> {
+    /// Creates an empty shard for `owner`, without a watchdog.
+    pub fn new(owner: O) -> Self {
+        Self::with_watch(owner, Watch::off())
+    }
+
+    fn with_watch(owner: O, watch: Watch) -> Self {
+        Self {
+            homes: CachePadded::new(Homes::new()),
+            parker: CachePadded::new(Parker::new()),
+            watch: CachePadded::new(watch),
+            _line_of_pushers: [],
+            inbox: Inbox::new(),
+            inbox_next: AtomicU64::new(NEVER),
+            unread: AtomicUsize::new(0),
+            _line_under_the_lock: [],
+            lock: TryLock::new(),
+            store_next: AtomicU64::new(NEVER),
+            store_soonest: AtomicU64::new(NEVER),
+            stored: AtomicUsize::new(0),
+            sweeps: AtomicU64::new(0),
+            sweeping: AtomicUsize::new(0),
+            has_backlog: AtomicBool::new(false),
+            inner: UnsafeCell::new(Inner::new()),
+            _line_of_the_rest: [],
+            earlier: std::sync::atomic::AtomicU32::new(0),
+            watchers: Watchers::new(),
+            owner,
+        }
+    }
+
+    /// Replaces the store of the shard by an empty one of this kind. The shard has no timers yet,
+    /// because a timer needs a reference to it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tourbillon_shards::{Owner, Shard, store::StoreKind};
+    /// # struct Loop;
+    /// # impl Owner for Loop {
+    /// #     fn wake(&self) {}
+    /// #     fn is_current(&self) -> bool { true }
+    /// # }
+    /// let shard = Arc::new(Shard::new(Loop).with_store(StoreKind::Heap));
+    /// ```
+    #[must_use]
+    pub fn with_store(self, kind: StoreKind) -> Self {
+        Self {
+            inner: UnsafeCell::new(Inner::with_store(kind)),
+            ..self
+        }
+    }
+
+    /// Returns the worker that owns this shard.
+    #[inline]
+    pub fn owner(&self) -> &O {
+        &self.owner
+    }
+
+    pub(crate) fn watchers(&self) -> &Watchers {
+        &self.watchers
+    }
+
+    /// Returns the worker's parked word.
+    pub fn parker(&self) -> &Parker {
+        &self.parker
+    }
+
+    /// Returns the earliest moment, in ns, at which a timer of this shard may come due, or
+    /// [`NEVER`] if there is none. The answer may be too early, and is never too late.
+    pub fn next_deadline(&self) -> u64 {
+        // The inbox's word first: a drainer lowers the store's word before it clears the inbox's
+        // ("Published words" in `PROTOCOLS.md`).
+        let inbox = self.inbox_next.load(Ordering::Acquire);
+        inbox.min(self.store_next.load(Ordering::Acquire))
+    }
+
+    /// Returns the earliest moment, in ns, at which [`expire`](Shard::expire) may find a due timer.
+    /// It is earlier than [`next_deadline`](Shard::next_deadline) if the next timer [may be
+    /// late](crate::Options::tolerance). A hint, for an owner that is awake anyway.
+    pub fn soonest(&self) -> u64 {
+        let soonest = self.store_soonest.load(Ordering::Relaxed);
+        self.next_deadline().min(soonest)
+    }
+
+    /// Returns whether the inbox or the backlog has updates that no thread has read.
+    pub fn has_updates(&self) -> bool {
+        self.has_backlog.load(Ordering::Acquire) || !self.inbox.is_empty()
+    }
+
+    /// Returns the number of timers in the store after its last change. It counts cancelled timers
+    /// that are not swept yet, and does not count new timers in the inbox.
+    pub fn stored(&self) -> usize {
+        self.stored.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many times a thread has taken updates from the inbox.
+    pub fn sweeps(&self) -> u64 {
+        self.sweeps.load(Ordering::Relaxed)
+    }
+
+    /// Returns an upper bound of the timers that remote threads have cancelled and that still
+    /// occupy the inbox or the store. Their payloads are gone. It is at most 64 or a quarter of the
+    /// live timers, whichever is more, plus the timers that are cancelled while a thread holds the
+    /// lock.
+    pub fn garbage(&self) -> usize {
+        self.unread.load(Ordering::Relaxed) + self.sweeping.load(Ordering::Relaxed)
+    }
+
+    /// Runs `f` under the lock. If another thread has the lock, returns `None`, and leaves the mark
+    /// that makes the holder read the inbox.
+    #[inline]
+    fn locked<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> Option<R> {
+        self.lock.try_acquire().then(|| self.hold(f))
+    }
+
+    /// Runs `f` under the lock, which the caller has taken, and releases it.
+    #[inline]
+    fn hold<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> R {
+        let unlock = UnlockOnPanic(self);
+        // SAFETY: we hold the lock.
+        let result = self.inner.with_mut(|inner| unsafe {
+            let result = f(&mut *inner);
+            self.publish(&*inner);
+            result
+        });
+        // The guard ends before the release: after the release another thread may hold the lock,
+        // and the guard would release that thread's lock.
+        mem::forget(unlock);
+        // A denied thread relies on the holder to read its update ("The try-lock").
+        if self.lock.release() {
+            self.drain_for_denied();
+        }
+        result
+    }
+
+    /// Publishes the state of the store and of the backlog in the words that are read without the
+    /// lock.
+    #[inline]
+    fn publish(&self, inner: &Inner<O>) {
+        let seen = inner.seen();
+        let (next, soonest) = inner.next(seen);
+        self.publish_store(next, soonest, seen);
+        self.has_backlog
+            .store(!inner.backlog.is_empty(), Ordering::Release);
+    }
+
+    /// Publishes the state of the store.
+    #[inline]
+    fn publish_store(&self, next: u64, soonest: u64, seen: Seen) {
+        self.store_next.store(next, Ordering::Release);
+        self.store_soonest.store(soonest, Ordering::Relaxed);
+        self.stored.store(seen.len, Ordering::Relaxed);
+    }
+
+    /// Publishes the state of the store if no timer has a tolerance and the backlog has not
+    /// changed.
+    #[inline]
+    fn publish_exact(&self, inner: &Inner<O>, seen: Seen) {
+        let next = inner.next_exact(seen);
+        self.publish_store(next, next, seen);
+    }
+
+    /// Frees the memory of a store that is much too large: 1,024 timers or fewer are left, and they
+    /// use an eighth of its room at most. Both must have been so at the last call, too. Returns
+    /// whether the caller should call this again, some seconds later: no memory is freed before
+    /// that. Any thread may call this.
+    ///
+    /// The call holds the lock for some tens of µs, while it moves the timers that are left, and
+    /// for half a ms more for each million of timers that there once was room for. More than 1,024
+    /// timers would take longer, so they stay where they are. If another thread has the lock, the
+    /// call does nothing.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tourbillon_shards::{Owner, Shard, Timer};
+    /// # struct Loop;
+    /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
+    /// let shard = Arc::new(Shard::new(Loop));
+    /// for i in 0..100_000 {
+    ///     Timer::once(&shard, i, i, || ()).cancel();
+    /// }
+    /// assert!(!shard.shrink(), "there was one timer at a time");
+    /// let timers: Vec<_> = (0..100_000).map(|i| Timer::once(&shard, i, i, || ())).collect();
+    /// timers.iter().for_each(|timer| _ = timer.cancel());
+    /// assert!(shard.shrink(), "there may be as many again soon");
+    /// assert!(!shard.shrink());
+    /// shard.close();
+    /// ```
+    pub fn shrink(&self) -> bool {
+        let shrunk = self.locked(Inner::shrink);
+        // The old store is dropped after the release: freeing large arrays takes the system some
+        // time.
+        shrunk.is_none_or(|(again, _outgrown)| again)
+    }
+}
+
+/// Unlocks the shard if code under its lock panics. By the documented limits this happens when a
+/// store is full, and then the panic leaves the store as it was.
+///
+/// The shard stays usable. Only safe code works on the data under the lock. So another panic may
+/// leave wrong data, but never an invalid access.
+struct UnlockOnPanic<'a, O: Owner>(&'a Shard<O>);
+
+impl<O: Owner> Drop for UnlockOnPanic<'_, O> {
+    #[cold]
+    fn drop(&mut self) {
+        let shard = self.0;
+        // The published deadlines are lower bounds at any moment. But the inbox may have updates
+        // that no thread has read, also from threads that were denied the lock. The owner reads
+        // them, and publishes again.
+        shard.has_backlog.store(true, Ordering::Release);
+        let _denied = shard.lock.release();
+        shard.wake();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

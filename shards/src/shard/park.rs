@@ -1,0 +1,124 @@
+//! Parks the owner of a shard, and wakes it.
+//!
+//! The owner announces until when it sleeps, and then looks once more for updates and work. See
+//! "Parking and wake-ups" and "Searchers" in `PROTOCOLS.md`.
+
+use super::{Shard, insert::full_fence};
+use crate::{owner::Owner, park::searchers::Searchers};
+
+/// The result of [`Shard::park`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// Whether the worker called `sleep`.
+    pub slept: bool,
+    /// Whether the worker counts as a searcher from now on: it was woken to search, or found work.
+    pub searching: bool,
+}
+
+impl<O: Owner> Shard<O> {
+    /// Wakes the owner if it sleeps, and returns whether it did. For work that is no timer.
+    pub fn wake(&self) -> bool {
+        self.wake_before(0, full_fence)
+    }
+
+    /// Announces that the owner sleeps until the next deadline, and returns that deadline.
+    fn announce_sleep(&self) -> u64 {
+        let until = self.next_deadline();
+        self.parker.announce(until);
+        until
+    }
+
+    /// Returns whether the sleep that was announced until `until` may begin: no update and no
+    /// earlier deadline has come.
+    fn may_sleep(&self, until: u64) -> bool {
+        !self.has_updates() && self.next_deadline() >= until
+    }
+
+    /// Announces that the owner is about to sleep, and returns until when, in ns. The owner then
+    /// sleeps until that moment ([`NEVER`](crate::NEVER): without an end) or until [`Owner::wake`],
+    /// and calls [`resume`](Shard::resume) when it is awake. Returns `None` if there may be
+    /// something to [`expire`](Shard::expire) first; then the owner is still awake.
+    ///
+    /// The owner looks for other work between this call and the sleep. A thread that brings such
+    /// work calls [`wake`](Shard::wake) after that.
+    ///
+    /// This is for an event loop of one thread. Workers that steal from each other use
+    /// [`park`](Shard::park).
+    ///
+    /// ```
+    /// # use std::{sync::Arc, thread, time::{Duration, Instant}};
+    /// # use tourbillon_shards::{NEVER, Owner, Shard, Timer};
+    /// struct Loop(thread::Thread);
+    ///
+    /// impl Owner for Loop {
+    ///     fn wake(&self) { self.0.unpark(); }
+    ///     fn is_current(&self) -> bool { thread::current().id() == self.0.id() }
+    /// }
+    ///
+    /// let shard = Arc::new(Shard::new(Loop(thread::current())));
+    /// let start = Instant::now();
+    /// let now = || start.elapsed().as_nanos() as u64;
+    /// let timer = Timer::once(&shard, 1_000_000, 1_000_000, || ());
+    /// while timer.deadline().is_some() {
+    ///     let mut due = Vec::new();
+    ///     shard.expire(now(), usize::MAX, &mut due);
+    ///     for timer in due {
+    ///         timer.run(now);
+    ///     }
+    ///     if let Some(until) = shard.sleep_until() {
+    ///         if until != NEVER {
+    ///             thread::park_timeout(Duration::from_nanos(until.saturating_sub(now())));
+    ///         }
+    ///         shard.resume();
+    ///     }
+    /// }
+    /// shard.close();
+    /// ```
+    pub fn sleep_until(&self) -> Option<u64> {
+        let until = self.announce_sleep();
+        if self.may_sleep(until) {
+            return Some(until);
+        }
+        self.resume();
+        None
+    }
+
+    /// Announces that the owner is awake again after [`sleep_until`](Shard::sleep_until).
+    pub fn resume(&self) {
+        let searches = self.parker.resume();
+        debug_assert!(!searches, "only `Searchers` wake a worker to search");
+    }
+
+    /// Sleeps until the next deadline, or until the worker is woken. The owner calls this;
+    /// `searching` says whether it counts as a searcher.
+    ///
+    /// `work` returns whether there is any work; it is called after the worker has announced that
+    /// it sleeps. `sleep` sleeps until the given moment, in ns (or [`NEVER`](crate::NEVER)), or
+    /// until [`Owner::wake`].
+    pub fn park(
+        &self,
+        searchers: &Searchers,
+        searching: bool,
+        work: impl FnOnce() -> bool,
+        sleep: impl FnOnce(u64),
+    ) -> Parked {
+        // The announcement comes first, and is withdrawn last: a thread that finds this worker
+        // counted as parked can claim its parked word.
+        let until = self.announce_sleep();
+        searchers.park(searching);
+        // The last look: behind the fences of both announcements.
+        let work = work();
+        let sleeps = self.may_sleep(until) && !work;
+        if sleeps {
+            sleep(until);
+        }
+        searchers.unpark();
+        // A thread that brought work may have found this worker counted as a searcher, and woken no
+        // other. So the worker searches again, unless enough others do.
+        let searching = self.parker.resume() || (work && searchers.begin());
+        Parked {
+            slept: sleeps,
+            searching,
+        }
+    }
+}
