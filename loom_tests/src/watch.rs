@@ -8,8 +8,8 @@ use crate::{Home, Worker, run};
 /// How late a timer of a [watched](watched) shard may be before others take it.
 pub const GRACE: u64 = 10;
 
-/// How far off an alarm is at most, as in `shards/src/watch.rs`: the same for an owner that is well
-/// and for one that is looked after.
+/// How far off an alarm is at most, as in `shards/src/park/watchdog.rs`: the same for an owner that
+/// is well and for one that is looked after.
 pub const BEAT: u64 = 40;
 /// How near it is set at most.
 pub const SOON: u64 = 4;
