@@ -1,10 +1,11 @@
 //! The watchdog of a shard: it calls a peer if the owner is stuck.
 //!
 //! A watched shard has an *alarm*, a timer of the operating system that wakes a thread other than
-//! the owner: [`Owner::alarm`](crate::Owner::alarm) sets it. While the owner is awake the alarm is always set, to some
-//! ms from now at most. An owner that is well pushes the alarm off by its heartbeat
-//! ([`beat`](crate::Shard::beat)). If the owner is stuck, the alarm goes off. The thread that is woken
-//! *takes* the alarm, takes the timers that are late, and sets the alarm again. That is a *rescue*.
+//! the owner: [`Owner::alarm`](crate::Owner::alarm) sets it. While the owner is awake the alarm is
+//! always set, to some ms from now at most. A healthy owner puts the alarm off by its heartbeat
+//! ([`beat`](crate::Shard::beat)). If the owner is stuck, the alarm goes off. The thread that is
+//! woken *takes* the alarm, takes the timers that are late, and sets the alarm again. That is a
+//! *rescue*.
 //!
 //! ```text
 //! owner                                   the thread that is woken (the taker)
@@ -120,7 +121,8 @@ impl Watch {
         }
     }
 
-    /// Creates the state of a shard whose watchdog begins with the first [call](crate::Shard::call).
+    /// Creates the state of a shard whose watchdog begins with the first
+    /// [call](crate::Shard::call).
     pub(crate) fn when_called(grace: u64) -> Self {
         Self {
             word: AtomicU64::new(OFF),
