@@ -4,6 +4,9 @@
 //! that guards the store, and the words that the shard publishes. `PROTOCOLS.md` beside this crate
 //! has the proofs; its section "Overview" has a picture.
 //!
+//! This file has the words and the lock. Each operation has a file: `insert`, `update` (with the
+//! drain of the inbox), `moved`, `expire`, `close`, `park` and `watch`.
+//!
 //! A thread holds the lock for one operation or one batch. No user code runs under it, except the
 //! condition of a timer. The thread that takes a timer out of the shard drops its payload or wakes
 //! its task after the release.
