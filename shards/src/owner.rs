@@ -102,11 +102,11 @@ pub trait Owner: Send + Sync + Sized + 'static {
     }
 }
 
-/// Outcome that has to be delivered to the callback of a timer, which ended without a run or will
+/// The right to call a timer's callback with its outcome: the timer ended without a run, or will
 /// not run again.
 ///
-/// The receiver must [run](Notice::run) it. Dropping it runs it too, so no outcome is lost; a panic
-/// of the callback then continues in the thread that drops it.
+/// The receiver [runs](Notice::run) it where user code may run. A drop runs it on the spot, so no
+/// outcome is lost; a panic of the callback then continues in the thread that drops it.
 ///
 /// The shard passes it to [`Owner::deliver`]. The owner keeps it for its loop, or sends it there:
 ///

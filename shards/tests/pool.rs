@@ -6,6 +6,7 @@
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    panic::resume_unwind,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -39,8 +40,17 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Serializes the tests, because they count allocations of the whole process.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Runs `test` alone, because it counts allocations of the whole process.
+///
+/// The test has a thread of its own, which ends before the next test begins: a thread that ends
+/// gives the free nodes of its cache back to the pool.
+fn alone(test: impl FnOnce() + Send + 'static) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock();
+    if let Err(panic) = thread::spawn(test).join() {
+        resume_unwind(panic);
+    }
+}
 
 struct Nobody;
 
@@ -59,217 +69,227 @@ fn arm(home: &Arc<Shard<Nobody>>, count: u64) -> Vec<Timer<Nobody>> {
 
 #[test]
 fn timers_that_are_freed_are_reused_without_allocation() {
-    let _alone = ALONE.lock();
-    let home = Arc::new(Shard::new(Nobody));
-    let round = || {
-        let timers = arm(&home, 1_000);
-        let cancel = move || {
-            let cancelled = timers.iter().map(Timer::cancel);
-            assert!(cancelled.into_iter().all(|it| it == Cancel::Cancelled));
+    alone(|| {
+        let home = Arc::new(Shard::new(Nobody));
+        let round = || {
+            let timers = arm(&home, 1_000);
+            let cancel = move || {
+                let cancelled = timers.iter().map(Timer::cancel);
+                assert!(cancelled.into_iter().all(|it| it == Cancel::Cancelled));
+            };
+            thread::spawn(cancel).join().unwrap();
         };
-        thread::spawn(cancel).join().unwrap();
-    };
-    round();
-    let before = ALLOCATED.load(Relaxed);
-    for _ in 0..100 {
         round();
-    }
-    // This includes the vector of handles and the thread of each round. The nodes would be 64,000
-    // more.
-    let each = (ALLOCATED.load(Relaxed) - before) / 100;
-    assert!(each < 40_000, "{each} bytes for each round");
-    home.close();
+        let before = ALLOCATED.load(Relaxed);
+        for _ in 0..100 {
+            round();
+        }
+        // This includes the vector of handles and the thread of each round. The nodes would be 64,000
+        // more.
+        let each = (ALLOCATED.load(Relaxed) - before) / 100;
+        assert!(each < 40_000, "{each} bytes for each round");
+        home.close();
+    });
 }
 
 static READY: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
 fn very_many_timers_get_memory_from_their_owner() {
-    let _alone = ALONE.lock();
-    tourbillon_shards::prepare_memory_by(|at, bytes| {
-        assert!(!at.is_null());
-        READY.fetch_add(bytes, Relaxed);
+    alone(|| {
+        tourbillon_shards::prepare_memory_by(|at, bytes| {
+            assert!(!at.is_null());
+            READY.fetch_add(bytes, Relaxed);
+        });
+        let home = Arc::new(Shard::new(Nobody));
+        let few = arm(&home, 10_000);
+        assert_eq!(READY.load(Relaxed), 0);
+        let many = arm(&home, 200_000);
+        let (ready, most) = (READY.load(Relaxed), 200_000 * 64);
+        assert!(ready > most / 2 && ready < most + 1024 * 1024, "{ready}");
+        drop((few, many));
+        drop(home.close());
     });
-    let home = Arc::new(Shard::new(Nobody));
-    let few = arm(&home, 10_000);
-    assert_eq!(READY.load(Relaxed), 0);
-    let many = arm(&home, 200_000);
-    let (ready, most) = (READY.load(Relaxed), 200_000 * 64);
-    assert!(ready > most / 2 && ready < most + 1024 * 1024, "{ready}");
-    drop((few, many));
-    drop(home.close());
 }
 
 /// Memory that is unused for a period goes back to the system, once. Memory in use keeps its
 /// content.
 #[test]
 fn memory_that_is_free_for_a_period_is_returned() {
-    static GIVEN: AtomicUsize = AtomicUsize::new(0);
-    fn give(at: *mut u8, bytes: usize) {
-        // SAFETY: by the contract, no thread needs the content.
-        assert_eq!(0, unsafe {
-            libc::madvise(at.cast(), bytes, libc::MADV_DONTNEED)
-        });
-        GIVEN.fetch_add(bytes, Relaxed);
-    }
-    fn give_all() -> usize {
-        let before = GIVEN.load(Relaxed);
-        while return_spare_memory(give) == Returned::Some {}
-        GIVEN.load(Relaxed) - before
-    }
-    const COUNT: usize = 100_000;
-    let _alone = ALONE.lock();
-    let home = Arc::new(Shard::new(Nobody));
-    // Return what earlier tests have left.
-    all_memory_is_spare();
-    give_all();
-    let sum = Arc::new(AtomicUsize::new(0));
-    let mut random = 7_u64;
-    for round in 0..3 {
-        let mut timers: Vec<_> = (0..COUNT)
-            .map(|i| {
-                let (sum, i) = (sum.clone(), i + round);
-                // Nodes of two sizes.
-                if i % 2 == 0 {
-                    Timer::once(&home, 1, 0, move || _ = sum.fetch_add(i, Relaxed))
-                } else {
-                    let more = [i; 3];
-                    let f = move || _ = sum.fetch_add(more.iter().sum::<usize>() / 3, Relaxed);
-                    Timer::once(&home, 1, 0, f)
-                }
-            })
-            .collect();
-        assert_eq!(give_all(), 0, "it was not free for a period");
-        // Free in no particular order. A few nodes stay, and their pages with them.
-        for at in (1..timers.len()).rev() {
-            random = random * 48_271 % 0x7fff_ffff;
-            timers.swap(at, random as usize % (at + 1));
+    alone(|| {
+        static GIVEN: AtomicUsize = AtomicUsize::new(0);
+        fn give(at: *mut u8, bytes: usize) {
+            // SAFETY: by the contract, no thread needs the content.
+            assert_eq!(0, unsafe {
+                libc::madvise(at.cast(), bytes, libc::MADV_DONTNEED)
+            });
+            GIVEN.fetch_add(bytes, Relaxed);
         }
-        let stay = timers.split_off(COUNT - 100);
-        timers.iter().for_each(|it| _ = it.cancel());
-        drop(timers);
-        assert!(has_spare_memory());
-        note_spare_memory();
-        assert_eq!(give_all(), 0, "it was wanted in this period");
-        assert!(has_spare_memory(), "there is to be another look");
-        note_spare_memory();
-        let (given, freed) = (give_all(), COUNT * (64 + 80) / 2);
-        assert!(
-            given > freed * 8 / 10 && given < freed * 12 / 10,
-            "{given} of {freed}"
-        );
-        assert!(!has_spare_memory());
-        note_spare_memory();
-        assert_eq!(give_all(), 0, "the system has it");
-        let mut due = Vec::new();
-        home.expire(1, usize::MAX, &mut due);
-        assert_eq!(due.len(), stay.len());
-        due.into_iter().for_each(|it| _ = it.run(|| 1));
-    }
-    assert!(sum.load(Relaxed) > 0);
-    drop(home.close());
+        fn give_all() -> usize {
+            let before = GIVEN.load(Relaxed);
+            while return_spare_memory(give) == Returned::Some {}
+            GIVEN.load(Relaxed) - before
+        }
+        const COUNT: usize = 100_000;
+        let home = Arc::new(Shard::new(Nobody));
+        // Return what earlier tests have left.
+        all_memory_is_spare();
+        give_all();
+        let sum = Arc::new(AtomicUsize::new(0));
+        let mut random = 7_u64;
+        for round in 0..3 {
+            let mut timers: Vec<_> = (0..COUNT)
+                .map(|i| {
+                    let (sum, i) = (sum.clone(), i + round);
+                    // Nodes of two sizes.
+                    if i % 2 == 0 {
+                        Timer::once(&home, 1, 0, move || _ = sum.fetch_add(i, Relaxed))
+                    } else {
+                        let more = [i; 3];
+                        let f = move || _ = sum.fetch_add(more.iter().sum::<usize>() / 3, Relaxed);
+                        Timer::once(&home, 1, 0, f)
+                    }
+                })
+                .collect();
+            assert_eq!(give_all(), 0, "it was not free for a period");
+            // Free in no particular order. A few nodes stay, and their pages with them.
+            for at in (1..timers.len()).rev() {
+                random = random * 48_271 % 0x7fff_ffff;
+                timers.swap(at, random as usize % (at + 1));
+            }
+            let stay = timers.split_off(COUNT - 100);
+            timers.iter().for_each(|it| _ = it.cancel());
+            drop(timers);
+            assert!(has_spare_memory());
+            note_spare_memory();
+            // Earlier tests may have left a few free pages, which this period did not need.
+            let early = give_all();
+            assert!(
+                early < 64 * 1024,
+                "{early} bytes were wanted in this period"
+            );
+            assert!(has_spare_memory(), "there is to be another look");
+            note_spare_memory();
+            let (given, freed) = (give_all(), COUNT * (64 + 80) / 2);
+            assert!(
+                given > freed * 8 / 10 && given < freed * 12 / 10,
+                "{given} of {freed}"
+            );
+            assert!(!has_spare_memory());
+            note_spare_memory();
+            assert_eq!(give_all(), 0, "the system has it");
+            let mut due = Vec::new();
+            home.expire(1, usize::MAX, &mut due);
+            assert_eq!(due.len(), stay.len());
+            due.into_iter().for_each(|it| _ = it.run(|| 1));
+        }
+        assert!(sum.load(Relaxed) > 0);
+        drop(home.close());
+    });
 }
 
 /// A burst that is smaller than an earlier one fits into memory that the system already has. The
 /// system's share of the earlier burst must not hide what is free after the later one.
 #[test]
 fn memory_of_a_small_burst_after_a_large_one_is_returned() {
-    static GIVEN: AtomicUsize = AtomicUsize::new(0);
-    fn give(at: *mut u8, bytes: usize) {
-        // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
-        unsafe { at.write_bytes(0, bytes) };
-        GIVEN.fetch_add(bytes, Relaxed);
-    }
-    let _alone = ALONE.lock();
-    let home = Arc::new(Shard::new(Nobody));
-    all_memory_is_spare();
-    while return_spare_memory(give) == Returned::Some {}
-    for count in [200_000, 80_000, 20_000, 80_000] {
-        GIVEN.store(0, Relaxed);
-        // Nodes of a size that no other test uses.
-        let captured = [count; 8];
-        let f = move || _ = std::hint::black_box(captured);
-        let timers: Vec<_> = (0..count).map(|i| Timer::once(&home, i, i, f)).collect();
-        timers.iter().for_each(|it| _ = it.cancel());
-        drop(timers);
-        // After the first period the freed memory may still be wanted. The second period returns
-        // it.
-        for _ in 0..2 {
-            assert!(has_spare_memory(), "{count} timers are worth a look");
-            note_spare_memory();
-            while return_spare_memory(give) == Returned::Some {}
+    alone(|| {
+        static GIVEN: AtomicUsize = AtomicUsize::new(0);
+        fn give(at: *mut u8, bytes: usize) {
+            // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
+            unsafe { at.write_bytes(0, bytes) };
+            GIVEN.fetch_add(bytes, Relaxed);
         }
-        assert!(!has_spare_memory());
-        let (given, freed) = (GIVEN.load(Relaxed), count as usize * 112);
-        assert!(given > freed / 10 * 9, "{given} of {freed}");
-        assert!(given < freed / 10 * 11, "{given} of {freed}");
-    }
-    drop(home.close());
+        let home = Arc::new(Shard::new(Nobody));
+        all_memory_is_spare();
+        while return_spare_memory(give) == Returned::Some {}
+        for count in [200_000, 80_000, 20_000, 80_000] {
+            GIVEN.store(0, Relaxed);
+            // Nodes of a size that no other test uses.
+            let captured = [count; 8];
+            let f = move || _ = std::hint::black_box(captured);
+            let timers: Vec<_> = (0..count).map(|i| Timer::once(&home, i, i, f)).collect();
+            timers.iter().for_each(|it| _ = it.cancel());
+            drop(timers);
+            // After the first period the freed memory may still be wanted. The second period returns
+            // it.
+            for _ in 0..2 {
+                assert!(has_spare_memory(), "{count} timers are worth a look");
+                note_spare_memory();
+                while return_spare_memory(give) == Returned::Some {}
+            }
+            assert!(!has_spare_memory());
+            let (given, freed) = (GIVEN.load(Relaxed), count as usize * 112);
+            assert!(given > freed / 10 * 9, "{given} of {freed}");
+            assert!(given < freed / 10 * 11, "{given} of {freed}");
+        }
+        drop(home.close());
+    });
 }
 
 /// Threads arm and free timers while another thread returns all free memory again and again, and
 /// one ends periods.
 #[test]
 fn memory_is_returned_while_threads_arm_and_free() {
-    const THREADS: u64 = 3;
-    fn give(at: *mut u8, bytes: usize) {
-        // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
-        unsafe { at.write_bytes(0, bytes) };
-    }
-    let _alone = ALONE.lock();
-    let over = std::sync::atomic::AtomicBool::new(false);
-    let ran = AtomicUsize::new(0);
-    let given = thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let ran = Arc::new(AtomicUsize::new(0));
-                scope.spawn(move || {
-                    let home = Arc::new(Shard::new(Nobody));
-                    for round in 0..40 {
-                        let expect = [thread * 1_000_003 + round; 4];
-                        let timers: Vec<_> = (0..8_000)
-                            .map(|i| {
-                                let (captured, ran) = ([expect[0] + i; 4], ran.clone());
-                                Timer::once(&home, 1, 0, move || {
-                                    assert_eq!(captured, [expect[0] + i; 4]);
-                                    ran.fetch_add(1, Relaxed);
-                                })
-                            })
-                            .collect();
-                        let cancelled = timers.iter().step_by(2).map(Timer::cancel);
-                        assert!(cancelled.into_iter().all(|it| it == Cancel::Cancelled));
-                        let mut due = Vec::new();
-                        home.expire(1, usize::MAX, &mut due);
-                        due.into_iter()
-                            .for_each(|it| assert!(matches!(it.run(|| 1), Ran::Fired)));
-                    }
-                    drop(home.close());
-                    ran.load(Relaxed)
-                })
-            })
-            .collect();
-        let gives = scope.spawn(|| {
-            let mut rounds = 0;
-            while !over.load(Relaxed) {
-                all_memory_is_spare();
-                while return_spare_memory(give) == Returned::Some {
-                    rounds += 1;
-                }
-            }
-            rounds
-        });
-        let ends_periods = scope.spawn(|| {
-            while !over.load(Relaxed) {
-                note_spare_memory();
-            }
-        });
-        for thread in threads {
-            ran.fetch_add(thread.join().unwrap(), Relaxed);
+    alone(|| {
+        const THREADS: u64 = 3;
+        fn give(at: *mut u8, bytes: usize) {
+            // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
+            unsafe { at.write_bytes(0, bytes) };
         }
-        over.store(true, Relaxed);
-        ends_periods.join().unwrap();
-        gives.join().unwrap()
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let ran = AtomicUsize::new(0);
+        let given = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let ran = Arc::new(AtomicUsize::new(0));
+                    scope.spawn(move || {
+                        let home = Arc::new(Shard::new(Nobody));
+                        for round in 0..40 {
+                            let expect = [thread * 1_000_003 + round; 4];
+                            let timers: Vec<_> = (0..8_000)
+                                .map(|i| {
+                                    let (captured, ran) = ([expect[0] + i; 4], ran.clone());
+                                    Timer::once(&home, 1, 0, move || {
+                                        assert_eq!(captured, [expect[0] + i; 4]);
+                                        ran.fetch_add(1, Relaxed);
+                                    })
+                                })
+                                .collect();
+                            let cancelled = timers.iter().step_by(2).map(Timer::cancel);
+                            assert!(cancelled.into_iter().all(|it| it == Cancel::Cancelled));
+                            let mut due = Vec::new();
+                            home.expire(1, usize::MAX, &mut due);
+                            due.into_iter()
+                                .for_each(|it| assert!(matches!(it.run(|| 1), Ran::Fired)));
+                        }
+                        drop(home.close());
+                        ran.load(Relaxed)
+                    })
+                })
+                .collect();
+            let gives = scope.spawn(|| {
+                let mut rounds = 0;
+                while !over.load(Relaxed) {
+                    all_memory_is_spare();
+                    while return_spare_memory(give) == Returned::Some {
+                        rounds += 1;
+                    }
+                }
+                rounds
+            });
+            let ends_periods = scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    note_spare_memory();
+                }
+            });
+            for thread in threads {
+                ran.fetch_add(thread.join().unwrap(), Relaxed);
+            }
+            over.store(true, Relaxed);
+            ends_periods.join().unwrap();
+            gives.join().unwrap()
+        });
+        assert_eq!(ran.load(Relaxed) as u64, THREADS * 40 * 4_000);
+        assert!(given > 10, "it was given back {given} times");
     });
-    assert_eq!(ran.load(Relaxed) as u64, THREADS * 40 * 4_000);
-    assert!(given > 10, "it was given back {given} times");
 }

@@ -90,7 +90,7 @@ pub(crate) struct Clock {
     others: Offsets,
 }
 
-/// The state of a clock that was paused.
+/// What a clock shows, relative to the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 enum Warp {
     /// Paused: the clock shows this, in ns.

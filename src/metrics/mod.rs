@@ -79,11 +79,13 @@ pub struct WorkerMetrics {
     /// the worker has not read yet. See
     /// [`TimerCounts::pending`](crate::timer::TimerCounts::pending).
     pub pending: usize,
-    /// The number of timers that other threads have cancelled and that are still in the store.
+    /// The number of timers that other threads have cancelled and that are still in the inbox or
+    /// the store.
     ///
     /// This is at most 64 or a quarter of the pending timers, whichever is more, even while the
     /// worker is blocked, plus those cancelled while another thread used the shard. A sweep removes
-    /// 256 timers at a time, and they count until the sweep ends, which adds up to one percent.
+    /// 256 timers at a time, and they count until the sweep ends: this can raise the count by one
+    /// percent.
     pub garbage: usize,
     /// The number of jobs in the worker's deque.
     pub queue_depth: usize,

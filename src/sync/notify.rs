@@ -348,7 +348,8 @@ impl Drop for Notified<'_> {
         };
         let mut state = lock(&self.notify.0);
         let left = state.waiting.remove(&number);
-        // A notification for this task alone goes to the next one, picked by the same rule.
+        // A notification that was meant for this task passes to the next waiter: the first or the
+        // last one, as before.
         let next = state
             .notified
             .remove(&number)

@@ -168,7 +168,8 @@ impl<C: TimerClock> Timer<C> {
 
     /// Returns when the timer is due; while its callback runs, when it was due.
     ///
-    /// Returns `None` if the timer is over, if its last run is under way, or if it is never due.
+    /// Returns `None` if the timer is not started, is over, is never due, or was cancelled so that
+    /// only its present run is left.
     pub fn deadline(&self) -> Option<C::Instant> {
         let timer = self.0.as_ref()?;
         let deadline = timer

@@ -261,7 +261,7 @@ fn detached_tasks_run_on_and_wake_the_waiter() {
     set.detach_all();
     assert_eq!((set.len(), woken.count()), (0, 1));
     assert!(matches!(set.poll_join_next(&mut cx), Poll::Ready(None)));
-    // In the place of the other in the set, which that must not take for it.
+    // This task gets the detached task's place. The set must not confuse the two.
     set.spawn_on(future::pending(), runtime.handle());
     assert!(set.poll_join_next(&mut cx).is_pending());
     event.set();

@@ -112,7 +112,8 @@ impl<O: Owner, F: FnMut() + Send + 'static> Plain<O, F> {
     }
 }
 
-/// Allocates a node for a callback that runs once. The second reference is for the holder.
+/// Allocates a node for a callback that runs once. Returns two references: for the handle and for
+/// the shard.
 #[inline]
 pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,

@@ -79,7 +79,7 @@ impl<O: Owner> Header<O> {
         Location::unpack(self.location.load(Ordering::Acquire))
     }
 
-    /// Sets the place of the node. Only for the holder.
+    /// Sets the node's location. Only its holder calls this.
     #[inline]
     pub(crate) fn set_location(&self, location: Location) {
         self.location.store(location.pack(), Ordering::Release);

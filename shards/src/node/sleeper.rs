@@ -35,7 +35,8 @@ impl<O: Owner, N: 'static> Table<O, N> {
     }
 
     unsafe fn wake(ptr: NonNull<Header<O>>) {
-        // SAFETY: a node of this table is a `Node<O, WakerSlot, ()>`; references to it stay shared.
+        // SAFETY: by the table's contract `ptr` is a live `Node<O, WakerSlot, ()>`, and no thread
+        // makes a mutable reference to a node.
         let node = unsafe { ptr.cast::<Node<O, WakerSlot, ()>>().as_ref() };
         if let Some(waker) = node.payload.take() {
             waker.wake();

@@ -21,8 +21,8 @@ impl<O: Owner> Shard<O> {
     pub fn close(&self) -> DrainedTimers<O> {
         loop {
             let closed = self.locked(|inner| {
-                // In one critical section: a timer is in the backlog, the inbox or the store, or it
-                // arrives later and finds the shard closed.
+                // One critical section, so that no timer is missed: it is in the backlog, the inbox
+                // or the store, or it arrives later and finds the shard closed.
                 inner.closed = true;
                 let mut nodes: Vec<_> = inner.backlog.by_ref().collect();
                 nodes.extend(self.inbox.close());

@@ -101,7 +101,8 @@ impl<O: Owner> Inner<O> {
     /// the earliest moment at which a timer may come due.
     #[inline]
     pub(crate) fn next_exact(&self, seen: Seen) -> u64 {
-        // An empty store has the key `u64::MAX`. `backlog_next` is at most `NEVER`.
+        // An empty store has the key `u64::MAX`, and `backlog_next` is at most `NEVER`. So the
+        // result is at most `NEVER`.
         seen.first_key.min(self.backlog_next)
     }
 

@@ -70,8 +70,8 @@ impl<O: Owner> Shard<O> {
         if !self.lock.acquire_free() {
             return self.insert_new_slow(node, deadline, false);
         }
-        // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
-        // path, gives it up.
+        // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
+        // gives it up.
         let inserted = self.inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             let seen = inner.try_insert_new(node, deadline)?;

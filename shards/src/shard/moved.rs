@@ -47,8 +47,8 @@ impl<O: Owner> Shard<O> {
         let Location::Slot(slot) = node.location() else {
             return self.note_move_slow(node, earlier, true, true);
         };
-        // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
-        // path, gives it up.
+        // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
+        // gives it up.
         let noted =
             (self.inner).with_mut(|inner| unsafe { (*inner).try_note(slot, next, earlier) });
         if !noted {

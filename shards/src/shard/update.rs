@@ -54,8 +54,8 @@ impl<O: Owner> Shard<O> {
         let Location::Slot(slot) = node.location() else {
             return self.remove_ended_slow(node, true);
         };
-        // SAFETY: the compare-exchange above took the lock, and only `release` below, or the slow
-        // path, gives it up.
+        // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
+        // gives it up.
         let taken = self.inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             let (stored, seen) = inner.try_take_over(node, slot)?;

@@ -337,7 +337,7 @@ impl<O: Owner> Timer<O> {
     }
 
     /// Returns the deadline, in ns, that the timer waits or runs for. Returns `None` if the timer
-    /// is over, or will be over after this run.
+    /// is not started, is over, or was cancelled so that only its present run is left.
     pub fn deadline(&self) -> Option<u64> {
         self.0.claim.load().deadline()
     }

@@ -10,9 +10,9 @@ use tourbillon_shards::{Cancel, Coming, NEVER, Reset, Shard, Timer};
 
 /// A time longer than [`GRACE`] and all other waits.
 const LONG_GRACE: u64 = 100 * MS;
-/// The next two are the values in `src/watch.rs`.
+/// The next two are the values in `src/park/watchdog.rs`.
 const MARGIN: u64 = MS;
-/// Marks a setting by another thread than the owner.
+/// The slack of an alarm that another thread than the owner has set.
 const SLACK: u64 = 150_000;
 
 /// Returns whether the alarm could be taken at `now`.

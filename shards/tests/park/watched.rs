@@ -9,7 +9,7 @@ use crate::common::units::MS;
 use tourbillon_shards::{NEVER, Owner, Shard, Timer};
 
 pub const GRACE: u64 = 100_000;
-/// The next three are the values in `src/watch.rs`.
+/// The next three are the values in `src/park/watchdog.rs`.
 pub const BEAT: u64 = 4 * MS;
 pub const LOOK: u64 = MS;
 pub const SOON: u64 = 200_000;

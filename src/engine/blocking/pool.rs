@@ -33,7 +33,7 @@ pub(super) struct State<J> {
     pub(super) threads: usize,
     /// How many threads are idle and not claimed.
     pub(super) idle: usize,
-    /// How many threads were claimed and have not woken yet.
+    /// How many idle threads a new job has claimed that have not woken yet.
     pub(super) claimed: usize,
     pub(super) handles: Threads,
     /// Whether the queue is closed: no job is accepted any more.

@@ -117,7 +117,7 @@ pub struct EnterGuard<'a> {
 /// lifetime and a `Drop` uses what it borrows until it is dropped.
 #[derive(Debug)]
 struct Entered {
-    /// The number of the entry.
+    /// The number of this guard's entry in `ENTERED`.
     entry: u64,
     /// Keeps the type on its thread (not `Send`), but `Sync`, as a mutex guard is.
     _thread: PhantomData<MutexGuard<'static, ()>>,

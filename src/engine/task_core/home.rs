@@ -80,7 +80,7 @@ impl Home {
         self.0.addr().get() & TAGS
     }
 
-    /// Returns the address, as `into_raw` returned it, with its type.
+    /// Returns the address without its tag, as a pointer of the type that the tag names.
     #[inline]
     fn target(&self) -> Target<NonNull<WorkerShard>, NonNull<Set>> {
         // SAFETY: without its tag the word is the address of an object, so it is not null.

@@ -76,7 +76,7 @@ pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     Ok(())
 }
 
-/// A worker that returns to its loop within this time, in ns, returns *often*.
+/// A worker that returns to its loop within this time of its last return, in ns, returns *often*.
 const OFTEN: u64 = 800_000;
 /// A worker that has returned often this many times in a row leaves its alarm as it is when it goes
 /// to sleep.

@@ -132,7 +132,7 @@ pub(crate) struct Worker<'a> {
 pub(crate) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     let shared = shard.owner().shared.clone();
     let local = run_as(&shard, deque, |worker| {
-        // As after each sleep: user code may block this worker, so a standby helper must exist.
+        // As after each sleep: user code may block this worker, so a helper must be in reserve.
         shared.ensure_reserve();
         // Panics of callbacks and tasks are caught where those run. Panics of user destructors and
         // wakers end up here; the worker then goes on with its next job.

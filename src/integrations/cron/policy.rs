@@ -25,7 +25,7 @@ pub enum Missed {
     /// They do not run. The job continues with the next occurrence that is on time.
     #[default]
     Skip,
-    /// A single run replaces all of them, at the time of the last.
+    /// One run replaces all of them. Its scheduled time is that of the last one.
     Once,
     /// All of them run, one after the other. After years these may be very many.
     All,

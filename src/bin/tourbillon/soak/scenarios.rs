@@ -286,7 +286,7 @@ async fn clocks(shared: Shared) {
     shared.tally.add(Count::Clocks, 4);
 }
 
-/// Jobs on blocking threads, one of which panics.
+/// Runs two blocking jobs: one returns a value, one panics.
 async fn blocks(shared: Shared) {
     let number = fastrand::u64(..);
     let job = spawn_blocking(move || {
