@@ -28,7 +28,8 @@ pub fn tourbillon() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tourbillon"))
 }
 
-/// A program of `examples/`, which `cargo test` has built unless it was told to build less.
+/// Returns a program of `examples/`. `cargo test` has built it, unless it was called for fewer
+/// targets.
 pub fn example(name: &str) -> Command {
     let tests = env::current_exe().unwrap();
     let program = tests

@@ -40,7 +40,7 @@ pub fn get(addr: SocketAddr, path: &str) -> Reply {
     client.reply()
 }
 
-/// What the page is told now.
+/// Returns the page's current snapshot.
 pub fn snapshot(addr: SocketAddr) -> Value {
     let reply = get(addr, "/snapshot.json");
     assert_eq!(reply.status, 200, "{reply:?}");

@@ -23,7 +23,7 @@ const SHORT: Duration = Duration::from_millis(200);
 /// As often as events are sent at all.
 const OFTEN: Duration = Duration::from_millis(10);
 
-/// What is answered to a request that is written by hand, with the end of the connection.
+/// Sends a handwritten request; returns the answer, up to the end of the connection.
 fn answer(addr: SocketAddr, request: &str) -> String {
     let mut client = Client::connect(addr);
     client.send(request);
@@ -124,7 +124,8 @@ fn rapid_requests_share_one_snapshot() {
     let mut client = Client::connect(inspector.local_addr());
     let begun = Instant::now();
     let told: HashSet<_> = (0..400).map(|_| told_at(&mut client)).collect();
-    // One each 50 ms, however slow the machine is: each is told for as long after it was made.
+    // There is one snapshot per 50 ms, on a slow machine, too: a snapshot is served for that long
+    // after it was made.
     let most = begun.elapsed().as_millis() / 50 + 1;
     assert!(told.len() as u128 <= most, "{} of {most}", told.len());
     eventually("there is a new one", || {
@@ -228,7 +229,7 @@ fn a_slow_listener_misses_events_and_gets_the_newest() {
     for _ in 0..SENT {
         last = quick.next()["at_ms"].as_f64().unwrap();
     }
-    // What stands in the buffers of both ends comes, and then what is new.
+    // The client first gets the events in the buffers of both ends, and then new ones.
     let mut taken = 0;
     while slow.next()["at_ms"].as_f64().unwrap() < last {
         taken += 1;

@@ -75,7 +75,7 @@ fn a_reset_fails_pending_and_later_operations() {
         let (mut read, mut write) = stream.into_split();
         let reading = tourbillon::spawn(async move {
             let error = read.read(&mut [0]).await.unwrap_err();
-            // It was told once; from then on it is the end.
+            // The error is reported once; after that comes the end.
             let again = read.read(&mut [0]).await;
             (error.kind(), again.is_err() || again.is_ok_and(|n| n == 0))
         });

@@ -259,7 +259,7 @@ fn recurring_timers_of_a_blocked_worker_keep_running() {
         run(n);
     }
     cancel(&first);
-    // What ran between the last that was received and its end.
+    // Discard the runs between the last received one and the timer's end.
     let _runs = came.try_iter().count();
     nothing_comes(&runtime, &came);
     nothing_comes(&runtime, &other);

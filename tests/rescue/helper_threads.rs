@@ -103,7 +103,8 @@ fn helpers_start_when_needed_and_end_when_idle() {
             // One comes when all workers are awake at once, as they may be in the beginning.
             gone();
             let started = runtime.metrics().helpers_started();
-            // What a runtime needs, says the builder.
+            // The numbers of threads and descriptors that a runtime needs, as the builder documents
+            // them.
             let idle = (before.0 + workers, before.1 + 4 * workers + 2);
             for round in 1..=3 {
                 let name = on_helper(&runtime, || {
@@ -285,7 +286,7 @@ fn tasks_spawned_by_an_ending_helper_are_not_lost() {
         .helpers(0..=1)
         .thread_keep_alive(MS)
         .on_thread_stop(move || {
-            // What this brings may need helpers in its turn.
+            // The job that this releases may need helpers itself.
             let Some(event) = taken.lock().unwrap().take() else {
                 return;
             };

@@ -199,7 +199,7 @@ fn timers_of_all_kinds_fire_while_all_workers_are_blocked() {
         timer.cancel();
         assert_ends(&timer, Outcome::Cancelled);
         drop(blocked);
-        // What ran between the last that was received and its end.
+        // Discard the runs between the last received one and the timer's end.
         let _runs = ticked.try_iter().count();
         nothing_comes(&runtime, &ticked);
         nothing_comes(&runtime, &came);

@@ -198,7 +198,7 @@ fn tasks_and_timers_created_during_shutdown_are_ended() {
     }
 }
 
-/// Does as it is told when it is dropped.
+/// Calls a closure when it is dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

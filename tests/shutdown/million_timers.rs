@@ -13,8 +13,8 @@ use std::{
 use crate::common::{Gate, HOUR, PATIENCE, Random, alarm, runtime, told::Told};
 use tourbillon::{Cancel, Handle, Outcome, Status, Timer};
 
-/// Callbacks that note their outcome and the thread that delivers it. The first that is told waits
-/// until another thread tells, too: if one thread told them all, it would wait in vain.
+/// Callbacks that note their outcome and the thread that delivers it. The first one waits until
+/// another thread delivers an outcome, too. If one thread delivered all, it would wait in vain.
 #[derive(Clone)]
 struct Crowd(Arc<Inner>);
 

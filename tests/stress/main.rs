@@ -36,7 +36,7 @@ struct Entry {
     recurs: bool,
 }
 
-/// What all threads of a storm share.
+/// The state that all threads of a storm share.
 struct Storm {
     began: Instant,
     early: AtomicUsize,
@@ -279,7 +279,7 @@ fn storm(runtime: Runtime, cut_short: bool) {
         for timer in &shared {
             cancel(timer);
         }
-        // None is lost: all that have come due run, without anybody's doing anything.
+        // No timer is lost: all due timers run without further calls.
         let due = |entry: &Entry| {
             entry.drops.load(Ordering::SeqCst) == 0
                 && entry.not_before.load(Ordering::SeqCst) < storm.now()

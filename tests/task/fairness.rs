@@ -1,4 +1,4 @@
-//! Whatever floods a worker, its timers, sockets, tasks and remote spawns are served after a
+//! Under each kind of flood a worker serves its timers, sockets, tasks and remote spawns after a
 //! bounded number of jobs. The tests count jobs on one worker. None depends on time.
 //!
 //! `docs/reference/limits.md` has the bounds.
@@ -199,8 +199,8 @@ fn tasks_that_wake_each_other_cause_no_longer_delay() {
     assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
 }
 
-/// What is behind the timers that are queued when it comes, and those of the look at which it is
-/// found.
+/// The bound for work behind timers: those that are queued when it comes, and those of the poll
+/// that finds it.
 const BEHIND_TIMERS: usize = DUE_QUEUED + 2 * EVENT_INTERVAL + A_FEW;
 
 #[test]

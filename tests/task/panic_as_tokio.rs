@@ -59,7 +59,7 @@ impl Drop for Bomb {
     }
 }
 
-/// What a task came to.
+/// How a task ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Came {
     Through(i32),
@@ -95,7 +95,8 @@ macro_rules! programs {
                 }
             }
 
-            /// What a bomb came to, and whether it was dropped in a panic.
+            /// Returns how the task with the bomb ended, and whether the bomb was dropped in a
+            /// panic.
             pub fn bomb(polled: Polled, panics_in_drop: bool, by: EndedBy) -> (Came, bool) {
                 let (bomb, dropped) = Bomb::new(polled, panics_in_drop);
                 let runtime = $build;

@@ -238,7 +238,7 @@ fn a_running_block_on_keeps_the_clock_still() {
             assert_eq!(start.elapsed(), Duration::ZERO);
         }
     });
-    // That one has left: the clock may go on.
+    // That thread has left: the clock may go on.
     assert_eq!(sleeper.join().unwrap(), HOUR);
 }
 
@@ -349,7 +349,7 @@ fn two_runtimes_have_clocks_of_their_own() {
         let start = Instant::now();
         sleep(YEAR).await;
         assert_eq!(start.elapsed(), YEAR);
-        // What is entered last counts, as it does for where a timer goes.
+        // The runtime that was entered last counts, as it does for timers.
         let _entered = real.enter();
         assert!(Instant::now() < start + YEAR);
         assert!(Instant::now() >= outside);

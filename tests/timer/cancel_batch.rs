@@ -18,8 +18,8 @@ use tourbillon::{Cancel, Handle, Reset, Status, Timer, timer::Outcome};
 /// Two timers, each of which does something to the other when it runs.
 type Pair = Arc<[OnceLock<Timer>; 2]>;
 
-/// Arms pairs, all due at one past instant and so in one batch of the one worker; `act` is told
-/// what a timer has to do to its partner. Answers the pairs.
+/// Arms pairs, all due at one past instant and so in one batch of the one worker. Each timer calls
+/// `act` with its partner. Returns the pairs.
 fn pairs_due_together(
     count: usize,
     act: impl Fn(&Timer) + Copy + Send + Sync + 'static,

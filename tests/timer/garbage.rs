@@ -6,7 +6,7 @@ use std::{sync::mpsc, time::Duration};
 use crate::common::{Drops, Gate, HOUR, PATIENCE, Random, alarm, eventually, runtime};
 use tourbillon::{Cancel, Runtime, Timer};
 
-/// What one cancel past the bound sweeps up.
+/// The number of timers that one cancel past the bound sweeps.
 const BATCH: usize = 256;
 
 /// The bound that the metrics promise: a part, a batch, and what is swept but still counted.

@@ -141,7 +141,7 @@ fn with_queued<R>(
             (0..count).map(|i| make(i, after)).collect::<Vec<_>>()
         })
     };
-    // What the callback armed comes due together, when it has returned.
+    // The timers that the callback armed come due together, when it has returned.
     started.wait();
     let answer = meanwhile(queued);
     release.open();

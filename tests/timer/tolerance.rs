@@ -177,7 +177,7 @@ fn a_tolerance_does_not_change_the_deadline() {
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 }
 
-/// Whatever it wakes for: also what is no timer.
+/// A worker may wake for any reason, not only for timers.
 #[test]
 fn a_worker_awake_in_the_window_runs_the_timer() {
     let _alarm = alarm();

@@ -17,7 +17,7 @@ const POLICY: Policy = Policy {
     jitter: 0.0,
 };
 
-/// What comes of tries of which all fail, each after so long, and when they were made.
+/// Runs tries that all fail, each after `takes`. Returns when each was made, and the result.
 async fn fail(
     policy: Policy,
     rng: &mut Rng,

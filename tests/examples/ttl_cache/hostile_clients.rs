@@ -89,7 +89,8 @@ fn a_browser_request_is_not_taken_for_commands() {
                 let _ = browser.stream().write_all(bytes);
             }
             let heard = String::from_utf8(browser.end()).unwrap();
-            // What the server had not read makes a reset, which may overtake the replies.
+            // If the server closes with unread data, the connection is reset. The reset may
+            // overtake the replies.
             assert!(heard == said || heard.is_empty(), "{head}: {heard}");
         }
     }

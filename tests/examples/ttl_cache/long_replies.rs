@@ -26,7 +26,7 @@ fn large_replies_are_built_as_the_client_reads() {
     assert_eq!(client.ask("PING"), Reply::Simple("PONG".into()));
     let grown = server.memory().saturating_sub(before);
     assert!(grown < 64 * MB, "{grown} bytes more");
-    // It is all there when somebody does. The next command waits for its turn.
+    // Once the client reads, the replies are complete. The next command waits for its turn.
     slow.send(b"PING\r\n");
     let end = [&value[..], b"\r\n"].concat();
     slow.expect(&end);

@@ -43,7 +43,7 @@ pub struct Model {
     pub jitter: u64,
     /// How many runs it has left, if that is bounded.
     pub left: Option<u64>,
-    /// What its first run does.
+    /// The actions of its first run.
     pub acts: Acts,
     /// The deadline that was given, for when it is started.
     pub given: Option<u64>,
@@ -56,7 +56,7 @@ pub struct Model {
     pub begun: u64,
     /// How much of the deadline is jitter.
     pub offset: u64,
-    /// What jitter was drawn is not known yet.
+    /// Whether the drawn jitter is still unknown.
     pub unsure: bool,
     pub moved: bool,
     pub alive: Option<Arc<()>>,

@@ -249,7 +249,7 @@ impl World {
             Op::Settle => self.settle().await,
             op => self.touch(op),
         }
-        // What is due runs at once, so that it cannot be known how the next operation finds it.
+        // A due timer runs immediately, so the model cannot know how the next operation finds it.
         let is_due = |timer: &Model| timer.is_due(&self.offsets, self.now);
         if self.timers.iter().any(is_due) {
             self.settle().await;
