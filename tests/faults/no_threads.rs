@@ -293,7 +293,7 @@ fn blocking_jobs_run_on_the_existing_threads() {
     });
 }
 
-/// As root none of the limits of a user binds; as anybody else, those of threads do.
+/// The per-user limits do not bind root. For another user, the limit of threads does.
 #[test]
 fn the_limit_of_threads_is_an_error_with_a_hint() {
     alone(|| {
