@@ -253,8 +253,8 @@ pub fn send_slowly(mut stream: TcpStream) -> Duration {
     start.elapsed()
 }
 
-/// Has `wrk` ask a server on 2,000 connections for so many seconds. None may see an error. Returns
-/// how many replies it had.
+/// Has `wrk` ask a server on 2,000 connections for this many seconds. None may see an error.
+/// Returns the number of replies.
 pub fn wrk(server: &Server, seconds: u64) -> u64 {
     // The server takes the descriptors it needs by itself; wrk does not.
     let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";

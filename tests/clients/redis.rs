@@ -117,7 +117,7 @@ impl Redis {
         })
     }
 
-    /// Reads so many bytes, and the end of the line after them.
+    /// Reads this many bytes, and the end of the line after them.
     fn counted(&mut self, count: &str) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; count.parse::<usize>().unwrap() + 2];
         self.0.read_exact(&mut bytes)?;

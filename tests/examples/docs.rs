@@ -13,7 +13,8 @@ use std::{
 
 /// The root of the tree.
 fn root() -> PathBuf {
-    // As cargo sets it when it runs a test, so that another tree can be looked at.
+    // Uses the directory that cargo sets when it runs a test, so that the test can check another
+    // tree.
     env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from)
 }
 

@@ -142,8 +142,8 @@ fn keep_alive(server: &Server, idle: Duration, done: &AtomicBool) -> u32 {
     lost
 }
 
-/// Holds `count` idle connections, until all are closed, and `kept` that are not. Answers whether
-/// all were open at once.
+/// Holds `count` idle connections until all are closed, and `kept` connections that stay open.
+/// Returns whether all were open at the same time.
 fn hold(count: u64, kept: u64, idle: Duration) -> bool {
     let idle_text = format!("{}s", idle.as_secs());
     let server = serve(&["--idle", &idle_text]);

@@ -96,7 +96,7 @@ fn close_all() {
     }
 }
 
-/// For long enough that the parent has done something meanwhile.
+/// Waits long enough for the parent to use the runtime.
 fn linger() {
     let time = libc::timespec {
         tv_sec: 0,
@@ -289,7 +289,7 @@ fn a_child_may_build_a_runtime_where_none_runs() {
                             && start.elapsed() >= Duration::from_millis(15)
                     };
                     let worked = std::panic::catch_unwind(works).unwrap_or(false);
-                    // SAFETY: ends the process at once.
+                    // SAFETY: this ends the process and runs nothing else.
                     unsafe { libc::_exit(if worked { 7 } else { 1 }) }
                 })
             })

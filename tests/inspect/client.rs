@@ -53,7 +53,7 @@ pub fn listeners(addr: SocketAddr) -> u64 {
     snapshot(addr)["clients"].as_u64().unwrap()
 }
 
-/// Waits until so many listen to events.
+/// Waits until `count` clients listen to events.
 #[track_caller]
 pub fn wait_for_listeners(addr: SocketAddr, count: u64) {
     eventually("so many listen", || listeners(addr) == count);

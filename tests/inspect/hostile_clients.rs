@@ -258,7 +258,7 @@ fn listeners_that_never_read_use_bounded_memory_and_are_dropped() {
         });
         let addr = inspector.local_addr();
         let clients: Vec<_> = (0..CLIENTS).map(|_| narrow(addr)).collect();
-        // A listener that reads is not dropped meanwhile.
+        // A listener that reads is not dropped at the same time.
         let mut reader = Events::ask(addr);
         wait_for_listeners(addr, CLIENTS + 1);
         let before = memory();
@@ -329,8 +329,8 @@ fn a_thousand_clients_are_served_or_refused_and_none_leaks() {
         let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(CLIENTS));
         let addr = inspector.local_addr();
         let before = fds();
-        // All at once for events: one in 32 connections is kept for others, which is more than
-        // 16.
+        // All of them ask for events: one in 32 connections, which is more than 16, is kept for
+        // other requests.
         let statuses = clients.block_on(async {
             let mut visits = JoinSet::new();
             for _ in 0..CLIENTS {

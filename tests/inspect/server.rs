@@ -190,7 +190,7 @@ fn events_arrive_in_order_and_workers_are_sampled_only_for_listeners() {
         assert!(samples(&next) > samples(&last));
         last = next;
     }
-    // A second one is sent the newest at once, and then the same.
+    // A second client first gets the newest snapshot, and then the same ones.
     let mut second = Events::ask(addr);
     assert!(second.next()["at_ms"].as_f64() >= last["at_ms"].as_f64());
     wait_for_listeners(addr, 2);

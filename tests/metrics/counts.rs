@@ -145,7 +145,7 @@ fn local_and_remote_arming_is_counted_on_the_owner() {
 }
 
 mod named {
-    //! Jobs that can be told by their names.
+    //! Jobs that a report can name.
 
     use crate::common::Gate;
 
@@ -341,7 +341,7 @@ fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     let builder = Builder::new().worker_threads(2).helpers(0..=0);
     let runtime = builder.rescue_grace(GRACE).build().unwrap();
     let queued = |worker: usize| runtime.metrics().workers()[worker].queue_lateness.clone();
-    // In each round they are taken at some 20 moments, of which one in 16 is looked at.
+    // In each round the rescuer takes them at some 20 moments, and samples one of 16.
     eventually(
         "some were looked at, and were not queued for so long",
         || {

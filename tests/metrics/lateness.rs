@@ -155,7 +155,8 @@ fn timers_of_other_clocks_are_counted_when_they_are_taken() {
     }
     eventually("all have run", || runtime.metrics().total().fired == 100);
     let late = runtime.metrics().wake_lateness();
-    // If the machine's clock was set meanwhile, those that this jumped over are not late.
+    // If the machine's clock was set during the test, timers that the step jumped over are not
+    // late.
     assert!((50..=100).contains(&late.count()), "{late:?}");
 }
 
@@ -166,7 +167,7 @@ fn lateness_of_years_does_not_overflow_the_sum() {
     let runtime = alone();
     let late = || runtime.metrics().wake_lateness();
     let mut last = Duration::ZERO;
-    // If the machine's clock is set meanwhile, those that this jumped over are not late.
+    // If the machine's clock is set during the test, timers that the step jumps over are not late.
     eventually("a hundred were counted", || {
         let timer = Timer::at_wall(SystemTime::UNIX_EPOCH).on(runtime.handle());
         drop(timer.start(|| ()));

@@ -140,7 +140,7 @@ fn without_descriptors_operations_fail_and_later_recover() {
             let mut client = std::net::TcpStream::connect(addr).unwrap();
             let used_up = use_up_descriptors();
             for _ in 0..3 {
-                // Each time at once: the connection still waits.
+                // Each call fails without waiting, since the connection is still queued.
                 let error = timeout(PATIENCE, listener.accept()).await.unwrap();
                 assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
             }

@@ -128,7 +128,7 @@ fn timers_armed_remotely_on_a_blocked_worker_are_served() {
             .on_worker(blocked.worker)
             .start(says.comes(index, due));
     };
-    // Many at once, the first of which are due at once.
+    // Many timers in a row, the first of which are due immediately.
     let start = Instant::now();
     for index in 0..COUNT {
         arm(index, start + Duration::from_micros(50) * index as u32);

@@ -100,7 +100,8 @@ fn helpers_start_when_needed_and_end_when_idle() {
                         && threads() == before.0 + workers
                 });
             };
-            // One comes when all workers are awake at once, as they may be in the beginning.
+            // A helper starts when all workers are awake at the same time, as they may be in the
+            // beginning.
             gone();
             let started = runtime.metrics().helpers_started();
             // The numbers of threads and descriptors that a runtime needs, as the builder documents
@@ -206,7 +207,7 @@ fn any_keep_alive_works() {
     }
 }
 
-/// One that would be started again at once may as well stay.
+/// A helper that would be started again immediately may as well stay.
 #[test]
 fn helpers_do_not_start_and_end_repeatedly() {
     const KEEP_ALIVE: Duration = Duration::from_millis(40);
@@ -374,7 +375,7 @@ fn work_started_on_a_helper_continues_after_its_end() {
         eventually("the helper has ended", || {
             runtime.metrics().num_helpers() == 0
         });
-        // A worker that the machine keeps waiting may be helped once more meanwhile.
+        // If the machine keeps a worker waiting, a helper may run once more in between.
         assert!(runtime.metrics().helpers_started() >= 1);
         go_on.set();
         theirs[0].write_all(&[1]).unwrap();

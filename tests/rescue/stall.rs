@@ -16,7 +16,7 @@ use tourbillon::{
 };
 
 const THRESHOLD: Duration = Duration::from_millis(50);
-/// For so long the jobs block that are to be found.
+/// The jobs that the watchdog has to find block for this long.
 const BLOCKED: Duration = Duration::from_millis(300);
 
 fn block() {
@@ -60,7 +60,7 @@ fn one(runtime: &Runtime, stalls: &Receiver<Stall>, job: &str) -> Stall {
 }
 
 mod named {
-    //! Callbacks and futures that can be told by their names.
+    //! Callbacks and futures that a report can name.
 
     pub fn callback() {
         super::block();

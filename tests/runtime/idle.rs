@@ -25,7 +25,7 @@ const NAME: &str = "idle-worker";
 /// Something at rest may be woken once by what came just before.
 const ALLOWED: u64 = 1;
 
-/// How often each worker has gone to sleep so far.
+/// Returns how often each worker has gone to sleep so far.
 fn switches() -> BTreeMap<String, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     tasks

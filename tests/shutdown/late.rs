@@ -69,7 +69,7 @@ fn every_call_on_a_stale_handle_is_refused() {
 
     assert_eq!(handle.metrics().num_workers(), 0);
     assert_eq!(handle.block_on(async { 5 }), 5);
-    // A sleep ends at once, and says that it has not elapsed.
+    // A sleep ends immediately, and reports that it has not elapsed.
     handle.block_on(async {
         let mut sleep = std::pin::pin!(sleep(HOUR));
         sleep.as_mut().await;

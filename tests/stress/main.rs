@@ -27,7 +27,7 @@ struct Entry {
     /// The earliest moment, in ns since the storm began, at which it may run.
     not_before: AtomicU64,
     runs: AtomicUsize,
-    /// How many calls were told that they had cancelled it.
+    /// How many calls answered that they had cancelled it.
     cancels: AtomicUsize,
     /// How often its callback was dropped.
     drops: AtomicUsize,
@@ -189,7 +189,7 @@ fn thread_of_storm(storm: &Arc<Storm>, handle: &Handle, seed: u64) {
                 let deadline = Instant::now() + delay(&mut random);
                 let timer = storm.arm(handle, deadline, None);
                 entries.push(timer.entry.clone());
-                // Some are let go of at once.
+                // Some handles are dropped immediately.
                 if random.below(4) != 0 {
                     own.push(timer);
                 }

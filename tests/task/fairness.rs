@@ -90,7 +90,7 @@ fn flood_by_timers(runtime: &Runtime, course: &Course) -> Vec<tourbillon::Timer>
     })
 }
 
-/// A hundred thousand timers that come due at once.
+/// A hundred thousand timers come due at the same moment.
 fn flood_by_one_moment(runtime: &Runtime, course: &Course) {
     let course = course.clone();
     on_worker(runtime, move || {
@@ -273,7 +273,8 @@ impl Restless {
         let waker = Waker::from(self.clone());
         loop {
             let mut sleep = Box::pin(time::sleep(Duration::from_micros(1)));
-            // (A sleep whose deadline has passed is ready at once, and does not wake the task.)
+            // (A sleep whose deadline has passed is ready in the first poll, and does not wake the
+            // task.)
             if sleep
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
@@ -315,8 +316,7 @@ fn remote_sleeps_delay_other_work_by_one_round_only() {
     }
 }
 
-/// A long job is as long as it is: nothing here cuts it short. What is due meanwhile comes after
-/// it.
+/// A long job is not interrupted. Events that are due during the job are served after it.
 #[test]
 fn a_long_job_is_not_interrupted() {
     let _alarm = alarm();

@@ -103,7 +103,8 @@ macro_rules! programs {
                 let handle: JoinHandle<i32> = match by {
                     EndedBy::AbortAtOnce => runtime
                         .block_on(async {
-                            // On the only worker, which comes to nothing else meanwhile.
+                            // This runs on the only worker, which runs nothing else until it
+                            // yields.
                             let spawns = $runtime::task::spawn(async {
                                 let handle = $runtime::task::spawn(bomb);
                                 handle.abort();

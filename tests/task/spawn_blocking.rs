@@ -261,7 +261,7 @@ fn aborts_of_queued_jobs_lose_no_job() {
     assert_eq!(drops.count(), 5_000);
 }
 
-/// Lets the process have so much more address space than it has, or as much as it wants.
+/// Limits the process to this much more address space than it has, or removes the limit.
 fn limit_space(more: Option<u64>) {
     let mut limits = libc::rlimit {
         rlim_cur: 0,

@@ -255,7 +255,7 @@ fn a_timeout_returns_the_result_of_a_ready_future() {
         assert_eq!(timeout(HOUR, task).await.unwrap().unwrap(), 9);
         assert_eq!(timeout(Duration::MAX, async { 10 }).await, Ok(10));
     });
-    // Only what was not ready at once had to be timed.
+    // Only waits that were not ready in the first poll needed a timer.
     assert!(runtime.metrics().total().cancelled <= 2);
 }
 

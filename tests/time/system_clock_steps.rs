@@ -35,7 +35,7 @@ impl Clock {
         self.time + (BootInstant::now() - self.boot)
     }
 
-    /// Sets it to so much more than is right.
+    /// Sets the clock to the right time plus `ahead`.
     fn set(&self, ahead: Duration) -> io::Result<()> {
         let time = self.right() + ahead;
         let since = time

@@ -50,7 +50,7 @@ fn arm_on_worker(count: usize, drops: &Drops) -> Vec<Timer> {
         .collect()
 }
 
-/// Cancels all from this thread, and looks at the accounts meanwhile.
+/// Cancels all timers from this thread, and checks the counts in between.
 fn cancel_all(runtime: &Runtime, timers: Vec<Timer>, drops: &Drops) {
     let count = timers.len();
     let before = drops.count();

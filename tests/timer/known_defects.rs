@@ -155,7 +155,7 @@ fn a_refreshed_timer_waits_its_whole_delay_again() {
         });
         let refresh = move || {
             spin(Duration::from_millis(3));
-            // The callback waits for the lock, and then looks at the clock no more.
+            // The callback waits for the lock, and does not read the clock after that.
             let mut asked = asked.lock().unwrap();
             let to = Instant::now() + wait;
             if timer.refresh() == Reset::Waiting {

@@ -52,7 +52,8 @@ impl Case {
     }
 }
 
-/// Arms, cancels and shuts down at once, in several threads; answers how many ended in which way.
+/// Arms, cancels and shuts down at the same time, in several threads. Returns how many timers ended
+/// in each way.
 fn race(seed: u64, after: Duration) -> [usize; 3] {
     const ARMING: usize = 2;
     const EACH: usize = 600;

@@ -119,8 +119,8 @@ fn a_refreshed_timer_does_not_fire_until_the_refreshes_stop() {
     assert_over(&timer, Outcome::Fired);
 }
 
-/// Blocks the one worker of a runtime in a callback with timers queued behind that, which have come
-/// due, and calls `meanwhile` with them; `make` arms one of them for a deadline that has passed.
+/// Blocks the one worker of a runtime in a callback, with due timers queued behind it, and calls
+/// `meanwhile` with them. `make` arms one of them for a deadline that has passed.
 fn with_queued<R>(
     runtime: &Runtime,
     count: usize,

@@ -13,8 +13,8 @@ fn parks(runtime: &Runtime) -> u64 {
     runtime.metrics().total().parks
 }
 
-/// How often the workers slept while so many timers fired, at random moments of a second. None is
-/// early.
+/// Returns how often the workers slept while this many timers fired at random moments of a second.
+/// None may be early.
 fn sleeps(tolerance: Duration) -> u64 {
     const COUNT: u64 = 2_000;
     let runtime = runtime(1);

@@ -46,7 +46,7 @@ pub fn told() -> (Router, Event, Event) {
     (router.merge(hello()), asked, answer)
 }
 
-/// A server that waits for heads so long, and keeps connections so long.
+/// A server with these timeouts for request heads and for idle connections.
 pub fn limited(runtime: &Runtime, head: Duration, kept: Duration) -> Site {
     Site::with(runtime, |listener, stop| {
         serve(listener, hello())

@@ -28,7 +28,7 @@ impl Original {
     fn start() -> Self {
         let start = Instant::now();
         loop {
-            // It cannot be told to take any free port, and another process may take this one first.
+            // redis-server cannot take any free port, so another process may take this one first.
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let addr = free.local_addr().unwrap();
             drop(free);

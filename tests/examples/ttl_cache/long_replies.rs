@@ -153,7 +153,7 @@ fn costly_requests_have_a_length_limit() {
     let refused = Reply::Error("ERR a pattern has at most 1024 bytes".into());
     assert_eq!(client.ask(&format!("KEYS {pattern}*")), refused);
     assert_eq!(client.ask(&format!("SCAN 0 MATCH {pattern}*")), refused);
-    // A value does not grow to more than a client may send at once.
+    // A value cannot grow to more than a client may send in one request.
     let half = "x".repeat(1_024);
     assert_eq!(
         client.ask(&format!("APPEND key {half}")),

@@ -181,7 +181,7 @@ fn a_deadline_that_is_moved_while_the_timer_runs_has_a_timer_of_its_own() {
         set(&store, "key", "value", until(Instant::now() + 20 * MS));
         let later = Instant::now() + 100 * MS;
         moved = store.get(b"key", until(later), |value| {
-            // The key's part is locked meanwhile, so that the callback begins, and has to wait.
+            // The key's part is locked here, so the callback begins and has to wait.
             std::thread::sleep(50 * MS);
             // Else the machine was too slow, and the key gone before.
             value.is_some()
@@ -304,7 +304,7 @@ fn without_active_expiry_commands_remove_expired_keys() {
     });
 }
 
-/// All keys, in the order of a scan that visits as few at once as it may.
+/// Returns all keys, in the order of a scan that visits as few keys per call as possible.
 fn scanned(store: &Store) -> Vec<String> {
     let mut keys = Vec::new();
     let mut from = 0;
@@ -330,7 +330,7 @@ fn a_scan_visits_each_key_once_while_others_come_and_go() {
         }
         let (mut keys, mut calls, mut from) = (Vec::new(), 0, 0);
         loop {
-            // The table of each part grows and shrinks meanwhile.
+            // The table of each part grows and shrinks during the scan.
             for n in 0..100 {
                 let key = format!("comes{}", calls * 100 + n);
                 set(&store, &key, "value", Expiry::Never);

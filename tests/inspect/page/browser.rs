@@ -251,7 +251,7 @@ impl Browser {
         STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
     }
 
-    /// The events of so many names since the browser was started.
+    /// Returns all events with these names since the browser was started.
     pub fn events(&mut self, methods: &[&str]) -> Vec<&Value> {
         while let Ok(event) = self.from.try_recv() {
             self.events.push_back(event);

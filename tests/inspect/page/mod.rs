@@ -118,7 +118,7 @@ fn the_page_updates_and_agrees_with_prometheus() {
     check_clean(&mut browser, &watched);
 }
 
-/// The load has two workers steal from each other, and the matrix says so while it is looked at.
+/// The load makes two workers steal from each other. The matrix shows that while it is visible.
 fn who_took_from_whom(browser: &mut Browser) {
     browser.eval("document.getElementById('steals').scrollIntoView({ behavior: 'instant' })");
     browser.eventually(

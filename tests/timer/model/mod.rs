@@ -99,7 +99,7 @@ enum Op {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     By(Moment),
-    /// To a timer's deadline, and so many ns.
+    /// To a timer's deadline, plus this many ns.
     To(usize, i8),
 }
 

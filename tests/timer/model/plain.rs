@@ -13,7 +13,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Idle,
-    /// Cancelled before its start, and to be told then.
+    /// Cancelled before its start; takes the outcome then.
     Barred,
     Pending,
     Over(Outcome),
@@ -68,7 +68,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Ends it, and says so if it is to be told.
+    /// Ends the timer, and records the outcome if its callback takes it.
     pub fn end(&mut self, how: Outcome, now: u64) {
         if self.told {
             self.calls.push((how, now));

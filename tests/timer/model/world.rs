@@ -379,7 +379,7 @@ impl World {
     }
 }
 
-// Only looked at to see that the boot clock goes along.
+// Read only to check that the boot clock goes along.
 pub fn boot_now(zeros: &Zeros) -> u64 {
     zeros.boot_instant_nanos(BootInstant::now())
 }
