@@ -1,4 +1,4 @@
-//! What a worker does: it takes what is due, runs that, and sleeps.
+//! The worker's event loop: it takes the due timers, runs them, and sleeps.
 
 use std::{panic::resume_unwind, sync::atomic::Ordering};
 
@@ -11,9 +11,9 @@ use crate::{Home, Worker};
 pub struct EventLoop {
     home: Home,
     searchers: Searchers,
-    /// What the clock says.
+    /// The time of the modelled clock.
     pub now: u64,
-    /// The alarm is let be when the worker sleeps, if it is watched.
+    /// If set, a watched worker leaves its alarm unchanged when it goes to sleep.
     pub lets_be: bool,
 }
 
@@ -49,7 +49,7 @@ impl EventLoop {
         parked
     }
 
-    /// Sleeps as [`park`](EventLoop::park) does, in the way of a loop that steals from nobody.
+    /// Sleeps as [`park`](EventLoop::park) does, but as an event loop that does not steal work.
     pub fn sleep(&mut self) {
         let owner = self.home.owner();
         owner.parks.fetch_add(1, Ordering::Relaxed);
@@ -59,17 +59,17 @@ impl EventLoop {
         }
     }
 
-    /// Takes what is due, and runs it.
+    /// Takes the due timers and runs them.
     pub fn expire(&mut self) {
         expire(&self.home, self.now);
     }
 
-    /// Runs what comes due, and sleeps in between, until `done`.
+    /// Runs due timers and sleeps in between, until `done` returns true.
     pub fn run_until(&mut self, done: impl FnMut() -> bool) {
         self.run(done, |this| _ = this.park());
     }
 
-    /// The same with [`sleep`](EventLoop::sleep).
+    /// Like [`run_until`](EventLoop::run_until), but sleeps with [`sleep`](EventLoop::sleep).
     pub fn run_and_sleep_until(&mut self, done: impl FnMut() -> bool) {
         self.run(done, Self::sleep);
     }
@@ -84,7 +84,7 @@ impl EventLoop {
                 break;
             }
             if expired.more {
-                // Another thread has the shard. An owner does not sleep on that.
+                // Another thread holds the shard's lock. An owner does not sleep then.
                 thread::yield_now();
             } else {
                 sleep(self);
@@ -106,7 +106,8 @@ pub fn park(
     home.park(searchers, searching, work, |until| owner.sleep(until, now))
 }
 
-/// Takes what is due at `now`, and runs it; what another thread has is left to it.
+/// Takes the timers that are due at `now` and runs them. If another thread holds the shard's lock,
+/// that thread takes them.
 pub fn expire(home: &Home, now: u64) {
     let mut due = Vec::new();
     home.expire(now, usize::MAX, &mut due);
@@ -126,13 +127,13 @@ pub fn cancels(timer: &Arc<Timer<Worker>>) -> thread::JoinHandle<Cancel> {
     thread::spawn(move || timer.cancel())
 }
 
-/// Starts a thread that moves `timer` to `deadline`.
+/// Starts a thread that resets `timer` to `deadline`.
 pub fn resets(timer: &Arc<Timer<Worker>>, deadline: u64) -> thread::JoinHandle<Reset> {
     let timer = timer.clone();
     thread::spawn(move || timer.reset_at(deadline))
 }
 
-/// Runs a timer. What panics inside it panics here: that is loom speaking.
+/// Runs a timer. Passes a panic in it on to the caller: it is a failure that loom reports.
 pub fn run(due: Due<Worker>, now: u64) -> Ran {
     match due.run(|| now) {
         Ran::Panicked(panic) => resume_unwind(panic),

@@ -1,4 +1,4 @@
-//! An executor of tasks without threads of its own: a queue from which any thread runs.
+//! An executor without threads of its own: a queue from which any thread runs tasks.
 
 use std::{
     future::{Future, poll_fn},
@@ -15,7 +15,7 @@ use tourbillon_tasks::{Join, Policy, Runnable, Woken, spawn};
 /// The metadata of its tasks.
 pub type Meta = Arc<Executor>;
 
-/// Where tasks go that were woken.
+/// The queue of the tasks that were woken.
 #[derive(Default)]
 pub struct Executor {
     queue: Mutex<Vec<Runnable<Meta>>>,
@@ -34,13 +34,13 @@ impl Policy for Queued {
 }
 
 impl Executor {
-    /// One with nothing to run.
+    /// Returns an executor with an empty queue.
     pub fn new() -> Meta {
         Arc::default()
     }
 }
 
-/// A task of an executor, which the caller is to run.
+/// Spawns a task on `executor`. The caller runs it the first time.
 pub fn spawned<F>(executor: &Meta, future: F) -> (Runnable<Meta>, Join<F::Output, Meta>)
 where
     F: Future + Send + 'static,
@@ -49,11 +49,11 @@ where
     spawn::<Queued, _>(future, executor.clone())
 }
 
-/// Runs what is queued; returns how many tasks were.
+/// Runs the queued tasks; returns how many tasks it ran.
 pub fn run_queued(executor: &Meta) -> usize {
     let mut ran = 0;
     loop {
-        // Under no lock.
+        // The task runs after the lock is released.
         let task = executor.queue.lock().unwrap().pop();
         let Some(task) = task else { return ran };
         task.run();
@@ -61,7 +61,7 @@ pub fn run_queued(executor: &Meta) -> usize {
     }
 }
 
-/// Counts without being seen by loom: what is counted must not order anything.
+/// A counter that loom does not see, so that counting orders nothing.
 #[derive(Clone, Default)]
 pub struct Tally(Plain<PlainUsize>);
 
@@ -71,12 +71,12 @@ impl Tally {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How much it is.
+    /// Returns the count.
     pub fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds one when it is dropped.
+    /// Returns a guard that adds one when it is dropped.
     pub fn at_drop(&self) -> AtDrop {
         AtDrop(self.clone())
     }
@@ -91,7 +91,7 @@ impl Drop for AtDrop {
     }
 }
 
-/// A future that is made of a closure, and counts that it is dropped.
+/// Returns a future that polls a closure, and counts when it is dropped.
 pub fn counted<T, F>(drops: &Tally, mut poll: F) -> impl Future<Output = T> + use<T, F>
 where
     F: FnMut(&mut Context<'_>) -> Poll<T>,

@@ -1,4 +1,4 @@
-//! What the kernel gives a worker: an eventfd, and a timerfd.
+//! The kernel's part of a worker: an eventfd and a timerfd.
 
 use loom::sync::{
     Condvar, Mutex,
@@ -6,7 +6,7 @@ use loom::sync::{
 };
 use tourbillon_shards::NEVER;
 
-/// An eventfd: remembers that it was written to until somebody slept on it.
+/// An eventfd. A write to it is remembered until a thread has slept on it.
 #[derive(Default)]
 pub struct EventFd {
     written: Mutex<bool>,
@@ -14,13 +14,13 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// Wakes who sleeps on it, or will.
+    /// Wakes the thread that sleeps on it now, or the next one that does.
     pub fn write(&self) {
         *self.written.lock().unwrap() = true;
         self.signal.notify_one();
     }
 
-    /// Sleeps until it is written to. If that never happens, loom reports a deadlock.
+    /// Sleeps until a thread writes to it. If none ever does, loom reports a deadlock.
     pub fn sleep(&self) {
         let mut written = self.written.lock().unwrap();
         while !*written {
@@ -30,8 +30,8 @@ impl EventFd {
     }
 }
 
-/// A timer of the kernel: which setting comes last is all that there is to it. The kernel has a
-/// lock for it, hence the order that a setting gives.
+/// A kernel timer, reduced to its last setting. The kernel takes a lock for each setting, so each
+/// setting orders memory.
 pub struct TimerFd(AtomicU64);
 
 impl Default for TimerFd {
@@ -45,12 +45,12 @@ impl TimerFd {
         self.0.swap(at, Ordering::AcqRel);
     }
 
-    /// What it is set to.
+    /// Returns the time that it is set to.
     pub fn is_set_to(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Its moment has come, by the kernel's clock: it is not set any more.
+    /// Lets it expire by the kernel's clock: it is no longer set.
     pub fn go_off(&self) {
         self.set(NEVER);
     }

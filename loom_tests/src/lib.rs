@@ -1,6 +1,6 @@
 //! loom models of the protocols of `tourbillon-shards` and `tourbillon-tasks`: see `README.md`, and
-//! `tests/`, a file per protocol. What is here is what they share: a worker without a kernel,
-//! callbacks and tasks that count, and the bounds.
+//! `tests/`, a file per protocol. This library holds the parts that they share: a worker without a
+//! kernel, callbacks and tasks that count, and the bounds.
 //!
 //! Empty unless built with `--cfg loom`.
 
@@ -37,12 +37,12 @@ pub use self::{
     worker::{Home, Worker, close, shard, tell, tell_one},
 };
 
-/// Later than this the modelled clock does not go by itself: who sleeps until a later moment sleeps
-/// until it is woken.
+/// The modelled clock does not pass this time by itself. A worker that sleeps until a later time
+/// sleeps until it is woken.
 pub const HORIZON: u64 = 100;
 
-/// Explores `body`, with at most `preemptions` switches away from a thread that could go on
-/// (`None`: as many as there are).
+/// Explores `body`, with at most `preemptions` switches away from a thread that could continue
+/// (`None`: no limit).
 ///
 /// `LOOM_MAX_PREEMPTIONS` replaces the bound and `LOOM_MORE_PREEMPTIONS` is added to it. loom's
 /// caps on time and on the number of executions are not used: a model that hits them passes.
@@ -76,7 +76,7 @@ pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sy
     assert!(executions > 1, "a model with one execution shows nothing");
 }
 
-/// [`model()`] under the name of the calling function.
+/// Calls [`model()`] with the name of the calling function.
 #[macro_export]
 macro_rules! model {
     ($preemptions:expr, $body:expr) => {{

@@ -1,4 +1,4 @@
-//! Callbacks that tell what became of them.
+//! Callbacks that record how they ran and ended.
 
 use std::sync::{
     Arc as Plain, Mutex as PlainMutex,
@@ -12,7 +12,7 @@ use loom::{
 };
 use tourbillon_shards::{Flow, Outcome};
 
-/// What became of a callback.
+/// Records the runs, the drops and the outcomes of a callback.
 #[derive(Clone, Default)]
 pub struct Probe(Plain<Seen>);
 
@@ -24,19 +24,19 @@ struct Seen {
     used: Used,
 }
 
-/// What a callback uses from its beginning until it is dropped: a second user at the same time is a
-/// causality violation.
+/// Memory that a callback uses from its beginning until it is dropped. A second user at the same
+/// time is a causality violation.
 #[derive(Default)]
 struct Used(UnsafeCell<usize>);
 
-// SAFETY: not all that is done with it is sound; loom tells.
+// SAFETY: concurrent access would be unsound; loom reports it.
 unsafe impl Send for Used {}
 // SAFETY: as above.
 unsafe impl Sync for Used {}
 
 impl Used {
     fn touch(&self) {
-        // SAFETY: loom checks that nobody else is at it.
+        // SAFETY: loom checks that no other thread accesses it.
         self.0.with_mut(|times| unsafe { *times += 1 });
     }
 }
@@ -51,12 +51,12 @@ impl Drop for Payload {
 }
 
 impl Probe {
-    /// One that has seen nothing.
+    /// Returns a probe that has recorded nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A callback for a timer that runs once.
+    /// Returns a callback for a timer that runs once.
     pub fn once(&self) -> impl FnOnce() + Send + use<> {
         let payload = Payload(self.0.clone());
         move || {
@@ -64,7 +64,7 @@ impl Probe {
         }
     }
 
-    /// A callback for a recurring timer, in the midst of which other threads get their turn.
+    /// Returns a callback for a recurring timer. In the middle of a run, loom may switch threads.
     pub fn recurring(&self) -> impl FnMut() + Send + use<> {
         let payload = Payload(self.0.clone());
         let inside = AtomicBool::new(false);
@@ -75,7 +75,8 @@ impl Probe {
         }
     }
 
-    /// A callback for a timer with options, in the midst of which other threads get their turn.
+    /// Returns a callback for a timer with options. In the middle of a run, loom may switch
+    /// threads.
     pub fn told(&self, answer: Flow) -> impl FnMut(Outcome) -> Flow + Send + use<> {
         let payload = Payload(self.0.clone());
         let inside = AtomicBool::new(false);
@@ -93,29 +94,29 @@ impl Probe {
         }
     }
 
-    /// Uses what the callback uses.
+    /// Uses the memory that the callback uses.
     pub fn touch(&self) {
         self.0.used.touch();
     }
 
-    /// What a callback of [`told`](Probe::told) was told, in this order.
+    /// Returns the outcomes that a callback of [`told`](Probe::told) was called with, in order.
     pub fn outcomes(&self) -> Vec<Outcome> {
         let told = self.0.told.lock().unwrap();
         told.iter().map(|told| told.0).collect()
     }
 
-    /// Whether a callback of [`told`](Probe::told) was called by the calling thread.
+    /// Returns whether the calling thread has called a callback of [`told`](Probe::told).
     pub fn was_told_here(&self) -> bool {
         let here = thread::current().id();
         self.0.told.lock().unwrap().iter().any(|it| it.1 == here)
     }
 
-    /// How often it ran.
+    /// Returns how often the callback ran.
     pub fn runs(&self) -> usize {
         self.0.runs.load(Ordering::Relaxed)
     }
 
-    /// How often it was dropped; after a run of a `FnOnce`, that is part of the run.
+    /// Returns how often the callback was dropped. A run of a `FnOnce` drops it too.
     pub fn drops(&self) -> usize {
         self.0.drops.load(Ordering::Relaxed)
     }

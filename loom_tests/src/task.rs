@@ -14,7 +14,7 @@ use tourbillon_shards::Timer;
 
 use crate::{EventFd, Worker};
 
-/// A task: counts how often it was woken, and sleeps until it is.
+/// A task that counts its wake-ups, and sleeps until the next one.
 #[derive(Default)]
 pub struct Task {
     eventfd: EventFd,
@@ -22,7 +22,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A new task, and its waker.
+    /// Returns a new task and its waker.
     pub fn new() -> (Plain<Self>, Waker) {
         let task = Plain::new(Self::default());
         (task.clone(), Waker::from(task))
@@ -33,7 +33,7 @@ impl Task {
         self.eventfd.sleep();
     }
 
-    /// How often it was woken.
+    /// Returns how often it was woken.
     pub fn wakes(&self) -> usize {
         self.wakes.load(Ordering::Relaxed)
     }
@@ -46,7 +46,7 @@ impl Wake for Task {
     }
 }
 
-/// Waits for the end of a timer as a task would, which it may be too late for.
+/// Waits for the end of a timer as a task would. The timer may have ended before.
 pub fn wait_for_the_end(timer: &Timer<Worker>) {
     let (task, waker) = Task::new();
     let mut ended = pin!(timer.ended());

@@ -1,49 +1,50 @@
-//! A shard whose worker is watched, and who is called for it.
+//! A shard whose worker is watched, and the threads that answer its alarm.
 
 use loom::sync::Arc;
 use tourbillon_shards::{Coming, NEVER, Shard, Timer};
 
 use crate::{Home, Worker, run};
 
-/// How late a timer of a [watched](watched) shard may be before others take it.
+/// How late a timer of a [watched](watched) shard may be before other threads take it.
 pub const GRACE: u64 = 10;
 
-/// How far off an alarm is at most, as in `shards/src/park/watchdog.rs`: the same for an owner that
-/// is well and for one that is looked after.
+/// The longest time to an alarm, as in `shards/src/park/watchdog.rs`. It is the same for a healthy
+/// owner and for a stuck one.
 pub const BEAT: u64 = 40;
-/// How near it is set at most.
+/// The shortest time to an alarm that a watching peer sets.
 pub const SOON: u64 = 4;
 
-/// A shard whose owner is watched, and that nobody owns yet.
+/// Returns a shard whose owner is watched, and that has no owner yet.
 pub fn watched() -> Home {
     Arc::new(Shard::watched(Worker::default(), GRACE))
 }
 
-/// The same, but nobody watches until somebody is called.
+/// Like [`watched`], but the watch begins with the first call.
 pub fn watched_when_called() -> Home {
     Arc::new(Shard::watched_when_called(Worker::default(), GRACE))
 }
 
-/// The alarm of `home` went off, and the calling thread, which is not the owner, got to know at
-/// `now`: it takes what is due, if it is the one to do so, and sets the alarm again before it runs
-/// that.
+/// Answers the alarm of `home`, which went off, at `now`. The calling thread is not the owner. If
+/// it is the one that takes the alarm, it takes the due timers, sets the alarm again, and then runs
+/// the timers.
 pub fn answer(home: &Home, now: u64) -> bool {
     look_after(home, now, home.take_alarm(now), Shard::watch_on)
 }
 
-/// As [`answer`], by a thread that keeps its looks rare: it sets the alarm again without regard to
+/// Like [`answer`], but as a thread that seldom checks: it sets the alarm again without regard to
 /// deadlines.
 pub fn answer_rarely(home: &Home, now: u64) -> bool {
     look_after(home, now, home.take_alarm(now), Shard::watch_on_rarely)
 }
 
-/// The same for who has set the alarm of `home` to `word`, and has waited for what is due then.
+/// Like [`answer`], but for a thread that set the alarm of `home` to `word` and has waited until
+/// then.
 pub fn answer_awaited(home: &Home, now: u64, word: u64) -> bool {
     look_after(home, now, home.take_alarm_at(word), Shard::watch_on)
 }
 
-/// Who looked after the stuck owner of `home` at 41, whose beat was at 0, waits for its deadline of
-/// 50; what it set the alarm to.
+/// Lets the calling thread rescue the stuck owner of `home` at 41, and then wait for the deadline
+/// of 50. The owner's last heartbeat was at 0. Returns the alarm's word.
 pub fn waits_for_50(home: &Home) -> u64 {
     assert!(home.take_alarm(41));
     let comes = Coming {
@@ -74,8 +75,8 @@ fn look_after(
     taken
 }
 
-/// Nobody does anything any more, and the owner of `home` is awake, at `now`: somebody has to be
-/// called for it, soon enough for the next deadline, and within a beat.
+/// Asserts that the alarm of `home` is set soon enough for the next deadline, and within a
+/// heartbeat. The owner is awake at `now`, and all other threads are done.
 #[track_caller]
 pub fn assert_called(home: &Home, now: u64) {
     let late = home.next_deadline().saturating_add(GRACE);
@@ -83,16 +84,16 @@ pub fn assert_called(home: &Home, now: u64) {
     assert_set(home, latest);
 }
 
-/// The alarm of `home` is set, to no later than `latest`, though no thread does anything any more.
+/// Asserts that the alarm of `home` is set, to no later than `latest`. All other threads are done.
 #[track_caller]
 pub fn assert_set(home: &Home, latest: u64) {
     let at = home.owner().alarm.is_set_to();
     assert_eq!(at, home.alarm(), "the alarm is what the word says");
-    // The lowest bit says who set it.
+    // The lowest bit says whether the owner set it.
     assert!(at <= latest | 1, "set to {at}, which is after {latest}");
 }
 
-/// The alarm of `home` is not set, nor does a deadline set it.
+/// Asserts that the alarm of `home` is not set, and that a new deadline does not set it.
 #[track_caller]
 pub fn assert_dismissed(home: &Home) {
     assert_eq!(home.owner().alarm.is_set_to(), NEVER);

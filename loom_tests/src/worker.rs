@@ -19,20 +19,20 @@ use crate::{EventFd, HORIZON, TimerFd};
 
 /// The owner of a shard.
 ///
-/// Checks that it is woken at most once for each time that it parks. Its counts are plain: they
-/// are not part of what is modelled. What it has to tell it keeps until [`tell`] is called.
+/// Checks that it is woken at most once for each time that it parks. Its counts are plain: they are
+/// not part of the model. It keeps the outcomes that it has to deliver until [`tell`] is called.
 #[derive(Default)]
 pub struct Worker {
-    /// What the worker sleeps on.
+    /// The worker sleeps on this.
     pub eventfd: EventFd,
-    /// What calls others if the worker does not come back.
+    /// Calls other threads if the worker does not come back.
     pub alarm: TimerFd,
     pub(crate) thread: PlainMutex<Option<ThreadId>>,
     pub(crate) parks: PlainUsize,
     wakes: PlainUsize,
     overs: PlainMutex<Vec<(Kind, Outcome)>>,
     notices: Mutex<Vec<Notice<Worker>>>,
-    /// A clock for threads that move timers. It goes on by [`TICK`] with each reading.
+    /// A clock for threads that reset timers. Each reading advances it by [`TICK`].
     clock: AtomicU64,
     owed: PlainUsize,
     told: PlainUsize,
@@ -48,52 +48,52 @@ impl Worker {
         }
     }
 
-    /// Reads the clock. Each reading is later than those that happened before it.
+    /// Reads the clock. Each reading is later than all readings that happened before it.
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(TICK, Ordering::AcqRel) + TICK
     }
 
     /// Reads the clock some time before the reading is used.
     ///
-    /// loom takes a thread's exchange behind its own load for one that depends on nothing else, and
-    /// would leave out that all of another move comes between the reading and the use. So there is
-    /// a second reading: where a mover reads the clock again when it is done, loom tries both
-    /// orders of the two.
+    /// loom assumes that a thread's exchange after its own load depends on nothing else. It would
+    /// not try that all of another reset comes between the reading and its use. So there is a
+    /// second reading: where a thread reads the clock again after a reset, loom tries both orders
+    /// of the two.
     pub fn past(&self) -> u64 {
         let past = self.now();
         self.now();
         past
     }
 
-    /// Takes an outcome that a callback has to be told.
+    /// Takes an outcome that is not delivered to its callback yet.
     pub fn notice(&self) -> Option<Notice<Worker>> {
         self.notices.lock().unwrap().pop()
     }
 
-    /// How many callbacks have to be told an outcome yet.
+    /// Returns how many outcomes are not delivered yet.
     pub fn owes(&self) -> usize {
         let (owed, told) = (&self.owed, &self.told);
         owed.load(Ordering::Relaxed) - told.load(Ordering::Relaxed)
     }
 
-    /// How many timers ended as `how`.
+    /// Returns how many timers ended as `how`.
     pub fn over(&self, how: Outcome) -> usize {
         let overs = self.overs.lock().unwrap();
         overs.iter().filter(|over| over.1 == how).count()
     }
 
-    /// How many timers ended.
+    /// Returns how many timers ended.
     pub fn overs(&self) -> usize {
         self.overs.lock().unwrap().len()
     }
 
-    /// How often the worker was woken.
+    /// Returns how often the worker was woken.
     pub fn wakes(&self) -> usize {
         self.wakes.load(Ordering::Relaxed)
     }
 }
 
-/// How far a worker's clock goes on with each reading.
+/// How far each reading advances a worker's clock.
 const TICK: u64 = 100;
 
 impl Owner for Worker {
@@ -130,7 +130,7 @@ impl Owner for Worker {
     }
 
     fn reread(&self, now: u64) -> RangeInclusive<u64> {
-        // Not a reading of its own: where nobody has read this clock, time goes by another.
+        // This does not count as a reading. If no thread has read this clock, `now` is the time.
         let now = self.clock.load(Ordering::Acquire).max(now);
         now..=now
     }
@@ -143,7 +143,7 @@ impl Owner for Worker {
 /// A shard of a [`Worker`].
 pub type Home = Arc<Shard<Worker>>;
 
-/// A shard that nobody owns yet.
+/// Returns a shard that has no owner yet.
 pub fn shard() -> Home {
     Arc::new(Shard::new(Worker::default()))
 }
@@ -153,14 +153,14 @@ pub fn close(home: &Home) {
     drop(home.close());
 }
 
-/// Calls the callbacks that have to be told an outcome.
+/// Delivers all pending outcomes to their callbacks.
 pub fn tell(home: &Home) {
     while let Some(notice) = home.owner().notice() {
         tell_one(notice);
     }
 }
 
-/// Calls a callback that has to be told an outcome.
+/// Delivers an outcome to its callback.
 pub fn tell_one(notice: Notice<Worker>) {
     if let Some(panic) = notice.run() {
         resume_unwind(panic);

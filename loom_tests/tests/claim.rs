@@ -1,8 +1,8 @@
-//! The claim word: of all that may end a timer at the same moment one wins, and every answer is
-//! exact.
+//! The claim word: if several threads try to end a timer at the same moment, one wins, and each
+//! gets an exact answer.
 //!
-//! A callback that is neither run nor dropped, or twice, shows in its probe; one that is touched by
-//! two threads shows as a causality violation.
+//! A probe shows a callback that is neither run nor dropped, or that is run or dropped twice. A
+//! callback that two threads use shows as a causality violation.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -29,14 +29,14 @@ fn recurring() -> (Home, Arc<Timer<Worker>>, Probe) {
     (home, timer, probe)
 }
 
-/// Closes the shard; after that the callback has been dropped and the timer counted, once.
+/// Closes the shard. Asserts that the callback was dropped once and that the timer counted once.
 fn ended(home: &Home, probe: &Probe) {
     close(home);
     assert_eq!(probe.drops(), 1);
     assert_eq!(home.owner().overs(), 1);
 }
 
-/// A cancel wins against expiry and run, or comes too late; it says which.
+/// A cancel wins against expiry and run, or comes too late; its answer says which.
 #[test]
 fn fire_or_cancel() {
     model!(None, || {
@@ -76,7 +76,7 @@ fn fire_or_two_cancels() {
     });
 }
 
-/// A reset that was in time keeps the timer from running at its old deadline.
+/// A reset that comes in time keeps the timer from running at its old deadline.
 #[test]
 fn fire_or_reset() {
     model!(None, || {
@@ -95,7 +95,7 @@ fn fire_or_reset() {
     });
 }
 
-/// A timer that stands in a deque can be refreshed until it starts to run.
+/// A due timer in a deque can be refreshed until it starts to run.
 #[test]
 fn run_or_refresh() {
     model!(None, || {
@@ -120,8 +120,7 @@ fn run_or_refresh() {
     });
 }
 
-/// Of two refreshes the one that read the clock later counts, in whichever order they move the
-/// timer.
+/// Of two refreshes, the one that read the clock later counts, in either order of the updates.
 #[test]
 fn two_refreshes() {
     model!(None, || {
@@ -170,7 +169,8 @@ fn reset_or_refresh() {
     });
 }
 
-/// Moved to a moment, and to a time from its start: a move to a moment leaves that where it is.
+/// One thread resets the timer to a time, another to a wait from its start: the reset to a time
+/// does not change the start.
 #[test]
 fn reset_to_a_moment_or_from_the_start() {
     model!(None, || {
@@ -193,7 +193,7 @@ fn reset_to_a_moment_or_from_the_start() {
     });
 }
 
-/// Run, cancel and reset at once.
+/// Three threads run, cancel and reset a timer at the same time.
 #[test]
 fn fire_or_cancel_or_reset() {
     model!(Some(3), || {
@@ -215,8 +215,8 @@ fn fire_or_cancel_or_reset() {
     });
 }
 
-/// Two threads move a timer, and a third runs it: it runs once, when neither is too late not before
-/// the earlier of what they asked for.
+/// Two threads reset a timer, and a third runs it. It runs once: at its old deadline only if both
+/// resets come too late, and otherwise not before the earlier of the two new deadlines.
 #[test]
 fn fire_or_two_resets() {
     model!(Some(3), || {
@@ -246,7 +246,7 @@ fn fire_or_two_resets() {
     });
 }
 
-/// A due timer is shut down by its holder while it is cancelled and moved.
+/// The holder of a due timer shuts it down while other threads cancel and reset it.
 #[test]
 fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     model!(Some(3), || {
@@ -270,7 +270,7 @@ fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     });
 }
 
-/// A recurring timer that is cancelled while it runs has run for the last time.
+/// A recurring timer is cancelled while it runs: that run is its last.
 #[test]
 fn a_recurring_timer_runs_or_is_cancelled() {
     model!(None, || {
@@ -302,7 +302,7 @@ fn a_recurring_timer_runs_or_is_cancelled() {
     });
 }
 
-/// A recurring timer that is moved while it runs obeys after the run, and before it at once.
+/// A recurring timer is reset. During a run the reset applies after it; before a run, immediately.
 #[test]
 fn a_recurring_timer_runs_or_is_moved() {
     model!(None, || {
@@ -329,7 +329,8 @@ fn a_recurring_timer_runs_or_is_moved() {
     });
 }
 
-/// Run, cancel and reset of a recurring timer at once: never twice at once, never after the cancel.
+/// Three threads run, cancel and reset a recurring timer: two runs never overlap, and none follows
+/// the cancel.
 #[test]
 fn a_recurring_timer_runs_or_is_cancelled_or_moved() {
     model!(Some(3), || {
@@ -350,8 +351,8 @@ fn a_recurring_timer_runs_or_is_cancelled_or_moved() {
     });
 }
 
-/// A recurring timer is run by a thief, re-armed, and run by its owner, which may be still at the
-/// first run's heels.
+/// A thief runs a recurring timer and re-arms it, and then the owner runs it. The thief may not
+/// have returned from the first run yet.
 #[test]
 fn a_recurring_timer_runs_here_and_there() {
     model!(Some(3), || {
@@ -368,7 +369,8 @@ fn a_recurring_timer_runs_here_and_there() {
     });
 }
 
-/// A shard is closed while a timer of it is cancelled: it ends as one of the two.
+/// A shard is closed while another thread cancels one of its timers: the timer ends as cancelled or
+/// as shut down.
 #[test]
 fn close_or_cancel() {
     model!(None, || {
@@ -386,7 +388,7 @@ fn close_or_cancel() {
     });
 }
 
-/// A shard is closed while a thief runs a recurring timer of it: that run is the last.
+/// A shard is closed while a thief runs one of its recurring timers: that run is the last.
 #[test]
 fn close_or_a_recurring_run() {
     model!(None, || {

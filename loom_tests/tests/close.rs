@@ -1,14 +1,14 @@
-//! Closing a shard: every timer of it ends, exactly once; those that come later, arrivals,
-//! put-backs and re-arms alike, are refused, and end as well.
+//! Closing a shard: each of its timers ends, exactly once. The shard refuses and ends timers that
+//! come later: new ones, and those that a thief puts back or re-arms.
 //!
-//! A timer that slips through is still pending after all threads are done.
+//! A timer that the closer misses is still pending after all threads are done.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
 use loom_tests::{EventLoop, Probe, cancels, close, due, expire, model, resets, run, shard};
 use tourbillon_shards::{Outcome, Sleep, Status, Timer};
 
-/// One producer arms while the owner closes.
+/// One producer arms a timer while the owner closes the shard.
 #[test]
 fn a_producer_arms_while_the_shard_is_closed() {
     model!(None, || {
@@ -27,7 +27,7 @@ fn a_producer_arms_while_the_shard_is_closed() {
     });
 }
 
-/// Two producers arm, and one cancels what it armed, while the owner reads its inbox and closes.
+/// Two producers arm timers, and one cancels its own, while the owner reads its inbox and closes.
 #[test]
 fn two_producers_arm_and_cancel_while_the_shard_is_closed() {
     model!(Some(2), || {
@@ -57,8 +57,8 @@ fn two_producers_arm_and_cancel_while_the_shard_is_closed() {
     });
 }
 
-/// A timer that was moved while it was due is put back onto a shard that is being closed, and moved
-/// earlier at the same time.
+/// A due timer was reset. A thief puts it back onto a shard that the owner is closing, while
+/// another thread resets it to an earlier time.
 #[test]
 fn a_put_back_and_a_move_earlier_while_the_shard_is_closed() {
     model!(Some(3), || {
@@ -79,7 +79,8 @@ fn a_put_back_and_a_move_earlier_while_the_shard_is_closed() {
     });
 }
 
-/// A thief brings a recurring timer home to a shard that is being closed, while it is cancelled.
+/// A thief returns a recurring timer to a shard that the owner is closing, while another thread
+/// cancels it.
 #[test]
 fn a_rearm_and_a_cancel_while_the_shard_is_closed() {
     model!(Some(3), || {
@@ -99,7 +100,8 @@ fn a_rearm_and_a_cancel_while_the_shard_is_closed() {
     });
 }
 
-/// A task arms its sleep again and again while the shard is closed: it is told each time.
+/// A task resets its sleep again and again while the shard is closed. The sleep ends with
+/// `Shutdown` each time.
 #[test]
 fn a_sleep_is_armed_again_while_the_shard_is_closed() {
     model!(None, || {
@@ -121,7 +123,7 @@ fn a_sleep_is_armed_again_while_the_shard_is_closed() {
     });
 }
 
-/// Somebody else closes the shard while its owner arms a timer.
+/// Another thread closes the shard while its owner arms a timer.
 #[test]
 fn the_owner_arms_while_the_shard_is_closed() {
     model!(Some(3), || {
@@ -140,7 +142,8 @@ fn the_owner_arms_while_the_shard_is_closed() {
     });
 }
 
-/// A remote thread has the shard when the owner closes it, and has read a part of the inbox.
+/// A remote thread holds the shard's lock while the owner closes it, and has read a part of the
+/// inbox.
 #[test]
 fn a_remote_thread_expires_while_the_shard_is_closed() {
     model!(Some(3), || {

@@ -1,8 +1,8 @@
-//! `Timer::ended`: who waits for the end of a callback is woken, and the callback is not in use any
-//! more then.
+//! `Timer::ended`: a thread that waits for the end of a callback is woken, and the callback is no
+//! longer in use then.
 //!
-//! A wake-up that is lost shows as a deadlock of who waits; one that comes too early as a causality
-//! violation, since who waited uses what the callback uses.
+//! A lost wake-up shows as a deadlock of the waiter. One that comes too early shows as a causality
+//! violation, since the waiter then uses the callback's memory.
 #![cfg(loom)]
 
 use std::{
@@ -35,7 +35,7 @@ fn once() -> (Home, Arc<Timer<Worker>>, Probe) {
     timer(Options::default())
 }
 
-/// Runs it in another thread.
+/// Runs a due timer in another thread.
 fn elsewhere(due: Due<Worker>) -> thread::JoinHandle<()> {
     thread::spawn(move || drop(run(due, 5)))
 }
@@ -44,7 +44,7 @@ fn poll(ended: &mut Pin<&mut Ended<Worker>>, waker: &Waker) -> Poll<Result<(), I
     ended.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// Who cancels too late waits for the run.
+/// A thread that cancels too late waits for the run.
 #[test]
 fn a_canceller_waits_for_the_run() {
     model!(None, || {
@@ -63,7 +63,7 @@ fn a_canceller_waits_for_the_run() {
     });
 }
 
-/// Two wait; each is woken.
+/// Two threads wait; each is woken.
 #[test]
 fn two_wait_for_the_run() {
     model!(Some(3), || {
@@ -85,7 +85,7 @@ fn two_wait_for_the_run() {
     });
 }
 
-/// One of two that wait gives up, which is nothing to the other.
+/// One of two waiters gives up. The other one still gets its wake-up.
 #[test]
 fn a_waiter_gives_up() {
     model!(Some(3), || {
@@ -97,7 +97,7 @@ fn a_waiter_gives_up() {
                 let (task, waker) = Task::new();
                 let _ = poll(&mut pin!(timer.ended()), &waker);
                 drop(waker);
-                // Whoever took the waker may be at it still.
+                // The thread that took the waker may be using it still.
                 task
             }
         });
@@ -119,7 +119,7 @@ fn a_waiter_gives_up() {
     });
 }
 
-/// Who waits is polled with another waker: that one is woken.
+/// The waiter polls again with another waker: the timer wakes the second one.
 #[test]
 fn the_waker_changes() {
     model!(None, || {
@@ -139,7 +139,7 @@ fn the_waker_changes() {
     });
 }
 
-/// A recurring timer is cancelled while it runs, or before, or after.
+/// A recurring timer is cancelled before, during or after a run.
 #[test]
 fn a_canceller_waits_for_a_recurring_timer() {
     model!(None, || {
@@ -159,8 +159,8 @@ fn a_canceller_waits_for_a_recurring_timer() {
     });
 }
 
-/// A recurring timer that has to be told is cancelled while it runs: the telling is waited for,
-/// too.
+/// A recurring timer with an outcome is cancelled while it runs: the canceller waits until the
+/// outcome is delivered, too.
 #[test]
 fn a_canceller_waits_for_a_recurring_timer_that_is_told() {
     model!(None, || {
@@ -182,8 +182,8 @@ fn a_canceller_waits_for_a_recurring_timer_that_is_told() {
     });
 }
 
-/// A timer was cancelled, and a worker tells it so: who waits for that has the callback's things
-/// afterwards.
+/// A timer was cancelled, and a worker delivers the outcome. A thread that waits for the delivery
+/// may use the callback's memory afterwards.
 #[test]
 fn a_canceller_waits_until_it_was_told() {
     model!(None, || {
@@ -203,7 +203,7 @@ fn a_canceller_waits_until_it_was_told() {
     });
 }
 
-/// The shard is closed while somebody waits who came too late to cancel.
+/// The shard is closed while a thread waits that came too late to cancel.
 #[test]
 fn who_waits_while_the_shard_is_closed() {
     model!(None, || {
@@ -228,7 +228,7 @@ fn who_waits_while_the_shard_is_closed() {
     });
 }
 
-/// Polled inside of the callback it says so, and disturbs nobody who waits outside.
+/// The callback polls `ended` itself: the answer says so, and a waiter outside is not disturbed.
 #[test]
 fn polled_inside_of_the_callback() {
     model!(None, || {

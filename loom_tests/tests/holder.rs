@@ -1,22 +1,24 @@
-//! One holder: a timer stands in its home's inbox, or in its store, or is in somebody's hands. It
-//! is never in two of them, and never in none while it lives, whatever is done to it meanwhile.
+//! One holder: a timer is in its home's inbox, in its store, or held by a thread that took it as
+//! due. It is never in two of these places, and while it lives it is always in one, even if other
+//! threads cancel or reset it.
 //!
-//! A second holder shows as a second run or as an entry of somebody else's slot that vanishes; a
-//! lost one as a deadlock or as a timer that is still pending after the shard was closed; a
-//! reference too many as a leak.
+//! A second holder shows as a second run, or as an entry of another timer's slot that vanishes. A
+//! lost holder shows as a deadlock, or as a timer that is still pending after the shard was closed.
+//! A surplus reference shows as a leak.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
 use loom_tests::{EventLoop, HORIZON, Probe, close, due, expire, model, resets, run, shard};
 use tourbillon_shards::{Cancel, Outcome, Ran, Reset, Status, Timer};
 
-/// The models of this thread have who drops a reference look first whether it is the last.
+/// In the models of this thread, a thread that drops a reference first checks whether it is the
+/// last.
 fn looks_for_the_last() {
     tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);
 }
 
-/// A timer that another thread armed is cancelled where it stands: in the inbox, on its way, or in
-/// the store.
+/// A remote thread armed a timer, and another cancels it: in the inbox, on its way to the store, or
+/// in the store.
 #[test]
 fn an_arrival_is_cancelled() {
     model!(Some(6), || {
@@ -34,9 +36,9 @@ fn an_arrival_is_cancelled() {
     });
 }
 
-/// The canceller drops its reference while the store, or the inbox, lets go of the other: who drops
-/// a reference looks whether it is the last, and then nobody else has one, and nobody else sees
-/// that.
+/// The canceller drops its reference while the store, or the inbox, drops the other one. A thread
+/// that drops a reference checks whether it is the last. If it is, no other thread has one, and no
+/// other thread sees the same.
 #[test]
 fn who_sees_the_last_reference_is_alone() {
     looks_for_the_last();
@@ -53,7 +55,8 @@ fn who_sees_the_last_reference_is_alone() {
     });
 }
 
-/// A timer that another thread armed is moved, later and earlier, where it stands.
+/// A remote thread armed a timer, and another resets it, later and then earlier, in the inbox or in
+/// the store.
 #[test]
 fn an_arrival_is_moved() {
     model!(None, || {
@@ -76,7 +79,8 @@ fn an_arrival_is_moved() {
     });
 }
 
-/// A timer is moved, and pushed again, while the owner follows its link to the next in the inbox.
+/// A thread resets a timer, which pushes it again, while the owner follows its link to the next one
+/// in the inbox.
 #[test]
 fn an_arrival_is_moved_before_another() {
     model!(None, || {
@@ -96,8 +100,8 @@ fn an_arrival_is_moved_before_another() {
     });
 }
 
-/// The owner moves a timer that stands in the inbox still, or is being read there: the published
-/// deadline is never too late.
+/// The owner resets a timer that is in the inbox still, or that another thread is reading there:
+/// the published deadline is never too late.
 #[test]
 fn the_owner_moves_an_arrival_earlier() {
     model!(Some(3), || {
@@ -118,7 +122,8 @@ fn the_owner_moves_an_arrival_earlier() {
     });
 }
 
-/// News of a timer that is in somebody's hands is read when its slot has become another timer's.
+/// The owner reads a pending update of a timer that a thread holds as due. Its slot belongs to
+/// another timer now.
 #[test]
 fn a_due_timer_is_moved_when_its_slot_is_anothers() {
     model!(None, || {
@@ -145,7 +150,7 @@ fn a_due_timer_is_moved_when_its_slot_is_anothers() {
     });
 }
 
-/// As above, with a cancellation: it must not take the other timer out of the store.
+/// As above, with a cancellation: it must not remove the other timer from the store.
 #[test]
 fn a_due_timer_is_cancelled_when_its_slot_is_anothers() {
     model!(None, || {
@@ -170,8 +175,8 @@ fn a_due_timer_is_cancelled_when_its_slot_is_anothers() {
     });
 }
 
-/// A timer in a thief's hands is moved later, so the thief puts it back, while it is moved earlier
-/// again and the owner parks.
+/// A thief holds a timer that was reset to a later time, so the thief puts it back. Meanwhile a
+/// thread resets it to an earlier time, and the owner parks.
 #[test]
 fn a_put_back_meets_a_move_earlier() {
     model!(Some(2), || {
@@ -180,7 +185,8 @@ fn a_put_back_meets_a_move_earlier() {
         let probe = Probe::new();
         let timer = Timer::once(&home, 5, 5, probe.once());
         let held = due(&home, 5);
-        // The owner sleeps towards another one, between the timer's two new deadlines.
+        // The owner sleeps until another timer's deadline, which is between this timer's two new
+        // ones.
         drop(Timer::once(&home, HORIZON + 30, 5, || {}));
         assert_eq!(timer.reset_at(HORIZON + 50), Reset::Waiting);
         let thief = thread::spawn(move || drop(run(held, 5)));
@@ -194,8 +200,8 @@ fn a_put_back_meets_a_move_earlier() {
     });
 }
 
-/// A thief has run a recurring timer and brings it home, while it is moved earlier and the owner
-/// parks.
+/// A thief has run a recurring timer and returns it to its shard, while another thread resets it to
+/// an earlier time and the owner parks.
 #[test]
 fn a_rearm_meets_a_move_earlier() {
     model!(Some(2), || {
@@ -222,8 +228,8 @@ fn a_rearm_meets_a_move_earlier() {
     });
 }
 
-/// A thief brings a recurring timer home while it is cancelled and the owner reads its inbox: no
-/// holder is left, and no payload.
+/// A thief returns a recurring timer to its shard while another thread cancels it and the owner
+/// reads its inbox: neither a holder nor the payload is left.
 #[test]
 fn a_rearm_meets_a_cancel() {
     model!(Some(3), || {
@@ -246,8 +252,8 @@ fn a_rearm_meets_a_cancel() {
     });
 }
 
-/// Two threads bring news of one timer, and the owner reads: the later news is not lost in the
-/// entry of the earlier.
+/// Two threads reset one timer while the owner reads the inbox: the later update is not lost in the
+/// entry of the earlier one.
 #[test]
 fn two_bring_news_of_one_timer() {
     model!(Some(3), || {
@@ -272,8 +278,9 @@ fn two_bring_news_of_one_timer() {
     });
 }
 
-/// The same, and the earlier has to push again, since another timer was pushed in between: it
-/// writes the link of the timer once more, when the second has found it there.
+/// Two threads reset one timer, and the earlier has to push it again, since another timer was
+/// pushed in between. So it writes the timer's link once more, after the second has found the timer
+/// queued.
 #[test]
 fn two_bring_news_of_one_timer_while_another_arrives() {
     model!(Some(2), || {
@@ -300,7 +307,7 @@ fn two_bring_news_of_one_timer_while_another_arrives() {
     });
 }
 
-/// A holder lets a moved timer go, which ends it, while news of it is read.
+/// A holder drops a timer that was reset, which ends the timer, while the owner reads the update.
 #[test]
 fn a_due_timer_is_dropped_while_it_is_moved() {
     model!(Some(3), || {

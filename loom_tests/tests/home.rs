@@ -1,15 +1,16 @@
-//! References to the home: the count of them, which shares one reference of `Arc`'s, and the cache
-//! that a thread has of them.
+//! References to the home shard: their count, which shares one reference of the `Arc`, and a
+//! thread's cache of them.
 //!
-//! A reference too many shows as a leak of the shard, and one too few as a shard that is gone while
-//! a thread refers to it. In the loom build a cache counts two references at once.
+//! A surplus reference shows as a leak of the shard; a missing one as a shard that is freed while a
+//! thread refers to it. In the loom build a cache counts two references at a time.
 #![cfg(loom)]
 
 use loom::thread;
 use loom_tests::{close, model, shard};
 use tourbillon_shards::{Home, Spares, Timer};
 
-/// Two threads take the count from zero and back while the shard's creator leaves.
+/// Two threads raise the count from zero and lower it back, while the shard's creator drops the
+/// shard.
 #[test]
 fn two_threads_make_the_count_leave_zero() {
     model!(None, || {
@@ -24,7 +25,7 @@ fn two_threads_make_the_count_leave_zero() {
     });
 }
 
-/// A reference outlives all of `Arc`'s, while another thread makes one from it.
+/// A reference outlives all `Arc`s, while another thread clones it.
 #[test]
 fn the_last_references_keep_the_shard() {
     model!(None, || {
@@ -43,7 +44,7 @@ fn the_last_references_keep_the_shard() {
     });
 }
 
-/// A thread with a cache takes references that another thread gives up.
+/// A thread with a cache takes references that another thread drops.
 #[test]
 fn a_cache_is_emptied_while_another_thread_gives_references_up() {
     model!(None, || {
@@ -58,7 +59,7 @@ fn a_cache_is_emptied_while_another_thread_gives_references_up() {
     });
 }
 
-/// Two threads have a cache of one shard, and each gives up what the other has counted.
+/// Two threads have a cache of one shard, and each drops references that the other has counted.
 #[test]
 fn two_caches_exchange_references() {
     model!(None, || {

@@ -1,8 +1,8 @@
-//! Inbox, parked word and tickle: an owner that goes to sleep while other threads arm and move
-//! timers in its shard does not sleep past any of them.
+//! Inbox, parked word and eventfd: other threads arm and reset timers in a shard whose owner goes
+//! to sleep. The owner does not sleep past any of them.
 //!
-//! A tickle that is lost shows as a deadlock: the owner's clock goes no further than the horizon
-//! without one.
+//! A lost notification shows as a deadlock: without one, the owner's clock does not pass the
+//! horizon.
 #![cfg(loom)]
 
 use loom::{
@@ -15,7 +15,7 @@ use loom::{
 use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
 use tourbillon_shards::{Outcome, Reset, Timer, model::LOOKS_AT_THE_DEADLINE};
 
-/// A timer armed by another thread fires, whatever the owner is about to do.
+/// A timer that another thread armed fires, at whichever step the owner is.
 #[test]
 fn one_producer_arms_while_the_owner_parks() {
     model!(Some(3), || {
@@ -35,7 +35,7 @@ fn one_producer_arms_while_the_owner_parks() {
     });
 }
 
-/// Two threads arm timers; neither relies wrongly on the other's tickle.
+/// Two threads arm timers; neither relies wrongly on the other's notification.
 #[test]
 fn two_producers_arm_while_the_owner_parks() {
     model!(Some(2), || {
@@ -53,7 +53,7 @@ fn two_producers_arm_while_the_owner_parks() {
     });
 }
 
-/// The owner sleeps towards a deadline that another thread makes earlier.
+/// The owner goes to sleep until a deadline, while another thread makes that deadline earlier.
 #[test]
 fn a_timer_is_moved_earlier_while_the_owner_parks() {
     model!(Some(3), || {
@@ -69,8 +69,8 @@ fn a_timer_is_moved_earlier_while_the_owner_parks() {
     });
 }
 
-/// Two threads make one timer earlier, and one of them relies on the other's entry in the inbox.
-/// Until that entry is there the owner may have been awake, and have gone to sleep again towards
+/// Two threads reset one timer to an earlier time, and one of them relies on the other's entry in
+/// the inbox. Before that entry is there, the owner may have woken and gone to sleep again, until
 /// another timer that is between the two deadlines.
 #[test]
 fn two_threads_move_a_timer_earlier_while_the_owner_parks() {
@@ -85,7 +85,7 @@ fn two_threads_move_a_timer_earlier_while_the_owner_parks() {
             let (timer, moved) = (timer.clone(), moved.clone());
             thread::spawn(move || {
                 timer.reset_at(deadline);
-                // The later of the two deadlines may be the one that came last.
+                // The later of the two deadlines may have been set last.
                 let last = moved.fetch_add(1, Ordering::AcqRel) == 1;
                 if last && timer.deadline() > Some(HORIZON) {
                     timer.reset_at(10);
@@ -99,7 +99,7 @@ fn two_threads_move_a_timer_earlier_while_the_owner_parks() {
     });
 }
 
-/// Who sleeps towards an earlier deadline is not woken for a later one.
+/// An owner that sleeps until an earlier deadline is not woken for a later one.
 #[test]
 fn a_later_timer_is_armed_while_the_owner_parks() {
     model!(None, || {
@@ -118,8 +118,8 @@ fn a_later_timer_is_armed_while_the_owner_parks() {
     });
 }
 
-/// Two threads arm timers while a third reads the inbox: none of them ever sees a published
-/// deadline later than its own timer's.
+/// Two threads arm timers while a third reads the inbox: no thread sees a published deadline that
+/// is later than its own timer's.
 #[test]
 fn the_published_deadline_is_never_too_late() {
     model!(Some(2), || {
@@ -138,8 +138,8 @@ fn the_published_deadline_is_never_too_late() {
     });
 }
 
-/// Who arms a timer relies on an earlier deadline that it finds published. It stands until a
-/// drainer takes it away, who takes the inbox after that.
+/// A thread that arms a timer relies on an earlier published deadline. That deadline stays until a
+/// drainer removes it, and the drainer reads the inbox after that.
 #[test]
 fn an_earlier_deadline_is_relied_on() {
     model!(None, || {
@@ -157,8 +157,9 @@ fn an_earlier_deadline_is_relied_on() {
     });
 }
 
-/// The same, of a deadline that was left behind by one whose timer has been run meanwhile: the
-/// drainer that takes it away finds nothing in the inbox, or what relies on it.
+/// A thread relies on an earlier deadline that a remote thread published too late: its timer has
+/// already run. The drainer that removes the deadline finds either an empty inbox or the timer that
+/// relies on it.
 #[test]
 fn a_deadline_that_was_left_behind_is_relied_on() {
     model!(Some(3), || {
@@ -183,8 +184,9 @@ fn a_deadline_that_was_left_behind_is_relied_on() {
     });
 }
 
-/// Two threads make a timer earlier, while an earlier deadline is taken away. The one that finds
-/// the timer queued does not rely on that: the other pushes it after the taking.
+/// Two threads reset a timer to an earlier time, while a drainer removes an earlier published
+/// deadline. The thread that finds the timer queued does not rely on that deadline: the other one
+/// pushes the timer after the removal.
 #[test]
 fn an_earlier_deadline_is_not_relied_on_by_who_does_not_push() {
     model!(Some(3), || {

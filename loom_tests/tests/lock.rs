@@ -1,16 +1,16 @@
-//! The shard's try-lock, with a third party: who is denied gives up, and what it brought is not
-//! lost by that; nor is what a remote thread moves between inbox and store while the owner looks at
-//! both.
+//! The shard's try-lock, with a third thread. A thread that is denied the lock gives up, and its
+//! timer or update is not lost. The owner, which checks inbox and store, does not miss an entry
+//! that a remote thread moves between the two.
 //!
-//! In the loom build a remote thread reads one entry of the inbox at a time, and a second unread
-//! cancellation is reason enough to become one.
+//! In the loom build a remote thread reads one entry of the inbox at a time. Two unread
+//! cancellations are enough for a canceller to drain the inbox.
 #![cfg(loom)]
 
 use loom::thread;
 use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
 use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Timer};
 
-/// A remote thread looks for due timers, which drains the inbox, while a producer arms one and the
+/// A remote thread takes due timers, which drains the inbox, while a producer arms a timer and the
 /// owner parks.
 #[test]
 fn a_remote_thread_expires_while_a_producer_arms_and_the_owner_parks() {
@@ -34,7 +34,7 @@ fn a_remote_thread_expires_while_a_producer_arms_and_the_owner_parks() {
     });
 }
 
-/// A producer's timer has arrived already: the remote thread alone moves it from inbox to store.
+/// A producer's timer is in the inbox already: only the remote thread moves it to the store.
 #[test]
 fn a_remote_thread_drains_while_the_owner_parks() {
     model!(Some(3), || {
@@ -53,7 +53,7 @@ fn a_remote_thread_drains_while_the_owner_parks() {
     });
 }
 
-/// The remote thread reads one entry and leaves a backlog.
+/// The remote thread reads one entry and leaves the others in the inbox.
 #[test]
 fn a_remote_thread_leaves_a_backlog_while_the_owner_parks() {
     model!(Some(3), || {
@@ -74,7 +74,8 @@ fn a_remote_thread_leaves_a_backlog_while_the_owner_parks() {
     });
 }
 
-/// A canceller that drains what has become too much garbage, a producer, and the owner.
+/// A canceller drains the inbox because there is too much garbage, while a producer arms a timer
+/// and the owner parks.
 #[test]
 fn a_canceller_drains_while_a_producer_arms_and_the_owner_parks() {
     model!(Some(2), || {
@@ -97,7 +98,7 @@ fn a_canceller_drains_while_a_producer_arms_and_the_owner_parks() {
     });
 }
 
-/// The canceller is denied by a remote thread that has the shard: that one sweeps for it.
+/// A remote thread holds the lock, so the canceller is denied it: the remote thread sweeps instead.
 #[test]
 fn a_canceller_is_denied_the_lock() {
     model!(Some(3), || {
@@ -119,7 +120,7 @@ fn a_canceller_is_denied_the_lock() {
     });
 }
 
-/// The owner is denied its own shard when it arms a timer.
+/// The owner is denied its own lock when it arms a timer.
 #[test]
 fn the_owner_arms_while_a_remote_thread_has_the_lock() {
     model!(Some(3), || {
@@ -138,7 +139,8 @@ fn the_owner_arms_while_a_remote_thread_has_the_lock() {
     });
 }
 
-/// The owner is denied its own shard when it moves a timer earlier, and when it cancels one.
+/// The owner is denied its own lock when it resets a timer to an earlier time, and when it cancels
+/// one.
 #[test]
 fn the_owner_moves_and_cancels_while_a_remote_thread_has_the_lock() {
     model!(Some(3), || {
@@ -160,7 +162,7 @@ fn the_owner_moves_and_cancels_while_a_remote_thread_has_the_lock() {
     });
 }
 
-/// Owner and rescuer take what is due, and each timer is run by one of them.
+/// The owner and a rescuer take due timers, and each timer is run by one of them.
 #[test]
 fn a_rescuer_and_the_owner_expire_at_once() {
     model!(Some(3), || {
@@ -190,8 +192,8 @@ fn a_rescuer_and_the_owner_expire_at_once() {
     });
 }
 
-/// A remote thread settles the store, which moves an entry to a later key, and makes the timer
-/// earlier again, while the owner parks.
+/// A remote thread settles the store, which moves an entry to a later key, and resets the timer to
+/// an earlier time, while the owner parks.
 #[test]
 fn a_remote_thread_settles_and_moves_while_the_owner_parks() {
     model!(Some(2), || {
@@ -216,7 +218,8 @@ fn a_remote_thread_settles_and_moves_while_the_owner_parks() {
     });
 }
 
-/// A remote thread settles while a timer arrives: it finds it, if that has returned.
+/// A remote thread settles the store while another thread arms a timer: it finds the timer if the
+/// arming call has returned.
 #[test]
 fn a_remote_thread_settles_while_a_producer_arms() {
     model!(Some(3), || {

@@ -1,8 +1,8 @@
-//! Names: a timer is found by its name from when it is built until it ends, and is out of the list
-//! then, whoever takes it out.
+//! Names: a timer is found by its name from when it is built until it ends. Then it is out of the
+//! list, whichever thread removes it.
 //!
-//! A place that is wrong shows as a timer that is found when it should not be, or not found, or as
-//! a panic; a timer that stays in the list as a leak, since the list owns it.
+//! A wrong place in the list shows as a timer that is found after its end, as one that is not
+//! found, or as a panic. A timer that stays in the list shows as a leak, since the list owns it.
 #![cfg(loom)]
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// A shard owned by this thread, and a table.
+    /// Returns a shard owned by this thread, and a table of names.
     fn new() -> Self {
         let home = shard();
         EventLoop::new(&home);
@@ -31,7 +31,7 @@ impl Setting {
         }
     }
 
-    /// A named timer that runs after 5.
+    /// Returns a named timer that runs after 5.
     fn timer(&self, recurring: bool) -> Timer<Worker> {
         let options = Options {
             recurring,
@@ -52,17 +52,18 @@ impl Setting {
         thread::spawn(move || names.cancel(NAME, max))
     }
 
-    /// The one timer that is due at 5.
+    /// Returns the one timer that is due at 5.
     fn due(&self) -> Due<Worker> {
         due(&self.home, 5)
     }
 
-    /// How many runs there were.
+    /// Returns how many runs there were.
     fn runs(&self) -> usize {
         self.probes.borrow().iter().map(Probe::runs).sum()
     }
 
-    /// All of `timers` have ended, `cancelled` of them so; nothing is left in the table.
+    /// Asserts that `timers` timers have ended, `cancelled` of them as cancelled, and that the
+    /// table is empty.
     fn ended(self, timers: usize, cancelled: usize) {
         assert_eq!(self.names.list(), []);
         expire(&self.home, 5);
@@ -77,7 +78,7 @@ impl Setting {
     }
 }
 
-/// It fires, or is cancelled by its name.
+/// A timer fires, or is cancelled by its name.
 #[test]
 fn fire_or_cancel_by_name() {
     model!(None, || {
@@ -91,7 +92,7 @@ fn fire_or_cancel_by_name() {
     });
 }
 
-/// A recurring timer runs, and is cancelled by its name.
+/// A recurring timer runs while another thread cancels it by its name.
 #[test]
 fn a_recurring_one_runs_or_is_cancelled_by_name() {
     model!(None, || {
@@ -105,7 +106,7 @@ fn a_recurring_one_runs_or_is_cancelled_by_name() {
     });
 }
 
-/// By its handle or by its name: one of two cancels wins.
+/// One thread cancels by the handle, another by the name: one of them wins.
 #[test]
 fn cancel_by_handle_or_by_name() {
     model!(None, || {
@@ -118,7 +119,7 @@ fn cancel_by_handle_or_by_name() {
     });
 }
 
-/// Two threads cancel one each, which are two.
+/// Two threads cancel one timer each by the same name: they cancel two different ones.
 #[test]
 fn two_cancel_one_each() {
     model!(None, || {
@@ -131,7 +132,8 @@ fn two_cancel_one_each() {
     });
 }
 
-/// Two of three end at once: the places of the others move, and the third is found where it is now.
+/// Two of three timers end at the same time: the places of the others move, and the third is found
+/// at its new place.
 #[test]
 fn two_of_three_end_at_once() {
     model!(None, || {
@@ -146,7 +148,7 @@ fn two_of_three_end_at_once() {
     });
 }
 
-/// One ends by its handle while one of the name is cancelled: it may be the same.
+/// One timer ends by its handle while another thread cancels one by name: it may be the same timer.
 #[test]
 fn one_of_two_ends_while_one_is_cancelled_by_name() {
     model!(None, || {
@@ -160,7 +162,7 @@ fn one_of_two_ends_while_one_is_cancelled_by_name() {
     });
 }
 
-/// Of two the one that is taken last by name ends by its handle at that moment.
+/// The timer that the canceller takes last ends by its handle at that moment.
 #[test]
 fn the_last_of_two_ends_while_one_is_cancelled_by_name() {
     model!(None, || {
@@ -170,7 +172,7 @@ fn the_last_of_two_ends_while_one_is_cancelled_by_name() {
         let here = second.cancel();
         assert_eq!(canceller.join().unwrap(), 1);
         match here {
-            // The other went for it, or for the first.
+            // The canceller went for this one, or for the first.
             Cancel::Cancelled => assert_eq!(first.cancel(), Cancel::Over),
             _ => assert_eq!(first.cancel(), Cancel::Cancelled),
         }
@@ -178,7 +180,7 @@ fn the_last_of_two_ends_while_one_is_cancelled_by_name() {
     });
 }
 
-/// Refreshed and counted by name while it fires.
+/// A timer is refreshed and counted by name while it fires.
 #[test]
 fn fire_or_refresh_by_name() {
     model!(None, || {
@@ -202,7 +204,7 @@ fn fire_or_refresh_by_name() {
     });
 }
 
-/// The last of a name ends while another of the name is built.
+/// The last timer of a name ends while another of the same name is built.
 #[test]
 fn one_ends_while_another_is_built() {
     model!(None, || {
@@ -217,7 +219,7 @@ fn one_ends_while_another_is_built() {
     });
 }
 
-/// Cancelled by its name while the shard is closed.
+/// A timer is cancelled by its name while the shard is closed.
 #[test]
 fn close_or_cancel_by_name() {
     model!(None, || {

@@ -1,8 +1,9 @@
-//! Outcomes: a callback that has to be told how its timer ended is told exactly once, where
-//! callbacks run, what won, which is also what `cancel` answered.
+//! Outcomes: a callback that takes outcomes is called exactly once with the outcome that won, on a
+//! thread that runs callbacks. The answer of `cancel` agrees with it.
 //!
-//! The worker keeps what is delivered to it, and the model tells it in the end. What nobody tells
-//! shows in the worker's count and as a leak; two that tell at once as a causality violation.
+//! The worker keeps the outcomes that are delivered to it, and the model calls the callbacks at the
+//! end. An outcome that is not delivered shows in the worker's count and as a leak; one that two
+//! threads deliver as a causality violation.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -13,8 +14,8 @@ use tourbillon_shards::{Cancel, Flow, Options, Outcome, Reset, Started, Status, 
 
 const GO_ON: Flow = Flow::Continue(());
 
-/// A timer that is told its outcome, with deadline 5 (and period 5), and its shard, owned by this
-/// thread.
+/// Returns a timer that takes its outcome, with deadline 5 (and period 5), and its shard, owned by
+/// this thread.
 fn told(recurring: bool, answer: Flow) -> (Home, Arc<Timer<Worker>>, Probe) {
     let home = shard();
     EventLoop::new(&home);
@@ -29,7 +30,7 @@ fn told(recurring: bool, answer: Flow) -> (Home, Arc<Timer<Worker>>, Probe) {
     (home, Arc::new(timer), probe)
 }
 
-/// Cancels in another thread, which is not the one that is called.
+/// Cancels in another thread, and asserts that this thread does not call the callback.
 fn cancel(timer: &Arc<Timer<Worker>>, probe: &Probe) -> thread::JoinHandle<Cancel> {
     let (timer, probe) = (timer.clone(), probe.clone());
     thread::spawn(move || {
@@ -39,7 +40,8 @@ fn cancel(timer: &Arc<Timer<Worker>>, probe: &Probe) -> thread::JoinHandle<Cance
     })
 }
 
-/// Tells what was delivered; after that the callback has been told this, and that is all.
+/// Delivers all outcomes. Asserts that the callback got exactly these, and that the timer ended
+/// once.
 fn ended(home: &Home, timer: &Timer<Worker>, probe: &Probe, outcomes: &[Outcome]) {
     tell(home);
     assert_eq!(probe.outcomes(), outcomes);
@@ -51,7 +53,7 @@ fn ended(home: &Home, timer: &Timer<Worker>, probe: &Probe, outcomes: &[Outcome]
     assert_eq!(home.owner().overs(), 1);
 }
 
-/// The end of a timer that one thread ends and one cancels: what the answer says, or the other.
+/// Returns how a timer ends if one thread cancels it and another ends it as `how`.
 fn unless_cancelled(cancel: Cancel, how: Outcome) -> Outcome {
     match cancel {
         Cancel::Cancelled => Outcome::Cancelled,
@@ -60,7 +62,7 @@ fn unless_cancelled(cancel: Cancel, how: Outcome) -> Outcome {
     }
 }
 
-/// It runs, or is told that it was cancelled, as the answer says.
+/// A timer fires, or takes the outcome of a cancel, as the answer of the cancel says.
 #[test]
 fn fire_or_cancel() {
     model!(None, || {
@@ -95,7 +97,7 @@ fn run_or_two_cancels() {
     });
 }
 
-/// Who closes the shard tells, or who cancels has it told.
+/// The closer delivers `Shutdown`, or the canceller has `Cancelled` delivered.
 #[test]
 fn close_or_cancel() {
     model!(None, || {
@@ -107,7 +109,7 @@ fn close_or_cancel() {
     });
 }
 
-/// Its holder shuts it down while it is cancelled and moved.
+/// The holder of a due timer shuts it down while other threads cancel and reset it.
 #[test]
 fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     model!(Some(3), || {
@@ -125,7 +127,8 @@ fn shutdown_of_a_due_timer_or_cancel_or_reset() {
     });
 }
 
-/// Its holder cancels it, while it is moved: it waits on, or is told.
+/// The holder of a due timer cancels it, while another thread resets it: the timer waits on, or
+/// takes the outcome.
 #[test]
 fn a_due_timer_is_cancelled_by_its_holder_or_moved() {
     model!(None, || {
@@ -142,7 +145,7 @@ fn a_due_timer_is_cancelled_by_its_holder_or_moved() {
     });
 }
 
-/// It runs, is cancelled and moved at once.
+/// Three threads run, cancel and reset a timer at the same time.
 #[test]
 fn run_or_cancel_or_reset() {
     model!(Some(3), || {
@@ -158,7 +161,7 @@ fn run_or_cancel_or_reset() {
     });
 }
 
-/// A recurring timer is told of each run, and then of its end, once.
+/// A recurring timer takes the outcome of each run, and then that of its end, once.
 #[test]
 fn a_recurring_one_runs_or_is_cancelled() {
     model!(None, || {
@@ -179,7 +182,8 @@ fn a_recurring_one_runs_or_is_cancelled() {
     });
 }
 
-/// A recurring timer that ends itself has been told; if the cancel comes first, it is told that.
+/// A recurring timer ends itself and takes no further outcome. If the cancel comes first, it takes
+/// that one.
 #[test]
 fn a_recurring_one_ends_itself_or_is_cancelled() {
     model!(None, || {
@@ -195,8 +199,8 @@ fn a_recurring_one_ends_itself_or_is_cancelled() {
     });
 }
 
-/// A recurring timer runs while its shard is closed: it is told of the run, and then of the
-/// closing.
+/// A recurring timer runs while its shard is closed: it takes the outcome of the run, and then that
+/// of the closing.
 #[test]
 fn a_recurring_one_runs_while_the_shard_is_closed() {
     model!(None, || {
@@ -209,7 +213,7 @@ fn a_recurring_one_runs_while_the_shard_is_closed() {
     });
 }
 
-/// The same, while it is cancelled.
+/// As above, while another thread cancels it.
 #[test]
 fn a_recurring_one_runs_or_is_cancelled_while_the_shard_is_closed() {
     model!(Some(3), || {

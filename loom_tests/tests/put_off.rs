@@ -1,8 +1,9 @@
-//! Alarms that nobody answers at once: put off, set again without regard to deadlines, and
-//! dismissed.
+//! Alarms that no thread answers when they go off: put off, set again without regard to deadlines,
+//! and dismissed.
 //!
-//! As in `watch.rs` all threads come to their end, and the owner is awake then. The alarm of one
-//! that is watched is set, however far its deadlines are; that of one that has dismissed it is not.
+//! As in `watch.rs`, all threads come to their end, and the owner is awake then. The alarm of a
+//! watched owner is set, however far its deadlines are. The alarm of an owner that has dismissed it
+//! is not set.
 #![cfg(loom)]
 
 use loom::thread;
@@ -30,7 +31,7 @@ fn beside<R: 'static>(home: &Home, f: impl FnOnce(&Home) -> R + 'static) -> thre
     thread::spawn(move || f(&home))
 }
 
-/// The alarm goes off again, whoever arms a timer meanwhile.
+/// The alarm that is put off goes off again, even if a remote thread arms a timer at the same time.
 #[test]
 fn a_remote_thread_arms_while_the_alarm_is_put_off() {
     for deadline in [60, HORIZON] {
@@ -45,13 +46,13 @@ fn a_remote_thread_arms_while_the_alarm_is_put_off() {
     }
 }
 
-/// It goes off again as soon as can be.
+/// A thread puts the alarm off by zero looks: it goes off again as soon as possible.
 #[test]
 fn the_owner_arms_while_the_alarm_is_put_off_for_no_look() {
     model!(None, || {
         let (home, _owner) = begin();
         let putter = beside(&home, |home| _ = home.put_off(41, 0));
-        // It lowers the alarm.
+        // This timer lowers the alarm.
         arm(&home, 12);
         putter.join().unwrap();
         assert_set(&home, 41 + SOON);
@@ -59,7 +60,7 @@ fn the_owner_arms_while_the_alarm_is_put_off_for_no_look() {
     });
 }
 
-/// The owner is back: it, or the thread that puts the alarm off, sees what the other has set.
+/// The owner comes back: the owner or the thread that puts the alarm off sees the other's setting.
 #[test]
 fn the_owner_beats_while_the_alarm_is_put_off() {
     model!(None, || {
@@ -72,13 +73,13 @@ fn the_owner_beats_while_the_alarm_is_put_off() {
     });
 }
 
-/// The owner wakes, and finds its alarm farther off than it is to be.
+/// The owner wakes, and finds its alarm farther off than it has to be.
 #[test]
 fn the_owner_wakes_while_the_alarm_is_put_off() {
     model!(Some(4), || {
         let (home, mut owner) = begin();
         owner.lets_be = true;
-        // Its beat finds the alarm near.
+        // The owner's heartbeat finds the alarm near.
         arm(&home, 40);
         let putter = beside(&home, |home| _ = home.put_off(41, 1));
         owner.park();
@@ -88,7 +89,7 @@ fn the_owner_wakes_while_the_alarm_is_put_off() {
     });
 }
 
-/// One thread comes, and the other leaves the alarm to that, or puts it off, and nobody comes.
+/// One thread takes the alarm while another puts it off: exactly one of them has it.
 #[test]
 fn one_takes_the_alarm_while_another_puts_it_off() {
     model!(None, || {
@@ -102,7 +103,7 @@ fn one_takes_the_alarm_while_another_puts_it_off() {
     });
 }
 
-/// A thread that arms a timer finds no alarm, and sets it for its own, which may be far off.
+/// A thread that arms a timer finds no alarm and sets it for its own timer, which may be far off.
 #[test]
 fn a_remote_thread_arms_while_the_alarm_is_set_again_rarely() {
     for deadline in [60, HORIZON] {
@@ -118,15 +119,15 @@ fn a_remote_thread_arms_while_the_alarm_is_set_again_rarely() {
     }
 }
 
-/// The thread that sets the alarm again sees that the owner is awake, or the owner, when it wakes,
-/// that the alarm was taken.
+/// Either the thread that sets the alarm again sees that the owner is awake, or the owner sees,
+/// when it wakes, that the alarm was taken.
 #[test]
 fn the_alarm_is_set_again_rarely_while_the_owner_wakes() {
     model!(Some(4), || {
         let (home, mut owner) = begin();
         owner.lets_be = true;
         arm(&home, 38);
-        // What wakes it if the taker was quicker.
+        // This timer wakes the owner if the taker was quicker.
         arm(&home, 45);
         let taker = beside(&home, |home| _ = answer_rarely(home, 41));
         owner.park();
@@ -136,8 +137,7 @@ fn the_alarm_is_set_again_rarely_while_the_owner_wakes() {
     });
 }
 
-/// The owner ends the watch. Whatever another thread does with the alarm meanwhile, it is not set
-/// after that.
+/// The owner ends the watch while another thread uses the alarm: the alarm is not set after that.
 fn dismisses_while(other: impl Fn(&Home) + Clone + Sync + Send + 'static) {
     model!(Some(4), move || {
         let (home, _owner) = begin();
@@ -170,7 +170,7 @@ fn the_owner_dismisses_its_alarm_while_a_remote_thread_arms() {
     dismisses_while(|home| arm(home, 12));
 }
 
-/// As one that blocks in place twice: what is left of the first time does not end the second.
+/// An owner blocks in place twice: the end of the first call does not end the second.
 #[test]
 fn the_owner_calls_again_while_the_alarm_of_its_last_call_is_taken() {
     model!(Some(4), || {
@@ -183,7 +183,7 @@ fn the_owner_calls_again_while_the_alarm_of_its_last_call_is_taken() {
         let is_taken = taker.join().unwrap();
         let at = home.owner().alarm.is_set_to();
         assert_eq!(at, home.alarm(), "the alarm is what the word says");
-        // The second call stands, unless the taker came to that one.
+        // The second call's alarm stands, unless the taker took that one.
         assert!(at < 30 || (is_taken && at != NEVER), "set to {at}");
         close(&home);
     });

@@ -1,5 +1,5 @@
-//! The rescue: an owner that comes back while another thread sees to its timers. Each is run once,
-//! and what is armed meanwhile, or recurs, has somebody called for it if it is not.
+//! The rescue: an owner comes back while another thread runs its timers. Each timer runs once. For
+//! a timer that has not run, and for one that is armed or recurs meanwhile, the alarm is set.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -23,13 +23,13 @@ fn answers(home: &Home, now: u64) -> thread::JoinHandle<bool> {
     thread::spawn(move || answer(&home, now))
 }
 
-/// The owner comes back: it beats before it does anything.
+/// The owner comes back: it records a heartbeat before it does anything else.
 fn come_back(home: &Home, now: u64) {
     home.beat(now);
     expire(home, now);
 }
 
-/// A timer is late, and both go for it.
+/// A timer is late, and both the owner and a rescuer try to take it.
 #[test]
 fn the_owner_comes_back() {
     model!(None, || {
@@ -39,7 +39,8 @@ fn the_owner_comes_back() {
         let rescuer = answers(&home, 30);
         come_back(&home, 30);
         rescuer.join().unwrap();
-        // One that held the lock is the one that runs it; or the owner, denied, comes again.
+        // A rescuer that held the lock runs the timer; otherwise the owner, which was denied, comes
+        // again.
         expire(&home, 30);
         assert_eq!((probe.runs(), probe.drops()), (1, 1));
         assert_called(&home, 30);
@@ -48,8 +49,8 @@ fn the_owner_comes_back() {
     });
 }
 
-/// Who looked after the owner waits for a timer, another is called by the alarm, and the owner
-/// comes back: all at once.
+/// The last rescuer waits for a timer, the alarm calls another one, and the owner comes back, all
+/// at the same time.
 #[test]
 fn the_owner_comes_back_while_another_has_waited() {
     model!(Some(3), || {
@@ -73,7 +74,7 @@ fn the_owner_comes_back_while_another_has_waited() {
     });
 }
 
-/// The owner comes back to one that recurs: it is brought home by either.
+/// The owner comes back to a late recurring timer: the owner or the rescuer runs it and re-arms it.
 #[test]
 fn the_owner_comes_back_to_a_recurring_timer() {
     model!(Some(4), || {
@@ -92,7 +93,7 @@ fn the_owner_comes_back_to_a_recurring_timer() {
     });
 }
 
-/// A timer that is late is cancelled while both go for it.
+/// A late timer is cancelled while the owner and a rescuer try to take it.
 #[test]
 fn a_late_timer_is_cancelled_while_the_owner_comes_back() {
     model!(Some(2), || {
@@ -113,7 +114,7 @@ fn a_late_timer_is_cancelled_while_the_owner_comes_back() {
     });
 }
 
-/// A timer that is late is moved while both go for it.
+/// A late timer is reset while the owner and a rescuer try to take it.
 #[test]
 fn a_late_timer_is_moved_while_the_owner_comes_back() {
     model!(Some(2), || {
@@ -137,8 +138,8 @@ fn a_late_timer_is_moved_while_the_owner_comes_back() {
     });
 }
 
-/// The owner arms a timer that is late at once, while it is rescued: it is run, or somebody is
-/// called.
+/// The owner arms a timer that is already late, while it is rescued: the timer runs, or the alarm
+/// is set.
 #[test]
 fn the_owner_arms_a_late_timer_while_it_is_rescued() {
     model!(Some(4), || {
@@ -147,7 +148,7 @@ fn the_owner_arms_a_late_timer_while_it_is_rescued() {
         drop(Timer::once(&home, 20, 5, other.once()));
         let rescuer = answers(&home, 30);
         drop(Timer::once(&home, 15, 5, probe.once()));
-        // Its alarm was set for earlier at the moment when it was to be taken, or it has it.
+        // The rescuer has taken the alarm, or finds that it is set for an earlier time.
         let taken = rescuer.join().unwrap();
         assert!(taken || home.alarm() <= 25);
         if probe.runs() + other.runs() < 2 {
@@ -161,8 +162,7 @@ fn the_owner_arms_a_late_timer_while_it_is_rescued() {
     });
 }
 
-/// A remote thread arms one, and the owner is denied the shard by who rescues it when it comes
-/// back.
+/// A remote thread arms a late timer. The owner comes back, but the rescuer holds the lock.
 #[test]
 fn a_remote_thread_arms_a_late_timer_while_the_owner_comes_back() {
     model!(Some(2), || {
@@ -186,7 +186,7 @@ fn a_remote_thread_arms_a_late_timer_while_the_owner_comes_back() {
     });
 }
 
-/// The owner goes to sleep while it is rescued: not past what it has left.
+/// The owner goes to sleep while it is rescued: it does not sleep past the timers that are left.
 fn the_owner_parks_while_it_is_rescued(lets_be: bool) {
     model!(Some(3), move || {
         let (home, mut owner) = begin();
@@ -215,7 +215,7 @@ fn the_owner_parks_while_it_is_rescued_and_moves_the_alarm() {
     the_owner_parks_while_it_is_rescued(false);
 }
 
-/// A recurring timer that is rescued comes home while the owner parks.
+/// A rescuer re-arms a recurring timer while the owner parks.
 #[test]
 fn the_owner_parks_while_a_recurring_timer_is_rescued() {
     model!(Some(2), || {
@@ -232,7 +232,7 @@ fn the_owner_parks_while_a_recurring_timer_is_rescued() {
     });
 }
 
-/// The owner sleeps until its next deadline, and does not come when that has passed.
+/// The owner sleeps until its next deadline, and does not wake when that has passed.
 #[test]
 fn an_owner_that_oversleeps_is_rescued() {
     model!(Some(4), || {
@@ -243,7 +243,7 @@ fn an_owner_that_oversleeps_is_rescued() {
             move || drop(Timer::once(&home, 25, 5, || {}))
         }));
         drop(Timer::once(&home, 20, 5, probe.once()));
-        // The alarm is set for this one still.
+        // The alarm is still set for this timer.
         assert_eq!(Timer::once(&home, 5, 5, || {}).cancel(), Cancel::Cancelled);
         expire(&home, 0);
         home.beat(0);

@@ -1,9 +1,9 @@
-//! Who sits: whenever a worker or a helper has got up to run foreign code, somebody is left who
-//! sits, or there are as many helpers as there may be; and no more are started than that takes.
+//! The reserve: when a worker or a helper leaves to run user code, another thread remains parked or
+//! in reserve, or the number of helpers is at its maximum. No more helpers are started than that
+//! takes.
 //!
-//! A helper that is started sits from when it was put on the list: of those that have nothing else
-//! to do in a model there is no thread. All come to their end while they are up, as if they were
-//! stuck.
+//! A new helper counts as in reserve from the start of the list entry. A helper that has nothing to
+//! do in a model has no thread. All threads end while they are up, as if they were stuck.
 #![cfg(loom)]
 
 use std::sync::atomic::AtomicUsize as PlainUsize;
@@ -20,13 +20,14 @@ use tourbillon_shards::{NextSlot, Owner, SearchClaim, Searchers};
 
 struct Pool {
     searchers: Searchers,
-    /// How many helpers there may be.
+    /// The maximum number of helpers.
     most: usize,
     started: PlainUsize,
 }
 
 impl Pool {
-    /// Workers of which so many are parked, the others are up, and helpers that sit.
+    /// Returns a pool with `parked` parked workers, and with `helpers` helpers in reserve. The
+    /// other workers are up.
     fn new(parked: usize, helpers: usize, most: usize) -> Arc<Self> {
         let searchers = Searchers::new(2);
         (0..parked).for_each(|_| searchers.park(false));
@@ -38,8 +39,8 @@ impl Pool {
         })
     }
 
-    /// The calling thread is about to run foreign code; whether a helper has to be started for
-    /// that.
+    /// Ensures a reserve, since the calling thread is about to run user code. Returns whether the
+    /// caller has to start a helper.
     fn ensure_reserve(&self) -> bool {
         let start = self.searchers.ensure_reserve(self.most);
         if start {
@@ -48,19 +49,20 @@ impl Pool {
         start
     }
 
-    /// A worker gets up.
+    /// A worker leaves its parking place.
     fn get_up(&self) {
         self.searchers.unpark();
         self.ensure_reserve();
     }
 
-    /// A helper gets up.
+    /// A helper leaves the reserve.
     fn leave_reserve(&self) {
         self.searchers.leave_reserve();
         self.ensure_reserve();
     }
 
-    /// Parked workers, helpers that sit, and all helpers. Exact if all other threads were joined.
+    /// Returns the numbers of parked workers, of helpers in reserve, and of all helpers. They are
+    /// exact if all other threads were joined.
     fn counts(&self) -> [usize; 3] {
         let it = &self.searchers;
         [it.parked(), it.in_reserve(), it.helpers()]
@@ -79,7 +81,7 @@ fn spawn<T: 'static>(
     thread::spawn(move || f(&pool))
 }
 
-/// The last two workers get up at once: one of them has a helper started, if there may be one.
+/// The last two workers get up at the same time: one of them starts a helper, if there may be one.
 fn two_workers_get_up(most: usize) {
     model!(None, move || {
         let pool = Pool::new(2, 0, most);
@@ -107,7 +109,7 @@ fn two_workers_get_up_and_there_may_be_no_helper() {
     two_workers_get_up(0);
 }
 
-/// Two workers get up while a third stays parked, which is somebody who sits.
+/// Two workers get up while a third stays parked, so that no helper is needed.
 #[test]
 fn two_workers_get_up_and_a_third_is_parked() {
     model!(None, || {
@@ -119,7 +121,7 @@ fn two_workers_get_up_and_a_third_is_parked() {
     });
 }
 
-/// The last worker gets up while the only helper ends, or wants to: it stays, or another is
+/// The last worker gets up while the only helper tries to end: the helper stays, or another is
 /// started.
 #[test]
 fn a_worker_gets_up_while_the_helper_ends() {
@@ -133,7 +135,7 @@ fn a_worker_gets_up_while_the_helper_ends() {
     });
 }
 
-/// The last worker gets up while two helpers end, or want to.
+/// The last worker gets up while two helpers try to end.
 #[test]
 fn a_worker_gets_up_while_two_helpers_end() {
     model!(None, || {
@@ -148,7 +150,8 @@ fn a_worker_gets_up_while_two_helpers_end() {
     });
 }
 
-/// The same with a worker that goes to sleep first, and is woken, or finds that there is work.
+/// A worker parks while the only helper tries to end. The worker is woken, or finds work before it
+/// sleeps.
 #[test]
 fn a_worker_parks_while_the_helper_ends() {
     model!(None, || {
@@ -174,7 +177,7 @@ fn a_worker_parks_while_the_helper_ends() {
     });
 }
 
-/// One worker counts as parked for a moment, on which the other relies when it gets up.
+/// One worker counts as parked for a moment, and the other, which gets up, relies on that.
 #[test]
 fn a_worker_gets_up_while_another_looks_a_last_time() {
     model!(None, || {
@@ -191,8 +194,9 @@ fn a_worker_gets_up_while_another_looks_a_last_time() {
     });
 }
 
-/// The helper gets up as the last worker does: both run. If there may be no other, nobody sits, and
-/// the helper does not end when it sits again; otherwise one more is started.
+/// The only helper in reserve leaves it as the last worker gets up: both run. If there may be no
+/// other helper, the reserve is empty, and the helper does not end when it is in reserve again.
+/// Otherwise one more is started.
 fn a_helper_rises_while_the_worker_gets_up(most: usize) {
     model!(None, move || {
         let pool = Pool::new(1, 1, most);
@@ -218,8 +222,8 @@ fn one_helper_of_three_rises_while_the_worker_gets_up() {
     a_helper_rises_while_the_worker_gets_up(3);
 }
 
-/// A helper is called, does what there is to do, sits again and ends, while the last worker gets
-/// up.
+/// A helper is called, does its work, enters the reserve again and tries to end, while the last
+/// worker gets up.
 #[test]
 fn a_helper_comes_and_goes_while_the_worker_gets_up() {
     model!(None, || {
@@ -238,7 +242,8 @@ fn a_helper_comes_and_goes_while_the_worker_gets_up() {
     });
 }
 
-/// Two helpers end at once: of all that sit one stays, and of helpers so many as are asked for.
+/// Two helpers try to end at the same time. One thread remains parked or in reserve, and at least
+/// `least` helpers remain.
 fn two_helpers_end(parked: usize, least: usize, stay: usize) {
     model!(None, move || {
         let pool = Pool::new(parked, 2, 2);
@@ -265,8 +270,8 @@ fn two_helpers_end_and_one_has_to_stay() {
     two_helpers_end(1, 1, 1);
 }
 
-/// A helper could not be started. Who got up meanwhile may have relied on it; who gets up next
-/// tries again.
+/// A helper could not be started. A thread that got up in between may have relied on it; the next
+/// thread that gets up tries again.
 #[test]
 fn two_workers_get_up_and_the_helper_does_not_start() {
     model!(None, || {
@@ -289,25 +294,27 @@ fn two_workers_get_up_and_the_helper_does_not_start() {
     });
 }
 
-/// A clock that is paused, and may jump if no helper has anything in hand.
+/// A clock that is paused, and that may jump while no helper is up.
 struct Clock {
     pool: Arc<Pool>,
     paused: AtomicBool,
-    /// What the helper did when it was called.
+    /// Set by the helper when it was called.
     done: AtomicBool,
 }
 
 impl Clock {
-    /// Whether no helper is up, and if so, whether what it did is seen.
+    /// Returns `None` if a helper is up. Otherwise returns whether the caller sees what the helper
+    /// has done.
     fn judge(&self) -> Option<bool> {
         let still = self.pool.searchers.all_in_reserve();
         still.then(|| self.done.load(Ordering::Relaxed))
     }
 }
 
-/// A helper is called while the clock is paused, which it finds, or acts. The clock does not jump
-/// while it acts, or without seeing what it did; and one of both who look last finds that it may
-/// jump. The helper's fence is that of who took an alarm.
+/// A helper is called while a thread pauses the clock. The helper acts, unless it finds the clock
+/// paused. The clock does not jump while the helper acts, or without seeing what it did. Of the
+/// two, the one that checks last finds that the clock may jump. The helper's fence is that of a
+/// thread that took an alarm.
 #[test]
 fn a_clock_is_paused_while_a_helper_acts() {
     model!(None, || {
@@ -342,8 +349,8 @@ fn a_clock_is_paused_while_a_helper_acts() {
     });
 }
 
-/// A helper that ends does not judge again: who looks at that moment is not to take it for one that
-/// is up.
+/// A helper that ends does not check again: another thread that checks at that moment must not see
+/// it as up.
 #[test]
 fn a_helper_ends_while_a_clock_is_paused() {
     model!(None, || {
@@ -355,8 +362,8 @@ fn a_helper_ends_while_a_clock_is_paused() {
     });
 }
 
-/// A helper, a worker that steals from it, and what they share. A slot stands for the helper's
-/// deque: crossbeam's are not seen by loom. The shared queue is one of loom's mutexes.
+/// A helper, a worker that steals from it, and the queues that they share. A slot stands for the
+/// helper's deque, since loom does not see crossbeam's. The shared queue is a mutex of loom's.
 struct Jobs {
     pool: Arc<Pool>,
     home: Home,
@@ -395,15 +402,14 @@ impl Jobs {
         self.wake_one();
     }
 
-    /// The helper runs what it has.
+    /// The helper runs the tasks that it has.
     fn run_own(&self) {
         while let Some(job) = self.deque.take() {
             self.run(*job);
         }
     }
 
-    /// The helper acts, and ends if it may: its last hook has a job to spawn, which nobody would
-    /// run.
+    /// The helper acts, and ends if it may. Its last hook spawns a task, which must not be lost.
     fn help(&self) {
         let searchers = &self.pool.searchers;
         self.pool.leave_reserve();
@@ -447,8 +453,8 @@ impl Jobs {
     }
 }
 
-/// A helper that ends leaves nothing behind: what it has is run once, by itself, by who steals it,
-/// or by who finds it where it has put it, and is woken for that.
+/// A helper that ends leaves no task behind. Each task runs once: on the helper, on a worker that
+/// steals it, or on a worker that is woken for it and finds it in the shared queue.
 #[test]
 fn a_helper_ends_while_it_is_stolen_from() {
     model!(Some(3), || {

@@ -1,8 +1,7 @@
-//! Waking one searcher: no work lies about while all who could do it are asleep.
+//! Waking one searcher: no work stays in the queue while all workers that could do it are asleep.
 //!
-//! The queue is a counter of relaxed accesses, which brings no order of its own: that a worker
-//! about to sleep and a pusher see each other is the fences' doing. Work that nobody does shows as
-//! a deadlock.
+//! The queue is a counter with relaxed accesses, which order nothing. Only the fences ensure that a
+//! pusher and a worker about to sleep see each other. Work that no worker does shows as a deadlock.
 #![cfg(loom)]
 
 use loom::{
@@ -15,15 +14,15 @@ use loom::{
 use loom_tests::{EventFd, EventLoop, Home, model, park, shard};
 use tourbillon_shards::{Owner, SearchClaim, Searchers};
 
-/// Workers, with a queue from which each takes.
+/// Workers, and a queue from which each of them takes.
 struct Pool {
     homes: Vec<Home>,
     searchers: Searchers,
     queue: AtomicUsize,
     done: AtomicUsize,
-    /// How much will be done, after which the workers leave.
+    /// The number of jobs. After that many are done the workers leave.
     total: usize,
-    /// What a first job may wait for.
+    /// The first of two jobs may wait for this.
     second: EventFd,
 }
 
@@ -80,8 +79,8 @@ impl Pool {
         false
     }
 
-    /// A worker that looks for work and sleeps in between, until all is done. `job` is what it does
-    /// when it has found some.
+    /// Runs a worker that looks for work and sleeps in between, until all jobs are done. It calls
+    /// `job` for each one that it has found.
     fn worker(&self, index: usize, job: impl Fn(&Self)) {
         let home = &self.homes[index];
         EventLoop::new(home);
@@ -105,7 +104,7 @@ impl Pool {
         }
     }
 
-    /// Does a job; who does the last wakes all, so that they leave.
+    /// Does a job. The worker that does the last one wakes all, so that they leave.
     fn finish(&self) {
         if self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.total {
             for home in &self.homes {
@@ -115,7 +114,7 @@ impl Pool {
     }
 }
 
-/// One worker, going to sleep, and one pusher.
+/// One worker goes to sleep, and one pusher pushes a job.
 #[test]
 fn one_worker_and_a_pusher() {
     model!(None, || {
@@ -129,7 +128,7 @@ fn one_worker_and_a_pusher() {
     });
 }
 
-/// One worker and two pushers, one of which may rely on the other's claim to wake.
+/// One worker and two pushers. One pusher may rely on the other's claim to wake.
 #[test]
 fn one_worker_and_two_pushers() {
     model!(Some(3), || {
@@ -196,8 +195,8 @@ fn two_workers_and_two_pushers() {
     });
 }
 
-/// A worker that is woken for a deadline, and not to search, at the moment when somebody looks for
-/// a searcher to wake: it is counted as parked, and cannot be woken.
+/// A worker is woken for a deadline, and not to search, at the moment when a pusher looks for a
+/// searcher to wake: the worker counts as parked, but the pusher cannot wake it.
 #[test]
 fn nobody_to_wake() {
     model!(Some(3), || {

@@ -1,6 +1,6 @@
-//! `Sleep` with a waker that changes: who sleeps on a future is woken by the waker it registered
-//! last, or has been told that the sleep is over; and a sleep can be armed again while the one who
-//! fired it is still at it.
+//! `Sleep` with a waker that changes. A task that waits for the sleep is woken by the waker it
+//! registered last, or has seen that the sleep is over. The task can arm the sleep again while the
+//! thread that fired it still uses it.
 //!
 //! A lost wake shows as a deadlock of the task.
 #![cfg(loom)]
@@ -14,7 +14,7 @@ use loom::thread;
 use loom_tests::{EventLoop, Home, Task, Worker, close, due, expire, model, run, shard};
 use tourbillon_shards::{Outcome, Sleep};
 
-/// A shard owned by this thread, and a sleep there until 5.
+/// Returns a shard owned by this thread, and a sleep there until 5.
 fn sleep() -> (Home, Sleep<Worker>) {
     let home = shard();
     EventLoop::new(&home);
@@ -29,12 +29,13 @@ fn wait(sleep: &Sleep<Worker>, task: &Task, waker: &Waker) -> Outcome {
             Poll::Ready(how) => return how,
             Poll::Pending => task.sleep(),
         }
-        // Who registers while it is being woken is woken at once, and polls again: a spin.
+        // A task that registers while it is being woken is woken immediately, and polls again: a
+        // spin.
         thread::yield_now();
     }
 }
 
-/// Polled with one waker and then with another while it fires: the second is woken.
+/// The sleep is polled with one waker and then with another while it fires: the second is woken.
 #[test]
 fn the_waker_changes_while_it_fires() {
     model!(None, || {
@@ -44,7 +45,8 @@ fn the_waker_changes_while_it_fires() {
         let (first, second) = (Task::new(), Task::new());
         let _ = sleep.poll(&first.1);
         assert_eq!(wait(&sleep, &second.0, &second.1), Outcome::Fired);
-        // When it was taken is known while who fired it may be at it still; and told once.
+        // The time at which it was taken is known while the firing thread may still use it, and is
+        // returned only once.
         assert!(sleep.sample(1).is_some());
         assert!(sleep.sample(1).is_none());
         worker.join().unwrap();
@@ -54,13 +56,13 @@ fn the_waker_changes_while_it_fires() {
     });
 }
 
-/// Polled with a waker, and then with one that panics as it is cloned, while it fires: the first
-/// one is woken.
+/// The sleep is polled with a waker, and then with one that panics as it is cloned, while it fires:
+/// the first one is woken.
 #[test]
 fn a_waker_that_panics_as_it_is_cloned_loses_no_wake_up() {
     const TABLE: RawWakerVTable =
         RawWakerVTable::new(|_| panic!("as planned"), |_| (), |_| (), |_| ());
-    // Each execution panics once, and would say so.
+    // Each execution panics once, and would print a message.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if panic.payload_as_str() != Some("as planned") {
@@ -78,7 +80,7 @@ fn a_waker_that_panics_as_it_is_cloned_loses_no_wake_up() {
         let poll = catch_unwind(AssertUnwindSafe(|| sleep.poll(&panics)));
         is_over |= poll.is_ok_and(|poll| poll.is_ready());
         if !is_over {
-            // The task was told to wait, and nothing but the waker tells it more.
+            // The poll returned `Pending`, so only the waker can wake the task.
             task.sleep();
         }
         worker.join().unwrap();
@@ -87,7 +89,7 @@ fn a_waker_that_panics_as_it_is_cloned_loses_no_wake_up() {
     });
 }
 
-/// The same waker again, while it fires.
+/// The sleep is polled twice with the same waker while it fires.
 #[test]
 fn the_waker_stays_while_it_fires() {
     model!(None, || {
@@ -104,7 +106,7 @@ fn the_waker_stays_while_it_fires() {
     });
 }
 
-/// Polled with one waker and then with another while the shard is closed.
+/// The sleep is polled with one waker and then with another while the shard is closed.
 #[test]
 fn the_waker_changes_while_the_shard_is_closed() {
     model!(None, || {
@@ -122,9 +124,9 @@ fn the_waker_changes_while_the_shard_is_closed() {
     });
 }
 
-/// Moved while it is about to fire: it fires for the old deadline or waits for the new one, and its
-/// task is woken for that. Where the old one had fired, it is armed again while the one who fired
-/// it is still at it.
+/// The sleep is reset while it is about to fire: it fires at the old deadline, or waits for the new
+/// one, and the task is woken for that. If it fired at the old one, it is armed again while the
+/// firing thread still uses it.
 #[test]
 fn it_is_moved_while_it_fires() {
     model!(Some(3), || {
@@ -137,7 +139,7 @@ fn it_is_moved_while_it_fires() {
         assert_eq!(sleep.deadline(), Some(20));
         expire(&home, 19);
         assert_eq!(sleep.outcome(), None);
-        // The one who fired it may not have brought it home yet.
+        // The thread that fired it may not have returned it to the shard yet.
         worker.join().unwrap();
         expire(&home, 20);
         assert_eq!(wait(&sleep, &task, &waker), Outcome::Fired);
@@ -147,8 +149,8 @@ fn it_is_moved_while_it_fires() {
     });
 }
 
-/// It fires, is armed again and fires again, while the first worker that fired it still takes the
-/// waker.
+/// The sleep fires, is armed again and fires again, while the first thread that fired it still
+/// takes the waker.
 #[test]
 fn it_fires_again_while_it_fires() {
     model!(Some(3), || {
@@ -168,7 +170,7 @@ fn it_fires_again_while_it_fires() {
                     expire(&home, 20);
                     thread::yield_now();
                 }
-                // A task that has not seen it sleeps until it is woken.
+                // A task that has not seen the second firing sleeps until it is woken.
                 task.sleep();
                 assert_eq!(sleep.poll(&waker), Poll::Ready(Outcome::Fired));
             }
@@ -179,8 +181,8 @@ fn it_fires_again_while_it_fires() {
     });
 }
 
-/// It is armed again by its owner while a remote thread reads the inbox, in which there is still an
-/// older entry of it.
+/// The task arms the sleep again while a remote thread reads the inbox, which still has an older
+/// entry of it.
 #[test]
 fn it_is_armed_again_while_old_news_is_read() {
     model!(Some(3), || {
@@ -220,7 +222,7 @@ fn it_is_armed_again_while_old_news_is_read() {
     });
 }
 
-/// Its holder shuts it down, and it is armed again at that moment: it waits, and fires.
+/// The holder shuts the sleep down, and the task arms it again at that moment: it waits, and fires.
 #[test]
 fn it_is_armed_again_while_its_holder_shuts_it_down() {
     model!(None, || {
@@ -246,7 +248,8 @@ fn it_is_armed_again_while_its_holder_shuts_it_down() {
     });
 }
 
-/// Moved, and moved earlier again, while its holder shuts it down.
+/// The task resets the sleep to a later time, and then to an earlier one, while the holder shuts it
+/// down.
 #[test]
 fn it_is_moved_while_its_holder_shuts_it_down() {
     model!(None, || {
@@ -271,7 +274,7 @@ fn it_is_moved_while_its_holder_shuts_it_down() {
     });
 }
 
-/// Dropped while it fires: it is over once, and nothing of it is left.
+/// The task drops the sleep while it fires: it ends once, and is freed.
 #[test]
 fn it_is_dropped_while_it_fires() {
     model!(None, || {
@@ -290,8 +293,9 @@ fn it_is_dropped_while_it_fires() {
     });
 }
 
-/// Armed again, if it has fired, and dropped, on the shard's own thread, which has two references
-/// then, and counts them: the one who fired it has another while it is at the waker.
+/// The shard's own thread arms the sleep again, if it has fired, and drops it. That thread then has
+/// two references, and counts them. The thread that fired the sleep has another one while it uses
+/// the waker.
 #[test]
 fn it_is_armed_again_and_dropped_while_it_fires() {
     tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);
@@ -320,7 +324,7 @@ fn it_is_armed_again_and_dropped_while_it_fires() {
     });
 }
 
-/// Dropped by another thread while it expires, and while the shard is closed.
+/// Another thread drops the sleep while it expires, and while the shard is closed.
 #[test]
 fn it_is_dropped_while_the_shard_is_closed() {
     model!(Some(3), || {

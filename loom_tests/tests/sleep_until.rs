@@ -1,14 +1,14 @@
-//! `Shard::sleep_until` and `resume`, by which an event loop that steals from nobody sleeps: what
-//! `inbox.rs` and `lock.rs` show of `park`, without searchers.
+//! `Shard::sleep_until` and `resume`, with which an event loop that does not steal work sleeps: the
+//! models of `park` in `inbox.rs` and `lock.rs`, without searchers.
 //!
-//! A tickle that is lost shows as a deadlock.
+//! A lost notification shows as a deadlock.
 #![cfg(loom)]
 
 use loom::thread;
 use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
 use tourbillon_shards::{Cancel, Reset, Timer};
 
-/// A timer armed by another thread fires, whatever the owner is about to do.
+/// A timer that another thread armed fires, at whichever step the owner is.
 #[test]
 fn a_producer_arms_while_the_owner_goes_to_sleep() {
     model!(Some(3), || {
@@ -26,7 +26,7 @@ fn a_producer_arms_while_the_owner_goes_to_sleep() {
     });
 }
 
-/// The owner sleeps towards a deadline that another thread makes earlier.
+/// The owner goes to sleep until a deadline, while another thread makes that deadline earlier.
 #[test]
 fn a_timer_is_moved_earlier_while_the_owner_goes_to_sleep() {
     model!(Some(3), || {
@@ -42,7 +42,7 @@ fn a_timer_is_moved_earlier_while_the_owner_goes_to_sleep() {
     });
 }
 
-/// Who armed a timer moves it from inbox to store while the owner looks at both.
+/// The thread that armed a timer moves it from the inbox to the store, while the owner checks both.
 #[test]
 fn a_remote_thread_drains_while_the_owner_goes_to_sleep() {
     model!(Some(3), || {
@@ -62,7 +62,8 @@ fn a_remote_thread_drains_while_the_owner_goes_to_sleep() {
     });
 }
 
-/// It wakes for a timer that is cancelled meanwhile, or does not; then it sleeps on.
+/// A timer is cancelled while the owner goes to sleep. The owner may wake for it; then it sleeps
+/// again.
 #[test]
 fn a_timer_is_cancelled_while_the_owner_goes_to_sleep() {
     model!(Some(2), || {

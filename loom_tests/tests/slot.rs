@@ -1,5 +1,5 @@
-//! The slot for what a worker runs next, while thieves empty it: each task is had once, none is
-//! lost, and who has it sees what was done to it before.
+//! The slot for the task that a worker runs next, while thieves empty it. Each task is taken once,
+//! and none is lost. The thread that takes it sees all that was done to it before.
 //!
 //! The owner is the first thread, since it is the one that changes the slot (see `README.md`).
 #![cfg(loom)]
@@ -14,16 +14,17 @@ use loom::{
 use loom_tests::model;
 use tourbillon_shards::{NextSlot, RawPointer};
 
-/// What there is of a task. It outlives the task, so that to have one twice does nothing undefined.
+/// The memory of a task. It outlives the task, so that taking a task twice is not undefined
+/// behaviour.
 struct Memory {
     future: UnsafeCell<usize>,
     had: PlainUsize,
 }
 
-/// A task, which somebody has, or a slot.
+/// A task, owned by a thread or by a slot.
 struct Task(NonNull<Memory>);
 
-// SAFETY: who has it is alone with `future`, as loom checks.
+// SAFETY: the thread that has it is the only one that accesses `future`, as loom checks.
 unsafe impl Send for Task {}
 
 // SAFETY: it is a pointer.
@@ -46,14 +47,14 @@ impl Task {
     }
 
     fn poll(&self) {
-        // SAFETY: loom checks that nobody else is at it.
+        // SAFETY: loom checks that no other thread accesses it.
         self.memory()
             .future
             .with_mut(|polls| unsafe { *polls += 1 });
     }
 }
 
-/// Run or dropped, whichever comes to the same here.
+/// To run the task and to drop it is the same here.
 impl Drop for Task {
     fn drop(&mut self) {
         self.poll();
@@ -65,7 +66,7 @@ impl Drop for Task {
 #[derive(Clone)]
 struct Tasks(Plain<[Memory]>);
 
-// SAFETY: as of the tasks.
+// SAFETY: as for `Task`.
 unsafe impl Send for Tasks {}
 
 impl Tasks {
@@ -77,14 +78,14 @@ impl Tasks {
         Self((0..count).map(memory).collect())
     }
 
-    /// A task that is queued: its future was polled by the calling thread before.
+    /// Returns a queued task: the calling thread has polled its future before.
     fn wake(&self, number: usize) -> Task {
         let task = Task(NonNull::from(&self.0[number]));
         task.poll();
         task
     }
 
-    /// How often each was had.
+    /// Returns how often each task was taken.
     fn had(&self) -> Vec<usize> {
         let had = |memory: &Memory| memory.had.load(Ordering::Relaxed);
         self.0.iter().map(had).collect()
@@ -97,12 +98,13 @@ fn slot() -> Slot {
     Arc::new(NextSlot::default())
 }
 
-/// Takes what it finds, as who rescues does. True if it found something.
+/// Starts a thread that steals from the slot, as a rescuer does. It returns whether it found a
+/// task.
 fn thief(slot: &Slot, tasks: &Tasks) -> JoinHandle<bool> {
     let (slot, tasks) = (slot.clone(), tasks.clone());
     thread::spawn(move || {
         let stolen = slot.steal().is_some();
-        // The memory is there until the task is not.
+        // The memory has to outlive the task.
         drop(tasks);
         stolen
     })
@@ -135,7 +137,7 @@ fn two_thieves_while_tasks_take_turns() {
     tasks_in_turn(2, Some(3));
 }
 
-/// The owner puts one task upon another, and gets back the first, unless a thief has it.
+/// The owner puts a task in a full slot, and gets the first one back, unless a thief has taken it.
 fn one_upon_the_other(thieves: usize, preemptions: Option<usize>) {
     model!(preemptions, move || {
         let (slot, tasks) = (slot(), Tasks::new(2));
@@ -159,8 +161,8 @@ fn two_thieves_while_one_is_put_upon_the_other() {
     one_upon_the_other(2, Some(3));
 }
 
-/// The same task comes again while a thief that has seen it hesitates: what it takes is the second
-/// coming, or nothing.
+/// The owner puts the same task again while a thief that has seen it hesitates: the thief takes the
+/// task of the second put, or nothing.
 #[test]
 fn the_same_task_comes_again() {
     model!(Some(3), || {
@@ -182,7 +184,7 @@ fn the_same_task_comes_again() {
     });
 }
 
-/// What nobody took is dropped with the slot, by whoever comes last.
+/// The slot is dropped by its last user, and drops the task that no thread has taken.
 #[test]
 fn a_full_slot_is_dropped() {
     model!(None, || {

@@ -1,8 +1,9 @@
-//! Starting: of all that happens to a timer that was built and not started, one comes first; and
-//! one that was cancelled before is told of it when it is started, once, or never if it is not.
+//! Starting: if several threads use a timer that was built and not started, one comes first. A
+//! timer that was cancelled before its start takes that outcome once, when it is started, and never
+//! if it is not.
 //!
-//! What is owed and never told, or told and not owed, shows in the worker's count; a callback that
-//! is kept, or dropped twice, in its probe.
+//! The worker's count shows an outcome that is pending and never delivered, or delivered and not
+//! pending. The probe shows a callback that is kept, or dropped twice.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -13,7 +14,7 @@ use tourbillon_shards::{
     Cancel, Flow, Name, Names, Options, Outcome, Reset, Started, Status, Timer,
 };
 
-/// A timer that will wait for 5 when started, and its shard, owned by this thread.
+/// Returns a timer that will wait for 5 when started, and its shard, owned by this thread.
 fn built(options: Options<Worker>) -> (Home, Timer<Worker>, Probe) {
     let home = shard();
     EventLoop::new(&home);
@@ -23,7 +24,7 @@ fn built(options: Options<Worker>) -> (Home, Timer<Worker>, Probe) {
     (home, timer, probe)
 }
 
-/// The same, but it will wait for the moment 20, and has no wait until it is started.
+/// Like [`built`], but the timer will wait until the time 20, and has no wait until it is started.
 fn built_for_20(options: Options<Worker>) -> (Home, Timer<Worker>, Probe) {
     let home = shard();
     EventLoop::new(&home);
@@ -40,7 +41,8 @@ fn told() -> Options<Worker> {
     }
 }
 
-/// Closes the shard; after that the callback has been told this, dropped, and the timer counted.
+/// Closes the shard. Asserts that the callback took these outcomes and was dropped, and that the
+/// timer ended once.
 fn ended(home: &Home, probe: &Probe, outcomes: &[Outcome]) {
     close(home);
     assert_eq!(probe.outcomes(), outcomes);
@@ -49,7 +51,7 @@ fn ended(home: &Home, probe: &Probe, outcomes: &[Outcome]) {
     assert_eq!(home.owner().owes(), 0);
 }
 
-/// Either way the cancel wins.
+/// A timer is started and cancelled at the same time: the cancel wins in either order.
 #[test]
 fn start_or_cancel() {
     model!(None, || {
@@ -69,7 +71,8 @@ fn start_or_cancel() {
     });
 }
 
-/// Cancelled before or after it was started it is told so, and not by who cancels.
+/// As above, with a timer that takes its outcome: it takes it in either order, but not on the
+/// canceller.
 #[test]
 fn start_or_cancel_of_one_that_is_told() {
     model!(None, || {
@@ -93,7 +96,7 @@ fn start_or_cancel_of_one_that_is_told() {
     });
 }
 
-/// Of two cancels one wins, and it is told once.
+/// Two threads cancel while one starts: one cancel wins, and the timer takes one outcome.
 #[test]
 fn start_or_two_cancels_of_one_that_is_told() {
     model!(Some(3), || {
@@ -110,7 +113,7 @@ fn start_or_two_cancels_of_one_that_is_told() {
     });
 }
 
-/// One of two starts counts.
+/// Two threads start a timer: one of the starts counts.
 #[test]
 fn two_starts() {
     model!(None, || {
@@ -135,7 +138,8 @@ fn two_starts() {
     });
 }
 
-/// Moved before, or after: a timer that was not started has no deadline to move.
+/// A timer is reset before or after its start. Before it, the timer has no deadline that the reset
+/// could change.
 #[test]
 fn start_or_reset() {
     model!(None, || {
@@ -157,8 +161,8 @@ fn start_or_reset() {
     });
 }
 
-/// Refreshed by its name while it is started for a moment: it waits for that, or a whole wait anew.
-/// A wait that is read too early is none.
+/// A timer is refreshed by its name while another thread starts it for a given time. It waits until
+/// that time, or for its whole wait again. A refresh that reads the wait too early finds none.
 #[test]
 fn start_or_refresh_by_name() {
     model!(None, || {
@@ -184,8 +188,8 @@ fn start_or_refresh_by_name() {
     });
 }
 
-/// Started while a thread that has read the clock before refreshes it by its name: it waits no less
-/// than its wait from its start.
+/// A thread reads the clock, and then refreshes a timer by its name while another thread starts it:
+/// the timer waits at least its wait from its start.
 #[test]
 fn start_or_refresh_by_name_is_never_early() {
     model!(None, || {
@@ -209,7 +213,8 @@ fn start_or_refresh_by_name_is_never_early() {
     });
 }
 
-/// Given another wait while it is started for a moment: its wait began when it was started.
+/// A timer gets another wait while another thread starts it for a given time: the new wait counts
+/// from the start.
 #[test]
 fn start_or_reset_from_start() {
     model!(None, || {
@@ -233,7 +238,8 @@ fn start_or_reset_from_start() {
     });
 }
 
-/// Started on a shard that is being closed: it is told that, by the closer or by who starts it.
+/// A timer is started on a shard that is being closed: the closer or the starter delivers that
+/// outcome.
 #[test]
 fn start_or_close() {
     model!(None, || {
@@ -250,7 +256,7 @@ fn start_or_close() {
     });
 }
 
-/// Started by another thread, cancelled by a third, while the owner takes what is due.
+/// One thread starts a timer, another cancels it, and the owner takes the due timers.
 #[test]
 fn start_or_cancel_or_expire() {
     model!(Some(3), || {
@@ -273,7 +279,7 @@ fn start_or_cancel_or_expire() {
     });
 }
 
-/// Started while it is cancelled by its name.
+/// A timer is started while another thread cancels it by its name.
 #[test]
 fn start_or_cancel_by_name() {
     model!(None, || {
@@ -294,20 +300,21 @@ fn start_or_cancel_by_name() {
     });
 }
 
-/// Dropped without having been started, while it is cancelled by its name: its callback goes, and
-/// is told nothing.
+/// A timer is dropped before its start, while another thread cancels it by its name: its callback
+/// is dropped and takes no outcome.
 #[test]
 fn an_abandoned_one_is_cancelled_by_name() {
     model!(None, || abandoned(Options::default()));
 }
 
-/// The same with one that would have been told.
+/// As above, with a timer that takes outcomes.
 #[test]
 fn an_abandoned_one_that_is_told_is_cancelled_by_name() {
     model!(None, || abandoned(told()));
 }
 
-/// Dropped without having been started while it is looked for: it is not found any more.
+/// A timer is dropped before its start while another thread refreshes it by its name: it is not
+/// found any more.
 #[test]
 fn an_abandoned_one_is_refreshed_by_name() {
     model!(None, || {

@@ -15,7 +15,7 @@ use loom::{
 };
 use loom_tests::{Executor, Tally, counted, model, run_queued, spawned};
 
-/// Runs a task that is pending for ever, or for `polls`, while it is cancelled.
+/// Runs a task that is pending for ever, or for `polls` polls, while another thread cancels it.
 fn cancelled(polls: usize, wakes: bool) {
     let (executor, drops) = (Executor::new(), Tally::default());
     let mut left = polls;
@@ -75,7 +75,7 @@ fn whoever_joins_sees_why_the_task_was_cancelled() {
         let runs = thread::spawn(move || runnable.run());
         let cx = &mut Context::from_waker(Waker::noop());
         if join.poll_ended(cx).is_ready() {
-            // It comes from the canceller by way of the thread that has ended the task.
+            // The canceller wrote it, and the thread that ended the task passed it on.
             assert!(why.load(Relaxed));
         }
         cancels.join().unwrap();

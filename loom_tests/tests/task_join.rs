@@ -1,5 +1,6 @@
-//! Joining a task, or letting go of its handle, while another thread ends it: the output is had
-//! once, by a thread that sees what made it, or dropped once; and whoever waits is woken.
+//! Joining a task, or dropping its handle, while another thread ends it. Either one thread takes
+//! the output, and sees all that made it, or the output is dropped once. A task that waits is
+//! woken.
 #![cfg(loom)]
 
 use std::{
@@ -12,7 +13,7 @@ use loom::{cell::UnsafeCell, thread};
 use loom_tests::{AtDrop, Executor, Meta, Tally, model, run_queued, spawned};
 use tourbillon_tasks::{Join, Runnable};
 
-/// An output, of which loom sees who reads it.
+/// An output for which loom checks each read.
 struct Output {
     value: UnsafeCell<usize>,
     _dropped: AtDrop,
@@ -23,7 +24,7 @@ unsafe impl Send for Output {}
 
 impl Output {
     fn read(&self) -> usize {
-        // SAFETY: loom checks that no thread writes beside this.
+        // SAFETY: loom checks that no thread writes at the same time.
         self.value.with(|value| unsafe { *value })
     }
 }
@@ -38,7 +39,7 @@ fn output(drops: &Tally) -> impl Future<Output = Output> + Send + use<> {
     }
 }
 
-/// Waits for a task, and passes on what it came to.
+/// Waits for a task, and passes on its output.
 struct Waits(Option<Join<Output, Meta>>);
 
 impl Future for Waits {
@@ -61,7 +62,7 @@ impl Future for Waits {
     }
 }
 
-/// A task that waits for another, and both to be run.
+/// Returns a task, another one that waits for it, and the join of the second. Neither has run.
 fn pair(executor: &Meta, drops: &Tally) -> (Runnable<Meta>, Runnable<Meta>, Join<usize, Meta>) {
     let (runs, join) = spawned(executor, output(drops));
     let (waits, joined) = spawned(executor, Waits(Some(join)));
@@ -89,7 +90,7 @@ fn the_waker_is_replaced_as_the_task_ends() {
     model!(None, || {
         let (executor, drops) = (Executor::new(), Tally::default());
         let (runs, mut join) = spawned(&executor, output(&drops));
-        // The first waker is of nobody who waits.
+        // No task waits with the first waker.
         let nobody = std::task::Waker::noop();
         assert!(
             join.poll_ended(&mut Context::from_waker(nobody))
@@ -107,7 +108,7 @@ fn the_waker_is_replaced_as_the_task_ends() {
     });
 }
 
-/// Lets go of the handle as the task ends; it may have left a waker there, which is another task's.
+/// Drops the handle as the task ends. If `waits_first`, it has left another task's waker there.
 fn detached(waits_first: bool) {
     let (executor, drops) = (Executor::new(), Tally::default());
     let (runs, mut join) = spawned(&executor, output(&drops));

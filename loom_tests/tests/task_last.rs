@@ -1,6 +1,5 @@
-//! The last that anybody has of a task: it is freed once, and a future that nobody can wake any
-//! more is dropped where tasks are run. What loom allocates it looks after: what is not freed is a
-//! failure.
+//! The last reference to a task: the task is freed once. A future that no thread can wake any more
+//! is dropped where tasks run. Loom tracks its allocations: one that is not freed is a failure.
 #![cfg(loom)]
 
 use std::task::Poll;

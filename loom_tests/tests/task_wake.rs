@@ -1,5 +1,5 @@
-//! Waking a task while another thread runs it: no wake-up is lost, the poll that follows sees what
-//! was done before, and nobody has the future twice.
+//! Waking a task while another thread runs it: no wake-up is lost, the next poll sees what was done
+//! before, and no two threads have the future at the same time.
 //!
 //! The task is run by the first thread, which changes the word the most (see `README.md`).
 #![cfg(loom)]
@@ -16,18 +16,18 @@ use loom::{
 };
 use loom_tests::{Executor, Tally, counted, model, run_queued, spawned};
 
-/// What a thread writes before it wakes. Loom checks that no thread reads it too soon.
+/// Memory that a thread writes before it wakes. Loom checks that no thread reads it too soon.
 #[derive(Default)]
 struct Memory(UnsafeCell<usize>);
 
 impl Memory {
     fn read(&self) -> usize {
-        // SAFETY: loom checks that no thread writes beside this.
+        // SAFETY: loom checks that no thread writes at the same time.
         self.0.with(|value| unsafe { *value })
     }
 
     fn write(&self, new: usize) {
-        // SAFETY: loom checks that this thread is alone with it.
+        // SAFETY: loom checks that no other thread accesses it.
         self.0.with_mut(|value| unsafe { *value = new });
     }
 }
@@ -37,8 +37,8 @@ unsafe impl Sync for Memory {}
 // SAFETY: see above.
 unsafe impl Send for Memory {}
 
-/// A task that is ready when `wanted` threads have written; they write as `by_ref` says, by a waker
-/// or a clone of it.
+/// Runs a task that is ready after `threads` threads have counted themselves and woken it. They
+/// wake it by reference if `by_ref` is set, or else by value.
 fn woken(threads: usize, by_ref: bool) {
     let (executor, polls, drops) = (Executor::new(), Tally::default(), Tally::default());
     let written = Arc::new(AtomicUsize::new(0));
@@ -47,7 +47,7 @@ fn woken(threads: usize, by_ref: bool) {
         &executor,
         counted(&drops, move |_| {
             polled.add();
-            // No order comes from this: it has to come from the wake-ups.
+            // This load orders nothing: the order has to come from the wake-ups.
             if seen.load(Relaxed) < threads {
                 return Poll::Pending;
             }
@@ -107,7 +107,8 @@ fn the_poll_that_was_asked_for_sees_what_was_done_before() {
                 if polls == 1 {
                     return Poll::Pending;
                 }
-                // Polled again, the task was woken by the other thread, or by this one at the end.
+                // In the second poll, the other thread has woken the task, or this one has at the
+                // end.
                 Poll::Ready(seen.read())
             }),
         );
@@ -115,13 +116,13 @@ fn the_poll_that_was_asked_for_sees_what_was_done_before() {
         let other = thread::spawn(move || {
             memory.write(7);
             waker.wake();
-            // Whichever thread polls, it has the future as the poll before has left it.
+            // The thread that polls sees the future as the last poll has left it.
             run_queued(&queue);
         });
         runnable.run();
         run_queued(&executor);
         other.join().unwrap();
-        // The other thread may have been there before the first poll.
+        // The other thread may have woken the task before the first poll.
         join.wake();
         run_queued(&executor);
         assert_eq!(join.into_output().map(Result::unwrap), Some(7));
@@ -140,7 +141,7 @@ fn one_thread_polls_after_the_other_and_none_beside_it() {
                 if polls == 3 {
                     return Poll::Ready(());
                 }
-                // Whichever thread has this first may run it while this one has not returned.
+                // Another thread may take the task from the queue before this thread returns.
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }),

@@ -1,8 +1,8 @@
-//! Timers that may be late, up to a point, and those that may not run at all because their
-//! condition has gone.
+//! Timers with a tolerance, which may be late by that much; and timers that must not run because
+//! their condition has gone.
 //!
-//! A timer that is passed over shows as a clock that went past its window, which other timers
-//! behind it make possible.
+//! A timer that the owner misses shows as a clock that went past its window. Other timers behind
+//! the window make that possible.
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
@@ -11,7 +11,7 @@ use loom_tests::{
 };
 use tourbillon_shards::{Cancel, Flow, Options, Outcome, Reset, Started, Status, Timer};
 
-/// With this tolerance what is due at 5 waits for 8, and what is due at 17 for 20.
+/// With this tolerance a timer that is due at 5 waits for 8, and one that is due at 17 for 20.
 fn tolerant() -> Options<Worker> {
     Options {
         tolerance: 3,
@@ -19,7 +19,7 @@ fn tolerant() -> Options<Worker> {
     }
 }
 
-/// A timer that runs at `deadline`, or later.
+/// Returns a timer that runs at `deadline`, or later.
 fn timer(home: &Home, deadline: u64, options: Options<Worker>, probe: &Probe) -> Timer<Worker> {
     let callback = probe.told(Flow::Continue(()));
     let timer = Timer::build(home, 5, Some(deadline), options, callback);
@@ -27,7 +27,7 @@ fn timer(home: &Home, deadline: u64, options: Options<Worker>, probe: &Probe) ->
     timer
 }
 
-/// Armed by another thread: the owner does not sleep past the end of the window.
+/// A remote thread arms the timer: the owner does not sleep past the end of its window.
 #[test]
 fn a_tolerant_timer_is_armed_while_the_owner_parks() {
     model!(Some(3), || {
@@ -45,8 +45,8 @@ fn a_tolerant_timer_is_armed_while_the_owner_parks() {
     });
 }
 
-/// The owner goes to sleep towards a timer that is just behind the window: it is woken, and sleeps
-/// towards the window then.
+/// The owner goes to sleep until a timer that is just behind the window: it is woken, and then
+/// sleeps until the window.
 #[test]
 fn a_tolerant_timer_is_armed_just_before_another() {
     model!(None, || {
@@ -66,8 +66,8 @@ fn a_tolerant_timer_is_armed_just_before_another() {
     });
 }
 
-/// Moved earlier by another thread while the owner goes to sleep towards a timer that is behind its
-/// new window.
+/// A remote thread resets the timer to an earlier time, while the owner goes to sleep until a timer
+/// that is behind the new window.
 #[test]
 fn a_tolerant_timer_is_moved_earlier_while_the_owner_parks() {
     model!(Some(3), || {
@@ -84,7 +84,8 @@ fn a_tolerant_timer_is_moved_earlier_while_the_owner_parks() {
     });
 }
 
-/// Moved later, and earlier again, while the owner takes what is due.
+/// A remote thread resets the timer to a later time, and then to an earlier one, while the owner
+/// takes the due timers.
 #[test]
 fn a_tolerant_timer_is_moved_later_and_earlier() {
     model!(None, || {
@@ -110,7 +111,8 @@ fn a_tolerant_timer_is_moved_later_and_earlier() {
     });
 }
 
-/// The owner is awake and takes it before its time is up, if it was not moved or cancelled.
+/// The owner is awake and takes the timer within its window, unless another thread refreshes it
+/// first.
 #[test]
 fn a_tolerant_timer_is_taken_early_or_refreshed() {
     model!(None, || {
@@ -150,8 +152,8 @@ fn a_tolerant_timer_is_taken_early_or_cancelled() {
     });
 }
 
-/// A remote thread takes it early while the owner is about to sleep until the end of its window: it
-/// runs once, and the owner sleeps on until the next.
+/// A remote thread takes the timer within its window, while the owner is about to sleep until the
+/// window's end: the timer runs once, and the owner sleeps on until the next one.
 #[test]
 fn a_tolerant_timer_is_taken_early_by_a_remote_thread() {
     model!(Some(3), || {
@@ -173,7 +175,7 @@ fn a_tolerant_timer_is_taken_early_by_a_remote_thread() {
     });
 }
 
-/// A timer that is moved to 20, whose condition has gone, and which has to be told.
+/// Returns a timer that takes outcomes, that is reset to 20, and whose condition has gone.
 fn dead(home: &Home, probe: &Probe) -> Arc<Timer<Worker>> {
     let options = Options {
         outcome: true,
@@ -185,7 +187,8 @@ fn dead(home: &Home, probe: &Probe) -> Arc<Timer<Worker>> {
     Arc::new(timer)
 }
 
-/// One whose condition has gone is found so when it would be put back, while it is cancelled.
+/// A due timer whose condition has gone is put back, which finds that, while another thread cancels
+/// it.
 #[test]
 fn a_dead_one_is_put_back_or_cancelled() {
     model!(None, || {
@@ -209,7 +212,7 @@ fn a_dead_one_is_put_back_or_cancelled() {
     });
 }
 
-/// The same, while it is moved: it ends at the latest when it would run.
+/// As above, while another thread resets it: the timer ends when it would run, or before.
 #[test]
 fn a_dead_one_is_put_back_or_moved() {
     model!(None, || {

@@ -1,5 +1,6 @@
-//! The watch: as long as an owner is awake its alarm is set, soon enough for the next deadline and
-//! not too far off, whoever arms, beats, takes the alarm and sets it again at once.
+//! The watchdog: while an owner is awake, its alarm is set, soon enough for the next deadline and
+//! not too far off. Threads arm timers, record heartbeats, take the alarm and set it again at the
+//! same time.
 //!
 //! In these models all threads come to their end, and the owner is awake then: it is stuck. A
 //! rescue that is lost shows as an alarm that is not set, is set too late, or is not what the word
@@ -26,7 +27,8 @@ fn arm(home: &Home, deadline: u64) {
     drop(Timer::once(home, deadline, 5, || {}));
 }
 
-/// Who arms a timer finds the alarm early enough, and the owner pushes it further.
+/// A remote thread that arms a timer finds the alarm early enough, while the owner sets it to a
+/// later time.
 #[test]
 fn a_remote_thread_arms_while_the_owner_beats() {
     model!(None, || {
@@ -42,7 +44,7 @@ fn a_remote_thread_arms_while_the_owner_beats() {
     });
 }
 
-/// The same with a timer that is made earlier.
+/// As above, with a timer that is reset to an earlier time.
 #[test]
 fn a_remote_thread_moves_a_timer_earlier_while_the_owner_beats() {
     model!(None, || {
@@ -56,8 +58,8 @@ fn a_remote_thread_moves_a_timer_earlier_while_the_owner_beats() {
     });
 }
 
-/// Who arms a timer finds the owner asleep, or on its way: that one sees to its alarm when it
-/// wakes, which stands as it stood, or not at all.
+/// A remote thread arms a timer and finds the owner asleep, or about to sleep. The owner sees to
+/// its alarm when it wakes. With `lets_be` the alarm stays set while the owner sleeps.
 fn a_remote_thread_arms_while_the_owner_wakes(lets_be: bool) {
     model!(Some(4), move || {
         let (home, mut owner) = begin();
@@ -86,7 +88,8 @@ fn a_remote_thread_arms_while_the_owner_wakes_and_its_alarm_does_not_stand() {
     a_remote_thread_arms_while_the_owner_wakes(false);
 }
 
-/// Who arms a timer, near or far, finds the alarm early enough, and it is taken.
+/// A remote thread that arms a timer, near or far, finds the alarm early enough, while another
+/// takes it.
 fn a_remote_thread_arms_while_the_alarm_is_taken(deadline: u64) {
     model!(Some(4), move || {
         let (home, _owner) = begin();
@@ -115,7 +118,7 @@ fn a_remote_thread_arms_a_far_timer_while_the_alarm_is_taken() {
     a_remote_thread_arms_while_the_alarm_is_taken(HORIZON);
 }
 
-/// The owner arms a timer, near or far, while its alarm is taken. It has no fence on that way.
+/// The owner arms a timer, near or far, while a peer takes its alarm. The owner has no fence there.
 fn the_owner_arms_while_the_alarm_is_taken(deadline: u64) {
     model!(Some(4), move || {
         let (home, _owner) = begin();
@@ -135,7 +138,7 @@ fn the_owner_arms_a_near_timer_while_the_alarm_is_taken() {
     the_owner_arms_while_the_alarm_is_taken(60);
 }
 
-/// Who finds no alarm sets it for its own timer, and who took it does not rely on that.
+/// An owner that finds no alarm sets it for its own timer. The taker does not rely on that alarm.
 #[test]
 fn the_owner_arms_a_far_timer_while_the_alarm_is_taken() {
     the_owner_arms_while_the_alarm_is_taken(HORIZON);
@@ -157,7 +160,7 @@ fn the_owner_moves_a_timer_earlier_while_the_alarm_is_taken() {
     });
 }
 
-/// A third thread has the shard, by which the owner, or the taker, or both are denied it.
+/// A third thread holds the shard's lock, which denies it to the owner, to the taker, or to both.
 #[test]
 fn the_owner_arms_while_the_alarm_is_taken_and_another_has_the_lock() {
     model!(Some(2), || {
@@ -178,14 +181,14 @@ fn the_owner_arms_while_the_alarm_is_taken_and_another_has_the_lock() {
     });
 }
 
-/// Who takes the alarm sees that the owner is awake, or the owner, when it wakes, that it was
-/// taken.
+/// Either the taker of the alarm sees that the owner is awake, or the owner sees, when it wakes,
+/// that the alarm was taken.
 fn the_alarm_is_taken_while_the_owner_wakes(lets_be: bool) {
     model!(Some(4), move || {
         let (home, mut owner) = begin();
         owner.lets_be = lets_be;
         arm(&home, 38);
-        // What wakes it if the taker was quicker.
+        // This timer wakes the owner if the taker was quicker.
         arm(&home, 45);
         let taker = thread::spawn({
             let home = home.clone();
@@ -240,8 +243,8 @@ fn two_take_one_alarm() {
     });
 }
 
-/// A shard whose owner, the calling thread, is stuck, and what its alarm was set to by who looked
-/// after it at 41, and waits since for a deadline of 50.
+/// Returns a shard whose owner, the calling thread, is stuck. A peer rescued it at 41, set its
+/// alarm, and waits for a deadline of 50. The last value is the alarm's word.
 fn begin_awaited() -> (Home, EventLoop, u64) {
     let (home, owner) = begin();
     arm(&home, 50);
@@ -250,7 +253,7 @@ fn begin_awaited() -> (Home, EventLoop, u64) {
     (home, owner, word)
 }
 
-/// The alarm goes off while who waits takes it: one of them comes.
+/// The alarm goes off while the peer that has waited takes it: one of the two threads comes.
 #[test]
 fn two_take_one_alarm_and_one_of_them_has_waited() {
     model!(None, || {
@@ -267,7 +270,8 @@ fn two_take_one_alarm_and_one_of_them_has_waited() {
     });
 }
 
-/// Who arms a timer, near or far, finds the alarm early enough, and who has waited takes it.
+/// A remote thread that arms a timer, near or far, finds the alarm early enough, while the peer
+/// that has waited takes it.
 fn a_remote_thread_arms_while_who_has_waited_takes_the_alarm(deadline: u64) {
     model!(Some(4), move || {
         let (home, _owner, word) = begin_awaited();
@@ -311,8 +315,8 @@ fn the_owner_arms_while_who_has_waited_takes_the_alarm() {
     });
 }
 
-/// The owner is back: who has waited finds that the alarm is not what it was, or the owner that it
-/// is taken.
+/// The owner comes back: either the peer that has waited finds that the alarm has changed, or the
+/// owner finds that it was taken.
 #[test]
 fn the_owner_beats_while_who_has_waited_takes_the_alarm() {
     model!(None, || {
@@ -328,7 +332,7 @@ fn the_owner_beats_while_who_has_waited_takes_the_alarm() {
     });
 }
 
-/// A call is not lost to who has waited.
+/// A call is not lost to a peer that has waited.
 #[test]
 fn it_is_called_for_while_who_has_waited_takes_the_alarm() {
     model!(None, || {
@@ -345,7 +349,7 @@ fn it_is_called_for_while_who_has_waited_takes_the_alarm() {
     });
 }
 
-/// The alarm goes off again while who got it the first time sets it again.
+/// The alarm goes off again while the thread that took it the first time sets it again.
 #[test]
 fn two_take_two_alarms() {
     model!(Some(4), || {
@@ -362,7 +366,7 @@ fn two_take_two_alarms() {
     });
 }
 
-/// Two that lower the alarm: it is the earlier of both, and set to what the word says.
+/// Two threads lower the alarm: it is set to the earlier time, and that is what the word says.
 #[test]
 fn two_strangers_arm() {
     model!(None, || {
@@ -379,7 +383,7 @@ fn two_strangers_arm() {
     });
 }
 
-/// Who has somebody called while the owner beats: whatever comes first, the alarm is set.
+/// A thread calls a peer while the owner records a heartbeat: in either order, the alarm is set.
 #[test]
 fn it_is_called_for_while_it_beats() {
     model!(None, || {
@@ -395,7 +399,7 @@ fn it_is_called_for_while_it_beats() {
     });
 }
 
-/// A call is not lost to who sets the alarm again.
+/// A call is not lost to a thread that sets the alarm again.
 #[test]
 fn it_is_called_for_while_the_alarm_is_set_again() {
     model!(None, || {
@@ -413,8 +417,8 @@ fn it_is_called_for_while_the_alarm_is_set_again() {
     });
 }
 
-/// A shard that nobody watches yet, and whose owner, the calling thread, has done all that sets an
-/// alarm.
+/// Returns a shard that no peer watches yet. Its owner, the calling thread, has done all that sets
+/// an alarm on a watched shard.
 fn begin_unwatched() -> (Home, EventLoop) {
     let home = watched_when_called();
     let mut owner = EventLoop::new(&home);
@@ -428,8 +432,8 @@ fn begin_unwatched() -> (Home, EventLoop) {
     (home, owner)
 }
 
-/// The first call, while a remote thread arms, who may have found that nobody watches; and who is
-/// called may come at once.
+/// The first call, while a remote thread arms a timer. That thread may have found that no peer
+/// watches, and the called peer may come immediately.
 #[test]
 fn a_remote_thread_arms_while_the_owner_calls_for_the_first_time() {
     model!(Some(3), || {
@@ -455,14 +459,14 @@ fn a_remote_thread_arms_while_the_owner_calls_for_the_first_time() {
     });
 }
 
-/// The first call, by another, while the owner sleeps and wakes, which sees to its alarm from then
-/// on.
+/// Another thread makes the first call, while the owner sleeps and wakes. From then on the owner
+/// sees to its alarm.
 #[test]
 fn it_is_called_for_the_first_time_while_the_owner_wakes() {
     model!(Some(3), || {
         let (home, mut owner) = begin_unwatched();
         arm(&home, 38);
-        // What wakes it if who is called was quicker.
+        // This timer wakes the owner if the called peer was quicker.
         arm(&home, 45);
         let caller = thread::spawn({
             let home = home.clone();
@@ -478,7 +482,7 @@ fn it_is_called_for_the_first_time_while_the_owner_wakes() {
     });
 }
 
-/// By the kernel's clock the moment has come, by that of who is called it has not.
+/// The alarm goes off by the kernel's clock, but by the called peer's clock it is too early.
 #[test]
 fn it_goes_off_early_while_a_remote_thread_arms() {
     model!(None, || {

@@ -28,7 +28,8 @@ pub fn tourbillon() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tourbillon"))
 }
 
-/// A program of `examples/`, which `cargo test` has built unless it was told to build less.
+/// Returns a program of `examples/`. `cargo test` has built it, unless it was called for fewer
+/// targets.
 pub fn example(name: &str) -> Command {
     let tests = env::current_exe().unwrap();
     let program = tests
@@ -252,8 +253,8 @@ pub fn send_slowly(mut stream: TcpStream) -> Duration {
     start.elapsed()
 }
 
-/// Has `wrk` ask a server on 2,000 connections for so many seconds. None may see an error. Returns
-/// how many replies it had.
+/// Has `wrk` ask a server on 2,000 connections for this many seconds. None may see an error.
+/// Returns the number of replies.
 pub fn wrk(server: &Server, seconds: u64) -> u64 {
     // The server takes the descriptors it needs by itself; wrk does not.
     let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";

@@ -117,7 +117,7 @@ impl Redis {
         })
     }
 
-    /// Reads so many bytes, and the end of the line after them.
+    /// Reads this many bytes, and the end of the line after them.
     fn counted(&mut self, count: &str) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; count.parse::<usize>().unwrap() + 2];
         self.0.read_exact(&mut bytes)?;
@@ -163,7 +163,7 @@ impl Redis {
     pub fn end(mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
-            // What the server had not read when it closed makes a reset of it.
+            // If the server closes with unread data, the connection is reset.
             Err(error) if error.kind() != io::ErrorKind::ConnectionReset => {
                 panic!("not closed: {error}")
             }

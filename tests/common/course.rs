@@ -1,5 +1,5 @@
 //! Shared set-up of the tests of fairness: a flood of jobs that count themselves, and the events
-//! that must be served meanwhile.
+//! that the worker must serve during the flood.
 
 use std::{
     io::Write,

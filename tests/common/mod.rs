@@ -112,7 +112,7 @@ pub fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
     let stats = tasks.filter_map(|task| {
         let stat = task.expect("it can be read").path().join("stat");
-        // The thread may have ended meanwhile.
+        // The thread may have ended since it was listed.
         std::fs::read_to_string(stat).ok()
     });
     stats.filter(|stat| !is_ending(stat)).count()

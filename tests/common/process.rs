@@ -18,7 +18,7 @@ const CHILD: &str = "TOURBILLON_ISOLATED_TEST";
 /// limits, raise signals, set the panic hook or the global subscriber, or may abort.
 ///
 /// `body` is a closure that stands in the test itself: its type names the test. The child is this
-/// test binary, told to run this test alone.
+/// test binary with a filter for this test alone.
 #[track_caller]
 pub fn alone<F: FnOnce()>(body: F) {
     let name = test_name::<F>();

@@ -135,7 +135,7 @@ fn a_job_at_half_past_two_runs_once_on_days_of_clock_changes() {
             "2026-03-30T01:30:00Z",
         ]);
     });
-    // There are two: times of the day the first time, what is every so often each time.
+    // At the repeated hour, a daily schedule runs only the first time, and an hourly one each time.
     paused_at(2, "2026-10-24T12:00:00Z").block_on(async {
         let (daily, hourly) = (Runs::default(), Runs::default());
         daily.paris("30 2 * * *");

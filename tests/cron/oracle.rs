@@ -19,7 +19,7 @@ const DAY: i64 = 86_400;
 /// More than local time differs from UTC.
 const MARGIN: i64 = 30 * 3600;
 
-/// What a field says, and what it means.
+/// A field's text, and the values that it stands for.
 struct Field {
     text: String,
     values: Vec<bool>,
@@ -151,7 +151,7 @@ impl Fields {
     }
 }
 
-/// What a clock shows.
+/// A local time.
 #[derive(Clone, Copy)]
 struct Local {
     second: u8,
@@ -169,13 +169,13 @@ struct Scan {
     instants: Vec<(i64, Local)>,
     /// Each local time, and the instant at which it is run if it is a time of the day.
     locals: Vec<(i64, Local)>,
-    /// What may be compared: an end of a scan does not know what is beyond it.
+    /// The instants that may be compared: a scan does not know what is beyond its ends.
     sure: Range<i64>,
 }
 
 impl Local {
-    /// What a clock shows so many seconds after 1970 began on it. `day` is the last day asked for,
-    /// whose date is looked up once.
+    /// Returns the local time that many seconds after 1970 began on this clock. `day` is the last
+    /// day asked for, whose date is looked up once.
     fn new(seconds: i64, day: &mut (i64, Date)) -> Self {
         let number = seconds.div_euclid(DAY);
         if day.0 != number {

@@ -333,7 +333,7 @@ fn a_signal_waits_for_running_commands_and_starts_no_more() {
 #[test]
 fn a_command_that_exceeds_the_shutdown_timeout_is_abandoned() {
     let dir = directory("left");
-    // Ends when it is told to.
+    // The job ends when the test creates a file.
     let job = format!(
         "* * * * * * -- echo begun; until [ -e {}/end ]; do sleep 0.02; done; rm {0}/end",
         dir.display()

@@ -20,12 +20,12 @@ fn start(args: &[&str]) -> Server {
     )
 }
 
-/// What the server sends until it closes the connection.
+/// Returns all that the server sends until it closes the connection.
 fn said(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
         Ok(_) => {}
-        // What the server had not read when it closed makes a reset of it.
+        // If the server closes with unread data, the connection is reset.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
         Err(error) => panic!("not closed: {error}"),
     }

@@ -13,7 +13,8 @@ use std::{
 
 /// The root of the tree.
 fn root() -> PathBuf {
-    // As cargo sets it when it runs a test, so that another tree can be looked at.
+    // Uses the directory that cargo sets when it runs a test, so that the test can check another
+    // tree.
     env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from)
 }
 
@@ -76,7 +77,7 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// What stands in backticks.
+/// Returns the texts in backticks.
 fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -339,7 +340,7 @@ fn links_lead_to_existing_targets() {
             } else {
                 dir.join(file)
             };
-            // What is not in the book is not among its pages when they are on a server.
+            // On a server, the book's pages cannot link to files outside of the book.
             let leaves = page.starts_with(root.join("docs")) && !normal(&target).starts_with(&book);
             let has_it = || section.is_empty() || has_section(&read_page(&target), section);
             if leaves || !target.exists() || !has_it() {

@@ -17,7 +17,7 @@ fn play_well(args: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(0), "{out} {err}");
     assert_eq!(out.lines().count(), 1, "{out}");
     assert!(out.ends_with("; 0 wrong\n"), "{out}");
-    // What was cast has ended, was silenced, or waits.
+    // Each cast spell has ended, was silenced, or waits.
     let parts = [
         (": ", " ended"),
         ("time, ", " were silenced"),

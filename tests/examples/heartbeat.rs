@@ -142,8 +142,8 @@ fn keep_alive(server: &Server, idle: Duration, done: &AtomicBool) -> u32 {
     lost
 }
 
-/// Holds `count` idle connections, until all are closed, and `kept` that are not. Answers whether
-/// all were open at once.
+/// Holds `count` idle connections until all are closed, and `kept` connections that stay open.
+/// Returns whether all were open at the same time.
 fn hold(count: u64, kept: u64, idle: Duration) -> bool {
     let idle_text = format!("{}s", idle.as_secs());
     let server = serve(&["--idle", &idle_text]);
@@ -166,7 +166,7 @@ fn hold(count: u64, kept: u64, idle: Duration) -> bool {
     for client in clients.iter_mut().step_by(3) {
         client.send();
     }
-    // Whoever was accepted last has been served when this is.
+    // When this ping is answered, the server has served the clients that it accepted before.
     ping(&mut connect(&server)).unwrap();
     let after = server.memory();
     let held = readable(&clients)
@@ -306,7 +306,7 @@ fn clients_without_whole_lines_or_reads_are_idle_and_cost_little() {
         let begin = Instant::now();
         let mut stream = connect(&server);
         if half {
-            // That is the end, and there is nothing to wait for.
+            // This ends the stream, so the server has nothing to wait for.
             stream.shutdown(Shutdown::Write).unwrap();
         }
         wait_for_end(&mut stream);
@@ -352,7 +352,8 @@ fn random_bytes_and_giant_lines_do_no_harm() {
     for _ in 0..50 {
         let mut stream = connect(&server);
         let bytes: Vec<_> = std::iter::repeat_with(|| rng.u8(..)).take(10_000).collect();
-        // What is read of it is up to what its lines are; refused is the rest, when it is.
+        // How much the server reads depends on the lines in it. It refuses a line that is too long,
+        // and all that follows.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         wait_for_end(&mut stream);

@@ -96,7 +96,7 @@ fn close_all() {
     }
 }
 
-/// For long enough that the parent has done something meanwhile.
+/// Waits long enough for the parent to use the runtime.
 fn linger() {
     let time = libc::timespec {
         tv_sec: 0,
@@ -220,7 +220,8 @@ fn descriptors_that_a_child_keeps_open_cause_no_events() {
             other.write_all(b"b").await.unwrap();
             assert_eq!(new.read(&mut buf).await.unwrap(), 1);
         });
-        // It is open for as long as anybody has it: the peer is told when the child has ended.
+        // The socket is open while any process has it: the peer sees the end when the child has
+        // ended.
         let told = runtime.block_on(timeout(Duration::from_millis(20), client.read(&mut [0])));
         assert!(told.is_err());
         drop(child);
@@ -276,7 +277,7 @@ fn a_child_may_build_a_runtime_where_none_runs() {
                         runtime.block_on(async {
                             sleep(Duration::from_millis(15)).await;
                             let mut signals = signal(SignalKind::user_defined1()).unwrap();
-                            // SAFETY: somebody listens.
+                            // SAFETY: there are no pointers, and a listener handles the signal.
                             unsafe { libc::raise(libc::SIGUSR1) };
                             timeout(PATIENCE, signals.recv()).await.unwrap().unwrap();
                             let (mut client, mut server) = pair().await;
@@ -288,7 +289,7 @@ fn a_child_may_build_a_runtime_where_none_runs() {
                             && start.elapsed() >= Duration::from_millis(15)
                     };
                     let worked = std::panic::catch_unwind(works).unwrap_or(false);
-                    // SAFETY: ends the process at once.
+                    // SAFETY: this ends the process and runs nothing else.
                     unsafe { libc::_exit(if worked { 7 } else { 1 }) }
                 })
             })
@@ -312,7 +313,7 @@ fn inherited() -> BTreeSet<i32> {
     .collect()
 }
 
-/// What a program sees that is started now: its descriptors, but for the one by which it looks.
+/// Returns the descriptors that a new program inherits, without the one that `ls` opens.
 fn seen_by_a_program() -> String {
     let output = Command::new("ls")
         .args(["-l", "/proc/self/fd"])

@@ -238,8 +238,8 @@ fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
     });
 }
 
-/// Those that somebody listens for are a storm, too, which is handled by us: each wakes, none is an
-/// error.
+/// A storm of signals with a listener. The runtime handles each of them: each wakes the listener,
+/// and none is an error.
 #[test]
 fn thousands_of_signals_with_a_listener_are_all_noticed() {
     alone(|| {
@@ -260,7 +260,7 @@ fn thousands_of_signals_with_a_listener_are_all_noticed() {
         }
         const COUNT: usize = 5_000;
         for sent in 0..COUNT {
-            // SAFETY: somebody listens, so that it does not end the process.
+            // SAFETY: a listener handles the signal, so that it does not end the process.
             unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
             if sent % 100 == 0 {
                 let (sender, receiver) = mpsc::channel();

@@ -61,7 +61,7 @@ fn burst(runtime: &Runtime, stay: usize) -> (Vec<Timer>, usize) {
     (timers, peak - before)
 }
 
-/// What the allocator and the stacks of threads may have taken meanwhile.
+/// Memory that the allocator and the threads' stacks may have taken in addition.
 const SLACK: usize = 2 * 1024 * 1024;
 
 #[test]
@@ -177,9 +177,9 @@ fn memory_is_returned_though_the_runtime_in_charge_ends() {
     });
 }
 
-/// Some threads arm, and others cancel, as fast as they can, so that there are few timers at any
-/// moment. Whoever is stopped with a shard's lock in hand lets what is cancelled pile up; that goes
-/// back.
+/// Some threads arm timers and others cancel them as fast as they can, so that few exist at any
+/// moment. While a thread with a shard's lock is not running, cancelled timers pile up; their
+/// memory is returned.
 #[test]
 fn arming_and_cancelling_few_at_a_time_does_not_grow_memory() {
     alone(|| {

@@ -32,7 +32,7 @@ use crate::{
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// What a step of the program ended in, if it did not hang.
+/// Returns the result of a step of the program. Fails if it hangs.
 async fn step<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(PATIENCE, future).await.expect("it hangs")
 }
@@ -91,7 +91,7 @@ async fn open_everything(opened: &AtomicUsize) -> Result<(), Failed> {
     talk(&mut unix_client, &mut unix_accepted).await;
     let mut signals = signal(libc::SIGUSR1)?;
     open();
-    // SAFETY: somebody listens, so that it does not end the process.
+    // SAFETY: a listener handles the signal, so that it does not end the process.
     assert_eq!(unsafe { libc::raise(libc::SIGUSR1) }, 0);
     step(signals.recv()).await?;
     let (reader, mut writer) = std::os::unix::net::UnixStream::pair()?;
@@ -145,7 +145,7 @@ fn program(wait: PreciseWait, opened: &AtomicUsize) -> Result<(), Failed> {
         opened.fetch_add(1, SeqCst);
         Ok(())
     });
-    // Whatever could not be had, timers come as before.
+    // Timers work as before, even if other steps failed.
     eventually("what was armed fires", || fired.load(SeqCst) == 3);
     let before = ticks.load(SeqCst);
     eventually("what recurs goes on", || ticks.load(SeqCst) > before + 3);

@@ -293,7 +293,7 @@ fn blocking_jobs_run_on_the_existing_threads() {
     });
 }
 
-/// As root none of the limits of a user binds; as anybody else, those of threads do.
+/// The per-user limits do not bind root. For another user, the limit of threads does.
 #[test]
 fn the_limit_of_threads_is_an_error_with_a_hint() {
     alone(|| {
@@ -380,7 +380,7 @@ fn running_out_of_memory_ends_the_process_with_a_message() {
     }
     let _alarm = alarm();
     let ended = child(NAME)
-        // What it allocates for a backtrace it could not have.
+        // The process has no memory for a backtrace.
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .output()
@@ -390,7 +390,7 @@ fn running_out_of_memory_ends_the_process_with_a_message() {
     assert!(said.contains("memory allocation of"), "{said}");
 }
 
-/// A bound is what keeps a program from that: it is told, and goes on.
+/// With a bound, a program gets an error and goes on.
 #[test]
 fn max_timers_is_an_error_before_memory_runs_out() {
     alone(|| {

@@ -20,8 +20,8 @@ use crate::{
     system_calls::{Call, Faulty, call, error_of, refuse},
 };
 
-/// What sandboxes answer: there is no such call (gVisor, old Docker), and it is not for you (the
-/// others).
+/// The answers of sandboxes: the call does not exist (gVisor, old Docker), or it is not permitted
+/// (the others).
 const ANSWERS: [libc::c_int; 3] = [libc::ENOSYS, libc::EPERM, libc::EACCES];
 
 /// Timers of all clocks, sleeps, sockets: all come, none early.
@@ -82,7 +82,7 @@ fn all_is_well(runtime: &Runtime) {
     assert!(far.is_pending());
 }
 
-/// What `epoll_pwait2` answers where a descriptor is none.
+/// Returns the error of `epoll_pwait2` for an invalid descriptor.
 fn pwait2() -> Option<libc::c_int> {
     // SAFETY: nothing is written, since the descriptor is refused.
     error_of(unsafe {
@@ -159,7 +159,7 @@ fn a_filter_installed_while_the_runtime_runs_loses_nothing() {
     });
 }
 
-/// Nobody can have known: it was there when the runtime was built.
+/// The call is refused only after the runtime was built.
 #[test]
 fn a_refused_timerfd_costs_only_precision() {
     alone(|| {

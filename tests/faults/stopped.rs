@@ -108,7 +108,7 @@ fn be_stopped() {
     }
 }
 
-/// What happened at moments, each of which was due at another.
+/// Pairs of a deadline and the time at which it was served.
 type Moments = Arc<Mutex<Vec<(Instant, Instant)>>>;
 
 /// Notes each run of a recurring timer, with its deadline.

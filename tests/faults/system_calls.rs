@@ -56,8 +56,8 @@ const ARCH_AT: u32 = mem::offset_of!(libc::seccomp_data, arch) as u32;
 /// The lower half of the first argument, on a machine that counts from the lower end.
 const FIRST_AT: u32 = mem::offset_of!(libc::seccomp_data, args) as u32;
 
-/// What the kernel runs at each system call: those that are listed have their actions, the others
-/// pass.
+/// Returns the program that the kernel runs at each system call. A listed call gets its action; all
+/// others pass.
 fn program(calls: impl IntoIterator<Item = (Call, u32)>) -> Vec<libc::sock_filter> {
     let step = |code: u32, if_not: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -252,7 +252,7 @@ impl State {
         }
     }
 
-    /// What the next call fails with, if it does.
+    /// Returns the error of the next call, or `None` if that call is to succeed.
     fn error(&self) -> Option<libc::c_int> {
         let pass = self.pass.load(SeqCst);
         if pass == 0 && self.fail.load(SeqCst) > 0 {

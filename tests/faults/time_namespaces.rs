@@ -32,7 +32,7 @@ const CLONE_NEWTIME: libc::c_int = 0x80;
 const SEC: u64 = 1_000_000_000;
 const YEAR: u64 = 365 * 86_400 * SEC;
 
-/// What a clock of the kernel shows, in ns.
+/// Returns the time of a kernel clock, in ns.
 fn clock(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -201,7 +201,7 @@ fn all_is_well() {
                 assert!(BootInstant::now() >= due, "early by the boot clock");
                 report.send((asked, Instant::now())).unwrap();
             });
-            // That clock of the library's ends after 73 years of the machine.
+            // The library's boot clock ends after 73 years of the machine's uptime.
             let latest = clock(libc::CLOCK_BOOTTIME) + ms * 1_000_000;
             match timer.deadline() {
                 None if timer.is_pending() && latest >= (1 << 61) - 1 => {
@@ -243,7 +243,7 @@ fn all_is_well() {
         none_early(&receiver, count);
         runtime.block_on(ticking).unwrap();
         assert!(far.is_pending() && decades.is_pending());
-        // What stands still while it is stuck is taken by a peer.
+        // A peer takes over the timers of this stuck worker.
         let (stuck, is_stuck) = mpsc::channel();
         runtime.spawn(async move {
             tourbillon::after(Duration::from_millis(5), move || stuck.send(()).unwrap());

@@ -100,7 +100,7 @@ fn timers_sleeps_and_timeouts_are_exact_at_each_horizon() {
             }
             for horizon in HORIZONS {
                 bring(start, horizon - 10 * MS).await;
-                // What is armed there.
+                // Arm timers near the horizon.
                 let ran = Arc::new(AtomicU64::new(0));
                 let _timer = tourbillon::after(10 * MS - ns, notes(&ran, start));
                 let cancelled = tourbillon::after(5 * MS, || unreachable!("cancelled"));
@@ -203,8 +203,8 @@ fn a_delay_queue_works_past_each_horizon() {
     });
 }
 
-/// What is later than the clock goes never comes, and delays nothing else; a wait for it can be
-/// dropped.
+/// A timer later than the end of the clock never fires, and delays no other timer. A task can drop
+/// a wait for it.
 #[test]
 fn at_the_end_of_the_clock_due_timers_fire_and_later_ones_wait() {
     each(|runtime| {
@@ -260,7 +260,7 @@ fn at_the_end_of_the_clock_due_timers_fire_and_later_ones_wait() {
                 assert_eq!(timer.refresh(), Reset::Waiting);
                 assert_eq!(timer.deadline(), None);
             }
-            // What is moved back to what there is comes yet.
+            // A timer that is reset from beyond the clock's end to a valid time fires.
             assert_eq!(later.cancel(), Cancel::Cancelled);
             let moved = tourbillon::after(HOUR, count());
             assert_eq!(moved.reset(Duration::ZERO), Reset::Waiting);
@@ -326,8 +326,8 @@ fn endless_durations_never_fire_and_never_panic() {
     });
 }
 
-/// Those of the system's time: from long before its zero to as late as it can say, which is some
-/// 292 billion years; ours goes from 2020 to 2093.
+/// Timers at extreme system times. `SystemTime` reaches some 292 billion years to both sides of
+/// 1970; the runtime's clock goes from 2020 to 2093.
 #[test]
 fn extreme_system_times_fire_at_once_or_never() {
     each(|runtime| {

@@ -45,7 +45,7 @@ fn a_shutdown_answers_open_requests_and_closes_other_connections() {
     let served = site.stop();
     assert_eq!(silent.end(), "");
     assert_eq!(kept.end(), "");
-    // Those were closed after the listener.
+    // The server closed these connections after the listener.
     let refused = StdStream::connect(addr).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     assert!(!served.is_finished());
@@ -136,7 +136,7 @@ fn the_keep_alive_timeout_closes_idle_connections_only() {
     assert_eq!(client.get("/slow/400").status, 200);
     client.end();
     assert!(start.elapsed() >= SHORT + Duration::from_millis(400));
-    // By HTTP/2 the client is told before.
+    // With HTTP/2 the server announces the end to the client.
     let addr = site.addr;
     runtime.block_on(async {
         let stream = TcpStream::connect(addr).await.unwrap();

@@ -210,7 +210,7 @@ fn a_body_that_is_too_slow_or_stops_is_an_error_in_its_handler() {
             });
             let said = client.end();
             assert!(start.elapsed() >= SHORT);
-            // What it sent after the answer may have made a reset of it.
+            // The client's bytes after the answer may have caused a reset.
             assert!(
                 said.starts_with("HTTP/1.1 400 ") || !is_silent && said.is_empty(),
                 "{said}"

@@ -40,7 +40,7 @@ use crate::{
     web::{Site, curl, without_tokio},
 };
 
-/// What the server knows of a connection.
+/// The server's information about a connection.
 #[derive(Clone, Debug)]
 struct Peer {
     addr: SocketAddr,
@@ -238,7 +238,7 @@ fn a_failed_handshake_delays_no_other_client() {
     let (site, _, cert) = start(&runtime, false);
     // Says nothing, all the time.
     let silent = site.connect();
-    // Speaks HTTP, and is told by an alert of TLS's, if by anything, that this is not it.
+    // This client speaks plain HTTP. At most, it gets an alert of TLS.
     let mut plain = site.connect();
     plain.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(!plain.end().contains("HTTP"));

@@ -25,7 +25,7 @@ async fn long() -> Body {
     Body::from_stream(stream::iter(pieces))
 }
 
-/// What a server with given limits for idle connections and unread responses does.
+/// How a server behaves with given limits for idle connections and unread responses.
 struct Outcome {
     /// Whether a client had all of a response of which it took nothing for half an hour.
     has_all: bool,

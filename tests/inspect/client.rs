@@ -40,7 +40,7 @@ pub fn get(addr: SocketAddr, path: &str) -> Reply {
     client.reply()
 }
 
-/// What the page is told now.
+/// Returns the page's current snapshot.
 pub fn snapshot(addr: SocketAddr) -> Value {
     let reply = get(addr, "/snapshot.json");
     assert_eq!(reply.status, 200, "{reply:?}");
@@ -53,7 +53,7 @@ pub fn listeners(addr: SocketAddr) -> u64 {
     snapshot(addr)["clients"].as_u64().unwrap()
 }
 
-/// Waits until so many listen to events.
+/// Waits until `count` clients listen to events.
 #[track_caller]
 pub fn wait_for_listeners(addr: SocketAddr, count: u64) {
     eventually("so many listen", || listeners(addr) == count);

@@ -23,7 +23,7 @@ const SHORT: Duration = Duration::from_millis(200);
 /// As often as events are sent at all.
 const OFTEN: Duration = Duration::from_millis(10);
 
-/// What is answered to a request that is written by hand, with the end of the connection.
+/// Sends a handwritten request; returns the answer, up to the end of the connection.
 fn answer(addr: SocketAddr, request: &str) -> String {
     let mut client = Client::connect(addr);
     client.send(request);
@@ -124,7 +124,8 @@ fn rapid_requests_share_one_snapshot() {
     let mut client = Client::connect(inspector.local_addr());
     let begun = Instant::now();
     let told: HashSet<_> = (0..400).map(|_| told_at(&mut client)).collect();
-    // One each 50 ms, however slow the machine is: each is told for as long after it was made.
+    // There is one snapshot per 50 ms, on a slow machine, too: a snapshot is served for that long
+    // after it was made.
     let most = begun.elapsed().as_millis() / 50 + 1;
     assert!(told.len() as u128 <= most, "{} of {most}", told.len());
     eventually("there is a new one", || {
@@ -228,7 +229,7 @@ fn a_slow_listener_misses_events_and_gets_the_newest() {
     for _ in 0..SENT {
         last = quick.next()["at_ms"].as_f64().unwrap();
     }
-    // What stands in the buffers of both ends comes, and then what is new.
+    // The client first gets the events in the buffers of both ends, and then new ones.
     let mut taken = 0;
     while slow.next()["at_ms"].as_f64().unwrap() < last {
         taken += 1;
@@ -257,7 +258,7 @@ fn listeners_that_never_read_use_bounded_memory_and_are_dropped() {
         });
         let addr = inspector.local_addr();
         let clients: Vec<_> = (0..CLIENTS).map(|_| narrow(addr)).collect();
-        // A listener that reads is not dropped meanwhile.
+        // A listener that reads is not dropped at the same time.
         let mut reader = Events::ask(addr);
         wait_for_listeners(addr, CLIENTS + 1);
         let before = memory();
@@ -328,8 +329,8 @@ fn a_thousand_clients_are_served_or_refused_and_none_leaks() {
         let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(CLIENTS));
         let addr = inspector.local_addr();
         let before = fds();
-        // All at once for events: one in 32 connections is kept for others, which is more than
-        // 16.
+        // All of them ask for events: one in 32 connections, which is more than 16, is kept for
+        // other requests.
         let statuses = clients.block_on(async {
             let mut visits = JoinSet::new();
             for _ in 0..CLIENTS {

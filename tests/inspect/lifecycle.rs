@@ -25,7 +25,7 @@ fn the_page_ends_with_its_runtime() {
     events.next();
     let idle = Client::connect(addr);
     drop(runtime);
-    // That of the runtime is said, and then that of the stream as that of a body is.
+    // The stream has an event for the end of the runtime, and then the last chunk of the body.
     let said = events.0.end();
     let end = "event: end\ndata: the runtime has ended\n\n\r\n0\r\n\r\n";
     assert!(said.ends_with(end), "{said}");

@@ -54,7 +54,7 @@ fn address(line: &str) -> SocketAddr {
     addr.parse().unwrap()
 }
 
-/// What `promtool check metrics` says of a text: nothing, if nothing is wrong with it.
+/// Returns the output of `promtool check metrics` for a text. It is empty if the text is correct.
 fn promtool(text: &str) -> String {
     let mut child = Command::new("promtool")
         .args(["check", "metrics"])
@@ -80,7 +80,7 @@ fn promtool_accepts_the_metrics_of_a_storm() {
     if !have("promtool") {
         return;
     }
-    // That it would say so.
+    // First, `promtool` must report an error.
     assert!(promtool("tourbillon_parks 1\ntourbillon_parks 2\n").contains("tourbillon_parks"));
     let storm = Storm::start(&["--timers", "20k", "--spread", "2s"]);
     for _ in 0..3 {

@@ -215,7 +215,7 @@ fn counters_never_decrease_and_armed_equals_over_with_helpers_and_a_wheel() {
     let builder = Runtime::builder()
         .worker_threads(1)
         .helpers(1..=2)
-        // So that helpers come and go meanwhile.
+        // Helpers come and go during the test.
         .thread_keep_alive(Duration::from_millis(5))
         .timer_store(StoreKind::Wheel);
     no_counter_goes_back_and_the_books_are_even(builder);

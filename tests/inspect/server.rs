@@ -26,7 +26,7 @@ use crate::{
     web::Client,
 };
 
-/// What each answer has to say to browsers.
+/// The headers that each answer must have.
 const HEADERS: [(&str, &str); 5] = [
     (
         "content-security-policy",
@@ -137,7 +137,7 @@ fn a_snapshot_agrees_with_the_metrics() {
     }
     assert_eq!(now["period_ms"], 250.0);
     assert_eq!(now["instance"].as_str().unwrap().len(), 16);
-    // For some ms all are told the same.
+    // For some ms all clients get the same snapshot.
     let at = |snapshot: &Value| snapshot["at_ms"].as_f64();
     eventually("there is a later one", || {
         let later = snapshot(addr);
@@ -178,7 +178,7 @@ fn events_arrive_in_order_and_workers_are_sampled_only_for_listeners() {
         assert_eq!(samples.len(), 5);
         samples.values().map(|count| count.as_u64().unwrap()).sum()
     };
-    // Nobody has listened.
+    // No client has listened yet.
     assert_eq!(samples(&snapshot(addr)), 0);
     let mut events = Events::ask(addr);
     let mut last = events.next();
@@ -190,7 +190,7 @@ fn events_arrive_in_order_and_workers_are_sampled_only_for_listeners() {
         assert!(samples(&next) > samples(&last));
         last = next;
     }
-    // A second one is sent the newest at once, and then the same.
+    // A second client first gets the newest snapshot, and then the same ones.
     let mut second = Events::ask(addr);
     assert!(second.next()["at_ms"].as_f64() >= last["at_ms"].as_f64());
     wait_for_listeners(addr, 2);
@@ -198,7 +198,7 @@ fn events_arrive_in_order_and_workers_are_sampled_only_for_listeners() {
     wait_for_listeners(addr, 0);
     eventually("nobody looks any more", || {
         let before = snapshot(addr);
-        // In which fifty looks would be had, and what was told is told no more.
+        // Fifty samples would be taken in this time. The old snapshot has expired after it.
         std::thread::sleep(Duration::from_millis(100));
         let after = snapshot(addr);
         assert_ne!(before["at_ms"], after["at_ms"]);
@@ -287,7 +287,7 @@ fn a_stall_of_a_helper_names_no_worker() {
     eventually("it is told", || {
         let now = snapshot(inspector.local_addr());
         let mut stalls = now["stalls"].as_array().unwrap().iter();
-        // The worker's, if it is told, is of another job.
+        // A report of the worker, if there is one, is about another job.
         let is_it = |job: &str| job.contains("a_stall_of_a_helper");
         let it = stalls.find(|stall| is_it(stall["job"].as_str().unwrap()));
         it.is_some_and(|stall| {

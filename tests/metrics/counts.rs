@@ -145,7 +145,7 @@ fn local_and_remote_arming_is_counted_on_the_owner() {
 }
 
 mod named {
-    //! Jobs that can be told by their names.
+    //! Jobs that a report can name.
 
     use crate::common::Gate;
 
@@ -221,7 +221,7 @@ fn a_worker_is_busy_while_it_is_awake() {
     eventually("that is counted", || busy() - before >= SHORT);
 }
 
-/// Woken by others for nothing but news, it is awake, too.
+/// A worker that is woken only for pending updates counts as awake, too.
 #[test]
 fn a_wake_that_brings_no_job_counts_as_busy() {
     const WAKES: u64 = 100;
@@ -331,8 +331,8 @@ fn rescues_add_up_by_rescuer_and_worker_with_their_lateness() {
     assert!(metrics.rescued_lateness().count() >= late.count());
 }
 
-/// Those that are rescued long after their deadlines are late by that in their stores, and not in
-/// the queue.
+/// Timers are rescued long after their deadlines: the delay is time in their store, and not in the
+/// queue.
 #[test]
 fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     const TIMERS: u32 = 400;
@@ -341,7 +341,7 @@ fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     let builder = Builder::new().worker_threads(2).helpers(0..=0);
     let runtime = builder.rescue_grace(GRACE).build().unwrap();
     let queued = |worker: usize| runtime.metrics().workers()[worker].queue_lateness.clone();
-    // In each round they are taken at some 20 moments, of which one in 16 is looked at.
+    // In each round the rescuer takes them at some 20 moments, and samples one of 16.
     eventually(
         "some were looked at, and were not queued for so long",
         || {

@@ -50,7 +50,7 @@ fn each_timer_is_counted_when_it_is_taken() {
     let metrics = runtime.metrics();
     assert_eq!(metrics.workers()[0].wake_lateness, late());
     assert!(late().sum() > Duration::ZERO);
-    // What is cancelled is not late.
+    // A cancelled timer is not late.
     runtime.after(MS, || ()).cancel();
     drop(runtime.after(MS, || ()));
     eventually("the other has run", || late().count() == 806);
@@ -126,7 +126,7 @@ fn a_sleeping_task_is_counted_once_when_it_is_polled() {
                 thread::sleep(BLOCKED);
             });
             slept.as_mut().await;
-            // Whoever asks again is not told again.
+            // A second poll does not record the lateness again.
             for _ in 0..50 {
                 let again = poll_fn(|cx| Poll::Ready(slept.as_mut().poll(cx)));
                 assert!(again.await.is_ready());
@@ -155,18 +155,19 @@ fn timers_of_other_clocks_are_counted_when_they_are_taken() {
     }
     eventually("all have run", || runtime.metrics().total().fired == 100);
     let late = runtime.metrics().wake_lateness();
-    // If the machine's clock was set meanwhile, those that this jumped over are not late.
+    // If the machine's clock was set during the test, timers that the step jumped over are not
+    // late.
     assert!((50..=100).contains(&late.count()), "{late:?}");
 }
 
-/// What should have run in 1970 is late by more than any sum has room for a hundred times.
+/// A timer that was due in 1970 is so late that the sum overflows after a hundred of them.
 #[test]
 fn lateness_of_years_does_not_overflow_the_sum() {
     let _alarm = alarm();
     let runtime = alone();
     let late = || runtime.metrics().wake_lateness();
     let mut last = Duration::ZERO;
-    // If the machine's clock is set meanwhile, those that this jumped over are not late.
+    // If the machine's clock is set during the test, timers that the step jumps over are not late.
     eventually("a hundred were counted", || {
         let timer = Timer::at_wall(SystemTime::UNIX_EPOCH).on(runtime.handle());
         drop(timer.start(|| ()));

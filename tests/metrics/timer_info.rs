@@ -97,7 +97,7 @@ fn the_next_deadline_is_never_after_the_earliest_timer() {
     early.reset_at(now + 5 * HOUR);
     late.reset_at(now + 4 * HOUR);
     assert!(next().is_some_and(|next| next <= now + 4 * HOUR));
-    // What a worker has, another may look at.
+    // A worker's next deadline is visible to another worker.
     let (other, expected) = (handle.clone(), now + 4 * HOUR);
     let seen = on_worker(&runtime, move || other.timers().next_deadline());
     assert!(seen.is_some_and(|next| next.into_std() <= expected));

@@ -26,7 +26,7 @@ use crate::common::{HOUR, PATIENCE, Random, alarm, blocked::AllBlocked, eventual
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What outlives the arming: it is dropped in the end, on any thread.
+/// A closure that drops a long-lived object in the end, on any thread.
 type Kept = Box<dyn FnOnce() + Send>;
 
 fn poll_once(sleep: &mut Pin<Box<Sleep>>) {
@@ -111,7 +111,7 @@ fn sleeps(kept: &mut Vec<Kept>) {
     kept.push(Box::new(move || drop(queue)));
 }
 
-/// What tasks wait for.
+/// Waits in each way that a task has.
 async fn tasks() {
     sleep(MS).await;
     let _ = timeout(MS, std::future::pending::<()>()).await;
@@ -166,7 +166,7 @@ fn arm_all(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
     assert!(waits.join().unwrap().is_err());
 }
 
-/// What is left of panics is counted, and not printed by the hundred.
+/// Hides the messages of intended panics, of which there are hundreds.
 fn quietly() {
     std::panic::set_hook(Box::new(|info| {
         let message = info.payload().downcast_ref::<&str>();

@@ -143,7 +143,8 @@ fn readiness_stays_until_it_is_cleared() {
         let mut guard = reader.readable().await.unwrap();
         guard.clear_ready_matching(Ready::WRITABLE);
         let mut guard = reader.readable().await.unwrap();
-        // Taken back although there is something: that is not told again, but what comes is.
+        // The readiness is cleared although there is data: it is not reported again, but new data
+        // is.
         guard.clear_ready();
         assert!(timeout(BRIEF, reader.readable()).await.is_err());
         writer.write_all(b"d").unwrap();

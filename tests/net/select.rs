@@ -40,7 +40,7 @@ const WRITE: Interest = Interest::WRITABLE;
 
 type Found = io::Result<Vec<(usize, Ready)>>;
 
-/// What is ready without waiting.
+/// Returns the sources that are ready without waiting.
 async fn now(sources: &[(&dyn Source, Interest)]) -> Vec<(usize, Ready)> {
     select(sources, Some(Duration::ZERO)).await.unwrap()
 }
@@ -99,7 +99,7 @@ fn sources_of_all_kinds_are_waited_for_with_one_timeout() {
             let (found, ()) = zip(select(&all[place..], Some(HOUR)), make_ready).await;
             assert_eq!(found.unwrap(), [(0, Ready::READABLE)], "{place}");
             expected.push((place, Ready::READABLE));
-            // Those from before as well, in the order of the list.
+            // The earlier sources are still ready. They come in the order of the list.
             assert_eq!(now(&all).await, expected);
         }
         std::fs::remove_file(&path).unwrap();
@@ -126,7 +126,7 @@ fn readiness_is_what_the_system_reports_at_that_moment() {
         }
         let waits = select(&both[1..], Some(Duration::from_millis(1)));
         assert_eq!(waits.await.unwrap(), []);
-        // What comes after readiness was taken back is not lost.
+        // Readiness that comes after a consumed one is not lost.
         theirs.write_all(b"more").unwrap();
         let found = timeout(PATIENCE, select(&both[1..], None)).await.unwrap();
         assert_eq!(found.unwrap(), [(0, Ready::READABLE)]);
@@ -188,7 +188,7 @@ fn any_timeout_is_accepted_from_zero_to_none() {
         let start = Instant::now();
         assert_eq!(late.await.unwrap(), []);
         assert_eq!(start.elapsed(), SEC);
-        // What came meanwhile comes first.
+        // If data arrived before the timeout, the data wins.
         let late = select(&source, Some(SEC));
         peer.write_all(&[1]).await.unwrap();
         sleep(2 * SEC).await;

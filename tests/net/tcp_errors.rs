@@ -75,7 +75,7 @@ fn a_reset_fails_pending_and_later_operations() {
         let (mut read, mut write) = stream.into_split();
         let reading = tourbillon::spawn(async move {
             let error = read.read(&mut [0]).await.unwrap_err();
-            // It was told once; from then on it is the end.
+            // The error is reported once; after that comes the end.
             let again = read.read(&mut [0]).await;
             (error.kind(), again.is_err() || again.is_ok_and(|n| n == 0))
         });
@@ -140,7 +140,7 @@ fn without_descriptors_operations_fail_and_later_recover() {
             let mut client = std::net::TcpStream::connect(addr).unwrap();
             let used_up = use_up_descriptors();
             for _ in 0..3 {
-                // Each time at once: the connection still waits.
+                // Each call fails without waiting, since the connection is still queued.
                 let error = timeout(PATIENCE, listener.accept()).await.unwrap();
                 assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EMFILE));
             }

@@ -255,7 +255,7 @@ fn connect_timeout_gives_up_on_a_slow_connection() {
         let error = TcpStream::connect_timeout(addr, 10 * BRIEF).await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(start.elapsed() >= 10 * BRIEF && start.elapsed() < PATIENCE);
-        // All addresses have so long together.
+        // The timeout counts for all addresses together.
         let addrs = [addr; 3];
         let error = TcpStream::connect_timeout(&addrs[..], 10 * BRIEF).await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);

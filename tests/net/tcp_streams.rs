@@ -265,7 +265,8 @@ fn a_stream_works_on_a_worker_of_another_runtime() {
         client
     });
     let mut client = away.block_on(talking).unwrap();
-    // What waits in another runtime is told when the one that watches the socket ends.
+    // A task that waits in another runtime gets an error when the runtime that watches the socket
+    // ends.
     let waiting = away.spawn(async move { client.read(&mut [0]).await });
     thread::sleep(Duration::from_millis(5));
     assert!(!waiting.is_finished() && !serving.is_finished());

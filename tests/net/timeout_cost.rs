@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Reads so often, each time before there is anything; how many allocations that took.
+/// Reads `count` times, each time before there is data. Returns the number of allocations.
 async fn waits(reader: &mut UnixStream, writer: &mut UnixStream, count: u32) -> u64 {
     let before = COUNT.get();
     for _ in 0..count {

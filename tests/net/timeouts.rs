@@ -32,7 +32,7 @@ use crate::{
 const SEC: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The operation waits for so long, to the nanosecond, and fails.
+/// The operation waits exactly this long, to the nanosecond, and fails.
 async fn times_out<R>(after: Duration, operation: impl Future<Output = io::Result<R>>) {
     let start = Instant::now();
     let error = operation.await.err().expect("it does not succeed");
@@ -378,7 +378,7 @@ fn a_shutdown_is_not_reported_as_a_timeout() {
     drop(peer);
 }
 
-/// The timer waits with the socket's worker: a peer looks after it, as after any.
+/// The timer waits on the socket's worker: a peer rescues it as any timer.
 #[test]
 fn a_read_on_a_blocked_worker_times_out_while_it_is_blocked() {
     let _alarm = alarm();

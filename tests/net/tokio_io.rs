@@ -21,7 +21,7 @@ fn no_tokio() {
     assert!(tokio::runtime::Handle::try_current().is_err());
 }
 
-/// Sends bytes one way and the other at once, by generic code, and answers what came.
+/// Sends bytes in both directions at the same time, by generic code. Returns the received bytes.
 async fn exchange<A, B>(mut a: A, mut b: B) -> (Vec<u8>, Vec<u8>)
 where
     A: AsyncRead + AsyncWrite + Unpin,

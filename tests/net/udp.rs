@@ -62,7 +62,7 @@ fn datagrams_arrive_whole_with_their_sender() {
             let (n, from) = one.recv_from(&mut buf).await.unwrap();
             assert_eq!((&buf[..n], from), (&sent[..], other_addr));
         }
-        // What does not fit is lost, and the next one is whole.
+        // The part that does not fit is lost, and the next datagram is whole.
         one.send_to(b"long", other_addr).await.unwrap();
         one.send_to(b"next", other_addr).await.unwrap();
         assert_eq!(other.recv(&mut buf[..2]).await.unwrap(), 2);
@@ -255,7 +255,7 @@ fn a_connected_sender_learns_that_nobody_receives() {
         one.send(b"anybody?").await.unwrap();
         let kind = timeout(PATIENCE, waiting).await.unwrap().unwrap();
         assert_eq!(kind, io::ErrorKind::ConnectionRefused);
-        // It is told once, and the socket goes on.
+        // The error is reported once, and the socket goes on.
         assert!(one.take_error().unwrap().is_none());
         let again = UdpSocket::bind(addr).await.unwrap();
         one.send(b"you!").await.unwrap();
@@ -352,7 +352,8 @@ fn sockets_work_on_any_worker_and_in_callbacks() {
         let mut buf = [0; 4];
         let (n, from) = one.recv_from(&mut buf).await.unwrap();
         one.send_to(&buf[..n], from).await.unwrap();
-        // What waits elsewhere is told when the runtime that watches the socket ends.
+        // A task that waits in another runtime gets an error when the runtime that watches the
+        // socket ends.
         one.recv(&mut buf).await
     });
     runtime.block_on(async {

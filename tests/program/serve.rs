@@ -29,7 +29,7 @@ fn request(stream: &mut TcpStream, body: &str) -> String {
 fn wait_for_end(stream: &mut TcpStream) {
     match stream.read(&mut [0; 1]) {
         Ok(0) => {}
-        // What the server had not read when it closed makes a reset of it.
+        // If the server closes with unread data, the connection is reset.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
         other => panic!("not closed: {other:?}"),
     }
@@ -195,7 +195,7 @@ fn an_interrupt_answers_open_requests_and_prints_a_summary() {
     let sent = Instant::now();
     request(&mut waiting, "hello after 2s\n");
     server.signal(libc::SIGINT);
-    // Those that have nothing to wait for are closed at once.
+    // The server immediately closes connections without a pending request.
     wait_for_end(&mut silent);
     let was_waiting = sent.elapsed() < Duration::from_secs(4);
     wait_for_end(&mut kept);
@@ -278,7 +278,7 @@ fn a_head_that_never_ends_is_refused_before_it_is_large() {
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
         Ok(_) => {}
-        // What the server had not read when it closed makes a reset of it.
+        // If the server closes with unread data, the connection is reset.
         Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
     }
     let said = String::from_utf8(said).unwrap();

@@ -1,4 +1,4 @@
-//! `tourbillon soak`: it finds nothing wrong, does all that it reports, and ends when it is told
+//! `tourbillon soak`: it finds no errors, does all that it reports, and ends when a signal asks it
 //! to.
 
 //!
@@ -51,7 +51,7 @@ fn passed(report: &Value) -> Vec<&str> {
     names.collect()
 }
 
-/// What a soak does, if the machine lets it.
+/// The counts that a soak reaches if the machine is fast enough.
 const DONE: [&str; 15] = [
     "armed_by_callbacks",
     "armed_by_tasks",
@@ -70,8 +70,7 @@ const DONE: [&str; 15] = [
     "panics",
 ];
 
-/// What it has not done, of all that; or else whether there are windows, in which something
-/// happened.
+/// Returns the first of these counts that is zero, or what is missing in the windows.
 fn missing(report: &Value) -> Option<&'static str> {
     let windows = report["windows"].as_array().unwrap();
     let sum = |number: fn(&Value) -> &Value| {
@@ -203,7 +202,7 @@ impl UnderWay {
         assert!(status.unwrap().success());
     }
 
-    /// What it said until its end, and how it ended.
+    /// Returns the rest of the output, and the exit status.
     fn end(&mut self) -> (String, ExitStatus) {
         let mut out = String::new();
         let stdout = self.child.stdout.as_mut().unwrap();
@@ -238,7 +237,7 @@ fn has_fired(addr: &str) -> bool {
     runs.iter().sum::<f64>() > 100.0
 }
 
-/// That what was told to run for minutes ends when the signal comes, with all its checks.
+/// A soak for minutes ends when the signal comes, with all its checks.
 #[test]
 fn a_signal_ends_it_early_with_the_same_checks() {
     let file = std::env::temp_dir().join(format!("tourbillon-soak-{}.json", std::process::id()));
@@ -262,7 +261,7 @@ fn a_signal_ends_it_early_with_the_same_checks() {
     assert!(report["seconds"].as_f64().unwrap() < 120.0);
 }
 
-/// That Ctrl-C is heard while the soak comes to its end, too.
+/// Ctrl-C works also while the soak comes to its end.
 #[test]
 fn a_second_signal_ends_it_at_once() {
     // It may come to its end before it hears the second one.
@@ -279,7 +278,7 @@ fn a_second_signal_ends_it_at_once() {
     assert!(ended_at_once);
 }
 
-/// That a report that cannot be written is not lost: it was printed before.
+/// A report that cannot be written to the file is not lost: it was printed before.
 #[test]
 fn a_report_that_cannot_be_written_is_printed() {
     let dir = std::env::temp_dir().join(format!("tourbillon-soak-{}.dir", std::process::id()));

@@ -128,7 +128,7 @@ fn timers_armed_remotely_on_a_blocked_worker_are_served() {
             .on_worker(blocked.worker)
             .start(says.comes(index, due));
     };
-    // Many at once, the first of which are due at once.
+    // Many timers in a row, the first of which are due immediately.
     let start = Instant::now();
     for index in 0..COUNT {
         arm(index, start + Duration::from_micros(50) * index as u32);
@@ -259,7 +259,7 @@ fn recurring_timers_of_a_blocked_worker_keep_running() {
         run(n);
     }
     cancel(&first);
-    // What ran between the last that was received and its end.
+    // Discard the runs between the last received one and the timer's end.
     let _runs = came.try_iter().count();
     nothing_comes(&runtime, &came);
     nothing_comes(&runtime, &other);

@@ -111,8 +111,8 @@ fn fires(receiver: &mpsc::Receiver<Report>) {
     assert!(ran >= asked, "early by {:?}", asked - ran);
 }
 
-/// In sylar they were 190 ms late, as long as the callback took: they went to the busy thread, and
-/// the other slept on, for as long as its own timers had told it to.
+/// In sylar they were 190 ms late, as long as the callback took. They went to the busy thread, and
+/// the other one slept on until its own next timer.
 #[test]
 fn remote_timers_go_to_the_sleeping_worker() {
     let _alarm = alarm();

@@ -24,7 +24,7 @@ use tourbillon::{Runtime, Timer, time::sleep};
 /// How many workers may be awake for each core before looks become rarer, as in
 /// `src/engine/watchdog/rescuers.rs`.
 const PER_CORE: u64 = 8;
-/// What each runtime is given to do.
+/// The work of each runtime.
 const TIMERS: usize = 10_000;
 const TASKS: u64 = 1_000;
 
@@ -59,7 +59,7 @@ impl Drop for Load {
     }
 }
 
-/// What a runtime has done, and in what time.
+/// The counts of a runtime, and the time in which it reached them.
 struct Done {
     took: Duration,
     alarms: u64,
@@ -125,7 +125,7 @@ fn the_watchdog_costs_little_while_workers_wait_for_a_core() {
     });
 }
 
-/// All have just begun, or are told to end, and have not had a core since.
+/// All threads have just begun, or have to end, and have not had a core since.
 #[test]
 fn a_runtime_of_many_workers_ends() {
     alone(|| {
@@ -138,8 +138,7 @@ fn a_runtime_of_many_workers_ends() {
     });
 }
 
-/// Those that are stuck among them are looked after, though less often: each alarm that is put off
-/// goes off again.
+/// Peers rescue those that are stuck, though less often: each alarm that is put off goes off again.
 #[test]
 fn the_work_of_many_blocked_workers_is_served() {
     const STUCK: usize = 30;
@@ -153,7 +152,7 @@ fn the_work_of_many_blocked_workers_is_served() {
         let threads: Vec<_> = stuck.iter().map(|it| it.thread).collect();
         let (says, came) = Says::new();
         for _ in 0..ROUNDS {
-            // The same moment for all: their alarms go off together, and stand in the same
+            // All timers have the same deadline: their alarms go off together, in the same epoll
             // instances.
             let due = Instant::now() + Duration::from_millis(20);
             for (index, blocked) in stuck.iter().enumerate() {

@@ -15,7 +15,7 @@ use tourbillon::{Runtime, Timer, task::yield_now};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What the helpers are at when the runtime is shut down.
+/// The helpers' activity when the runtime is shut down.
 #[derive(Clone, Copy, Debug)]
 enum At {
     Sitting,

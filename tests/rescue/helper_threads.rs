@@ -100,10 +100,12 @@ fn helpers_start_when_needed_and_end_when_idle() {
                         && threads() == before.0 + workers
                 });
             };
-            // One comes when all workers are awake at once, as they may be in the beginning.
+            // A helper starts when all workers are awake at the same time, as they may be in the
+            // beginning.
             gone();
             let started = runtime.metrics().helpers_started();
-            // What a runtime needs, says the builder.
+            // The numbers of threads and descriptors that a runtime needs, as the builder documents
+            // them.
             let idle = (before.0 + workers, before.1 + 4 * workers + 2);
             for round in 1..=3 {
                 let name = on_helper(&runtime, || {
@@ -205,7 +207,7 @@ fn any_keep_alive_works() {
     }
 }
 
-/// One that would be started again at once may as well stay.
+/// A helper that would be started again immediately may as well stay.
 #[test]
 fn helpers_do_not_start_and_end_repeatedly() {
     const KEEP_ALIVE: Duration = Duration::from_millis(40);
@@ -285,7 +287,7 @@ fn tasks_spawned_by_an_ending_helper_are_not_lost() {
         .helpers(0..=1)
         .thread_keep_alive(MS)
         .on_thread_stop(move || {
-            // What this brings may need helpers in its turn.
+            // The job that this releases may need helpers itself.
             let Some(event) = taken.lock().unwrap().take() else {
                 return;
             };
@@ -373,7 +375,7 @@ fn work_started_on_a_helper_continues_after_its_end() {
         eventually("the helper has ended", || {
             runtime.metrics().num_helpers() == 0
         });
-        // A worker that the machine keeps waiting may be helped once more meanwhile.
+        // If the machine keeps a worker waiting, a helper may run once more in between.
         assert!(runtime.metrics().helpers_started() >= 1);
         go_on.set();
         theirs[0].write_all(&[1]).unwrap();

@@ -146,7 +146,7 @@ fn tasks_in_all_queues_run_while_all_workers_are_blocked() {
             runtime.spawn(async move { says.came(index, since) });
         }
         blocked.all_come_elsewhere(&came, queued + QUEUED);
-        // And one at a time, when the helper sits again.
+        // Then one at a time, when the helper is in reserve again.
         for _ in 0..5 {
             thread::sleep(REST);
             let says = says.clone();
@@ -199,7 +199,7 @@ fn timers_of_all_kinds_fire_while_all_workers_are_blocked() {
         timer.cancel();
         assert_ends(&timer, Outcome::Cancelled);
         drop(blocked);
-        // What ran between the last that was received and its end.
+        // Discard the runs between the last received one and the timer's end.
         let _runs = ticked.try_iter().count();
         nothing_comes(&runtime, &ticked);
         nothing_comes(&runtime, &came);

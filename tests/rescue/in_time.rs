@@ -47,8 +47,7 @@ fn fire_elsewhere(runtime: &Runtime) {
     }
 }
 
-/// Whatever it learns, and however much it may wait: with a grace that is taken as it is, and with
-/// one of which a part is left.
+/// Tries several graces, and several bounds of the latency that the rescuers learn.
 #[test]
 fn rescued_timers_are_never_early_and_never_lost() {
     let _alarm = alarm();

@@ -26,7 +26,7 @@ use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream};
 struct Meddled {
     timer: Timer,
     told: Told,
-    /// When it was told, in ns from `epoch`.
+    /// When the callback took the outcome, in ns from `epoch`.
     at: Arc<AtomicU64>,
 }
 
@@ -43,7 +43,8 @@ impl Meddled {
         Self { timer, told, at }
     }
 
-    /// It was told once, what everybody else was, and not before the last deadline it was given.
+    /// The callback took one outcome, which agrees with all answers, and not before the timer's
+    /// last deadline.
     #[track_caller]
     fn check(&self, meddling: &Meddling, epoch: Instant) -> Outcome {
         let how = match self.told.all() {
@@ -65,7 +66,7 @@ impl Meddled {
     }
 }
 
-/// What the thread was answered.
+/// The answers that the meddling thread got.
 struct Meddling {
     not_before: Instant,
     cancelled: usize,
@@ -179,7 +180,7 @@ fn a_worker_that_returns_continues_after_its_rescuers() {
             for index in 0..TIMERS {
                 drop(tourbillon::at(due, now.comes(index, due)));
             }
-            // Those that wait on while others are taken from beside them.
+            // These timers stay in the store while those beside them are taken.
             let arm = |index| tourbillon::after(HOUR, later.comes(index, due));
             (0..TIMERS).map(arm).collect::<Vec<_>>()
         });

@@ -16,7 +16,7 @@ use tourbillon::{
 };
 
 const THRESHOLD: Duration = Duration::from_millis(50);
-/// For so long the jobs block that are to be found.
+/// The jobs that the watchdog has to find block for this long.
 const BLOCKED: Duration = Duration::from_millis(300);
 
 fn block() {
@@ -52,7 +52,7 @@ fn one(runtime: &Runtime, stalls: &Receiver<Stall>, job: &str) -> Stall {
             break stall;
         }
     };
-    // What is reported twice would be by now.
+    // A second report would have come by now.
     on_worker(runtime, || ());
     on_worker(runtime, || ());
     assert!(!stalls.try_iter().any(|stall| is_it(&stall)), "once");
@@ -60,7 +60,7 @@ fn one(runtime: &Runtime, stalls: &Receiver<Stall>, job: &str) -> Stall {
 }
 
 mod named {
-    //! Callbacks and futures that can be told by their names.
+    //! Callbacks and futures that a report can name.
 
     pub fn callback() {
         super::block();
@@ -169,7 +169,7 @@ fn the_last_of_several_jobs_is_a_suspect() {
     assert!(stall.to_string().contains("jobs"), "{stall}");
 }
 
-/// What is queued while the only worker is stuck, a helper takes.
+/// A helper takes a job that is queued while the only worker is stuck.
 #[test]
 fn a_blocking_helper_is_reported_as_a_helper() {
     let _alarm = alarm();
@@ -178,7 +178,7 @@ fn a_blocking_helper_is_reported_as_a_helper() {
     runtime.spawn(named::task());
     let stall = loop {
         let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
-        // That of the worker may be, too.
+        // The worker's stall may be reported, too.
         if stall.job.contains("named::task") {
             break stall;
         }

@@ -111,7 +111,7 @@ fn a_core_that_is_not_allowed_is_an_error_that_says_which_are() {
     };
     assert_eq!(core, NO_SUCH_CORE);
     assert!(!allowed.is_empty());
-    // Those that are allowed may be named, more than once, and then are used in turn.
+    // Allowed cores may be named more than once; they are used in turn.
     let runtime = Builder::new()
         .cores([allowed[0], allowed[0]])
         .worker_threads(3)

@@ -25,7 +25,7 @@ const NAME: &str = "idle-worker";
 /// Something at rest may be woken once by what came just before.
 const ALLOWED: u64 = 1;
 
-/// How often each worker has gone to sleep so far.
+/// Returns how often each worker has gone to sleep so far.
 fn switches() -> BTreeMap<String, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     tasks
@@ -76,7 +76,7 @@ fn assert_idle(workers: usize) {
     }
 }
 
-/// What is watched would be seen: a worker that has something to do goes to sleep once more.
+/// Shows that the counts change: a worker that has something to do goes to sleep once more.
 fn assert_seen(runtime: &Runtime) {
     let before: u64 = rest().values().sum();
     for _ in 0..10 {
@@ -98,7 +98,7 @@ fn idle_with_timers(wait: PreciseWait) {
     assert_idle(2);
     assert!(timers.iter().all(|timer| timer.is_pending()) && every.is_pending());
     assert!(!task.is_finished());
-    // Keeping a timer alive is no reason to wake anybody.
+    // Refreshing a timer wakes no worker.
     let before = rest();
     for timer in &timers {
         timer.refresh();

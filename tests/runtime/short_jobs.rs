@@ -29,7 +29,7 @@ fn short_ones(runtime: &Runtime) {
     }
 }
 
-/// A few at once, one of which waits for the others.
+/// Spawns a few jobs, one of which waits for the others.
 fn one_blocks(runtime: &Runtime) {
     const OTHERS: usize = 3;
     let (sender, receiver) = mpsc::channel();

@@ -1,5 +1,4 @@
-//! `Builder::spin_before`: a worker that spins before its deadlines serves all other work
-//! meanwhile.
+//! `Builder::spin_before`: a worker that spins before its deadlines still serves all other work.
 
 use std::{
     fs,

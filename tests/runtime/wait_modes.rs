@@ -86,7 +86,7 @@ fn exact_order(wait: PreciseWait) {
 fn an_earlier_timer_from_another_thread_wakes_the_worker(wait: PreciseWait) {
     let runtime = build(wait, 1);
     let (sender, receiver) = mpsc::channel();
-    // What the worker sleeps for, each time nearer: nothing at all, an hour, a minute.
+    // The worker sleeps without a deadline, then for an hour, and then for a minute.
     let mut sleeps_for = Vec::new();
     for until in [None, Some(HOUR), Some(HOUR / 60)] {
         sleeps_for.extend(until.map(|until| runtime.after(until, || ())));

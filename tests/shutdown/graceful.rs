@@ -28,7 +28,7 @@ fn tasks_finish_in_time_and_timers_end_after_them() {
         let finished = finished.clone();
         runtime.spawn(async move {
             sleep(Duration::from_millis(5)).await;
-            // What a task spawns at its end is waited for, too.
+            // The shutdown also waits for a task that another one spawns at its end.
             tourbillon::spawn(async move {
                 sleep(Duration::from_millis(5)).await;
                 finished.fetch_add(1, SeqCst);

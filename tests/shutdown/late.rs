@@ -69,7 +69,7 @@ fn every_call_on_a_stale_handle_is_refused() {
 
     assert_eq!(handle.metrics().num_workers(), 0);
     assert_eq!(handle.block_on(async { 5 }), 5);
-    // A sleep ends at once, and says that it has not elapsed.
+    // A sleep ends immediately, and reports that it has not elapsed.
     handle.block_on(async {
         let mut sleep = std::pin::pin!(sleep(HOUR));
         sleep.as_mut().await;
@@ -198,7 +198,7 @@ fn tasks_and_timers_created_during_shutdown_are_ended() {
     }
 }
 
-/// Does as it is told when it is dropped.
+/// Calls a closure when it is dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

@@ -13,15 +13,15 @@ use std::{
 use crate::common::{Gate, HOUR, PATIENCE, Random, alarm, runtime, told::Told};
 use tourbillon::{Cancel, Handle, Outcome, Status, Timer};
 
-/// Callbacks that note their outcome and the thread that delivers it. The first that is told waits
-/// until another thread tells, too: if one thread told them all, it would wait in vain.
+/// Callbacks that note their outcome and the thread that delivers it. The first one waits until
+/// another thread delivers an outcome, too. If one thread delivered all, it would wait in vain.
 #[derive(Clone)]
 struct Crowd(Arc<Inner>);
 
 struct Inner {
     told: Told,
     threads: Mutex<HashSet<ThreadId>>,
-    /// How many threads have told some.
+    /// The threads that have delivered outcomes.
     count: AtomicUsize,
     second: Gate,
     waited_in_vain: AtomicUsize,
@@ -64,7 +64,7 @@ impl Crowd {
         move |how| crowd.note(how)
     }
 
-    /// Several threads told them, and they were as many as this.
+    /// Checks that several threads delivered the outcomes, and how many of each kind there are.
     #[track_caller]
     fn check(&self, all: [usize; 3]) {
         assert_eq!(self.0.told.all(), all);
@@ -82,7 +82,7 @@ impl Crowd {
     }
 }
 
-/// Arms so many timers on a worker, or on all.
+/// Arms `count` timers on a worker, or on all.
 fn arm(handle: &Handle, count: usize, worker: Option<usize>, crowd: &Crowd) {
     for i in 0..count {
         let builder = Timer::after(HOUR + Duration::from_nanos(i as u64)).on(handle);

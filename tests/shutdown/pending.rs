@@ -128,7 +128,7 @@ fn waiting_tasks(handle: &Handle, drops: &Drops) -> Vec<tourbillon::JoinHandle<(
         let mut stream = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
-        // Nobody reads: at some time there is no more room.
+        // The peer does not read, so the buffers fill up.
         while stream.write(&[0; 4096]).await.is_ok() {}
         panic!("nobody closes it");
     }));

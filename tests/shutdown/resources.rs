@@ -24,7 +24,7 @@ use tourbillon::{
 #[test]
 fn a_dropped_runtime_leaves_no_thread_and_no_descriptor() {
     alone(|| {
-        // What the process opens once for good is not the runtime's to close.
+        // Descriptors that the process opens once and keeps do not belong to the runtime.
         drop(runtime(1));
         let before = (threads(), fds());
         for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
@@ -306,7 +306,7 @@ fn handles_that_outlive_the_runtime_do_not_keep_its_threads() {
         let handle = runtime.handle().clone();
         drop(runtime);
         assert_eq!(threads(), before.0);
-        // Whatever a timer or a task keeps of its worker goes with it.
+        // The last handles release all that a timer or a task keeps of its worker.
         drop((timer, task, handle));
         assert_eq!(fds(), before.1);
     });

@@ -79,7 +79,7 @@ fn a_runtime_dropped_by_a_worker_delivers_all_outcomes() {
     crate::common::on_worker(&outer, move || drop(inner));
     eventually("all are told", || told.all() == [0, 0, count]);
 
-    // One of its own, in a callback that is told of its timer's end.
+    // The callback of a cancelled timer drops its own runtime.
     let own = Arc::new(std::sync::Mutex::new(Some(outer)));
     let told = Told::new();
     let (place, note) = (own.clone(), told.clone());
@@ -114,7 +114,7 @@ fn a_blocked_worker_delays_no_outcome_of_other_workers() {
         let its = its.start_with(move |how| sender.send((how, worker_number())).unwrap());
         let handle = runtime.handle().clone();
         end(runtime);
-        // All of them, those of the stuck one as well, while it is stuck.
+        // All outcomes are delivered while the worker is stuck, also those of its own timers.
         eventually("all are told", || told.total() >= count);
         assert_eq!(told.all(), [0, 0, count]);
         let (how, worker) = where_told.recv_timeout(PATIENCE).expect("it is told");
@@ -126,8 +126,8 @@ fn a_blocked_worker_delays_no_outcome_of_other_workers() {
         assert!(!release.is_open());
         assert_eq!(handle.metrics().num_workers(), 3, "it has not ended");
 
-        // What is started now is over at once; its callback is told when the runtime has ended, at
-        // the latest.
+        // A timer that is started now is over immediately. Its callback takes the outcome at the
+        // latest when the runtime has ended.
         let late = Told::new();
         let timer = Timer::after(HOUR).on(&handle).start_with(late.once());
         assert_eq!(timer.cancel(), Cancel::Over);
@@ -171,7 +171,7 @@ fn callbacks_can_use_the_runtime_during_shutdown() {
     drop(runtime);
     let [fired, cancelled, shut_down] = told.all();
     assert_eq!((fired, cancelled + shut_down), (0, 100));
-    // What those start that are told of the shutdown is dropped untold.
+    // Callbacks that take `Shutdown` start timers, too: these are dropped without an outcome.
     assert_eq!(late.all(), [0, 0, 2 * cancelled]);
 }
 

@@ -27,7 +27,7 @@ struct Entry {
     /// The earliest moment, in ns since the storm began, at which it may run.
     not_before: AtomicU64,
     runs: AtomicUsize,
-    /// How many calls were told that they had cancelled it.
+    /// How many calls answered that they had cancelled it.
     cancels: AtomicUsize,
     /// How often its callback was dropped.
     drops: AtomicUsize,
@@ -36,7 +36,7 @@ struct Entry {
     recurs: bool,
 }
 
-/// What all threads of a storm share.
+/// The state that all threads of a storm share.
 struct Storm {
     began: Instant,
     early: AtomicUsize,
@@ -189,7 +189,7 @@ fn thread_of_storm(storm: &Arc<Storm>, handle: &Handle, seed: u64) {
                 let deadline = Instant::now() + delay(&mut random);
                 let timer = storm.arm(handle, deadline, None);
                 entries.push(timer.entry.clone());
-                // Some are let go of at once.
+                // Some handles are dropped immediately.
                 if random.below(4) != 0 {
                     own.push(timer);
                 }
@@ -279,7 +279,7 @@ fn storm(runtime: Runtime, cut_short: bool) {
         for timer in &shared {
             cancel(timer);
         }
-        // None is lost: all that have come due run, without anybody's doing anything.
+        // No timer is lost: all due timers run without further calls.
         let due = |entry: &Entry| {
             entry.drops.load(Ordering::SeqCst) == 0
                 && entry.not_before.load(Ordering::SeqCst) < storm.now()

@@ -62,7 +62,7 @@ fn an_aborted_task_is_finished_without_being_joined() {
     task.abort();
     eventually("it is finished", || task.is_finished());
     eventually("it is dropped", || drops.count() == 1);
-    // The same without any handle.
+    // As above, without a handle.
     let task = runtime.spawn(drops.pending());
     task.abort();
     drop(task);

@@ -34,7 +34,7 @@ use tourbillon::{
     Handle, Outcome, Timer, net::TcpStream, runtime::Builder, task::block_in_place, time::sleep,
 };
 
-/// Whatever it had when it began, and what comes then.
+/// Peers serve the work that the worker had before, and the work that comes later.
 #[test]
 fn the_work_of_a_blocked_worker_is_served() {
     const TIMERS: usize = 200;
@@ -231,7 +231,7 @@ fn a_blocked_helper_is_replaced_by_another() {
     }
 }
 
-/// What is waited for there needs the timers and the queue of the very worker.
+/// The inner `block_on` waits for the timers and the queue of this very worker.
 #[test]
 fn the_runtime_of_the_worker_can_be_blocked_on() {
     let _alarm = alarm();

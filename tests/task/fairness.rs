@@ -1,4 +1,4 @@
-//! Whatever floods a worker, its timers, sockets, tasks and remote spawns are served after a
+//! Under each kind of flood a worker serves its timers, sockets, tasks and remote spawns after a
 //! bounded number of jobs. The tests count jobs on one worker. None depends on time.
 //!
 //! `docs/reference/limits.md` has the bounds.
@@ -90,7 +90,7 @@ fn flood_by_timers(runtime: &Runtime, course: &Course) -> Vec<tourbillon::Timer>
     })
 }
 
-/// A hundred thousand timers that come due at once.
+/// A hundred thousand timers come due at the same moment.
 fn flood_by_one_moment(runtime: &Runtime, course: &Course) {
     let course = course.clone();
     on_worker(runtime, move || {
@@ -199,8 +199,8 @@ fn tasks_that_wake_each_other_cause_no_longer_delay() {
     assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
 }
 
-/// What is behind the timers that are queued when it comes, and those of the look at which it is
-/// found.
+/// The bound for work behind timers: those that are queued when it comes, and those of the poll
+/// that finds it.
 const BEHIND_TIMERS: usize = DUE_QUEUED + 2 * EVENT_INTERVAL + A_FEW;
 
 #[test]
@@ -273,7 +273,8 @@ impl Restless {
         let waker = Waker::from(self.clone());
         loop {
             let mut sleep = Box::pin(time::sleep(Duration::from_micros(1)));
-            // (A sleep whose deadline has passed is ready at once, and does not wake the task.)
+            // (A sleep whose deadline has passed is ready in the first poll, and does not wake the
+            // task.)
             if sleep
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
@@ -315,8 +316,7 @@ fn remote_sleeps_delay_other_work_by_one_round_only() {
     }
 }
 
-/// A long job is as long as it is: nothing here cuts it short. What is due meanwhile comes after
-/// it.
+/// A long job is not interrupted. Events that are due during the job are served after it.
 #[test]
 fn a_long_job_is_not_interrupted() {
     let _alarm = alarm();

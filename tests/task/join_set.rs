@@ -399,7 +399,7 @@ fn a_loop_over_finished_tasks_yields() {
     assert!(before < 200, "{before}");
 }
 
-/// What a task of a random program does.
+/// The fate of a task in a random program.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Returns,
@@ -462,7 +462,7 @@ fn random_programs_get_each_result_once() {
                 }
                 8 if random.below(20) == 0 => {
                     set.detach_all();
-                    // Those that wait would be there for ever.
+                    // The waiting tasks would stay for ever.
                     aborts.drain().for_each(|(_, (abort, _))| abort.abort());
                     alive.clear();
                 }

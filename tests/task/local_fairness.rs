@@ -24,7 +24,8 @@ use tourbillon::{
 
 /// How many local tasks yield in turns.
 const YIELDING: usize = 8;
-/// How many of a worker's local tasks run between the looks at what other threads have woken.
+/// How many of a worker's local tasks run between two checks for tasks that other threads have
+/// woken.
 const LOOK_INTERVAL: usize = 31;
 /// How many operations a poll has.
 const BUDGET: usize = 128;

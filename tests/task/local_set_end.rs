@@ -19,7 +19,7 @@ use tourbillon::{
     task::{LocalSet, spawn_local, yield_now},
 };
 
-/// A set of so many tasks that wait for ever and have been polled once.
+/// Returns a set of `count` tasks that wait for ever and have been polled once.
 fn residents(homes: &Homes, wakers: &Wakers, count: usize) -> (LocalSet, Vec<JoinHandle<()>>) {
     let set = LocalSet::new();
     let tasks = (0..count).map(|_| {

@@ -21,7 +21,7 @@ fn ends(f: impl FnOnce() + Send + 'static) -> bool {
     told.recv_timeout(PATIENCE).is_ok()
 }
 
-/// What one leaves queued after its turn is run by the others, should it not come back.
+/// If a waiter leaves queued tasks and does not come back, the other waiters run them.
 #[test]
 fn tasks_of_an_absent_waiter_run_in_the_others() {
     assert!(ends(|| {

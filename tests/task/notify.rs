@@ -144,12 +144,12 @@ fn a_dropped_waiter_passes_its_notification_on() {
     assert!(told(&mut all[1]) && !told(&mut all[0]));
     drop(all.pop());
 
-    // Nobody is left: a permit.
+    // No task is left that waits, so the notification becomes a permit.
     notify.notify_one();
     drop(all);
     assert!(told(&mut Box::pin(notify.notified())));
 
-    // What was told to all is not passed on.
+    // A notification of all waiters is not passed on.
     let one = waiting(&notify);
     notify.notify_waiters();
     let mut later = waiting(&notify);
@@ -179,7 +179,7 @@ fn a_wait_with_a_timeout_elapses_exactly() {
         assert!(notify.notified_timeout(Duration::MAX).await.is_ok());
         assert_eq!(start.elapsed(), 3 * SEC);
 
-        // At the last moment: it is told, or the notice is still there.
+        // The notification comes at the last moment: the wait returns it, or it is stored.
         for _ in 0..100 {
             let (notified, ()) = zip(notify.notified_timeout(SEC), async {
                 sleep(SEC).await;
@@ -331,7 +331,7 @@ fn a_loop_of_ready_waits_yields() {
         .unwrap();
 }
 
-/// The same wait in tokio and here, each with a waker that counts how often it is woken.
+/// The same wait in tokio and in this crate, each with a waker that counts how often it is woken.
 struct Pair<'a> {
     ours: Pin<Box<Notified<'a>>>,
     theirs: Pin<Box<tokio::sync::futures::Notified<'a>>>,
@@ -395,7 +395,7 @@ fn random_programs_behave_as_in_tokio() {
                     ours.notify_waiters();
                     theirs.notify_waiters();
                 }
-                // What is over may stay, and be polled again.
+                // A wait that is over may stay, and be polled again.
                 6 | 7 if !pairs.is_empty() => {
                     steps.push(format!("drop {at}"));
                     drop(pairs.remove(at));

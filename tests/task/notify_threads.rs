@@ -46,7 +46,7 @@ fn no_notification_between_many_threads_is_lost() {
                                 changed.notify_waiters();
                             }
                         }
-                        // Given up, maybe when it has just been told.
+                        // The wait is given up, perhaps when it has just been notified.
                         None if random.below(2) == 0 => {
                             yield_now().await;
                         }

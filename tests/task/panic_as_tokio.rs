@@ -59,7 +59,7 @@ impl Drop for Bomb {
     }
 }
 
-/// What a task came to.
+/// How a task ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Came {
     Through(i32),
@@ -95,14 +95,16 @@ macro_rules! programs {
                 }
             }
 
-            /// What a bomb came to, and whether it was dropped in a panic.
+            /// Returns how the task with the bomb ended, and whether the bomb was dropped in a
+            /// panic.
             pub fn bomb(polled: Polled, panics_in_drop: bool, by: EndedBy) -> (Came, bool) {
                 let (bomb, dropped) = Bomb::new(polled, panics_in_drop);
                 let runtime = $build;
                 let handle: JoinHandle<i32> = match by {
                     EndedBy::AbortAtOnce => runtime
                         .block_on(async {
-                            // On the only worker, which comes to nothing else meanwhile.
+                            // This runs on the only worker, which runs nothing else until it
+                            // yields.
                             let spawns = $runtime::task::spawn(async {
                                 let handle = $runtime::task::spawn(bomb);
                                 handle.abort();

@@ -199,7 +199,7 @@ fn ends_the_process<F: FnOnce()>(body: F) {
     assert!(said.contains("abort"), "{said}");
 }
 
-/// What is dropped by a panic panics.
+/// A destructor panics while a panic unwinds.
 #[test]
 fn a_panic_in_a_drop_during_unwinding_aborts_the_process() {
     struct Bomb;
@@ -230,7 +230,7 @@ fn a_panicking_panic_hook_aborts_the_process() {
     });
 }
 
-/// Threads of the program's own that wait for what panics are told, and go on.
+/// Threads of the program wait for jobs that panic: they are woken, and go on.
 #[test]
 fn waiters_of_panicking_jobs_are_woken() {
     alone(|| {

@@ -89,7 +89,7 @@ fn a_panic_is_returned_to_the_join_handle_and_the_thread_goes_on() {
     }
     assert_eq!(runtime.metrics().num_blocking_threads(), 1);
     assert_eq!(runtime.metrics().total().panics, 3);
-    // What it panics with, or answers, may panic in its destructor in its turn.
+    // The panic's payload, or the output, may panic in its own destructor.
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -261,7 +261,7 @@ fn aborts_of_queued_jobs_lose_no_job() {
     assert_eq!(drops.count(), 5_000);
 }
 
-/// Lets the process have so much more address space than it has, or as much as it wants.
+/// Limits the process to this much more address space than it has, or removes the limit.
 fn limit_space(more: Option<u64>) {
     let mut limits = libc::rlimit {
         rlim_cur: 0,

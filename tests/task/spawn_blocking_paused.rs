@@ -19,7 +19,7 @@ fn runtime(workers: usize, max: usize) -> Runtime {
         .unwrap()
 }
 
-/// For so long that a clock which does not wait for it has moved on.
+/// Blocks so long that a clock that does not wait for it would move on.
 fn block() {
     thread::sleep(Duration::from_millis(20));
 }

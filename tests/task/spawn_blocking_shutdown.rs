@@ -222,7 +222,7 @@ fn shutdown_timeout_gives_up_on_a_blocked_job() {
         assert_eq!(drops.count(), 2);
         assert_eq!(handle.metrics().blocking_dropped_count(), 2);
         assert_eq!(handle.metrics().blocking_queue_depth(), 0);
-        // What is refused was not accepted.
+        // A refused job does not count as accepted.
         assert!(is_cancelled(handle.spawn_blocking(|| ())));
         assert_eq!(handle.metrics().blocking_dropped_count(), 2);
         assert!(!job.is_finished());
@@ -317,7 +317,7 @@ fn a_graceful_shutdown_runs_queued_jobs() {
         let ran = ran.clone();
         runtime.spawn_blocking(move || {
             thread::sleep(Duration::from_micros(100));
-            // What a job spawns is waited for, too.
+            // The shutdown also waits for the tasks and jobs that a job spawns.
             tourbillon::spawn(async move {
                 sleep(Duration::from_millis(1)).await;
                 spawn_blocking(move || ran.fetch_add(1, SeqCst));

@@ -21,7 +21,7 @@ fn runtime(max: usize, keep_alive: Duration) -> Runtime {
         .unwrap()
 }
 
-/// Blocks so many threads until the gate is opened.
+/// Blocks `jobs` threads until the gate is opened.
 fn block(runtime: &Runtime, jobs: usize) -> Gate {
     let release = Gate::new();
     for _ in 0..jobs {

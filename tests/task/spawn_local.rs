@@ -154,7 +154,7 @@ fn a_result_that_is_not_send_is_joined_on_its_thread() {
         let task = spawn_local(async { Rc::new(Cell::new(40)) });
         let shared = task.await.unwrap();
         shared.set(shared.get() + 2);
-        // Nobody takes this one: it is dropped where it is.
+        // The output of this task is not taken: it is dropped on its own thread.
         drop(spawn_local(async { Rc::new(()) }));
         shared.get()
     });
@@ -210,7 +210,8 @@ fn remote_wakes_reach_pinned_tasks() {
     homes.assert_all_dropped_at_home();
 }
 
-/// Nobody waits here: wake-ups meet each other, and the task on its way to and from its queue.
+/// No task waits in this test: wake-ups meet each other, and meet the task on its way to and from
+/// its queue.
 #[test]
 fn no_remote_wake_is_lost() {
     const TASKS: usize = 8;
@@ -464,7 +465,7 @@ fn a_blocking_pinned_task_is_reported_by_name() {
     assert!(stall.job.contains("a_blocking_pinned_task"), "{stall}");
 }
 
-/// Nobody else may run them.
+/// No other thread may run them.
 #[test]
 fn block_in_place_delays_local_tasks_only() {
     let _alarm = alarm();

@@ -157,7 +157,7 @@ fn a_graceful_shutdown_waits_for_local_tasks() {
         let outer = finished.clone();
         let create = move || async move {
             let inner = outer.clone();
-            // Nobody waits for it, but the shutdown.
+            // Only the shutdown waits for this task.
             drop(spawn_local(async move {
                 sleep(Duration::from_millis(5)).await;
                 inner.fetch_add(1, SeqCst);

@@ -72,7 +72,7 @@ fn the_clock_stands_still_while_a_local_task_is_ready() {
     }
 }
 
-/// What is pushed from elsewhere is the last that happens before all are idle.
+/// A push from another thread is the last event before all threads are idle.
 #[test]
 fn a_remote_wake_runs_before_the_clock_advances() {
     let _alarm = alarm();

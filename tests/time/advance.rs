@@ -69,7 +69,7 @@ fn woken_and_spawned_tasks_have_run_when_advance_returns() {
                     }
                 });
             }
-            // What was spawned before it gets to arm its timers before the clock jumps.
+            // The tasks that were spawned before arm their timers before the clock jumps.
             runtime.block_on(advance(HOUR));
             assert_eq!(ran.load(Ordering::SeqCst), 100, "round {round}");
         }

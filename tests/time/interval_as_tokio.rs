@@ -9,7 +9,7 @@ use std::{
 use crate::common::{HOUR, alarm, eventually, paused::paused, woken::Woken};
 use proptest::{collection::vec, prelude::*};
 
-/// What a program does to its interval. Times are in ms, since tokio's clock knows nothing shorter.
+/// An operation on an interval. Times are in ms, the resolution of tokio's clock.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     /// Waits for a tick.
@@ -27,8 +27,8 @@ enum Op {
     Behavior(usize),
 }
 
-/// What was seen, in ns after the beginning: when it was seen, and when the tick was due, if there
-/// was one.
+/// An observation, in ns from the beginning: its time, and the time at which the tick was due, if
+/// there was one.
 type Seen = (u128, Option<u128>);
 
 /// Runs the programs by the one or the other runtime's names for the same things.

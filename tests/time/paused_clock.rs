@@ -184,7 +184,7 @@ fn timers_armed_outside_wait_for_a_block_on() {
     assert!(timers.iter().all(|timer| timer.is_pending()));
     runtime.block_on(sleep(10 * MS + MS / 2));
     assert_eq!(fired.load(Ordering::SeqCst), 10);
-    // And what is due at once needs no clock.
+    // A timer that is due immediately needs no clock.
     crate::common::on_worker(&runtime, || ());
     assert_eq!(fired.load(Ordering::SeqCst), 10);
 }
@@ -238,7 +238,7 @@ fn a_running_block_on_keeps_the_clock_still() {
             assert_eq!(start.elapsed(), Duration::ZERO);
         }
     });
-    // That one has left: the clock may go on.
+    // That thread has left: the clock may go on.
     assert_eq!(sleeper.join().unwrap(), HOUR);
 }
 
@@ -292,7 +292,7 @@ fn a_timer_armed_outside_after_a_moved_one_is_waited_for() {
     let _alarm = alarm();
     for _ in 0..50 {
         let runtime = paused(1);
-        // The worker has gone to sleep until then, and is not told that it need not wake.
+        // The worker has gone to sleep until then. The reset does not wake it.
         let moved = runtime.after(HOUR, || ());
         crate::common::on_worker(&runtime, || ());
         moved.reset(Duration::MAX);
@@ -349,7 +349,7 @@ fn two_runtimes_have_clocks_of_their_own() {
         let start = Instant::now();
         sleep(YEAR).await;
         assert_eq!(start.elapsed(), YEAR);
-        // What is entered last counts, as it does for where a timer goes.
+        // The runtime that was entered last counts, as it does for timers.
         let _entered = real.enter();
         assert!(Instant::now() < start + YEAR);
         assert!(Instant::now() >= outside);

@@ -18,7 +18,7 @@ use tourbillon::{
     time::{Instant, advance, sleep, timeout},
 };
 
-/// What has happened so far: how many steps, and how many at a wrong moment.
+/// The number of steps so far, and the number of steps at a wrong time.
 #[derive(Debug, Default)]
 struct Seen {
     steps: AtomicU64,

@@ -13,7 +13,7 @@ use tourbillon::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// All news has been read, and what is due has run.
+/// Waits until all pending updates were read and all due timers have run.
 async fn quiet() {
     advance(Duration::ZERO).await;
 }

@@ -246,7 +246,7 @@ fn a_timeout_returns_the_result_of_a_ready_future() {
     let runtime = runtime(1);
     runtime.block_on(async {
         assert_eq!(timeout(HOUR, async { 7 }).await, Ok(7));
-        // What is ready wins even if there was no time.
+        // A future that is ready wins even with a timeout of zero.
         assert_eq!(timeout(Duration::ZERO, async { 8 }).await, Ok(8));
         let task = tourbillon::spawn(async {
             sleep(MS).await;
@@ -255,7 +255,7 @@ fn a_timeout_returns_the_result_of_a_ready_future() {
         assert_eq!(timeout(HOUR, task).await.unwrap().unwrap(), 9);
         assert_eq!(timeout(Duration::MAX, async { 10 }).await, Ok(10));
     });
-    // Only what was not ready at once had to be timed.
+    // Only waits that were not ready in the first poll needed a timer.
     assert!(runtime.metrics().total().cancelled <= 2);
 }
 

@@ -35,7 +35,7 @@ impl Clock {
         self.time + (BootInstant::now() - self.boot)
     }
 
-    /// Sets it to so much more than is right.
+    /// Sets the clock to the right time plus `ahead`.
     fn set(&self, ahead: Duration) -> io::Result<()> {
         let time = self.right() + ahead;
         let since = time
@@ -87,7 +87,7 @@ fn a_step_of_the_clock_is_noticed_at_once() {
     let (fires, skips, later) = (Told::new(), Told::new(), Told::new());
     let clock = Clock::new();
     let at = |time: SystemTime| Timer::at_wall(time).on(handle);
-    // The kernel is told of the earliest of them, and to tell of a step.
+    // The kernel has the earliest of the deadlines, and reports steps.
     let armed = |count: usize| {
         eventually("they are read", || {
             read_inboxes(handle);

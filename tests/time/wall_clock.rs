@@ -229,7 +229,7 @@ fn thousands_of_timers_fire_in_deadline_order() {
     let came = came.lock().unwrap();
     for came in [&came.0, &came.1] {
         assert!(came.iter().all(|(_, in_time)| *in_time), "never early");
-        // Those that were due before all were read may have come before others that were not.
+        // Timers that were due before all were read may have run before earlier ones.
         let rest: Vec<_> = came
             .iter()
             .filter(|(offset, _)| *offset > armed_by)

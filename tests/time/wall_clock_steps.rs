@@ -23,8 +23,8 @@ fn noon() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_767_268_800)
 }
 
-/// What a timer was told: how it ended, what the wall clock showed, and how long that took by the
-/// runtime's clock.
+/// The outcome of a timer, the time of the wall clock then, and how long that took by the runtime's
+/// clock.
 type Told = (Outcome, SystemTime, Duration);
 
 #[derive(Clone, Default)]
@@ -43,7 +43,7 @@ impl Ends {
         }
     }
 
-    /// A timer by the time of day that is told how it ends.
+    /// Returns a wall-clock timer that takes its outcome.
     fn timer(&self, at: SystemTime, on_step: OnStep) -> WallTimer {
         let tell = self.teller();
         Timer::at_wall(at).on_step(on_step).start_with(tell)
@@ -188,7 +188,7 @@ fn each_step_is_judged_on_its_own() {
         let (skips, later) = (Ends::default(), Ends::default());
         skips.timer(noon() + HOUR, OnStep::Skip);
         later.timer(noon() + 3 * HOUR, OnStep::Skip);
-        // Nobody had the time to serve the clock in between.
+        // No worker had the time to serve the clock in between.
         set_wall_clock(noon() + 2 * HOUR).unwrap();
         step(noon()).await;
         let told = skips.get().into_iter().map(|end| end.0);
@@ -214,7 +214,7 @@ fn a_deadline_that_passed_by_itself_is_not_skipped() {
         step(noon() + 9 * HOUR).await;
         assert_eq!(ends.get(), [(Outcome::Fired, noon() + HOUR, HOUR)]);
 
-        // It has passed when the step is made, before anybody looks.
+        // The deadline passes with the step, before any worker polls.
         step(noon()).await;
         let ends = Ends::default();
         ends.timer(noon(), OnStep::Skip);

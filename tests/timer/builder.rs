@@ -211,7 +211,7 @@ fn without_a_runtime_start_panics_and_try_start_fails() {
     assert_eq!(told.total(), 0, "and not told");
 }
 
-/// Waits until so many timers wait in each worker's shard.
+/// Waits until this many timers wait in each worker's shard.
 #[track_caller]
 fn pending_is(runtime: &Runtime, pending: &[usize]) {
     eventually("they wait where they should", || {

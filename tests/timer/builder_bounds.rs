@@ -239,12 +239,12 @@ fn built_timers_count_until_they_are_cancelled_dropped_or_over() {
     assert!(is_full());
     drop(two);
     assert!(!is_full());
-    // Cancelled: one that is not to be told is over.
+    // A cancelled timer that takes no outcome is over.
     let two = Timer::after(HOUR).on(handle).build(|| ());
     assert!(is_full());
     assert_eq!(two.cancel(), Cancel::Cancelled);
     assert!(!is_full());
-    // One that is to be told is over when it was, or is dropped.
+    // A cancelled timer that takes outcomes is over after the delivery, or when it is dropped.
     for _ in 0..2 {
         let two = Timer::after(HOUR).on(handle).build_with(told.once());
         assert_eq!(two.cancel(), Cancel::Cancelled);

@@ -17,8 +17,8 @@ use crate::common::{
 };
 use tourbillon::{Cancel, Reset, Status, Timer, timer::Outcome};
 
-/// Of a thread that arms or moves several in a row, deadlines may be so much later than they were
-/// asked for.
+/// If a thread arms or moves several timers in a row, their deadlines may be later than asked for
+/// by this much.
 const IN_A_ROW: Duration = Duration::from_micros(3);
 
 /// Asks everything of a timer of one hour, and cancels it.

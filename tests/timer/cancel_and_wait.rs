@@ -195,7 +195,7 @@ fn inside_its_own_callback_it_cancels_and_returns_an_error() {
     let period = Duration::from_millis(1);
     for way in WAYS {
         let (sender, answers) = mpsc::channel();
-        // What the callback does: it waits for the timer that it finds in the cell.
+        // The callback waits for the timer that it finds in the cell.
         let wait = |cell: &Arc<OnceLock<Timer>>| {
             let (cell, sender) = (cell.clone(), sender.clone());
             move || sender.send(way(cell.wait())).unwrap()
@@ -299,7 +299,7 @@ fn a_wait_can_be_dropped() {
     {
         let mut given_up = pin!(timer.cancel_and_wait());
         assert_eq!(block_on(poll_once(given_up.as_mut())), None);
-        // Polled again, by somebody else, it waits still.
+        // Another task polls it again: it still waits.
         let mut cx = Context::from_waker(Waker::noop());
         assert!(given_up.as_mut().poll(&mut cx).is_pending());
     }

@@ -18,8 +18,8 @@ use tourbillon::{Cancel, Handle, Reset, Status, Timer, timer::Outcome};
 /// Two timers, each of which does something to the other when it runs.
 type Pair = Arc<[OnceLock<Timer>; 2]>;
 
-/// Arms pairs, all due at one past instant and so in one batch of the one worker; `act` is told
-/// what a timer has to do to its partner. Answers the pairs.
+/// Arms pairs, all due at one past instant and so in one batch of the one worker. Each timer calls
+/// `act` with its partner. Returns the pairs.
 fn pairs_due_together(
     count: usize,
     act: impl Fn(&Timer) + Copy + Send + Sync + 'static,
@@ -40,8 +40,8 @@ fn pairs_due_together(
         .collect()
 }
 
-/// In sylar the expired are taken out under the lock and run after it: to cancel one of them
-/// meanwhile does nothing.
+/// In sylar the expired timers are taken out under the lock and run after it: cancelling one of
+/// them in between does nothing.
 #[test]
 fn a_timer_due_at_the_same_instant_can_still_be_cancelled() {
     let _alarm = alarm();
@@ -109,7 +109,7 @@ fn a_timer_due_at_the_same_instant_can_still_be_moved() {
     assert_eq!(runtime.metrics().total().panics, 0);
 }
 
-/// A little later, and not at once, nor never.
+/// The moved timer fires at its new deadline: later than its batch, but not never.
 #[test]
 fn a_timer_moved_by_one_of_its_batch_fires_at_its_new_deadline() {
     let _alarm = alarm();

@@ -68,7 +68,7 @@ fn a_callback_gets_the_value_of_while_alive() {
     }
     eventually("none keeps it", || Arc::strong_count(&alive) == 1);
     eventually("none refers to it", || Arc::weak_count(&alive) == 0);
-    // What is told of another end is given it, too.
+    // A callback that takes another outcome gets the value, too.
     for recurring in [false, true] {
         let (sender, told) = mpsc::channel();
         let timer = if recurring {

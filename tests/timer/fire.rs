@@ -299,7 +299,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
         assert_over(&timer, Outcome::Cancelled);
     }
     for timer in never() {
-        // What is never due does not fire beside what is.
+        // A timer that is never due does not fire beside due ones.
         on_worker(&runtime, || ());
         assert!(timer.is_pending());
         assert_eq!(timer.reset_at(Instant::now()), Reset::Waiting);
@@ -442,7 +442,8 @@ fn timers_cancelled_by_a_remote_thread_do_not_pile_up() {
     for _ in 0..50_000 {
         assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
     }
-    // What was cancelled while the worker had hold of its shard is swept out by it, or by the next.
+    // The worker, or the next canceller, sweeps timers that were cancelled while the worker held
+    // its shard's lock.
     eventually(
         "no more are left than the bound that the shard promises",
         || {

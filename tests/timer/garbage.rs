@@ -6,7 +6,7 @@ use std::{sync::mpsc, time::Duration};
 use crate::common::{Drops, Gate, HOUR, PATIENCE, Random, alarm, eventually, runtime};
 use tourbillon::{Cancel, Runtime, Timer};
 
-/// What one cancel past the bound sweeps up.
+/// The number of timers that one cancel past the bound sweeps.
 const BATCH: usize = 256;
 
 /// The bound that the metrics promise: a part, a batch, and what is swept but still counted.
@@ -50,7 +50,7 @@ fn arm_on_worker(count: usize, drops: &Drops) -> Vec<Timer> {
         .collect()
 }
 
-/// Cancels all from this thread, and looks at the accounts meanwhile.
+/// Cancels all timers from this thread, and checks the counts in between.
 fn cancel_all(runtime: &Runtime, timers: Vec<Timer>, drops: &Drops) {
     let count = timers.len();
     let before = drops.count();

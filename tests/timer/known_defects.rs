@@ -22,7 +22,7 @@ use tourbillon::{
     time::{sleep, sleep_until},
 };
 
-/// What keeps a worker from looking at its timers for longer than many of them take.
+/// A job of this length keeps a worker from its timers for longer than many of them take.
 const LONG: Duration = Duration::from_micros(300);
 
 /// From a µs to some 30 ms, as many of each order of magnitude, and to the nanosecond.
@@ -117,7 +117,7 @@ fn a_callback_is_never_early_on_a_cold_or_busy_worker() {
     }
 }
 
-/// What the worker armed at the end of a long callback is not due that much earlier.
+/// A timer that a worker arms at the end of a long callback is not due earlier because of that.
 #[test]
 fn delays_in_a_long_callback_count_from_the_call() {
     let _alarm = alarm();
@@ -265,7 +265,7 @@ fn a_recurring_timer_does_not_drift() {
             let Some(deadline) = known.get().and_then(Timer::deadline) else {
                 return;
             };
-            // What the run takes, more or less than a period, is not added.
+            // The length of the run, whether above or below the period, is not added.
             spin(Duration::from_nanos(random.below(2_000_000)));
             let _ = sender.send((i, deadline.into_std(), now));
         });

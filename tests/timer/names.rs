@@ -161,7 +161,7 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
 /// A walk over many timers takes some time, in which others are started and refreshed.
 #[test]
 fn timers_started_during_refresh_named_are_never_early() {
-    /// Ends the walks, also if what is looked at meanwhile is not as it should be.
+    /// Ends the walks, also if an assertion fails in between.
     struct Ends<'a>(&'a AtomicBool);
 
     impl Drop for Ends<'_> {
@@ -223,7 +223,7 @@ fn a_name_disappears_when_its_timers_end() {
         assert_eq!(handle.cancel_named("gone", usize::MAX), 0);
     };
     let after = |delay| Timer::after(delay).on(&handle).name("gone");
-    // Fired, told or not, and after a panic.
+    // Timers that fired, with and without outcomes, and one that panicked.
     let _detached = after(Duration::ZERO).start(|| ());
     let _detached = after(Duration::ZERO).start_with(told.once());
     let _detached = after(Duration::ZERO).start(|| panic!("on purpose"));

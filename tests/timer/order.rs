@@ -23,7 +23,7 @@ fn is_sleep(i: u32) -> bool {
     matches!(i % 11, 1 | 3 | 4 | 7..=9)
 }
 
-/// What ran, in its order; `None` if the first was due before the last was armed.
+/// Returns the order of the runs, or `None` if the first was due before the last was armed.
 async fn attempt() -> Option<Vec<u32>> {
     let order = Arc::new(Mutex::new(Vec::new()));
     let start = Instant::now();

@@ -19,7 +19,7 @@ use crate::common::{
 };
 use tourbillon::{Cancel, Handle, Outcome, Reset, Runtime, Status, Timer};
 
-/// A timer, and what it was told.
+/// A timer, and the outcomes that its callback took.
 #[derive(Default)]
 struct Case {
     timer: OnceLock<Timer>,
@@ -35,7 +35,7 @@ impl Case {
         }
     }
 
-    /// It was told once, and everybody agrees on what.
+    /// Checks that the callback took one outcome, and that all answers agree with it.
     #[track_caller]
     fn check(&self) -> Outcome {
         let how = match self.told.all() {
@@ -52,7 +52,8 @@ impl Case {
     }
 }
 
-/// Arms, cancels and shuts down at once, in several threads; answers how many ended in which way.
+/// Arms, cancels and shuts down at the same time, in several threads. Returns how many timers ended
+/// in each way.
 fn race(seed: u64, after: Duration) -> [usize; 3] {
     const ARMING: usize = 2;
     const EACH: usize = 600;
@@ -200,7 +201,7 @@ fn a_timer_cancelled_during_a_run_gets_the_outcome_after_it() {
     assert_eq!(told.recv_timeout(PATIENCE), end);
 }
 
-/// Cancels, in `cancel`, a timer that is told on a worker; the caller's thread has no part in that.
+/// Cancels a timer with `cancel`. Checks that a worker delivers the outcome, and not the caller.
 #[track_caller]
 fn is_told_on_a_worker(runtime: &Runtime, cancel: impl FnOnce(&Timer)) {
     let (sender, told) = mpsc::channel();

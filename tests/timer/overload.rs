@@ -19,7 +19,7 @@ const SPREAD: Duration = Duration::from_millis(200);
 const WORK: Duration = Duration::from_micros(66);
 /// As many again want to run each millisecond.
 const RECURRING: usize = 40;
-/// What is queued at once: 1,024 timers, and one interval.
+/// The jobs that are queued at one time: 1,024 timers, and one interval.
 const QUEUED: usize = 1024 + 2 * 61;
 
 fn spin(for_how_long: Duration) {

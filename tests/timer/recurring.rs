@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tourbillon::timer::Outcome;
 use tourbillon::{ArmError, Cancel, Reset, Status, Timer};
 
-/// What a run of a recurring timer says: its deadline, and the clock when it began and ended.
+/// A run of a recurring timer: its deadline, and the times when it began and ended.
 struct Run {
     deadline: Instant,
     began: Instant,

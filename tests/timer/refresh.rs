@@ -119,8 +119,8 @@ fn a_refreshed_timer_does_not_fire_until_the_refreshes_stop() {
     assert_over(&timer, Outcome::Fired);
 }
 
-/// Blocks the one worker of a runtime in a callback with timers queued behind that, which have come
-/// due, and calls `meanwhile` with them; `make` arms one of them for a deadline that has passed.
+/// Blocks the one worker of a runtime in a callback, with due timers queued behind it, and calls
+/// `meanwhile` with them. `make` arms one of them for a deadline that has passed.
 fn with_queued<R>(
     runtime: &Runtime,
     count: usize,
@@ -141,7 +141,7 @@ fn with_queued<R>(
             (0..count).map(|i| make(i, after)).collect::<Vec<_>>()
         })
     };
-    // What the callback armed comes due together, when it has returned.
+    // The timers that the callback armed come due together, when it has returned.
     started.wait();
     let answer = meanwhile(queued);
     release.open();

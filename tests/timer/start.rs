@@ -128,7 +128,7 @@ fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
         assert_eq!(timer.cancel(), Cancel::Over);
         assert_eq!(timer.refresh(), Reset::TooLate);
         assert_eq!(timer.reset(HOUR), Reset::TooLate);
-        // It is told by its start, and not before.
+        // The start delivers the outcome, and nothing does before.
         on_worker(&runtime, || ());
         assert!(told.try_recv().is_err());
         assert_eq!(timer.start(), Started::Cancelled);
@@ -286,7 +286,7 @@ fn a_timer_starts_once() {
     }
     let before = Instant::now();
     assert_eq!(timer.start(), Started::Waiting);
-    // What was too early has changed nothing.
+    // The calls that came too early have changed nothing.
     assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
     assert_eq!(timer.start(), Started::TooLate);
     assert_eq!(timer.reset(Duration::ZERO), Reset::Waiting);
@@ -374,7 +374,7 @@ fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
     }
     assert_eq!(handle.timers().named, []);
 
-    // What is built then is over.
+    // A timer that is built now is over.
     let thread = Arc::new(Mutex::new(None));
     let place = thread.clone();
     let late = Timer::after(SOON).on(&handle).build_with(move |how| {

@@ -13,8 +13,8 @@ fn parks(runtime: &Runtime) -> u64 {
     runtime.metrics().total().parks
 }
 
-/// How often the workers slept while so many timers fired, at random moments of a second. None is
-/// early.
+/// Returns how often the workers slept while this many timers fired at random moments of a second.
+/// None may be early.
 fn sleeps(tolerance: Duration) -> u64 {
     const COUNT: u64 = 2_000;
     let runtime = runtime(1);
@@ -177,7 +177,7 @@ fn a_tolerance_does_not_change_the_deadline() {
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 }
 
-/// Whatever it wakes for: also what is no timer.
+/// A worker may wake for any reason, not only for timers.
 #[test]
 fn a_worker_awake_in_the_window_runs_the_timer() {
     let _alarm = alarm();

@@ -26,7 +26,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a client begins with: these settings, each with its number.
+/// Returns a client's first bytes: the preface, with these numbered settings.
 pub fn beginning(settings: &[(u16, u32)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (number, value) in settings {

@@ -31,15 +31,14 @@ pub fn hello() -> Router {
     without_tokio(Router::new().route("/", get(|| async { "hello" })))
 }
 
-/// A handler that says when it was asked, and answers when it is told to.
+/// A handler that signals when it was asked, and that answers after a signal.
 pub fn told() -> (Router, Event, Event) {
     let (asked, answer) = (Event::default(), Event::default());
     let (asked_here, answer_here) = (asked.clone(), answer.clone());
     let handler = move || async move {
         asked_here.set();
         answer_here.wait().await;
-        // So that it is told in a poll that began after it was told to, and not in the one that
-        // asked.
+        // The answer comes in a later poll than the one in which the handler got the signal.
         yield_now().await;
         "told"
     };
@@ -47,7 +46,7 @@ pub fn told() -> (Router, Event, Event) {
     (router.merge(hello()), asked, answer)
 }
 
-/// A server that waits for heads so long, and keeps connections so long.
+/// A server with these timeouts for request heads and for idle connections.
 pub fn limited(runtime: &Runtime, head: Duration, kept: Duration) -> Site {
     Site::with(runtime, |listener, stop| {
         serve(listener, hello())
@@ -102,7 +101,7 @@ impl Site {
     }
 }
 
-/// What a [`Site`] ends at.
+/// A [`Site`] ends when this is ready.
 pub struct Stop(oneshot::Receiver<()>);
 
 impl Future for Stop {
@@ -218,7 +217,7 @@ impl Client {
             match self.stream.read(&mut buf) {
                 Ok(0) => break,
                 Ok(n) => self.read.extend_from_slice(&buf[..n]),
-                // What the server had not read when it closed makes a reset of it.
+                // If the server closes with unread data, the connection is reset.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => panic!("not closed: {error}"),
             }
@@ -248,7 +247,7 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// What curl prints, on stdout.
+/// Returns curl's output.
 #[track_caller]
 pub fn curl(args: &[&str]) -> String {
     let output = Command::new("curl")

@@ -62,7 +62,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Hidden {
-    /// What a process does: one workload on one system, once. Prints figures as JSON.
+    /// Runs one workload on one system, once, and prints the figures as JSON.
     #[command(hide = true)]
     Run {
         workload: String,

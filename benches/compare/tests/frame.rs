@@ -1,4 +1,5 @@
-//! The program as it is used: a table, JSON and pictures come out, and who fails is named.
+//! Runs the program as a user does: it writes a table, JSON and pictures, and names each system
+//! that fails.
 
 use std::{
     env, fs,
@@ -48,7 +49,7 @@ fn a_table_and_json_and_a_picture_come_out() {
         .lines()
         .find(|line| line.starts_with("| callback: ns per pair |"));
     let row = row.unwrap_or_else(|| panic!("no row: {table}"));
-    // What is wanted: 60 beside 138.
+    // The target is 60, and the peer has 138.
     assert!(row.contains('×') && row.contains("≤ 0.43"), "{row}");
     assert!(table.contains("### In sum"), "{table}");
     assert_eq!(read(out.join("table.md")), table);
@@ -81,7 +82,7 @@ fn a_table_and_json_and_a_picture_come_out() {
 #[test]
 fn who_fails_is_named() {
     let out = directory("failing");
-    // Nobody is done by then.
+    // No system is done by then.
     let args = [
         "--quick",
         "--rounds",

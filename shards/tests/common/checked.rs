@@ -13,7 +13,7 @@ pub enum Op {
     Rekey(usize, u64),
     Lower(usize, u64),
     RemoveFirst,
-    /// What an owner does when a deadline passes: it removes all entries up to the key.
+    /// Removes all entries up to the key, as an owner does when a deadline passes.
     RemoveUpTo(u64),
 }
 

@@ -55,8 +55,8 @@ fn a_thread_that_finds_no_sleeper_looks_again() {
     assert_eq!((searchers.parked(), searchers.searching()), (1, 0));
 }
 
-/// A parked worker was notified for a timer, and does not run yet. A thread that pushes work
-/// meanwhile must not spin until it runs.
+/// A parked worker was notified for a timer, and does not run yet. A thread that pushes work before
+/// it runs must not spin until then.
 #[test]
 fn a_pusher_does_not_spin_for_a_worker_that_is_waking_up() {
     let searchers = Searchers::new(2);

@@ -27,7 +27,7 @@ fn cancel(timer: Timer<Threaded>) {
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 }
 
-/// Returns how many cancelled timers are left. No other thread may use the shard meanwhile.
+/// Returns how many cancelled timers are left. No other thread may use the shard during this call.
 fn garbage(shard: &Shard<Threaded>, live: usize) -> usize {
     shard.references() - live
 }

@@ -17,7 +17,7 @@ use tourbillon_shards::{
     Timer,
 };
 
-/// A waker that counts its calls, and can be told to panic.
+/// A waker that counts its calls, and that panics on request.
 struct Counts(AtomicUsize, bool);
 
 impl Wake for Counts {

@@ -54,7 +54,7 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
         .try_into()
         .unwrap_or(u64::MAX);
     let store = config.timer_store;
-    // Without rescues, or with nobody to come, the alarm is set only while the worker is in
+    // Without rescues, or without a rescuer, the alarm is set only while the worker is in
     // `block_in_place`.
     let shard = if config.is_watched(workers) {
         Shard::watched(core, grace)

@@ -21,7 +21,7 @@ fn proxy(upstreams: &[SocketAddr], args: &[&str]) -> Server {
     let mut command = example("retry_proxy");
     command.args(["--listen", "127.0.0.1:0"]).args(args);
     if !args.contains(&"--connect-timeout") {
-        // That no try fails because the machine is slow.
+        // No try may fail because the machine is slow.
         command.args(["--connect-timeout", "10m"]);
     }
     for upstream in upstreams {
@@ -37,7 +37,7 @@ fn upstream(serve: fn(TcpStream) -> io::Result<()>) -> SocketAddr {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = with_patience(stream.unwrap());
-            // What the client makes of an error is what is looked at.
+            // Ignore an error here: the test checks what the client makes of it.
             thread::spawn(move || drop(serve(stream)));
         }
     });
@@ -55,7 +55,7 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// What the proxy counted.
+/// The proxy's final counts.
 struct Counts(String);
 
 impl Counts {

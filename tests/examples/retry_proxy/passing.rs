@@ -73,7 +73,7 @@ fn send(mut stream: &TcpStream, seed: u64, count: usize) -> u64 {
     hash.finish()
 }
 
-/// What comes, to the end, by a hash.
+/// Receives until the end; returns the number of bytes and a hash of them.
 fn receive(mut stream: &TcpStream) -> (usize, u64) {
     let mut hash = DefaultHasher::new();
     let mut block = vec![0; 64 * 1024];
@@ -248,7 +248,7 @@ fn a_signal_lets_open_connections_finish() {
         let mut client = connect(&proxy);
         ping(&mut client).unwrap();
         proxy.signal(signal);
-        // Nobody else is let in, which is so when the signal has been heard.
+        // Once the proxy has heard the signal, it accepts no more clients.
         let begin = Instant::now();
         while TcpStream::connect(proxy.addr).is_ok() {
             assert!(begin.elapsed() < AGES, "still listening");

@@ -17,7 +17,7 @@ const POLICY: Policy = Policy {
     jitter: 0.0,
 };
 
-/// What comes of tries of which all fail, each after so long, and when they were made.
+/// Runs tries that all fail, each after `takes`. Returns when each was made, and the result.
 async fn fail(
     policy: Policy,
     rng: &mut Rng,
@@ -63,7 +63,8 @@ async fn no_try_begins_at_the_deadline() {
         deadline: 700 * MS,
         ..POLICY
     };
-    // Of two that are due at once either may be heard of first.
+    // The deadline and the next try are due at the same time. The task may see either of them
+    // first.
     for _ in 0..200 {
         let (tries, end, _) = fail(policy, &mut rng, Duration::ZERO).await;
         assert_eq!(tries, [0, 100, 300].map(|ms| ms * MS));

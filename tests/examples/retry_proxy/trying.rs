@@ -53,7 +53,7 @@ fn an_upstream_that_comes_up_is_found_by_a_later_try() {
     let args = ["--verbose", "--deadline", "10m", "--backoff", "10ms"];
     let mut proxy = proxy(&[addr], &args);
     let mut client = connect(&proxy);
-    // Kept until there is somebody to have it.
+    // The proxy keeps this until an upstream takes it.
     client.write_all(b"early").unwrap();
     for number in 1..=3 {
         let complaint = proxy.complaint();
@@ -230,7 +230,7 @@ fn an_upstream_that_is_killed_repeatedly_breaks_nothing() {
         }
         let mut rng = fastrand::Rng::with_seed(3);
         for _ in 0..6 {
-            // So that each of them serves somebody before it is killed.
+            // Each upstream serves a client before it is killed.
             let seen = whole.load(Relaxed);
             let begin = Instant::now();
             while whole.load(Relaxed) == seen {

@@ -28,7 +28,7 @@ impl Original {
     fn start() -> Self {
         let start = Instant::now();
         loop {
-            // It cannot be told to take any free port, and another process may take this one first.
+            // redis-server cannot take any free port, so another process may take this one first.
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let addr = free.local_addr().unwrap();
             drop(free);
@@ -60,7 +60,7 @@ impl Drop for Original {
     }
 }
 
-/// What is done with one command's replies.
+/// How the two replies to one command are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Alike {
     /// They are equal.
@@ -465,7 +465,7 @@ fn expired_keys_are_gone_for_each_command_as_in_redis() {
                 client.ask("SET k 1 PX 1");
                 thread::sleep(Duration::from_millis(5));
                 let reply = client.ask(look);
-                // What is new has no deadline of the old.
+                // A new key does not have the deadline of the old one.
                 (reply, client.ask("GET k"), client.ask("TTL k").min_100())
             });
             let [our_replies, their_replies] = replies;

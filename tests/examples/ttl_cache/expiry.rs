@@ -85,7 +85,7 @@ fn a_removed_or_moved_deadline_does_not_remove_the_key() {
     assert_eq!(client.info("timers_cancelled"), 4);
 }
 
-/// A request that sets a key for so many ms.
+/// Appends a request that sets a key with a TTL of this many ms.
 fn set(request: &mut Vec<u8>, name: &str, ttl: u64) {
     let (name_len, ttl_len) = (name.len(), ttl.to_string().len());
     write!(
@@ -135,7 +135,7 @@ fn a_million_keys_expire_on_time_and_once() {
                 });
             });
         }
-        // Meanwhile others are looked at all the time.
+        // At the same time, another client sets and reads its own keys.
         scope.spawn(|| {
             let mut random = Random::new(99);
             let mut client = Redis::connect(&server);

@@ -89,7 +89,8 @@ fn a_browser_request_is_not_taken_for_commands() {
                 let _ = browser.stream().write_all(bytes);
             }
             let heard = String::from_utf8(browser.end()).unwrap();
-            // What the server had not read makes a reset, which may overtake the replies.
+            // If the server closes with unread data, the connection is reset. The reset may
+            // overtake the replies.
             assert!(heard == said || heard.is_empty(), "{head}: {heard}");
         }
     }
@@ -202,7 +203,8 @@ fn a_client_that_reads_no_replies_is_not_read_from() {
     }
     let grown = server.memory().saturating_sub(before);
     assert!(grown < 64 * MB, "{grown} bytes more");
-    // Others are served meanwhile; and when the replies are taken, they are all there.
+    // The server serves other clients in between. When the deaf client reads, its replies are
+    // complete.
     assert_serves(&server);
     deaf.stream().set_nonblocking(false).unwrap();
     let mut deaf = deaf;
@@ -292,7 +294,7 @@ fn idle_time_starts_at_the_last_command() {
         thread::sleep(idle / 2);
         let last = Instant::now();
         let sent = client.stream().write_all(b"PING\r\n");
-        // Otherwise the machine has taken so long that it was idle.
+        // Otherwise the machine was so slow that the client was idle for too long.
         if sent.is_ok() && client.try_reply().is_ok() {
             assert_eq!(client.end(), b"");
             assert!(last.elapsed() >= idle, "closed too early");

@@ -26,7 +26,7 @@ fn large_replies_are_built_as_the_client_reads() {
     assert_eq!(client.ask("PING"), Reply::Simple("PONG".into()));
     let grown = server.memory().saturating_sub(before);
     assert!(grown < 64 * MB, "{grown} bytes more");
-    // It is all there when somebody does. The next command waits for its turn.
+    // Once the client reads, the replies are complete. The next command waits for its turn.
     slow.send(b"PING\r\n");
     let end = [&value[..], b"\r\n"].concat();
     slow.expect(&end);
@@ -153,7 +153,7 @@ fn costly_requests_have_a_length_limit() {
     let refused = Reply::Error("ERR a pattern has at most 1024 bytes".into());
     assert_eq!(client.ask(&format!("KEYS {pattern}*")), refused);
     assert_eq!(client.ask(&format!("SCAN 0 MATCH {pattern}*")), refused);
-    // A value does not grow to more than a client may send at once.
+    // A value cannot grow to more than a client may send in one request.
     let half = "x".repeat(1_024);
     assert_eq!(
         client.ask(&format!("APPEND key {half}")),

@@ -59,7 +59,7 @@ fn a_key_expires_to_the_nanosecond() {
         sleep(Duration::from_nanos(1)).await;
         assert_eq!(start.elapsed(), 10 * MS);
         assert_eq!(get(&store, "key"), None);
-        // Whoever came first.
+        // The timer or the access expired the key, whichever came first.
         assert_eq!(
             stats.expired_by_timer.get() + stats.expired_on_access.get(),
             1
@@ -162,7 +162,7 @@ fn no_command_sees_a_key_whose_timer_is_late() {
         assert!(!store.persist(b"persisted"));
         assert_eq!(set(b"absent", When::Absent), was(true));
         assert_eq!(set(b"present", When::Present), was(false));
-        // What is new has no deadline of the old.
+        // A new key does not have the deadline of the old one.
         assert_eq!(store.deadline(b"absent"), Some(None));
         assert_eq!(stats.expired_on_access.get(), 7);
         assert_eq!(stats.expired_by_timer.get(), 0);
@@ -181,7 +181,7 @@ fn a_deadline_that_is_moved_while_the_timer_runs_has_a_timer_of_its_own() {
         set(&store, "key", "value", until(Instant::now() + 20 * MS));
         let later = Instant::now() + 100 * MS;
         moved = store.get(b"key", until(later), |value| {
-            // The key's part is locked meanwhile, so that the callback begins, and has to wait.
+            // The key's part is locked here, so the callback begins and has to wait.
             std::thread::sleep(50 * MS);
             // Else the machine was too slow, and the key gone before.
             value.is_some()
@@ -231,7 +231,7 @@ fn later_and_earlier_compare_the_milliseconds_of_clients() {
             unix_ms,
             at: Some(Instant::now() + 100 * MS),
         };
-        // The same milliseconds, read beside the runtime's clock at another moment.
+        // The same deadline in milliseconds, but taken at another moment of the runtime's clock.
         let same = Deadline {
             at: Some(Instant::now() + 101 * MS),
             ..ms(1_000)
@@ -304,7 +304,7 @@ fn without_active_expiry_commands_remove_expired_keys() {
     });
 }
 
-/// All keys, in the order of a scan that visits as few at once as it may.
+/// Returns all keys, in the order of a scan that visits as few keys per call as possible.
 fn scanned(store: &Store) -> Vec<String> {
     let mut keys = Vec::new();
     let mut from = 0;
@@ -330,7 +330,7 @@ fn a_scan_visits_each_key_once_while_others_come_and_go() {
         }
         let (mut keys, mut calls, mut from) = (Vec::new(), 0, 0);
         loop {
-            // The table of each part grows and shrinks meanwhile.
+            // The table of each part grows and shrinks during the scan.
             for n in 0..100 {
                 let key = format!("comes{}", calls * 100 + n);
                 set(&store, &key, "value", Expiry::Never);
@@ -434,7 +434,7 @@ fn a_command_without_room_changes_nothing() {
         assert_eq!(set(b"a", 500), Err(Full));
         assert_eq!((stats.keys.get(), stats.bytes.get()), (2, bytes));
         assert_eq!(get(&store, "a").unwrap().len(), 100);
-        // What takes less is always possible, and then there is room.
+        // A smaller value is always accepted, and then there is room.
         assert!(set(b"a", 0).is_ok());
         assert!(set(b"b", 200).is_ok());
         assert_eq!(store.remove(b"a"), Some([].into()));

@@ -11,7 +11,7 @@ use crate::clients::{
     redis::{Redis, Reply, cache, encode},
 };
 
-/// What `HELLO` replies in RESP3 to the client of this number, in bytes.
+/// Returns the bytes of the reply to `HELLO 3` for the client with this number.
 fn hello_3(id: u64) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let length = version.len();
@@ -26,8 +26,8 @@ fn hello_3(id: u64) -> Vec<u8> {
 #[test]
 fn client_libraries_can_start_with_resp3() {
     let server = cache(&[]);
-    // What redis-py 8.1 and node-redis 6.3 send when they connect. The former waits for each reply,
-    // the latter does not.
+    // These are the commands that redis-py 8.1 and node-redis 6.3 send when they connect. The
+    // former waits for each reply, the latter does not.
     let unknown = b"-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n".as_slice();
     let mut python = Redis::connect(&server);
     for (ask, reply) in [
@@ -249,7 +249,7 @@ fn replies_keep_the_order_of_requests_however_these_are_split() {
             }
         }
     }
-    // What comes after a QUIT is not looked at.
+    // The server ignores commands after a QUIT.
     client.send(b"QUIT\r\nSET k gone\r\n");
     assert_eq!(client.end(), b"+OK\r\n");
     let mut client = Redis::connect(&server);

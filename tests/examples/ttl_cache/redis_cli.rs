@@ -7,8 +7,8 @@ use std::{
 
 use crate::clients::{have, redis::cache};
 
-/// What redis-cli shows of a reply to each of these; after a `~`, of a number that gets less, half
-/// a minute at most. The errors are those of redis 7.0, to the letter.
+/// Commands, and the output of redis-cli for each. `~` stands for a number that decreases, by half
+/// a minute at most. The errors are exactly those of redis 7.0.
 const CONVERSATION: &[(&str, &str)] = &[
     ("PING", "PONG"),
     ("ping \"two words\"", "\"two words\""),
@@ -108,8 +108,8 @@ const CONVERSATION: &[(&str, &str)] = &[
     ("GET key", "(nil)"),
     ("SET key value PXAT 1", "OK"),
     ("GET key", "(nil)"),
-    // Of one that is given again the last counts; two do not go together. Of a key that is not
-    // there nothing is told.
+    // If an option is repeated, the last one counts. Two different expiry options are an error. For
+    // an absent key the expiry time is not checked.
     ("SET key value PX 10 PX 100000", "OK"),
     ("TTL key", "~100"),
     ("SET key value EX 10 PX 10", "(error) ERR syntax error"),

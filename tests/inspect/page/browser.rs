@@ -36,7 +36,7 @@ pub struct Browser {
     child: Child,
     to: ChildStdin,
     from: Receiver<Value>,
-    /// What the page's events were.
+    /// The events of the page.
     events: VecDeque<Value>,
     session: String,
     calls: u64,
@@ -52,7 +52,7 @@ impl Browser {
         Self::start_with(&[])
     }
 
-    /// The same, with more arguments.
+    /// Like `start`, with more arguments.
     pub fn start_with(args: &[&str]) -> Option<Self> {
         if !have("chromium") {
             return None;
@@ -168,7 +168,7 @@ impl Browser {
         );
     }
 
-    /// What the system's colours are: `dark` or `light`.
+    /// Sets the colour scheme of the system: `dark` or `light`.
     pub fn prefer(&mut self, scheme: &str) {
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
         self.call(
@@ -177,7 +177,7 @@ impl Browser {
         );
     }
 
-    /// What an expression is; of a promise what it comes to.
+    /// Returns the value of an expression. Waits for the value if it is a promise.
     #[track_caller]
     pub fn eval(&mut self, expression: &str) -> Value {
         let mut answer = self.call(
@@ -194,7 +194,7 @@ impl Browser {
     pub fn eventually(&mut self, expression: &str) {
         let start = Instant::now();
         loop {
-            // What it asks about may not be there yet.
+            // The elements in the expression may not exist yet.
             let guarded = format!(
                 "(() => {{ try {{ return {expression}; }} catch (error) {{ return String(error); }} }})()"
             );
@@ -245,13 +245,13 @@ impl Browser {
         );
     }
 
-    /// What the window shows, as a PNG.
+    /// Returns the content of the window, as a PNG.
     pub fn picture(&mut self) -> Vec<u8> {
         let picture = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
     }
 
-    /// The events of so many names since the browser was started.
+    /// Returns all events with these names since the browser was started.
     pub fn events(&mut self, methods: &[&str]) -> Vec<&Value> {
         while let Ok(event) = self.from.try_recv() {
             self.events.push_back(event);
@@ -284,7 +284,7 @@ impl Browser {
             .collect()
     }
 
-    /// What went wrong on the page: exceptions, complaints on the console, requests that failed.
+    /// Returns all problems of the page: exceptions, messages on the console, failed requests.
     pub fn troubles(&mut self) -> Vec<String> {
         let all = self.events(&[
             "Runtime.exceptionThrown",
@@ -292,8 +292,8 @@ impl Browser {
             "Log.entryAdded",
             "Network.loadingFailed",
         ]);
-        // What the page gave up itself did not fail: a stream that was silent for too long, on a
-        // busy machine.
+        // A request that the page cancelled did not fail: on a busy machine a stream was silent for
+        // too long.
         let failed = all.iter().filter(|event| event["canceled"] != true);
         let mut troubles: Vec<_> = failed.map(ToString::to_string).collect();
         let refused = self
@@ -313,7 +313,8 @@ impl Drop for Browser {
         if thread::panicking() {
             let _ = fs::remove_dir_all(&self.profile);
         } else {
-            // Those that it started end a little later than it does, and may write until then.
+            // The browser's child processes end a little later than it does, and may write until
+            // then.
             eventually("the profile is removed", || {
                 let _ = fs::remove_dir_all(&self.profile);
                 !self.profile.exists()

@@ -124,8 +124,8 @@ pub fn cause_a_stall(runtime: &Runtime) {
     });
 }
 
-/// What the page is to name, with what a browser would take for an element. It blocks its worker,
-/// which is what is wrong with it.
+/// The page has to name this job, which blocks its worker. The name contains characters that a
+/// browser would take for an element.
 async fn the_culprit<T>(_: T) {
     thread::sleep(5 * THRESHOLD);
 }

@@ -118,7 +118,7 @@ fn the_page_updates_and_agrees_with_prometheus() {
     check_clean(&mut browser, &watched);
 }
 
-/// The load has two workers steal from each other, and the matrix says so while it is looked at.
+/// The load makes two workers steal from each other. The matrix shows that while it is visible.
 fn who_took_from_whom(browser: &mut Browser) {
     browser.eval("document.getElementById('steals').scrollIntoView({ behavior: 'instant' })");
     browser.eventually(
@@ -131,7 +131,7 @@ fn who_took_from_whom(browser: &mut Browser) {
 /// Waits until a new picture has been drawn or, if `moves` is false, until snapshots came and none
 /// was.
 fn watch(browser: &mut Browser, moves: bool) {
-    // What came before a pause is drawn with the next picture of the screen.
+    // The page draws snapshots from before a pause with the next frame.
     browser.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
     let shown = browser.text("#tile-fired-more");
     if moves {
@@ -161,7 +161,7 @@ fn the_pause_button_and_the_switches_work() {
         browser.click("#pause");
         browser.eventually("document.getElementById('status').textContent === 'paused'");
         watch(&mut browser, false);
-        // What is shown can be looked at in other ways meanwhile, and stays what it is.
+        // The paused data can be shown in other ways, and does not change.
         let held = browser.text("#tile-fired-more");
         browser.click("[data-range=\"600\"]");
         watch(&mut browser, false);

@@ -39,7 +39,7 @@ fn answer(mut stream: TcpStream) {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n";
     let length = page.len();
     let answer = format!("{head}Content-Length: {length}\r\n\r\n{page}");
-    // Whoever does not want it any more has gone.
+    // A client that no longer wants the answer has gone.
     let _ = stream.write_all(answer.as_bytes());
 }
 

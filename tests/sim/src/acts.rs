@@ -1,4 +1,4 @@
-//! What threads from outside, callbacks and tasks do with timers.
+//! The operations that outside threads, callbacks and tasks do with timers.
 
 use std::{
     sync::{
@@ -28,10 +28,10 @@ pub struct Armed {
     pub id: usize,
     pub timer: Any,
     pub kind: Kind,
-    /// It is refreshed; others are moved.
+    /// If set, a move refreshes this timer. Otherwise it resets it.
     refreshes: bool,
     wait: u64,
-    /// It was started, and that is in the ledger. Two may do so at the same time until then.
+    /// Set after the ledger has the start. Until then, two threads may start it at the same time.
     started: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ fn ns(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// What a timer's callback does.
+/// Runs a timer's callback.
 fn called(cast: &Arc<Cast>, alive: &Alive, how: Outcome) {
     let _call = Call::begin(alive.0, how);
     sim::step();
@@ -102,7 +102,8 @@ impl Armed {
             id,
             timer,
             kind,
-            // What one that was armed for a moment waits for when it is refreshed is not known here.
+            // The wait of a timer that was armed for a given time is not known here, so do not
+            // refresh it.
             refreshes: below(2) == 0 && !matches!(kind, Kind::Wall(_)) && wait != NEVER,
             wait,
             started: AtomicBool::new(started),
@@ -131,7 +132,7 @@ impl Armed {
 
     fn move_it(&self, cast: &Cast) {
         if !self.is_started() {
-            // Whether it waits for the delay that it is given before it is started is not looked at here.
+            // Skip it: the oracle does not know the wait of a timer that is moved before its start.
             return;
         }
         let delay = cast.delay();
@@ -172,7 +173,7 @@ fn started(kind: Kind, answer: Started, from: u64, to: u64, wait: u64) -> What {
     }
 }
 
-/// The latest deadline; what is too far off never comes.
+/// Returns the latest deadline. One that is too far off never comes.
 fn late(to: u64, delay: u64) -> u64 {
     if delay > 70 * 365 * 86_400 * 1_000 * MS {
         NEVER
@@ -182,7 +183,7 @@ fn late(to: u64, delay: u64) -> u64 {
 }
 
 fn wall(nanos: u64) -> SystemTime {
-    // 2065 at the latest, 38 years after the world begins: it never comes, and all of its sums stay in range.
+    // 2065 at the latest, 38 years after the world begins: it never comes, and no sum overflows.
     SystemTime::UNIX_EPOCH + ns(nanos.min(3_000_000_000_000_000_000))
 }
 
@@ -191,10 +192,10 @@ fn nanos(at: SystemTime) -> u64 {
     since.unwrap_or_default().as_nanos() as u64
 }
 
-/// Does one thing, inside of a callback or a task, or from outside.
+/// Does one operation, in a callback or a task (`inside`) or on an outside thread.
 pub fn act(cast: &Arc<Cast>, inside: bool) {
     if inside && cast.over.load(Relaxed) {
-        // What begets its like would have no end.
+        // Otherwise operations that cause others would never end.
         return;
     }
     let kinds = cast.plan.kinds & 0xffff;
@@ -240,7 +241,7 @@ pub fn act(cast: &Arc<Cast>, inside: bool) {
     }
 }
 
-/// A callback that knows nothing of outcomes.
+/// Arms a timer whose callback takes no outcome.
 fn once(cast: &Arc<Cast>) {
     let delay = cast.delay();
     let id = add(record(Kind::Once, delay));
@@ -268,7 +269,7 @@ fn finish(cast: &Cast, id: usize, timer: Result<Any, tourbillon::ArmError>) {
     }
 }
 
-/// One whose callback is told how it ended, with options.
+/// Arms a timer with options, whose callback takes the outcome.
 fn told(cast: &Arc<Cast>) {
     let delay = cast.delay();
     let tolerance = [0, 0, below(3 * MS)][below(3) as usize];
@@ -316,7 +317,7 @@ fn every(cast: &Arc<Cast>) {
     finish(cast, id, Ok(Any::Mono(timer)));
 }
 
-/// One that is built, and started later.
+/// Builds a timer that is started later.
 fn unstarted(cast: &Arc<Cast>) {
     let delay = cast.delay();
     let tells = below(2) == 0;
@@ -334,7 +335,7 @@ fn unstarted(cast: &Arc<Cast>) {
     Armed::keep(cast, id, Any::Mono(timer), false);
 }
 
-/// Starts one that was built.
+/// Starts a timer that was built and not started.
 fn start(cast: &Arc<Cast>) {
     let armed = {
         let timers = lock(&cast.timers);
@@ -384,7 +385,7 @@ fn named(cast: &Arc<Cast>) {
     }
 }
 
-/// Timers on other clocks.
+/// Arms a timer on the boot clock or the wall clock.
 fn clocks(cast: &Arc<Cast>) {
     let delay = cast.delay();
     let tells = below(2) == 0;
@@ -434,7 +435,7 @@ fn clocks(cast: &Arc<Cast>) {
     finish(cast, id, Ok(Any::Wall(timer)));
 }
 
-/// What may wait, and is done from outside alone.
+/// Does an operation that may wait. Only outside threads do this.
 fn wait(cast: &Arc<Cast>) {
     match below(4) {
         0 => {
@@ -453,7 +454,8 @@ fn wait(cast: &Arc<Cast>) {
                 sim::fail(&format!("{event:?}: it runs after `cancel_and_wait`"));
             }
         }
-        // What is read one after the other need not balance as long as timers come and go.
+        // The counts need not balance while timers come and go, since they are read one after the
+        // other.
         1 => _ = cast.handle.metrics(),
         2 => _ = cast.handle.timers(),
         _ => {

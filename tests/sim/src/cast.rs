@@ -1,4 +1,4 @@
-//! What all acts have to do with.
+//! The state that all operations share.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -14,10 +14,10 @@ use tourbillon::{
 use crate::{acts::Armed, ledger::tally, plan::Plan};
 
 const MS: u64 = 1_000_000;
-/// Between the end of what blocks and the next, so that one at a time has to be helped.
+/// The time between two blocking callbacks, so that only one at a time needs help.
 const REST: u64 = 60 * MS;
 
-/// All that acts have to do with.
+/// The state that all operations share.
 pub struct Cast {
     pub plan: Plan,
     pub handle: Handle,
@@ -26,7 +26,7 @@ pub struct Cast {
     pub notify: Notify,
     blocks: AtomicBool,
     may_block: AtomicU64,
-    /// No new ones.
+    /// Set when no new operations may begin.
     pub over: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ impl Cast {
         (count > 0).then(|| tasks.swap_remove(below(count) as usize))
     }
 
-    /// Keeps the worker now and then, as a callback that blocks does.
+    /// Blocks the worker now and then, as a blocking callback does.
     pub fn maybe_block(&self) {
         let chance = u64::from(self.plan.blocks);
         if chance == 0 || below(1_000) >= chance || sim::now() < self.may_block.load(Relaxed) {

@@ -1,5 +1,6 @@
-//! What was asked of the runtime, what it answered, and what it did: for each timer, with the moments between which
-//! that was. The mutexes are the standard library's: no point of the world is under them.
+//! The record of all calls, of the runtime's answers, and of what it did: for each timer, with the
+//! moments between which it happened. The mutexes are the standard library's: the world has no
+//! point while one is locked.
 
 use std::{
     collections::HashSet,
@@ -8,21 +9,21 @@ use std::{
 
 use tourbillon::{Cancel, Outcome, Reset, Started, sim, task::Id};
 
-/// No moment, and no deadline.
+/// Stands for no moment and for no deadline.
 pub const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Once,
-    /// With a period, and so many times at most.
+    /// Recurs with this period, at most this many times.
     Every(u64, u64),
     Boot,
-    /// Whether it ends if a step of the clock jumps over it.
+    /// The flag: the timer ends if a step of the clock jumps over its deadline.
     Wall(bool),
 }
 
 impl Kind {
-    /// What its clock shows.
+    /// Returns the time of the timer's clock.
     pub fn now(self) -> u64 {
         match self {
             Kind::Once | Kind::Every(..) => sim::now(),
@@ -32,23 +33,23 @@ impl Kind {
     }
 }
 
-/// What happened, between two moments.
+/// Something that happened between two moments.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub begin: u64,
-    /// [`NEVER`]: it has not come to its end.
+    /// [`NEVER`] if it has not ended.
     pub end: u64,
-    /// What the timer's clock showed then.
+    /// The times of the timer's clock at these two moments.
     pub from: u64,
     pub to: u64,
-    /// The same by the monotonic clock.
+    /// The time of the monotonic clock at the first of them.
     pub at: u64,
     pub what: What,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What {
-    /// It waits for a moment between these two.
+    /// The timer was armed with a deadline between these two.
     Armed(u64, u64),
     Started(Started, u64, u64),
     Reset(Reset, u64, u64),
@@ -60,15 +61,15 @@ pub enum What {
 #[derive(Debug)]
 pub struct Record {
     pub kind: Kind,
-    /// Its callback is told how it ended.
+    /// Whether its callback takes outcomes.
     pub tells: bool,
     pub named: bool,
     pub tolerance: u64,
-    /// How long it waits, if nobody changes that.
+    /// Its wait, unless it is reset.
     pub wait: u64,
-    /// It was refused: none of the rest counts.
+    /// Whether the runtime refused it. If so, the oracle ignores the record.
     pub refused: bool,
-    /// How many times its callback was dropped.
+    /// How often its callback was dropped.
     pub dropped: u32,
     pub events: Vec<Event>,
 }
@@ -85,7 +86,7 @@ pub fn add(record: Record) -> usize {
     records.len() - 1
 }
 
-/// Something begins.
+/// The beginning of an event.
 #[derive(Clone, Copy)]
 pub struct Begun {
     kind: Kind,
@@ -104,7 +105,7 @@ impl Begun {
         }
     }
 
-    /// It is over; `what` is made of what the clock showed before and after.
+    /// Records the end of the event. `what` gets the times of the clock before and after it.
     pub fn end(self, id: usize, what: impl FnOnce(u64, u64) -> What) {
         let to = self.kind.now();
         let event = Event {
@@ -119,7 +120,7 @@ impl Begun {
     }
 }
 
-/// A callback is called.
+/// A running call of a callback.
 pub struct Call {
     id: usize,
     place: usize,
@@ -157,7 +158,7 @@ impl Drop for Call {
     }
 }
 
-/// Is in a callback for as long as that is there.
+/// A value in a callback that records the callback's drop.
 pub struct Alive(pub usize);
 
 impl Drop for Alive {
@@ -169,48 +170,50 @@ impl Drop for Alive {
 /// A job that may block.
 #[derive(Debug)]
 pub struct Job {
-    /// When `spawn_blocking` has returned, the moment at which it did, and the job's number.
+    /// When `spawn_blocking` returned, and the job's id.
     pub taken: Option<(u64, Id)>,
-    /// The moment at which it began to run.
+    /// When it began to run.
     pub ran: Option<u64>,
 }
 
-/// What was seen of tasks, and of all the rest that is counted.
+/// What was observed of tasks, and all other counts.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub tasks: u64,
-    /// How many futures are gone.
+    /// How many futures were dropped.
     pub tasks_gone: u64,
     pub tasks_through: u64,
     pub sleeps: u64,
     pub timeouts: u64,
-    /// Jobs given to `spawn_blocking`, in the order in which that was called.
+    /// Jobs given to `spawn_blocking`, in the order of the calls.
     pub blocking: Vec<Job>,
     pub blocking_gone: u64,
-    /// The tasks and jobs that were aborted, whether in time or not.
+    /// The tasks and jobs that the program aborted, in time or too late.
     pub aborted: HashSet<Id>,
     /// How many timers were cancelled by their name.
     pub by_name: u64,
     pub refreshed_by_name: bool,
-    /// When callbacks or tasks blocked, in ns.
+    /// The times at which callbacks or tasks blocked, in ns.
     pub blocks: Vec<(u64, u64)>,
-    /// How late what was waited for was, at most.
+    /// The greatest lateness that was observed.
     pub latest: u64,
-    /// How many ends of waits were seen: of sleeps, time limits, and timers that ran (of those that recur, the first).
+    /// How many ends of waits were observed: of sleeps, time limits, and timers that ran (only the
+    /// first run of a recurring one).
     pub waits: u64,
-    /// Of these, how many were held to some bound, and how many to the one for where nothing goes wrong.
+    /// How many of these had a bound, and how many the bound for a run without faults.
     pub held: u64,
     pub sharp: u64,
-    /// The end of the runtime was begun: the moment, and the time.
+    /// When the program began to end the runtime: the moment, and the time.
     pub ending: Option<(u64, u64)>,
-    /// The runtime has ended, and its threads with it: the moment. None: nobody waited for that.
+    /// The moment at which the runtime and its threads had ended. `None` if no thread waited for
+    /// that.
     pub ended: Option<u64>,
-    /// What the clocks showed when all was looked at: monotonic, boot, wall.
+    /// The times of the monotonic, the boot and the wall clock at the final check.
     pub seen: [u64; 3],
 }
 
 impl Tally {
-    /// What the clock of such timers showed when all was looked at.
+    /// Returns the time of the timer's clock at the final check.
     pub fn ended_at(&self, kind: Kind) -> u64 {
         match kind {
             Kind::Once | Kind::Every(..) => self.seen[0],
@@ -227,7 +230,7 @@ pub fn tally<R>(f: impl FnOnce(&mut Tally) -> R) -> R {
     f(tally.get_or_insert_default())
 }
 
-/// The runtime has ended: no callback of its is running, and from now on none does.
+/// Records that the runtime has ended. Fails if a callback of it is still running.
 pub fn ended() {
     tally(|tally| tally.ended = Some(sim::moment()));
     for record in records().iter() {
@@ -238,7 +241,7 @@ pub fn ended() {
     }
 }
 
-/// How many callbacks there are still.
+/// Returns how many callbacks are not dropped yet.
 pub fn waiting() -> u64 {
     records().iter().filter(|it| it.dropped == 0).count() as u64
 }

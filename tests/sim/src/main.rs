@@ -1,4 +1,5 @@
-//! Runs the runtime in a simulated world, a seed after the other: see `docs/internals/verification.md`.
+//! Runs the runtime in a simulated world, one seed after the other: see
+//! `docs/internals/verification.md`.
 
 #![cfg_attr(tourbillon_sim, allow(missing_docs))]
 
@@ -19,7 +20,7 @@ mod scenario;
 #[cfg(tourbillon_sim)]
 mod tasks;
 
-/// What callbacks and tasks panic with when they are meant to.
+/// The payload of an intended panic of a callback or task.
 #[cfg(tourbillon_sim)]
 struct Meant;
 

@@ -1,4 +1,4 @@
-//! What has to hold of all that was seen.
+//! The properties that must hold of all that was recorded.
 
 use tourbillon::{Cancel, Outcome, Reset, Started, sim};
 
@@ -8,16 +8,16 @@ use crate::{
 };
 
 const MS: u64 = 1_000_000;
-/// How late what is due may be where nothing goes wrong, in ns: threads have one processor in the world, and each has it
-/// for 4,000 points at a time.
+/// The greatest lateness of a run without faults, in ns. The threads share one processor in the
+/// world, and each gets it for 4,000 points at a time.
 pub const CALM: u64 = 4 * MS;
-/// How late what a blocked worker should see to may be with somebody to look after it: two beats,
-/// and the looks of a helper. The looks of a crowded runtime are no farther apart than two beats:
-/// four times 1 ms where they found nothing, and twice that with more than two workers awake.
+/// The greatest lateness of a blocked worker's work if a peer rescues it: two heartbeats, and the
+/// looks of a helper. In a crowded runtime the looks are at most two heartbeats apart: four times 1
+/// ms where they found nothing, and twice that with more than two workers awake.
 pub const RESCUE: u64 = 9 * MS;
 
-/// How late something may be that was due at `due`, and was had at `at`. None: there is no bound. What went wrong after
-/// `at` excuses nothing.
+/// Returns how late something may be that was due at `due` and came at `at`, or `None` if there is
+/// no bound. A fault after `at` excuses nothing.
 fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
     let faults = sim::faults();
     if faults.drop_excuses(due, at) {
@@ -27,11 +27,12 @@ fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
         let overlap = |&(from, to): &(u64, u64)| to.min(at).saturating_sub(from.max(due));
         tally.blocks.iter().map(overlap).sum()
     });
-    // A frozen thread holds what it has taken, and one that wanted its lock waits as well. Before, too: who is frozen
-    // between a look at the clock and the wait that is to last until the next deadline sleeps for so much longer.
+    // A frozen thread keeps what it has taken, and a thread that wants its lock waits as well. This
+    // counts from the start of the world: a thread may be frozen between a reading of the clock and
+    // the wait until the next deadline. Then it sleeps that much longer.
     let disturbed = sim::disturbed(0, at);
     let delays = faults.delays.iter().filter(|when| **when <= at).count() as u64;
-    // Nobody was frozen, and who is to help is there.
+    // No thread was frozen, and the helpers are there.
     let calm = disturbed == 0 && delays == 0 && faults.refuse_first.is_none_or(|first| first > at);
     let grace = plan.grace.unwrap_or_default().as_micros();
     let blocked = match calm && plan.is_rescued() && grace < 1000 {
@@ -41,7 +42,7 @@ fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
     Some(CALM + blocked + disturbed + delays * 3 * MS)
 }
 
-/// Something was due at `due`, and was had at `at`, `late` ns too late, which is looked at.
+/// Checks the lateness of something that was due at `due` and came at `at`, `late` ns too late.
 pub fn hold(plan: &Plan, due: u64, at: u64, late: u64) -> Result<(), String> {
     let most = lateness(plan, due, at);
     tally(|tally| {
@@ -56,7 +57,8 @@ pub fn hold(plan: &Plan, due: u64, at: u64, late: u64) -> Result<(), String> {
     }
 }
 
-/// How many timers with names may wait now: of a seed in which none was moved by its name.
+/// Returns how many timers with names may be waiting now, in a seed that moves no timer by its
+/// name.
 pub fn may_be_named() -> usize {
     let records = records();
     let may_wait = |it: &&Record| {
@@ -110,12 +112,13 @@ pub fn check(plan: &Plan) {
     });
 }
 
-/// A job that was accepted before the runtime began to end runs, and none begins after the end.
+/// Checks a job: if it was accepted before the runtime began to end, it runs. None begins after the
+/// end.
 fn check_job(tally: &Tally, job: &Job) -> Result<(), String> {
     let Some((taken, id)) = job.taken else {
         return Err("the call did not come back".into());
     };
-    // Where a thread was refused, so may jobs have been.
+    // Where the world refused a thread, the runtime may have refused jobs.
     let is_excused = tally.aborted.contains(&id) || sim::faults().refused > 0;
     let ending = tally.ending.map_or(NEVER, |(moment, _)| moment);
     match (job.ran, tally.ended) {
@@ -134,13 +137,13 @@ fn calls(record: &Record, how: Outcome) -> impl Iterator<Item = &Event> {
     record.events.iter().filter(move |it| it.what == called)
 }
 
-/// The calls that cancelled it.
+/// Returns the calls that cancelled the timer.
 fn cancels(record: &Record) -> impl Iterator<Item = &Event> {
     let events = record.events.iter();
     events.filter(|it| matches!(it.what, What::Cancel(Cancel::Cancelled | Cancel::AfterRun)))
 }
 
-/// What gave it a deadline, with the bounds of that.
+/// Returns the events that gave it a deadline, with that deadline's bounds.
 fn accepted(record: &Record) -> Vec<(&Event, u64, u64)> {
     let events = record.events.iter();
     let bounds = events.filter_map(|it| match it.what {
@@ -172,7 +175,7 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
         return Err("it was cancelled twice".into());
     }
     if let Some(cancel) = cancelled.first() {
-        // A run that it found begun may be seen to begin a little later.
+        // The record of a run that the cancel found begun may begin a little later.
         let begun = usize::from(cancel.what == What::Cancel(Cancel::AfterRun));
         if fired.iter().filter(|it| it.begin > cancel.end).count() > begun {
             return Err(format!("it ran after {cancel:?}"));
@@ -185,7 +188,7 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
             Kind::Every(_, times) => fired.len() as u64 >= times,
             _ => !fired.is_empty(),
         };
-        // One that was cancelled before it was started is told when it is.
+        // A timer that was cancelled before its start takes the outcome at its start.
         let is_told = record
             .events
             .iter()
@@ -259,7 +262,7 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
     let to = last.iter().map(|it| it.2).max().unwrap_or(NEVER);
     let asked = last.iter().map(|(it, ..)| it.to).max().unwrap_or(0);
     let faults = sim::faults();
-    // Where a clock is set, or goes on by itself, what is late on it is not late by the other.
+    // If the timer's clock was set, or went on by itself, the lateness on it says nothing.
     let steps = match record.kind {
         Kind::Wall(_) => faults.wall_steps + faults.suspensions,
         Kind::Boot => faults.suspensions,
@@ -290,7 +293,7 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
         return Err("it never ran".into());
     }
     if let Some((_, ended)) = ending.filter(|_| is_lost && plan.end != End::Quiet && steps == 0) {
-        // By the monotonic clock, from which the others differ by what they do at all times.
+        // This check uses the monotonic clock, from which the others always differ.
         let Some((last, ..)) = last.last() else {
             return Ok(());
         };
@@ -335,13 +338,14 @@ fn check_every(
     let [(armed, from, to)] = accepted(record)[..] else {
         return Ok(());
     };
-    // Those after the first are due when the one before has run, or a period later, or more.
+    // Only the first run has a bound: the next is due when the one before has run, or later.
     if let Some(run) = fired.first() {
         let late = run.from.saturating_sub(to.max(armed.to));
         hold(plan, run.at - late, run.at, late)?;
     }
-    // Who changes the period writes it before it moves the deadline, so that a run in between goes by it. If the last comes in
-    // between as well, it was too late for an answer, and these runs went by it all the same.
+    // A thread that changes the period writes it before it moves the deadline, so that a run in
+    // between uses it. If the last run comes in between as well, the call answers `TooLate`, but
+    // these runs used the new period.
     let overtaken = record.events.iter().filter(|event| {
         matches!(event.what, What::Reset(Reset::TooLate, ..))
             && fired

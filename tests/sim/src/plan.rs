@@ -1,4 +1,4 @@
-//! What a seed is to do: how the runtime is built, what happens to it, and what goes wrong.
+//! The plan of a seed: how the runtime is built, what the program does, and which faults occur.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tourbillon::{
 /// How the runtime ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// When all that was to happen has, and has been looked at.
+    /// After all operations are done and checked.
     Quiet,
-    /// After so many ns, whatever happens then.
+    /// After so many ns, in the middle of all operations.
     Drop(u64),
     Timeout(u64),
     Graceful(u64),
@@ -26,7 +26,7 @@ pub struct Plan {
     pub workers: usize,
     pub helpers: (usize, usize),
     pub store: StoreKind,
-    /// None: nobody looks after a stuck worker.
+    /// `None` if no peer rescues a stuck worker.
     pub grace: Option<Duration>,
     pub spin_before: Duration,
     pub event_interval: u32,
@@ -34,19 +34,19 @@ pub struct Plan {
     pub keep_alive: Duration,
     pub precise: PreciseWait,
     pub max_timers: Option<usize>,
-    /// How many threads from outside, and how much each of them does.
+    /// How many outside threads there are, and how many operations each of them does.
     pub actors: u32,
     pub acts: u32,
-    /// For how many ns they do it.
+    /// For how many ns they do operations.
     pub horizon: u64,
     /// Chances in 1,000.
     pub blocks: u32,
     pub panics: u32,
-    /// How many ns a callback that blocks does.
+    /// For how many ns a blocking callback blocks.
     pub block_ns: (u64, u64),
-    /// Timers on the wall clock and the boot clock.
+    /// Whether there are timers on the wall clock and the boot clock.
     pub clocks: bool,
-    /// Which acts there are: a bit for each.
+    /// The kinds of operations, one bit each.
     pub kinds: u32,
     pub end: End,
 }
@@ -66,7 +66,7 @@ impl Plan {
             },
             _ => sim::Style::Priorities(rng.u16(2..400)),
         };
-        // Some seeds have no faults, most have few, some have all.
+        // Some seeds have no faults, most have few, some have all kinds.
         let level = rng.u32(..8);
         let few = |rng: &mut fastrand::Rng, most: u32| match level {
             0 => 0,
@@ -162,7 +162,7 @@ impl Plan {
         builder
     }
 
-    /// Whether one that blocks has somebody who looks after what it should do.
+    /// Returns whether a peer can rescue a worker that blocks.
     pub fn is_rescued(&self) -> bool {
         self.grace.is_some() && (self.workers > 1 || self.helpers.1 > 0)
     }

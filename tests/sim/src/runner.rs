@@ -1,4 +1,4 @@
-//! Each seed in a process of its own, so that all begin alike; two at a time.
+//! Runs each seed in a process of its own, so that all begin in the same state; two at a time.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,12 @@ use tourbillon::sim;
 
 use crate::{Meant, ledger, plan::Plan, scenario};
 
-/// In real time: what takes longer stands still outside of the world.
+/// The limit for a seed, in seconds of real time. A child that takes longer hangs outside of the
+/// world.
 const PATIENCE: u32 = 20;
-/// So many seeds CI runs.
+/// The number of seeds that CI runs.
 const CI: u64 = 6000;
-/// Of so many seeds one is run twice, and has to go the same way.
+/// One of this many seeds runs twice, and both runs have to be the same.
 const TWICE: u64 = 16;
 
 struct Args {
@@ -66,7 +67,7 @@ fn args() -> Result<Args, String> {
     Ok(args)
 }
 
-/// What a child has told.
+/// The output of a child.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Told {
     numbers: BTreeMap<String, u64>,
@@ -185,16 +186,16 @@ impl Sums {
     }
 }
 
-/// Runs a seed in a child; what that writes can be read from the pipe.
+/// Runs a seed in a child process, and returns the pipe from which its output can be read.
 fn fork(seed: u64) -> (i32, File) {
     let mut ends = [0; 2];
-    // SAFETY: room for two descriptors.
+    // SAFETY: there is room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-    // SAFETY: this process has one thread, so that the child has all of its locks free.
+    // SAFETY: this process has one thread, so the child finds all of its locks free.
     match unsafe { libc::fork() } {
         -1 => panic!("{}", std::io::Error::last_os_error()),
         0 => {
-            // SAFETY: descriptors of this process; the end that is read from is the parent's.
+            // SAFETY: these are descriptors of this process; the parent uses the reading end.
             unsafe {
                 libc::close(ends[0]);
                 libc::dup2(ends[1], 1);
@@ -205,11 +206,12 @@ fn fork(seed: u64) -> (i32, File) {
             let told = one(seed, false);
             let _ = std::io::stdout().write_all(told.as_bytes());
             let _ = std::io::stdout().flush();
-            // SAFETY: nothing of the parent's is to be run again.
+            // SAFETY: the child must not run the parent's destructors and exit handlers.
             unsafe { libc::_exit(0) }
         }
         pid => {
-            // SAFETY: both are of this process, and the one that is kept is nobody else's.
+            // SAFETY: both are descriptors of this process, and nothing else owns the one that is
+            // kept.
             let pipe = unsafe {
                 libc::close(ends[1]);
                 OwnedFd::from_raw_fd(ends[0])
@@ -225,7 +227,7 @@ fn reap(children: &mut BTreeMap<i32, Child>) -> Option<(u64, bool, Told)> {
         return None;
     }
     let mut status = 0;
-    // SAFETY: a place for the answer.
+    // SAFETY: `status` is writable.
     let pid = unsafe { libc::waitpid(-1, &mut status, 0) };
     let mut child = children.remove(&pid).expect("it is one of ours");
     let mut text = String::new();
@@ -250,7 +252,7 @@ fn reap(children: &mut BTreeMap<i32, Child>) -> Option<(u64, bool, Told)> {
     Some((child.seed, child.again, told))
 }
 
-/// The numbers of a seed, a line for each.
+/// Returns the numbers of a seed, one per line.
 fn one(seed: u64, trace: bool) -> String {
     std::panic::set_hook(Box::new(|info| {
         if info.payload().downcast_ref::<Meant>().is_none() {

@@ -1,4 +1,4 @@
-//! One seed, from the first thread to the last.
+//! Runs one seed, from the first thread to the last.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -19,14 +19,14 @@ use crate::{
 };
 
 const MS: u64 = 1_000_000;
-/// For how long it goes on after the horizon, without any fault.
+/// How long the world goes on without faults after the horizon.
 const AFTER: u64 = 150 * MS;
-/// Whoever has not ended after so long never will.
+/// A thread or task that has not ended after this time never will.
 const PATIENCE: u64 = 30_000 * MS;
 
 pub fn run(plan: &Plan) {
     let runtime = loop {
-        // A helper that is to be there from the start may be refused.
+        // The world may refuse the thread of a helper that the builder asks for.
         match plan.builder().build() {
             Ok(runtime) => break runtime,
             Err(_) if sim::faults().refused > 0 => {}
@@ -93,16 +93,17 @@ fn join(actors: Vec<thread::JoinHandle<()>>) {
     }
 }
 
-/// All comes to its end, is looked at, and then the runtime ends.
+/// Waits until all operations are done, checks the state, and then ends the runtime.
 fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>, begin: u64) {
     sleep(cast.plan.horizon.saturating_sub(sim::now() - begin));
-    // Nothing new, and what was not woken is.
+    // No new operations. All threads that missed a wake-up are woken.
     cast.over.store(true, Relaxed);
     sim::settle();
     join(actors);
     sleep(AFTER);
     tally(|tally| tally.seen = [sim::now(), sim::boot(), sim::wall()]);
-    // What is due has run, so that nobody finds it by its name. What was moved by its name is due nobody knows when.
+    // All due timers have run, so no name finds them. But this does not know the deadlines of
+    // timers that were refreshed by name.
     let (handle, most) = (&cast.handle, oracle::may_be_named());
     let named: usize = ["a", "b"].map(|name| handle.count_named(name)).iter().sum();
     if named > most && !tally(|tally| tally.refreshed_by_name) {
@@ -110,7 +111,7 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
             "{named} timers have names, and {most} of those that have may wait"
         ));
     }
-    // What recurs, or is far off, goes; what was not started is told.
+    // Cancel the recurring and the distant timers. Start the others, so that they take the outcome.
     let timers = take(&cast.timers);
     for armed in &timers {
         armed.cancel();
@@ -142,7 +143,7 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
     crate::ledger::ended();
 }
 
-/// The runtime ends while all goes on.
+/// Ends the runtime in the middle of all operations.
 fn amidst(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>, end: End) {
     let (End::Drop(when) | End::Timeout(when) | End::Graceful(when) | End::Background(when)) = end
     else {
@@ -160,7 +161,7 @@ fn amidst(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>
         }
         End::Timeout(_) => runtime.shutdown_timeout(long),
         End::Graceful(_) => {
-            // It is for the program to see to it that its tasks come to an end.
+            // The program has to let its tasks end.
             cast.over.store(true, Relaxed);
             runtime.shutdown_graceful(long)
         }

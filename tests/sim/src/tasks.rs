@@ -17,7 +17,7 @@ use crate::{
 
 const MS: u64 = 1_000_000;
 
-/// A future, or a job, is gone when this is dropped.
+/// Counts a future or a job as gone when it is dropped.
 struct Gone(bool);
 
 impl Drop for Gone {
@@ -29,11 +29,11 @@ impl Drop for Gone {
     }
 }
 
-/// Looks at when a wait is over that was to last for `nanos`, from some moment between the two on.
+/// Checks when a wait of `nanos` ended that began between `from` and `to`.
 fn woken(cast: &Cast, from: u64, to: u64, nanos: u64, what: &str) {
     let at = sim::now();
     if tally(|tally| tally.ending.is_some()) {
-        // What waits is over with its runtime.
+        // A wait also ends with its runtime.
         return;
     }
     if at < from.saturating_add(nanos) {
@@ -76,7 +76,7 @@ async fn round(cast: &Arc<Cast>) {
             let nanos = below(10 * MS);
             let from = sim::now();
             let wait = sleep(Duration::from_nanos(nanos));
-            // Its deadline is of when it was made.
+            // Its deadline counts from when it was made.
             let to = sim::now();
             wait.await;
             woken(cast, from, to, nanos, "sleep");

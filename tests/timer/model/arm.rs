@@ -25,7 +25,8 @@ struct Figures {
     jitter: u64,
 }
 
-/// Builds a timer by a builder, with or without what it is alive for, told or not.
+/// Builds a timer by a builder, with or without a `while_alive` value, and with or without
+/// outcomes.
 macro_rules! build {
     ($builder:expr, $any:ident, $callback:ident, $told:expr, $alive:expr, $start:expr) => {{
         let mut f = $callback;

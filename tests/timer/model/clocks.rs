@@ -20,13 +20,13 @@ pub enum Kind {
     Boot,
 }
 
-/// What the clocks showed at the beginning.
+/// The times of the clocks at the beginning.
 #[derive(Clone, Copy, Debug)]
 pub struct Zeros {
     /// When the runtime began to count.
     mono: Instant,
     boot: BootInstant,
-    /// What `boot` is in ns.
+    /// `boot` in ns.
     boot_nanos: u64,
 }
 
@@ -104,7 +104,7 @@ impl Offsets {
         }
     }
 
-    /// What a clock shows.
+    /// Returns the time of a clock.
     pub fn shown(&self, kind: Kind, now: u64) -> u64 {
         (i128::from(now) + self.of(kind)).clamp(0, i128::from(NEVER - 1)) as u64
     }

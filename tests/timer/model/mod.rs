@@ -32,7 +32,7 @@ enum Span {
     Nanos(u64),
 }
 
-/// What a timer waits for.
+/// When a timer is due.
 #[derive(Clone, Copy, Debug)]
 enum When {
     After(Span),
@@ -50,7 +50,7 @@ enum Moment {
     Back(Span),
 }
 
-/// What a callback does to its own timer, in its first run.
+/// What a callback does to its own timer in its first run.
 #[derive(Clone, Copy, Debug)]
 enum Script {
     Nothing,
@@ -82,7 +82,7 @@ enum Op {
     ResetFromStart(usize, Span),
     /// Drops the handle.
     Drop(usize),
-    /// What it runs for as long as that is alive goes.
+    /// Drops the value for which a timer with `while_alive` runs.
     Kill(usize),
     CancelNamed(usize, usize),
     RefreshNamed(usize),
@@ -99,7 +99,7 @@ enum Op {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     By(Moment),
-    /// To a timer's deadline, and so many ns.
+    /// To a timer's deadline, plus this many ns.
     To(usize, i8),
 }
 
@@ -118,7 +118,7 @@ struct Program {
     workers: usize,
     place: Place,
     ops: Vec<Op>,
-    /// What is done after the shutdown.
+    /// The operations after the shutdown.
     late: Vec<Op>,
 }
 
@@ -199,7 +199,7 @@ fn plan() -> impl Strategy<Value = Op> {
     )
 }
 
-/// What is done to timers.
+/// Returns an operation on timers.
 fn touch() -> impl Strategy<Value = Op> {
     let which = any::<usize>;
     prop_oneof![

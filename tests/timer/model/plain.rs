@@ -13,7 +13,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Idle,
-    /// Cancelled before its start, and to be told then.
+    /// Cancelled before its start; takes the outcome then.
     Barred,
     Pending,
     Over(Outcome),
@@ -43,7 +43,7 @@ pub struct Model {
     pub jitter: u64,
     /// How many runs it has left, if that is bounded.
     pub left: Option<u64>,
-    /// What its first run does.
+    /// The actions of its first run.
     pub acts: Acts,
     /// The deadline that was given, for when it is started.
     pub given: Option<u64>,
@@ -56,7 +56,7 @@ pub struct Model {
     pub begun: u64,
     /// How much of the deadline is jitter.
     pub offset: u64,
-    /// What jitter was drawn is not known yet.
+    /// Whether the drawn jitter is still unknown.
     pub unsure: bool,
     pub moved: bool,
     pub alive: Option<Arc<()>>,
@@ -68,7 +68,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Ends it, and says so if it is to be told.
+    /// Ends the timer, and records the outcome if its callback takes it.
     pub fn end(&mut self, how: Outcome, now: u64) {
         if self.told {
             self.calls.push((how, now));

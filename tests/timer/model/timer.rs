@@ -75,7 +75,7 @@ impl AnyTimer {
     }
 }
 
-/// What became of a callback.
+/// The calls and the drop of a callback.
 #[derive(Debug, Default)]
 pub struct Log {
     /// Without a moment where the paused clock does not show: on threads of no runtime.
@@ -98,7 +98,7 @@ impl Log {
     }
 }
 
-/// What a callback has.
+/// The state of a callback.
 pub struct Callback {
     log: Arc<Log>,
     pub own: Arc<OnceLock<Weak<AnyTimer>>>,

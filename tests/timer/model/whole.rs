@@ -75,7 +75,7 @@ impl World {
                     .filter(|&id| self.is_cancelled(id))
                     .collect()
             } else {
-                // Those that were named last first.
+                // The timers that were named last come first.
                 ids.into_iter().rev().take(part).collect()
             };
             assert_eq!(found.len(), part);

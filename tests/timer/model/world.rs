@@ -249,7 +249,7 @@ impl World {
             Op::Settle => self.settle().await,
             op => self.touch(op),
         }
-        // What is due runs at once, so that it cannot be known how the next operation finds it.
+        // A due timer runs immediately, so the model cannot know how the next operation finds it.
         let is_due = |timer: &Model| timer.is_due(&self.offsets, self.now);
         if self.timers.iter().any(is_due) {
             self.settle().await;
@@ -379,7 +379,7 @@ impl World {
     }
 }
 
-// Only looked at to see that the boot clock goes along.
+// Read only to check that the boot clock goes along.
 pub fn boot_now(zeros: &Zeros) -> u64 {
     zeros.boot_instant_nanos(BootInstant::now())
 }

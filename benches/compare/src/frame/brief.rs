@@ -1,4 +1,4 @@
-//! The results in a few lines of plain text, for those who want to know in a minute: medians of some rows.
+//! A summary of the results in a few lines of plain text: medians of some rows.
 
 use std::fmt::Write;
 
@@ -57,7 +57,7 @@ const LINES: [(&str, &str, &str); 16] = [
     ),
 ];
 
-/// Who is shown, if it has run.
+/// The systems in the summary, if they have run.
 const SHOWN: [System; 4] = [
     System::Tourbillon,
     System::Tokio,

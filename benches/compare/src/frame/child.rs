@@ -53,7 +53,7 @@ fn finish(child: &mut Child, limit: Duration) -> io::Result<Option<(ExitStatus, 
     thread::spawn(move || {
         let errors = thread::spawn(move || text(stderr));
         let out = text(stdout);
-        // Nobody may listen any more.
+        // The receiver may have given up.
         let _ = tell.send((out, errors.join().expect("reading does not panic")));
     });
     let Ok((stdout, stderr)) = told.recv_timeout(limit) else {
@@ -70,13 +70,13 @@ fn finish(child: &mut Child, limit: Duration) -> io::Result<Option<(ExitStatus, 
 
 fn text(mut from: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What was read until an error is worth having.
+    // The text before an error is still useful.
     let _ = from.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn judge(status: ExitStatus, stdout: &str, stderr: &str) -> Outcome {
-    // What a panic says comes before where it says how to get a backtrace.
+    // The message of a panic comes before the note about backtraces.
     let said = stderr.lines().filter(|line| !line.starts_with("note: "));
     let reason = said
         .map(str::trim)

@@ -45,7 +45,7 @@ impl Machine {
     }
 }
 
-/// The load of the last minute: who else wanted the processor.
+/// Returns the load of the last minute, which shows whether other programs wanted the processor.
 pub fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split(' ').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What came out, and what it comes to.
+//! The results of all runs, and the figures that follow from them.
 
 use serde::Serialize;
 
@@ -111,7 +111,7 @@ impl Results {
         Spread::of(ratios.collect()).map(|spread| spread.median)
     }
 
-    /// What went wrong with a system, each thing once, with how often.
+    /// Returns the errors of a system, each one once, with its number.
     pub fn troubles(&self, workload: &str, system: System) -> Vec<(String, usize)> {
         let mut troubles: Vec<(String, usize)> = Vec::new();
         for run in self.of(workload, system) {

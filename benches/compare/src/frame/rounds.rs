@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{system::System, workload::Workload, workloads::ALL};
 
-/// What to run, and how often.
+/// The workloads and systems to run, and how often.
 pub struct Plan {
     pub rounds: usize,
     pub workloads: Vec<&'static Workload>,
@@ -34,8 +34,8 @@ pub fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Error> {
 }
 
 impl Plan {
-    /// Who does a workload, in the order of this round: none is always first, or always after the
-    /// same other: by turns from another one on, and there and back.
+    /// Returns the systems that run a workload, in the order of this round. The order rotates and
+    /// reverses, so that no system is always first, or always after the same other one.
     fn order(&self, workload: &Workload, round: usize) -> Vec<System> {
         let can = |system: &System| workload.systems.contains(system);
         let mut systems: Vec<_> = self.systems.iter().copied().filter(can).collect();
@@ -57,7 +57,7 @@ impl Plan {
         if total == 0 {
             return Err(Error::NothingToDo);
         }
-        // It draws when it is told to, not by a thread of its own that would get into the measurements.
+        // Draw only on request: a thread that draws would distort the measurements.
         let progress = ProgressBar::new(total as u64);
         let style = ProgressStyle::with_template("{elapsed} {bar:30} {pos}/{len} {msg}");
         progress.set_style(style.expect("the template is well-formed"));

@@ -13,9 +13,9 @@ use crate::system::System;
 struct Comparison {
     workload: &'static str,
     figure: &'static str,
-    /// Nobody: by itself.
+    /// `None`: the row has no peer.
     peer: Option<System>,
-    /// What it came to: the ratio, or without a peer the figure.
+    /// The ratio to the peer, or the figure itself without a peer.
     value: f64,
     bound: String,
     is_met: bool,
@@ -44,7 +44,7 @@ fn figures<'a>(results: &'a Results, workload: &str) -> Vec<&'a str> {
     names
 }
 
-/// What a peer has to set beside ours: its name, and what it came to.
+/// Returns the peer's figure for a row: its name and its spread.
 pub fn of_peer(results: &Results, row: &Row, peer: System) -> Option<(&'static str, Spread)> {
     row.of_peers().iter().find_map(|&name| {
         let spread = results.spread(row.workload, peer, name)?;

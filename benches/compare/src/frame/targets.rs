@@ -1,8 +1,8 @@
-//! What is wanted: for each row the target, and what the peers came to when the targets were set.
+//! The targets: one for each row, with the peers' figures from when the targets were set.
 //!
-//! Absolute figures are of the machine that they were measured on; the ratio holds elsewhere, too. So
-//! what is wanted of ours against a peer is the target divided by that peer's figure there. Against a
-//! peer that has none there, ours is to be ahead.
+//! An absolute figure holds only on the machine that it was measured on; a ratio holds elsewhere,
+//! too. So the wanted ratio of ours to a peer is the target divided by that peer's figure there.
+//! Against a peer without a figure there, ours has to be ahead.
 
 use crate::system::System::{
     self, Compio, DelayQueue, Glommio, Monoio, Smol, Tokio, TokioAlt as Alt,
@@ -41,7 +41,7 @@ pub struct Row {
     pub there: &'static [(System, f64)],
 }
 
-/// What a ratio of ours to a peer's has to be.
+/// The wanted ratio of our figure to a peer's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wanted {
     better: Better,
@@ -51,7 +51,7 @@ pub struct Wanted {
 }
 
 impl Row {
-    /// What is wanted of the ratio to this peer.
+    /// Returns the wanted ratio to this peer.
     pub fn wanted(&self, peer: System) -> Wanted {
         let there = self.there.iter().find(|(system, _)| *system == peer);
         let (ratio, or_equal) = match (self.target, there) {
@@ -67,7 +67,7 @@ impl Row {
         }
     }
 
-    /// What the peers call it, in the order of preference.
+    /// Returns the peers' names for the figure, in the order of preference.
     pub fn of_peers(&self) -> &[&'static str] {
         match self.against {
             [] => std::slice::from_ref(&self.figure),
@@ -75,12 +75,12 @@ impl Row {
         }
     }
 
-    /// Whether no figure could be better than this: who uses nothing has reached any target.
+    /// Returns whether no figure could be better than this: one that is zero meets each target.
     pub fn is_least(&self, ours: f64) -> bool {
         self.better == Better::Lower && ours == 0.0
     }
 
-    /// Whether ours has reached what is wanted of it beside nobody; `None`: nothing is.
+    /// Returns whether our figure meets an absolute target, or `None` if the row has none.
     pub fn is_met_here(&self, ours: f64) -> Option<bool> {
         match (self.target, self.better) {
             (Target::Here(target), Better::Lower) => Some(ours <= target),
@@ -157,7 +157,7 @@ impl Row {
     }
 }
 
-/// What the floor was where the targets were set: raw `epoll_pwait2`, late by so many µs.
+/// The floor on the machine where the targets were set: the lateness of raw `epoll_pwait2`, in µs.
 const FLOOR: f64 = 47.0;
 
 use Target::{Ahead, Equal, Here, There};

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-/// Nobody has seen it yet.
+/// It has not begun to wait.
 const NEW: u64 = 0;
 /// It has begun to wait.
 const WAITS: u64 = 1;
@@ -77,7 +77,7 @@ impl Left {
     }
 }
 
-/// What all of them together came to.
+/// The lateness of all of them together.
 #[derive(Debug)]
 pub struct Lateness {
     /// In ns, in order.

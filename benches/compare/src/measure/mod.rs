@@ -1,4 +1,4 @@
-//! What the workloads measure with.
+//! The measuring tools of the workloads.
 
 pub mod cpu;
 pub mod lateness;

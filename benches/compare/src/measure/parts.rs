@@ -46,7 +46,7 @@ pub fn each(
     figures.collect()
 }
 
-/// The same where each part is one figure.
+/// Like `each`, for parts of one figure each.
 pub fn each_figure(names: &[&'static str], value: impl FnOnce(&'static str) -> f64) -> Vec<Figure> {
     each(names, names, |name| {
         let value = value(name);

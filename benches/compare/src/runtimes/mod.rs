@@ -16,8 +16,9 @@ pub use self::{smol::Smol, tokio::Tokio, tourbillon::Tourbillon};
 /// How many workers those have that have any. The others are one thread.
 pub const WORKERS: usize = 2;
 
-/// What a workload is written against. All futures are `Send`, for those that have workers; the others wrap what
-/// is not, which costs them a look at the thread's name for each poll, of a nanosecond or two.
+/// The interface that workloads use. All futures are `Send`, since some systems have workers. The
+/// others wrap values that are not `Send`. That costs them a check of the thread for each poll, of
+/// a nanosecond or two.
 pub trait Runtime: Sized + 'static {
     /// Runs a task, on a worker if there are any, and waits for what it answers.
     fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T;
@@ -30,7 +31,7 @@ pub trait Runtime: Sized + 'static {
     fn yield_now() -> impl Future<Output = ()> + Send;
 }
 
-/// What is done on any of them.
+/// A program that runs on any of them.
 pub trait Program {
     type Output;
 

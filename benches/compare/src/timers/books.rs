@@ -1,4 +1,4 @@
-//! What the kernel knows of this process.
+//! The kernel's figures for this process.
 
 use std::{fs, path::Path};
 

@@ -56,7 +56,7 @@ impl Moment for std::time::Instant {
     }
 }
 
-/// Those that can be moved.
+/// Timers that can be moved.
 pub trait Movable: Timers {
     type Instant: Moment;
 
@@ -196,7 +196,7 @@ impl Movable for Callbacks {
     }
 }
 
-/// The timers of one `DelayQueue`, which nobody polls meanwhile: nothing in it is due.
+/// The timers of one `DelayQueue`. No task polls it while they are added, and none of them is due.
 #[derive(Default)]
 pub struct Queue {
     queue: tokio_util::time::DelayQueue<()>,
@@ -226,7 +226,7 @@ impl Movable for Queue {
     }
 
     fn refresh(&mut self, index: usize, delay: Duration) {
-        // What its `reset(key, delay)` does.
+        // As the queue's own `reset(key, delay)` does.
         self.queue
             .reset_at(&self.keys[index], tokio::time::Instant::now() + delay);
     }

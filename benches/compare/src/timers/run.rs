@@ -32,7 +32,7 @@ pub async fn in_steps(count: usize, mut op: impl FnMut(&mut Context<'_>, usize))
     .await;
 }
 
-/// What it has from a runtime's builder; there is nothing to measure without.
+/// Returns the runtime. Without one there is nothing to measure.
 fn built<T>(runtime: Result<T, impl fmt::Display>) -> T {
     runtime.unwrap_or_else(|error| panic!("no runtime: {error}"))
 }
@@ -53,7 +53,7 @@ pub fn tokio(system: System, workers: usize) -> tokio::runtime::Runtime {
     built(builder.build())
 }
 
-/// What keeps a system running while others use it, and lets them into it.
+/// A running system, which lets other threads enter it.
 pub enum Runtime {
     Tourbillon(tourbillon::Runtime),
     Tokio(tokio::runtime::Runtime),
@@ -73,7 +73,7 @@ impl Runtime {
         }
     }
 
-    /// Spawns a task that nobody waits for, from this thread. tokio's is without a budget.
+    /// Spawns a detached task from this thread. tokio's tasks run without a budget.
     pub fn spawn<F>(&self, future: F)
     where
         F: Future<Output = ()> + Send + 'static,

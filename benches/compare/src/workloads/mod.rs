@@ -1,4 +1,4 @@
-//! What is measured: a module for each workload of the table.
+//! The workloads: a module for each workload of the table.
 //!
 //! Each runs in a process of its own, which does one workload on one system, once.
 

@@ -37,7 +37,8 @@ pub const WORKLOAD: Workload = Workload {
 
 const AHEAD: Duration = Duration::from_secs(60);
 
-/// What comes before the idle time: to count from the last arming would be to count whether a worker still was awake just then.
+/// The time before the idle time. If the measurement began with the last arming, it would depend on
+/// whether a worker was still awake then.
 const SETTLE: Duration = Duration::from_millis(500);
 
 fn run(system: System, quick: bool) -> Vec<Figure> {

@@ -74,7 +74,7 @@ const MOVES: usize = 200_000;
 /// No timer is armed with more.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// What is measured in one process: what an n leaves behind would be the next one's memory.
+/// The part that one process measures: the memory that one n leaves behind would distort the next.
 struct Part {
     name: &'static str,
     sleeps: bool,

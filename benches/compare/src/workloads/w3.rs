@@ -4,8 +4,9 @@
 //! first of them is armed. A task of the runtime spawns a task for each, which sleeps until its deadline; or it arms
 //! a callback for each. What is run notes `now - deadline` first of all, into a word of its own.
 //!
-//! - *arm*: from the first spawn until each of the tasks has been polled, so that its sleep is armed, divided by their
-//!   number; by the clock, whoever does it: those with two workers may use both. For callbacks: the calls.
+//! - *arm*: the time from the first spawn until each of the tasks has been polled, so that its
+//!   sleep is armed, divided by their number. It is clock time: systems with two workers may use
+//!   both. For callbacks: the time of the calls.
 //! - *CPU*: of the process, from when all is armed until all have come; for *callbacks: CPU s* from the first call on,
 //!   so arming and firing together.
 //! - *early*: how many came before their deadline. None may.
@@ -187,7 +188,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
     figures
 }
 
-/// What came out of one attempt: all have come.
+/// The result of one attempt in which all timers came.
 struct Came {
     slots: &'static [Slot],
     /// All were armed before the first was due.

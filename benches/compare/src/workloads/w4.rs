@@ -53,7 +53,7 @@ const WORKERS: usize = 2;
 /// No timer is due while it is measured.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What is measured with so many threads, and the names of its figures.
+/// The measurement with this many threads, and the names of its figures.
 struct Part {
     threads: usize,
     registered: &'static str,
@@ -61,7 +61,7 @@ struct Part {
     returned: Option<&'static str>,
 }
 
-/// What each system has.
+/// The parts that each system has.
 const ARMS: [Part; 2] = [
     Part {
         threads: 1,
@@ -142,7 +142,7 @@ fn arm_all<T: Send>(
     register: impl Fn(),
 ) -> Times {
     let (begin, done) = (Barrier::new(threads), Barrier::new(threads + 1));
-    // The threads tell when they began and ended: who waits for them may wake up late.
+    // The threads report when they began and ended, since the waiting thread may wake up late.
     let spans = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -192,7 +192,7 @@ fn store(runtime: &Runtime, count: usize) {
         drop(runtime.spawn_pinned_by_idx(|| async {}, worker));
     }
     while !all_stored() {
-        // Asleep, it takes no CPU time from who registers them.
+        // Sleep, which takes no CPU time from the registering thread.
         thread::sleep(Duration::from_micros(50));
     }
 }

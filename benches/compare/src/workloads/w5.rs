@@ -83,7 +83,7 @@ impl Program for Sleeps {
     }
 }
 
-/// What a thread gets that only waits.
+/// Returns the lateness of a thread that only waits.
 fn floor(sleeps: usize) -> Slept {
     let slots = slots(sleeps);
     let before = cpu::of_this_process();

@@ -1,10 +1,11 @@
 //! W6, memory: resident bytes by pending timer, of a million, an hour ahead. A process for each kind,
 //! with a runtime of one worker; what is resident before the first timer is not counted.
 //!
-//! *callback*: ours by `after`, with 16 bytes captured; `DelayQueue` with a value of 16 bytes. Handles
-//! and keys are dropped, since whoever lets a timer run needs none. *sleep*: boxed sleeps of each system in a `Vec` that has room for
-//! all, polled once by one task. *unboxed*: in the `Vec`
-//! itself, where a system's sleep can be moved when it has been polled, as ours and smol's. *task*: spawned tasks, each of which sleeps; join handles are dropped.
+//! *callback*: ours by `after`, with 16 bytes captured; `DelayQueue` with a value of 16 bytes.
+//! Handles and keys are dropped, since a timer runs without them. *sleep*: boxed sleeps of each
+//! system in a `Vec` that has room for all, polled once by one task. *unboxed*: in the `Vec`
+//! itself, where a system's sleep can be moved when it has been polled, as ours and smol's. *task*:
+//! spawned tasks, each of which sleeps; join handles are dropped.
 
 use std::{
     future::Future,
@@ -54,7 +55,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
     })
 }
 
-/// What a system has.
+/// Returns the kinds of timers that a system has.
 fn kinds(system: System) -> &'static [&'static str] {
     match system {
         System::Tourbillon => &[CALLBACK, SLEEP, UNBOXED, TASK],
@@ -81,7 +82,8 @@ fn measure(system: System, name: &str, count: usize) -> f64 {
     }
 }
 
-/// What came to the memory of a runtime that has nothing to do by `fill`, which leaks what it makes.
+/// Returns by how much `fill` grows the memory of an idle runtime. `fill` leaks the timers that it
+/// makes.
 fn grown<F>(system: System, fill: F) -> f64
 where
     F: Future<Output = ()> + Send + 'static,

@@ -3,10 +3,11 @@
 //! Two workers. A task gives others something to do, then spins for 200 ms. (`cargo bench --bench stall` has more of
 //! this kind.)
 //!
-//! - *armed*: 100 timers due in 10 ms. The task makes each sleep and polls it once, so that it is registered from its
-//!   worker, and hands it to a task of its own; it lets others run until each of these has been polled as well. Then
-//!   it sleeps for 1 ms, as a task does that waits for anything: a tokio worker that is resumed by the driver has
-//!   nobody who takes the driver over. Lateness counts from the deadline.
+//! - *armed*: 100 timers due in 10 ms. The task makes each sleep and polls it once, so that it is
+//!   registered from its worker, and hands it to a task of its own; it lets others run until each
+//!   of these has been polled as well. Then it sleeps for 1 ms, as a task does that waits for
+//!   anything: when the driver resumes a tokio worker, no other worker takes the driver over.
+//!   Lateness counts from the deadline.
 //! - *spawn*: it spawns 100 tasks. Lateness counts from each one's spawn to its first instruction.
 //!
 //! Should the task that is to spin have been moved to the other worker by then, or a deadline have passed, then the

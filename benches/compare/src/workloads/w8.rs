@@ -50,8 +50,8 @@ const YIELDS: usize = 1_000;
 const PAIRS: usize = 1_000;
 const DEPTH: usize = 1_000;
 
-/// What tasks count themselves off; the last one ends it. (It is leaked, so that tasks need not count
-/// references to it: that would be measured as well.)
+/// A counter that each task lowers; the last task ends the run. (It is leaked, so that tasks need
+/// not count references to it: that would be measured as well.)
 struct Countdown {
     left: AtomicUsize,
     over: Mutex<Option<oneshot::Sender<()>>>,

@@ -52,7 +52,7 @@ struct Plan {
     start: bool,
 }
 
-/// What a callback does in each run.
+/// The callback's action in each run.
 #[derive(Clone, Copy, Debug)]
 enum Script {
     GoOn,

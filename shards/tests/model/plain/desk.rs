@@ -1,4 +1,4 @@
-//! What a callback does in a run, and how a real timer is moved.
+//! The actions of a callback in a run, and the moves of a real timer.
 
 use std::{
     panic::resume_unwind,
@@ -35,7 +35,7 @@ impl Asked {
     }
 }
 
-/// What a running callback has: its handle, and its orders.
+/// The state of a running callback: its handle, and its script.
 pub struct Desk {
     pub id: usize,
     pub script: Mutex<Option<Script>>,

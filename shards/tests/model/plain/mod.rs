@@ -35,7 +35,7 @@ enum Op {
     Cancel(usize),
     Move(usize, Move),
     DropHandle(usize),
-    /// What the callback does to its own timer in its next run.
+    /// Sets the action of the callback on its own timer in its next run.
     Script(usize, Script),
     Sleep {
         delay: u64,

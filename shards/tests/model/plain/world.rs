@@ -25,7 +25,7 @@ pub enum State {
     Pending(u64),
     /// In a deque, and not moved since then.
     Due(u64),
-    /// Runs for the first deadline. A recurring timer may have got the second one meanwhile.
+    /// Runs for the first deadline. A recurring timer may have got the second one during the run.
     Running(u64, Option<u64>),
     /// Runs, and is over afterwards because it was cancelled.
     Stopping,

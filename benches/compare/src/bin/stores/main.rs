@@ -1,5 +1,6 @@
-//! What it costs to insert, refresh, cancel and fire a timer in each of our stores, and in what others
-//! use: a table in Markdown, in ns of processor time per operation, the median of some rounds in which all take turns.
+//! Measures the cost to insert, refresh, cancel and fire a timer in each of our stores and in the
+//! stores of other projects. Prints a table in Markdown, in ns of processor time per operation: the
+//! median of some rounds in which all take turns.
 //!
 //!     cargo run --release --features stores --bin stores -- [--most N] [--ours] [--shape NAME]
 //!
@@ -82,7 +83,7 @@ impl Shape {
     }
 }
 
-/// What is done in one round, drawn beforehand.
+/// The operations of one round, drawn beforehand.
 struct Program {
     inserts: Vec<u64>,
     refreshes: Vec<(u32, u64)>,

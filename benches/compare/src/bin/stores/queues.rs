@@ -20,7 +20,7 @@ use tokio::{runtime::Runtime, task::unconstrained, time::Instant};
 use tokio_util::time::{DelayQueue, delay_queue};
 use tourbillon_shards::store::Store;
 
-/// What is measured.
+/// A store that is measured.
 pub trait Queue {
     /// Empty, with room for nothing yet, unless it cannot grow.
     fn new(most: usize) -> Self;

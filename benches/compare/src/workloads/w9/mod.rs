@@ -32,7 +32,7 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// What is served, and to how many.
+/// The response, and the number of connections.
 #[derive(Debug)]
 pub struct Load {
     pub name: &'static str,

@@ -41,7 +41,7 @@ trait Net: Runtime {
 /// Serves until standard input ends; prints where.
 pub fn serve(system: System, load: &'static Load) -> ! {
     thread::spawn(|| {
-        // Whoever started this is gone, however it reads.
+        // When reading ends, even with an error, the parent is gone.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         process::exit(0)
     });
@@ -82,7 +82,7 @@ async fn connection<N: Net>(stream: N::Stream, load: &Load) {
         let body = Full::new(Bytes::from_static(b"Hello, World!"));
         Ok::<_, Infallible>(Response::new(body))
     });
-    // That the client goes away is how it ends.
+    // Ignore the error: each connection ends when the client closes it.
     let _ = http1::Builder::new()
         .timer(N::timer())
         .header_read_timeout(load.has_header_timeout.then_some(HEADER_TIMEOUT))
