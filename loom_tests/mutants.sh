@@ -44,6 +44,8 @@ if [ "$jobs" -gt 1 ] && [ ${#names[@]} -gt 1 ]; then
             "${part[@]}" &
         pids+=($!)
     done
+    # Background jobs ignore an interrupt from the keyboard.
+    trap 'kill "${pids[@]}" 2>/dev/null || true' INT TERM EXIT
     status=0
     for pid in "${pids[@]}"; do
         wait "$pid" || status=1

@@ -144,5 +144,5 @@ pub struct Notice<O: Owner> {
     /// The node, as an untyped pointer that owns a reference, and the outcome. `node/notice.rs`
     /// has all that uses it: this module names no node, so that nodes can name their owner.
     pub(crate) held: Option<(NonNull<()>, Outcome)>,
-    pub(crate) _owner: PhantomData<O>,
+    pub(crate) _owner: PhantomData<fn() -> O>,
 }

@@ -88,8 +88,8 @@ impl Lifecycle {
                 true
             }
             Some(timeout) => {
-                // The answer is whether the count was above zero at the end of the wait. That a
-                // worker left in the last moment counts.
+                // The wait timed out only if the count is above zero at its end: a worker that left
+                // in the last moment counts.
                 let waited = self
                     .left
                     .wait_timeout_while(running, timeout, |running| *running > 0);

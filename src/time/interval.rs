@@ -131,7 +131,7 @@ impl Interval {
     /// Polls for the next tick, as [`tick`](Interval::tick) does, for futures that are written by
     /// hand.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        // A tick that was due when it was set has armed no timer.
+        // The tick is due, although the timer that was kept for it may not have fired yet.
         if !std::mem::take(&mut self.at_once) {
             ready!(Pin::new(&mut self.sleep).poll(cx));
         }

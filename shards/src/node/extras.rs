@@ -53,16 +53,19 @@ impl Extras {
     }
 
     /// Returns whether the condition no longer holds.
+    #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         self.condition.as_ref().is_some_and(|alive| !alive())
     }
 
     /// Returns the outcome if a run that panicked was the last one.
+    #[inline]
     pub(crate) fn spent(&self) -> Option<Outcome> {
         self.spent.as_ref().and_then(|spent| spent())
     }
 
     /// Returns the deadline without its jitter.
+    #[inline]
     pub(crate) fn on_grid(&self, deadline: u64) -> u64 {
         deadline.saturating_sub(self.offset.load(Ordering::Relaxed))
     }
@@ -86,6 +89,7 @@ impl Extras {
 
     /// Notes that the deadline was set to an exact moment, so it has no jitter. Returns the jitter
     /// it had.
+    #[inline]
     pub(crate) fn set_on_grid(&self) -> u64 {
         if self.jitter == 0 {
             return 0;

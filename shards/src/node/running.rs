@@ -31,7 +31,7 @@ pub fn is_told_of_shutdown() -> bool {
     ENDING.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs `tell`, which delivers the outcome `how` to a callback.
+/// Runs `deliver`, which delivers the outcome `how` to a callback.
 pub(crate) fn delivering<R>(how: Outcome, deliver: impl FnOnce() -> R) -> R {
     let replace = |ending| {
         ENDING

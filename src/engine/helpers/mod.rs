@@ -60,7 +60,7 @@ impl Helpers<WorkerShard> {
         let threads = shared.queues.searchers.helpers();
         HelperMetrics {
             threads,
-            // The two counts are read one after the other, and a helper may end in between.
+            // The two counts are read one after the other, and a helper may start in between.
             idle: shared.queues.searchers.in_reserve().min(threads),
             started: known.started,
             record,

@@ -199,7 +199,7 @@ impl Watch {
         if seen.reported == number || elapsed < threshold {
             return None;
         }
-        // If the job has ended in this moment, the worker itself reports it.
+        // If another job has begun in this moment, the worker itself reports the former one.
         let (job, spawned) = self.name_of(number)?;
         seen.reported = number;
         Some(Stall {

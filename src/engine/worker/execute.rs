@@ -69,7 +69,8 @@ impl Worker<'_> {
         match due.run(now) {
             Ran::Fired => self.ran(None),
             Ran::Panicked(panic) => self.ran(Some(panic)),
-            // It was moved or cancelled after it came due. No callback has run, so none is counted.
+            // It was moved or cancelled after it came due, or its condition no longer holds. The
+            // callback has not run, so no run is counted.
             Ran::PutBack | Ran::Over => return false,
         }
         true

@@ -198,7 +198,7 @@ impl<'a> Worker<'a> {
             timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             search: Search::beginning_at(core.index),
-            // It never grows, so that a rescue does not wait for memory.
+            // Room for one whole rescue, which must not wait for memory.
             due: Vec::with_capacity(RESCUED),
             events: RefCell::new(Events::with_capacity(EVENTS)),
             wakers: Vec::with_capacity(EVENTS),

@@ -98,8 +98,8 @@ where
             // That connection is gone. The next one may be in order.
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
-                // The process has no descriptors left. Report that now and then only, as it may
-                // last.
+                // For example, the process has no descriptors left. This may last, so report it
+                // only now and then.
                 if reported_at.is_none_or(|when| when.elapsed() >= SILENCE) {
                     reported_at = Some(Instant::now());
                     server.report_accept_error(&AcceptError {

@@ -80,7 +80,7 @@ impl WaitPolicy {
         if self.spins(deadline, || now) {
             return Wait::Spin;
         }
-        // Both are times for which the worker spins before the deadline, so they overlap.
+        // Both are leads before the deadline, so they overlap.
         let early = self.spin_before.max(self.compensation(deadline, now));
         Wait::Sleep {
             until: deadline.saturating_sub(early),
