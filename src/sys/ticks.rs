@@ -22,10 +22,10 @@
 //!   0.89.
 //! - Without a fence, the processor may read the counter before earlier instructions have
 //!   completed. One of these may receive a message of another thread that has read its clock
-//!   meanwhile. That concerns some hundred instructions that wait for memory, each usually for a few
-//!   hundred ns, and these waits overlap. [`AHEAD`] is more. A load that misses all caches, also for
-//!   its page tables, can wait longer on a loaded virtual machine. Such a result was seen once in
-//!   some hundred million: it was 2 µs before the time in a message that had just arrived.
+//!   meanwhile. That concerns some hundred instructions that wait for memory, usually for a few
+//!   hundred ns each, and these waits overlap. [`AHEAD`] is more. A load that misses all caches,
+//!   even for its page tables, can wait longer on a loaded virtual machine. In some hundred
+//!   million results one was 2 µs before the time in a message that had just arrived.
 //! - The order at the start of a span is safe: the counter is read before the kernel's clock, and
 //!   the kernel's fence waits for the counter.
 //!

@@ -1,10 +1,10 @@
 //! A try-lock that remembers that a thread was denied.
 //!
-//! No thread that arms, moves or cancels a timer waits. A thread that is denied the lock leaves a mark in the lock's word,
-//! and goes on. The swap that unlocks also takes the mark. If there was one, the thread that
-//! unlocks drains what the denied thread may have pushed. So either the unlocking thread sees the
-//! mark, or the attempt comes after the release, and succeeds. See "The try-lock" in
-//! `PROTOCOLS.md`.
+//! No thread that arms, moves or cancels a timer waits. A thread that is denied the lock leaves a
+//! mark in the lock's word, and goes on. The swap that unlocks also takes the mark. If there was
+//! one, the thread that unlocks drains what the denied thread may have pushed. So either the
+//! unlocking thread sees the mark, or the attempt comes after the release, and succeeds. See "The
+//! try-lock" in `PROTOCOLS.md`.
 
 use crate::sync::{AtomicU32, Ordering};
 

@@ -9,8 +9,8 @@
 //! sockets and tasks, runs them, and steals other jobs until there are none.
 //!
 //! Before a helper or worker runs anything, another thread has to be in reserve: see
-//! [`Shared::ensure_reserve`] and docs/internals/rescue.md. So there are as many helpers as are blocked
-//! in turn, and one more.
+//! [`Shared::ensure_reserve`] and docs/internals/rescue.md. So there are as many helpers as are
+//! blocked in turn, and one more.
 
 pub(crate) mod known;
 
