@@ -26,6 +26,7 @@ use crate::{
         },
         ticks,
     },
+    util::nanos::nanos,
 };
 
 /// The number of existing clocks that were ever paused. While it is zero, no thread needs to look
@@ -303,11 +304,10 @@ impl Clock {
 
     /// Moves a clock that is or was paused forward, at most to its last moment.
     pub(crate) fn advance(&self, by: Duration) {
-        let by = by.as_nanos().try_into().unwrap_or(u64::MAX);
         let mut warp = self.warp();
         let now = self.warped_now(&warp);
         // Never move the clock to `NEVER`, which means "no deadline" to a shard.
-        let by = by.min(LAST.saturating_sub(now));
+        let by = nanos(by).min(LAST.saturating_sub(now));
         match &mut *warp {
             Warp::Frozen(at) => *at += by,
             // A clock that runs jumps, and runs on from there.

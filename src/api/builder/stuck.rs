@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use crate::{api::builder::Builder, engine::watchdog::stall::Stall};
+use crate::{api::builder::Builder, engine::watchdog::stall::Stall, util::nanos::nanos};
 
 /// Workers that are stuck: rescue, helpers, and reports of stalls.
 impl Builder {
@@ -119,7 +119,7 @@ impl Builder {
     /// [`build`](Builder::build) refuses zero, with
     /// [`BuildError::ZeroStallThreshold`](crate::BuildError::ZeroStallThreshold).
     pub fn stall_threshold(mut self, threshold: Duration) -> Self {
-        self.config.stall_threshold = threshold.as_nanos().try_into().unwrap_or(u64::MAX);
+        self.config.stall_threshold = nanos(threshold);
         self
     }
 

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tourbillon_shards::store::StoreKind;
 
-use crate::api::builder::{Builder, PreciseWait};
+use crate::{
+    api::builder::{Builder, PreciseWait},
+    util::nanos::nanos,
+};
 
 /// Timers and the order of work.
 impl Builder {
@@ -58,7 +61,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn spin_before(mut self, before: Duration) -> Self {
-        self.config.spin_before = before.as_nanos().try_into().unwrap_or(u64::MAX);
+        self.config.spin_before = nanos(before);
         self
     }
 
@@ -88,7 +91,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn timer_advance(mut self, most: Duration) -> Self {
-        self.config.timer_advance = most.as_nanos().try_into().unwrap_or(u64::MAX);
+        self.config.timer_advance = nanos(most);
         self
     }
 

@@ -37,7 +37,7 @@ use crate::{
         epoll::Timeout,
         sync::atomic::{Ordering, fence},
     },
-    util::lock::lock,
+    util::{lock::lock, nanos::nanos},
 };
 
 /// Keep-alives that are longer than this mean "forever".
@@ -200,7 +200,7 @@ impl Worker<'_> {
         let (core, shared) = (self.core, self.shared);
         let searchers = &shared.queues.searchers;
         let keep_alive = shared.config.thread_keep_alive.max(MIN_KEEP_ALIVE);
-        let nanos = keep_alive.as_nanos().try_into().unwrap_or(u64::MAX);
+        let keep_alive_nanos = nanos(keep_alive);
         let mut since = shared.clock.real();
         let mut ran = shared.jobs_run();
         while !shared.is_stopping() {
@@ -219,7 +219,7 @@ impl Worker<'_> {
             } else if keep_alive > MAX_KEEP_ALIVE {
                 Timeout::None
             } else {
-                let until = since.saturating_add(nanos);
+                let until = since.saturating_add(keep_alive_nanos);
                 let left = Duration::from_nanos(until.saturating_sub(shared.clock.real()));
                 Timeout::Until {
                     deadline: until,
@@ -243,7 +243,7 @@ impl Worker<'_> {
             self.judge_quiescence();
             // After the keep-alive, end if not needed.
             let now = shared.clock.real();
-            if now.saturating_sub(since) >= nanos {
+            if now.saturating_sub(since) >= keep_alive_nanos {
                 let before = std::mem::replace(&mut ran, shared.jobs_run());
                 since = now;
                 // Stay if the helper is needed: if it is the only thread in reserve while jobs run,
