@@ -192,20 +192,15 @@ fn move_by<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64, bool) -> u64) -> Reset 
 #[inline]
 pub(crate) fn moved<O: Owner>(node: &NodeRef<O>, at: u64, next: u64) -> Reset {
     let home = &*node.home;
-    if !home.owner().is_current() {
-        if next < at {
-            home.note_move_slow(node, true, false, false);
-        } else {
-            home.owner().moved(false);
-        }
-    } else if home.expects_earlier() {
-        // Before the comparison of the two deadlines: on this path no branch depends on them. See
-        // `shard/moved.rs`.
+    let here = home.owner().is_current();
+    // In this order: if the owner expects earlier deadlines, no branch depends on the two
+    // deadlines. See `shard/moved.rs`.
+    if here && home.expects_earlier() {
         home.note_move(node, next, next < at);
     } else if next < at {
-        home.note_move_slow(node, true, true, false);
+        home.note_move_slow(node, true, here, false);
     } else {
-        home.owner().moved(true);
+        home.owner().moved(here);
     }
     Reset::Waiting
 }
