@@ -1,12 +1,7 @@
 //! Closes a shard.
 
 use super::Shard;
-use crate::{
-    node::claim::NEVER,
-    owner::Owner,
-    shard::drained::DrainedTimers,
-    sync::{Ordering, yield_now},
-};
+use crate::{node::claim::NEVER, owner::Owner, shard::drained::DrainedTimers, sync::Ordering};
 
 impl<O: Owner> Shard<O> {
     /// Closes the shard: all timers end with [`Outcome::Shutdown`](crate::Outcome::Shutdown), and
@@ -19,24 +14,19 @@ impl<O: Owner> Shard<O> {
     /// Waits for the lock while another thread holds it, which is for one batch. See "Closing" in
     /// `PROTOCOLS.md`.
     pub fn close(&self) -> DrainedTimers<O> {
-        loop {
-            let closed = self.locked(|inner| {
-                // One critical section, so that no timer is missed: it is in the backlog, the inbox
-                // or the store, or it arrives later and finds the shard closed.
-                inner.closed = true;
-                let mut nodes: Vec<_> = inner.backlog.by_ref().collect();
-                nodes.extend(self.inbox.close());
-                inner.backlog_next = NEVER;
-                self.inbox_next.swap(NEVER, Ordering::AcqRel);
-                self.unread.swap(0, Ordering::AcqRel);
-                self.sweeping.store(0, Ordering::Relaxed);
-                inner.empty(&mut nodes);
-                nodes
-            });
-            match closed {
-                Some(nodes) => return DrainedTimers::new(nodes),
-                None => yield_now(),
-            }
-        }
+        let nodes = self.locked_in_turn(|inner| {
+            // One critical section, so that no timer is missed: it is in the backlog, the inbox or
+            // the store, or it arrives later and finds the shard closed.
+            inner.closed = true;
+            let mut nodes: Vec<_> = inner.backlog.by_ref().collect();
+            nodes.extend(self.inbox.close());
+            inner.backlog_next = NEVER;
+            self.inbox_next.swap(NEVER, Ordering::AcqRel);
+            self.unread.swap(0, Ordering::AcqRel);
+            self.sweeping.store(0, Ordering::Relaxed);
+            inner.empty(&mut nodes);
+            nodes
+        });
+        DrainedTimers::new(nodes)
     }
 }

@@ -5,7 +5,6 @@ use crate::{
     due::Due,
     node::{claim::NEVER, taken::Taken},
     owner::Owner,
-    sync::yield_now,
 };
 
 /// How many updates the owner reads from the inbox before it takes due timers: some tens of µs.
@@ -73,15 +72,9 @@ impl<O: Owner> Shard<O> {
     /// Any thread may call this. The call takes longer the more updates there are. It waits for the
     /// lock while another thread holds it, which is for one batch.
     pub fn settle(&self) -> u64 {
-        loop {
-            let settled = self.locked(|inner| {
-                self.drain(inner, usize::MAX);
-                inner.settle()
-            });
-            match settled {
-                Some(next) => return next,
-                None => yield_now(),
-            }
-        }
+        self.locked_in_turn(|inner| {
+            self.drain(inner, usize::MAX);
+            inner.settle()
+        })
     }
 }

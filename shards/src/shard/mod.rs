@@ -21,7 +21,7 @@ use crate::{
     park::{parker::Parker, watchdog::Watch},
     shard::{home::Homes, inbox::Inbox, inner::Inner, lock::TryLock, watchers::Watchers},
     store::any::{Seen, StoreKind},
-    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, yield_now},
 };
 
 mod close;
@@ -218,6 +218,17 @@ impl<O: Owner> Shard<O> {
     #[inline]
     fn locked<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> Option<R> {
         self.lock.try_acquire().then(|| self.hold(f))
+    }
+
+    /// Runs `f` under the lock. While another thread has the lock, waits for it: that is for one
+    /// batch.
+    fn locked_in_turn<R>(&self, mut f: impl FnMut(&mut Inner<O>) -> R) -> R {
+        loop {
+            match self.locked(&mut f) {
+                Some(result) => return result,
+                None => yield_now(),
+            }
+        }
     }
 
     /// Runs `f` under the lock, which the caller has taken, and releases it.
