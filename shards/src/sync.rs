@@ -12,7 +12,6 @@ pub(crate) use loom::{
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread::yield_now,
-    thread_local,
 };
 
 #[cfg(not(loom))]
@@ -25,7 +24,6 @@ pub(crate) use std::{
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread::yield_now,
-    thread_local,
 };
 
 #[cfg(tourbillon_sim)]
@@ -38,8 +36,18 @@ pub(crate) use crate::sim::{
 pub(crate) use std::{
     alloc::{alloc, dealloc},
     sync::Arc,
-    thread_local,
 };
+
+/// Declares a thread-local that begins with a constant. (loom's macro does not support `const`.)
+macro_rules! thread_cell {
+    (static $name:ident: $type:ty = $value:expr) => {
+        #[cfg(not(loom))]
+        std::thread_local!(static $name: $type = const { $value });
+        #[cfg(loom)]
+        loom::thread_local!(static $name: $type = $value);
+    };
+}
+pub(crate) use thread_cell;
 
 /// Fences like `fence(SeqCst)`. For a thread that did an atomic read-modify-write before, and has
 /// at most read since then.

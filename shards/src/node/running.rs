@@ -6,21 +6,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-use crate::{answer::Outcome, sync::thread_local};
+use crate::{answer::Outcome, sync::thread_cell};
 
 // Address of the node whose callback this thread runs, or zero. A callback may run another one
-// inside of it; the outer address is then restored afterwards. (loom's macro does not support
-// constants.)
-#[cfg(not(loom))]
-thread_local!(static RUNNING: Cell<usize> = const { Cell::new(0) });
-#[cfg(loom)]
-thread_local!(static RUNNING: Cell<usize> = Cell::new(0));
+// inside of it; the outer address is then restored afterwards.
+thread_cell!(static RUNNING: Cell<usize> = Cell::new(0));
 
 // Whether the callback that this thread runs is receiving `Outcome::Shutdown`.
-#[cfg(not(loom))]
-thread_local!(static ENDING: Cell<bool> = const { Cell::new(false) });
-#[cfg(loom)]
-thread_local!(static ENDING: Cell<bool> = Cell::new(false));
+thread_cell!(static ENDING: Cell<bool> = Cell::new(false));
 
 /// Returns whether the calling thread is inside of a callback that is receiving
 /// [`Outcome::Shutdown`].

@@ -25,7 +25,7 @@ use std::{
 use crate::{
     owner::Owner,
     shard::Shard,
-    sync::{Arc, AtomicUsize, Ordering, fence, thread_local},
+    sync::{Arc, AtomicUsize, Ordering, fence, thread_cell},
 };
 
 /// Count of all [`Home`]s of a shard, and of the spare references that threads keep.
@@ -201,12 +201,8 @@ struct Stock {
     count: Cell<usize>,
 }
 
-// The stock has no destructor, so it exists until the very end of the thread. (loom's macro does
-// not support constants.)
-#[cfg(not(loom))]
-thread_local!(static STOCK: Stock = const { Stock::none() });
-#[cfg(loom)]
-thread_local!(static STOCK: Stock = Stock::none());
+// The stock has no destructor, so it exists until the very end of the thread.
+thread_cell!(static STOCK: Stock = Stock::none());
 
 impl Stock {
     const fn none() -> Self {
