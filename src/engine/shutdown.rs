@@ -100,12 +100,12 @@ fn close_shards(shared: &Shared) {
 }
 
 /// Splits the timers of a closed shard into batches, and queues these.
-fn queue<O: Owner>(shared: &Shared, mut orphans: DrainedTimers<O>)
+fn queue<O: Owner>(shared: &Shared, mut drained: DrainedTimers<O>)
 where
     Job: From<Notice<O>>,
 {
-    while !orphans.is_empty() {
-        shared.queues.push_closed(Box::new(orphans.split(BATCH)));
+    while !drained.is_empty() {
+        shared.queues.push_closed(Box::new(drained.split(BATCH)));
     }
 }
 

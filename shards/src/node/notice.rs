@@ -79,7 +79,7 @@ impl<O: Owner> Drop for Notice<O> {
 
 impl<O: Owner> std::fmt::Debug for Notice<O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let how = self.held.as_ref().map(|(_, how)| how);
+        let how = self.held.map(|(_, how)| how);
         f.debug_tuple("Notice").field(&how).finish()
     }
 }
