@@ -75,9 +75,12 @@ where
         let again = async { drop(stop.recv().await) };
         let _ = timeout(drain, or(all, again)).await;
     }
-    while open.try_join_next().is_some() {}
-    let left = open.len();
-    open.shutdown().await;
+    // A task that is about to return ends by itself, and is not counted.
+    open.abort_all();
+    let mut left = 0;
+    while let Some(ended) = open.join_next().await {
+        left += usize::from(ended.is_err_and(|error| error.is_cancelled()));
+    }
     Ok(left)
 }
 
