@@ -1,14 +1,16 @@
 //! Nodes come from a pool. A program that arms and cancels again and again allocates no memory,
 //! whichever thread frees the nodes.
 //!
-//! This program stands alone: it counts the allocations of its process.
+//! This program stands alone: it counts the allocations of its processes.
 #![cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
-    panic::resume_unwind,
+    any::type_name,
+    env,
+    process::Command,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     thread,
@@ -40,16 +42,28 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `test` alone, because it counts allocations of the whole process.
+/// Runs `test` in a process of its own, which is this program with a filter: the test counts the
+/// allocations of the whole process, or needs a pool that no other test has used.
 ///
-/// The test has a thread of its own, which ends before the next test begins: a thread that ends
-/// gives the free nodes of its cache back to the pool.
-fn alone(test: impl FnOnce() + Send + 'static) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock();
-    if let Err(panic) = thread::spawn(test).join() {
-        resume_unwind(panic);
+/// `test` is a closure that stands in the test itself: its type names the test.
+fn alone<F: FnOnce()>(test: F) {
+    const CHILD: &str = "TOURBILLON_POOL_TEST";
+    if env::var_os(CHILD).is_some() {
+        return test();
     }
+    let name = type_name::<F>()
+        .split("::")
+        .nth(1)
+        .expect("a closure in a test");
+    let child = Command::new(env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(CHILD, name)
+        .output()
+        .unwrap();
+    let [out, err] = [child.stdout, child.stderr].map(|out| String::from_utf8(out).unwrap());
+    // A name that does not exist would run nothing, and succeed.
+    let passed = child.status.success() && out.contains("1 passed");
+    assert!(passed, "{name} failed\n{out}\n{err}");
 }
 
 struct Nobody;
@@ -132,9 +146,6 @@ fn memory_that_is_free_for_a_period_is_returned() {
         }
         const COUNT: usize = 100_000;
         let home = Arc::new(Shard::new(Nobody));
-        // Return what earlier tests have left.
-        all_memory_is_spare();
-        give_all();
         let sum = Arc::new(AtomicUsize::new(0));
         let mut random = 7_u64;
         for round in 0..3 {
@@ -200,11 +211,8 @@ fn memory_of_a_small_burst_after_a_large_one_is_returned() {
             GIVEN.fetch_add(bytes, Relaxed);
         }
         let home = Arc::new(Shard::new(Nobody));
-        all_memory_is_spare();
-        while return_spare_memory(give) == Returned::Some {}
         for count in [200_000, 80_000, 20_000, 80_000] {
             GIVEN.store(0, Relaxed);
-            // Nodes of a size that no other test uses.
             let captured = [count; 8];
             let f = move || _ = std::hint::black_box(captured);
             let timers: Vec<_> = (0..count).map(|i| Timer::once(&home, i, i, f)).collect();
