@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{Calls, Scripted, all_kinds, both_ways, turn};
 use tourbillon_shards::{
-    Cancel, Flow, Kind, NEVER, Options, Outcome, Reset, Started, Status, Timer,
+    Cancel, Flow, Kind, NEVER, Options, Outcome, Reset, Shard, Started, Status, Timer,
 };
 
 fn options(recurring: bool, outcome: bool) -> Options<Scripted> {
@@ -16,17 +16,22 @@ fn options(recurring: bool, outcome: bool) -> Options<Scripted> {
     }
 }
 
+/// Builds a timer that waits 10 ns from its start.
+fn built(
+    shard: &Arc<Shard<Scripted>>,
+    recurring: bool,
+    outcome: bool,
+    calls: &Calls,
+) -> Timer<Scripted> {
+    let options = options(recurring, outcome);
+    Timer::build(shard, 10, None, options, calls.callback())
+}
+
 #[test]
 fn a_built_timer_does_not_wait() {
     all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
-        let timer = Timer::build(
-            shard,
-            10,
-            None,
-            options(recurring, outcome),
-            calls.callback(),
-        );
+        let timer = built(shard, recurring, outcome, &calls);
         assert_eq!(timer.status(), Status::Idle);
         assert_eq!(timer.deadline(), None);
         assert_eq!(timer.wait(), 10);
@@ -46,13 +51,7 @@ fn a_built_timer_does_not_wait() {
 fn the_wait_begins_at_the_start() {
     all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
-        let timer = Timer::build(
-            shard,
-            10,
-            None,
-            options(recurring, outcome),
-            calls.callback(),
-        );
+        let timer = built(shard, recurring, outcome, &calls);
         assert_eq!(timer.start(500), Started::Waiting);
         assert_eq!(shard.owner().owes(), usize::from(outcome));
         assert_eq!(timer.deadline(), Some(510));
@@ -119,13 +118,7 @@ fn a_wait_beyond_the_end_of_time_is_never() {
 fn the_second_start_is_too_late() {
     all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
-        let timer = Timer::build(
-            shard,
-            10,
-            None,
-            options(recurring, outcome),
-            calls.callback(),
-        );
+        let timer = built(shard, recurring, outcome, &calls);
         assert_eq!(timer.start(0), Started::Waiting);
         assert_eq!(timer.start(5), Started::TooLate);
         assert_eq!(timer.deadline(), Some(10));
