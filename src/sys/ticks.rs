@@ -391,7 +391,7 @@ mod tests {
             });
             let _over = Over(over);
             let start = Instant::now();
-            let (mut readings, mut passed, mut worst) = (0_u64, 0_u64, 0);
+            let (mut readings, mut passed, mut worst) = (0_u64, 0, 0);
             while start.elapsed() < Duration::from_millis(200) {
                 for _ in 0..1_000 {
                     let message = sent.load(Ordering::Acquire);
@@ -403,10 +403,11 @@ mod tests {
                     }
                 }
             }
-            // Two readings of the kernel on two cores can differ by some ns in the wrong order, and
-            // a load can wait for longer than `AHEAD`, but very rarely.
+            // The kernel's own readings on two cores can differ by some ns in the wrong order, and a
+            // load can wait for longer than `AHEAD`. Both are very rare.
+            let rare = passed <= 1 + readings / 1_000_000 && worst < 5_000;
             assert!(
-                passed <= readings / 100_000 && worst < 50_000,
+                rare,
                 "{passed} of {readings} had passed, by {worst} ns at most"
             );
         });
