@@ -403,8 +403,8 @@ mod tests {
                     }
                 }
             }
-            // The kernel's own readings on two cores can differ by some ns in the wrong order, and a
-            // load can wait for longer than `AHEAD`. Both are very rare.
+            // The kernel's own readings on two cores can differ by some ns in the wrong order, and
+            // a load can wait for longer than `AHEAD`. Both are very rare.
             let rare = passed <= 1 + readings / 1_000_000 && worst < 5_000;
             assert!(
                 rare,
