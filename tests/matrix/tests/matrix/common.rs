@@ -1,0 +1,26 @@
+//! Parts that several cases share.
+
+use std::{net::SocketAddr, time::Duration};
+
+use axum::Router;
+use tourbillon::net::TcpListener;
+
+/// A wait that tests have to cut short.
+pub const AGES: Duration = Duration::from_secs(600);
+
+/// A wait that tests sit out.
+pub const BRIEF: Duration = Duration::from_millis(10);
+
+/// Binds a listener to a free port.
+pub async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
+/// Serves a router in a task, with Tourbillon's own server.
+pub async fn serve(router: Router) -> SocketAddr {
+    let (listener, addr) = listen().await;
+    tourbillon::spawn(tourbillon::axum::serve(listener, router).into_future());
+    addr
+}

@@ -1,0 +1,50 @@
+use std::{net::Ipv4Addr, sync::Arc};
+
+use quinn::{
+    ClientConfig, Endpoint, ServerConfig,
+    rustls::{RootCertStore, pki_types::PrivatePkcs8KeyDer},
+};
+use tourbillon_matrix::Case;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "quinn",
+            "a server and a client: a stream in both directions",
+            |_| exchange(),
+        )
+        .fails("no async runtime found")
+        .because("it asks for tokio's runtime"),
+    ]
+}
+
+async fn exchange() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+    let server = ServerConfig::with_single_cert(vec![cert.der().clone()], key.into()).unwrap();
+    let server = Endpoint::server(server, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let addr = server.local_addr().unwrap();
+    let serving = tourbillon::spawn(async move {
+        let connection = server.accept().await.unwrap().await.unwrap();
+        let (mut send, mut receive) = connection.accept_bi().await.unwrap();
+        let request = receive.read_to_end(100).await.unwrap();
+        send.write_all(&request).await.unwrap();
+        send.finish().unwrap();
+        connection.closed().await;
+    });
+
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.der().clone()).unwrap();
+    let mut client = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    client
+        .set_default_client_config(ClientConfig::with_root_certificates(Arc::new(roots)).unwrap());
+    let connection = client.connect(addr, "localhost").unwrap().await.unwrap();
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    send.write_all(b"hello").await.unwrap();
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap(), b"hello");
+    connection.close(0_u32.into(), b"done");
+    client.wait_idle().await;
+    serving.await.unwrap();
+}

@@ -1,0 +1,45 @@
+use std::net::SocketAddr;
+
+use redis::{AsyncCommands, Client, aio::MultiplexedConnection};
+use tourbillon_matrix::{Addresses, Case, Program};
+
+use crate::NO_REACTOR;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "redis",
+            "`MultiplexedConnection`: four tasks, and a pipeline",
+            exchange,
+        )
+        .needs(Program::Redis)
+        .panics(NO_REACTOR)
+        .because("it connects and spawns by tokio"),
+    ]
+}
+
+async fn exchange(addresses: Addresses) {
+    let connection = connect(addresses.of(Program::Redis)).await;
+    let tasks: tourbillon::task::JoinSet<()> = (0..4_u32)
+        .map(|number| {
+            let mut connection = connection.clone();
+            async move {
+                let key = format!("key {number}");
+                let () = connection.set(&key, number).await.unwrap();
+                assert_eq!(connection.get::<_, u32>(&key).await.unwrap(), number);
+            }
+        })
+        .collect();
+    tasks.join_all().await;
+    let mut pipeline = redis::pipe();
+    pipeline.set("sum", 1).ignore().incr("sum", 2);
+    let mut connection = connection;
+    let (sum,): (u32,) = pipeline.query_async(&mut connection).await.unwrap();
+    assert_eq!(sum, 3);
+}
+
+/// Connects by tokio.
+pub async fn connect(addr: SocketAddr) -> MultiplexedConnection {
+    let client = Client::open(format!("redis://{addr}/")).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
