@@ -34,6 +34,8 @@ pub enum BuildError {
     },
     /// `stall_threshold(Duration::ZERO)`: every job would be reported.
     ZeroStallThreshold,
+    /// `start_paused(true)` with `enable_tokio`: tokio's clock cannot be paused with the runtime's.
+    PausedTokio,
     /// A thread name that contains a NUL byte.
     ThreadName {
         /// The name.
@@ -86,6 +88,13 @@ impl fmt::Display for BuildError {
                 write!(
                     f,
                     "`stall_threshold(0)` would report every job (`Duration::MAX` reports none)"
+                )
+            }
+            Self::PausedTokio => {
+                write!(
+                    f,
+                    "`start_paused` with `enable_tokio`: the clock would jump while tokio still has \
+                     something to do; leave one of them out"
                 )
             }
             Self::ThreadName { name } => {

@@ -46,6 +46,7 @@
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
 //! | axum's routers (feature `axum`) | `axum` |
 //! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |
+//! | libraries that need tokio's runtime (feature `tokio-compat`) | `tokio` |
 //!
 //! Deadlines have nanosecond resolution; timers never fire early. A worker has no periodic tick: it
 //! sleeps until its next deadline. A timer that another thread arms wakes the worker only if its
@@ -91,6 +92,8 @@ pub use self::integrations::cron;
 pub use self::integrations::hyper;
 #[cfg(feature = "inspect")]
 pub use self::integrations::inspect;
+#[cfg(feature = "tokio-compat")]
+pub use self::integrations::tokio;
 
 /// The runtime: its options, handles to it, and how to shut it down.
 pub mod runtime {

@@ -96,6 +96,10 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
     if let Some(paused) = options.start_paused {
         builder.extend(quote!(.start_paused(#paused)));
     }
+    // `tourbillon` has the method only with its feature `tokio-compat`.
+    if options.enable_tokio == Some(true) {
+        builder.extend(quote!(.enable_tokio()));
+    }
     let test = (attribute == Attribute::Test).then(|| quote!(#[::core::prelude::v1::test]));
     let (attrs, vis, body) = (&function.attrs, &function.vis, &function.block);
     let outer = Signature {
@@ -207,8 +211,10 @@ mod tests {
             fails(&options, FINE, "number of at least 1", value);
         }
         for value in ["1", "\"true\""] {
-            let options = format!("start_paused = {value}");
-            fails(&options, FINE, "`true` or `false`", value);
+            for name in ["start_paused", "enable_tokio"] {
+                let options = format!("{name} = {value}");
+                fails(&options, FINE, "`true` or `false`", value);
+            }
         }
         for value in ["tourbillon", "\"not a path\"", "\"\""] {
             fails(&format!("crate = {value}"), FINE, "path in quotes", value);
@@ -245,6 +251,10 @@ mod tests {
         builds(Main, "flavor = \"multi_thread\",", builder);
         let two = format!("{builder}.worker_threads(2usize).start_paused(true)");
         builds(Main, "start_paused = true, worker_threads = 2", &two);
+        let with_tokio = format!("{builder}.enable_tokio()");
+        builds(Main, "enable_tokio", &with_tokio);
+        builds(Main, "enable_tokio = true", &with_tokio);
+        builds(Main, "enable_tokio = false", builder);
         let one = format!("{builder}.worker_threads(1usize).pin(false)");
         builds(Test, "", &one);
         let renamed = "a::b::runtime::Builder::new().start_paused(false)";

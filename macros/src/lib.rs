@@ -29,6 +29,7 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | `worker_threads` | a number from 1 | number of workers |
 /// | `start_paused` | `true` or `false` | whether the clock is paused at the start |
+/// | `enable_tokio` | none, `true` or `false` | whether tokio's runtime is there, too (feature `tokio-compat`) |
 /// | `flavor` | `"multi_thread"` | the only flavor, for compatibility with tokio |
 /// | `crate` | a path in quotes | path to `tourbillon`, if it has another name |
 ///

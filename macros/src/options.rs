@@ -6,6 +6,7 @@ use syn::{
     Error, Expr, ExprLit, Ident, Lit, Path, Result, Token,
     ext::IdentExt,
     parse::{Parse, ParseStream, Parser},
+    parse_quote,
     punctuated::Punctuated,
 };
 
@@ -14,13 +15,14 @@ use syn::{
 pub(crate) struct Options {
     pub(crate) worker_threads: Option<usize>,
     pub(crate) start_paused: Option<bool>,
+    pub(crate) enable_tokio: Option<bool>,
     pub(crate) crate_path: Option<Path>,
 }
 
 /// The names of the options, for error messages.
-const KNOWN: &str = "`worker_threads`, `start_paused`, `flavor` and `crate`";
+const KNOWN: &str = "`worker_threads`, `start_paused`, `enable_tokio`, `flavor` and `crate`";
 
-/// An option: `name = value`.
+/// An option: `name = value`, or `enable_tokio` alone.
 struct Pair {
     name: Ident,
     value: Expr,
@@ -30,6 +32,10 @@ impl Parse for Pair {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         // `parse_any` also accepts keywords, such as `crate`.
         let name = input.call(Ident::parse_any)?;
+        if name == "enable_tokio" && !input.peek(Token![=]) {
+            let value = parse_quote!(true);
+            return Ok(Self { name, value });
+        }
         if !input.peek(Token![=]) {
             let message = format!("expected `name = value`, with one of {KNOWN}");
             return Err(Error::new(name.span(), message));
@@ -62,15 +68,8 @@ impl Options {
     fn set(&mut self, name: &Ident, value: &Expr) -> Result<()> {
         match name.to_string().as_str() {
             "worker_threads" => self.worker_threads = Some(number(value)?),
-            "start_paused" => {
-                let Some(Lit::Bool(paused)) = literal(value) else {
-                    return Err(Error::new_spanned(
-                        value,
-                        "`start_paused` must be `true` or `false`",
-                    ));
-                };
-                self.start_paused = Some(paused.value);
-            }
+            "start_paused" => self.start_paused = Some(switch(name, value)?),
+            "enable_tokio" => self.enable_tokio = Some(switch(name, value)?),
             "flavor" => flavor(value)?,
             "crate" => {
                 let wrong = "`crate` must be a path in quotes, such as \"crate::tourbillon\"";
@@ -93,6 +92,16 @@ fn literal(value: &Expr) -> Option<&Lit> {
     match value {
         Expr::Lit(ExprLit { lit, .. }) => Some(lit),
         _ => None,
+    }
+}
+
+fn switch(name: &Ident, value: &Expr) -> Result<bool> {
+    match literal(value) {
+        Some(Lit::Bool(is_on)) => Ok(is_on.value),
+        _ => {
+            let message = format!("`{name}` must be `true` or `false`");
+            Err(Error::new_spanned(value, message))
+        }
     }
 }
 

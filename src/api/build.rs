@@ -38,6 +38,9 @@ const MAX_WORKERS: usize = 4096;
 /// Builds a runtime and starts its workers: see [`Builder::build`].
 pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     check(&builder.config)?;
+    if builder.config.enable_tokio && builder.start_paused {
+        return Err(BuildError::PausedTokio);
+    }
     let (count, pins) = layout(builder, Cores::get())?;
     // Settings of the whole process. They must be there before the first worker starts.
     sys::thread::note_slack();
@@ -83,6 +86,12 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     shared.workers.store(Arc::new(workers.clone()));
     // `Instant::now` uses the clock of the runtime that the calling thread is in.
     clock::current::find_by(entered::with_clock);
+    // The workers enter the companion, so it is there before them.
+    let companion = shared.companion.start_if_enabled(&shared);
+    companion.map_err(|source| BuildError::Os {
+        what: "thread or descriptor for tokio's runtime",
+        source,
+    })?;
     // From here on an early return shuts down the threads that were started, by dropping `runtime`.
     let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
     let stack_size = builder.config.thread_stack_size;

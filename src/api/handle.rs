@@ -400,7 +400,14 @@ impl Handle {
     ///
     /// A caller outside of the runtime does not wait for the workers: a callback that began before
     /// this call may see the time advance once more.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the runtime has a tokio companion (feature `tokio-compat`), whose clock cannot be
+    /// paused.
+    #[track_caller]
     pub fn pause(&self) {
+        self.shared.companion.forbid_pause();
         self.shared.quiescence.pause(&self.shared);
     }
 

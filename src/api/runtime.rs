@@ -288,6 +288,11 @@ impl Runtime {
     }
 
     /// Pauses the runtime's clock, for tests: see [`Handle::pause`].
+    ///
+    /// # Panics
+    ///
+    /// Panics in the case of [`Handle::pause`].
+    #[track_caller]
     pub fn pause(&self) {
         self.handle.pause();
     }
@@ -376,10 +381,14 @@ impl Runtime {
     }
 
     /// Returns whether the calling thread must not wait for the end of the runtime: a worker, whose
-    /// jobs would wait, or a blocking thread of this runtime, which would wait for itself.
+    /// jobs would wait, or a thread of this runtime or of its companion, which would wait for
+    /// itself.
     fn must_not_wait(&self) -> bool {
         let shared = self.handle.shared();
-        entered::is_worker() || local::is_thread_of(shared) || blocking::is_of(shared)
+        entered::is_worker()
+            || local::is_thread_of(shared)
+            || blocking::is_of(shared)
+            || shared.companion.is_of_this_thread()
     }
 
     /// Shuts the runtime down. Returns `true` if it has waited and all threads have ended.
@@ -391,6 +400,7 @@ impl Runtime {
     /// 4. Wait for the workers first, and then for the blocking threads: a blocking job may wait
     ///    for a task, which has been dropped by then. At the deadline, drop the jobs that have not
     ///    begun.
+    /// 5. End the companion, which all of these may use.
     fn shut_down(&mut self, wait: Wait) -> bool {
         self.is_down = true;
         let shared = self.handle.shared();
@@ -399,10 +409,12 @@ impl Runtime {
         shared.stop();
         shutdown::end_if_all_in_place(shared);
         let Wait::Until(deadline) = wait else {
+            shared.companion.end_after(shared);
             return false;
         };
         if self.must_not_wait() {
             // A worker cannot wait for itself. The other threads end without this one.
+            shared.companion.end_after(shared);
             return false;
         }
         // Wait for the workers, and then for the blocking threads: see the steps above.
@@ -411,11 +423,13 @@ impl Runtime {
         // Do this even if a worker is blocked: it drops the jobs that have not begun at the
         // deadline.
         let ended = shared.blocking.wait_for_end(shared, deadline) && workers_ended;
-        if ended {
-            threads::join(std::mem::take(&mut self.threads));
-            shared.helpers.join();
+        if !ended {
+            shared.companion.end_after(shared);
+            return false;
         }
-        ended
+        threads::join(std::mem::take(&mut self.threads));
+        shared.helpers.join();
+        shared.companion.wait_for_end(deadline)
     }
 }
 

@@ -16,11 +16,13 @@ pub(crate) fn drive<F: Future>(shared: &Shared, future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = thread.waker();
     let mut cx = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(output) = budget::limited(|| future.as_mut().poll(&mut cx)) {
-            return output;
+    shared.companion.with_budget(|| {
+        loop {
+            if let Poll::Ready(output) = budget::limited(|| future.as_mut().poll(&mut cx)) {
+                return output;
+            }
+            // A wake-up during the poll is not lost: it has changed the word that this looks at.
+            thread.wait();
         }
-        // A wake-up during the poll is not lost: it has changed the word that this looks at.
-        thread.wait();
-    }
+    })
 }

@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) thread_stack_size: Option<usize>,
     pub(crate) on_thread_start: Option<Hook>,
     pub(crate) on_thread_stop: Option<Hook>,
+    /// Whether all threads of the runtime enter its companion.
+    pub(crate) enable_tokio: bool,
     /// In ns.
     pub(crate) stall_threshold: u64,
     pub(crate) on_stall: Option<StallHook>,

@@ -11,6 +11,7 @@ use crate::{
     engine::{
         blocking::pool::Blocking,
         clocks::owner::Clocks,
+        companion::Companion,
         config::Config,
         context::spread,
         core::{Core, WorkerShard},
@@ -49,6 +50,8 @@ pub struct Shared {
     pub(crate) tasks: Registry<TaskMeta>,
     /// The threads for blocking code.
     pub(crate) blocking: CachePadded<Blocking<TaskJob>>,
+    /// The tokio runtime that belongs to this one, if there is one.
+    pub(crate) companion: Companion,
     /// The helper threads, which run while workers are blocked.
     pub(crate) helpers: Helpers<WorkerShard>,
     /// How many workers are in `block_in_place`. A helper may run in place of each.
@@ -103,6 +106,7 @@ impl Shared {
             clock: Clock::new(),
             tasks: Registry::new(workers),
             blocking: CachePadded::default(),
+            companion: Companion::new(config.enable_tokio),
             helpers: Helpers::default(),
             in_place: AtomicUsize::new(0),
             quiescence: CachePadded::default(),

@@ -12,5 +12,6 @@ pub mod hyper;
 #[cfg(feature = "inspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
 pub mod inspect;
-#[cfg(feature = "tokio-io")]
-mod tokio;
+#[cfg(any(feature = "tokio-compat", feature = "tokio-io"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio-compat")))]
+pub mod tokio;

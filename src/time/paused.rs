@@ -46,7 +46,8 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics if the calling thread is in no runtime; see [`Handle::pause`].
+/// Panics if the calling thread is in no runtime, and if the runtime has a tokio companion; see
+/// [`Handle::pause`].
 #[track_caller]
 pub fn pause() {
     Handle::current().pause();

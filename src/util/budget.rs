@@ -50,6 +50,7 @@ fn with_left<R>(left: i32, f: impl FnOnce() -> R) -> R {
 #[inline]
 pub(crate) fn begin() {
     LEFT.set(BUDGET);
+    refill_tokio();
 }
 
 /// Removes the limit that [`begin`] set.
@@ -61,7 +62,24 @@ pub(crate) fn end() {
 /// Runs `f`, which polls a future, with a whole budget.
 #[inline]
 pub(crate) fn limited<R>(f: impl FnOnce() -> R) -> R {
+    refill_tokio();
     with_left(BUDGET, f)
+}
+
+/// Gives the next poll a whole budget of tokio, too, if the thread has entered a companion.
+#[inline]
+fn refill_tokio() {
+    #[cfg(feature = "tokio-compat")]
+    super::tokio_budget::refill();
+}
+
+/// Runs `f`, which is not a poll of a task, without tokio's budget.
+#[inline]
+pub(crate) fn outside_polls<R>(f: impl FnOnce() -> R) -> R {
+    #[cfg(feature = "tokio-compat")]
+    return super::tokio_budget::unlimited(f);
+    #[cfg(not(feature = "tokio-compat"))]
+    f()
 }
 
 /// Returns `Ready` if a future may make progress. Otherwise wakes its task, which is then polled

@@ -87,6 +87,7 @@ impl Builder {
                 thread_stack_size: None,
                 on_thread_start: None,
                 on_thread_stop: None,
+                enable_tokio: false,
                 stall_threshold: 100_000_000,
                 on_stall: None,
             },

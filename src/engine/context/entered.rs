@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     clock::runtime_clock::Clock,
-    engine::{local::with_local, shared::Shared},
+    engine::{companion::EnteredCompanion, local::with_local, shared::Shared},
 };
 
 thread_local! {
@@ -104,10 +104,16 @@ pub(crate) fn with_clock(f: &mut dyn FnMut(&Clock)) {
 /// let _entered = runtime.enter();
 /// runtime.shutdown_timeout(Duration::from_secs(1));
 /// ```
+///
+/// # Panics
+///
+/// The guards of a thread may be dropped in any order. There is one exception: if one of their
+/// runtimes has `enable_tokio`, tokio panics unless they are dropped in the reverse order.
 #[derive(Debug)]
 #[must_use = "the context is left when the guard is dropped"]
 pub struct EnterGuard<'a> {
     _entered: Entered,
+    _companion: Option<EnteredCompanion<'a>>,
     _runtime: PhantomData<&'a ()>,
 }
 
@@ -116,15 +122,24 @@ pub struct EnterGuard<'a> {
 /// It is a separate type because it has no lifetime. To the borrow checker, a type that has both a
 /// lifetime and a `Drop` uses what it borrows until it is dropped.
 #[derive(Debug)]
-struct Entered {
+pub(crate) struct Entered {
     /// The number of this guard's entry in `ENTERED`.
     entry: u64,
     /// Keeps the type on its thread (not `Send`), but `Sync`, as a mutex guard is.
     _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
-/// Enters the runtime until the guard is dropped.
+/// Enters the runtime, and its companion if that is enabled, until the guard is dropped.
 pub(crate) fn enter(shared: &Arc<Shared>) -> EnterGuard<'_> {
+    EnterGuard {
+        _companion: shared.companion.enter_if_enabled(),
+        _entered: push(shared),
+        _runtime: PhantomData,
+    }
+}
+
+/// Enters the runtime, but not its companion, until the guard is dropped.
+pub(crate) fn push(shared: &Arc<Shared>) -> Entered {
     // Guards may be dropped in any order, so each entry has a number by which its guard finds it.
     let entry = ENTRIES.get();
     ENTRIES.set(entry + 1);
@@ -132,12 +147,9 @@ pub(crate) fn enter(shared: &Arc<Shared>) -> EnterGuard<'_> {
         entered.push((entry, shared.clone()));
         ANY_ENTERED.set(true);
     });
-    EnterGuard {
-        _entered: Entered {
-            entry,
-            _thread: PhantomData,
-        },
-        _runtime: PhantomData,
+    Entered {
+        entry,
+        _thread: PhantomData,
     }
 }
 

@@ -38,6 +38,15 @@ impl Worker<'_> {
                 task.run();
                 budget::end();
             }
+            callback => budget::outside_polls(|| self.execute_callback(callback)),
+        }
+    }
+
+    /// Runs `job`, which is not a task.
+    #[inline]
+    fn execute_callback(&mut self, job: Job) {
+        match job {
+            Job::Task(_) => unreachable!("a task is polled"),
             // A sample takes one more reading of the clock.
             Job::Timer(due) if lateness::is_looked_at(&due) => self.fire_looking(due),
             Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),

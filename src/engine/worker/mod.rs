@@ -163,7 +163,9 @@ pub(crate) fn run_as(
     // A helper's shard has no timers, so a helper needs no cache of reference counts.
     let _spares = (!shard.owner().is_helper).then(|| Spares::new(shard));
     let local = Local::new(shard.clone(), deque);
-    local::with_worker(&local, || {
+    // For the whole life of the thread: entering the companion for each poll would cost more.
+    let _companion = shared.companion.enter_if_enabled();
+    let run = || {
         // Set the alarm before the hook, which is user code and may block.
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
@@ -180,7 +182,8 @@ pub(crate) fn run_as(
             shutdown::end(&local);
         }
         hook(&shared.config.on_thread_stop);
-    });
+    };
+    local::with_worker(&local, || shared.companion.with_budget(run));
     local
 }
 
