@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{Runtime, runtime::Builder, time::timeout};
+use tourbillon::{runtime::Builder, time::timeout};
 
 use crate::{case::Expected, panics};
 
@@ -53,36 +53,20 @@ where
     panics::clear();
     // Other processes may need the cores, so the workers are not pinned.
     let builder = Builder::new().worker_threads(2).pin(false);
-    let (runtime, companion) = match with_compat {
-        true => enable_tokio(builder),
-        false => (builder.build().expect("a runtime"), None),
+    let builder = match with_compat {
+        true => builder.enable_tokio(),
+        false => builder,
     };
+    let runtime = builder.build().expect("a runtime");
     let start = Instant::now();
     let ended = runtime.block_on(async {
         let task = tourbillon::spawn(exchange);
         timeout(AGES, task).await
     });
     let all_ended = runtime.shutdown_timeout(AGES.saturating_sub(start.elapsed()));
-    drop(companion);
     match (ended, panics::first()) {
         (_, Some(panic)) => Outcome::Panicked(panic),
         (Ok(Ok(())), None) if all_ended => Outcome::Works,
         _ => Outcome::Hung,
     }
-}
-
-/// Stands in for `Builder::enable_tokio`.
-fn enable_tokio(builder: Builder) -> (Runtime, Option<tokio::runtime::Runtime>) {
-    let ours: &'static std::sync::OnceLock<tourbillon::Handle> = Box::leak(Box::default());
-    let companion = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .on_thread_start(|| std::mem::forget(ours.wait().enter()))
-        .build()
-        .expect("a companion");
-    let handle: &'static _ = Box::leak(Box::new(companion.handle().clone()));
-    let builder = builder.on_thread_start(move || std::mem::forget(handle.enter()));
-    let runtime = builder.build().expect("a runtime");
-    assert!(ours.set(runtime.handle().clone()).is_ok());
-    (runtime, Some(companion))
 }

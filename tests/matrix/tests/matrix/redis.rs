@@ -1,6 +1,6 @@
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
-use redis::{AsyncCommands, Client, aio::MultiplexedConnection};
+use redis::{AsyncCommands, AsyncConnectionConfig, Client, aio::MultiplexedConnection};
 use tourbillon_matrix::{Addresses, Case, Program};
 
 use crate::NO_REACTOR;
@@ -41,5 +41,13 @@ async fn exchange(addresses: Addresses) {
 /// Connects by tokio.
 pub async fn connect(addr: SocketAddr) -> MultiplexedConnection {
     let client = Client::open(format!("redis://{addr}/")).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    // The usual timeouts are shorter than what a slow machine may take.
+    let limit = Some(Duration::from_secs(30));
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(limit)
+        .set_response_timeout(limit);
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .unwrap()
 }

@@ -38,7 +38,7 @@ pub fn cases() -> Vec<Case> {
         .needs(Program::Postgres)
         .needs(Program::Redis)
         .panics(NO_REACTOR)
-        .because("all tasks are spawned on Tourbillon"),
+        .because("its own tasks run on Tourbillon"),
     ]
 }
 

@@ -1,7 +1,7 @@
 use std::{
     convert::Infallible,
     future::{Ready, pending, ready},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tourbillon_matrix::Case;
@@ -102,7 +102,7 @@ async fn rate() {
             Ok(2 * number)
         );
     }
-    assert!(start.elapsed() >= 2 * BRIEF - Duration::from_millis(1));
+    assert!(start.elapsed() >= 2 * BRIEF);
 }
 
 async fn buffer() {
