@@ -1,7 +1,8 @@
 //! The cost of the hot paths, and the extra cost of the watchdog: instructions by callgrind, system
 //! calls by perf. (strace would slow down the program so much that the watchdog finds stalls.)
 //!
-//! There are two workers. *on* is the default; *off* is `rescue_grace(Duration::MAX)`. Each program
+//! There are two workers. *on* is the default; *off* is `rescue_grace(Duration::MAX)`. *tokio* has a
+//! companion; it is measured with feature `tokio-compat`. Each program
 //! does `n` operations, and `3 n` in another process. The result is the difference divided by `2
 //! n`, so start and end do not count. All threads are counted.
 //!
@@ -69,6 +70,12 @@ const PROGRAMS: [(&str, u64, Count); 15] = [
     ("callback", 1_000, Count::Calls),
 ];
 
+/// The runtimes that are measured.
+#[cfg(not(feature = "tokio-compat"))]
+const WATCHES: &[&str] = &["on", "off"];
+#[cfg(feature = "tokio-compat")]
+const WATCHES: &[&str] = &["on", "off", "tokio"];
+
 /// The system calls of a runtime.
 const CALLS: [&str; 6] = [
     "epoll_pwait2",
@@ -89,6 +96,8 @@ fn program(what: &'static str, n: u64, watch: &str) {
     let builder = Builder::new().worker_threads(2);
     let builder = match watch {
         "on" => builder,
+        #[cfg(feature = "tokio-compat")]
+        "tokio" => builder.enable_tokio(),
         _ => builder.rescue_grace(Duration::MAX),
     };
     let runtime = builder.build().expect("a runtime");
@@ -314,19 +323,19 @@ fn main() {
     let only = args.iter().skip(1).find(|arg| !arg.starts_with('-'));
     let asked = |what: &str| only.is_none_or(|only| what.contains(only.as_str()));
     for (what, n, by) in PROGRAMS.into_iter().filter(|it| asked(it.0)) {
-        for watch in ["on", "off"] {
+        for watch in WATCHES {
             match by {
                 Count::Instructions => match instructions(what, n, watch) {
-                    Some(count) => println!("{what:<20} {watch:<4} {count:>8.0} instructions"),
-                    None => println!("{what:<20} {watch:<4} needs valgrind"),
+                    Some(count) => println!("{what:<20} {watch:<5} {count:>8.0} instructions"),
+                    None => println!("{what:<20} {watch:<5} needs valgrind"),
                 },
                 Count::Calls => match calls(what, n, watch) {
                     Some(calls) => {
                         let each = calls.iter().map(|(name, n)| format!("{name} {n:.2}"));
                         let each: Vec<_> = each.collect();
-                        println!("{what:<20} {watch:<4} {}", each.join(", "));
+                        println!("{what:<20} {watch:<5} {}", each.join(", "));
                     }
-                    None => println!("{what:<20} {watch:<4} needs perf"),
+                    None => println!("{what:<20} {watch:<5} needs perf"),
                 },
             }
         }

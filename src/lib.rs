@@ -142,7 +142,7 @@ struct GuideOfTheBook;
 #[cfg(all(doctest, feature = "axum", feature = "macros"))]
 #[doc = include_str!("../docs/guide/server.md")]
 struct ServerOfTheBook;
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tokio-compat"))]
 #[doc = include_str!("../docs/guide/migrating.md")]
 struct MigratingOfTheBook;
 #[cfg(all(doctest, feature = "inspect"))]

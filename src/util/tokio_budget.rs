@@ -56,6 +56,8 @@ pub(crate) fn refill() {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn fill() {
     // Dropping the last one fills the budget, of which the next one takes a unit.
     drop(WHOLE.take());
@@ -70,6 +72,8 @@ pub(crate) fn unlimited<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `f` without a budget, and sets the budget back afterwards.
+#[cold]
+#[inline(never)]
 fn without_limit<R>(f: impl FnOnce() -> R) -> R {
     let mut f = Some(f);
     let once = poll_fn(|_| match f.take() {

@@ -38,15 +38,6 @@ impl Worker<'_> {
                 task.run();
                 budget::end();
             }
-            callback => budget::outside_polls(|| self.execute_callback(callback)),
-        }
-    }
-
-    /// Runs `job`, which is not a task.
-    #[inline]
-    fn execute_callback(&mut self, job: Job) {
-        match job {
-            Job::Task(_) => unreachable!("a task is polled"),
             // A sample takes one more reading of the clock.
             Job::Timer(due) if lateness::is_looked_at(&due) => self.fire_looking(due),
             Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),
@@ -55,15 +46,15 @@ impl Worker<'_> {
             // Cancelled before its start. An outcome callback, if there is one, runs right here.
             Job::Skipped(due) => {
                 self.begin_callback(due.type_name());
-                self.core.contain(|| due.cancel());
+                self.core.contain(|| budget::outside_polls(|| due.cancel()));
             }
             Job::Notice(notice) => {
                 self.begin_callback(notice.type_name());
-                self.ran(notice.run());
+                self.ran(budget::outside_polls(|| notice.run()));
             }
             Job::ClockNotice(notice) => {
                 self.begin_callback(notice.type_name());
-                self.ran(notice.run());
+                self.ran(budget::outside_polls(|| notice.run()));
             }
         }
     }
@@ -75,7 +66,7 @@ impl Worker<'_> {
         self.begin_callback(due.type_name());
         #[cfg(feature = "tracing")]
         let _span = trace::callback(self.core, &due);
-        match due.run(now) {
+        match budget::outside_polls(|| due.run(now)) {
             Ran::Fired => self.ran(None),
             Ran::Panicked(panic) => self.ran(Some(panic)),
             // It was moved or cancelled after it came due, or its condition no longer holds. The
