@@ -265,8 +265,8 @@ fn command(program: Program, path: &Path, addr: SocketAddr, dir: &Path) -> Comma
     command
 }
 
-/// Starts Erlang's port mapper, and puts the command into its process group. Otherwise Erlang starts
-/// one that outlives it.
+/// Starts Erlang's port mapper, and puts the command into its process group. Erlang would start a
+/// mapper that outlives it.
 fn port_mapper(command: &mut Command) -> Child {
     let port = free().port().to_string();
     let mapper = Command::new("epmd")

@@ -15,8 +15,8 @@ const HEAD: &str =
 
 /// Runs the cases, prints the table, and compares results and docs with what is expected.
 ///
-/// Arguments: `--write` writes the table into the docs if the results are as expected; any other one without a dash selects the
-/// cases whose crate or exchange contains it.
+/// Arguments: `--write` writes the table into the docs if the results are as expected. Any other one
+/// without a dash selects the cases whose crate or exchange contains it.
 pub fn run(cases: Vec<Case>) -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let filters: Vec<_> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
