@@ -23,6 +23,7 @@ pub(crate) mod udp;
 pub mod unix;
 
 pub use self::{
+    addr::{ToSocketAddrs, lookup_host},
     tcp::{
         listener::TcpListener,
         per_core::PerCoreListeners,

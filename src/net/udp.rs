@@ -1,14 +1,15 @@
 //! UDP sockets.
 
 use std::{
+    future::ready,
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket as Std},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as Std},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     task::{Context, Poll},
 };
 
 use super::{
-    addr::{first, try_each},
+    addr::{ToSocketAddrs, first, try_each},
     datagram::datagrams,
     readiness::{readiness, socket},
 };
@@ -56,39 +57,40 @@ impl UdpSocket {
     /// Binds a socket to an address. With port 0 the system chooses the port. If there are several
     /// addresses, the first one that can be bound is used.
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not.
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error, or an error if there is no runtime. If every address
     /// fails, this is the last error.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        try_each(addr, async |addr| Self::from_std(Std::bind(addr)?)).await
+        let bind = |addr| Self::from_std(Std::bind(addr)?);
+        try_each(addr, |addr| ready(bind(addr))).await
     }
 
     /// Connects the socket to a peer. [`send`](UdpSocket::send) then sends to this peer, and
     /// datagrams of other senders are dropped. If there are several addresses, the first one that
     /// has a route is used.
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not.
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error. If every address fails, this is the last error.
     pub async fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
-        try_each(addr, async |addr| self.0.get().connect(addr)).await
+        try_each(addr, |addr| ready(self.0.get().connect(addr))).await
     }
 
     /// Sends a datagram to `addr`, and returns the number of bytes sent. If there are several
     /// addresses, the first one is used. Any number of tasks may wait.
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not.
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error.
     pub async fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
-        let addr = first(addr)?;
+        let addr = first(addr).await?;
         self.0
             .io(Direction::Write, |socket| socket.send_to(buf, addr))
             .await

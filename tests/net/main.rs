@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod addrs;
 mod async_fd;
 mod per_core;
 mod select;
@@ -24,4 +25,10 @@ mod unix_datagrams;
 fn paused<R>(future: impl Future<Output = R>) -> R {
     let _alarm = common::alarm();
     common::paused::paused(1).block_on(future)
+}
+
+/// Runs a future on a runtime of tokio's, whose sockets are the model of ours.
+fn on_tokio<R>(future: impl Future<Output = R>) -> R {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap().block_on(future)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
-    net::{Shutdown, SocketAddr, ToSocketAddrs},
+    net::{Shutdown, SocketAddr},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     pin::Pin,
     sync::Arc,
@@ -14,7 +14,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 
 use super::{
     super::{
-        addr::try_each,
+        addr::{ToSocketAddrs, try_each},
         connection::{connection, took_all},
         readiness::{readiness, socket},
     },
@@ -71,20 +71,20 @@ impl TcpStream {
 
     /// Connects to an address.
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not. To
-    /// limit the wait, use [`connect_timeout`](TcpStream::connect_timeout).
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host). To limit the wait, use
+    /// [`connect_timeout`](TcpStream::connect_timeout).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error. If every address fails, this is the last error.
     pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        try_each(addr, async |addr| {
+        try_each(addr, |addr| async move {
             Self::connecting(socket::connect(addr)?).await
         })
         .await
     }
 
-    /// Connects to an address within `duration`, which covers all addresses together. See
+    /// Connects to an address within `duration`, which covers the lookup and all addresses. See
     /// [`connect`](TcpStream::connect).
     ///
     /// # Errors
