@@ -74,12 +74,16 @@ macro_rules! writes {
 reads!(
     TcpStream,
     tcp::OwnedReadHalf,
+    tcp::ReadHalf<'_>,
     UnixStream,
-    unix::OwnedReadHalf
+    unix::OwnedReadHalf,
+    unix::ReadHalf<'_>
 );
 writes!(
     TcpStream,
     tcp::OwnedWriteHalf,
+    tcp::WriteHalf<'_>,
     UnixStream,
-    unix::OwnedWriteHalf
+    unix::OwnedWriteHalf,
+    unix::WriteHalf<'_>
 );

@@ -13,6 +13,25 @@ pub(super) fn took_all(n: usize, room: usize) -> bool {
 macro_rules! connection {
     ($Stream:ident, $Std:ty, $read_all:expr) => {
         impl $Stream {
+            /// Splits the connection into two borrowed halves, which one task may use at the same
+            /// time. This allocates nothing.
+            ///
+            /// ```
+            /// use futures_lite::{AsyncReadExt, AsyncWriteExt, future::zip};
+            ///
+            #[doc = concat!("# async fn example(mut stream: tourbillon::net::", stringify!($Stream), ") -> std::io::Result<()> {")]
+            /// let (mut read, mut write) = stream.split();
+            /// let mut reply = [0; 100];
+            /// let (sent, came) = zip(write.write_all(b"hello"), read.read(&mut reply)).await;
+            /// # sent?;
+            /// # came?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+                (ReadHalf(self), WriteHalf { stream: self })
+            }
+
             /// Splits the connection into two owned halves, which different tasks may use.
             ///
             /// ```
@@ -173,6 +192,12 @@ macro_rules! connection {
                 let read = |stream: &$Std| socket::receive(stream, buf);
                 self.0
                     .poll_io(cx, Direction::Read, read, |&n| $read_all(n, room))
+            }
+        }
+
+        impl AsRef<$Stream> for $Stream {
+            fn as_ref(&self) -> &$Stream {
+                self
             }
         }
 

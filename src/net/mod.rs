@@ -5,7 +5,7 @@
 //! another writes. Any number of tasks may await a method that is a future. Dropping such a future
 //! while it waits loses no data.
 //!
-//! With the feature `tokio-io`, streams and their owned halves also implement tokio's `AsyncRead`
+//! With the feature `tokio-io`, streams and their halves also implement tokio's `AsyncRead`
 //! and `AsyncWrite`. This needs no tokio runtime. Both sets of traits have methods of the same
 //! names. If both are in scope, call the method by its trait, as in
 //! `AsyncReadExt::read(&mut stream, …)`. Call `AsyncWriteExt::shutdown(&mut stream)` likewise on a

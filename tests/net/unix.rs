@@ -200,6 +200,24 @@ fn a_closed_peer_ends_pending_reads_and_writes() {
 }
 
 #[test]
+fn borrowed_halves_leave_the_stream_open() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        let (mut read, mut write) = one.split();
+        assert!(read.peer_addr().unwrap().is_unnamed());
+        write.write_all(b"to").await.unwrap();
+        other.write_all(b"fro").await.unwrap();
+        read.read_exact(&mut [0; 3]).await.unwrap();
+        other.read_exact(&mut [0; 2]).await.unwrap();
+        drop(write);
+        assert!(timeout(BRIEF, other.read(&mut [0])).await.is_err());
+        one.split().1.close().await.unwrap();
+        assert_eq!(other.read(&mut [0]).await.unwrap(), 0);
+    });
+}
+
+#[test]
 fn halves_can_be_reunited() {
     let _alarm = alarm();
     runtime(1).block_on(async {

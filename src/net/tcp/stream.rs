@@ -18,7 +18,7 @@ use super::{
         connection::{connection, took_all},
         readiness::{readiness, socket},
     },
-    split::{OwnedReadHalf, OwnedWriteHalf},
+    split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
 };
 use crate::{
     io::{Interest, Ready},

@@ -10,5 +10,5 @@ pub use std::os::unix::net::SocketAddr;
 
 pub use self::{
     cred::UCred,
-    split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError},
+    split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf},
 };
