@@ -160,6 +160,19 @@ macro_rules! connection {
                     .try_once(Direction::Read, |mut stream| stream.read_vectored(bufs))
             }
 
+            /// Reads available data into the unused room of `buf`, which need not be initialized,
+            /// and advances `buf`. See [`try_read`](Self::try_read).
+            ///
+            /// # Errors
+            ///
+            /// See [`try_read`](Self::try_read).
+            #[cfg(feature = "tokio-io")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            pub fn try_read_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
+                self.0
+                    .try_once(Direction::Read, |stream| socket::receive_buf(stream, buf))
+            }
+
             /// Writes as much as the socket accepts without waiting.
             ///
             /// # Errors

@@ -14,6 +14,7 @@
 //! A `try_` method always makes its system call, even if the socket is not known to be ready.
 
 pub(crate) mod addr;
+pub(crate) mod buf;
 pub(crate) mod connection;
 pub(crate) mod datagram;
 pub(crate) mod readiness;
@@ -24,6 +25,7 @@ pub mod unix;
 
 pub use self::{
     addr::{ToSocketAddrs, lookup_host},
+    buf::PollBuf,
     tcp::{
         listener::TcpListener,
         per_core::PerCoreListeners,

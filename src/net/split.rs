@@ -184,6 +184,18 @@ macro_rules! read_half {
                 self.0.try_read_vectored(bufs)
             }
 
+            /// Reads available data into the unused room of `buf`, which need not be initialized,
+            /// and advances `buf`. See [`try_read`](Self::try_read).
+            ///
+            /// # Errors
+            ///
+            /// See [`try_read`](Self::try_read).
+            #[cfg(feature = "tokio-io")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            pub fn try_read_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
+                self.0.try_read_buf(buf)
+            }
+
             /// Reads into memory that may be uninitialized. Returns the number of bytes it
             /// initialized.
             #[cfg(feature = "tokio-io")]

@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     addr::{ToSocketAddrs, first, try_each},
+    buf::PollBuf,
     datagram::datagrams,
     readiness::{readiness, socket},
 };
@@ -146,9 +147,16 @@ impl UdpSocket {
     /// # Errors
     ///
     /// See [`recv`](UdpSocket::recv).
-    pub fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.0
-            .poll_io(cx, Direction::Read, |socket| socket.peek(buf), |_| false)
+    pub fn poll_peek<B: PollBuf + ?Sized>(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut B,
+    ) -> Poll<io::Result<B::Count>> {
+        let peek = |socket: &Std| {
+            let n = socket.peek(buf.room())?;
+            Ok(buf.filled(n))
+        };
+        self.0.poll_io(cx, Direction::Read, peek, |_| false)
     }
 
     /// Receives a datagram and its sender's address without removing it from the queue. See
@@ -179,17 +187,16 @@ impl UdpSocket {
     /// # Errors
     ///
     /// See [`recv`](UdpSocket::recv).
-    pub fn poll_peek_from(
+    pub fn poll_peek_from<B: PollBuf + ?Sized>(
         &self,
         cx: &mut Context<'_>,
-        buf: &mut [u8],
-    ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        self.0.poll_io(
-            cx,
-            Direction::Read,
-            |socket| socket.peek_from(buf),
-            |_| false,
-        )
+        buf: &mut B,
+    ) -> Poll<io::Result<B::CountAnd<SocketAddr>>> {
+        let peek = |socket: &Std| {
+            let (n, addr) = socket.peek_from(buf.room())?;
+            Ok(buf.filled_from(n, addr))
+        };
+        self.0.poll_io(cx, Direction::Read, peek, |_| false)
     }
 
     /// Returns the sender of the next datagram without removing it from the queue.
@@ -375,4 +382,4 @@ readiness!(
     try_recv,
     try_send
 );
-datagrams!(UdpSocket, Std, SocketAddr);
+datagrams!(UdpSocket, Std, SocketAddr, socket::ip_addr);

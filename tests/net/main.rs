@@ -16,6 +16,8 @@ mod timeout_cost;
 mod timeout_wakers;
 mod timeouts;
 #[cfg(feature = "tokio-io")]
+mod tokio_bufs;
+#[cfg(feature = "tokio-io")]
 mod tokio_io;
 mod udp;
 mod unix;

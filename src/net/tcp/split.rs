@@ -13,7 +13,7 @@ use std::{
 
 use futures_io::{AsyncRead, AsyncWrite};
 
-use super::super::{TcpStream, split::halves};
+use super::super::{TcpStream, buf::PollBuf, split::halves};
 use crate::io::{Interest, Ready};
 
 halves!(TcpStream, SocketAddr);
@@ -35,10 +35,10 @@ macro_rules! peeks {
             /// # Errors
             ///
             /// Returns the operating system's error.
-            pub fn poll_peek(
+            pub fn poll_peek<B: PollBuf + ?Sized>(
                 &self,
                 cx: &mut Context<'_>,
-                buf: &mut [u8],
+                buf: &mut B,
             ) -> Poll<io::Result<usize>> {
                 self.0.poll_peek(cx, buf)
             }

@@ -15,6 +15,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use super::{
     super::{
         addr::{ToSocketAddrs, try_each},
+        buf::PollBuf,
         connection::{connection, took_all},
         readiness::{readiness, socket},
     },
@@ -122,13 +123,21 @@ impl TcpStream {
     }
 
     /// Attempts [`peek`](TcpStream::peek) from a `poll` function. Only the last task to poll or to
-    /// read is woken.
+    /// read is woken. For any kind of buffer, this returns the number of bytes.
     ///
     /// # Errors
     ///
     /// Returns the operating system's error.
-    pub fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let peek = |stream: &std::net::TcpStream| stream.peek(buf);
+    pub fn poll_peek<B: PollBuf + ?Sized>(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut B,
+    ) -> Poll<io::Result<usize>> {
+        let peek = |stream: &std::net::TcpStream| {
+            let n = stream.peek(buf.room())?;
+            buf.filled(n);
+            Ok(n)
+        };
         self.0.poll_io(cx, Direction::Read, peek, |_| false)
     }
 
