@@ -17,6 +17,7 @@ pub(crate) mod addr;
 pub(crate) mod buf;
 pub(crate) mod connection;
 pub(crate) mod datagram;
+pub(crate) mod options;
 pub(crate) mod readiness;
 pub(crate) mod split;
 pub mod tcp;
@@ -34,5 +35,7 @@ pub use self::{
         stream::TcpStream,
     },
     udp::UdpSocket,
-    unix::{datagram::UnixDatagram, listener::UnixListener, stream::UnixStream},
+    unix::{
+        datagram::UnixDatagram, listener::UnixListener, socket::UnixSocket, stream::UnixStream,
+    },
 };

@@ -12,6 +12,7 @@ use super::{
     addr::{ToSocketAddrs, first, try_each},
     buf::PollBuf,
     datagram::datagrams,
+    options::ip_options,
     readiness::{readiness, socket},
 };
 use crate::{
@@ -382,4 +383,5 @@ readiness!(
     try_recv,
     try_send
 );
+ip_options!(UdpSocket);
 datagrams!(UdpSocket, Std, SocketAddr, socket::ip_addr);

@@ -209,22 +209,33 @@ fn unix_sock_addr(addr: &UnixAddr) -> io::Result<SockAddr> {
     }
 }
 
-fn unix_stream() -> io::Result<Socket> {
-    Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
+/// Creates a Unix socket that is neither bound nor connected.
+pub(crate) fn unix(kind: Type) -> io::Result<Socket> {
+    Socket::new(Domain::UNIX, kind.nonblocking().cloexec(), None)
+}
+
+/// Binds a Unix socket to `addr`.
+pub(crate) fn unix_bind(socket: &Socket, addr: &UnixAddr) -> io::Result<()> {
+    socket.bind(&unix_sock_addr(addr)?)
+}
+
+/// Connects a Unix socket. Unlike a TCP connect, this does not wait.
+pub(crate) fn unix_set_peer(socket: &Socket, addr: &UnixAddr) -> io::Result<()> {
+    socket.connect(&unix_sock_addr(addr)?)
 }
 
 /// Creates a Unix socket that listens at `addr`.
 pub(crate) fn unix_listen(addr: &UnixAddr) -> io::Result<UnixListener> {
-    let socket = unix_stream()?;
-    socket.bind(&unix_sock_addr(addr)?)?;
+    let socket = unix(Type::STREAM)?;
+    unix_bind(&socket, addr)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
 /// Creates a connected Unix socket. Unlike a TCP connect, this does not wait.
 pub(crate) fn unix_connect(addr: &UnixAddr) -> io::Result<UnixStream> {
-    let socket = unix_stream()?;
-    socket.connect(&unix_sock_addr(addr)?)?;
+    let socket = unix(Type::STREAM)?;
+    unix_set_peer(&socket, addr)?;
     Ok(socket.into())
 }
 

@@ -3,8 +3,20 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+/// Runs a check, which is a macro, with our module `net`, and with tokio's.
+macro_rules! on_both {
+    ($check:ident) => {
+        let _alarm = crate::common::alarm();
+        let ours: std::io::Result<()> =
+            crate::common::runtime(1).block_on(async { $check!(tourbillon::net) });
+        let theirs: std::io::Result<()> = crate::on_tokio(async { $check!(tokio::net) });
+        ours.and(theirs).unwrap();
+    };
+}
+
 mod addrs;
 mod async_fd;
+mod like_tokio;
 mod per_core;
 mod select;
 mod tcp_errors;

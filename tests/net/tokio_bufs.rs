@@ -2,28 +2,11 @@
 //!
 //! Each check runs the same code on our sockets and on tokio's.
 
-use std::{
-    future::poll_fn,
-    io::{self, ErrorKind::WouldBlock},
-    mem::MaybeUninit,
-};
+use std::{future::poll_fn, io::ErrorKind::WouldBlock, mem::MaybeUninit};
 
 use tokio::io::ReadBuf;
 
-use crate::{
-    common::{alarm, net::ANY_PORT, runtime},
-    on_tokio,
-};
-
-/// Runs `$check!` with our module `net`, and with tokio's.
-macro_rules! on_both {
-    ($check:ident) => {
-        let _alarm = alarm();
-        let ours: io::Result<()> = runtime(1).block_on(async { $check!(tourbillon::net) });
-        let theirs: io::Result<()> = on_tokio(async { $check!(tokio::net) });
-        ours.and(theirs).unwrap();
-    };
-}
+use crate::common::net::ANY_PORT;
 
 macro_rules! datagrams {
     ($($net:ident)::*) => {{

@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures_io::{AsyncRead, AsyncWrite};
+use socket2::SockRef;
 
 use super::{
     super::{
@@ -175,6 +176,25 @@ impl TcpStream {
     /// Returns the operating system's error.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.0.get().nodelay()
+    }
+
+    /// Sets whether received data is acknowledged at once (`TCP_QUICKACK`). The system may reset
+    /// this after later operations on the socket.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
+        SockRef::from(self).set_tcp_quickack(quickack)
+    }
+
+    /// Returns whether received data is acknowledged at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn quickack(&self) -> io::Result<bool> {
+        SockRef::from(self).tcp_quickack()
     }
 
     /// Returns how long closing the connection waits for unsent data (`SO_LINGER`). `None`, the

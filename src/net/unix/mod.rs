@@ -3,6 +3,7 @@
 pub(crate) mod cred;
 pub(super) mod datagram;
 pub(super) mod listener;
+pub(super) mod socket;
 pub(crate) mod split;
 pub(super) mod stream;
 
