@@ -12,8 +12,8 @@ use tourbillon::{net::UnixSocket, time::timeout};
 use crate::common::{PATIENCE, alarm, net::ANY_PORT, runtime, unix::Dir};
 
 macro_rules! ip_options {
-    ($($net:ident)::*) => {{
-        use $($net)::*::{TcpSocket, UdpSocket};
+    ($net:ident) => {{
+        use $net::{TcpSocket, UdpSocket};
         let tcp = TcpSocket::new_v4()?;
         tcp.set_tos_v4(0x88)?;
         assert_eq!(tcp.tos_v4()?, 0x88);
@@ -54,8 +54,8 @@ fn options_of_packets_and_devices_are_set_and_read_back() {
 }
 
 macro_rules! quickack {
-    ($($net:ident)::*) => {{
-        use $($net)::*::{TcpListener, TcpStream};
+    ($net:ident) => {{
+        use $net::{TcpListener, TcpStream};
         let listener = TcpListener::bind(ANY_PORT).await?;
         let stream = TcpStream::connect(listener.local_addr()?).await?;
         for quickack in [false, true] {
@@ -72,8 +72,8 @@ fn acknowledgements_are_delayed_or_not() {
 }
 
 macro_rules! unix_sockets {
-    ($($net:ident)::*) => {{
-        use $($net)::*::{UnixDatagram, UnixSocket};
+    ($net:ident) => {{
+        use $net::{UnixDatagram, UnixSocket};
         let dir = Dir::new();
         let (path, other_path) = (dir.path("socket"), dir.path("other"));
         let socket = UnixSocket::new_stream()?;
@@ -116,8 +116,8 @@ fn unix_sockets_listen_connect_and_take_datagrams() {
 }
 
 macro_rules! raw_descriptors {
-    ($($net:ident)::*) => {{
-        use $($net)::*::{TcpSocket, UnixSocket};
+    ($net:ident) => {{
+        use $net::{TcpSocket, UnixSocket};
         let (tcp, unix) = (TcpSocket::new_v4()?, UnixSocket::new_datagram()?);
         let (tcp_fd, unix_fd) = (tcp.as_raw_fd(), unix.as_raw_fd());
         let (tcp, unix) = (tcp.into_raw_fd(), unix.into_raw_fd());

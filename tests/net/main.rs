@@ -3,19 +3,25 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-/// Runs a check, which is a macro, with our module `net`, and with tokio's.
+/// Runs a check, which is a macro, with a module of ours, and with that of tokio's that has the same
+/// names. The default is `net`.
 macro_rules! on_both {
     ($check:ident) => {
+        use ::{tokio::net as theirs, tourbillon::net as ours};
+        on_both!($check, ours, theirs);
+    };
+    ($check:ident, $ours:ident, $theirs:ident) => {
         let _alarm = crate::common::alarm();
         let ours: std::io::Result<()> =
-            crate::common::runtime(1).block_on(async { $check!(tourbillon::net) });
-        let theirs: std::io::Result<()> = crate::on_tokio(async { $check!(tokio::net) });
+            crate::common::runtime(1).block_on(async { $check!($ours) });
+        let theirs: std::io::Result<()> = crate::on_tokio(async { $check!($theirs) });
         ours.and(theirs).unwrap();
     };
 }
 
 mod addrs;
 mod async_fd;
+mod async_fd_like_tokio;
 mod like_tokio;
 mod per_core;
 mod select;

@@ -9,9 +9,12 @@ use tokio::io::ReadBuf;
 use crate::common::net::ANY_PORT;
 
 macro_rules! datagrams {
-    ($($net:ident)::*) => {{
-        use $($net)::*::UdpSocket;
-        let (one, other) = (UdpSocket::bind(ANY_PORT).await?, UdpSocket::bind(ANY_PORT).await?);
+    ($net:ident) => {{
+        use $net::UdpSocket;
+        let (one, other) = (
+            UdpSocket::bind(ANY_PORT).await?,
+            UdpSocket::bind(ANY_PORT).await?,
+        );
         let (from, to) = (one.local_addr()?, other.local_addr()?);
         other.connect(from).await?;
 
@@ -41,8 +44,8 @@ macro_rules! datagrams {
 }
 
 macro_rules! unix_datagrams {
-    ($($net:ident)::*) => {{
-        let (one, other) = $($net)::*::UnixDatagram::pair()?;
+    ($net:ident) => {{
+        let (one, other) = $net::UnixDatagram::pair()?;
         let mut buf = Vec::with_capacity(100);
         assert_eq!(other.try_recv_buf(&mut buf).unwrap_err().kind(), WouldBlock);
         for sent in [b"one", b"two", b"six", b"ten"] {
@@ -70,9 +73,12 @@ macro_rules! unix_datagrams {
 }
 
 macro_rules! polled_datagrams {
-    ($($net:ident)::*) => {{
-        use $($net)::*::UdpSocket;
-        let (one, other) = (UdpSocket::bind(ANY_PORT).await?, UdpSocket::bind(ANY_PORT).await?);
+    ($net:ident) => {{
+        use $net::UdpSocket;
+        let (one, other) = (
+            UdpSocket::bind(ANY_PORT).await?,
+            UdpSocket::bind(ANY_PORT).await?,
+        );
         let (from, to) = (one.local_addr()?, other.local_addr()?);
         other.connect(from).await?;
         one.send_to(b"one", to).await?;
@@ -80,17 +86,23 @@ macro_rules! polled_datagrams {
         let mut room = [MaybeUninit::uninit(); 20];
         let mut buf = ReadBuf::uninit(&mut room);
         let () = poll_fn(|cx| other.poll_peek(cx, &mut buf)).await?;
-        assert_eq!(poll_fn(|cx| other.poll_peek_from(cx, &mut buf)).await?, from);
+        assert_eq!(
+            poll_fn(|cx| other.poll_peek_from(cx, &mut buf)).await?,
+            from
+        );
         let () = poll_fn(|cx| other.poll_recv(cx, &mut buf)).await?;
-        assert_eq!(poll_fn(|cx| other.poll_recv_from(cx, &mut buf)).await?, from);
+        assert_eq!(
+            poll_fn(|cx| other.poll_recv_from(cx, &mut buf)).await?,
+            from
+        );
         assert_eq!(buf.filled(), b"oneoneonetwo");
         Ok(())
     }};
 }
 
 macro_rules! streams {
-    ($($net:ident)::*) => {{
-        use $($net)::*::{TcpListener, TcpStream, UnixStream};
+    ($net:ident) => {{
+        use $net::{TcpListener, TcpStream, UnixStream};
         let listener = TcpListener::bind(ANY_PORT).await?;
         let mut one = TcpStream::connect(listener.local_addr()?).await?;
         let (other, _) = listener.accept().await?;
@@ -107,7 +119,10 @@ macro_rules! streams {
         let mut peeked = ReadBuf::new(&mut room);
         assert_eq!(poll_fn(|cx| one.poll_peek(cx, &mut peeked)).await?, 4);
         peeked.clear();
-        assert_eq!(poll_fn(|cx| one.split().0.poll_peek(cx, &mut peeked)).await?, 4);
+        assert_eq!(
+            poll_fn(|cx| one.split().0.poll_peek(cx, &mut peeked)).await?,
+            4
+        );
         assert_eq!(peeked.filled(), b"abcd");
 
         a.readable().await?;
@@ -118,12 +133,18 @@ macro_rules! streams {
         // An empty buffer takes nothing.
         assert_eq!(one.try_read_buf(&mut &mut [0_u8; 0][..])?, 0);
         let ((one, _one), (a, _a)) = (one.into_split(), a.into_split());
-        assert_eq!((one.try_read_buf(&mut buf)?, a.try_read_buf(&mut buf)?), (2, 2));
+        assert_eq!(
+            (one.try_read_buf(&mut buf)?, a.try_read_buf(&mut buf)?),
+            (2, 2)
+        );
         assert_eq!(buf, b"cdCD");
         drop((other, b));
         one.readable().await?;
         a.readable().await?;
-        assert_eq!((one.try_read_buf(&mut buf)?, a.try_read_buf(&mut buf)?), (0, 0));
+        assert_eq!(
+            (one.try_read_buf(&mut buf)?, a.try_read_buf(&mut buf)?),
+            (0, 0)
+        );
         Ok(())
     }};
 }
