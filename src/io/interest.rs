@@ -54,7 +54,6 @@ impl Interest {
 
     /// Returns the union of both, as `|` does.
     #[must_use = "answers another interest"]
-    #[expect(clippy::should_implement_trait, reason = "the name that tokio has")]
     pub const fn add(self, other: Self) -> Self {
         Self(self.0.and(other.0))
     }

@@ -93,7 +93,7 @@ to_socket_addrs! {
     (IpAddr, u16): |addr| known(*addr);
     (Ipv4Addr, u16): |addr| known(*addr);
     (Ipv6Addr, u16): |addr| known(*addr);
-    &[SocketAddr]: |addrs| Lookup::Known(Addrs::Many(addrs.to_vec().into_iter()));
+    &[SocketAddr]: |addrs| Lookup::Known(Addrs::Many(Vec::from(*addrs).into_iter()));
     str: |addr| match addr.parse::<SocketAddr>() {
         Ok(addr) => known(addr),
         Err(_) => Lookup::Name(addr.to_owned()),

@@ -118,8 +118,8 @@ macro_rules! datagrams {
                 self.0.poll_io(cx, Direction::Read, recv, |_| false)
             }
 
-            /// Receives a datagram into the unused room of `buf`, which need not be initialized, and
-            /// advances `buf`. See [`recv`](Self::recv).
+            /// Receives a datagram into the unused room of `buf`, which need not be initialized,
+            /// and advances `buf`. See [`recv`](Self::recv).
             ///
             /// Bytes that do not fit into `chunk_mut` of `buf` are lost. A `Vec` has its free
             /// capacity there, or a few bytes if it is full: reserve room before each call.

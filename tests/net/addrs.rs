@@ -53,7 +53,8 @@ fn every_type_has_the_addresses_that_tokio_finds() {
     assert_eq!(same((v4, 80)).unwrap(), all[..1]);
     assert_eq!(same((v6, 80)).unwrap(), [(v6, 80).into()]);
     assert_eq!(same(&all[..]).unwrap(), all);
-    assert_eq!(same(&&addr4).unwrap(), all[..1]);
+    let by_reference = &&addr4;
+    assert_eq!(same(by_reference).unwrap(), all[..1]);
     assert_eq!(same(&all[..0]).unwrap(), []);
     assert_eq!(same("127.0.0.1:80").unwrap(), all[..1]);
     assert_eq!(same("[::1%2]:80").unwrap()[0].port(), 80);

@@ -3,7 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-/// Runs a check, which is a macro, with a module of ours, and with that of tokio's that has the same
+/// Runs a check, which is a macro, with a module of ours, and with one of tokio's that has the same
 /// names. The default is `net`.
 macro_rules! on_both {
     ($check:ident) => {

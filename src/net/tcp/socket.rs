@@ -287,7 +287,8 @@ impl AsRawFd for TcpSocket {
 }
 
 impl FromRawFd for TcpSocket {
-    /// Converts a socket that is not connected yet. It becomes non-blocking when it connects or listens.
+    /// Converts a socket that is not connected yet. It becomes non-blocking when it
+    /// connects or listens.
     unsafe fn from_raw_fd(fd: RawFd) -> Self {
         // SAFETY: the caller owns the descriptor, and passes it on.
         Self(unsafe { Socket::from_raw_fd(fd) })

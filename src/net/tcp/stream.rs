@@ -73,8 +73,8 @@ impl TcpStream {
 
     /// Connects to an address.
     ///
-    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host). To limit the wait, use
-    /// [`connect_timeout`](TcpStream::connect_timeout).
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host). To limit the wait,
+    /// use [`connect_timeout`](TcpStream::connect_timeout).
     ///
     /// # Errors
     ///

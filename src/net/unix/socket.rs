@@ -128,7 +128,8 @@ impl AsRawFd for UnixSocket {
 }
 
 impl FromRawFd for UnixSocket {
-    /// Converts a socket that is not connected yet. It becomes non-blocking when it is converted.
+    /// Converts a socket that is not connected yet. It becomes non-blocking when it
+    /// is converted.
     unsafe fn from_raw_fd(fd: RawFd) -> Self {
         // SAFETY: the caller owns the descriptor, and passes it on.
         Self(unsafe { Socket::from_raw_fd(fd) })
