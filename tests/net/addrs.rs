@@ -8,7 +8,7 @@ use std::{
 
 use futures_lite::future::{block_on, poll_once};
 use tourbillon::{
-    net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket, lookup_host},
+    net::{PerCoreListeners, TcpListener, TcpStream, ToSocketAddrs, UdpSocket, lookup_host},
     runtime::Builder,
     task::spawn_blocking,
     time::timeout,
@@ -135,6 +135,23 @@ fn a_connection_needs_only_one_of_the_addresses_of_a_name() {
         let error = TcpStream::connect("localhost").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     });
+}
+
+/// Without this, no task could await them. It only has to compile.
+#[test]
+fn futures_that_resolve_names_are_send() {
+    fn send<'a>(socket: &'a UdpSocket, name: &'a str) -> [Box<dyn Send + 'a>; 7] {
+        [
+            Box::new(lookup_host(name)),
+            Box::new(TcpStream::connect_timeout(name, PATIENCE)),
+            Box::new(TcpListener::bind((name, 80))),
+            Box::new(PerCoreListeners::bind_with(name, 1, |_| Ok(()))),
+            Box::new(UdpSocket::bind(name)),
+            Box::new(socket.connect(name)),
+            Box::new(socket.send_to(b"", name)),
+        ]
+    }
+    let _ = send;
 }
 
 #[test]
