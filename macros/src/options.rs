@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::{
-    Error, Expr, ExprLit, Ident, Lit, Path, Result, Token,
+    Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token,
     ext::IdentExt,
     parse::{Parse, ParseStream, Parser},
     punctuated::Punctuated,
@@ -15,10 +15,11 @@ pub(crate) struct Options {
     pub(crate) worker_threads: Option<usize>,
     pub(crate) start_paused: Option<bool>,
     pub(crate) crate_path: Option<Path>,
+    pub(crate) name: Option<LitStr>,
 }
 
 /// The names of the options, for error messages.
-const KNOWN: &str = "`worker_threads`, `start_paused`, `flavor` and `crate`";
+const KNOWN: &str = "`worker_threads`, `start_paused`, `name`, `flavor` and `crate`";
 
 /// An option: `name = value`.
 struct Pair {
@@ -70,6 +71,15 @@ impl Options {
                     ));
                 };
                 self.start_paused = Some(paused.value);
+            }
+            "name" => {
+                self.name = match literal(value) {
+                    Some(Lit::Str(name)) if !name.value().trim().is_empty() => Some(name.clone()),
+                    _ => {
+                        let message = "`name` must be a text in quotes that is not empty";
+                        return Err(Error::new_spanned(value, message));
+                    }
+                };
             }
             "flavor" => flavor(value)?,
             "crate" => {
