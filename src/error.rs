@@ -34,6 +34,8 @@ pub enum BuildError {
     },
     /// `stall_threshold(Duration::ZERO)`: every job would be reported.
     ZeroStallThreshold,
+    /// A runtime name that is empty or has only spaces.
+    EmptyName,
     /// A thread name that contains a NUL byte.
     ThreadName {
         /// The name.
@@ -88,6 +90,7 @@ impl fmt::Display for BuildError {
                     "`stall_threshold(0)` would report every job (`Duration::MAX` reports none)"
                 )
             }
+            Self::EmptyName => write!(f, "the name of the runtime is empty"),
             Self::ThreadName { name } => {
                 write!(f, "the thread name {name:?} has a NUL byte in it")
             }

@@ -104,6 +104,7 @@ pub mod runtime {
         },
         engine::{
             context::entered::EnterGuard,
+            id::Id,
             watchdog::stall::{RecentStall, Stall},
         },
     };

@@ -15,6 +15,7 @@ use crate::{
         context::spread,
         core::{Core, WorkerShard},
         helpers::known::Helpers,
+        id::Id,
         job::{Ending, Job, Order, TaskJob},
         lifecycle::Lifecycle,
         local,
@@ -44,6 +45,7 @@ const NAME_PARTS: usize = 4;
     reason = "not nameable outside of the crate"
 )]
 pub struct Shared {
+    pub(crate) id: Id,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) tasks: Registry<TaskMeta>,
@@ -100,6 +102,7 @@ fn schedule_elsewhere(task: TaskJob) {
 impl Shared {
     pub(crate) fn new(config: Config, workers: usize) -> Self {
         Self {
+            id: Id::fresh(),
             clock: Clock::new(),
             tasks: Registry::new(workers),
             blocking: CachePadded::default(),

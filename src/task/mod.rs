@@ -41,6 +41,17 @@ pub use crate::{
     util::budget::{Unconstrained, consume_budget, unconstrained},
 };
 
+/// The budget of a task: how many operations it may do before it lets other tasks run.
+///
+/// Each poll of a task has a budget of 128 operations, and the futures of this crate spend it: see
+/// [`consume_budget`]. The functions here let other futures spend it, too.
+pub mod coop {
+    pub use crate::util::budget::{
+        Coop, RestoreOnPending, Unconstrained, consume_budget, cooperative, has_budget_remaining,
+        poll_proceed, unconstrained,
+    };
+}
+
 /// Spawns a task on the runtime that the calling thread is in, and returns a handle to its result.
 ///
 /// The task starts running without being awaited. Dropping the handle detaches the task, which runs
