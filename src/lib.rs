@@ -107,6 +107,7 @@ pub mod runtime {
             id::Id,
             watchdog::stall::{RecentStall, Stall},
         },
+        error::is_rt_shutdown_err,
     };
 }
 

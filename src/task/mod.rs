@@ -7,6 +7,7 @@ pub(crate) mod join;
 pub(crate) mod join_set;
 pub(crate) mod local;
 pub(crate) mod policy;
+pub(crate) mod task_local;
 pub(crate) mod yield_now;
 
 use std::{future::Future, panic::Location, sync::Arc};
@@ -36,6 +37,7 @@ pub use crate::{
             set::LocalSet,
             spawn_local,
         },
+        task_local::{AccessError, LocalKey, TaskLocalFuture},
         yield_now::{YieldNow, yield_now},
     },
     util::budget::{Unconstrained, consume_budget, unconstrained},

@@ -26,6 +26,11 @@ async fn a_test_has_as_many_workers_as_it_says() {
     assert_eq!(Handle::current().metrics().num_workers(), 3);
 }
 
+#[tourbillon::test(name = "a name")]
+async fn the_runtime_can_have_a_name() {
+    assert_eq!(Handle::current().name(), Some("a name"));
+}
+
 #[tourbillon::test(start_paused = true)]
 async fn a_test_can_start_paused() {
     let start = Instant::now();

@@ -7,6 +7,7 @@ mod abort;
 mod block_in_place;
 mod block_in_place_end;
 mod budget;
+mod coop;
 mod fairness;
 mod join;
 mod join_set;
