@@ -4,7 +4,7 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
-        mpsc::channel,
+        mpsc::{Sender, channel},
     },
     time::Duration,
 };
@@ -33,49 +33,68 @@ fn both_hooks_surround_each_sleep() {
         on_worker(&runtime, || ());
         eventually("it sleeps again", || parks.load(SeqCst) > before);
     }
-    assert_eq!(runtime.metrics().panics(), 0);
+    assert_eq!(runtime.metrics().total().panics, 0);
     drop(runtime);
     assert_eq!(parks.load(SeqCst), unparks.load(SeqCst));
+}
+
+/// Makes work of one kind, which sends a word.
+fn make(kind: usize, notify: &Notify, sender: Sender<&'static str>) {
+    match kind {
+        // For the deque.
+        0 => drop(tourbillon::spawn(
+            async move { sender.send("spawned").unwrap() },
+        )),
+        // Only one worker runs it.
+        1 => {
+            let pinned = || async move { sender.send("pinned").unwrap() };
+            drop(tourbillon::task::spawn_pinned_by_idx(pinned, 0).unwrap());
+        }
+        2 => {
+            let delay = Duration::from_millis(1);
+            tourbillon::after(delay, move || sender.send("fired").unwrap());
+        }
+        // For the LIFO slot.
+        _ => notify.notify_one(),
+    }
 }
 
 /// The worker has looked for work before it calls the hook.
 #[test]
 fn work_that_a_hook_makes_is_not_slept_over() {
     let _alarm = alarm();
-    for workers in [1, 2] {
-        let (sender, receiver) = channel();
-        let notify = Arc::new(Notify::new());
-        let (armed, notifies) = (AtomicBool::new(false), notify.clone());
-        let sender = Mutex::new(sender);
-        let go = Arc::new(AtomicBool::new(false));
-        let goes = go.clone();
+    for (workers, kind) in [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+        (2, 3),
+    ] {
+        let (sender, words) = channel();
+        let (notify, begins) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+        let (notified, woken) = (notify.clone().notified_owned(), sender.clone());
+        let (sender, begun) = (Mutex::new(sender), begins.clone());
         let runtime = Builder::new()
             .worker_threads(workers)
             .on_thread_park(move || {
-                if !goes.load(SeqCst) || armed.swap(true, SeqCst) {
-                    return;
+                if begun.swap(false, SeqCst) {
+                    make(kind, &notify, sender.lock().unwrap().clone());
                 }
-                let sender = sender.lock().unwrap();
-                let [spawned, pinned, fired] = [(); 3].map(|()| sender.clone());
-                // A task for the deque, one that only this worker runs, and a timer.
-                tourbillon::spawn(async move { spawned.send("spawned").unwrap() });
-                let pin = || async move { pinned.send("pinned").unwrap() };
-                tourbillon::task::spawn_pinned_by_idx(pin, 0).unwrap();
-                tourbillon::after(Duration::from_millis(1), move || {
-                    fired.send("fired").unwrap();
-                });
-                // A task for the LIFO slot.
-                notifies.notify_one();
             })
             .build()
             .unwrap();
-        let woken = runtime.spawn(async move { notify.notified().await });
-        go.store(true, SeqCst);
+        runtime.spawn(async move {
+            notified.await;
+            woken.send("woken").unwrap();
+        });
         on_worker(&runtime, || ());
-        let mut came = [(); 3].map(|()| receiver.recv_timeout(PATIENCE).unwrap());
-        came.sort_unstable();
-        assert_eq!(came, ["fired", "pinned", "spawned"]);
-        runtime.block_on(woken).unwrap();
+        begins.store(true, SeqCst);
+        on_worker(&runtime, || ());
+        let word = ["spawned", "pinned", "fired", "woken"][kind];
+        assert_eq!(words.recv_timeout(PATIENCE), Ok(word));
     }
 }
 
@@ -93,7 +112,7 @@ fn a_hook_that_panics_is_counted_and_the_worker_goes_on() {
             .block_on(runtime.spawn(sleep(Duration::from_millis(1))))
             .unwrap();
     }
-    eventually("each is counted", || runtime.metrics().panics() >= 10);
+    eventually("each is counted", || runtime.metrics().total().panics >= 10);
     assert_eq!(on_worker(&runtime, || 42), 42);
 }
 

@@ -31,4 +31,5 @@ mod spawn_blocking_threads;
 mod spawn_local;
 mod spawn_local_end;
 mod spawn_local_paused;
+mod task_local;
 mod wake;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{JoinHandle, Outcome, Runtime, Timer, task::spawn_blocking, time::sleep};
+use tourbillon::{JoinHandle, Outcome, Runtime, task::spawn_blocking, time::sleep};
 
 use super::{
     end,
