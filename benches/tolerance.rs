@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{CancelOnDrop, Runtime, Timer};
+use tourbillon::{CancelOnDrop, Runtime};
 
 const TIMERS: usize = 20_000;
 const PERIOD: Duration = Duration::from_secs(1);

@@ -352,16 +352,18 @@ wait!(
     tokio::sync::futures::OwnedNotified
 );
 
+type Waits<'a> = Pin<Box<dyn Wait + 'a>>;
+
 /// The same wait in tokio and in this crate, each with a waker that counts how often it is woken.
 struct Pair<'a> {
-    ours: Pin<Box<dyn Wait + 'a>>,
-    theirs: Pin<Box<dyn Wait + 'a>>,
+    ours: Waits<'a>,
+    theirs: Waits<'a>,
     wakes: [Arc<AtomicUsize>; 2],
 }
 
 impl<'a> Pair<'a> {
     fn new(ours: &'a Arc<Notify>, theirs: &'a Arc<tokio::sync::Notify>, owned: bool) -> Self {
-        let (ours, theirs): (Pin<Box<dyn Wait>>, Pin<Box<dyn Wait>>) = if owned {
+        let (ours, theirs): (Waits<'_>, Waits<'_>) = if owned {
             let (ours, theirs) = (ours.clone(), theirs.clone());
             (
                 Box::pin(ours.notified_owned()),
