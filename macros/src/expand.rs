@@ -2,7 +2,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
-use syn::{FnArg, ItemFn, Path, ReturnType, Signature, parse_quote};
+use syn::{FnArg, ItemFn, Path, ReturnType, Signature, Stmt, parse_quote};
 
 use crate::options::{Errors, Options};
 
@@ -143,10 +143,13 @@ fn is_closed(function: &ItemFn) -> bool {
             _ => false,
         })
     }
-    let sig = &function.sig;
+    let (sig, stmts) = (&function.sig, &function.block.stmts);
+    // An item in the body has a `Self` of its own.
+    let mut code = stmts.iter().filter(|stmt| !matches!(stmt, Stmt::Item(_)));
     sig.inputs.is_empty()
         && sig.generics.params.is_empty()
-        && !names_self(function.to_token_stream())
+        && !names_self(sig.output.to_token_stream())
+        && !code.any(|stmt| names_self(stmt.to_token_stream()))
 }
 
 /// Returns a stub for a function with errors, so that the compiler does not also report it as
@@ -311,6 +314,7 @@ mod tests {
     fn only_a_body_that_needs_its_surroundings_is_a_block() {
         for (function, is_block) in [
             ("async fn f() { g(|s| s.me) }", false),
+            ("async fn f() { impl S { fn new() -> Self { S } } }", false),
             ("async fn f(a: u8) {}", true),
             ("async fn f<T>() {}", true),
             ("async fn f(&self) {}", true),
