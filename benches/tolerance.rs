@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{CancelOnDrop, Runtime, Timer};
+use tourbillon::{CancelOnDrop, Runtime};
 
 const TIMERS: usize = 20_000;
 const PERIOD: Duration = Duration::from_secs(1);
@@ -104,8 +104,9 @@ fn row(workers: usize, tolerance: Duration) {
         .enumerate()
         .map(|(index, phase)| {
             let (first, lateness) = (start + phase, lateness.clone());
-            let timer = Timer::every(PERIOD)
-                .on(runtime.handle())
+            let timer = runtime
+                .handle()
+                .timer_every(PERIOD)
                 .on_worker(index % workers)
                 .tolerance(tolerance)
                 .start(move || lateness.note(first));

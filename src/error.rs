@@ -36,6 +36,8 @@ pub enum BuildError {
     ZeroStallThreshold,
     /// `start_paused(true)` with `enable_tokio`: tokio's clock cannot be paused with the runtime's.
     PausedTokio,
+    /// A runtime name that is empty or has only spaces.
+    EmptyName,
     /// A thread name that contains a NUL byte.
     ThreadName {
         /// The name.
@@ -97,6 +99,7 @@ impl fmt::Display for BuildError {
                      something to do; leave one of them out"
                 )
             }
+            Self::EmptyName => write!(f, "the name of the runtime is empty"),
             Self::ThreadName { name } => {
                 write!(f, "the thread name {name:?} has a NUL byte in it")
             }
@@ -233,6 +236,37 @@ impl fmt::Display for NoRuntime {
 }
 
 impl Error for NoRuntime {}
+
+/// The error of an operation on a descriptor whose runtime has been shut down.
+#[derive(Debug)]
+pub(crate) struct WatchEnded;
+
+impl fmt::Display for WatchEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the runtime that watched this descriptor has been shut down")
+    }
+}
+
+impl Error for WatchEnded {}
+
+/// Returns whether an I/O operation failed because its runtime has been shut down.
+///
+/// ```
+/// use tourbillon::{Runtime, net::TcpListener, runtime::is_rt_shutdown_err};
+///
+/// let (one, other) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+/// let listener = one.block_on(async { TcpListener::bind("127.0.0.1:0").await.unwrap() });
+/// drop(one);
+/// let error = other.block_on(async { listener.accept().await.unwrap_err() });
+/// assert!(is_rt_shutdown_err(&error));
+/// ```
+pub fn is_rt_shutdown_err(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| {
+        inner.is::<WatchEnded>()
+            // A descriptor that was to be watched after the shutdown.
+            || inner.downcast_ref::<ArmError>() == Some(&ArmError::Shutdown)
+    })
+}
 
 /// The clock of the runtime runs, and is not to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,6 +35,7 @@
 //! | time for tasks | [`time`]: `sleep`, `timeout`, `interval`, [`DelayQueue`](time::DelayQueue) |
 //! | sockets, and any descriptor that epoll watches | [`net`], [`io::AsyncFd`] |
 //! | waiting for any of several sources | [`io::select`] |
+//! | values of a task | [`task_local!`] |
 //! | tasks that wait for each other | [`sync::Notify`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
@@ -107,8 +108,10 @@ pub mod runtime {
         },
         engine::{
             context::entered::EnterGuard,
+            id::Id,
             watchdog::stall::{RecentStall, Stall},
         },
+        error::is_rt_shutdown_err,
     };
 }
 

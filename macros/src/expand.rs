@@ -1,8 +1,8 @@
 //! Expands a function under an attribute.
 
-use proc_macro2::TokenStream;
-use quote::quote;
-use syn::{ItemFn, Path, ReturnType, Signature, parse_quote};
+use proc_macro2::{TokenStream, TokenTree};
+use quote::{ToTokens, quote};
+use syn::{FnArg, ItemFn, Path, ReturnType, Signature, Stmt, parse_quote};
 
 use crate::options::{Errors, Options};
 
@@ -59,13 +59,15 @@ fn check(attribute: Attribute, function: &ItemFn, errors: &mut Errors) {
         let message = format!("{name} needs an `async` function: write `async fn`");
         errors.at(sig.fn_token, fn_span, &message);
     }
-    if !sig.inputs.is_empty() {
-        let message = format!("a function under {name} must have no arguments");
-        errors.at(&sig.inputs, fn_span, &message);
-    }
-    if !sig.generics.params.is_empty() {
-        let message = format!("a function under {name} must not be generic");
-        errors.at(&sig.generics, fn_span, &message);
+    // Other functions may have both. The compiler checks the arguments of tests: another attribute
+    // may supply them.
+    if attribute == Attribute::Main && sig.ident == "main" {
+        if !sig.inputs.is_empty() {
+            errors.at(&sig.inputs, fn_span, "`main` must have no arguments");
+        }
+        if !sig.generics.params.is_empty() {
+            errors.at(&sig.generics, fn_span, "`main` must not be generic");
+        }
     }
     if attribute == Attribute::Test {
         for attr in &function.attrs {
@@ -100,6 +102,9 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
     if options.enable_tokio == Some(true) {
         builder.extend(quote!(.enable_tokio()));
     }
+    if let Some(name) = &options.name {
+        builder.extend(quote!(.name(#name)));
+    }
     let test = (attribute == Attribute::Test).then(|| quote!(#[::core::prelude::v1::test]));
     let (attrs, vis, body) = (&function.attrs, &function.vis, &function.block);
     let outer = Signature {
@@ -107,16 +112,24 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
         ..function.sig.clone()
     };
     let output = &function.sig.output;
-    // The body is a function of its own, not an async block. So the compiler knows its return type
-    // and can point to it.
+    let (future, call) = if is_closed(function) {
+        // A function of its own, not an async block. So the compiler knows its return type and can
+        // point to it.
+        let future = quote!(async fn __tourbillon_body() #output #body);
+        (future, quote!(__tourbillon_body()))
+    } else {
+        // Only a block can use the arguments, generics and `Self` of the function around it.
+        let future = quote!(let __tourbillon_body = async move #body;);
+        (future, quote!(__tourbillon_body))
+    };
     quote! {
         #(#attrs)*
         #test
         #vis #outer {
-            async fn __tourbillon_body() #output #body
+            #future
 
             match #builder.build() {
-                ::core::result::Result::Ok(runtime) => runtime.block_on(__tourbillon_body()),
+                ::core::result::Result::Ok(runtime) => runtime.block_on(#call),
                 ::core::result::Result::Err(error) => {
                     ::core::panic!("the function's runtime could not be built: {error}")
                 }
@@ -125,17 +138,47 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
     }
 }
 
+/// Returns whether the function uses nothing of its own signature or of the `impl` around it.
+fn is_closed(function: &ItemFn) -> bool {
+    fn names_self(tokens: TokenStream) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Ident(ident) => ident == "Self",
+            TokenTree::Group(group) => names_self(group.stream()),
+            _ => false,
+        })
+    }
+    let (sig, stmts) = (&function.sig, &function.block.stmts);
+    // An item in the body has a `Self` of its own.
+    let mut code = stmts.iter().filter(|stmt| !matches!(stmt, Stmt::Item(_)));
+    sig.inputs.is_empty()
+        && sig.generics.params.is_empty()
+        && !names_self(sig.output.to_token_stream())
+        && !code.any(|stmt| names_self(stmt.to_token_stream()))
+}
+
 /// Returns a stub for a function with errors, so that the compiler does not also report it as
 /// missing.
 fn stub(function: &ItemFn) -> TokenStream {
-    let (vis, name) = (&function.vis, &function.sig.ident);
-    let output = match &function.sig.output {
-        ReturnType::Type(_, ty) if matches!(**ty, syn::Type::ImplTrait(_)) => return quote!(),
-        output => output,
-    };
+    if let ReturnType::Type(_, ty) = &function.sig.output {
+        if matches!(**ty, syn::Type::ImplTrait(_)) {
+            return quote!();
+        }
+    }
+    let (vis, mut sig) = (&function.vis, function.sig.clone());
+    sig.asyncness = None;
+    if sig.ident == "main" {
+        (sig.inputs, sig.generics) = Default::default();
+    }
+    // The attributes that give the attributes of arguments a meaning are not in the stub.
+    for input in &mut sig.inputs {
+        match input {
+            FnArg::Receiver(receiver) => receiver.attrs.clear(),
+            FnArg::Typed(argument) => argument.attrs.clear(),
+        }
+    }
     quote! {
-        #[allow(dead_code)]
-        #vis fn #name() #output {
+        #[allow(dead_code, unused_mut, unused_variables)]
+        #vis #sig {
             loop {}
         }
     }
@@ -186,9 +229,23 @@ mod tests {
     #[test]
     fn an_unsupported_function_is_reported_at_its_place() {
         fails("", "fn main() {}", "write `async fn`", "fn");
-        let with_arguments = "async fn main(a: u8, b: u8) {}";
-        fails("", with_arguments, "no arguments", "a: u8, b: u8");
-        fails("", "async fn main<T>() {}", "not be generic", "<T>");
+        for (function, message, source) in [
+            (
+                "async fn main(a: u8, b: u8) {}",
+                "no arguments",
+                "a: u8, b: u8",
+            ),
+            ("async fn main<T>() {}", "not be generic", "<T>"),
+        ] {
+            let [(said, pointed)] = &errors(Main, "", function)[..] else {
+                panic!("one error is expected");
+            };
+            assert!(said.contains(message), "{said}");
+            assert_eq!(pointed, source);
+            // Another attribute may supply the arguments of a test.
+            assert!(errors(Test, "", function).is_empty());
+            assert!(errors(Main, "", &function.replace("main", "program")).is_empty());
+        }
         let twice = errors(Test, "", "#[test] async fn works() {}");
         assert_eq!(twice[0].1, "#[test]");
         assert!(errors(Main, "", "#[test] async fn works() {}").is_empty());
@@ -209,6 +266,9 @@ mod tests {
         ] {
             let options = format!("worker_threads = {value}");
             fails(&options, FINE, "number of at least 1", value);
+        }
+        for value in ["\"\"", "\" \"", "7"] {
+            fails(&format!("name = {value}"), FINE, "not empty", value);
         }
         for value in ["1", "\"true\""] {
             for name in ["start_paused", "enable_tokio"] {
@@ -240,6 +300,39 @@ mod tests {
     }
 
     #[test]
+    fn a_stub_keeps_the_signature() {
+        let function = "async fn f<T>(&self, #[case] a: T) -> T { a }";
+        let code = expanded(Test, "workers = 1", function);
+        assert!(code.contains("compile_error") && !code.contains("case"));
+        assert!(
+            code.replace(' ', "")
+                .contains("fnf<T>(&self,a:T)->T{loop{}}")
+        );
+    }
+
+    #[test]
+    fn an_attribute_below_gets_the_arguments() {
+        let code = expanded(Test, "", "#[rstest] async fn f(#[case] a: u8) {}").replace(' ', "");
+        assert!(code.starts_with("#[rstest]#[::core::prelude::v1::test]fnf(#[case]a:u8)"));
+    }
+
+    #[test]
+    fn only_a_body_that_needs_its_surroundings_is_a_block() {
+        for (function, is_block) in [
+            ("async fn f() { g(|s| s.me) }", false),
+            ("async fn f() { impl S { fn new() -> Self { S } } }", false),
+            ("async fn f(a: u8) {}", true),
+            ("async fn f<T>() {}", true),
+            ("async fn f(&self) {}", true),
+            ("async fn f() -> Option<Self> { None }", true),
+            ("async fn f() { [Self::N]; }", true),
+        ] {
+            let code = expanded(Main, "", function);
+            assert_eq!(code.contains("async move"), is_block, "{code}");
+        }
+    }
+
+    #[test]
     fn options_reach_the_builder() {
         let builds = |attribute, options, calls: &str| {
             let code = expanded(attribute, options, FINE).replace(' ', "");
@@ -255,6 +348,7 @@ mod tests {
         builds(Main, "enable_tokio", &with_tokio);
         builds(Main, "enable_tokio = true", &with_tokio);
         builds(Main, "enable_tokio = false", builder);
+        builds(Main, "name = \"api\"", &format!("{builder}.name(\"api\")"));
         let one = format!("{builder}.worker_threads(1usize).pin(false)");
         builds(Test, "", &one);
         let renamed = "a::b::runtime::Builder::new().start_paused(false)";

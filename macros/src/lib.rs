@@ -8,7 +8,7 @@ mod options;
 
 use proc_macro::TokenStream;
 
-/// Builds a [`Runtime`] and runs an `async fn main` on it, by `block_on`.
+/// Builds a [`Runtime`] and runs an `async fn` on it, by `block_on`: `main`, or any other function.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,6 +23,23 @@ use proc_macro::TokenStream;
 /// Before the function returns, it drops the runtime, which waits for its workers. Without options
 /// the runtime is that of `Runtime::new()`.
 ///
+/// A function other than `main` may have arguments, also `self`, and generics. Each call builds a
+/// runtime.
+///
+/// ```
+/// struct Doubler(u32);
+///
+/// impl Doubler {
+///     #[tourbillon::main(worker_threads = 1)]
+///     async fn run<T: Into<u32>>(&self, number: T) -> u32 {
+///         tourbillon::task::yield_now().await;
+///         self.0 * number.into()
+///     }
+/// }
+///
+/// assert_eq!(Doubler(2).run(21_u8), 42);
+/// ```
+///
 /// # Options
 ///
 /// | option | value | meaning |
@@ -30,13 +47,14 @@ use proc_macro::TokenStream;
 /// | `worker_threads` | a number from 1 | number of workers |
 /// | `start_paused` | `true` or `false` | whether the clock is paused at the start |
 /// | `enable_tokio` | none, `true` or `false` | whether tokio's runtime is there, too (feature `tokio-compat`) |
+/// | `name` | a text in quotes | name of the runtime |
 /// | `flavor` | `"multi_thread"` | the only flavor, for compatibility with tokio |
 /// | `crate` | a path in quotes | path to `tourbillon`, if it has another name |
 ///
 /// # Errors
 ///
-/// A compile error is reported if the function is not `async`, has arguments or is generic, or if
-/// an option is unknown, has the wrong type or is given twice.
+/// A compile error is reported if the function is not `async`, or is `main` and has arguments or
+/// generics, or if an option is unknown, has the wrong type or is given twice.
 ///
 /// ```compile_fail
 /// #[tourbillon::main]
@@ -80,8 +98,9 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// It can be combined with attributes such as `#[ignore]` and `#[should_panic]`. A test may return
-/// a `Result`. `tourbillon::time::pause` explains the paused clock.
+/// It can be combined with attributes such as `#[ignore]` and `#[should_panic]`. The function may
+/// have arguments if another attribute supplies them, as `rstest`'s does. A test may return a
+/// `Result`. `tourbillon::time::pause` explains the paused clock.
 ///
 /// # Errors
 ///

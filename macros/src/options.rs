@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::{
-    Error, Expr, ExprLit, Ident, Lit, Path, Result, Token,
+    Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token,
     ext::IdentExt,
     parse::{Parse, ParseStream, Parser},
     parse_quote,
@@ -17,10 +17,12 @@ pub(crate) struct Options {
     pub(crate) start_paused: Option<bool>,
     pub(crate) enable_tokio: Option<bool>,
     pub(crate) crate_path: Option<Path>,
+    pub(crate) name: Option<LitStr>,
 }
 
 /// The names of the options, for error messages.
-const KNOWN: &str = "`worker_threads`, `start_paused`, `enable_tokio`, `flavor` and `crate`";
+const KNOWN: &str =
+    "`worker_threads`, `start_paused`, `enable_tokio`, `name`, `flavor` and `crate`";
 
 /// An option: `name = value`, or `enable_tokio` alone.
 struct Pair {
@@ -70,6 +72,15 @@ impl Options {
             "worker_threads" => self.worker_threads = Some(number(value)?),
             "start_paused" => self.start_paused = Some(switch(name, value)?),
             "enable_tokio" => self.enable_tokio = Some(switch(name, value)?),
+            "name" => {
+                self.name = match literal(value) {
+                    Some(Lit::Str(name)) if !name.value().trim().is_empty() => Some(name.clone()),
+                    _ => {
+                        let message = "`name` must be a text in quotes that is not empty";
+                        return Err(Error::new_spanned(value, message));
+                    }
+                };
+            }
             "flavor" => flavor(value)?,
             "crate" => {
                 let wrong = "`crate` must be a path in quotes, such as \"crate::tourbillon\"";

@@ -127,6 +127,13 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
 
 /// Checks that each option has a valid value.
 fn check(config: &Config) -> Result<(), BuildError> {
+    if config
+        .name
+        .as_ref()
+        .is_some_and(|name| name.trim().is_empty())
+    {
+        return Err(BuildError::EmptyName);
+    }
     for (option, value) in [
         ("event_interval", config.event_interval),
         ("global_queue_interval", config.global_queue_interval),

@@ -18,6 +18,7 @@ use crate::{
             placement::{Choice, HomeError, with_any_home, with_home_of},
         },
         core::WorkerShard,
+        id::Id,
         shared::Shared,
         telemetry::snapshot,
         watchdog::stall::RecentStall,
@@ -71,6 +72,25 @@ impl Handle {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Returns the number of the runtime. All handles of a runtime return the same one, and no other
+    /// runtime of the process has it, before or after.
+    ///
+    /// ```
+    /// use tourbillon::{Handle, Runtime};
+    ///
+    /// let (one, other) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+    /// assert_ne!(one.handle().id(), other.handle().id());
+    /// assert_eq!(one.block_on(async { Handle::current().id() }), one.handle().id());
+    /// ```
+    pub fn id(&self) -> Id {
+        self.shared.id
+    }
+
+    /// Returns the [name](crate::runtime::Builder::name) of the runtime, or `None` if it has none.
+    pub fn name(&self) -> Option<&str> {
+        self.shared.config.name.as_deref()
     }
 
     /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes to

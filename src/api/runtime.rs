@@ -351,11 +351,12 @@ impl Runtime {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tourbillon::{Outcome, Runtime, Timer, time::sleep};
+    /// use tourbillon::{Outcome, Runtime, time::sleep};
     ///
     /// let runtime = Runtime::new().unwrap();
-    /// Timer::after(Duration::from_secs(3600))
-    ///     .on(runtime.handle())
+    /// runtime
+    ///     .handle()
+    ///     .timer_after(Duration::from_secs(3600))
     ///     .start_with(|how| assert_eq!(how, Outcome::Shutdown));
     /// let reply = runtime.spawn(async { sleep(Duration::from_millis(5)).await });
     /// assert!(runtime.shutdown_graceful(Duration::from_secs(30)));

@@ -12,6 +12,8 @@ pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
 /// The options that threads read while the runtime runs. See `Builder` for their meaning.
 #[derive(Clone)]
 pub(crate) struct Config {
+    /// The name of the runtime.
+    pub(crate) name: Option<String>,
     pub(crate) event_interval: u32,
     pub(crate) global_queue_interval: u32,
     pub(crate) max_timers: Option<usize>,
@@ -35,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) on_thread_stop: Option<Hook>,
     /// Whether all threads of the runtime enter its companion.
     pub(crate) enable_tokio: bool,
+    pub(crate) on_thread_park: Option<Hook>,
+    pub(crate) on_thread_unpark: Option<Hook>,
     /// In ns.
     pub(crate) stall_threshold: u64,
     pub(crate) on_stall: Option<StallHook>,

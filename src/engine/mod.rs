@@ -6,7 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `core` | the part of a worker that other threads use: the owner of its shard |
-//! | `shared` | the state of a runtime |
+//! | `shared`, `id` | the state of a runtime, and its number |
 //! | `job`, `local` | the jobs of a worker, and the queues that only its own thread uses |
 //! | `task_core` | the metadata beside each task's future, and the registry of tasks |
 //! | `context` | the runtime and the worker that the calling thread belongs to |
@@ -27,6 +27,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod core;
 pub(crate) mod helpers;
+pub(crate) mod id;
 pub(crate) mod in_place;
 pub(crate) mod job;
 pub(crate) mod lifecycle;

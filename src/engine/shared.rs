@@ -16,6 +16,7 @@ use crate::{
         context::spread,
         core::{Core, WorkerShard},
         helpers::known::Helpers,
+        id::Id,
         job::{Ending, Job, Order, TaskJob},
         lifecycle::Lifecycle,
         local,
@@ -45,6 +46,7 @@ const NAME_PARTS: usize = 4;
     reason = "not nameable outside of the crate"
 )]
 pub struct Shared {
+    pub(crate) id: Id,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) tasks: Registry<TaskMeta>,
@@ -103,6 +105,7 @@ fn schedule_elsewhere(task: TaskJob) {
 impl Shared {
     pub(crate) fn new(config: Config, workers: usize) -> Self {
         Self {
+            id: Id::fresh(),
             clock: Clock::new(),
             tasks: Registry::new(workers),
             blocking: CachePadded::default(),

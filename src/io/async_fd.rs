@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    AsyncFdReadyGuard, Interest, Ready, Source,
+    AsyncFdReadyGuard, AsyncFdReadyMutGuard, Interest, Ready, Source,
     source::sealed::{Sealed, Watched},
 };
 use crate::{
@@ -24,8 +24,11 @@ use crate::{
 ///
 /// The watch is edge-triggered. Once ready, the descriptor counts as ready until the caller reports
 /// that an operation would block, with [`AsyncFdReadyGuard::try_io`] or
-/// [`clear_ready`](AsyncFdReadyGuard::clear_ready). The names are tokio's. There are no methods
-/// that pass the wrapped value mutably, and the wrapped type must be [`AsFd`].
+/// [`clear_ready`](AsyncFdReadyGuard::clear_ready). The names are tokio's. The methods that end in
+/// `_mut` pass the wrapped value mutably.
+///
+/// The wrapped type must be [`AsFd`]: its descriptor stays open as long as it exists. A bare number
+/// could be closed elsewhere, and then be that of another file, whose watch this type would end.
 ///
 /// Dropping it drops the wrapped value.
 ///
@@ -89,7 +92,8 @@ impl<T: AsFd> AsyncFd<T> {
         Self::with_interest(inner, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Watches a descriptor for `interest` alone. Waiting for anything else is an error.
+    /// Watches a descriptor for `interest` alone. Waiting for anything else is an error, except for
+    /// [`Interest::ERROR`], which the system always reports.
     ///
     /// # Errors
     ///
@@ -172,7 +176,21 @@ impl<T: AsFd> AsyncFd<T> {
     pub async fn ready(&self, interest: Interest) -> io::Result<AsyncFdReadyGuard<'_, T>> {
         self.allow(interest)?;
         let ready = self.registration.ready(interest.0).await?;
-        Ok(self.guard(ready, interest))
+        Ok(AsyncFdReadyGuard::new(self, ready, interest))
+    }
+
+    /// Waits like [`ready`](AsyncFd::ready), for a guard that passes the wrapped value mutably.
+    ///
+    /// # Errors
+    ///
+    /// See [`ready`](AsyncFd::ready).
+    pub async fn ready_mut(
+        &mut self,
+        interest: Interest,
+    ) -> io::Result<AsyncFdReadyMutGuard<'_, T>> {
+        self.allow(interest)?;
+        let ready = self.registration.ready(interest.0).await?;
+        Ok(AsyncFdReadyMutGuard::new(self, ready, interest))
     }
 
     /// Waits until there is data to read, or the end of the stream.
@@ -193,6 +211,26 @@ impl<T: AsFd> AsyncFd<T> {
         self.ready(Interest::WRITABLE).await
     }
 
+    /// Waits like [`readable`](AsyncFd::readable), for a guard that passes the wrapped value
+    /// mutably.
+    ///
+    /// # Errors
+    ///
+    /// See [`ready`](AsyncFd::ready).
+    pub async fn readable_mut(&mut self) -> io::Result<AsyncFdReadyMutGuard<'_, T>> {
+        self.ready_mut(Interest::READABLE).await
+    }
+
+    /// Waits like [`writable`](AsyncFd::writable), for a guard that passes the wrapped value
+    /// mutably.
+    ///
+    /// # Errors
+    ///
+    /// See [`ready`](AsyncFd::ready).
+    pub async fn writable_mut(&mut self) -> io::Result<AsyncFdReadyMutGuard<'_, T>> {
+        self.ready_mut(Interest::WRITABLE).await
+    }
+
     /// Attempts [`readable`](AsyncFd::readable) from a `poll` function.
     /// Only the last task to poll is woken.
     ///
@@ -203,7 +241,24 @@ impl<T: AsFd> AsyncFd<T> {
         &'a self,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<AsyncFdReadyGuard<'a, T>>> {
-        self.poll_ready(cx, Direction::Read, Interest::READABLE)
+        let interest = Interest::READABLE;
+        let ready = ready!(self.poll_ready(cx, Direction::Read, interest))?;
+        Poll::Ready(Ok(AsyncFdReadyGuard::new(self, ready, interest)))
+    }
+
+    /// Attempts [`readable_mut`](AsyncFd::readable_mut) from a `poll` function.
+    /// Only the last task to poll is woken.
+    ///
+    /// # Errors
+    ///
+    /// See [`ready`](AsyncFd::ready).
+    pub fn poll_read_ready_mut<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<AsyncFdReadyMutGuard<'a, T>>> {
+        let interest = Interest::READABLE;
+        let ready = ready!(self.poll_ready(cx, Direction::Read, interest))?;
+        Poll::Ready(Ok(AsyncFdReadyMutGuard::new(self, ready, interest)))
     }
 
     /// Attempts [`writable`](AsyncFd::writable) from a `poll` function.
@@ -216,7 +271,24 @@ impl<T: AsFd> AsyncFd<T> {
         &'a self,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<AsyncFdReadyGuard<'a, T>>> {
-        self.poll_ready(cx, Direction::Write, Interest::WRITABLE)
+        let interest = Interest::WRITABLE;
+        let ready = ready!(self.poll_ready(cx, Direction::Write, interest))?;
+        Poll::Ready(Ok(AsyncFdReadyGuard::new(self, ready, interest)))
+    }
+
+    /// Attempts [`writable_mut`](AsyncFd::writable_mut) from a `poll` function.
+    /// Only the last task to poll is woken.
+    ///
+    /// # Errors
+    ///
+    /// See [`ready`](AsyncFd::ready).
+    pub fn poll_write_ready_mut<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<AsyncFdReadyMutGuard<'a, T>>> {
+        let interest = Interest::WRITABLE;
+        let ready = ready!(self.poll_ready(cx, Direction::Write, interest))?;
+        Poll::Ready(Ok(AsyncFdReadyMutGuard::new(self, ready, interest)))
     }
 
     fn poll_ready(
@@ -224,10 +296,9 @@ impl<T: AsFd> AsyncFd<T> {
         cx: &mut Context<'_>,
         direction: Direction,
         interest: Interest,
-    ) -> Poll<io::Result<AsyncFdReadyGuard<'_, T>>> {
+    ) -> Poll<io::Result<reactor::Ready>> {
         self.allow(interest)?;
-        let ready = ready!(self.registration.poll_ready(cx, direction))?;
-        Poll::Ready(Ok(self.guard(ready, interest)))
+        self.registration.poll_ready(cx, direction)
     }
 
     /// Runs `operation` when the descriptor seems ready, and waits again each time it returns
@@ -248,6 +319,27 @@ impl<T: AsFd> AsyncFd<T> {
         self.registration.io(interest.0, operation).await
     }
 
+    /// Runs `operation` like [`async_io`](AsyncFd::async_io), with the wrapped value mutably.
+    ///
+    /// # Errors
+    ///
+    /// See [`async_io`](AsyncFd::async_io).
+    pub async fn async_io_mut<R>(
+        &mut self,
+        interest: Interest,
+        mut operation: impl FnMut(&mut T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            let mut guard = self.ready_mut(interest).await?;
+            match guard.try_io(|fd| operation(fd.get_mut())) {
+                // A signal came first. The descriptor is still ready.
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(result) => return result,
+                Err(_would_block) => {}
+            }
+        }
+    }
+
     /// Runs `operation` once without waiting, even if no event has been seen yet. If it returns
     /// `WouldBlock`, the next task that waits for readiness waits for a new event.
     ///
@@ -263,10 +355,31 @@ impl<T: AsFd> AsyncFd<T> {
         self.registration.try_once(interest.0, operation)
     }
 
+    /// Runs `operation` like [`try_io`](AsyncFd::try_io), with the wrapped value mutably.
+    ///
+    /// # Errors
+    ///
+    /// See [`try_io`](AsyncFd::try_io).
+    pub fn try_io_mut<R>(
+        &mut self,
+        interest: Interest,
+        operation: impl FnOnce(&mut T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.allow(interest)?;
+        // Read before the operation: an event that arrives during it must not be cleared.
+        let seen = self.registration.readiness().now()?;
+        let result = operation(self.get_mut());
+        if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            self.clear_blocked(seen, interest);
+        }
+        result
+    }
+
     /// Fails if `interest` is not watched: such a wait would never end.
     fn allow(&self, interest: Interest) -> io::Result<()> {
-        // epoll reports only what it watches for. A wait for anything else would never end.
-        match interest.remove(self.interest) {
+        // epoll reports only what it watches for, and errors. A wait for anything else would never
+        // end.
+        match interest.remove(self.interest | Interest::ERROR) {
             None => Ok(()),
             Some(more) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -278,22 +391,15 @@ impl<T: AsFd> AsyncFd<T> {
         }
     }
 
-    fn guard(&self, ready: reactor::Ready, interest: Interest) -> AsyncFdReadyGuard<'_, T> {
-        AsyncFdReadyGuard::new(self, ready, Ready::of(ready, interest))
+    /// Clears the readiness for `interest` after an operation returned `WouldBlock`.
+    pub(super) fn clear_blocked(&self, seen: reactor::Ready, interest: Interest) {
+        self.registration.clear_blocked(seen, interest.0);
     }
 
-    /// Clears the directions of `ready` after an operation returned `WouldBlock`.
-    pub(super) fn clear_blocked(&self, seen: reactor::Ready, ready: Ready) {
-        if let Some(directions) = ready.directions() {
-            self.registration.clear_blocked(seen, directions);
-        }
-    }
-
-    /// Clears the directions of `ready`, except for the end of the stream.
+    /// Clears the flags of `ready`, except for the end of the stream, which operations find again
+    /// and again.
     pub(super) fn clear(&self, seen: reactor::Ready, ready: Ready) {
-        // The end of a stream stays: operations find it again and again.
-        let open = ready - Ready::READ_CLOSED - Ready::WRITE_CLOSED;
-        if let Some(directions) = open.directions() {
+        if let Some(directions) = ready.directions() {
             self.registration.clear(seen, directions);
         }
     }
@@ -351,6 +457,9 @@ pub struct AsyncFdTryNewError<T> {
     inner: T,
     cause: io::Error,
 }
+
+/// Another name of [`AsyncFdTryNewError`], which tokio has, too.
+pub type AsyncFdRegisterError<T> = AsyncFdTryNewError<T>;
 
 impl<T> AsyncFdTryNewError<T> {
     /// Returns the wrapped value and the error.

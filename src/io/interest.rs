@@ -5,14 +5,11 @@ use std::{
     ops::{BitAnd, BitOr, BitOrAssign, Sub},
 };
 
-use crate::{
-    reactor,
-    reactor::{Direction, Directions},
-};
+use crate::{reactor, reactor::Directions};
 
-/// The readiness to wait for: readable, writable, or whichever comes first.
+/// The readiness to wait for: readable, writable, priority data, errors, or whichever comes first.
 ///
-/// Priority data (`EPOLLPRI`) counts as readable. An error counts as both.
+/// Priority data (`EPOLLPRI`) also counts as readable. An error also counts as both.
 ///
 /// ```
 /// use tourbillon::io::Interest;
@@ -29,21 +26,35 @@ impl Interest {
     pub const READABLE: Self = Self(Directions::READ);
     /// There is room to write, or the reader is gone.
     pub const WRITABLE: Self = Self(Directions::WRITE);
+    /// There is priority data (`EPOLLPRI`), such as urgent data of TCP or a changed value in sysfs,
+    /// or the end of the stream.
+    pub const PRIORITY: Self = Self(Directions::PRIORITY);
+    /// There is an error (`EPOLLERR`), such as an entry in the error queue of a socket.
+    pub const ERROR: Self = Self(Directions::ERROR);
 
     /// Returns whether this includes readable.
-    pub fn is_readable(self) -> bool {
-        self.0.has(Direction::Read)
+    pub const fn is_readable(self) -> bool {
+        self.0.includes(Directions::READ)
     }
 
     /// Returns whether this includes writable.
-    pub fn is_writable(self) -> bool {
-        self.0.has(Direction::Write)
+    pub const fn is_writable(self) -> bool {
+        self.0.includes(Directions::WRITE)
+    }
+
+    /// Returns whether this includes priority data.
+    pub const fn is_priority(self) -> bool {
+        self.0.includes(Directions::PRIORITY)
+    }
+
+    /// Returns whether this includes errors.
+    pub const fn is_error(self) -> bool {
+        self.0.includes(Directions::ERROR)
     }
 
     /// Returns the union of both, as `|` does.
     #[must_use = "answers another interest"]
-    #[expect(clippy::should_implement_trait, reason = "the name that tokio has")]
-    pub fn add(self, other: Self) -> Self {
+    pub const fn add(self, other: Self) -> Self {
         Self(self.0.and(other.0))
     }
 
@@ -70,11 +81,20 @@ impl BitOrAssign for Interest {
 
 impl fmt::Debug for Interest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.is_readable(), self.is_writable()) {
-            (true, true) => "READABLE | WRITABLE",
-            (true, false) => "READABLE",
-            (false, _) => "WRITABLE",
-        })
+        let names = [
+            (Self::READABLE, "READABLE"),
+            (Self::WRITABLE, "WRITABLE"),
+            (Self::PRIORITY, "PRIORITY"),
+            (Self::ERROR, "ERROR"),
+        ];
+        let mut separator = "";
+        for (interest, name) in names {
+            if self.0.includes(interest.0) {
+                write!(f, "{separator}{name}")?;
+                separator = " | ";
+            }
+        }
+        Ok(())
     }
 }
 
@@ -104,20 +124,30 @@ impl Ready {
     pub const READ_CLOSED: Self = Self(4);
     /// Writes find an error.
     pub const WRITE_CLOSED: Self = Self(8);
+    /// There is priority data.
+    pub const PRIORITY: Self = Self(16);
+    /// There is an error.
+    pub const ERROR: Self = Self(32);
     /// All flags.
-    pub const ALL: Self = Self(15);
+    pub const ALL: Self = Self(63);
+
+    /// What can be waited for, its flag, and the flag of its end.
+    const KINDS: [(Directions, Self, Self); 4] = [
+        (Directions::READ, Self::READABLE, Self::READ_CLOSED),
+        (Directions::WRITE, Self::WRITABLE, Self::WRITE_CLOSED),
+        (Directions::PRIORITY, Self::PRIORITY, Self::READ_CLOSED),
+        (Directions::ERROR, Self::ERROR, Self::EMPTY),
+    ];
 
     /// Converts the part of `ready` that `interest` includes.
     pub(crate) fn of(ready: reactor::Ready, interest: Interest) -> Self {
         let mut found = Self::EMPTY;
-        let kinds = [
-            (Direction::Read, Self::READABLE, Self::READ_CLOSED),
-            (Direction::Write, Self::WRITABLE, Self::WRITE_CLOSED),
-        ];
-        for (direction, open, closed) in kinds {
-            if interest.0.has(direction) && ready.lets(direction) {
-                found |= open;
-                if ready.is_closed(direction) {
+        for (kind, open, closed) in Self::KINDS {
+            if interest.0.includes(kind) {
+                if ready.is_open(kind) {
+                    found |= open;
+                }
+                if ready.is_closed(kind) {
                     found |= closed;
                 }
             }
@@ -125,14 +155,12 @@ impl Ready {
         found
     }
 
-    /// Returns the directions of the flags.
+    /// Returns what the flags stand for, without the ends of streams.
     pub(super) fn directions(self) -> Option<Directions> {
-        match (self.is_readable(), self.is_writable()) {
-            (true, true) => Some(Directions::BOTH),
-            (true, false) => Some(Directions::READ),
-            (false, true) => Some(Directions::WRITE),
-            (false, false) => None,
-        }
+        let set = Self::KINDS
+            .into_iter()
+            .filter(|(_, open, _)| !(self & *open).is_empty());
+        set.map(|(kind, ..)| kind).reduce(Directions::and)
     }
 
     /// Returns whether no flag is set.
@@ -158,6 +186,16 @@ impl Ready {
     /// Returns whether writes find an error.
     pub fn is_write_closed(self) -> bool {
         !(self & Self::WRITE_CLOSED).is_empty()
+    }
+
+    /// Returns whether there is priority data.
+    pub fn is_priority(self) -> bool {
+        !(self & Self::PRIORITY).is_empty()
+    }
+
+    /// Returns whether there is an error.
+    pub fn is_error(self) -> bool {
+        !(self & Self::ERROR).is_empty()
     }
 }
 
@@ -198,6 +236,8 @@ impl fmt::Debug for Ready {
             .field("is_writable", &self.is_writable())
             .field("is_read_closed", &self.is_read_closed())
             .field("is_write_closed", &self.is_write_closed())
+            .field("is_priority", &self.is_priority())
+            .field("is_error", &self.is_error())
             .finish()
     }
 }

@@ -10,8 +10,8 @@ pub(crate) mod select;
 pub(crate) mod source;
 
 pub use self::{
-    async_fd::{AsyncFd, AsyncFdTryNewError, NotPollable},
-    guard::{AsyncFdReadyGuard, TryIoError},
+    async_fd::{AsyncFd, AsyncFdRegisterError, AsyncFdTryNewError, NotPollable},
+    guard::{AsyncFdReadyGuard, AsyncFdReadyMutGuard, TryIoError},
     interest::{Interest, Ready},
     select::{Select, select},
     source::Source,

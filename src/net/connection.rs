@@ -13,6 +13,25 @@ pub(super) fn took_all(n: usize, room: usize) -> bool {
 macro_rules! connection {
     ($Stream:ident, $Std:ty, $read_all:expr) => {
         impl $Stream {
+            /// Splits the connection into two borrowed halves, which one task may use at the same
+            /// time. This allocates nothing.
+            ///
+            /// ```
+            /// use futures_lite::{AsyncReadExt, AsyncWriteExt, future::zip};
+            ///
+            #[doc = concat!("# async fn example(mut stream: tourbillon::net::", stringify!($Stream), ") -> std::io::Result<()> {")]
+            /// let (mut read, mut write) = stream.split();
+            /// let mut reply = [0; 100];
+            /// let (sent, came) = zip(write.write_all(b"hello"), read.read(&mut reply)).await;
+            /// # sent?;
+            /// # came?;
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+                (ReadHalf(self), WriteHalf { stream: self })
+            }
+
             /// Splits the connection into two owned halves, which different tasks may use.
             ///
             /// ```
@@ -141,6 +160,19 @@ macro_rules! connection {
                     .try_once(Direction::Read, |mut stream| stream.read_vectored(bufs))
             }
 
+            /// Reads available data into the unused room of `buf`, which need not be initialized,
+            /// and advances `buf`. See [`try_read`](Self::try_read).
+            ///
+            /// # Errors
+            ///
+            /// See [`try_read`](Self::try_read).
+            #[cfg(feature = "tokio-io")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            pub fn try_read_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
+                self.0
+                    .try_once(Direction::Read, |stream| socket::receive_buf(stream, buf))
+            }
+
             /// Writes as much as the socket accepts without waiting.
             ///
             /// # Errors
@@ -173,6 +205,12 @@ macro_rules! connection {
                 let read = |stream: &$Std| socket::receive(stream, buf);
                 self.0
                     .poll_io(cx, Direction::Read, read, |&n| $read_all(n, room))
+            }
+        }
+
+        impl AsRef<$Stream> for $Stream {
+            fn as_ref(&self) -> &$Stream {
+                self
             }
         }
 

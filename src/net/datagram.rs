@@ -1,9 +1,10 @@
 //! Methods that every datagram socket has.
 
 /// Implements the methods of a datagram socket that is a
-/// [`Registration`](crate::reactor::Registration) of a standard library socket.
+/// [`Registration`](crate::reactor::Registration) of a standard library socket. `$addr` converts an
+/// address of socket2 to `$Addr`.
 macro_rules! datagrams {
-    ($Socket:ident, $Std:ty, $Addr:ty) => {
+    ($Socket:ident, $Std:ty, $Addr:ty, $addr:expr) => {
         impl $Socket {
             /// Sends a datagram to the connected address, and returns the number of bytes sent. Any
             /// number of tasks may wait.
@@ -64,13 +65,16 @@ macro_rules! datagrams {
             /// # Errors
             ///
             /// See [`recv`](Self::recv).
-            pub fn poll_recv(
+            pub fn poll_recv<B: PollBuf + ?Sized>(
                 &self,
                 cx: &mut Context<'_>,
-                buf: &mut [u8],
-            ) -> Poll<io::Result<usize>> {
+                buf: &mut B,
+            ) -> Poll<io::Result<B::Count>> {
                 // One datagram does not tell whether another one is queued.
-                let recv = |socket: &$Std| socket.recv(buf);
+                let recv = |socket: &$Std| {
+                    let n = socket.recv(buf.room())?;
+                    Ok(buf.filled(n))
+                };
                 self.0.poll_io(cx, Direction::Read, recv, |_| false)
             }
 
@@ -102,13 +106,90 @@ macro_rules! datagrams {
             /// # Errors
             ///
             /// See [`recv`](Self::recv).
-            pub fn poll_recv_from(
+            pub fn poll_recv_from<B: PollBuf + ?Sized>(
                 &self,
                 cx: &mut Context<'_>,
-                buf: &mut [u8],
-            ) -> Poll<io::Result<(usize, $Addr)>> {
-                let recv = |socket: &$Std| socket.recv_from(buf);
+                buf: &mut B,
+            ) -> Poll<io::Result<B::CountAnd<$Addr>>> {
+                let recv = |socket: &$Std| {
+                    let (n, addr) = socket.recv_from(buf.room())?;
+                    Ok(buf.filled_from(n, addr))
+                };
                 self.0.poll_io(cx, Direction::Read, recv, |_| false)
+            }
+
+            /// Receives a datagram into the unused room of `buf`, which need not be initialized,
+            /// and advances `buf`. See [`recv`](Self::recv).
+            ///
+            /// Bytes that do not fit into `chunk_mut` of `buf` are lost. A `Vec` has its free
+            /// capacity there, or a few bytes if it is full: reserve room before each call.
+            ///
+            /// # Errors
+            ///
+            /// See [`recv`](Self::recv).
+            ///
+            /// ```
+            #[doc = concat!("# async fn example(socket: tourbillon::net::", stringify!($Socket), ") -> std::io::Result<()> {")]
+            /// let mut buf = Vec::with_capacity(1500);
+            /// let n = socket.recv_buf(&mut buf).await?;
+            /// assert_eq!(n, buf.len());
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[cfg(feature = "tokio-io")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            pub async fn recv_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
+                let recv = |socket: &$Std| crate::sys::socket::receive_buf(socket, buf);
+                self.0.io(Direction::Read, recv).await
+            }
+
+            /// Attempts [`recv_buf`](Self::recv_buf) once, without waiting.
+            ///
+            /// # Errors
+            ///
+            /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
+            #[cfg(feature = "tokio-io")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            pub fn try_recv_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
+                let recv = |socket: &$Std| crate::sys::socket::receive_buf(socket, buf);
+                self.0.try_once(Direction::Read, recv)
+            }
+
+            /// Receives a datagram from any sender like [`recv_buf`](Self::recv_buf). Returns its
+            /// length and the sender's address.
+            ///
+            /// # Errors
+            ///
+            /// See [`recv`](Self::recv).
+            #[cfg(feature = "tokio-io")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            pub async fn recv_buf_from<B: bytes::BufMut>(
+                &self,
+                buf: &mut B,
+            ) -> io::Result<(usize, $Addr)> {
+                let recv = |socket: &$Std| {
+                    let (n, addr) = crate::sys::socket::receive_buf_from(socket, buf)?;
+                    Ok((n, $addr(&addr)?))
+                };
+                self.0.io(Direction::Read, recv).await
+            }
+
+            /// Attempts [`recv_buf_from`](Self::recv_buf_from) once, without waiting.
+            ///
+            /// # Errors
+            ///
+            /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
+            #[cfg(feature = "tokio-io")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            pub fn try_recv_buf_from<B: bytes::BufMut>(
+                &self,
+                buf: &mut B,
+            ) -> io::Result<(usize, $Addr)> {
+                let recv = |socket: &$Std| {
+                    let (n, addr) = crate::sys::socket::receive_buf_from(socket, buf)?;
+                    Ok((n, $addr(&addr)?))
+                };
+                self.0.try_once(Direction::Read, recv)
             }
 
             /// Returns the local address.

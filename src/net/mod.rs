@@ -5,17 +5,21 @@
 //! another writes. Any number of tasks may await a method that is a future. Dropping such a future
 //! while it waits loses no data.
 //!
-//! With the feature `tokio-io`, streams and their owned halves also implement tokio's `AsyncRead`
+//! With the feature `tokio-io`, streams and their halves also implement tokio's `AsyncRead`
 //! and `AsyncWrite`. This needs no tokio runtime. Both sets of traits have methods of the same
 //! names. If both are in scope, call the method by its trait, as in
 //! `AsyncReadExt::read(&mut stream, …)`. Call `AsyncWriteExt::shutdown(&mut stream)` likewise on a
-//! whole stream: `stream.shutdown(…)` is the stream's own method, [`TcpStream::shutdown`].
+//! whole stream: `stream.shutdown(…)` is the stream's own method, [`TcpStream::shutdown`]. The
+//! feature also adds methods that take the buffers of the crate `bytes`, and lets `poll_` methods
+//! take tokio's `ReadBuf` (see [`PollBuf`]).
 //!
 //! A `try_` method always makes its system call, even if the socket is not known to be ready.
 
 pub(crate) mod addr;
+pub(crate) mod buf;
 pub(crate) mod connection;
 pub(crate) mod datagram;
+pub(crate) mod options;
 pub(crate) mod readiness;
 pub(crate) mod split;
 pub mod tcp;
@@ -23,6 +27,8 @@ pub(crate) mod udp;
 pub mod unix;
 
 pub use self::{
+    addr::{ToSocketAddrs, lookup_host},
+    buf::PollBuf,
     tcp::{
         listener::TcpListener,
         per_core::PerCoreListeners,
@@ -31,5 +37,7 @@ pub use self::{
         stream::TcpStream,
     },
     udp::UdpSocket,
-    unix::{datagram::UnixDatagram, listener::UnixListener, stream::UnixStream},
+    unix::{
+        datagram::UnixDatagram, listener::UnixListener, socket::UnixSocket, stream::UnixStream,
+    },
 };

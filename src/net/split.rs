@@ -1,6 +1,6 @@
-//! The owned halves of a stream.
+//! The halves of a stream.
 
-/// Defines the owned halves of a stream that has the methods of [`connection`](super::connection).
+/// Defines the halves of a stream that has the methods of [`connection`](super::connection).
 macro_rules! halves {
     ($Stream:ident, $Addr:ty) => {
         #[doc = concat!("The read half of a [`", stringify!($Stream), "`](crate::net::", stringify!($Stream), ").")]
@@ -32,7 +32,85 @@ macro_rules! halves {
                 write.forget();
                 Ok(Arc::into_inner(self.0).expect("`forget` dropped the only other reference"))
             }
+        }
 
+        impl OwnedWriteHalf {
+            pub(super) fn new(stream: Arc<$Stream>) -> Self {
+                Self {
+                    stream,
+                    shutdown_on_drop: true,
+                }
+            }
+
+            /// Reunites the halves into the stream. See also [`OwnedReadHalf::reunite`].
+            ///
+            /// # Errors
+            ///
+            /// Fails if the halves belong to different connections.
+            pub fn reunite(self, read: OwnedReadHalf) -> Result<$Stream, ReuniteError> {
+                read.reunite(self)
+            }
+
+            /// Drops the half without shutting down the write direction.
+            pub fn forget(mut self) {
+                self.shutdown_on_drop = false;
+            }
+        }
+
+        impl Drop for OwnedWriteHalf {
+            fn drop(&mut self) {
+                if self.shutdown_on_drop {
+                    // Fails if the peer has closed the connection already. There is nothing left to
+                    // do then.
+                    let _ = self.stream.shutdown(Shutdown::Write);
+                }
+            }
+        }
+
+        #[doc = concat!("The borrowed read half of a [`", stringify!($Stream), "`](crate::net::", stringify!($Stream), "), from `split`.")]
+        #[derive(Debug)]
+        pub struct ReadHalf<'a>(pub(super) &'a $Stream);
+
+        #[doc = concat!("The borrowed write half of a [`", stringify!($Stream), "`](crate::net::", stringify!($Stream), "), from `split`.")]
+        ///
+        /// Dropping it does not shut down the write direction. Closing it through the trait does.
+        #[derive(Debug)]
+        pub struct WriteHalf<'a> {
+            pub(super) stream: &'a $Stream,
+        }
+
+        $crate::net::split::read_half!($Stream, $Addr, OwnedReadHalf);
+        $crate::net::split::read_half!($Stream, $Addr, ReadHalf<'_>);
+        $crate::net::split::write_half!($Stream, $Addr, OwnedWriteHalf, |half| {
+            half.shutdown_on_drop = false;
+        });
+        $crate::net::split::write_half!($Stream, $Addr, WriteHalf<'_>, |_| {});
+
+        /// The error of `reunite`: the halves belong to different connections. It returns both
+        /// halves.
+        #[derive(Debug)]
+        pub struct ReuniteError(
+            /// The read half.
+            pub OwnedReadHalf,
+            /// The write half.
+            pub OwnedWriteHalf,
+        );
+
+        impl fmt::Display for ReuniteError {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the halves are not of one connection")
+            }
+        }
+
+        impl Error for ReuniteError {}
+    };
+}
+pub(super) use halves;
+
+/// Implements the methods and traits of a read half, owned or borrowed.
+macro_rules! read_half {
+    ($Stream:ident, $Addr:ty, $Half:ty) => {
+        impl $Half {
             /// Returns the peer's address.
             ///
             /// # Errors
@@ -106,6 +184,18 @@ macro_rules! halves {
                 self.0.try_read_vectored(bufs)
             }
 
+            /// Reads available data into the unused room of `buf`, which need not be initialized,
+            /// and advances `buf`. See [`try_read`](Self::try_read).
+            ///
+            /// # Errors
+            ///
+            /// See [`try_read`](Self::try_read).
+            #[cfg(feature = "tokio-io")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            pub fn try_read_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
+                self.0.try_read_buf(buf)
+            }
+
             /// Reads into memory that may be uninitialized. Returns the number of bytes it
             /// initialized.
             #[cfg(feature = "tokio-io")]
@@ -118,28 +208,49 @@ macro_rules! halves {
             }
         }
 
-        impl OwnedWriteHalf {
-            pub(super) fn new(stream: Arc<$Stream>) -> Self {
-                Self {
-                    stream,
-                    shutdown_on_drop: true,
-                }
+        impl crate::io::Source for $Half {}
+
+        impl crate::io::source::sealed::Sealed for $Half {
+            fn watched(
+                &self,
+                interest: Interest,
+            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
+                self.0.watched(interest)
+            }
+        }
+
+        impl AsyncRead for $Half {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut &*self.0).poll_read(cx, buf)
             }
 
-            /// Reunites the halves into the stream. See also [`OwnedReadHalf::reunite`].
-            ///
-            /// # Errors
-            ///
-            /// Fails if the halves belong to different connections.
-            pub fn reunite(self, read: OwnedReadHalf) -> Result<$Stream, ReuniteError> {
-                read.reunite(self)
+            fn poll_read_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &mut [IoSliceMut<'_>],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut &*self.0).poll_read_vectored(cx, bufs)
             }
+        }
 
-            /// Drops the half without shutting down the write direction.
-            pub fn forget(mut self) {
-                self.shutdown_on_drop = false;
+        impl AsRef<$Stream> for $Half {
+            fn as_ref(&self) -> &$Stream {
+                &self.0
             }
+        }
+    };
+}
+pub(super) use read_half;
 
+/// Implements the methods and traits of a write half, owned or borrowed. Closing the half first
+/// calls `$closing`.
+macro_rules! write_half {
+    ($Stream:ident, $Addr:ty, $Half:ty, $closing:expr) => {
+        impl $Half {
             /// Returns the peer's address.
             ///
             /// # Errors
@@ -213,48 +324,9 @@ macro_rules! halves {
             }
         }
 
-        impl Drop for OwnedWriteHalf {
-            fn drop(&mut self) {
-                if self.shutdown_on_drop {
-                    // Fails if the peer has closed the connection already. There is nothing left to
-                    // do then.
-                    let _ = self.stream.shutdown(Shutdown::Write);
-                }
-            }
-        }
+        impl crate::io::Source for $Half {}
 
-        impl crate::io::Source for OwnedReadHalf {}
-
-        impl crate::io::source::sealed::Sealed for OwnedReadHalf {
-            fn watched(
-                &self,
-                interest: Interest,
-            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
-                self.0.watched(interest)
-            }
-        }
-
-        impl AsyncRead for OwnedReadHalf {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &mut [u8],
-            ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut &*self.0).poll_read(cx, buf)
-            }
-
-            fn poll_read_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bufs: &mut [IoSliceMut<'_>],
-            ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut &*self.0).poll_read_vectored(cx, bufs)
-            }
-        }
-
-        impl crate::io::Source for OwnedWriteHalf {}
-
-        impl crate::io::source::sealed::Sealed for OwnedWriteHalf {
+        impl crate::io::source::sealed::Sealed for $Half {
             fn watched(
                 &self,
                 interest: Interest,
@@ -263,7 +335,7 @@ macro_rules! halves {
             }
         }
 
-        impl AsyncWrite for OwnedWriteHalf {
+        impl AsyncWrite for $Half {
             fn poll_write(
                 self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
@@ -285,28 +357,17 @@ macro_rules! halves {
             }
 
             fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.shutdown_on_drop = false;
+                let closing: fn(&mut Self) = $closing;
+                closing(&mut self);
                 Pin::new(&mut &*self.stream).poll_close(cx)
             }
         }
 
-        /// The error of `reunite`: the halves belong to different connections. It returns both
-        /// halves.
-        #[derive(Debug)]
-        pub struct ReuniteError(
-            /// The read half.
-            pub OwnedReadHalf,
-            /// The write half.
-            pub OwnedWriteHalf,
-        );
-
-        impl fmt::Display for ReuniteError {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the halves are not of one connection")
+        impl AsRef<$Stream> for $Half {
+            fn as_ref(&self) -> &$Stream {
+                &self.stream
             }
         }
-
-        impl Error for ReuniteError {}
     };
 }
-pub(super) use halves;
+pub(super) use write_half;

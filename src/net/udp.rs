@@ -1,15 +1,18 @@
 //! UDP sockets.
 
 use std::{
+    future::ready,
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket as Std},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as Std},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     task::{Context, Poll},
 };
 
 use super::{
-    addr::{first, try_each},
+    addr::{ToSocketAddrs, first, try_each},
+    buf::PollBuf,
     datagram::datagrams,
+    options::ip_options,
     readiness::{readiness, socket},
 };
 use crate::{
@@ -56,39 +59,40 @@ impl UdpSocket {
     /// Binds a socket to an address. With port 0 the system chooses the port. If there are several
     /// addresses, the first one that can be bound is used.
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not.
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error, or an error if there is no runtime. If every address
     /// fails, this is the last error.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        try_each(addr, async |addr| Self::from_std(Std::bind(addr)?)).await
+        let bind = |addr| Self::from_std(Std::bind(addr)?);
+        try_each(addr, |addr| ready(bind(addr))).await
     }
 
     /// Connects the socket to a peer. [`send`](UdpSocket::send) then sends to this peer, and
     /// datagrams of other senders are dropped. If there are several addresses, the first one that
     /// has a route is used.
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not.
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error. If every address fails, this is the last error.
     pub async fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
-        try_each(addr, async |addr| self.0.get().connect(addr)).await
+        try_each(addr, |addr| ready(self.0.get().connect(addr))).await
     }
 
     /// Sends a datagram to `addr`, and returns the number of bytes sent. If there are several
     /// addresses, the first one is used. Any number of tasks may wait.
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not.
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error.
     pub async fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
-        let addr = first(addr)?;
+        let addr = first(addr).await?;
         self.0
             .io(Direction::Write, |socket| socket.send_to(buf, addr))
             .await
@@ -144,9 +148,16 @@ impl UdpSocket {
     /// # Errors
     ///
     /// See [`recv`](UdpSocket::recv).
-    pub fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.0
-            .poll_io(cx, Direction::Read, |socket| socket.peek(buf), |_| false)
+    pub fn poll_peek<B: PollBuf + ?Sized>(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut B,
+    ) -> Poll<io::Result<B::Count>> {
+        let peek = |socket: &Std| {
+            let n = socket.peek(buf.room())?;
+            Ok(buf.filled(n))
+        };
+        self.0.poll_io(cx, Direction::Read, peek, |_| false)
     }
 
     /// Receives a datagram and its sender's address without removing it from the queue. See
@@ -177,17 +188,16 @@ impl UdpSocket {
     /// # Errors
     ///
     /// See [`recv`](UdpSocket::recv).
-    pub fn poll_peek_from(
+    pub fn poll_peek_from<B: PollBuf + ?Sized>(
         &self,
         cx: &mut Context<'_>,
-        buf: &mut [u8],
-    ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        self.0.poll_io(
-            cx,
-            Direction::Read,
-            |socket| socket.peek_from(buf),
-            |_| false,
-        )
+        buf: &mut B,
+    ) -> Poll<io::Result<B::CountAnd<SocketAddr>>> {
+        let peek = |socket: &Std| {
+            let (n, addr) = socket.peek_from(buf.room())?;
+            Ok(buf.filled_from(n, addr))
+        };
+        self.0.poll_io(cx, Direction::Read, peek, |_| false)
     }
 
     /// Returns the sender of the next datagram without removing it from the queue.
@@ -373,4 +383,5 @@ readiness!(
     try_recv,
     try_send
 );
-datagrams!(UdpSocket, Std, SocketAddr);
+ip_options!(UdpSocket);
+datagrams!(UdpSocket, Std, SocketAddr, socket::ip_addr);

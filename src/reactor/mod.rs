@@ -21,9 +21,12 @@ pub(crate) use self::{
     readiness::{Direction, Directions, Readiness, Ready},
     registration::Registration,
 };
-use crate::sys::{
-    epoll::{Epoll, Events, Timeout},
-    sync::Mutex,
+use crate::{
+    error::WatchEnded,
+    sys::{
+        epoll::{Epoll, Events, Timeout},
+        sync::Mutex,
+    },
 };
 
 /// The epoll token of the worker's eventfd.
@@ -232,5 +235,5 @@ impl Reactor {
 
 /// Returns the error of operations after their runtime has shut down.
 pub(crate) fn shut_down() -> io::Error {
-    io::Error::other("the runtime that watched this descriptor has been shut down")
+    io::Error::other(WatchEnded)
 }

@@ -1,10 +1,10 @@
 //! The recorded readiness of one descriptor, and the tasks that wait for it.
 //!
 //! ```text
-//!  63                                8 7      0
-//! ┌───────────────────────────────────┬────────┐
-//! │ tick: number of events seen       │ bits   │
-//! └───────────────────────────────────┴────────┘
+//!  63                          16 15           0
+//! ┌──────────────────────────────┬──────────────┐
+//! │ tick: number of events seen  │ bits         │
+//! └──────────────────────────────┴──────────────┘
 //! ```
 //!
 //! An operation that returns `WouldBlock` clears exactly the readiness that it acted on. If an
@@ -39,7 +39,13 @@ const WRITE_CLOSED: u64 = 8;
 const SHUTDOWN: u64 = 16;
 /// The peer has sent urgent data, at which a read stops early. Final.
 const URGENT: u64 = 32;
-const BITS: u64 = 0xff;
+/// The peer has sent urgent data, or a device has priority data. Only waits for priority use it up.
+const PRIORITY: u64 = 64;
+/// Reads find the end of the stream or an error, and a wait for priority has not seen this yet.
+const PRIORITY_END: u64 = 128;
+/// There is an error, or an entry in the error queue of the socket.
+const ERROR: u64 = 256;
+const BITS: u64 = 0xffff;
 const TICK: u64 = BITS + 1;
 
 /// The direction of data.
@@ -49,77 +55,68 @@ pub(crate) enum Direction {
     Write,
 }
 
-impl Direction {
-    /// Returns the bits that allow an operation to try.
-    fn mask(self) -> u64 {
-        match self {
-            Direction::Read => READ | READ_CLOSED,
-            Direction::Write => WRITE | WRITE_CLOSED,
-        }
-    }
-
-    /// Returns the bit that an operation can use up.
-    fn usable(self) -> u64 {
-        match self {
-            Direction::Read => READ,
-            Direction::Write => WRITE,
-        }
-    }
-}
-
-/// One or both directions to wait for.
+/// What to wait for: any of both directions, priority data and errors.
+///
+/// The value has the bits that operations can use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Directions {
-    read: bool,
-    write: bool,
-}
+pub(crate) struct Directions(u64);
 
 impl Directions {
-    pub(crate) const READ: Self = Self::of(true, false);
-    pub(crate) const WRITE: Self = Self::of(false, true);
-    pub(crate) const BOTH: Self = Self::of(true, true);
-
-    const fn of(read: bool, write: bool) -> Self {
-        Self { read, write }
-    }
+    pub(crate) const READ: Self = Self(READ);
+    pub(crate) const WRITE: Self = Self(WRITE);
+    pub(crate) const PRIORITY: Self = Self(PRIORITY);
+    pub(crate) const ERROR: Self = Self(ERROR);
+    pub(crate) const BOTH: Self = Self(READ | WRITE);
 
     pub(crate) fn has(self, direction: Direction) -> bool {
-        match direction {
-            Direction::Read => self.read,
-            Direction::Write => self.write,
-        }
+        self.includes(direction.into())
+    }
+
+    /// Returns whether this has something of `other`.
+    pub(crate) const fn includes(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// Returns the union of both.
-    pub(crate) fn and(self, other: Self) -> Self {
-        Self::of(self.read || other.read, self.write || other.write)
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
-    /// Returns the directions without those of `other`, or `None` if nothing is left.
-    pub(crate) fn without(self, other: Self) -> Option<Self> {
-        let left = Self::of(self.read && !other.read, self.write && !other.write);
-        (left.read || left.write).then_some(left)
+    /// Returns this without `other`, or `None` if nothing is left.
+    pub(crate) const fn without(self, other: Self) -> Option<Self> {
+        match self.0 & !other.0 {
+            0 => None,
+            left => Some(Self(left)),
+        }
     }
 
-    fn bits(self, of: impl Fn(Direction) -> u64) -> u64 {
-        let read = if self.read { of(Direction::Read) } else { 0 };
-        let write = if self.write { of(Direction::Write) } else { 0 };
-        read | write
+    /// Combines the values that belong to each part of this.
+    const fn sum(self, read: u64, write: u64, priority: u64, error: u64) -> u64 {
+        (if self.0 & READ != 0 { read } else { 0 })
+            | (if self.0 & WRITE != 0 { write } else { 0 })
+            | (if self.0 & PRIORITY != 0 { priority } else { 0 })
+            | (if self.0 & ERROR != 0 { error } else { 0 })
     }
 
-    fn mask(self) -> u64 {
-        self.bits(Direction::mask)
+    /// Returns the bits that allow an operation to try.
+    const fn mask(self) -> u64 {
+        self.sum(
+            READ | READ_CLOSED,
+            WRITE | WRITE_CLOSED,
+            PRIORITY | PRIORITY_END,
+            ERROR,
+        )
     }
 
-    fn usable(self) -> u64 {
-        self.bits(Direction::usable)
-    }
-
-    /// Returns the epoll conditions to watch for.
-    pub(crate) fn conditions(self) -> u32 {
+    /// Returns the epoll conditions to watch for. Errors are always watched.
+    pub(crate) const fn conditions(self) -> u32 {
         let read = epoll::READABLE | epoll::PRIORITY | epoll::READ_CLOSED;
-        let write = epoll::WRITABLE;
-        (if self.read { read } else { 0 }) | (if self.write { write } else { 0 })
+        self.sum(
+            read as u64,
+            epoll::WRITABLE as u64,
+            epoll::PRIORITY as u64,
+            0,
+        ) as u32
     }
 }
 
@@ -144,14 +141,14 @@ impl Ready {
         Self(bits(|which| conditions & which != 0))
     }
 
-    /// Returns whether an operation may try.
-    pub(crate) fn lets(self, direction: Direction) -> bool {
-        self.0 & direction.mask() != 0
+    /// Returns whether there is something that operations can use up.
+    pub(crate) fn is_open(self, directions: Directions) -> bool {
+        self.0 & directions.0 != 0
     }
 
     /// Returns whether the direction is closed: operations find the end of the stream, or an error.
-    pub(crate) fn is_closed(self, direction: Direction) -> bool {
-        self.0 & (direction.mask() & !direction.usable()) != 0
+    pub(crate) fn is_closed(self, directions: Directions) -> bool {
+        self.0 & (directions.mask() & !directions.0) != 0
     }
 
     /// Returns whether a read that does not fill its buffer may have left data.
@@ -168,22 +165,22 @@ fn bits(holds: impl Fn(u32) -> bool) -> u64 {
     }
     if holds(epoll::PRIORITY) {
         // A read stops at urgent data, so a short read does not mean that nothing is left.
-        bits |= READ | URGENT;
+        bits |= READ | URGENT | PRIORITY;
     }
     if holds(epoll::WRITABLE) {
         bits |= WRITE;
     }
     if holds(epoll::READ_CLOSED) {
         // A read must run to find the end of the stream.
-        bits |= READ | READ_CLOSED;
+        bits |= READ | READ_CLOSED | PRIORITY_END;
     }
     if holds(epoll::ERROR) {
         // An error is not the end: a socket that works also reports entries in its error queue so.
-        bits |= READ | WRITE;
+        bits |= READ | WRITE | ERROR;
     }
     if holds(epoll::CLOSED) {
         // Both halves are closed: operations return at once, with the end or an error.
-        bits |= READ | READ_CLOSED | WRITE | WRITE_CLOSED;
+        bits |= READ | READ_CLOSED | PRIORITY_END | WRITE | WRITE_CLOSED;
     }
     bits
 }
@@ -316,7 +313,7 @@ impl Readiness {
     /// Clears the readiness that an operation used up, unless an event has arrived since. The end
     /// of a stream stays.
     pub(crate) fn clear(&self, ready: Ready, directions: impl Into<Directions>) {
-        self.clear_bits(ready, directions.into().usable());
+        self.clear_bits(ready, directions.into().0);
     }
 
     /// Clears the readiness after an operation returned `WouldBlock`, including the end of the
@@ -451,7 +448,7 @@ mod tests {
             let Poll::Ready(Ok(ready)) = waiter.poll(&cx, Directions::BOTH) else {
                 panic!("an event came");
             };
-            assert!(ready.lets(direction) && !ready.is_closed(direction));
+            assert!(ready.is_open(direction.into()) && !ready.is_closed(direction.into()));
             readiness.clear(ready, Directions::BOTH);
         }
     }
@@ -476,6 +473,51 @@ mod tests {
         assert!(poll(&readiness, Direction::Write).is_some());
         readiness.add(READ, &mut Vec::new());
         assert!(poll(&readiness, Direction::Read).is_some());
+    }
+
+    #[test]
+    fn a_wait_for_priority_takes_nothing_from_reads() {
+        let readiness = Readiness::new();
+        let cx = Context::from_waker(Waker::noop());
+        let mut waiter = Waiter::new(&readiness);
+        let mut wait = || match waiter.poll(&cx, Directions::PRIORITY) {
+            Poll::Ready(ready) => Some(ready.unwrap()),
+            Poll::Pending => None,
+        };
+        readiness.add(bits(|it| it & epoll::READABLE != 0), &mut Vec::new());
+        assert!(wait().is_none(), "there is data, but none with priority");
+        // The last data comes with the end. A read takes the data.
+        let mut wakers = Vec::new();
+        let last = epoll::READABLE | epoll::READ_CLOSED;
+        readiness.add(bits(|it| last & it != 0), &mut wakers);
+        assert_eq!(wakers.len(), 1, "the end ends the wait, too");
+        let ready = poll(&readiness, Direction::Read).unwrap();
+        readiness.clear(ready, Direction::Read);
+        // The end is seen once, without a loop, and is still there for a read.
+        let ready = wait().unwrap();
+        assert!(ready.is_closed(Directions::PRIORITY) && !ready.is_open(Directions::PRIORITY));
+        readiness.clear_blocked(ready, Directions::PRIORITY);
+        assert!(wait().is_none());
+        assert!(poll(&readiness, Direction::Read).is_some());
+        readiness.add(bits(|it| it & epoll::PRIORITY != 0), &mut Vec::new());
+        assert!(wait().unwrap().is_open(Directions::PRIORITY));
+    }
+
+    #[test]
+    fn an_error_ends_a_wait_for_errors_alone() {
+        let readiness = Readiness::new();
+        let cx = Context::from_waker(Waker::noop());
+        let mut waiter = Waiter::new(&readiness);
+        assert!(waiter.poll(&cx, Directions::ERROR).is_pending());
+        readiness.add(READ | WRITE, &mut Vec::new());
+        assert!(waiter.poll(&cx, Directions::ERROR).is_pending());
+        readiness.add(bits(|it| it & epoll::ERROR != 0), &mut Vec::new());
+        let Poll::Ready(Ok(ready)) = waiter.poll(&cx, Directions::ERROR) else {
+            panic!("an error came");
+        };
+        readiness.clear_blocked(ready, Directions::ERROR);
+        assert!(waiter.poll(&cx, Directions::ERROR).is_pending());
+        assert!(poll(&readiness, Direction::Write).is_some());
     }
 
     #[test]

@@ -7,4 +7,4 @@
 mod notified_timeout;
 pub(crate) mod notify;
 
-pub use self::notify::{Notified, Notify};
+pub use self::notify::{Notified, Notify, OwnedNotified};

@@ -6,6 +6,7 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
 
@@ -209,9 +210,116 @@ impl Notify {
     pub fn notified(&self) -> Notified<'_> {
         Notified {
             notify: self,
-            stage: Stage::New {
-                rounds: lock(&self.0).rounds,
-            },
+            stage: self.new_stage(),
+        }
+    }
+
+    /// Returns a future that waits for a notification, as [`notified`](Notify::notified) does, and
+    /// owns its `Notify`. So a spawned task can wait by it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tourbillon::sync::Notify;
+    ///
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let notify = Arc::new(Notify::new());
+    /// let task = tourbillon::spawn(notify.clone().notified_owned());
+    /// notify.notify_one();
+    /// task.await.unwrap();
+    /// # });
+    /// ```
+    pub fn notified_owned(self: Arc<Self>) -> OwnedNotified {
+        OwnedNotified {
+            stage: self.new_stage(),
+            notify: self,
+        }
+    }
+
+    fn new_stage(&self) -> Stage {
+        Stage::New {
+            rounds: lock(&self.0).rounds,
+        }
+    }
+
+    /// Polls the wait at `stage`, if the calling task has units of its budget left.
+    fn poll_in_budget(&self, stage: &mut Stage, cx: &Context<'_>) -> Poll<()> {
+        ready!(budget::check(cx));
+        ready!(self.poll(stage, Some(cx.waker())));
+        budget::spend();
+        Poll::Ready(())
+    }
+
+    /// Returns whether the wait at `stage` was notified. If not, stores `waker` to be woken by the
+    /// notification.
+    fn poll(&self, stage: &mut Stage, waker: Option<&Waker>) -> Poll<()> {
+        // Wakers are user code: clone before locking, drop after unlocking.
+        let mut cloned = None;
+        loop {
+            let mut state = lock(&self.0);
+            let number = match *stage {
+                Stage::Over => return Poll::Ready(()),
+                // This comes before the permit: a future that `notify_waiters` completes leaves the
+                // permit to the next task.
+                Stage::New { rounds } if rounds != state.rounds => {
+                    *stage = Stage::Over;
+                    return Poll::Ready(());
+                }
+                Stage::New { .. } if std::mem::take(&mut state.permit) => {
+                    *stage = Stage::Over;
+                    return Poll::Ready(());
+                }
+                Stage::New { .. } => {
+                    state.last += 1;
+                    let number = state.last;
+                    state.waiting.insert(number, None);
+                    *stage = Stage::Waiting { number };
+                    number
+                }
+                Stage::Waiting { number } => number,
+            };
+            let Some(place) = state.waiting.get_mut(&number) else {
+                // The entry is gone: `notify_one` or `notify_waiters` removed it.
+                state.notified.remove(&number);
+                *stage = Stage::Over;
+                return Poll::Ready(());
+            };
+            // `enable` has no waker to store.
+            let Some(waker) = waker else {
+                return Poll::Pending;
+            };
+            if place.as_ref().is_some_and(|there| there.will_wake(waker)) {
+                return Poll::Pending;
+            }
+            // First pass: clone the waker without the lock. Second pass: store the clone.
+            if let Some(cloned) = cloned.take() {
+                let before = place.replace(cloned);
+                drop(state);
+                drop(before);
+                return Poll::Pending;
+            }
+            drop(state);
+            cloned = Some(waker.clone());
+        }
+    }
+
+    /// Ends the wait at `stage`, whose future is dropped.
+    fn leave(&self, stage: Stage) {
+        let Stage::Waiting { number } = stage else {
+            return;
+        };
+        let mut state = lock(&self.0);
+        let left = state.waiting.remove(&number);
+        // A notification that was meant for this task passes to the next waiter: the first or the
+        // last one, as before.
+        let next = state
+            .notified
+            .remove(&number)
+            .and_then(|pick| state.notify_one(pick));
+        // Wakers are user code: drop and wake after unlocking.
+        drop(state);
+        drop(left);
+        if let Some(waker) = next {
+            waker.wake();
         }
     }
 }
@@ -274,59 +382,8 @@ impl Notified<'_> {
     /// # });
     /// ```
     pub fn enable(mut self: Pin<&mut Self>) -> bool {
-        self.poll_notified(None).is_ready()
-    }
-
-    /// Returns whether it was notified. If not, stores `waker` to be woken by the notification.
-    fn poll_notified(&mut self, waker: Option<&Waker>) -> Poll<()> {
-        // Wakers are user code: clone before locking, drop after unlocking.
-        let mut cloned = None;
-        loop {
-            let mut state = lock(&self.notify.0);
-            let number = match self.stage {
-                Stage::Over => return Poll::Ready(()),
-                // This comes before the permit: a future that `notify_waiters` completes leaves the
-                // permit to the next task.
-                Stage::New { rounds } if rounds != state.rounds => {
-                    self.stage = Stage::Over;
-                    return Poll::Ready(());
-                }
-                Stage::New { .. } if std::mem::take(&mut state.permit) => {
-                    self.stage = Stage::Over;
-                    return Poll::Ready(());
-                }
-                Stage::New { .. } => {
-                    state.last += 1;
-                    let number = state.last;
-                    state.waiting.insert(number, None);
-                    self.stage = Stage::Waiting { number };
-                    number
-                }
-                Stage::Waiting { number } => number,
-            };
-            let Some(place) = state.waiting.get_mut(&number) else {
-                // The entry is gone: `notify_one` or `notify_waiters` removed it.
-                state.notified.remove(&number);
-                self.stage = Stage::Over;
-                return Poll::Ready(());
-            };
-            // `enable` has no waker to store.
-            let Some(waker) = waker else {
-                return Poll::Pending;
-            };
-            if place.as_ref().is_some_and(|there| there.will_wake(waker)) {
-                return Poll::Pending;
-            }
-            // First pass: clone the waker without the lock. Second pass: store the clone.
-            if let Some(cloned) = cloned.take() {
-                let before = place.replace(cloned);
-                drop(state);
-                drop(before);
-                return Poll::Pending;
-            }
-            drop(state);
-            cloned = Some(waker.clone());
-        }
+        let this = &mut *self;
+        this.notify.poll(&mut this.stage, None).is_ready()
     }
 }
 
@@ -334,38 +391,59 @@ impl Future for Notified<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        ready!(budget::check(cx));
-        ready!(self.poll_notified(Some(cx.waker())));
-        budget::spend();
-        Poll::Ready(())
+        let this = &mut *self;
+        this.notify.poll_in_budget(&mut this.stage, cx)
     }
 }
 
 impl Drop for Notified<'_> {
     fn drop(&mut self) {
-        let Stage::Waiting { number } = self.stage else {
-            return;
-        };
-        let mut state = lock(&self.notify.0);
-        let left = state.waiting.remove(&number);
-        // A notification that was meant for this task passes to the next waiter: the first or the
-        // last one, as before.
-        let next = state
-            .notified
-            .remove(&number)
-            .and_then(|pick| state.notify_one(pick));
-        // Wakers are user code: drop and wake after unlocking.
-        drop(state);
-        drop(left);
-        if let Some(waker) = next {
-            waker.wake();
-        }
+        self.notify.leave(self.stage);
     }
 }
 
 impl fmt::Debug for Notified<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Notified")
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of [`Notify::notified_owned`].
+#[must_use = "futures do nothing unless polled"]
+pub struct OwnedNotified {
+    notify: Arc<Notify>,
+    stage: Stage,
+}
+
+impl OwnedNotified {
+    /// Begins to wait without polling. Returns `true` if the future is ready. See
+    /// [`Notified::enable`].
+    pub fn enable(mut self: Pin<&mut Self>) -> bool {
+        let this = &mut *self;
+        this.notify.poll(&mut this.stage, None).is_ready()
+    }
+}
+
+impl Future for OwnedNotified {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        this.notify.poll_in_budget(&mut this.stage, cx)
+    }
+}
+
+impl Drop for OwnedNotified {
+    fn drop(&mut self) {
+        self.notify.leave(self.stage);
+    }
+}
+
+impl fmt::Debug for OwnedNotified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedNotified")
             .field("stage", &self.stage)
             .finish_non_exhaustive()
     }

@@ -115,8 +115,7 @@ pub(crate) fn accept(
     listener: &std::net::TcpListener,
 ) -> io::Result<(std::net::TcpStream, SocketAddr)> {
     let (socket, addr) = accept_from(listener)?;
-    let addr = addr.as_socket().ok_or(io::ErrorKind::InvalidData)?;
-    Ok((socket.into(), addr))
+    Ok((socket.into(), ip_addr(&addr)?))
 }
 
 /// Accepts a connection with a single system call: `accept4` sets both flags.
@@ -142,10 +141,39 @@ pub(crate) fn receive(
     SockRef::from(stream).recv(buf)
 }
 
+/// Receives into the unused room of `buf`, and advances `buf`. Returns the number of bytes.
+#[cfg(feature = "tokio-io")]
+pub(crate) fn receive_buf(socket: &impl AsFd, buf: &mut impl bytes::BufMut) -> io::Result<usize> {
+    // SAFETY: the system call writes no uninitialized bytes.
+    let room = unsafe { buf.chunk_mut().as_uninit_slice_mut() };
+    let n = SockRef::from(socket).recv(room)?;
+    // SAFETY: the call has initialized the first `n` bytes of this room.
+    unsafe { buf.advance_mut(n) };
+    Ok(n)
+}
+
+/// Receives a datagram like [`receive_buf`], and returns its sender.
+#[cfg(feature = "tokio-io")]
+pub(crate) fn receive_buf_from(
+    socket: &impl AsFd,
+    buf: &mut impl bytes::BufMut,
+) -> io::Result<(usize, SockAddr)> {
+    // SAFETY: the system call writes no uninitialized bytes.
+    let room = unsafe { buf.chunk_mut().as_uninit_slice_mut() };
+    let (n, addr) = SockRef::from(socket).recv_from(room)?;
+    // SAFETY: the call has initialized the first `n` bytes of this room.
+    unsafe { buf.advance_mut(n) };
+    Ok((n, addr))
+}
+
+/// Converts an address of IPv4 or IPv6 from the type of socket2.
+pub(crate) fn ip_addr(addr: &SockAddr) -> io::Result<SocketAddr> {
+    Ok(addr.as_socket().ok_or(io::ErrorKind::InvalidData)?)
+}
+
 /// Returns the sender of the next datagram.
 pub(crate) fn peek_sender(socket: &std::net::UdpSocket) -> io::Result<SocketAddr> {
-    let sender = SockRef::from(socket).peek_sender()?;
-    Ok(sender.as_socket().ok_or(io::ErrorKind::InvalidData)?)
+    ip_addr(&SockRef::from(socket).peek_sender()?)
 }
 
 /// Returns how long a close waits for unsent data.
@@ -181,36 +209,51 @@ fn unix_sock_addr(addr: &UnixAddr) -> io::Result<SockAddr> {
     }
 }
 
-fn unix_stream() -> io::Result<Socket> {
-    Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
+/// Creates a Unix socket that is neither bound nor connected.
+pub(crate) fn unix(kind: Type) -> io::Result<Socket> {
+    Socket::new(Domain::UNIX, kind.nonblocking().cloexec(), None)
+}
+
+/// Binds a Unix socket to `addr`.
+pub(crate) fn unix_bind(socket: &Socket, addr: &UnixAddr) -> io::Result<()> {
+    socket.bind(&unix_sock_addr(addr)?)
+}
+
+/// Connects a Unix socket. Unlike a TCP connect, this does not wait.
+pub(crate) fn unix_set_peer(socket: &Socket, addr: &UnixAddr) -> io::Result<()> {
+    socket.connect(&unix_sock_addr(addr)?)
 }
 
 /// Creates a Unix socket that listens at `addr`.
 pub(crate) fn unix_listen(addr: &UnixAddr) -> io::Result<UnixListener> {
-    let socket = unix_stream()?;
-    socket.bind(&unix_sock_addr(addr)?)?;
+    let socket = unix(Type::STREAM)?;
+    unix_bind(&socket, addr)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
 /// Creates a connected Unix socket. Unlike a TCP connect, this does not wait.
 pub(crate) fn unix_connect(addr: &UnixAddr) -> io::Result<UnixStream> {
-    let socket = unix_stream()?;
-    socket.connect(&unix_sock_addr(addr)?)?;
+    let socket = unix(Type::STREAM)?;
+    unix_set_peer(&socket, addr)?;
     Ok(socket.into())
 }
 
 /// Accepts the next connection of a non-blocking listener.
 pub(crate) fn unix_accept(listener: &UnixListener) -> io::Result<(UnixStream, UnixAddr)> {
     let (socket, addr) = accept_from(listener)?;
-    let addr = match addr.as_abstract_namespace() {
-        Some(name) => UnixAddr::from_abstract_name(name)?,
-        // The peer usually has no name, which is represented as an empty path. The kernel also
-        // allows paths one byte longer than the standard library does: treat them as unnamed.
+    Ok((socket.into(), unix_addr_of(&addr)?))
+}
+
+/// Converts the address of a Unix socket from the type of socket2.
+pub(crate) fn unix_addr_of(addr: &SockAddr) -> io::Result<UnixAddr> {
+    match addr.as_abstract_namespace() {
+        Some(name) => UnixAddr::from_abstract_name(name),
+        // A peer usually has no name, which is represented as an empty path. The kernel also allows
+        // paths one byte longer than the standard library does: treat them as unnamed.
         None => UnixAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))
-            .or_else(|_| UnixAddr::from_pathname(""))?,
-    };
-    Ok((socket.into(), addr))
+            .or_else(|_| UnixAddr::from_pathname("")),
+    }
 }
 
 /// Returns the credentials of the process that connected the other end of a Unix socket.

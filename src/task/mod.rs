@@ -7,6 +7,7 @@ pub(crate) mod join;
 pub(crate) mod join_set;
 pub(crate) mod local;
 pub(crate) mod policy;
+pub(crate) mod task_local;
 pub(crate) mod yield_now;
 
 use std::{future::Future, panic::Location, sync::Arc};
@@ -36,10 +37,22 @@ pub use crate::{
             set::LocalSet,
             spawn_local,
         },
+        task_local::{AccessError, LocalKey, TaskLocalFuture},
         yield_now::{YieldNow, yield_now},
     },
     util::budget::{Unconstrained, consume_budget, unconstrained},
 };
+
+/// The budget of a task: how many operations it may do before it lets other tasks run.
+///
+/// Each poll of a task has a budget of 128 operations, and the futures of this crate spend it: see
+/// [`consume_budget`]. The functions here let other futures spend it, too.
+pub mod coop {
+    pub use crate::util::budget::{
+        Coop, RestoreOnPending, Unconstrained, consume_budget, cooperative, has_budget_remaining,
+        poll_proceed, unconstrained,
+    };
+}
 
 /// Spawns a task on the runtime that the calling thread is in, and returns a handle to its result.
 ///

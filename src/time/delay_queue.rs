@@ -1,8 +1,10 @@
 //! `DelayQueue`: a collection whose values expire one by one.
 
 use std::{
+    collections::HashMap,
     fmt,
     future::{Future, poll_fn},
+    mem,
     pin::Pin,
     task::{Context, Poll, Waker, ready},
     time::Duration,
@@ -50,6 +52,8 @@ pub struct DelayQueue<T> {
     store: Heap,
     /// The value in each slot.
     entries: Vec<Option<Entry<T>>>,
+    /// The slots of the values that [`DelayQueue::compact`] moved, by generation.
+    moved: HashMap<u64, u32>,
     /// The generation of the last value. It tells a value from other values in the same slot.
     generation: u64,
     /// Waits for the first deadline. `None` before the first poll, and while the queue is empty.
@@ -61,12 +65,13 @@ pub struct DelayQueue<T> {
 struct Entry<T> {
     value: T,
     deadline: Instant,
-    generation: u64,
+    key: Key,
 }
 
 /// Identifies a value in a [`DelayQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
+    /// The slot of the value when it was inserted.
     slot: u32,
     generation: u64,
 }
@@ -119,6 +124,7 @@ impl<T> DelayQueue<T> {
             epoch: Epoch::new(Instant::now()),
             store: Heap::new(),
             entries: Vec::with_capacity(capacity),
+            moved: HashMap::new(),
             generation: 0,
             sleep: None,
             waker: None,
@@ -148,10 +154,11 @@ impl<T> DelayQueue<T> {
         // Slots are used again. The generation tells the key of a former value from the new one.
         self.generation += 1;
         let generation = self.generation;
+        let key = Key { slot, generation };
         let entry = Some(Entry {
             value,
             deadline,
-            generation,
+            key,
         });
         // The store reuses slots, and adds a new one only at the end.
         match self.entries.get_mut(slot as usize) {
@@ -159,7 +166,7 @@ impl<T> DelayQueue<T> {
             None => self.entries.push(entry),
         }
         self.wake_if_changed(first);
-        Key { slot, generation }
+        key
     }
 
     /// Removes a value before its deadline, and returns it.
@@ -174,9 +181,9 @@ impl<T> DelayQueue<T> {
 
     /// Removes a value before its deadline and returns it, or returns `None` if it has come out.
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
-        self.entry(key)?;
+        let slot = self.slot(key)?;
         let first = self.store.first();
-        let expired = self.take(key.slot);
+        let expired = self.take(slot);
         self.wake_if_changed(first);
         Some(expired)
     }
@@ -200,10 +207,10 @@ impl<T> DelayQueue<T> {
     pub fn reset_at(&mut self, key: &Key, deadline: Instant) {
         let nanos = self.epoch.nanos(deadline);
         let first = self.store.first();
-        let entry = self.entry(key).expect("the value is not in the queue");
+        let slot = self.slot(key).expect("the value is not in the queue");
         // The exact deadline is kept beside the store, which counts in ns of the epoch.
-        entry.deadline = deadline;
-        self.store.rekey(key.slot, nanos);
+        self.held(slot).deadline = deadline;
+        self.store.rekey(slot, nanos);
         self.wake_if_changed(first);
     }
 
@@ -214,16 +221,15 @@ impl<T> DelayQueue<T> {
     /// Panics if the value has come out.
     #[track_caller]
     pub fn deadline(&self, key: &Key) -> Instant {
-        let entry = self.entries.get(key.slot as usize).and_then(Option::as_ref);
-        let entry = entry.filter(|entry| entry.generation == key.generation);
+        let slot = self.slot(key);
+        let entry = slot.and_then(|slot| self.entries[slot as usize].as_ref());
         entry.expect("the value is not in the queue").deadline
     }
 
     /// Returns the key of the value that comes out next, or `None` if the queue is empty.
     pub fn peek(&self) -> Option<Key> {
         let (_, slot) = self.store.first()?;
-        let generation = self.entries[slot as usize].as_ref()?.generation;
-        Some(Key { slot, generation })
+        Some(self.entries[slot as usize].as_ref()?.key)
     }
 
     /// Waits for the next value to come out, and returns it, or `None` if the queue is empty.
@@ -287,7 +293,67 @@ impl<T> DelayQueue<T> {
         // Keep the generation, so that keys of removed values stay invalid.
         self.store = Heap::new();
         self.entries.clear();
+        self.moved.clear();
         self.wake_if_changed(first);
+    }
+
+    /// Returns for how many values there is room, including those that are there.
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Makes room for at least `additional` more values.
+    ///
+    /// ```
+    /// use tourbillon::time::DelayQueue;
+    ///
+    /// let mut queue = DelayQueue::<&str>::new();
+    /// queue.reserve(10);
+    /// assert!(queue.capacity() >= 10);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if the room would take more than `isize::MAX` bytes.
+    pub fn reserve(&mut self, additional: usize) {
+        // Values that came out have left slots for others.
+        let vacant = self.entries.len() - self.len();
+        self.entries.reserve(additional.saturating_sub(vacant));
+    }
+
+    /// Frees memory that was reserved and never used. See [`compact`](DelayQueue::compact) for the
+    /// memory of values that have come out.
+    pub fn shrink_to_fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Frees all memory that the present values do not need. It takes O(n log n).
+    ///
+    /// Keys stay valid. The queue remembers each value that it moves until that value comes out.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::time::DelayQueue;
+    ///
+    /// let mut queue = DelayQueue::new();
+    /// let keys: Vec<_> = (0..10).map(|n| queue.insert(n, Duration::from_secs(n))).collect();
+    /// keys[..9].iter().for_each(|key| _ = queue.remove(key));
+    /// queue.compact();
+    /// assert_eq!(queue.capacity(), 1);
+    /// assert_eq!(queue.remove(&keys[9]).into_inner(), 9);
+    /// ```
+    pub fn compact(&mut self) {
+        let entries = mem::replace(&mut self.entries, Vec::with_capacity(self.store.len()));
+        self.store = Heap::new();
+        self.moved = HashMap::new();
+        // A new store counts its slots from 0.
+        for entry in entries.into_iter().flatten() {
+            let slot = self.store.insert(self.epoch.nanos(entry.deadline));
+            if slot != entry.key.slot {
+                self.moved.insert(entry.key.generation, slot);
+            }
+            self.entries.push(Some(entry));
+        }
     }
 
     /// Returns the number of values, including due ones that have not been taken.
@@ -300,20 +366,32 @@ impl<T> DelayQueue<T> {
         self.store.is_empty()
     }
 
-    fn entry(&mut self, key: &Key) -> Option<&mut Entry<T>> {
-        let entry = self.entries.get_mut(key.slot as usize)?.as_mut()?;
-        (entry.generation == key.generation).then_some(entry)
+    /// Returns the slot of the value with this key, or `None` if the value has come out.
+    fn slot(&self, key: &Key) -> Option<u32> {
+        let is_at = |&slot: &u32| {
+            let entry = self.entries.get(slot as usize).and_then(Option::as_ref);
+            entry.is_some_and(|entry| entry.key == *key)
+        };
+        let slot = Some(key.slot).filter(is_at);
+        slot.or_else(|| self.moved.get(&key.generation).copied().filter(is_at))
+    }
+
+    fn held(&mut self, slot: u32) -> &mut Entry<T> {
+        let entry = self.entries[slot as usize].as_mut();
+        entry.expect("a held slot has an entry")
     }
 
     fn take(&mut self, slot: u32) -> Expired<T> {
         self.store.remove(slot);
         let entry = self.entries[slot as usize].take();
         let entry = entry.expect("a held slot has an entry");
-        let generation = entry.generation;
+        if entry.key.slot != slot {
+            self.moved.remove(&entry.key.generation);
+        }
         Expired {
             value: entry.value,
             deadline: entry.deadline,
-            key: Key { slot, generation },
+            key: entry.key,
         }
     }
 

@@ -143,11 +143,11 @@ impl Handle {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tourbillon::{Runtime, Timer};
     ///
-    /// let runtime = Runtime::new().unwrap();
-    /// let idle = Timer::after(Duration::from_secs(9))
-    ///     .on(runtime.handle())
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let idle = runtime
+    ///     .handle()
+    ///     .timer_after(Duration::from_secs(9))
     ///     .name("idle")
     ///     .start(|| ());
     /// let timers = runtime.handle().timers();

@@ -11,6 +11,7 @@
 use std::{
     cell::Cell,
     future::{Future, poll_fn},
+    marker::PhantomData,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -180,6 +181,129 @@ impl<F: Future> Future for Unconstrained<F> {
         // Drop, and Unpin is derived from it.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
         with_left(UNLIMITED, || future.poll(cx))
+    }
+}
+
+/// Returns whether the calling task has units of its budget left. Outside of tasks and `block_on`
+/// it returns `true`.
+///
+/// A future that polls others can use this to tell why one of them is pending. So can a limit on
+/// another future: if that future has used up the budget, the limit must be polled
+/// [without a budget](unconstrained).
+///
+/// ```
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// use tourbillon::task::{coop::has_budget_remaining, consume_budget, yield_now};
+///
+/// while has_budget_remaining() {
+///     consume_budget().await;
+/// }
+/// yield_now().await;
+/// assert!(has_budget_remaining());
+/// # });
+/// ```
+#[inline]
+pub fn has_budget_remaining() -> bool {
+    LEFT.get() > 0
+}
+
+/// Takes one unit of the calling task's budget. If the budget is used up, wakes the task and
+/// returns `Pending`.
+///
+/// The unit goes back when the returned value is dropped, unless
+/// [`made_progress`](RestoreOnPending::made_progress) was called before. So call it if the future
+/// is ready, and drop the value if it is pending.
+///
+/// ```
+/// use std::{pin::Pin, task::{Context, Poll, ready}};
+/// use futures_core::Stream;
+/// use tourbillon::task::coop::poll_proceed;
+///
+/// /// A stream of another crate that spends the budget.
+/// struct Spending<S>(S);
+///
+/// impl<S: Stream + Unpin> Stream for Spending<S> {
+///     type Item = S::Item;
+///
+///     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
+///         let unit = ready!(poll_proceed(cx));
+///         let item = ready!(Pin::new(&mut self.0).poll_next(cx));
+///         unit.made_progress();
+///         Poll::Ready(item)
+///     }
+/// }
+/// ```
+#[inline]
+pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<RestoreOnPending> {
+    ready!(check(cx));
+    let before = Cell::new(LEFT.get());
+    spend();
+    Poll::Ready(RestoreOnPending(before, PhantomData))
+}
+
+/// A unit of a task's budget, taken by [`poll_proceed`]. It goes back when this is dropped.
+///
+/// The budget is then as it was before `poll_proceed`: what was spent in between goes back, too.
+#[derive(Debug)]
+#[must_use = "the unit goes back at once if this is dropped"]
+pub struct RestoreOnPending(
+    /// The units before, or `UNLIMITED` if none goes back.
+    Cell<i32>,
+    /// The budget is that of the thread, so this must stay on it.
+    PhantomData<*mut ()>,
+);
+
+impl RestoreOnPending {
+    /// Spends the unit for good: the future is ready.
+    pub fn made_progress(&self) {
+        self.0.set(UNLIMITED);
+    }
+}
+
+impl Drop for RestoreOnPending {
+    fn drop(&mut self) {
+        // Outside of the poll in which the unit was taken, there may be no limit to restore.
+        if self.0.get() != UNLIMITED && LEFT.get() != UNLIMITED {
+            LEFT.set(self.0.get());
+        }
+    }
+}
+
+/// Makes a future spend the budget: it takes one unit when it is ready, and does not run while the
+/// budget is used up.
+///
+/// Use it for the futures of other crates, which do not spend the budget by themselves.
+///
+/// ```
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// use futures::{StreamExt, channel::mpsc::unbounded};
+/// use tourbillon::task::coop::cooperative;
+///
+/// let (sender, mut receiver) = unbounded();
+/// sender.unbounded_send(42).unwrap();
+/// assert_eq!(cooperative(receiver.next()).await, Some(42));
+/// # });
+/// ```
+pub fn cooperative<F: Future>(future: F) -> Coop<F> {
+    Coop(future)
+}
+
+/// The future of [`cooperative`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Coop<F>(F);
+
+impl<F: Future> Future for Coop<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let unit = ready!(poll_proceed(cx));
+        // SAFETY: the inner future is pinned whenever `self` is: nothing moves it, there is no
+        // Drop, and Unpin is derived from it.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
+        let output = ready!(future.poll(cx));
+        unit.made_progress();
+        Poll::Ready(output)
     }
 }
 

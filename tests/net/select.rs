@@ -16,6 +16,7 @@ use std::{
 };
 
 use futures_lite::{AsyncWriteExt, future::zip};
+use socket2::SockRef;
 use tourbillon::{
     io::{AsyncFd, Interest, Ready, Select, Source, select},
     net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream},
@@ -27,7 +28,7 @@ use crate::{
         HOUR, PATIENCE, Random, alarm,
         blocked::{Blocked, REST, Says, all_come_elsewhere},
         eventually,
-        net::{ANY_PORT, pair},
+        net::{ANY_PORT, pair, pair_with_std},
         runtime,
         woken::Woken,
     },
@@ -136,6 +137,25 @@ fn readiness_is_what_the_system_reports_at_that_moment() {
         let found = timeout(PATIENCE, select(&both[1..], None)).await.unwrap();
         let end = Ready::READABLE | Ready::READ_CLOSED;
         assert_eq!(found.unwrap(), [(0, end)]);
+    });
+}
+
+#[test]
+fn priority_data_is_told_from_data() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let (ours, theirs) = pair_with_std().await;
+        let sources = [
+            (&ours as _, Interest::PRIORITY),
+            (&ours as _, Interest::ERROR),
+        ];
+        SockRef::from(&theirs).send(b"data").unwrap();
+        ours.readable().await.unwrap();
+        assert_eq!(now(&sources).await, []);
+        SockRef::from(&theirs).send_out_of_band(b"!").unwrap();
+        let expected = [(0, Ready::PRIORITY)];
+        assert_eq!(select(&sources, None).await.unwrap(), expected);
+        assert_eq!(now(&sources).await, expected);
     });
 }
 

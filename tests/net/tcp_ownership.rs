@@ -2,14 +2,14 @@
 
 use std::{
     future::{Future, poll_fn},
-    io::{self, Read, Write},
+    io::{self, ErrorKind::WouldBlock, Read, Write},
     os::fd::AsRawFd,
     pin::pin,
     task::Poll,
     time::Duration,
 };
 
-use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use futures_lite::{AsyncReadExt, AsyncWriteExt, future::zip};
 use socket2::SockRef;
 use tourbillon::{
     net::{OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream},
@@ -18,7 +18,7 @@ use tourbillon::{
 
 use crate::common::{
     Drops, HOUR, PATIENCE, alarm, eventually,
-    net::{ANY_PORT, echo, listen, pair, serve_echo},
+    net::{ANY_PORT, echo, listen, pair, pattern, serve_echo},
     process::alone,
     runtime,
 };
@@ -71,6 +71,62 @@ fn a_dropped_write_half_shuts_down_writing_unless_forgotten() {
         assert!(timeout(brief, server.read(&mut [0])).await.is_err());
         drop(read);
         assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn borrowed_halves_work_at_once_and_leave_the_stream_open() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let (mut client, server) = pair().await;
+        let echo = tourbillon::spawn(echo(server));
+        let (addr, peer) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        let sent = pattern(300_000, 1);
+        let mut came = vec![0; sent.len()];
+        {
+            let (mut read, mut write) = client.split();
+            assert_eq!(
+                (read.local_addr().unwrap(), write.peer_addr().unwrap()),
+                (addr, peer)
+            );
+            assert_eq!(read.try_read(&mut [0]).unwrap_err().kind(), WouldBlock);
+            assert_eq!(write.try_write(&sent[..1]).unwrap(), 1);
+            read.readable().await.unwrap();
+            assert_eq!(read.peek(&mut [0; 4]).await.unwrap(), 1);
+            // Neither fits into the buffers of the sockets: both directions have to work at once.
+            let (wrote, read) = zip(write.write_all(&sent[1..]), read.read_exact(&mut came)).await;
+            wrote.unwrap();
+            read.unwrap();
+        }
+        assert!(came == sent);
+        // Dropping the halves has closed neither direction. Closing the write half does.
+        client.write_all(b"more").await.unwrap();
+        client.read_exact(&mut came[..4]).await.unwrap();
+        let (mut read, mut write) = client.split();
+        assert!(std::ptr::eq(
+            AsRef::<TcpStream>::as_ref(&read),
+            write.as_ref()
+        ));
+        write.close().await.unwrap();
+        assert_eq!(read.read(&mut came).await.unwrap(), 0);
+        assert_eq!(echo.await.unwrap().unwrap(), 300_004);
+    });
+}
+
+#[test]
+fn a_read_half_peeks_without_taking_data() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let (client, server) = pair().await;
+        let (mut read, _write) = client.into_split();
+        let mut buf = [0; 8];
+        let polled = poll_fn(|cx| Poll::Ready(read.poll_peek(cx, &mut buf))).await;
+        assert!(polled.is_pending());
+        (&server).write_all(b"hello").await.unwrap();
+        let n = poll_fn(|cx| read.poll_peek(cx, &mut buf)).await.unwrap();
+        assert_eq!(&buf[..n], b"hello");
+        assert_eq!(read.peek(&mut buf[..2]).await.unwrap(), 2);
+        assert_eq!(read.read(&mut buf).await.unwrap(), 5);
     });
 }
 

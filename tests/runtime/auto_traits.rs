@@ -102,6 +102,7 @@ fn runtime_and_task_types_have_the_auto_traits_of_tokio() {
     let missing = compare!(
         runtime::Runtime, their_runtime::Runtime;
         runtime::Handle, their_runtime::Handle;
+        runtime::Id, their_runtime::Id;
         runtime::Builder, their_runtime::Builder;
         runtime::EnterGuard<'static>, their_runtime::EnterGuard<'static>;
         tourbillon::metrics::RuntimeMetrics, their_runtime::RuntimeMetrics;
@@ -116,6 +117,10 @@ fn runtime_and_task_types_have_the_auto_traits_of_tokio() {
         task::LocalSet, their_task::LocalSet;
         task::LocalEnterGuard, their_task::LocalEnterGuard;
         task::Unconstrained<()>, their_task::coop::Unconstrained<()>;
+        task::coop::Coop<Ready<()>>, their_task::coop::Coop<Ready<()>>;
+        task::coop::RestoreOnPending, their_task::coop::RestoreOnPending;
+        task::LocalKey<Bare>, their_task::LocalKey<Bare>;
+        task::TaskLocalFuture<(), Ready<()>>, their_task::futures::TaskLocalFuture<(), Ready<()>>;
         time::Sleep, theirs::Sleep;
         time::Timeout<Ready<()>>, theirs::Timeout<Ready<()>>;
         time::Interval, theirs::Interval;
@@ -124,6 +129,7 @@ fn runtime_and_task_types_have_the_auto_traits_of_tokio() {
         time::Elapsed, theirs::error::Elapsed;
         sync::Notify, their_sync::Notify;
         sync::Notified<'static>, their_sync::futures::Notified<'static>;
+        sync::OwnedNotified, their_sync::futures::OwnedNotified;
     );
     assert_eq!(missing, Vec::<String>::new());
 }

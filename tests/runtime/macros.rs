@@ -26,6 +26,11 @@ async fn a_test_has_as_many_workers_as_it_says() {
     assert_eq!(Handle::current().metrics().num_workers(), 3);
 }
 
+#[tourbillon::test(name = "a name")]
+async fn the_runtime_can_have_a_name() {
+    assert_eq!(Handle::current().name(), Some("a name"));
+}
+
 #[tourbillon::test(start_paused = true)]
 async fn a_test_can_start_paused() {
     let start = Instant::now();
@@ -112,4 +117,67 @@ fn the_attribute_does_not_shadow_names_of_the_body() {
     }
     assert_eq!(entry(), "mine");
     assert_eq!(runtime.len(), 19);
+}
+
+/// A constructor, methods and generics: the body uses what is around it, as under tokio's attribute.
+struct Adder(u32);
+
+impl Adder {
+    #[tourbillon::main(worker_threads = 1)]
+    async fn new() -> Self {
+        sleep(Duration::from_millis(1)).await;
+        Self(1)
+    }
+
+    #[tourbillon::main(worker_threads = 1)]
+    async fn add<T: Copy, const N: u32>(&mut self, number: T, mut more: u32) -> &mut Self
+    where
+        u32: From<T>,
+    {
+        more += N;
+        tourbillon::task::yield_now().await;
+        self.0 += u32::from(number) + more;
+        self
+    }
+
+    #[tourbillon::main(worker_threads = 1)]
+    async fn parsed(self, text: &str) -> Result<u32, ParseIntError> {
+        let number: u32 = text.parse()?;
+        Ok(self.0 + number)
+    }
+
+    #[tokio::main(flavor = "current_thread")]
+    async fn parsed_by_tokio(self, text: &str) -> Result<u32, ParseIntError> {
+        let number: u32 = text.parse()?;
+        Ok(self.0 + number)
+    }
+}
+
+#[test]
+fn a_function_may_have_a_receiver_arguments_and_generics() {
+    let mut adder = Adder::new();
+    assert_eq!(adder.add::<u8, 10>(7, 100).0, 118);
+    for (text, sum) in [("1", Ok(119)), ("one", Err(()))] {
+        let [ours, tokios] = [Adder(118).parsed(text), Adder(118).parsed_by_tokio(text)];
+        assert_eq!(ours.clone().map_err(drop), sum);
+        assert_eq!(ours, tokios);
+    }
+}
+
+#[tourbillon::main(worker_threads = 1)]
+async fn borrows<'a>((_, text): (u8, &'a str), _: impl Send) -> &'a str {
+    &text[1..]
+}
+
+#[tourbillon::main(worker_threads = 1)]
+async fn never(text: &str) -> ! {
+    panic!("{text}");
+}
+
+#[test]
+fn arguments_may_be_patterns_and_references() {
+    let text = String::from("text");
+    assert_eq!(borrows((1, &text), ()), "ext");
+    let panic = std::panic::catch_unwind(|| never(&text)).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>(), Some(&text));
 }

@@ -12,6 +12,8 @@ mod context;
 mod idle;
 #[cfg(feature = "macros")]
 mod macros;
+mod names;
+mod park_hooks;
 mod short_jobs;
 mod signals;
 mod spin_before;

@@ -14,7 +14,10 @@ use std::{
 
 use crate::common::{Drops, HOUR, alarm, eventually, fds, process::alone, runtime, threads};
 use tourbillon::{
-    ArmError, Cancel, Handle, Reset, Status, net::TcpListener, runtime::Builder, time::sleep,
+    ArmError, Cancel, Handle, Reset, Status,
+    net::TcpListener,
+    runtime::{Builder, is_rt_shutdown_err},
+    time::sleep,
     timer::Outcome,
 };
 
@@ -82,6 +85,25 @@ fn every_call_on_a_stale_handle_is_refused() {
         error.get_ref().and_then(|error| error.downcast_ref()),
         Some(&ArmError::Shutdown)
     );
+    assert!(is_rt_shutdown_err(&error));
+}
+
+#[test]
+fn errors_of_a_shutdown_are_told_from_others() {
+    let _alarm = alarm();
+    let (ending, other) = (runtime(1), runtime(1));
+    let listener = ending.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    drop(ending);
+    let error = other.block_on(listener.accept()).unwrap_err();
+    assert!(is_rt_shutdown_err(&error));
+    assert_eq!(error.kind(), std::io::ErrorKind::Other);
+    assert!(error.to_string().contains("has been shut down"));
+    // Neither an error of the system, nor that of a thread in no runtime.
+    let taken = listener.local_addr().unwrap();
+    let taken = other.block_on(TcpListener::bind(taken)).unwrap_err();
+    assert!(!is_rt_shutdown_err(&taken));
+    let nowhere = futures_lite::future::block_on(TcpListener::bind("127.0.0.1:0"));
+    assert!(!is_rt_shutdown_err(&nowhere.unwrap_err()));
 }
 
 #[test]

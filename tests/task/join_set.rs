@@ -382,7 +382,9 @@ fn a_loop_over_finished_tasks_yields() {
     let runtime = runtime(1);
     let gave_way = runtime.block_on(runtime.spawn(async {
         let ran = Arc::new(AtomicBool::new(false));
-        let mut set: JoinSet<()> = (0..1_000).map(|_| async {}).collect();
+        let mut set = JoinSet::new();
+        set.extend((0..1_000).map(|_| async {}));
+        assert_eq!(set.len(), 1_000);
         let tasks_end = set.spawn(async {});
         while !tasks_end.is_finished() {
             yield_now().await;

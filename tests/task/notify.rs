@@ -16,7 +16,7 @@ use std::{
 use crate::common::{PATIENCE, Random, alarm, message, paused::paused, runtime};
 use futures_lite::future::{poll_once, zip};
 use tourbillon::{
-    sync::{Notified, Notify},
+    sync::{Notified, Notify, OwnedNotified},
     time::{Instant, sleep, timeout},
 };
 
@@ -331,19 +331,52 @@ fn a_loop_of_ready_waits_yields() {
         .unwrap();
 }
 
+/// A wait, in tokio or in this crate, that borrows or owns its `Notify`.
+trait Wait: Future<Output = ()> {
+    fn begin(self: Pin<&mut Self>) -> bool;
+}
+
+macro_rules! wait {
+    ($($ty:ty),*) => {
+        $(impl Wait for $ty {
+            fn begin(self: Pin<&mut Self>) -> bool {
+                self.enable()
+            }
+        })*
+    };
+}
+
+wait!(Notified<'_>, OwnedNotified);
+wait!(
+    tokio::sync::futures::Notified<'_>,
+    tokio::sync::futures::OwnedNotified
+);
+
+type Waits<'a> = Pin<Box<dyn Wait + 'a>>;
+
 /// The same wait in tokio and in this crate, each with a waker that counts how often it is woken.
 struct Pair<'a> {
-    ours: Pin<Box<Notified<'a>>>,
-    theirs: Pin<Box<tokio::sync::futures::Notified<'a>>>,
+    ours: Waits<'a>,
+    theirs: Waits<'a>,
     wakes: [Arc<AtomicUsize>; 2],
 }
 
 impl<'a> Pair<'a> {
-    fn new(ours: &'a Notify, theirs: &'a tokio::sync::Notify) -> Self {
+    fn new(ours: &'a Arc<Notify>, theirs: &'a Arc<tokio::sync::Notify>, owned: bool) -> Self {
+        let (ours, theirs): (Waits<'_>, Waits<'_>) = if owned {
+            let (ours, theirs) = (ours.clone(), theirs.clone());
+            (
+                Box::pin(ours.notified_owned()),
+                Box::pin(theirs.notified_owned()),
+            )
+        } else {
+            (Box::pin(ours.notified()), Box::pin(theirs.notified()))
+        };
+        let wakes = Default::default();
         Self {
-            ours: Box::pin(ours.notified()),
-            theirs: Box::pin(theirs.notified()),
-            wakes: Default::default(),
+            ours,
+            theirs,
+            wakes,
         }
     }
 
@@ -360,7 +393,7 @@ impl<'a> Pair<'a> {
     }
 
     fn enable(&mut self) -> [bool; 2] {
-        [self.ours.as_mut().enable(), self.theirs.as_mut().enable()]
+        [self.ours.as_mut().begin(), self.theirs.as_mut().begin()]
     }
 }
 
@@ -369,7 +402,7 @@ fn random_programs_behave_as_in_tokio() {
     let mut finished = 0;
     for seed in 1..=1000 {
         let mut random = Random::new(seed);
-        let (ours, theirs) = (Notify::new(), tokio::sync::Notify::new());
+        let (ours, theirs) = <(Arc<Notify>, Arc<tokio::sync::Notify>)>::default();
         let mut pairs: Vec<Pair<'_>> = Vec::new();
         let mut steps = Vec::new();
         for _ in 0..200 {
@@ -377,8 +410,9 @@ fn random_programs_behave_as_in_tokio() {
             let mut ready = None;
             match random.below(12) {
                 0..=2 => {
-                    steps.push("notified".to_owned());
-                    pairs.push(Pair::new(&ours, &theirs));
+                    let owned = random.below(2) == 0;
+                    steps.push(format!("notified, owned: {owned}"));
+                    pairs.push(Pair::new(&ours, &theirs, owned));
                 }
                 3 => {
                     steps.push("notify_one".to_owned());

@@ -55,6 +55,19 @@ fn random_programs_agree_with_a_list() {
                 }
                 _ => {}
             }
+            // Keys stay valid, and values stay where they are in the order.
+            match random.below(40) {
+                0 => {
+                    queue.compact();
+                    assert_eq!(queue.capacity(), queue.len());
+                }
+                1 => {
+                    queue.reserve(10);
+                    assert!(queue.capacity() >= queue.len() + 10);
+                }
+                2 => queue.shrink_to_fit(),
+                _ => {}
+            }
             if random.below(4) == 0 {
                 while let Some(value) = due(&mut queue) {
                     let deadline = model.remove(&value).expect("it comes out once");
@@ -198,4 +211,39 @@ fn a_delay_queue_is_a_stream() {
             .await
     });
     assert_eq!(queue, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_compacted_queue_keeps_its_keys() {
+    let mut queue = DelayQueue::with_capacity(8);
+    assert!(queue.capacity() >= 8);
+    let keys: Vec<_> = (0..4).map(|value| queue.insert(value, HOUR)).collect();
+    queue.remove(&keys[0]);
+    queue.compact();
+    assert_eq!(queue.capacity(), 3);
+    let new = queue.insert(4, HOUR);
+    assert!(queue.try_remove(&keys[0]).is_none());
+    for (value, key) in (1..4).zip(&keys[1..]) {
+        queue.reset(key, MS);
+        assert_eq!(queue.peek(), Some(*key));
+        let removed = queue.remove(key);
+        assert_eq!((removed.key(), removed.into_inner()), (*key, value));
+        assert!(queue.try_remove(key).is_none());
+        queue.compact();
+    }
+    assert_eq!(queue.remove(&new).into_inner(), 4);
+    assert_eq!(queue.peek(), None);
+}
+
+#[test]
+fn a_queue_that_is_compacted_wakes_its_waiter() {
+    let mut queue = DelayQueue::new();
+    let removed = queue.insert(1, HOUR);
+    let key = queue.insert(2, HOUR);
+    queue.remove(&removed);
+    let came = wait_while(queue, |queue| {
+        queue.compact();
+        queue.reset(&key, MS);
+    });
+    assert_eq!(came, Some(2));
 }

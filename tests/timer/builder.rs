@@ -347,3 +347,23 @@ fn all_options_work_together() {
         assert!(debug.contains(part), "{debug}");
     }
 }
+
+#[test]
+fn a_handle_builds_timers_on_its_runtime() {
+    let _alarm = alarm();
+    let (one, other) = (runtime(1), runtime(1));
+    // The thread is in the other runtime.
+    let _entered = other.enter();
+    let handle = one.handle();
+    let (sender, ids) = mpsc::channel();
+    let send = || {
+        let sender = sender.clone();
+        move || sender.send(Handle::current().id()).unwrap()
+    };
+    handle.timer_after(SOON).start(send());
+    handle.timer_at(Instant::now() + SOON).start(send());
+    handle.timer_every(SOON).times(1).start(send());
+    for _ in 0..3 {
+        assert_eq!(ids.recv_timeout(PATIENCE), Ok(handle.id()));
+    }
+}

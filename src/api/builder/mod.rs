@@ -71,6 +71,7 @@ impl Builder {
             precise_wait: PreciseWait::Auto,
             start_paused: false,
             config: Config {
+                name: None,
                 event_interval: 61,
                 global_queue_interval: 31,
                 max_timers: None,
@@ -88,10 +89,65 @@ impl Builder {
                 on_thread_start: None,
                 on_thread_stop: None,
                 enable_tokio: false,
+                on_thread_park: None,
+                on_thread_unpark: None,
                 stall_threshold: 100_000_000,
                 on_stall: None,
             },
         }
+    }
+
+    /// Creates a builder, as [`new`](Builder::new) does. It is there so that code written for tokio
+    /// compiles.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let runtime = tourbillon::runtime::Builder::new_multi_thread()
+    ///     .enable_all()
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new_multi_thread() -> Self {
+        Self::new()
+    }
+
+    /// Does nothing: sockets and timers are always enabled. It is there so that code written for
+    /// tokio compiles.
+    pub fn enable_all(self) -> Self {
+        self
+    }
+
+    /// Does nothing: sockets are always enabled. See [`enable_all`](Builder::enable_all).
+    pub fn enable_io(self) -> Self {
+        self
+    }
+
+    /// Does nothing: timers are always enabled. See [`enable_all`](Builder::enable_all).
+    pub fn enable_time(self) -> Self {
+        self
+    }
+
+    /// Sets the name of the runtime, which [`Handle::name`](crate::Handle::name) returns. The
+    /// default is none.
+    ///
+    /// It does not name the threads: see [`thread_name`](Builder::thread_name).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let runtime = tourbillon::runtime::Builder::new().name("api").build()?;
+    /// assert_eq!(runtime.handle().name(), Some("api"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses a name that is empty or has only spaces, with
+    /// [`BuildError::EmptyName`](crate::BuildError::EmptyName).
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = Some(name.into());
+        self
     }
 
     /// Builds the runtime and starts its workers.
@@ -112,6 +168,7 @@ impl Builder {
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
+            .field("name", &self.config.name)
             .field("worker_threads", &self.worker_threads)
             .field("cores", &self.cores)
             .field("pin", &self.pin)

@@ -174,4 +174,43 @@ impl Builder {
         self.config.on_thread_stop = Some(Arc::new(f));
         self
     }
+
+    /// Sets a function that a worker calls before it sleeps because it has nothing to do.
+    ///
+    /// The function may arm timers, and spawn and wake tasks; the worker then looks at those before
+    /// it sleeps. Work that arrives meanwhile waits for the function, so it should be short. A
+    /// worker that [spins](Builder::spin_before) instead of sleeping does not call it, and a helper
+    /// never does. A panic is caught and counted. A second call replaces the function.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    ///
+    /// let sleeps = Arc::new(AtomicU64::new(0));
+    /// let counter = sleeps.clone();
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .on_thread_park(move || _ = counter.fetch_add(1, Ordering::Relaxed))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_thread_park<F>(mut self, f: F) -> Self
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.config.on_thread_park = Some(Arc::new(f));
+        self
+    }
+
+    /// Sets a function that a worker calls after it has slept, before it runs its next job.
+    ///
+    /// Each call follows one of [`on_thread_park`](Builder::on_thread_park), also if the worker did
+    /// not sleep because work had arrived.
+    pub fn on_thread_unpark<F>(mut self, f: F) -> Self
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.config.on_thread_unpark = Some(Arc::new(f));
+        self
+    }
 }

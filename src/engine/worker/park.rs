@@ -4,6 +4,7 @@ use tourbillon_shards::NEVER;
 
 use crate::{
     engine::{
+        config::Hook,
         watchdog::watch::InLoop,
         worker::{
             Worker,
@@ -41,8 +42,27 @@ impl Worker<'_> {
         std::hint::spin_loop();
     }
 
-    /// Sleeps until the next deadline, an event, or a wake-up.
+    /// Sleeps until the next deadline, an event, or a wake-up, between the user's two hooks.
     pub(crate) fn park(&mut self) {
+        let config = &self.shared.config;
+        self.call(config.on_thread_park.as_ref());
+        // The hook may have woken a task that no peer can take.
+        if config.on_thread_park.is_none() || !self.local.has_jobs() {
+            self.sleep();
+        }
+        self.call(config.on_thread_unpark.as_ref());
+    }
+
+    /// Calls a hook, if there is one. It is user code, and may panic.
+    #[inline]
+    fn call(&self, hook: Option<&Hook>) {
+        if let Some(hook) = hook {
+            self.core.contain(|| hook());
+        }
+    }
+
+    /// Sleeps until the next deadline, an event, or a wake-up.
+    fn sleep(&mut self) {
         // If no job has run since the last poll, the time since then was noted there.
         if self.tick != self.last_poll {
             self.back_in_loop();

@@ -1,4 +1,5 @@
-//! Implementations of tokio's I/O traits for our streams. They need no tokio runtime.
+//! Implementations of tokio's I/O traits for our streams, and of ours for its buffer. They need no
+//! tokio runtime.
 
 use std::{
     io::{self, IoSlice},
@@ -8,7 +9,11 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::net::{TcpStream, UnixStream, tcp, unix};
+use crate::net::{
+    TcpStream, UnixStream,
+    buf::{PollBuf, sealed},
+    tcp, unix,
+};
 
 macro_rules! reads {
     ($($Stream:ty),*) => {$(
@@ -71,15 +76,39 @@ macro_rules! writes {
     )*};
 }
 
+impl sealed::Sealed for ReadBuf<'_> {}
+
+impl PollBuf for ReadBuf<'_> {
+    type Count = ();
+    type CountAnd<A> = A;
+
+    fn room(&mut self) -> &mut [u8] {
+        self.initialize_unfilled()
+    }
+
+    fn filled(&mut self, n: usize) {
+        self.advance(n);
+    }
+
+    fn filled_from<A>(&mut self, n: usize, addr: A) -> A {
+        self.advance(n);
+        addr
+    }
+}
+
 reads!(
     TcpStream,
     tcp::OwnedReadHalf,
+    tcp::ReadHalf<'_>,
     UnixStream,
-    unix::OwnedReadHalf
+    unix::OwnedReadHalf,
+    unix::ReadHalf<'_>
 );
 writes!(
     TcpStream,
     tcp::OwnedWriteHalf,
+    tcp::WriteHalf<'_>,
     UnixStream,
-    unix::OwnedWriteHalf
+    unix::OwnedWriteHalf,
+    unix::WriteHalf<'_>
 );

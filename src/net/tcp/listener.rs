@@ -1,8 +1,9 @@
 //! TCP listeners.
 
 use std::{
+    future::ready,
     io,
-    net::{SocketAddr, ToSocketAddrs},
+    net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     sync::Arc,
     task::{Context, Poll},
@@ -11,7 +12,7 @@ use std::{
 use crate::{
     engine::core::WorkerShard,
     net::{
-        addr::try_each,
+        addr::{ToSocketAddrs, try_each},
         readiness::socket,
         tcp::{per_core::PerCoreListeners, stream::TcpStream},
     },
@@ -48,14 +49,15 @@ impl TcpListener {
     /// Listens at an address. With port 0 the system chooses the port. An address that was in use a
     /// moment ago may be used again (`SO_REUSEADDR`).
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not.
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error, or an error if there is no runtime. If every address
     /// fails, this is the last error.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        try_each(addr, async |addr| Self::new(socket::listen(addr)?)).await
+        let listen = |addr| Self::new(socket::listen(addr)?);
+        try_each(addr, |addr| ready(listen(addr))).await
     }
 
     /// Listens at an address with one socket for each worker, watched by that worker. See

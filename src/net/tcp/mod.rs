@@ -9,5 +9,5 @@ pub(super) mod stream;
 
 pub use self::{
     per_core::PerCoreError,
-    split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError},
+    split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf},
 };

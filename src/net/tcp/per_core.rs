@@ -1,20 +1,14 @@
 //! One TCP listener per worker, all at one address.
 
 use std::{
-    error::Error,
-    fmt, io,
-    net::{SocketAddr, ToSocketAddrs},
-    ops::Deref,
-    slice,
-    sync::Arc,
-    vec,
+    error::Error, fmt, future::ready, io, net::SocketAddr, ops::Deref, slice, sync::Arc, vec,
 };
 
 use crate::{
     engine::context::placement::{Choice, with_home},
     error::ArmError,
     net::{
-        addr::try_each,
+        addr::{ToSocketAddrs, try_each},
         tcp::{listener::TcpListener, socket::TcpSocket},
     },
     sys::socket,
@@ -122,7 +116,7 @@ impl PerCoreListeners {
         backlog: u32,
         prepare: impl Fn(&TcpSocket) -> io::Result<()>,
     ) -> io::Result<Self> {
-        try_each(addr, async |addr| Self::at(addr, backlog, &prepare)).await
+        try_each(addr, |addr| ready(Self::at(addr, backlog, &prepare))).await
     }
 
     fn at(

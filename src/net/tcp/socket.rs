@@ -3,7 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd},
     sync::Arc,
     time::Duration,
 };
@@ -12,7 +12,10 @@ use socket2::{Domain, Socket};
 
 use crate::{
     engine::core::WorkerShard,
-    net::tcp::{listener::TcpListener, stream::TcpStream},
+    net::{
+        options::ip_options,
+        tcp::{listener::TcpListener, stream::TcpStream},
+    },
     sys::socket,
 };
 
@@ -258,7 +261,18 @@ impl TcpSocket {
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         self.0.set_linger(linger)
     }
+
+    /// Turns a close into a reset. See [`TcpStream::set_zero_linger`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn set_zero_linger(&self) -> io::Result<()> {
+        self.set_linger(Some(Duration::ZERO))
+    }
 }
+
+ip_options!(TcpSocket);
 
 impl AsFd for TcpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -269,5 +283,20 @@ impl AsFd for TcpSocket {
 impl AsRawFd for TcpSocket {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+impl FromRawFd for TcpSocket {
+    /// Converts a socket that is not connected yet. It becomes non-blocking when it
+    /// connects or listens.
+    unsafe fn from_raw_fd(fd: RawFd) -> Self {
+        // SAFETY: the caller owns the descriptor, and passes it on.
+        Self(unsafe { Socket::from_raw_fd(fd) })
+    }
+}
+
+impl IntoRawFd for TcpSocket {
+    fn into_raw_fd(self) -> RawFd {
+        self.0.into_raw_fd()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
-    net::{Shutdown, SocketAddr, ToSocketAddrs},
+    net::{Shutdown, SocketAddr},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     pin::Pin,
     sync::Arc,
@@ -11,14 +11,16 @@ use std::{
 };
 
 use futures_io::{AsyncRead, AsyncWrite};
+use socket2::SockRef;
 
 use super::{
     super::{
-        addr::try_each,
+        addr::{ToSocketAddrs, try_each},
+        buf::PollBuf,
         connection::{connection, took_all},
         readiness::{readiness, socket},
     },
-    split::{OwnedReadHalf, OwnedWriteHalf},
+    split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
 };
 use crate::{
     io::{Interest, Ready},
@@ -71,20 +73,20 @@ impl TcpStream {
 
     /// Connects to an address.
     ///
-    /// A host name is resolved on the calling thread, which may block. A socket address is not. To
-    /// limit the wait, use [`connect_timeout`](TcpStream::connect_timeout).
+    /// A host name is resolved as by [`lookup_host`](crate::net::lookup_host). To limit the wait,
+    /// use [`connect_timeout`](TcpStream::connect_timeout).
     ///
     /// # Errors
     ///
     /// Returns the operating system's error. If every address fails, this is the last error.
     pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        try_each(addr, async |addr| {
+        try_each(addr, |addr| async move {
             Self::connecting(socket::connect(addr)?).await
         })
         .await
     }
 
-    /// Connects to an address within `duration`, which covers all addresses together. See
+    /// Connects to an address within `duration`, which covers the lookup and all addresses. See
     /// [`connect`](TcpStream::connect).
     ///
     /// # Errors
@@ -122,13 +124,21 @@ impl TcpStream {
     }
 
     /// Attempts [`peek`](TcpStream::peek) from a `poll` function. Only the last task to poll or to
-    /// read is woken.
+    /// read is woken. For any kind of buffer, this returns the number of bytes.
     ///
     /// # Errors
     ///
     /// Returns the operating system's error.
-    pub fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let peek = |stream: &std::net::TcpStream| stream.peek(buf);
+    pub fn poll_peek<B: PollBuf + ?Sized>(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut B,
+    ) -> Poll<io::Result<usize>> {
+        let peek = |stream: &std::net::TcpStream| {
+            let n = stream.peek(buf.room())?;
+            buf.filled(n);
+            Ok(n)
+        };
         self.0.poll_io(cx, Direction::Read, peek, |_| false)
     }
 
@@ -166,6 +176,25 @@ impl TcpStream {
     /// Returns the operating system's error.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.0.get().nodelay()
+    }
+
+    /// Sets whether received data is acknowledged at once (`TCP_QUICKACK`). The system may reset
+    /// this after later operations on the socket.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
+        SockRef::from(self).set_tcp_quickack(quickack)
+    }
+
+    /// Returns whether received data is acknowledged at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn quickack(&self) -> io::Result<bool> {
+        SockRef::from(self).tcp_quickack()
     }
 
     /// Returns how long closing the connection waits for unsent data (`SO_LINGER`). `None`, the

@@ -1,12 +1,14 @@
 //! Credentials of the peer process.
 
+use super::{gid_t, pid_t, uid_t};
+
 /// Credentials of the process at the other end of a Unix socket, as of when the sockets were
 /// connected. See [`UnixStream::peer_cred`](crate::net::UnixStream::peer_cred).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UCred {
-    pid: i32,
-    uid: u32,
-    gid: u32,
+    pid: pid_t,
+    uid: uid_t,
+    gid: gid_t,
 }
 
 impl UCred {
@@ -19,18 +21,18 @@ impl UCred {
     }
 
     /// Returns the user ID.
-    pub fn uid(&self) -> u32 {
+    pub fn uid(&self) -> uid_t {
         self.uid
     }
 
     /// Returns the group ID.
-    pub fn gid(&self) -> u32 {
+    pub fn gid(&self) -> gid_t {
         self.gid
     }
 
     /// Returns the process ID, or `None` if this process cannot see it, as in another PID
     /// namespace.
-    pub fn pid(&self) -> Option<i32> {
+    pub fn pid(&self) -> Option<pid_t> {
         (self.pid != 0).then_some(self.pid)
     }
 }

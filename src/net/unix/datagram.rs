@@ -12,6 +12,7 @@ use std::{
 };
 
 use super::super::{
+    buf::PollBuf,
     datagram::datagrams,
     readiness::{readiness, socket},
 };
@@ -192,4 +193,9 @@ readiness!(
     try_recv,
     try_send
 );
-datagrams!(UnixDatagram, Std, SocketAddr);
+datagrams!(
+    UnixDatagram,
+    Std,
+    SocketAddr,
+    crate::sys::socket::unix_addr_of
+);

@@ -1,4 +1,4 @@
-//! The owned halves of a Unix stream.
+//! The halves of a Unix stream.
 
 use std::{
     error::Error,

@@ -22,7 +22,7 @@ use super::{
         readiness::{readiness, socket},
     },
     UCred,
-    split::{OwnedReadHalf, OwnedWriteHalf},
+    split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
 };
 use crate::{
     io::{Interest, Ready},

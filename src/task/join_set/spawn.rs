@@ -102,9 +102,28 @@ where
 {
     fn from_iter<I: IntoIterator<Item = F>>(futures: I) -> Self {
         let mut set = Self::new();
-        for future in futures {
-            set.spawn(future);
-        }
+        set.extend(futures);
         set
+    }
+}
+
+/// Spawns each future, as [`JoinSet::spawn`] does.
+///
+/// ```
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// let mut set = tourbillon::task::JoinSet::new();
+/// set.extend((1..=3).map(|n| async move { n * n }));
+/// assert_eq!(set.len(), 3);
+/// # });
+/// ```
+impl<T, F> Extend<F> for JoinSet<T>
+where
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
+        for future in futures {
+            self.spawn(future);
+        }
     }
 }

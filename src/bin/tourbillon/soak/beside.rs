@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{JoinHandle, Outcome, Runtime, Timer, task::spawn_blocking, time::sleep};
+use tourbillon::{JoinHandle, Outcome, Runtime, task::spawn_blocking, time::sleep};
 
 use super::{
     end,
@@ -86,7 +86,7 @@ pub(super) fn once(shared: Shared) -> Result<(), String> {
             HOUR
         };
         let ends = ends.clone();
-        let timer = Timer::after(delay).on(&handle).start_with(move |how| {
+        let timer = handle.timer_after(delay).start_with(move |how| {
             let which = match how {
                 Outcome::Fired => 0,
                 Outcome::Cancelled => 1,
