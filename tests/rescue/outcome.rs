@@ -16,7 +16,7 @@ use crate::common::{
     blocked::{Blocked, REST, SOON, Says, all_come_elsewhere, assert_ends, nothing_comes, settle},
     eventually,
     net::connections,
-    on_worker, runtime,
+    on_worker, rounds, runtime,
     told::Told,
 };
 use futures_lite::AsyncReadExt;
@@ -94,6 +94,17 @@ impl Meddling {
 
 #[test]
 fn cancel_and_reset_on_a_blocked_worker_answer_exactly() {
+    // On a loaded machine all timers may fire before another thread gets a core. Then try again.
+    let both = rounds(1_000).any(|_| ends_of_meddled_timers().iter().all(|&count| count > 0));
+    assert!(
+        both,
+        "no round had timers that fired and timers that were cancelled"
+    );
+}
+
+/// Lets threads move and cancel the timers of a blocked worker, and checks each timer. Returns how
+/// many fired and how many were cancelled.
+fn ends_of_meddled_timers() -> [usize; 2] {
     const TIMERS: usize = 2_000;
     const THREADS: usize = 2;
     const MEDDLE: Duration = Duration::from_millis(200);
@@ -139,7 +150,7 @@ fn cancel_and_reset_on_a_blocked_worker_answer_exactly() {
     for (timer, meddling) in timers.iter().zip(&meddling) {
         ends[timer.check(meddling, epoch) as usize] += 1;
     }
-    assert!(ends.iter().all(|&count| count > 0), "one-sided: {ends:?}");
+    ends
 }
 
 /// Blocked and not, again and again: nothing is lost on the way, nothing is done twice, and what
