@@ -69,6 +69,22 @@ impl Seen {
         }
     }
 
+    /// Clears the readiness if `result`, of an operation on `async_fd`, is `WouldBlock`.
+    fn settle<T: AsFd, R>(
+        &mut self,
+        async_fd: &AsyncFd<T>,
+        result: io::Result<R>,
+    ) -> Result<io::Result<R>, TryIoError> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // The operation has shown that the descriptor is not ready any more.
+                self.clear(async_fd);
+                Err(TryIoError(()))
+            }
+            result => Ok(result),
+        }
+    }
+
     fn clear_matching<T: AsFd>(&mut self, async_fd: &AsyncFd<T>, ready: Ready) {
         if let Some(proof) = self.proof {
             async_fd.clear(proof, self.ready & ready);
@@ -137,14 +153,8 @@ impl<'a, T: AsFd> AsyncFdReadyGuard<'a, T> {
         &mut self,
         operation: impl FnOnce(&'a AsyncFd<T>) -> io::Result<R>,
     ) -> Result<io::Result<R>, TryIoError> {
-        match operation(self.async_fd) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // The operation has shown that the descriptor is not ready any more.
-                self.clear_ready();
-                Err(TryIoError(()))
-            }
-            result => Ok(result),
-        }
+        let result = operation(self.async_fd);
+        self.seen.settle(self.async_fd, result)
     }
 
     /// Returns the `AsyncFd` of this guard.
@@ -169,14 +179,8 @@ impl<T: AsFd> AsyncFdReadyMutGuard<'_, T> {
         &mut self,
         operation: impl FnOnce(&mut AsyncFd<T>) -> io::Result<R>,
     ) -> Result<io::Result<R>, TryIoError> {
-        match operation(self.async_fd) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // The operation has shown that the descriptor is not ready any more.
-                self.clear_ready();
-                Err(TryIoError(()))
-            }
-            result => Ok(result),
-        }
+        let result = operation(self.async_fd);
+        self.seen.settle(self.async_fd, result)
     }
 
     /// Returns the `AsyncFd` of this guard.
