@@ -167,10 +167,8 @@ macro_rules! datagrams {
                 &self,
                 buf: &mut B,
             ) -> io::Result<(usize, $Addr)> {
-                let recv = |socket: &$Std| {
-                    let (n, addr) = crate::sys::socket::receive_buf_from(socket, buf)?;
-                    Ok((n, $addr(&addr)?))
-                };
+                let recv =
+                    |socket: &$Std| crate::sys::socket::receive_buf_from(socket, buf, $addr);
                 self.0.io(Direction::Read, recv).await
             }
 
@@ -185,10 +183,8 @@ macro_rules! datagrams {
                 &self,
                 buf: &mut B,
             ) -> io::Result<(usize, $Addr)> {
-                let recv = |socket: &$Std| {
-                    let (n, addr) = crate::sys::socket::receive_buf_from(socket, buf)?;
-                    Ok((n, $addr(&addr)?))
-                };
+                let recv =
+                    |socket: &$Std| crate::sys::socket::receive_buf_from(socket, buf, $addr);
                 self.0.try_once(Direction::Read, recv)
             }
 

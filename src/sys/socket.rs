@@ -144,26 +144,34 @@ pub(crate) fn receive(
 /// Receives into the unused room of `buf`, and advances `buf`. Returns the number of bytes.
 #[cfg(feature = "tokio-io")]
 pub(crate) fn receive_buf(socket: &impl AsFd, buf: &mut impl bytes::BufMut) -> io::Result<usize> {
-    // SAFETY: the system call writes no uninitialized bytes.
-    let room = unsafe { buf.chunk_mut().as_uninit_slice_mut() };
-    let n = SockRef::from(socket).recv(room)?;
-    // SAFETY: the call has initialized the first `n` bytes of this room.
-    unsafe { buf.advance_mut(n) };
-    Ok(n)
+    let receive = |room: &mut [_]| Ok((SockRef::from(socket).recv(room)?, ()));
+    fill(buf, receive).map(|(n, ())| n)
 }
 
-/// Receives a datagram like [`receive_buf`], and returns its sender.
+/// Receives a datagram like [`receive_buf`], and returns its sender too, converted by `addr`.
 #[cfg(feature = "tokio-io")]
-pub(crate) fn receive_buf_from(
+pub(crate) fn receive_buf_from<A>(
     socket: &impl AsFd,
     buf: &mut impl bytes::BufMut,
-) -> io::Result<(usize, SockAddr)> {
+    addr: impl FnOnce(&SockAddr) -> io::Result<A>,
+) -> io::Result<(usize, A)> {
+    let (n, sender) = fill(buf, |room| SockRef::from(socket).recv_from(room))?;
+    Ok((n, addr(&sender)?))
+}
+
+/// Calls `receive`, a system call, with the unused room of `buf`, and advances `buf` by the number
+/// of bytes that it returns.
+#[cfg(feature = "tokio-io")]
+fn fill<T>(
+    buf: &mut impl bytes::BufMut,
+    receive: impl FnOnce(&mut [std::mem::MaybeUninit<u8>]) -> io::Result<(usize, T)>,
+) -> io::Result<(usize, T)> {
     // SAFETY: the system call writes no uninitialized bytes.
     let room = unsafe { buf.chunk_mut().as_uninit_slice_mut() };
-    let (n, addr) = SockRef::from(socket).recv_from(room)?;
+    let (n, with) = receive(room)?;
     // SAFETY: the call has initialized the first `n` bytes of this room.
     unsafe { buf.advance_mut(n) };
-    Ok((n, addr))
+    Ok((n, with))
 }
 
 /// Converts an address of IPv4 or IPv6 from the type of socket2.
