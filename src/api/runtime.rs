@@ -404,18 +404,31 @@ impl Runtime {
     /// 5. End the companion, which all of these may use.
     fn shut_down(&mut self, wait: Wait) -> bool {
         self.is_down = true;
+        let ended = self.end_threads(wait);
+        let shared = self.handle.shared();
+        match wait {
+            Wait::Until(deadline) if ended => shared.companion.wait_for_end(deadline),
+            // Threads that are left may still use it.
+            _ => {
+                shared.companion.end_after(shared);
+                false
+            }
+        }
+    }
+
+    /// Takes the steps of [`shut_down`](Runtime::shut_down) but for the companion. Returns `true`
+    /// if it has waited and all threads have ended.
+    fn end_threads(&mut self, wait: Wait) -> bool {
         let shared = self.handle.shared();
         // Tell all threads to stop. If all workers are in `block_in_place`, end what they may wait
         // for.
         shared.stop();
         shutdown::end_if_all_in_place(shared);
         let Wait::Until(deadline) = wait else {
-            shared.companion.end_after(shared);
             return false;
         };
         if self.must_not_wait() {
             // A worker cannot wait for itself. The other threads end without this one.
-            shared.companion.end_after(shared);
             return false;
         }
         // Wait for the workers, and then for the blocking threads: see the steps above.
@@ -424,13 +437,11 @@ impl Runtime {
         // Do this even if a worker is blocked: it drops the jobs that have not begun at the
         // deadline.
         let ended = shared.blocking.wait_for_end(shared, deadline) && workers_ended;
-        if !ended {
-            shared.companion.end_after(shared);
-            return false;
+        if ended {
+            threads::join(std::mem::take(&mut self.threads));
+            shared.helpers.join();
         }
-        threads::join(std::mem::take(&mut self.threads));
-        shared.helpers.join();
-        shared.companion.wait_for_end(deadline)
+        ended
     }
 }
 
