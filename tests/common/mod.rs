@@ -109,13 +109,26 @@ pub fn skip(why: &str) {
 /// Returns how many threads this process has. Ending threads do not count: the system lists a
 /// joined thread for some time.
 pub fn threads() -> usize {
+    threads_named("")
+}
+
+/// Returns how many threads of this process have a name that begins with `name`. The system keeps
+/// 15 bytes of a name. Ending threads do not count, as for [`threads`].
+pub fn threads_named(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
     let stats = tasks.filter_map(|task| {
         let stat = task.expect("it can be read").path().join("stat");
         // The thread may have ended since it was listed.
         std::fs::read_to_string(stat).ok()
     });
-    stats.filter(|stat| !is_ending(stat)).count()
+    // The name stands in parentheses after the thread's number.
+    let is_named = |stat: &String| {
+        let (_, comm) = stat.split_once('(').expect("there is the name");
+        comm.starts_with(name)
+    };
+    stats
+        .filter(|stat| is_named(stat) && !is_ending(stat))
+        .count()
 }
 
 /// Returns whether a thread is ending, by its `stat`. The kernel sets this flag before it wakes the

@@ -12,7 +12,10 @@ use std::{
 
 use tourbillon::{Runtime, tokio::Compat};
 
-use crate::{common::process::alone, with_companion};
+use crate::{
+    common::{process::alone, threads_named},
+    with_companion,
+};
 
 /// Counts its values that have been dropped.
 struct Dropped(Arc<AtomicUsize>);
@@ -21,16 +24,6 @@ impl Drop for Dropped {
     fn drop(&mut self) {
         self.0.fetch_add(1, SeqCst);
     }
-}
-
-/// Returns how many threads of this process have a name that begins with `name`.
-fn threads_named(name: &str) -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let names = tasks.filter_map(|task| {
-        let comm = task.ok()?.path().join("comm");
-        std::fs::read_to_string(comm).ok()
-    });
-    names.filter(|found| found.starts_with(name)).count()
 }
 
 #[test]
