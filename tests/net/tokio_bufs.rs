@@ -8,7 +8,9 @@ use tokio::io::ReadBuf;
 
 use crate::common::net::ANY_PORT;
 
-macro_rules! datagrams {
+/// Binds two sockets, of which the second is connected to the first. Returns them and their
+/// addresses.
+macro_rules! udp_pair {
     ($net:ident) => {{
         use $net::UdpSocket;
         let (one, other) = (
@@ -17,6 +19,13 @@ macro_rules! datagrams {
         );
         let (from, to) = (one.local_addr()?, other.local_addr()?);
         other.connect(from).await?;
+        (one, other, from, to)
+    }};
+}
+
+macro_rules! datagrams {
+    ($net:ident) => {{
+        let (one, other, from, to) = udp_pair!($net);
 
         let mut buf = Vec::with_capacity(100);
         assert_eq!(other.try_recv_buf(&mut buf).unwrap_err().kind(), WouldBlock);
@@ -74,13 +83,7 @@ macro_rules! unix_datagrams {
 
 macro_rules! polled_datagrams {
     ($net:ident) => {{
-        use $net::UdpSocket;
-        let (one, other) = (
-            UdpSocket::bind(ANY_PORT).await?,
-            UdpSocket::bind(ANY_PORT).await?,
-        );
-        let (from, to) = (one.local_addr()?, other.local_addr()?);
-        other.connect(from).await?;
+        let (one, other, from, to) = udp_pair!($net);
         one.send_to(b"one", to).await?;
         one.send_to(b"two", to).await?;
         let mut room = [MaybeUninit::uninit(); 20];
