@@ -15,6 +15,7 @@ use std::{
     cell::Cell,
     future::{Future, poll_fn},
     pin::pin,
+    rc::Rc,
     task::{Context, Poll, Waker},
 };
 
@@ -96,7 +97,7 @@ fn proceed(cx: &mut Context<'_>) -> Option<RestoreOnPending> {
 
 /// Returns what sets the budget of this thread to a whole one, or `None` if tokio gives none.
 fn first() -> Option<RestoreOnPending> {
-    let found = std::rc::Rc::new(Cell::new(None));
+    let found = Rc::new(Cell::new(None));
     let local = LocalSet::new();
     local.spawn_local({
         let found = found.clone();

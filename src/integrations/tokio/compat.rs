@@ -92,8 +92,6 @@ impl<F> Drop for Compat<F> {
     }
 }
 
-// `Unpin` only if the future is, which the derived implementation says already.
-
 impl<F> fmt::Debug for Compat<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Compat").finish_non_exhaustive()
