@@ -1,10 +1,8 @@
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use backon::{FibonacciBuilder, Retryable};
 use tourbillon::time::sleep;
 use tourbillon_matrix::Case;
 
-use crate::common::BRIEF;
+use crate::common::{BRIEF, done_at_third_call};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -18,13 +16,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 async fn retry() {
-    let calls = AtomicU32::new(0);
-    let work = || async {
-        match calls.fetch_add(1, Ordering::Relaxed) {
-            2 => Ok("done"),
-            _ => Err("not yet"),
-        }
-    };
+    let work = done_at_third_call();
     let delays = FibonacciBuilder::default().with_min_delay(BRIEF);
     assert_eq!(work.retry(delays).sleep(sleep).await, Ok("done"));
 }

@@ -1,6 +1,10 @@
 //! Parts that several cases share.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    future::{Ready, ready},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use axum::Router;
 use tourbillon::net::TcpListener;
@@ -10,6 +14,19 @@ pub const AGES: Duration = Duration::from_secs(600);
 
 /// A wait that tests sit out.
 pub const BRIEF: Duration = Duration::from_millis(10);
+
+/// Returns work that fails twice and then succeeds.
+pub fn done_at_third_call() -> impl FnMut() -> Ready<Result<&'static str, &'static str>> {
+    let mut calls = 0;
+    move || {
+        calls += 1;
+        ready(if calls == 3 {
+            Ok("done")
+        } else {
+            Err("not yet")
+        })
+    }
+}
 
 /// Binds a listener to a free port.
 pub async fn listen() -> (TcpListener, SocketAddr) {

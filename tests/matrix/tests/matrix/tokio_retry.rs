@@ -1,9 +1,10 @@
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use tokio_retry::{Retry, strategy::FixedInterval};
 use tourbillon_matrix::Case;
 
-use crate::{NO_REACTOR, common::BRIEF};
+use crate::{
+    NO_REACTOR,
+    common::{BRIEF, done_at_third_call},
+};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -14,13 +15,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 async fn retry() {
-    let calls = AtomicU32::new(0);
-    let work = || async {
-        match calls.fetch_add(1, Ordering::Relaxed) {
-            2 => Ok("done"),
-            _ => Err("not yet"),
-        }
-    };
+    let work = done_at_third_call();
     assert_eq!(
         Retry::start(FixedInterval::new(BRIEF), work).await,
         Ok("done")
