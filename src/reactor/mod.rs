@@ -4,6 +4,7 @@
 //! directions. Its [`Readiness`] records each event until an operation finds that the readiness is
 //! used up.
 
+pub(crate) mod bits;
 pub(crate) mod readiness;
 pub(crate) mod registration;
 pub(crate) mod timeouts;
@@ -18,7 +19,8 @@ use std::{
 use slab::Slab;
 
 pub(crate) use self::{
-    readiness::{Direction, Directions, Readiness, Ready},
+    bits::{Direction, Directions, Ready},
+    readiness::Readiness,
     registration::Registration,
 };
 use crate::{

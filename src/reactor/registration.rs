@@ -18,7 +18,8 @@ use crate::{
     error::ArmError,
     reactor::{
         Token,
-        readiness::{Direction, Directions, Readiness, Ready, Waiter},
+        bits::{Direction, Directions, Ready},
+        readiness::{Readiness, Waiter},
         timeouts::Timeouts,
     },
     util::budget,

@@ -23,7 +23,7 @@ use tourbillon_shards::{NEVER, Outcome, Sleep};
 
 use crate::{
     engine::core::{Core, WorkerShard},
-    reactor::readiness::{Direction, Directions},
+    reactor::bits::{Direction, Directions},
     sys::sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},

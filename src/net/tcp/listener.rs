@@ -17,7 +17,7 @@ use crate::{
         tcp::{per_core::PerCoreListeners, stream::TcpStream},
     },
     reactor::{
-        readiness::{Direction, Directions},
+        bits::{Direction, Directions},
         registration::Registration,
     },
     sys::socket,
