@@ -74,8 +74,8 @@ impl Handle {
         &self.shared
     }
 
-    /// Returns the number of the runtime. All handles of a runtime return the same one, and no other
-    /// runtime of the process has it, before or after.
+    /// Returns the number of the runtime. All handles of a runtime return the same one, and no
+    /// other runtime of the process has it, before or after.
     ///
     /// ```
     /// use tourbillon::{Handle, Runtime};

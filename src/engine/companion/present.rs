@@ -234,8 +234,8 @@ fn shut_down(runtime: Runtime, left: Option<Duration>) {
     }
 }
 
-/// Passes a tokio runtime to `end`, on a thread of its own. If the system gives no thread, this ends
-/// the runtime without waiting, and returns `None`.
+/// Passes a tokio runtime to `end`, on a thread of its own. If the system gives no thread, this
+/// ends the runtime without waiting, and returns `None`.
 fn on_another_thread(
     runtime: Runtime,
     end: impl FnOnce(Runtime) + Send + 'static,
