@@ -1,0 +1,31 @@
+//! The chat server as a program: it listens at the given address, and ends on Ctrl-C or SIGTERM.
+
+mod chat;
+
+use std::env;
+use std::time::Duration;
+
+use tourbillon::net::TcpListener;
+use tourbillon::signal::ctrl_c;
+use tourbillon::signal::{SignalKind, signal};
+
+#[tourbillon::main]
+async fn main() -> std::io::Result<()> {
+    let address = env::args().nth(1).unwrap_or("127.0.0.1:7000".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    println!("listening on {}", listener.local_addr()?);
+    let limits = chat::Limits {
+        heartbeat: Duration::from_secs(30),
+        idle: Duration::from_secs(600),
+        write: Duration::from_secs(10),
+        drain: Duration::from_secs(5),
+    };
+    let shutdown = async {
+        tokio::select! {
+            _ = ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    chat::serve(listener, limits, std::io::stdout(), shutdown).await
+}
