@@ -48,7 +48,7 @@ pub async fn serve(stream: TcpStream, rules: Rules, stats: Arc<Stats>) {
         .while_alive(Arc::downgrade(&stream))
         .start(|stream| {
             // The task then reads the end of the stream, or its write fails.
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = stream.shutdown_now(Shutdown::Both);
         })
         .cancel_on_drop();
 
@@ -197,7 +197,7 @@ fn read(stream: &TcpStream, line: &mut Vec<u8>, max_line: usize) -> io::Result<R
 async fn refuse(mut stream: &TcpStream, idle: &CancelOnDrop, max_line: usize) -> io::Result<End> {
     let error = format!("error: a line is longer than {max_line} bytes\n");
     stream.write_all(error.as_bytes()).await?;
-    stream.shutdown(Shutdown::Write)?;
+    stream.shutdown_now(Shutdown::Write)?;
     while idle.is_pending() {
         stream.readable().await?;
         match discard(stream) {

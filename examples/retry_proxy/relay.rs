@@ -104,7 +104,7 @@ async fn pass(
                 Ok(0) => {
                     // Forward the half close; the other direction continues. If the peer is gone,
                     // this fails, and the other direction reports it.
-                    let _ = to.shutdown(Shutdown::Write);
+                    let _ = to.shutdown_now(Shutdown::Write);
                     return Ok(());
                 }
                 Ok(n) => n,

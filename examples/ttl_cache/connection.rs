@@ -63,7 +63,7 @@ fn idle_timer(stream: &Arc<TcpStream>, client: &Client) -> Option<CancelOnDrop> 
         if let (Some(stream), Some(server)) = (timed.upgrade(), server.upgrade()) {
             server.stats.closed_idle.add(1);
             // The task then reads the end of the stream, or its write fails.
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = stream.shutdown_now(Shutdown::Both);
         }
     });
     Some(timer.cancel_on_drop())
@@ -187,7 +187,7 @@ impl Connection {
     async fn refuse(&mut self, error: ProtocolError) -> io::Result<()> {
         self.out.error(&format_args!("ERR Protocol error: {error}"));
         self.flush().await?;
-        self.stream.shutdown(Shutdown::Write)?;
+        self.stream.shutdown_now(Shutdown::Write)?;
         let rest = async {
             let mut left = LEFTOVERS;
             while left > 0 {

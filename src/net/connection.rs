@@ -59,11 +59,14 @@ macro_rules! connection {
             /// Shuts down one or both directions at once. A task that waits to read then finds the
             /// end.
             ///
+            /// This is `shutdown` of the standard library's stream. It has another name here, as a
+            /// method of the name `shutdown` would hide the one of tokio's `AsyncWriteExt`.
+            ///
             /// # Errors
             ///
             /// Returns the operating system's error, for example if the socket is no longer
             /// connected.
-            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+            pub fn shutdown_now(&self, how: Shutdown) -> io::Result<()> {
                 self.0.get().shutdown(how)
             }
 
@@ -265,7 +268,7 @@ macro_rules! connection {
 
             /// Shuts down the write direction. Reading continues to work.
             fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.shutdown(Shutdown::Write))
+                Poll::Ready(self.shutdown_now(Shutdown::Write))
             }
         }
 

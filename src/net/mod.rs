@@ -8,10 +8,8 @@
 //! With the feature `tokio-io`, streams and their halves also implement tokio's `AsyncRead`
 //! and `AsyncWrite`. This needs no tokio runtime. Both sets of traits have methods of the same
 //! names. If both are in scope, call the method by its trait, as in
-//! `AsyncReadExt::read(&mut stream, …)`. Call `AsyncWriteExt::shutdown(&mut stream)` likewise on a
-//! whole stream: `stream.shutdown(…)` is the stream's own method, [`TcpStream::shutdown`]. The
-//! feature also adds methods that take the buffers of the crate `bytes`, and lets `poll_` methods
-//! take tokio's `ReadBuf` (see [`PollBuf`]).
+//! `AsyncReadExt::read(&mut stream, …)`. The feature also adds methods that take the buffers of the
+//! crate `bytes`, and lets `poll_` methods take tokio's `ReadBuf` (see [`PollBuf`]).
 //!
 //! A `try_` method always makes its system call, even if the socket is not known to be ready.
 

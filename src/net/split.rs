@@ -62,7 +62,7 @@ macro_rules! halves {
                 if self.shutdown_on_drop {
                     // Fails if the peer has closed the connection already. There is nothing left to
                     // do then.
-                    let _ = self.stream.shutdown(Shutdown::Write);
+                    let _ = self.stream.shutdown_now(Shutdown::Write);
                 }
             }
         }

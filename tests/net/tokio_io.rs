@@ -81,6 +81,7 @@ fn a_proxy_copies_both_ways_to_the_end_of_each() {
             stream.read_to_end(&mut request).await.unwrap();
             request.reverse();
             stream.write_all(&request).await.unwrap();
+            stream.shutdown().await.unwrap();
         });
         let proxy = tourbillon::spawn(async move {
             no_tokio();
@@ -91,7 +92,8 @@ fn a_proxy_copies_both_ways_to_the_end_of_each() {
         let mut client = TcpStream::connect(addr).await.unwrap();
         let mut request = pattern(250_000, 3);
         client.write_all(&request).await.unwrap();
-        AsyncWriteExt::shutdown(&mut client).await.unwrap();
+        // No method of the stream itself hides the one of tokio's trait.
+        client.shutdown().await.unwrap();
         let mut reply = Vec::new();
         let read = client.read_to_end(&mut reply);
         timeout(PATIENCE, read).await.unwrap().unwrap();

@@ -163,7 +163,7 @@ fn data_still_flows_the_other_way_after_a_half_close() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (mut client, mut server) = UnixStream::pair().unwrap();
-        let shutdown = async |client: &mut UnixStream| client.shutdown(Shutdown::Write);
+        let shutdown = async |client: &mut UnixStream| client.shutdown_now(Shutdown::Write);
         half_close(&mut client, &mut server, shutdown).await;
         // The read may have found the end before the worker heard of it.
         while !server
