@@ -65,7 +65,7 @@ impl UdpSocket {
     ///
     /// Returns the operating system's error, or an error if there is no runtime. If every address
     /// fails, this is the last error.
-    pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+    pub async fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
         let bind = |addr| Self::from_std(Std::bind(addr)?);
         try_each(addr, |addr| ready(bind(addr))).await
     }
@@ -79,7 +79,7 @@ impl UdpSocket {
     /// # Errors
     ///
     /// Returns the operating system's error. If every address fails, this is the last error.
-    pub async fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
+    pub async fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
         try_each(addr, |addr| ready(self.0.get().connect(addr))).await
     }
 
@@ -91,7 +91,7 @@ impl UdpSocket {
     /// # Errors
     ///
     /// Returns the operating system's error.
-    pub async fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
+    pub async fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
         let addr = first(addr).await?;
         self.0
             .io(Direction::Write, |socket| socket.send_to(buf, addr))

@@ -89,9 +89,12 @@ fn only_names_need_a_thread_for_blocking_jobs() {
         let (release, released) = mpsc::channel::<()>();
         let blocking = spawn_blocking(move || released.recv());
         // Addresses do not wait for the only thread, which is taken.
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // As in tokio, a caller may name the type of the address.
+        let listener = TcpListener::bind::<&str>("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
+        let socket = UdpSocket::bind::<(&str, u16)>(("127.0.0.1", 0))
+            .await
+            .unwrap();
         for result in [
             poll_once(lookup(("127.0.0.1", port))).await,
             poll_once(lookup(String::from("[::1]:80"))).await,
@@ -99,7 +102,7 @@ fn only_names_need_a_thread_for_blocking_jobs() {
             assert_eq!(result.unwrap().unwrap().len(), 1);
         }
         // Names wait for it, and their futures wait without blocking the worker.
-        let connecting = tourbillon::spawn(TcpStream::connect(("localhost", port)));
+        let connecting = tourbillon::spawn(TcpStream::connect::<(&str, u16)>(("localhost", port)));
         let sending = tourbillon::spawn(async move {
             socket.connect(format!("localhost:{port}")).await?;
             socket.send_to(b"x", ("localhost", port)).await

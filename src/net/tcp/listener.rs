@@ -55,7 +55,7 @@ impl TcpListener {
     ///
     /// Returns the operating system's error, or an error if there is no runtime. If every address
     /// fails, this is the last error.
-    pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+    pub async fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
         let listen = |addr| Self::new(socket::listen(addr)?);
         try_each(addr, |addr| ready(listen(addr))).await
     }

@@ -79,7 +79,7 @@ impl TcpStream {
     /// # Errors
     ///
     /// Returns the operating system's error. If every address fails, this is the last error.
-    pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
+    pub async fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
         try_each(addr, |addr| async move {
             Self::connecting(socket::connect(addr)?).await
         })
