@@ -1,7 +1,11 @@
 //! WebSockets over HTTP/1 and HTTP/2, with and without TLS: by axum's extractor beside a companion
 //! of tokio's, and by hand without one.
 
-use std::error::Error;
+use std::{
+    error::Error,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_tungstenite::{
     WebSocketStream, client_async,
@@ -10,11 +14,12 @@ use async_tungstenite::{
 use axum::{
     Router,
     extract::Request,
+    handler::HandlerWithoutStateExt,
     http::{Method, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{any, get},
 };
-use futures_lite::{AsyncRead, AsyncWrite, StreamExt};
+use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
 use http_body_util::Empty;
 use hyper::{
     body::Bytes,
@@ -26,18 +31,26 @@ use tourbillon::{
     Runtime,
     axum::{ListenerExt, serve},
     hyper::{FuturesIo, TourbillonExecutor},
-    net::TcpStream,
-    time::timeout,
+    net::{TcpStream, UnixStream},
+    time::{Instant, timeout},
 };
 
 use crate::{
-    common::{PATIENCE, alarm, net::pattern, runtime},
+    common::{HOUR, PATIENCE, alarm, net::pattern, paused::paused, runtime, unix::listen},
     tls::{connect, identity},
-    web::{Site, without_tokio},
+    web::{
+        Site,
+        frames::{INITIAL_WINDOW_SIZE, WINDOW_UPDATE, beginning, frame, http2_connect},
+        without_tokio,
+    },
 };
 
 /// More than a window of HTTP/2, and than a frame of it.
 const LONG: usize = 200_000;
+/// A window of HTTP/2 that holds more than a socket does.
+const WINDOW: u32 = 1 << 30;
+/// A limit that is waited for, on a paused clock.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The key of RFC 6455, section 1.3, and the answer to it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -222,4 +235,70 @@ fn the_accept_key_is_that_of_the_standard() {
     assert_eq!(ask(upgrade).status, 400);
     let old = complete.replace("Version: 13", "Version: 8");
     assert_eq!(ask(&old).status, 400);
+}
+
+/// How long a handler may write on an upgraded stream to a client that reads nothing, on a paused
+/// clock. `None` if it may for an hour.
+fn time_unread(over_http2: bool) -> Option<Duration> {
+    paused(2).block_on(async {
+        let (listener, addr) = listen();
+        let (ended, end) = futures::channel::oneshot::channel::<()>();
+        let ended = Arc::new(Mutex::new(Some(ended)));
+        let handler = move |mut request: Request| {
+            let ended = ended.lock().unwrap().take();
+            let upgrade = on(&mut request);
+            tourbillon::spawn(async move {
+                let mut stream = FuturesIo::new(upgrade.await.unwrap());
+                while stream.write_all(&[7; 1 << 16]).await.is_ok() {}
+                drop(ended);
+            });
+            let response = match over_http2 {
+                true => StatusCode::OK.into_response(),
+                false => {
+                    let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, "test")];
+                    (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
+                }
+            };
+            std::future::ready(response)
+        };
+        let server = serve(listener, handler.into_make_service()).write_timeout(LIMIT);
+        let server = tourbillon::spawn(server.into_future());
+
+        let mut client = UnixStream::connect_addr(&addr).await.unwrap();
+        let start = Instant::now();
+        // Only a client that opens its windows lets the server fill the socket.
+        let hello = match over_http2 {
+            true => {
+                let mut hello = beginning(&[(INITIAL_WINDOW_SIZE, WINDOW)]);
+                hello.extend(frame(WINDOW_UPDATE, 0, 0, &(WINDOW / 2).to_be_bytes()));
+                hello.extend(http2_connect(1));
+                hello
+            }
+            false => {
+                let head = "GET / HTTP/1.1\r\nHost: test\r\nConnection: upgrade\r\nUpgrade: test";
+                format!("{head}\r\n\r\n").into_bytes()
+            }
+        };
+        client.write_all(&hello).await.unwrap();
+        let time = match timeout(HOUR, end).await {
+            Ok(_) => Some(start.elapsed()),
+            Err(_) => {
+                // The handler still writes, and more than the socket held comes.
+                client.read_exact(&mut vec![0; 16 << 20]).await.unwrap();
+                None
+            }
+        };
+        server.abort();
+        drop(client);
+        time
+    })
+}
+
+#[test]
+fn a_full_socket_ends_upgraded_streams_of_http2_alone() {
+    let _alarm = alarm();
+    let time = time_unread(true).unwrap();
+    // Up to two periods, and a second for the goodbye.
+    assert!(time >= LIMIT && time <= 3 * LIMIT, "{time:?}");
+    assert_eq!(time_unread(false), None);
 }
