@@ -15,3 +15,4 @@ mod slow_clients;
 mod slow_responses;
 mod tls;
 mod unread_responses;
+mod websockets;

@@ -67,8 +67,8 @@ async fn about(ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> String
     format!("{:?} {}", request.version(), peer.protocol)
 }
 
-/// A server for `localhost`, and its certificate.
-fn start(runtime: &Runtime, vectored: bool) -> (Site, String, CertificateDer<'static>) {
+/// The acceptor of a server for `localhost`, and its certificate, as text and as bytes.
+pub fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
@@ -78,6 +78,12 @@ fn start(runtime: &Runtime, vectored: bool) -> (Site, String, CertificateDer<'st
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
+    (acceptor, cert.pem(), cert.der().clone())
+}
+
+/// A server for `localhost`, and its certificate.
+fn start(runtime: &Runtime, vectored: bool) -> (Site, String, CertificateDer<'static>) {
+    let (acceptor, pem, cert) = identity();
     let router = Router::new()
         .route("/", get(about))
         .route("/echo", post(|body: Bytes| async { body }))
@@ -90,7 +96,7 @@ fn start(runtime: &Runtime, vectored: bool) -> (Site, String, CertificateDer<'st
         });
         serve(listener, service).with_graceful_shutdown(stop)
     });
-    (site, cert.pem(), cert.der().clone())
+    (site, pem, cert)
 }
 
 #[test]
@@ -120,7 +126,7 @@ fn curl_chooses_the_version_by_alpn() {
 }
 
 /// Connects as a client that trusts a certificate, and offers protocols.
-async fn connect(
+pub async fn connect(
     addr: SocketAddr,
     trusted: Option<CertificateDer<'static>>,
     protocols: &[&[u8]],
@@ -193,14 +199,7 @@ fn a_response_over_tls_may_be_read_slowly() {
     const LIMIT: Duration = Duration::from_secs(4);
     let _alarm = alarm();
     let runtime = runtime(2);
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key.into())
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let (acceptor, _, cert) = identity();
     let site = Site::with(&runtime, |listener, stop| {
         let listener = listener.handshake(move |stream| {
             let accepted = acceptor.accept(stream);
@@ -215,7 +214,7 @@ fn a_response_over_tls_may_be_read_slowly() {
     });
     let addr = site.addr;
     runtime.block_on(async {
-        let mut stream = connect(addr, Some(cert.der().clone()), &[]).await.unwrap();
+        let mut stream = connect(addr, Some(cert), &[]).await.unwrap();
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request).await.unwrap();
         let start = Instant::now();

@@ -48,6 +48,12 @@ pub fn http2_post(stream: u32, path: &str) -> Vec<u8> {
     head(0x83, stream, path, 0)
 }
 
+/// The head of a `CONNECT`, whose stream stays open.
+pub fn http2_connect(stream: u32) -> Vec<u8> {
+    // The method and an authority, literally.
+    frame(HEADERS, END_HEADERS, stream, b"\x02\x07CONNECT\x01\x04test")
+}
+
 fn head(method: u8, stream: u32, path: &str, flags: u8) -> Vec<u8> {
     // The method, http; then a path and an authority, literally.
     let mut head = vec![method, 0x86, 0x04, u8::try_from(path.len()).unwrap()];

@@ -125,7 +125,8 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// requests in progress, each as the last one of its connection. The server's future completes
     /// when all connections are closed.
     ///
-    /// Upgraded connections do not belong to the server. If a handler answers without an end, as
+    /// Upgraded HTTP/1 connections do not belong to the server. An HTTP/2 connection does, and the
+    /// server waits for its upgraded streams. If a handler answers without an end, as
     /// with server-sent events, end it yourself, or set a
     /// [`shutdown_timeout`](Serve::shutdown_timeout).
     pub fn with_graceful_shutdown<F>(mut self, signal: F) -> Self
@@ -183,7 +184,9 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// buffer is free.
     ///
     /// A response without pending data does not wait for its client: server-sent events, long polls
-    /// and slow bodies have no limit. Upgraded connections and streams have none, either.
+    /// and slow bodies have no limit. Upgraded HTTP/1 connections have none, either. An upgraded
+    /// HTTP/2 stream is never reset by this limit. But if the socket of its connection accepts too
+    /// little, the connection is closed, with all its streams.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.write_timeout = timeout.into();
         self
