@@ -2,6 +2,7 @@
 
 use std::{io, mem, time::Duration};
 
+use tourbillon::task::{JoinHandle, LocalSet};
 pub use tourbillon::{
     NoRuntime as TryCurrentError,
     runtime::{EnterGuard, Handle, Id, Runtime},
@@ -91,4 +92,49 @@ setters! {
     thread_name: impl Into<String>,
     thread_stack_size: usize,
     worker_threads: usize,
+}
+
+/// A runtime whose tasks need not be `Send`: a [`LocalSet`] of the calling thread, and a runtime
+/// with one worker for its timers and sockets.
+#[derive(Debug)]
+pub struct LocalRuntime {
+    // Dropped first, since its tasks may use the runtime.
+    tasks: LocalSet,
+    runtime: Runtime,
+}
+
+impl LocalRuntime {
+    /// Creates the runtime and starts its worker.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system refuses a thread or a descriptor.
+    pub fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().build()?;
+        let tasks = LocalSet::new();
+        Ok(Self { tasks, runtime })
+    }
+
+    /// Returns the handle of the runtime.
+    pub fn handle(&self) -> &Handle {
+        self.runtime.handle()
+    }
+
+    /// Enters the runtime's context.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
+    }
+
+    /// Starts a task on this thread. It runs during [`block_on`](LocalRuntime::block_on).
+    pub fn spawn_local<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: 'static> + 'static,
+    {
+        self.tasks.spawn_local(future)
+    }
+
+    /// Runs a future, and meanwhile the tasks of this thread.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.tasks.block_on(&self.runtime, future)
+    }
 }

@@ -14,12 +14,12 @@ use axum::{
     extract::ws::{Message, WebSocketUpgrade},
     routing::{any, get},
 };
-use futures::{SinkExt, StreamExt as _};
+use futures::SinkExt;
 use tokio::{
     net::TcpListener,
     time::{Instant, sleep, timeout},
 };
-use tokio_stream::{StreamExt as _, wrappers::TcpListenerStream};
+use tokio_stream::{StreamExt, wrappers::TcpListenerStream};
 use tonic_health::{
     ServingStatus,
     pb::{HealthCheckRequest, health_client::HealthClient},
@@ -183,14 +183,23 @@ async fn tower_limits_by_time() {
     let silent = service_fn(|()| pending::<Result<(), Infallible>>());
     let start = Instant::now();
     let limited = tower::timeout::Timeout::new(silent, BRIEF);
-    assert!(limited.oneshot(()).await.unwrap_err().is::<tower::timeout::error::Elapsed>());
+    assert!(
+        limited
+            .oneshot(())
+            .await
+            .unwrap_err()
+            .is::<tower::timeout::error::Elapsed>()
+    );
     assert_eq!(start.elapsed(), BRIEF);
 
     let start = Instant::now();
     let echo = service_fn(async |number: u32| Ok::<_, Infallible>(number));
     let mut limited = RateLimit::new(echo, Rate::new(1, BRIEF));
     for number in 0..3 {
-        assert_eq!(limited.ready().await.unwrap().call(number).await, Ok(number));
+        assert_eq!(
+            limited.ready().await.unwrap().call(number).await,
+            Ok(number)
+        );
     }
     assert_eq!(start.elapsed(), 2 * BRIEF);
 
